@@ -1,0 +1,3 @@
+//! The throng binary.
+
+fn main() {}

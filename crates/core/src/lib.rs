@@ -1,0 +1,11 @@
+//! Decisions: batching, block ownership, preemption, admission, routing.
+//!
+//! Plain structs with no I/O, no threads and no clock: `now` is always an argument. Everything here can be
+//! driven by a real engine thread or by a virtual clock, and behaves the same. It refuses to know text, JSON,
+//! tensors and devices.
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod executor;
+pub mod request;
+pub mod time;

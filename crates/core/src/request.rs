@@ -1,0 +1,173 @@
+//! What a client asked, as the engine sees it: token ids and numbers. Refuses to know strings of text.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// An index into a model's vocabulary.
+pub type TokenId = u32;
+
+/// One request, unique within an engine's life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// One continuation of a request: `index` runs from 0 to the request's `n` − 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SequenceId {
+    /// The request it continues.
+    pub request: RequestId,
+    /// Which of its `n` continuations; also the `sequence` part of the random numbers' key.
+    pub index: u32,
+}
+
+impl fmt::Display for SequenceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.request.0, self.index)
+    }
+}
+
+/// Who asks. Fairness, limits and cached prefixes are kept apart by it; the empty name is the one tenant of a
+/// server without keys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub Arc<str>);
+
+impl TenantId {
+    /// The tenant of a server without keys.
+    pub fn anonymous() -> Self {
+        Self(Arc::from(""))
+    }
+}
+
+/// Which request goes first when not all can: the smaller number (as in vLLM). 0 unless said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(pub i32);
+
+/// What a client asked; immutable once submitted.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Unique within the engine.
+    pub id: RequestId,
+    /// Who asks.
+    pub tenant: TenantId,
+    /// Further separates cached prefixes within the tenant (the API's `cache_salt`).
+    pub cache_salt: Option<Arc<str>>,
+    /// The prompt, at least one token.
+    pub prompt: Arc<[TokenId]>,
+    /// How many continuations, at least 1. All share the prompt's blocks.
+    pub n: u32,
+    /// Which goes first.
+    pub priority: Priority,
+    /// How tokens are chosen and when a continuation ends.
+    pub sampling: Arc<SamplingParams>,
+}
+
+/// How tokens are chosen and when a continuation ends.
+///
+/// The order in which they apply is that of vLLM: `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`,
+/// the penalties, `temperature`, `min_p`, `top_k`, `top_p`. Log-probabilities are those of the model before any
+/// of these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SamplingParams {
+    /// Divides the logits; below 1e-5 the most likely token is taken (ties: the smallest id).
+    pub temperature: f32,
+    /// Keep the `top_k` most likely tokens; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set of tokens whose probabilities reach `top_p`; 1.0 keeps all. (0, 1].
+    pub top_p: f32,
+    /// Keep tokens at least `min_p` times as likely as the most likely one; 0.0 keeps all. [0, 1].
+    pub min_p: f32,
+    /// Divides positive and multiplies negative logits of every token in prompt or output (CTRL,
+    /// arXiv:1909.05858); 1.0 changes nothing. > 0.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logit of every token in the output. [-2, 2].
+    pub presence_penalty: f32,
+    /// Subtracted from the logit of every token in the output, times its count there. [-2, 2].
+    pub frequency_penalty: f32,
+    /// Added to the logits of these tokens. Ids unique and inside the vocabulary.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// When given, no other token can be chosen. Sorted, unique, not empty, inside the vocabulary.
+    pub allowed_token_ids: Option<Vec<TokenId>>,
+    /// Token sequences that must not be completed; each has at least one token.
+    pub bad_words: Vec<Vec<TokenId>>,
+    /// No `eos_token_ids` or `stop_token_ids` before this many output tokens.
+    pub min_tokens: u32,
+    /// The continuation ends with [`FinishReason::Length`] after this many output tokens. 0: only the prompt is
+    /// computed (for its log-probabilities).
+    pub max_tokens: u32,
+    /// The model's own end tokens; choosing one ends the continuation unless `ignore_eos`.
+    pub eos_token_ids: Vec<TokenId>,
+    /// Do not end at `eos_token_ids`.
+    pub ignore_eos: bool,
+    /// Choosing one of these ends the continuation.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Key of the random numbers, with the sequence index and the position.
+    pub seed: u64,
+    /// Report the log-probability of each output token and of this many most likely ones.
+    pub logprobs: Option<u32>,
+    /// Report the log-probability of each prompt token but the first and of this many most likely ones.
+    pub prompt_logprobs: Option<u32>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
+            allowed_token_ids: None,
+            bad_words: Vec::new(),
+            min_tokens: 0,
+            max_tokens: 16,
+            eos_token_ids: Vec::new(),
+            ignore_eos: false,
+            stop_token_ids: Vec::new(),
+            seed: 0,
+            logprobs: None,
+            prompt_logprobs: None,
+        }
+    }
+}
+
+impl SamplingParams {
+    /// Whether the most likely token is always taken.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature < 1e-5
+    }
+
+    /// Whether choosing a token reads the tokens before it (a penalty or `bad_words`), so that the batch must
+    /// carry the whole history.
+    pub fn reads_history(&self) -> bool {
+        self.repetition_penalty != 1.0
+            || self.presence_penalty != 0.0
+            || self.frequency_penalty != 0.0
+            || !self.bad_words.is_empty()
+    }
+
+    /// Whether `token` as output number `n_output` (counted from 1) ends the continuation, and as what.
+    pub fn finish_at(&self, token: TokenId, n_output: u32) -> Option<FinishReason> {
+        if !self.ignore_eos && self.eos_token_ids.contains(&token) {
+            return Some(FinishReason::Stop(None));
+        }
+        if self.stop_token_ids.contains(&token) {
+            return Some(FinishReason::Stop(Some(token)));
+        }
+        (n_output >= self.max_tokens).then_some(FinishReason::Length)
+    }
+}
+
+/// Why a continuation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FinishReason {
+    /// The model's end token (`None`) or one of the request's `stop_token_ids`.
+    Stop(Option<TokenId>),
+    /// `max_tokens` or the context is used up.
+    Length,
+    /// The client went away or cancelled.
+    Abort,
+    /// The step that computed it failed.
+    Error,
+}

@@ -1,0 +1,25 @@
+//! Stored tensors by name, whatever file they come from.
+
+use throng_kernels::quant::Format;
+
+/// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
+#[derive(Debug, Clone)]
+pub struct TensorView<'a> {
+    /// The name in the file.
+    pub name: &'a str,
+    /// Dimensions, slowest first (as safetensors and PyTorch have them; GGUF's order is reversed on reading).
+    pub shape: &'a [usize],
+    /// How the elements are encoded.
+    pub format: Format,
+    /// Exactly the bytes of all elements, row after row.
+    pub data: &'a [u8],
+}
+
+/// Tensors by name. Implemented by GGUF files and safetensors folders.
+pub trait TensorSource: Send + Sync {
+    /// The tensor of that name, if there is one.
+    fn tensor(&self, name: &str) -> Option<TensorView<'_>>;
+
+    /// All names, sorted.
+    fn names(&self) -> Vec<&str>;
+}
