@@ -1,27 +1,23 @@
-//! The project's own chores: `cargo xtask test` runs everything a change must pass.
+//! The project's own chores: `cargo xtask tidy` keeps the house rules, `cargo xtask test` runs everything a
+//! change must pass and provides what the tests need and the machine lacks.
 
-use std::process::Command;
+mod shell;
+mod test;
+mod tidy;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
+
+const USAGE: &str = "usage: cargo xtask COMMAND
+
+  tidy    the house rules: edges between crates, sizes of files and functions, words, documents
+  test    everything a change must pass: formatting, clippy, tidy, licences, tests";
 
 fn main() -> Result<()> {
-    match std::env::args().nth(1).as_deref() {
-        Some("test") => test(),
-        other => bail!("usage: cargo xtask test (not {other:?})"),
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["tidy"] => tidy::run(),
+        ["test"] => test::run(),
+        _ => bail!("{USAGE}"),
     }
-}
-
-fn test() -> Result<()> {
-    cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
-    cargo(&["test", "--workspace"])
-}
-
-fn cargo(arguments: &[&str]) -> Result<()> {
-    println!("$ cargo {}", arguments.join(" "));
-    let status = Command::new(env!("CARGO")).args(arguments).status().context("cannot start cargo")?;
-    if !status.success() {
-        bail!("cargo {} failed", arguments[0]);
-    }
-    Ok(())
 }

@@ -1,1 +1,2 @@
 //! Under construction.
+#![forbid(unsafe_code)]

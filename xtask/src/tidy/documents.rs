@@ -1,0 +1,42 @@
+//! The documents tell the truth about the tree: ARCHITECTURE.md names every crate, and every path the documents
+//! name is alive.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::Finding;
+
+const MAP: &str = "ARCHITECTURE.md";
+const DOCUMENTS: &[&str] = &["README.md", MAP, "CONTRIBUTING.md"];
+
+/// Finds crates that the map lacks and paths that are gone.
+pub fn check(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let map = std::fs::read_to_string(root.join(MAP)).context(MAP)?;
+    for entry in std::fs::read_dir(root.join("crates"))? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !map.contains(&format!("crates/{name}")) {
+            findings.push(Finding::new(MAP, format!("crates/{name} is not on the map")));
+        }
+    }
+    for document in DOCUMENTS {
+        let text = std::fs::read_to_string(root.join(document)).context(*document)?;
+        for path in named_paths(&text) {
+            if !root.join(path).exists() {
+                findings.push(Finding::new(*document, format!("{path} does not exist")));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Words in backquotes or link targets that begin with one of the project's folders.
+fn named_paths(text: &str) -> impl Iterator<Item = &str> {
+    const FOLDERS: &[&str] = &["crates/", "xtask/", "docs/", "bench/", "tests/", "starter/", "fuzz/"];
+    text.split(['`', '(', ')', '\n', ' '])
+        .map(|word| word.trim_end_matches([',', '.', ':', ';']))
+        .filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)))
+        .filter(|word| !word.contains(['*', '{', '<', '…']))
+        .map(|word| word.split('#').next().unwrap_or(word))
+}

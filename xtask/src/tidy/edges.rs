@@ -1,0 +1,74 @@
+//! The floors: which crate may import which. Read from `cargo metadata`, so that no import escapes it.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::Finding;
+
+/// Who may import whom; an arrow points at what is imported, never up and never sideways.
+const EDGES: &[(&str, &[&str])] = &[
+    ("throng-core", &[]),
+    ("throng-kernels", &[]),
+    ("throng-text", &[]),
+    ("throng-engine", &["throng-core"]),
+    ("throng-model", &["throng-core", "throng-kernels"]),
+    ("throng-gateway", &["throng-core", "throng-engine", "throng-text"]),
+    ("throng-testkit", &["throng-core", "throng-kernels", "throng-model"]),
+    (
+        "throng-cli",
+        &["throng-core", "throng-kernels", "throng-model", "throng-text", "throng-engine", "throng-gateway"],
+    ),
+    ("xtask", &[]),
+];
+
+/// May only be imported by tests.
+const TESTS_ONLY: &str = "throng-testkit";
+
+/// Finds imports between our crates that [`EDGES`] does not allow.
+pub fn check(root: &Path) -> Result<Vec<Finding>> {
+    let metadata = metadata(root)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata without packages")?;
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = EDGES.iter().find(|(from, _)| *from == name) else {
+            findings.push(Finding::new(
+                name,
+                "a crate without a floor: add it to DESIGN's floors and to xtask/src/tidy/edges.rs",
+            ));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let to = dependency["name"].as_str().unwrap_or_default();
+            let is_ours = dependency["path"].is_string();
+            let is_test = dependency["kind"].as_str() == Some("dev");
+            if is_ours && !is_test && !allowed.contains(&to) {
+                findings.push(Finding::new(name, format!("imports {to}, which its floor may not")));
+            }
+            if is_ours && is_test && to != TESTS_ONLY && !allowed.contains(&to) && to != name {
+                let reachable =
+                    EDGES.iter().any(|(from, below)| allowed.contains(from) && below.contains(&to));
+                if !reachable {
+                    findings
+                        .push(Finding::new(name, format!("its tests import {to}, which its floor may not")));
+                }
+            }
+        }
+    }
+    Ok(findings)
+}
+
+fn metadata(root: &Path) -> Result<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root)
+        .output()
+        .context("cannot start cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}

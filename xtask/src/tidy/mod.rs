@@ -1,0 +1,92 @@
+//! The house rules that no compiler checks. Each rule is a file here and gives findings; any finding fails.
+
+mod documents;
+mod edges;
+mod sizes;
+mod source;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::shell::workspace;
+
+/// One broken rule: where and what.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    place: String,
+    rule: String,
+}
+
+impl Finding {
+    fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self { place: place.into(), rule: rule.into() }
+    }
+}
+
+/// A Rust file of the project, parsed.
+struct SourceFile {
+    /// Path from the workspace, with `/`.
+    path: String,
+    text: String,
+    syntax: syn::File,
+}
+
+impl SourceFile {
+    /// Whether the file is a test, a benchmark or an example of its crate.
+    fn is_test(&self) -> bool {
+        ["/tests/", "/benches/", "/examples/"].iter().any(|part| self.path.contains(part))
+    }
+}
+
+/// Checks every rule.
+pub fn run() -> Result<()> {
+    let root = workspace();
+    let files = source_files(&root)?;
+    let mut findings = edges::check(&root)?;
+    findings.extend(sizes::check(&root, &files)?);
+    findings.extend(files.iter().flat_map(source::check));
+    findings.extend(files.iter().flat_map(words::check));
+    findings.extend(documents::check(&root)?);
+    findings.sort();
+    for finding in &findings {
+        println!("{}: {}", finding.place, finding.rule);
+    }
+    if !findings.is_empty() {
+        bail!("tidy: {} findings", findings.len());
+    }
+    println!("tidy: {} files, no findings", files.len());
+    Ok(())
+}
+
+fn source_files(root: &Path) -> Result<Vec<SourceFile>> {
+    let mut paths = Vec::new();
+    for folder in ["crates", "xtask", "fuzz"] {
+        collect(&root.join(folder), &mut paths)?;
+    }
+    paths.sort();
+    paths.into_iter().map(|path| parse(root, &path)).collect()
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
+    if !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("target") {
+            collect(&path, paths)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn parse(root: &Path, path: &Path) -> Result<SourceFile> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let syntax = syn::parse_file(&text).with_context(|| path.display().to_string())?;
+    let path = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
+    Ok(SourceFile { path, text, syntax })
+}

@@ -1,0 +1,83 @@
+//! What each file says and does not say: a purpose at its head, no unfinished marks, no `unsafe` outside
+//! `kernels`, no `unwrap` outside tests.
+
+use syn::visit::{self, Visit};
+
+use super::{Finding, SourceFile};
+
+/// Crates that may hold `unsafe`; all others forbid it in their root file.
+const MAY_BE_UNSAFE: &[&str] = &["crates/kernels/"];
+
+/// Finds broken rules in one file.
+pub fn check(file: &SourceFile) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !file.text.starts_with("//!") {
+        findings.push(Finding::new(
+            &file.path,
+            "begins without //!: say what the file is for and refuses to know",
+        ));
+    }
+    for (line_idx, line) in file.text.lines().enumerate() {
+        for mark in ["TODO", "FIXME", "XXX"] {
+            // The marks are spelled out here; a comment elsewhere that holds one is unfinished work.
+            if line
+                .split("//")
+                .skip(1)
+                .any(|comment| comment.split(|c: char| !c.is_alphanumeric()).any(|word| word == mark))
+            {
+                findings.push(Finding::new(
+                    format!("{}:{}", file.path, line_idx + 1),
+                    format!("{mark} in a comment"),
+                ));
+            }
+        }
+    }
+    let is_root = file.path.ends_with("/src/lib.rs");
+    let may_be_unsafe = MAY_BE_UNSAFE.iter().any(|path| file.path.starts_with(path));
+    if is_root && !may_be_unsafe && !file.text.contains("#![forbid(unsafe_code)]") {
+        findings.push(Finding::new(&file.path, "a crate root without #![forbid(unsafe_code)]"));
+    }
+    if !file.is_test() {
+        let mut calls = Calls { file, findings: Vec::new() };
+        calls.visit_file(&file.syntax);
+        findings.append(&mut calls.findings);
+    }
+    findings
+}
+
+/// Whether attributes hold `#[cfg(test)]`.
+pub fn is_test_only(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
+    })
+}
+
+struct Calls<'a> {
+    file: &'a SourceFile,
+    findings: Vec<Finding>,
+}
+
+impl Calls<'_> {
+    fn find(&mut self, span: proc_macro2::Span, rule: &str) {
+        self.findings.push(Finding::new(format!("{}:{}", self.file.path, span.start().line), rule));
+    }
+}
+
+impl<'ast> Visit<'ast> for Calls<'_> {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        if !is_test_only(&module.attrs) {
+            visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        if call.method == "unwrap" && call.args.is_empty() {
+            self.find(
+                call.method.span(),
+                "unwrap outside tests: handle it, or expect() with the invariant's reason",
+            );
+        }
+        visit::visit_expr_method_call(self, call);
+    }
+}
