@@ -2,4 +2,8 @@
 //! requests, text and the network.
 #![forbid(unsafe_code)]
 
+pub mod backend;
+pub mod batch_input;
+pub mod config;
+pub mod kv_cache;
 pub mod weights;

@@ -1,0 +1,245 @@
+//! Door 1: the operations of one device, over its own buffers. Everything above it (the forward pass) is
+//! written once; everything below knows shapes and refuses to know architectures, requests and files.
+//!
+//! Host memory crosses the door in three places only: weights and batches going in, logits coming out.
+//! Operations report no errors: a device works behind the caller's back, so its faults are told by the next
+//! [`Backend::download`]. Shapes that do not fit are a bug of the caller and panic.
+//!
+//! Invariance is part of the contract: an operation's result for one row of a buffer (one token) must be the same
+//! bits whatever other rows there are, and on however many threads it runs.
+
+use crate::batch_input::BatchInput;
+use crate::config::{Activation, RopeStyle, Routing};
+use crate::kv_cache::KvLayout;
+use crate::weights::TensorView;
+
+/// The operations that a decoder needs of a device.
+pub trait Backend: Send + Sized + 'static {
+    /// Activations: `[rows, cols]` of f32, row-major, with room for a number of rows fixed at creation.
+    type Buffer: Send;
+    /// A weight matrix `[out, in]`, possibly stacked of parts in different formats, in the device's own layout.
+    type Matrix: Send + Sync;
+    /// A row of f32 weights (a norm's gain, a projection's bias).
+    type Vector: Send + Sync;
+    /// Keys and values of all layers, in blocks of 16 tokens.
+    type KvCache: Send;
+    /// A [`BatchInput`] on the device.
+    type Batch: Send;
+
+    // What is made once.
+
+    /// A buffer of zero rows with room for `max_rows` of `cols` elements.
+    ///
+    /// # Errors
+    /// When the device has no room for it.
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<Self::Buffer, BackendError>;
+
+    /// A matrix made of `parts` stacked on top of each other: all `[rows_i, cols]`, each keeping its own format,
+    /// so that Q, K and V are one projection. The bytes are copied (and repacked as the device likes).
+    ///
+    /// # Errors
+    /// When the device has no room, or cannot hold the format or the shape.
+    fn matrix(&self, parts: &[TensorView<'_>]) -> Result<Self::Matrix, BackendError>;
+
+    /// A vector.
+    ///
+    /// # Errors
+    /// When the device has no room for it.
+    fn vector(&self, values: &[f32]) -> Result<Self::Vector, BackendError>;
+
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// When the device has no room for it or cannot hold the layout.
+    fn kv_cache(&self, layout: &KvLayout) -> Result<Self::KvCache, BackendError>;
+
+    /// Room for batches.
+    ///
+    /// # Errors
+    /// When the device has no room for it.
+    fn batch(&self) -> Result<Self::Batch, BackendError>;
+
+    // What crosses the door every step.
+
+    /// Copies a step's input to the device.
+    fn upload(&mut self, input: &BatchInput, batch: &mut Self::Batch);
+
+    /// Copies all rows of `x` to `out` (`rows * cols` elements), after everything before it has finished.
+    ///
+    /// # Errors
+    /// When this or any earlier operation failed on the device.
+    fn download(&mut self, x: &Self::Buffer, out: &mut [f32]) -> Result<(), BackendError>;
+
+    // What works on buffers. Rows are tokens unless said otherwise.
+
+    /// Sets how many rows of the buffer are in use; their contents are unspecified afterwards.
+    fn set_rows(&mut self, x: &mut Self::Buffer, n_rows: usize);
+
+    /// `out[i] = table[token_i] * scale` for every token of the batch.
+    fn embed(&mut self, table: &Self::Matrix, batch: &Self::Batch, scale: f32, out: &mut Self::Buffer);
+
+    /// `out = x · wᵀ + bias`: `[n, in] × [out, in] → [n, out]`. Each output element is summed along `in` in one
+    /// fixed order.
+    fn matmul(
+        &mut self,
+        x: &Self::Buffer,
+        w: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        out: &mut Self::Buffer,
+    );
+
+    /// Root mean square norm of every row (arXiv:1910.07467): `out = x / sqrt(mean(x²) + eps) * gain`.
+    fn rms_norm(&mut self, x: &Self::Buffer, gain: &Self::Vector, eps: f32, out: &mut Self::Buffer);
+
+    /// The same norm in place over groups of columns: a query's or key's heads, or its whole width.
+    fn norm_columns(&mut self, x: &mut Self::Buffer, columns: Columns, gain: &Self::Vector, eps: f32);
+
+    /// Rotary embedding in place over heads (arXiv:2104.09864), with the cosines and sines of the batch's table
+    /// number `table_idx`. Only the first `2 * table width` elements of each head turn.
+    fn rope(
+        &mut self,
+        x: &mut Self::Buffer,
+        batch: &Self::Batch,
+        table_idx: usize,
+        heads: Columns,
+        style: RopeStyle,
+    );
+
+    /// Writes every token's keys and values into the slots of its positions. `qkv` is
+    /// `[n, (n_heads + 2 n_kv_heads) * head_dim]`: queries, keys, values.
+    fn store_kv(
+        &mut self,
+        cache: &mut Self::KvCache,
+        layer_idx: usize,
+        batch: &Self::Batch,
+        qkv: &Self::Buffer,
+        shape: &AttentionShape,
+    );
+
+    /// Causal attention of every token over the positions of its sequence up to its own (or the last
+    /// `sliding_window` of them), read through the block table. `out` is `[n, n_heads * head_dim]`. Keys and values
+    /// of the batch's own tokens are in the cache already. Blocks are walked in order of position, and where the
+    /// walk is split depends on the position only.
+    fn attention(
+        &mut self,
+        cache: &Self::KvCache,
+        layer_idx: usize,
+        batch: &Self::Batch,
+        qkv: &Self::Buffer,
+        shape: &AttentionShape,
+        out: &mut Self::Buffer,
+    );
+
+    /// Gated linear unit (arXiv:2002.05202): `out = activation(gate_up[.., ..w]) * gate_up[.., w..]`,
+    /// `[n, 2w] → [n, w]`.
+    fn glu(&mut self, gate_up: &Self::Buffer, activation: Activation, out: &mut Self::Buffer);
+
+    /// `x += y * multiplier`.
+    fn add(&mut self, x: &mut Self::Buffer, y: &Self::Buffer, multiplier: f32);
+
+    /// `x[i] *= sigmoid(gate[i])`, a gate of one column.
+    fn gate_rows(&mut self, x: &mut Self::Buffer, gate: &Self::Buffer);
+
+    /// A routed mixture of experts: for every row the `routing.n_used` experts with the highest logits (ties: the
+    /// smaller index), each a gated linear unit, summed with their weights. Rows are sorted by expert, so that an
+    /// expert's weights are read once; a row's sum runs over its experts in increasing index.
+    fn experts(
+        &mut self,
+        x: &Self::Buffer,
+        router_logits: &Self::Buffer,
+        experts: &[Expert<Self::Matrix>],
+        routing: &Routing,
+        activation: Activation,
+        out: &mut Self::Buffer,
+    );
+
+    /// `out[i] = x[row_i]` for the tokens of the batch whose logits are wanted.
+    fn gather_logit_rows(&mut self, x: &Self::Buffer, batch: &Self::Batch, out: &mut Self::Buffer);
+
+    /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
+    fn finish_logits(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);
+}
+
+/// The matrices of one expert.
+#[derive(Debug)]
+pub struct Expert<M> {
+    /// Gate on top of up: `[2 * width, hidden]`.
+    pub gate_up: M,
+    /// `[hidden, width]`.
+    pub down: M,
+}
+
+/// Groups of columns side by side: `n_groups` of `width` from `first` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Columns {
+    /// The first column.
+    pub first: usize,
+    /// How many groups.
+    pub n_groups: usize,
+    /// Columns of one group.
+    pub width: usize,
+}
+
+/// What attention needs to know of a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads; a multiple of `n_kv_heads`. Head `h` reads key-value head `h / (n_heads / n_kv_heads)`.
+    pub n_heads: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of one head.
+    pub head_dim: usize,
+    /// Multiplies query · key.
+    pub scale: f32,
+    /// With a cap, scores become `cap * tanh(score / cap)` (arXiv:2408.00118).
+    pub softcap: Option<f32>,
+    /// A token sees this many positions, its own included; all when absent.
+    pub sliding_window: Option<usize>,
+}
+
+impl AttentionShape {
+    /// The columns of the queries.
+    pub fn query_columns(&self) -> Columns {
+        Columns { first: 0, n_groups: self.n_heads, width: self.head_dim }
+    }
+
+    /// The columns of the keys.
+    pub fn key_columns(&self) -> Columns {
+        Columns { first: self.n_heads * self.head_dim, n_groups: self.n_kv_heads, width: self.head_dim }
+    }
+
+    /// The columns of the values.
+    pub fn value_columns(&self) -> Columns {
+        let first = (self.n_heads + self.n_kv_heads) * self.head_dim;
+        Columns { first, n_groups: self.n_kv_heads, width: self.head_dim }
+    }
+
+    /// Columns of a buffer with queries, keys and values side by side.
+    pub fn qkv_width(&self) -> usize {
+        (self.n_heads + 2 * self.n_kv_heads) * self.head_dim
+    }
+
+    /// The first position that a token at `position` sees.
+    pub fn first_visible(&self, position: usize) -> usize {
+        self.sliding_window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+}
+
+/// Why a device refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// It has no room.
+    #[error("no memory for {what} ({n_bytes} bytes)")]
+    OutOfMemory {
+        /// What was to be allocated.
+        what: &'static str,
+        /// How much of it.
+        n_bytes: usize,
+    },
+    /// It cannot hold or compute this.
+    #[error("this backend cannot do {0}")]
+    Unsupported(String),
+    /// The device or its driver failed.
+    #[error("the device failed: {0}")]
+    Device(String),
+}

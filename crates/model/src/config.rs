@@ -1,0 +1,153 @@
+//! An architecture as a value: everything the one forward pass needs to know of a model. Refuses to know file
+//! formats and how their keys are spelled.
+
+/// A decoder-only transformer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecoderConfig {
+    /// The family, as `model_type` of a `config.json` spells it.
+    pub family: &'static str,
+    /// Rows of the embedding table; token ids are below it.
+    pub vocabulary_size: usize,
+    /// Width of the residual stream.
+    pub hidden_size: usize,
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Most tokens of one sequence.
+    pub max_sequence_tokens: usize,
+    /// Added to the mean square in every norm.
+    pub norm_eps: f32,
+    /// Added to every stored norm gain (Gemma stores gain − 1 in safetensors).
+    pub norm_gain_offset: f32,
+    /// Multiplies the embeddings.
+    pub embedding_scale: f32,
+    /// Multiplies what a layer adds to the residual stream.
+    pub residual_scale: f32,
+    /// Multiplies the logits.
+    pub logits_scale: f32,
+    /// Caps the logits: `cap * tanh(x / cap)`.
+    pub logits_softcap: Option<f32>,
+    /// Multiplies query · key.
+    pub attention_scale: f32,
+    /// Caps attention scores.
+    pub attention_softcap: Option<f32>,
+    /// Norm of queries and keys before rotation.
+    pub qk_norm: QkNorm,
+    /// Which norms stand around attention and feed-forward.
+    pub norms: NormPlacement,
+    /// The feed-forward's activation.
+    pub activation: Activation,
+    /// Which elements of a head turn together.
+    pub rope_style: RopeStyle,
+    /// The distinct rotations; layers name them by index.
+    pub ropes: Vec<RopeTable>,
+    /// Whether the embedding table is also the output projection.
+    pub tied_embeddings: bool,
+    /// The layers.
+    pub layers: Vec<LayerConfig>,
+}
+
+/// Where layers of one model differ.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerConfig {
+    /// The rotation of queries and keys, an index into [`DecoderConfig::ropes`]; `None` rotates nothing.
+    pub rope_idx: Option<usize>,
+    /// How many positions a token sees, its own included; all when absent.
+    pub sliding_window: Option<usize>,
+    /// The second half of the layer.
+    pub feed_forward: FeedForward,
+}
+
+/// The second half of a layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FeedForward {
+    /// One gated linear unit of this width.
+    Dense {
+        /// Columns of the hidden layer.
+        width: usize,
+    },
+    /// A routed mixture of gated linear units.
+    Experts {
+        /// How many there are.
+        n_experts: usize,
+        /// Width of one.
+        width: usize,
+        /// How they are chosen and weighed.
+        routing: Routing,
+        /// Width of an expert that every token uses beside them, behind a sigmoid gate.
+        shared_width: Option<usize>,
+    },
+}
+
+/// How experts are chosen: softmax over all logits, then the `n_used` largest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Routing {
+    /// Experts of one token.
+    pub n_used: usize,
+    /// Whether the chosen weights are made to sum to 1.
+    pub normalize: bool,
+}
+
+/// Norm of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// Each head by itself, one gain for all heads.
+    PerHead,
+    /// All heads together.
+    WholeWidth,
+}
+
+/// Which norms stand around attention and feed-forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormPlacement {
+    /// Before each (Llama).
+    Pre,
+    /// After each, before its result joins the residual stream (OLMo 2).
+    Post,
+    /// Both (Gemma 2).
+    PreAndPost,
+}
+
+impl NormPlacement {
+    /// Whether there is one before.
+    pub fn has_pre(self) -> bool {
+        self != Self::Post
+    }
+
+    /// Whether there is one after.
+    pub fn has_post(self) -> bool {
+        self != Self::Pre
+    }
+}
+
+/// The activation of a gated linear unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// `x * sigmoid(x)`.
+    Silu,
+    /// GELU in its tanh approximation (arXiv:1606.08415).
+    GeluTanh,
+}
+
+/// Which elements of a head turn together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeStyle {
+    /// `i` with `i + n_pairs` (GPT-NeoX; all safetensors checkpoints).
+    HalfSplit,
+    /// `2i` with `2i + 1` (GGUF files of the llama architecture, whose q and k rows are permuted for it).
+    Interleaved,
+}
+
+/// One rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RopeTable {
+    /// Radians per position, half as many as rotated elements.
+    pub frequencies: Vec<f64>,
+    /// Multiplies cosines and sines (YaRN's attention temperature; else 1).
+    pub amplitude: f64,
+}
