@@ -1,2 +1,4 @@
 //! Under construction.
 #![forbid(unsafe_code)]
+
+pub mod openai;

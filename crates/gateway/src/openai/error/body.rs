@@ -1,0 +1,169 @@
+//! Faults of a request's body: its JSON, its types, its values. Refuses to know endpoints.
+
+use std::borrow::Cow;
+
+use super::{ApiError, echo};
+
+/// The body is not acceptable JSON, or not the object that the endpoint wants.
+impl ApiError {
+    /// Not JSON (or an unacceptable number, depth or start), with where: both counted from 1.
+    pub fn invalid_json(reason: &str, line: usize, column: usize) -> Self {
+        let message = format!("The request body is not valid JSON: {reason} at line {line} column {column}.");
+        Self::bad_request("invalid_json", message)
+    }
+
+    /// The body is not UTF-8; `offset` in bytes of the first fault.
+    pub fn invalid_utf8(offset: usize) -> Self {
+        let message = format!("The request body is not valid UTF-8: the first fault is at byte {offset}.");
+        Self::bad_request("invalid_utf8", message)
+    }
+
+    /// A known key stands twice in one object.
+    pub fn duplicate_key(param: impl Into<String>) -> Self {
+        let param = param.into();
+        Self::bad_request("duplicate_key", format!("Duplicate parameter: '{}'.", echo(&param)))
+            .with_param(param)
+    }
+
+    /// A required parameter is absent or null.
+    pub fn missing_required_parameter(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("Missing required parameter: '{}'.", echo(&param));
+        Self::bad_request("missing_required_parameter", message).with_param(param)
+    }
+
+    /// A value of the wrong JSON type; `expected` and `found` with article ("a string", "an integer").
+    pub fn invalid_type(param: impl Into<String>, expected: &str, found: &str) -> Self {
+        let param = param.into();
+        let message =
+            format!("Invalid type for '{}': expected {expected}, but got {found} instead.", echo(&param));
+        Self::bad_request("invalid_type", message).with_param(param)
+    }
+
+    /// A value of the right type that means nothing here; `reason` is a whole sentence.
+    pub fn invalid_value(param: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::bad_request("invalid_value", reason.into()).with_param(param)
+    }
+
+    /// A value that is none of the listed ones.
+    pub fn not_one_of(param: impl Into<String>, found: &str, allowed: &[&str]) -> Self {
+        let list = allowed.iter().map(|a| format!("'{a}'")).collect::<Vec<_>>().join(", ");
+        let message = format!("Invalid value: '{}'. Supported values are: {list}.", echo(found));
+        Self::invalid_value(param, message)
+    }
+
+    /// An array that needs an element has none.
+    pub fn empty_array(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': empty. Expected at least one element.", echo(&param));
+        Self::bad_request("empty_array", message).with_param(param)
+    }
+
+    /// More elements than allowed.
+    pub fn array_above_max_length(param: impl Into<String>, max: usize) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': array too long. Expected at most {max} elements.", echo(&param));
+        Self::bad_request("array_above_max_length", message).with_param(param)
+    }
+
+    /// More members than allowed; `param` is `None` for the body itself.
+    pub fn object_above_max_properties(param: Option<String>, max: usize) -> Self {
+        let name = param.as_deref().map_or(Cow::Borrowed("request body"), echo);
+        let message = format!("Invalid '{name}': too many properties. Expected at most {max}.");
+        let error = Self::bad_request("object_above_max_properties", message);
+        param.into_iter().fold(error, Self::with_param)
+    }
+
+    /// A string longer than allowed, in bytes of UTF-8.
+    pub fn string_above_max_length(param: impl Into<String>, max_bytes: usize) -> Self {
+        let param = param.into();
+        let message =
+            format!("Invalid '{}': string too long. Expected at most {max_bytes} bytes.", echo(&param));
+        Self::bad_request("string_above_max_length", message).with_param(param)
+    }
+
+    /// More entries than allowed in a map such as `logit_bias`.
+    pub fn too_many(param: impl Into<String>, max: usize) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': too many entries. Expected at most {max}.", echo(&param));
+        Self::bad_request("too_many", message).with_param(param)
+    }
+
+    /// An integer below the smallest allowed one.
+    pub fn integer_below_min_value(param: impl Into<String>, min: i64) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': integer below minimum value. Expected >= {min}.", echo(&param));
+        Self::bad_request("integer_below_min_value", message).with_param(param)
+    }
+
+    /// An integer above the largest allowed one.
+    pub fn integer_above_max_value(param: impl Into<String>, max: i64) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': integer above maximum value. Expected <= {max}.", echo(&param));
+        Self::bad_request("integer_above_max_value", message).with_param(param)
+    }
+
+    /// A number below the range; `bound` reads like ">= 0" or "> 0".
+    pub fn decimal_below_min_value(param: impl Into<String>, bound: &str) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': decimal below minimum value. Expected {bound}.", echo(&param));
+        Self::bad_request("decimal_below_min_value", message).with_param(param)
+    }
+
+    /// A number above the range.
+    pub fn decimal_above_max_value(param: impl Into<String>, max: f64) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': decimal above maximum value. Expected <= {max}.", echo(&param));
+        Self::bad_request("decimal_above_max_value", message).with_param(param)
+    }
+
+    /// A token id that the model does not have.
+    pub fn invalid_token(param: impl Into<String>, vocabulary_size: u32) -> Self {
+        let param = param.into();
+        let message =
+            format!("Invalid '{}': token ids are integers from 0 to {}.", echo(&param), vocabulary_size - 1);
+        Self::bad_request("invalid_token", message).with_param(param)
+    }
+
+    /// Two parameters that exclude each other.
+    pub fn mutually_exclusive(param: impl Into<String>, other: &str) -> Self {
+        let param = param.into();
+        let message = format!("'{}' and '{}' cannot be used together.", echo(&param), echo(other));
+        Self::bad_request("mutually_exclusive", message).with_param(param)
+    }
+
+    /// A parameter that this server does not know (strict mode), or never accepts.
+    pub fn unknown_parameter(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("Unknown parameter: '{}'.", echo(&param));
+        Self::bad_request("unknown_parameter", message).with_param(param)
+    }
+
+    /// A known parameter (or a value of it) that this server cannot honour; `reason` is a whole sentence.
+    pub fn unsupported_parameter(param: impl Into<String>, reason: &str) -> Self {
+        let param = param.into();
+        let message = format!("Unsupported parameter: '{}'. {reason}", echo(&param));
+        Self::bad_request("unsupported_parameter", message).with_param(param)
+    }
+
+    /// Two tools of one name.
+    pub fn duplicate_name(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': this name is already taken by another tool.", echo(&param));
+        Self::bad_request("duplicate_name", message).with_param(param)
+    }
+
+    /// A tool's `parameters` are not a JSON Schema of an object.
+    pub fn invalid_function_parameters(param: impl Into<String>, reason: &str) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': {reason}", echo(&param));
+        Self::bad_request("invalid_function_parameters", message).with_param(param)
+    }
+
+    /// A part of the body has more values in it than the server is willing to hold.
+    pub fn schema_too_complex(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': too large or too deeply nested.", echo(&param));
+        Self::bad_request("schema_too_complex", message).with_param(param)
+    }
+}

@@ -1,0 +1,215 @@
+//! Faults that the body alone does not show: models, lengths against a model, keys, limits, HTTP framing, and
+//! the server's own troubles. Refuses to know JSON.
+
+use http::StatusCode;
+
+use super::{ApiError, ErrorType, echo};
+
+/// The model and what fits into it.
+impl ApiError {
+    /// No model of this name is served. A name that climbs directories is told apart, as it never can be one.
+    pub fn model_not_found(name: &str) -> Self {
+        if name.split(['/', '\\']).any(|part| part == "..") {
+            return Self::invalid_value("model", format!("'{}' is not a model name.", echo(name)));
+        }
+        let message = format!("The model '{}' does not exist.", echo(name));
+        Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
+    }
+
+    /// The prompt alone is too long; `param` is where the prompt stands (`messages`, `prompt`).
+    pub fn prompt_too_long(param: impl Into<String>, n_tokens: usize, max_model_len: u32) -> Self {
+        let message = format!(
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt has \
+             {n_tokens} tokens. Please shorten it."
+        );
+        Self::bad_request("context_length_exceeded", message).with_param(param)
+    }
+
+    /// A text with more bytes than any prompt of the context can have; it was not tokenized.
+    pub fn text_too_long(param: impl Into<String>, n_bytes: usize, max_model_len: u32) -> Self {
+        let message = format!(
+            "This model's maximum context length is {max_model_len} tokens. However, your prompt has \
+             {n_bytes} bytes of text, which cannot fit."
+        );
+        Self::bad_request("context_length_exceeded", message).with_param(param)
+    }
+
+    /// The prompt fits, but not with the output asked for; `param` is the parameter that asked.
+    pub fn output_too_long(
+        param: impl Into<String>,
+        n_prompt_tokens: usize,
+        max_tokens: u32,
+        max_model_len: u32,
+    ) -> Self {
+        let sum = n_prompt_tokens as u64 + u64::from(max_tokens);
+        let message = format!(
+            "This model's maximum context length is {max_model_len} tokens. However, you requested {sum} \
+             tokens ({n_prompt_tokens} in the prompt, {max_tokens} in the completion)."
+        );
+        Self::bad_request("context_length_exceeded", message).with_param(param)
+    }
+
+    /// The request fits the context but never the KV pool, so that it would wait for ever.
+    pub fn prompt_exceeds_capacity(param: impl Into<String>, needed_blocks: u64, n_blocks: u64) -> Self {
+        let message = format!(
+            "The request needs {needed_blocks} KV cache blocks, but this server has {n_blocks} in all. \
+             Shorten the prompt or lower the number of output tokens."
+        );
+        Self::bad_request("prompt_exceeds_capacity", message).with_param(param)
+    }
+
+    /// The chat template refused the conversation; `reason` is the template's own sentence.
+    pub fn template_error(reason: &str) -> Self {
+        let message = format!("The model's chat template rejects these messages: {}", echo(reason));
+        Self::bad_request("template_error", message).with_param("messages")
+    }
+
+    /// The model has no chat template, or no tokenizer to take text with; `reason` is a whole sentence.
+    pub fn unsupported_by_model(param: impl Into<String>, reason: &str) -> Self {
+        Self::unsupported_parameter(param, reason)
+    }
+}
+
+/// Who asks, and how much.
+impl ApiError {
+    /// No usable key. The message never repeats what was sent.
+    pub fn invalid_api_key() -> Self {
+        let message = "Missing or incorrect API key: send 'Authorization: Bearer KEY'.";
+        Self::client(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+    }
+
+    /// The key was valid once.
+    pub fn api_key_revoked() -> Self {
+        Self::client(StatusCode::UNAUTHORIZED, "api_key_revoked", "This API key is no longer valid.")
+    }
+
+    /// The key is valid but not for this.
+    pub fn permission_denied() -> Self {
+        let message = "This API key does not permit this request.";
+        Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
+    }
+
+    /// Requests or tokens a minute are used up.
+    pub fn rate_limit_exceeded(what: &str, retry_after_s: u32) -> Self {
+        let message = format!("Rate limit reached: {what}. Please retry after {retry_after_s} s.");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, ErrorType::RateLimit, "rate_limit_exceeded", message)
+            .retry_after(retry_after_s)
+    }
+
+    /// A quota is spent; waiting does not help.
+    pub fn insufficient_quota() -> Self {
+        let message = "This API key's quota is spent.".to_owned();
+        Self::new(StatusCode::TOO_MANY_REQUESTS, ErrorType::InsufficientQuota, "insufficient_quota", message)
+    }
+}
+
+/// The way of the request over HTTP.
+impl ApiError {
+    /// The body is over the limit.
+    pub fn request_too_large(max_bytes: usize) -> Self {
+        let message = format!("The request body is larger than the allowed {max_bytes} bytes.");
+        Self::client(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+    }
+
+    /// The body did not arrive in time.
+    pub fn request_timeout() -> Self {
+        let message = "The request body did not arrive in time.";
+        Self::client(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
+    }
+
+    /// The client went away or broke the framing while its body was read.
+    pub fn incomplete_body() -> Self {
+        Self::bad_request("incomplete_body", "The request body ended early.".to_owned())
+    }
+
+    /// A `Content-Encoding` other than identity.
+    pub fn unsupported_encoding() -> Self {
+        let message = "Compressed request bodies are not accepted.";
+        Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", message)
+    }
+
+    /// A `Content-Type` that is not JSON.
+    pub fn unsupported_media_type() -> Self {
+        let message = "The request body must be sent as 'Content-Type: application/json'.";
+        Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
+    }
+
+    /// A known route with another method; `allow` lists the right ones.
+    pub fn method_not_allowed(allow: &'static str) -> Self {
+        let message = format!("This URL allows only {allow}.");
+        let mut error = Self::client(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message);
+        error.0.allow = Some(allow);
+        error
+    }
+
+    /// No such route.
+    pub fn unknown_url(method: &str, path: &str) -> Self {
+        let message = format!("Unknown request URL: {} {}.", echo(method), echo(path));
+        Self::client(StatusCode::NOT_FOUND, "unknown_url", message)
+    }
+
+    /// Header fields are too many or too long.
+    pub fn headers_too_large() -> Self {
+        let message = "The request's header fields are too large.";
+        Self::client(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "headers_too_large", message)
+    }
+
+    /// The URI is too long.
+    pub fn uri_too_long() -> Self {
+        Self::client(StatusCode::URI_TOO_LONG, "uri_too_long", "The request's URI is too long.")
+    }
+
+    /// An upgrade that is not offered.
+    pub fn unsupported_upgrade() -> Self {
+        Self::bad_request("unsupported_upgrade", "This protocol upgrade is not offered.".to_owned())
+    }
+
+    /// The Host header is absent, double or malformed.
+    pub fn bad_host() -> Self {
+        Self::bad_request("bad_host", "The Host header is missing or malformed.".to_owned())
+    }
+
+    /// A foreign Host or Origin on a loopback server: DNS rebinding.
+    pub fn forbidden_origin() -> Self {
+        let message = "Requests from this origin are not allowed.";
+        Self::client(StatusCode::FORBIDDEN, "forbidden_origin", message)
+    }
+}
+
+/// The server's own troubles.
+impl ApiError {
+    /// The queue is full or a deadline cannot be met; `reason` is a whole sentence.
+    pub fn overloaded(reason: &str, retry_after_s: u32) -> Self {
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "overloaded", reason).retry_after(retry_after_s)
+    }
+
+    /// The server is stopping and takes no new requests.
+    pub fn shutting_down(retry_after_s: u32) -> Self {
+        let message = "The server is shutting down.";
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message).retry_after(retry_after_s)
+    }
+
+    /// The model is not ready yet.
+    pub fn model_loading(retry_after_s: u32) -> Self {
+        let message = "The model is loading.";
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_loading", message).retry_after(retry_after_s)
+    }
+
+    /// Nothing can compute the answer at present.
+    pub fn no_healthy_worker(retry_after_s: u32) -> Self {
+        let message = "No worker is able to answer at present.";
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "no_healthy_worker", message).retry_after(retry_after_s)
+    }
+
+    /// The generation took longer than allowed.
+    pub fn generation_timeout() -> Self {
+        let message = "The generation took longer than this server allows.";
+        Self::server(StatusCode::GATEWAY_TIMEOUT, "generation_timeout", message)
+    }
+
+    /// A fault inside; only the request's id tells the operator which.
+    pub fn internal_error(request_id: &str) -> Self {
+        let message = format!("An internal error occurred (request {}).", echo(request_id));
+        Self::server(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", message)
+    }
+}

@@ -1,0 +1,6 @@
+//! The OpenAI wire: request and response types, strict JSON, validation, errors. Pure functions over bytes;
+//! refuses to know sockets, engines and time.
+
+pub mod error;
+
+pub use error::{ApiError, ErrorType};
