@@ -1,3 +1,11 @@
-//! The throng binary.
+//! The `throng` binary.
 
-fn main() {}
+use clap::Parser;
+use throng_cli::args::CommandLine;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    CommandLine::parse();
+}

@@ -1,0 +1,333 @@
+//! The command line: what can be typed, with vLLM's names where a flag means the same. Refuses to know defaults
+//! that depend on the machine or the model.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Serve large language models to a crowd from the hardware you have.
+#[derive(Debug, Parser)]
+#[command(name = "throng", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
+pub struct CommandLine {
+    /// What to do; without a command, `serve`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The flags of `serve`.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Answer OpenAI-compatible requests over HTTP, with a chat page at /
+    Serve(Box<ServeArgs>),
+    /// Chat with a model in the terminal
+    Chat(ChatArgs),
+    /// Continue one prompt and print the result
+    Generate(GenerateArgs),
+    /// Say what a model is and what fits: architecture, sizes, quantization, memory per token
+    Inspect(InspectArgs),
+    /// Measure the engine without HTTP: prefill and decode tokens/s by number of users
+    Bench(BenchArgs),
+}
+
+/// Where the model comes from and how it is held. Every command that runs a model takes these.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelArgs {
+    /// A folder, a .gguf file, or a hub id: org/name, org/name:file.gguf, org/name@revision; the built-in
+    /// starter model when absent
+    pub model: Option<String>,
+    /// Most tokens of one conversation; the model's own limit when absent
+    #[arg(long, visible_alias = "context-length", value_name = "TOKENS")]
+    pub max_model_len: Option<u32>,
+    /// Worker threads; the machine's physical cores when absent
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// How keys and values are stored; auto: f32 for f32 models, else f16
+    #[arg(long, value_enum, default_value_t, value_name = "TYPE")]
+    pub kv_cache_dtype: KvDtype,
+    /// Memory for keys and values, for example 4GiB; a share of what is free when absent
+    #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
+    pub kv_cache_memory: Option<u64>,
+    /// Most new tokens computed in one step
+    #[arg(long, hide_short_help = true, value_name = "TOKENS")]
+    pub max_num_batched_tokens: Option<u32>,
+    /// Most sequences in one step
+    #[arg(long, hide_short_help = true, value_name = "N")]
+    pub max_num_seqs: Option<u32>,
+    /// A file whose chat template is used instead of the model's own
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
+    /// Compute in plain loops with unquantized activations: slow, for checking
+    #[arg(long, hide_short_help = true)]
+    pub reference: bool,
+}
+
+/// `throng serve`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServeArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The address to listen on; 127.0.0.1 when absent
+    #[arg(long, env = "THRONG_HOST")]
+    pub host: Option<String>,
+    /// The port to listen on, 8000 when absent; 0 takes a free one
+    #[arg(long, short, env = "THRONG_PORT")]
+    pub port: Option<u16>,
+    /// Names the model answers to instead of its own
+    #[arg(long, num_args = 1.., value_name = "NAME")]
+    pub served_model_name: Vec<String>,
+    /// Keys that requests must carry one of
+    #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_delimiter = ',', value_name = "KEY")]
+    pub api_key: Vec<String>,
+    /// A TOML file with the same settings; flags win over it
+    #[arg(long, env = "THRONG_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Serve on an address others can reach although no key is set
+    #[arg(long, hide_short_help = true)]
+    pub allow_unauthenticated: bool,
+    /// Most requests that wait; past it the answer is 503
+    #[arg(long, hide_short_help = true, value_name = "N")]
+    pub max_num_queued_reqs: Option<u32>,
+    /// Most prompt tokens that wait; past it the answer is 503
+    #[arg(long, hide_short_help = true, value_name = "TOKENS")]
+    pub max_num_queued_tokens: Option<u64>,
+    /// Who goes first: fcfs (arrival) or priority (the smaller number)
+    #[arg(long, hide_short_help = true, value_enum)]
+    pub scheduling_policy: Option<SchedulingPolicy>,
+    /// The time between two tokens of a stream that long prompts must not exceed, in milliseconds
+    #[arg(long, hide_short_help = true, value_name = "MS")]
+    pub inter_token_target_ms: Option<u32>,
+    /// Do not share the computed prefixes of prompts
+    #[arg(long, hide_short_help = true)]
+    pub no_enable_prefix_caching: bool,
+    /// Most log-probabilities a request may ask for; -1: as many as the vocabulary
+    #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_name = "N")]
+    pub max_logprobs: Option<i64>,
+    /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
+    #[arg(long, hide_short_help = true, value_name = "SOURCE")]
+    pub generation_config: Option<GenerationConfigSource>,
+    /// Answer 400 to parameters that are not known instead of ignoring them
+    #[arg(long, hide_short_help = true)]
+    pub strict_parameters: bool,
+    /// Web origins that may call from a browser
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "ORIGIN")]
+    pub allowed_origins: Vec<String>,
+    /// On SIGTERM, seconds for running streams to finish
+    #[arg(long, hide_short_help = true, value_name = "SECONDS")]
+    pub shutdown_timeout: Option<u64>,
+    /// Fail a step that takes longer than this many seconds
+    #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS")]
+    pub step_timeout: Option<u64>,
+    /// The names of other engines' flags.
+    #[command(flatten)]
+    pub foreign: ForeignArgs,
+}
+
+/// Flags of other engines that are accepted so that their command lines work: they must not ask for what is not
+/// there, and otherwise have no effect here.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ForeignArgs {
+    #[arg(long, hide = true)]
+    pub(crate) gpu_memory_utilization: Option<f32>,
+    #[arg(long, hide = true)]
+    pub(crate) dtype: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) load_format: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) seed: Option<u64>,
+    #[arg(long, hide = true)]
+    pub(crate) trust_remote_code: bool,
+    #[arg(long, hide = true)]
+    pub(crate) enforce_eager: bool,
+    #[arg(long, hide = true)]
+    pub(crate) enable_prefix_caching: bool,
+    #[arg(long, hide = true)]
+    pub(crate) enable_chunked_prefill: bool,
+    #[arg(long, hide = true)]
+    pub(crate) enable_request_id_headers: bool,
+    #[arg(long, hide = true)]
+    pub(crate) disable_log_requests: bool,
+    #[arg(long, hide = true)]
+    pub(crate) block_size: Option<u32>,
+    #[arg(long, hide = true, default_value_t = 1)]
+    pub(crate) tensor_parallel_size: u32,
+    #[arg(long, hide = true, default_value_t = 1)]
+    pub(crate) pipeline_parallel_size: u32,
+    #[arg(long, hide = true, default_value_t = 1)]
+    pub(crate) data_parallel_size: u32,
+    #[arg(long, hide = true)]
+    pub(crate) quantization: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) speculative_config: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) enable_lora: bool,
+    #[arg(long, hide = true)]
+    pub(crate) enable_auto_tool_choice: bool,
+    #[arg(long, hide = true)]
+    pub(crate) tool_call_parser: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) reasoning_parser: Option<String>,
+}
+
+/// `throng chat`.
+#[derive(Debug, Clone, Args)]
+pub struct ChatArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// What the model is told before the conversation
+    #[arg(long)]
+    pub system: Option<String>,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// `throng generate`.
+#[derive(Debug, Clone, Args)]
+pub struct GenerateArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The text to continue; read from standard input when absent
+    #[arg(long, short)]
+    pub prompt: Option<String>,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// How tokens are chosen in the terminal.
+#[derive(Debug, Clone, Args)]
+pub struct SamplingArgs {
+    /// Most tokens of an answer
+    #[arg(long, default_value_t = 512, value_name = "N")]
+    pub max_tokens: u32,
+    /// 0 always takes the most likely token; the model's own default when absent
+    #[arg(long, value_name = "T")]
+    pub temperature: Option<f32>,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P")]
+    pub top_p: Option<f32>,
+    /// Repeat an answer: the same seed gives the same tokens
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+/// `throng inspect`.
+#[derive(Debug, Clone, Args)]
+pub struct InspectArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// List every tensor
+    #[arg(long)]
+    pub tensors: bool,
+}
+
+/// `throng bench`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    pub prompt_tokens: u32,
+    /// Tokens generated for each prompt
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub generate_tokens: u32,
+    /// Numbers of users at once
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST")]
+    pub concurrency: Vec<u32>,
+    /// How many tokens at the start of the prompts are the same for all users
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub shared_prefix: u32,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum KvDtype {
+    #[default]
+    Auto,
+    F32,
+    F16,
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SchedulingPolicy {
+    /// In order of arrival.
+    Fcfs,
+    /// The smaller priority number first.
+    Priority,
+}
+
+/// Where default sampling settings come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum GenerationConfigSource {
+    /// The model's own.
+    Auto,
+    /// Neutral ones.
+    Vllm,
+}
+
+/// A number of bytes: `1073741824`, `1GiB`, `1.5G`, `512M`.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let number_end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_end);
+    let number: f64 = number.trim().parse().map_err(|_| format!("{text}: not a number of bytes"))?;
+    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(format!("{unit}: use KiB, MiB, GiB or TiB")),
+    };
+    let bytes = number * (1u64 << shift) as f64;
+    if !(1.0..=1e15).contains(&bytes) {
+        return Err(format!("{text}: out of range"));
+    }
+    Ok(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn bytes_are_read_with_their_units() {
+        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(parse_bytes("1.5g"), Ok(3 << 29));
+        assert_eq!(parse_bytes("512MB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("1024"), Ok(1024));
+        assert!(parse_bytes("four").is_err());
+        assert!(parse_bytes("-1G").is_err());
+        assert!(parse_bytes("1X").is_err());
+    }
+
+    #[test]
+    fn no_command_means_serve() {
+        let line = CommandLine::try_parse_from(["throng", "model.gguf", "--port", "9"]).expect("valid");
+        assert!(line.command.is_none());
+        assert_eq!(line.serve.model.model.as_deref(), Some("model.gguf"));
+        assert_eq!(line.serve.port, Some(9));
+    }
+}

@@ -1,0 +1,5 @@
+//! The rooms of the `throng` binary: the command line, configuration and the wiring of all other crates.
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod memory;

@@ -1,0 +1,37 @@
+//! How much memory this process may still take. Refuses to know what it is for.
+
+use std::fs;
+
+/// Bytes that can be taken without pushing others out: what the kernel calls available, and no more than the
+/// control group allows. `None` where neither can be read.
+pub fn available_bytes() -> Option<u64> {
+    let machine =
+        fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_field(&text, "MemAvailable:"));
+    [machine, group_bytes()].into_iter().flatten().min()
+}
+
+fn meminfo_field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// What is left under the limit of a version 2 control group, as containers have it.
+fn group_bytes() -> Option<u64> {
+    let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
+    let limit: u64 = read("memory.max")?.trim().parse().ok()?;
+    let used: u64 = read("memory.current")?.trim().parse().ok()?;
+    Some(limit.saturating_sub(used))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meminfo_is_read_in_bytes() {
+        let text = "MemTotal:       32 kB\nMemAvailable:   16 kB\n";
+        assert_eq!(meminfo_field(text, "MemAvailable:"), Some(16 * 1024));
+        assert_eq!(meminfo_field("MemTotal: 1 kB", "MemAvailable:"), None);
+    }
+}
