@@ -1,5 +1,9 @@
 //! Stored tensors by name, whatever file they come from.
 
+mod file_bytes;
+pub mod gguf;
+pub mod safetensors;
+
 use throng_kernels::quant::Format;
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.

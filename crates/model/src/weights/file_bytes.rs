@@ -1,0 +1,32 @@
+//! The bytes of a weight file, wherever they are. Refuses to know their format.
+
+use std::io;
+use std::ops::Deref;
+use std::path::Path;
+
+use throng_kernels::mapped_file::MappedFile;
+
+/// The bytes of a weight file: mapped, or in memory (tests and fuzzing).
+#[derive(Debug)]
+pub(super) enum FileBytes {
+    Mapped(MappedFile),
+    Owned(Vec<u8>),
+}
+
+impl FileBytes {
+    /// Maps the file at `path`.
+    pub(super) fn map(path: &Path) -> io::Result<Self> {
+        MappedFile::open(path).map(Self::Mapped)
+    }
+}
+
+impl Deref for FileBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+}

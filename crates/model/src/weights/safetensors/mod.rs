@@ -1,0 +1,106 @@
+//! Folders of safetensors weights: one file, or shards with an index. It refuses to know what the tensors mean.
+
+mod error;
+mod header;
+
+use std::path::Path;
+
+pub use error::SafetensorsError;
+pub use header::{SafetensorsEntry, parse_header, parse_index};
+
+use crate::weights::file_bytes::FileBytes;
+use crate::weights::{TensorSource, TensorView};
+
+const SINGLE_FILE: &str = "model.safetensors";
+const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// The weights of a model folder, mapped.
+#[derive(Debug)]
+pub struct SafetensorsFolder {
+    files: Vec<FileBytes>,
+    /// Sorted by name; the first is the index of the file.
+    tensors: Vec<(usize, SafetensorsEntry)>,
+}
+
+impl SafetensorsFolder {
+    /// Maps `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    ///
+    /// # Errors
+    /// When a file cannot be read, is inconsistent, or lacks a tensor that the index places in it.
+    pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
+        let index_path = folder.join(INDEX_FILE);
+        if index_path.is_file() {
+            return Self::open_shards(folder, &index_path);
+        }
+        let path = folder.join(SINGLE_FILE);
+        if !path.is_file() {
+            return Err(SafetensorsError::NoWeights { folder: folder.to_owned() });
+        }
+        let (file, entries) = open_file(&path)?;
+        Ok(Self::of_one(file, entries))
+    }
+
+    /// Reads one file's content from memory; for tests and fuzzing, since it copies `bytes`.
+    ///
+    /// # Errors
+    /// When `bytes` are not a consistent safetensors file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, SafetensorsError> {
+        let entries = parse_header(bytes)?;
+        Ok(Self::of_one(FileBytes::Owned(bytes.to_vec()), entries))
+    }
+
+    fn of_one(file: FileBytes, entries: Vec<SafetensorsEntry>) -> Self {
+        Self { files: vec![file], tensors: entries.into_iter().map(|entry| (0, entry)).collect() }
+    }
+
+    fn open_shards(folder: &Path, index_path: &Path) -> Result<Self, SafetensorsError> {
+        let json = FileBytes::map(index_path)
+            .map_err(|source| SafetensorsError::Io { path: index_path.to_owned(), source })?;
+        let mut places = parse_index(&json).map_err(|error| error.in_file(index_path))?;
+        places.sort_unstable_by(|a, b| (&a.1, &a.0).cmp(&(&b.1, &b.0)));
+
+        let (mut files, mut tensors) = (Vec::new(), Vec::with_capacity(places.len()));
+        for of_shard in places.chunk_by(|a, b| a.1 == b.1) {
+            let shard = &of_shard[0].1;
+            let (file, entries) = open_file(&folder.join(shard))?;
+            for (tensor, _) in of_shard {
+                let found = entries.binary_search_by(|entry| entry.name.cmp(tensor)).map_err(|_| {
+                    SafetensorsError::MissingFromShard { tensor: tensor.clone(), shard: shard.clone() }
+                })?;
+                tensors.push((files.len(), entries[found].clone()));
+            }
+            files.push(file);
+        }
+        tensors.sort_unstable_by(|a, b| a.1.name.cmp(&b.1.name));
+        Ok(Self { files, tensors })
+    }
+
+    /// Bytes of all files together.
+    pub fn n_file_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len() as u64).sum()
+    }
+}
+
+fn open_file(path: &Path) -> Result<(FileBytes, Vec<SafetensorsEntry>), SafetensorsError> {
+    let file =
+        FileBytes::map(path).map_err(|source| SafetensorsError::Io { path: path.to_owned(), source })?;
+    let entries = parse_header(&file).map_err(|error| error.in_file(path))?;
+    Ok((file, entries))
+}
+
+impl TensorSource for SafetensorsFolder {
+    fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        let found = self.tensors.binary_search_by(|(_, entry)| entry.name.as_str().cmp(name)).ok()?;
+        let (file_idx, entry) = &self.tensors[found];
+        Some(TensorView {
+            name: &entry.name,
+            shape: &entry.shape,
+            format: entry.format,
+            data: &self.files[*file_idx][entry.start..entry.start + entry.n_bytes],
+        })
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.tensors.iter().map(|(_, entry)| entry.name.as_str()).collect()
+    }
+}
