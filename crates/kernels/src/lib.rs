@@ -3,3 +3,4 @@
 
 pub mod mapped_file;
 pub mod quant;
+pub mod reference;

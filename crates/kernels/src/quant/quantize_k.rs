@@ -1,0 +1,163 @@
+//! f32 to superblocks of 256: Q2_K … Q6_K and IQ4_XS with one plain scale a sub-block. Refuses to know rows.
+
+use super::IQ4_VALUES;
+use super::f16_at;
+use super::quantize::{extreme, inverse, min_max, nearest_iq4, put_f16};
+
+/// Scale and (non-negative) min of a sub-block whose codes go up to `max_code`: `x ≈ scale code - min`.
+fn scale_and_min(x: &[f32], max_code: f32) -> (f32, f32) {
+    let (min, max) = min_max(x);
+    let min = min.min(0.0);
+    ((max.max(min) - min) / max_code, -min)
+}
+
+/// Quantizes the sub-blocks' scales and mins to integers up to `max`, stores d and dmin at `at`, and returns the
+/// integers.
+fn integer_scales<const N: usize>(
+    x: &[f32],
+    max_code: f32,
+    max: f32,
+    out: &mut [u8],
+    at: usize,
+) -> [(u8, u8); N] {
+    let pairs: [(f32, f32); N] =
+        std::array::from_fn(|j| scale_and_min(&x[j * 256 / N..][..256 / N], max_code));
+    let d = pairs.iter().fold(0.0f32, |a, p| a.max(p.0)) / max;
+    let dmin = pairs.iter().fold(0.0f32, |a, p| a.max(p.1)) / max;
+    put_f16(out, at, d);
+    put_f16(out, at + 2, dmin);
+    pairs.map(|(scale, min)| {
+        let round = |v: f32, d: f32| (v * inverse(d)).round().clamp(0.0, max) as u8;
+        (round(scale, d), round(min, dmin))
+    })
+}
+
+/// The code in `0..=max_code` nearest to `x`.
+fn code(x: f32, scale: f32, offset: f32, max_code: f32) -> u8 {
+    ((x + offset) * inverse(scale)).round().clamp(0.0, max_code) as u8
+}
+
+/// Scatters bits so that 32 bytes hold 128 elements in 2-bit layers.
+fn put_two_bits(out: &mut [u8], code: impl Fn(usize) -> u8) {
+    for i in 0..256 {
+        out[i / 128 * 32 + i % 32] |= (code(i) & 3) << (2 * (i % 128 / 32));
+    }
+}
+
+/// Scatters nibbles so that 32 bytes hold one sub-block low and the next high.
+fn put_nibble_pairs(out: &mut [u8], code: impl Fn(usize) -> u8) {
+    for i in 0..256 {
+        out[i / 64 * 32 + i % 32] |= (code(i) & 15) << (4 * (i / 32 % 2));
+    }
+}
+
+pub(super) fn q2_k(x: &[f32], out: &mut [u8]) {
+    out.fill(0);
+    let pairs = integer_scales::<16>(x, 3.0, 15.0, out, 80);
+    let (d, dmin) = (f16_at(out, 80), f16_at(out, 82));
+    for (j, (scale, min)) in pairs.into_iter().enumerate() {
+        out[j] = scale | min << 4;
+    }
+    put_two_bits(&mut out[16..80], |i| {
+        let (scale, min) = pairs[i / 16];
+        code(x[i], d * f32::from(scale), dmin * f32::from(min), 3.0)
+    });
+}
+
+fn put_k4<'x>(x: &'x [f32], out: &mut [u8], max_code: f32) -> impl Fn(usize) -> u8 + use<'x> {
+    out.fill(0);
+    let pairs = integer_scales::<8>(x, max_code, 63.0, out, 0);
+    let s = &mut out[4..16];
+    for (j, &(scale, min)) in pairs.iter().enumerate() {
+        if j < 4 {
+            s[j] |= scale;
+            s[j + 4] |= min;
+        } else {
+            s[j + 4] = scale & 15 | (min & 15) << 4;
+            s[j - 4] |= scale >> 4 << 6;
+            s[j] |= min >> 4 << 6;
+        }
+    }
+    let (d, dmin) = (f16_at(out, 0), f16_at(out, 2));
+    move |i| {
+        let (scale, min) = pairs[i / 32];
+        code(x[i], d * f32::from(scale), dmin * f32::from(min), max_code)
+    }
+}
+
+pub(super) fn q4_k(x: &[f32], out: &mut [u8]) {
+    let code = put_k4(x, out, 15.0);
+    put_nibble_pairs(&mut out[16..144], code);
+}
+
+pub(super) fn q5_k(x: &[f32], out: &mut [u8]) {
+    let code = put_k4(x, out, 31.0);
+    for i in 0..256 {
+        out[16 + i % 32] |= (code(i) >> 4 & 1) << (i / 32);
+    }
+    put_nibble_pairs(&mut out[48..176], code);
+}
+
+/// Signed integer scales of `N` sub-blocks whose extreme value maps to `extreme_code`, and the f16 d stored at `at`.
+fn signed_scales<const N: usize>(
+    x: &[f32],
+    extreme_code: f32,
+    max: f32,
+    out: &mut [u8],
+    at: usize,
+) -> ([i8; N], f32) {
+    let scales: [f32; N] = std::array::from_fn(|j| extreme(&x[j * 256 / N..][..256 / N]) / extreme_code);
+    put_f16(out, at, extreme(&scales) / -max);
+    let d = f16_at(out, at);
+    (scales.map(|s| (s * inverse(d)).round().clamp(-max, max - 1.0) as i8), d)
+}
+
+pub(super) fn q3_k(x: &[f32], out: &mut [u8]) {
+    out.fill(0);
+    let (scales, d) = signed_scales::<16>(x, -4.0, 32.0, out, 108);
+    for (j, scale) in scales.into_iter().enumerate() {
+        let s = (scale + 32) as u8;
+        out[96 + j % 8] |= (s & 15) << (4 * (j / 8));
+        out[104 + j % 4] |= (s >> 4) << (2 * (j / 4));
+    }
+    let code = |i: usize| {
+        let scale = d * f32::from(scales[i / 16]);
+        code(x[i], scale, 4.0 * scale, 7.0)
+    };
+    for i in 0..256 {
+        out[i % 32] |= (code(i) >> 2) << (i / 32);
+    }
+    put_two_bits(&mut out[32..96], code);
+}
+
+pub(super) fn q6_k(x: &[f32], out: &mut [u8]) {
+    out.fill(0);
+    let (scales, d) = signed_scales::<16>(x, -32.0, 128.0, out, 208);
+    for (j, scale) in scales.into_iter().enumerate() {
+        out[192 + j] = scale as u8;
+    }
+    let code = |i: usize| {
+        let scale = d * f32::from(scales[i / 16]);
+        code(x[i], scale, 32.0 * scale, 63.0)
+    };
+    for i in 0..256 {
+        out[i / 128 * 64 + i % 64] |= (code(i) & 15) << (4 * (i % 128 / 64));
+    }
+    put_two_bits(&mut out[128..192], |i| code(i) >> 4);
+}
+
+pub(super) fn iq4_xs(x: &[f32], out: &mut [u8]) {
+    out.fill(0);
+    let (scales, d) = signed_scales::<8>(x, f32::from(IQ4_VALUES[0]), 32.0, out, 0);
+    let mut high = 0u16;
+    for (j, scale) in scales.into_iter().enumerate() {
+        let s = (scale + 32) as u8;
+        out[4 + j / 2] |= (s & 15) << (4 * (j % 2));
+        high |= u16::from(s >> 4) << (2 * j);
+    }
+    out[2..4].copy_from_slice(&high.to_le_bytes());
+    for i in 0..256 {
+        let scale = d * f32::from(scales[i / 32]);
+        out[8 + i / 32 * 16 + i % 16] |= nearest_iq4(x[i] * inverse(scale)) << (4 * (i % 32 / 16));
+    }
+}

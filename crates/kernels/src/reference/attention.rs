@@ -1,0 +1,79 @@
+//! Paged causal attention in plain loops.
+
+use super::rows::{softcap, softmax};
+
+/// What an attention call needs to know besides its tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionShape {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads; divides `n_heads`, consecutive query heads share one (Ainslie et al. 2023, arXiv:2305.13245).
+    pub n_kv_heads: usize,
+    /// Elements of one head.
+    pub head_dim: usize,
+    /// Factor on `q · k`, usually `1 / sqrt(head_dim)`.
+    pub scale: f32,
+    /// `s = cap tanh(s / cap)` before the mask (Gemma 2).
+    pub softcap: Option<f32>,
+    /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825).
+    pub window: Option<usize>,
+}
+
+impl AttentionShape {
+    /// The first position a query at `position` sees.
+    pub fn first_visible(&self, position: usize) -> usize {
+        self.window.map_or(0, |w| (position + 1).saturating_sub(w))
+    }
+}
+
+/// One sequence's keys and values in f32, found through its block table.
+#[derive(Debug, Clone, Copy)]
+pub struct PagedKv<'a> {
+    /// [n_blocks, block_tokens, n_kv_heads, head_dim].
+    pub keys: &'a [f32],
+    /// As `keys`.
+    pub values: &'a [f32],
+    /// Position p lies in block `block_table[p / block_tokens]`, slot `p % block_tokens`.
+    pub block_table: &'a [u32],
+    /// Tokens of one block.
+    pub block_tokens: usize,
+}
+
+/// One query row attends to its sequence: `out = softmax(mask(softcap(scale q K^T))) V` (Vaswani et al. 2017,
+/// arXiv:1706.03762) over the positions up to its own. `q` and `out` are [n_heads, head_dim].
+///
+/// # Panics
+/// When a length does not fit or the table is too short for `position`.
+pub fn attention(shape: &AttentionShape, q: &[f32], kv: &PagedKv<'_>, position: usize, out: &mut [f32]) {
+    let (d, n_kv) = (shape.head_dim, shape.n_kv_heads);
+    assert!(q.len() == shape.n_heads * d && out.len() == q.len() && shape.n_heads.is_multiple_of(n_kv));
+    assert!(
+        position / kv.block_tokens < kv.block_table.len(),
+        "block table too short for position {position}"
+    );
+    let row = |p: usize, kv_head: usize| {
+        let slot = kv.block_table[p / kv.block_tokens] as usize * kv.block_tokens + p % kv.block_tokens;
+        (slot * n_kv + kv_head) * d..(slot * n_kv + kv_head + 1) * d
+    };
+    let first = shape.first_visible(position);
+    let mut scores = vec![0.0; position + 1 - first];
+    for head in 0..shape.n_heads {
+        let kv_head = head / (shape.n_heads / n_kv);
+        let q = &q[head * d..][..d];
+        for (i, score) in scores.iter_mut().enumerate() {
+            let key = &kv.keys[row(first + i, kv_head)];
+            *score = shape.scale * q.iter().zip(key).fold(0.0, |sum, (q, k)| sum + q * k);
+        }
+        if let Some(cap) = shape.softcap {
+            softcap(&mut scores, cap);
+        }
+        softmax(&mut scores);
+        let out = &mut out[head * d..][..d];
+        out.fill(0.0);
+        for (i, p) in scores.iter().enumerate() {
+            for (out, v) in out.iter_mut().zip(&kv.values[row(first + i, kv_head)]) {
+                *out += p * v;
+            }
+        }
+    }
+}
