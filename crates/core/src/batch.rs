@@ -188,6 +188,9 @@ pub enum RowError {
     /// Choosing the token panicked.
     #[error("choosing a token failed")]
     SamplerPanicked,
+    /// The executor did not answer what the row asked.
+    #[error("the step brought no token")]
+    NoToken,
 }
 
 /// One token of the output with what was asked to be reported beside it.

@@ -5,7 +5,14 @@
 //! tensors and devices.
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod batch;
+pub mod block_hash;
+pub mod block_pool;
+pub mod block_table;
 pub mod executor;
 pub mod request;
+pub mod scheduler;
+pub mod sequence;
 pub mod time;
+pub mod timeline;

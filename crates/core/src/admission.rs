@@ -1,0 +1,137 @@
+//! What may enter: refuses at once what can never run, and bounds what waits. Refuses to know when things run.
+
+use crate::batch::BLOCK_TOKENS;
+use crate::block_table::blocks_for;
+use crate::executor::ExecutorCapacity;
+use crate::request::{Request, TokenId};
+
+/// Why a request may not enter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A request has a prompt of at least one token and at least one continuation.
+    #[error("the request has no prompt or asks for no continuation")]
+    Empty,
+    /// A prompt token is outside the vocabulary.
+    #[error("token {token} is outside the vocabulary of {vocabulary_size} tokens")]
+    InvalidToken {
+        /// The token.
+        token: TokenId,
+        /// Token ids are below this.
+        vocabulary_size: u32,
+    },
+    /// The prompt leaves no room for an output token.
+    #[error("the prompt needs {n_tokens} tokens of context, the limit is {limit}")]
+    TooLong {
+        /// Prompt tokens, and one for the output if any is asked for.
+        n_tokens: usize,
+        /// Most tokens of a sequence.
+        limit: usize,
+    },
+    /// The KV cache is too small for the prompt, whoever else leaves.
+    #[error("the prompt needs {needed_blocks} KV blocks, there are {n_blocks}")]
+    NeverFits {
+        /// Blocks the prompt and one output token need.
+        needed_blocks: usize,
+        /// Blocks there are.
+        n_blocks: usize,
+    },
+    /// Too much waits already.
+    #[error("the queue is full: {n_requests} requests, {n_tokens} prompt tokens")]
+    QueueFull {
+        /// Requests that wait.
+        n_requests: usize,
+        /// Their prompt tokens.
+        n_tokens: usize,
+    },
+}
+
+/// What can run at all, from what the executor can hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Admission {
+    capacity: ExecutorCapacity,
+}
+
+impl Admission {
+    /// Admission to an executor of this capacity.
+    pub fn new(capacity: ExecutorCapacity) -> Self {
+        Self { capacity }
+    }
+
+    /// Most tokens of one sequence: what the model allows and the whole pool can hold. Every admitted sequence
+    /// can therefore run to its end, alone if need be.
+    pub fn max_sequence_tokens(&self) -> usize {
+        (self.capacity.max_sequence_tokens as usize).min(self.capacity.n_blocks as usize * BLOCK_TOKENS)
+    }
+
+    /// Whether `request` can run on an idle engine.
+    ///
+    /// # Errors
+    /// Says why it never can.
+    pub fn check(&self, request: &Request) -> Result<(), Refusal> {
+        if request.prompt.is_empty() || request.n == 0 {
+            return Err(Refusal::Empty);
+        }
+        let n_tokens = request.prompt.len() + usize::from(request.sampling.max_tokens > 0);
+        let limit = self.capacity.max_sequence_tokens as usize;
+        if n_tokens > limit {
+            return Err(Refusal::TooLong { n_tokens, limit });
+        }
+        let (needed_blocks, n_blocks) = (blocks_for(n_tokens), self.capacity.n_blocks as usize);
+        if needed_blocks > n_blocks {
+            return Err(Refusal::NeverFits { needed_blocks, n_blocks });
+        }
+        let vocabulary_size = self.capacity.vocabulary_size;
+        match request.prompt.iter().find(|&&token| token >= vocabulary_size) {
+            Some(&token) => Err(Refusal::InvalidToken { token, vocabulary_size }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Counts the requests that wait for their first step, against a bound.
+#[derive(Debug, Clone, Copy)]
+pub struct QueueBound {
+    max_requests: usize,
+    max_tokens: usize,
+    n_requests: usize,
+    n_tokens: usize,
+}
+
+impl QueueBound {
+    /// An empty queue of at most `max_requests` requests with `max_tokens` prompt tokens in all.
+    pub fn new(max_requests: usize, max_tokens: usize) -> Self {
+        Self { max_requests, max_tokens, n_requests: 0, n_tokens: 0 }
+    }
+
+    /// Enters a request with a prompt of `prompt_tokens` tokens. A request longer than the bound still enters
+    /// an empty queue.
+    ///
+    /// # Errors
+    /// [`Refusal::QueueFull`] with what waits already.
+    pub fn enter(&mut self, prompt_tokens: usize) -> Result<(), Refusal> {
+        let full = self.n_requests >= self.max_requests
+            || (self.n_requests > 0 && self.n_tokens + prompt_tokens > self.max_tokens);
+        if full {
+            return Err(Refusal::QueueFull { n_requests: self.n_requests, n_tokens: self.n_tokens });
+        }
+        self.n_requests += 1;
+        self.n_tokens += prompt_tokens;
+        Ok(())
+    }
+
+    /// A request that entered waits no more: it runs, or it ended before.
+    pub fn leave(&mut self, prompt_tokens: usize) {
+        self.n_requests -= 1;
+        self.n_tokens -= prompt_tokens;
+    }
+
+    /// Requests that wait.
+    pub fn n_requests(&self) -> usize {
+        self.n_requests
+    }
+
+    /// Their prompt tokens.
+    pub fn n_tokens(&self) -> usize {
+        self.n_tokens
+    }
+}

@@ -1,0 +1,86 @@
+//! What a full block holds, as a name: SHA-256 over its tokens and the name of the block before it, rooted in
+//! who may share it. Refuses to know where blocks live.
+
+use sha2::{Digest, Sha256};
+
+use crate::batch::BLOCK_TOKENS;
+use crate::request::{RequestId, TenantId, TokenId};
+
+/// The tokens of one full block.
+pub type BlockTokens = [TokenId; BLOCK_TOKENS];
+
+/// The name of a prefix that ends at a block boundary: of its tokens and of who may share it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockHash([u8; 32]);
+
+impl BlockHash {
+    /// The empty prefix of all requests of one tenant with one salt. No other root leads to the same names.
+    pub fn root(tenant: &TenantId, cache_salt: Option<&str>) -> Self {
+        let mut hasher = Sha256::new_with_prefix(b"throng tenant");
+        absorb(&mut hasher, tenant.0.as_bytes());
+        match cache_salt {
+            Some(salt) => absorb(&mut hasher, salt.as_bytes()),
+            None => hasher.update([0]),
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// The empty prefix of one request alone: its continuations share, nobody else does.
+    pub fn private_root(request: RequestId) -> Self {
+        let mut hasher = Sha256::new_with_prefix(b"throng request");
+        hasher.update(request.0.to_le_bytes());
+        Self(hasher.finalize().into())
+    }
+
+    /// This prefix, one block longer.
+    pub fn child(&self, tokens: &BlockTokens) -> Self {
+        let mut bytes = [0_u8; 32 + 4 * BLOCK_TOKENS];
+        bytes[..32].copy_from_slice(&self.0);
+        for (bytes, token) in bytes[32..].chunks_exact_mut(4).zip(tokens) {
+            bytes.copy_from_slice(&token.to_le_bytes());
+        }
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+/// Feeds a field with its length, so that no two lists of fields read the same. The leading 1 marks presence.
+fn absorb(hasher: &mut Sha256, field: &[u8]) {
+    hasher.update([1]);
+    hasher.update((field.len() as u64).to_le_bytes());
+    hasher.update(field);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId(name.into())
+    }
+
+    #[test]
+    fn roots_are_kept_apart() {
+        let roots = [
+            BlockHash::root(&tenant(""), None),
+            BlockHash::root(&tenant(""), Some("")),
+            BlockHash::root(&tenant("a"), None),
+            BlockHash::root(&tenant("a"), Some("b")),
+            BlockHash::root(&tenant("ab"), Some("")),
+            BlockHash::root(&tenant(""), Some("ab")),
+            BlockHash::private_root(RequestId(0)),
+            BlockHash::private_root(RequestId(1)),
+        ];
+        for (i, a) in roots.iter().enumerate() {
+            assert!(roots[i + 1..].iter().all(|b| a != b), "root {i} is not alone");
+        }
+    }
+
+    #[test]
+    fn a_name_covers_the_whole_prefix() {
+        let root = BlockHash::root(&tenant("a"), None);
+        let (x, y) = ([1; BLOCK_TOKENS], [2; BLOCK_TOKENS]);
+        assert_eq!(root.child(&x).child(&y), root.child(&x).child(&y));
+        assert_ne!(root.child(&x).child(&y), root.child(&y).child(&x));
+        assert_ne!(root.child(&x), root.child(&x).child(&x));
+    }
+}

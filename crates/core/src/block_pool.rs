@@ -1,0 +1,318 @@
+//! Who owns a block. A block is used (someone holds a reference), cached (nobody does, but its content has a
+//! name) or free. Refuses to know sequences and bytes.
+
+use std::collections::HashMap;
+
+use crate::batch::BlockId;
+use crate::block_hash::{BlockHash, BlockTokens};
+
+/// The end of a list.
+const NONE: u32 = u32::MAX;
+
+/// All blocks of one KV cache. Every operation but [`BlockPool::forget_published`] and
+/// [`BlockPool::check_invariants`] takes constant time.
+#[derive(Debug)]
+pub struct BlockPool {
+    slots: Vec<Slot>,
+    free: Vec<BlockId>,
+    by_hash: HashMap<BlockHash, BlockId>,
+    /// Cached blocks, least recently used first, as a list threaded through the slots.
+    oldest: u32,
+    newest: u32,
+    n_cached: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    n_references: u32,
+    previous: u32,
+    next: u32,
+    identity: Option<Identity>,
+}
+
+/// What a published block holds. A lookup compares all of it, so that not even a bug in hashing hands out
+/// another text's block.
+#[derive(Debug, Clone, PartialEq)]
+struct Identity {
+    hash: BlockHash,
+    parent: BlockHash,
+    tokens: BlockTokens,
+}
+
+impl BlockPool {
+    /// A pool of `n_blocks` free blocks.
+    pub fn new(n_blocks: u32) -> Self {
+        let slot = Slot { n_references: 0, previous: NONE, next: NONE, identity: None };
+        Self {
+            slots: vec![slot; n_blocks as usize],
+            free: (0..n_blocks).rev().map(BlockId).collect(),
+            by_hash: HashMap::with_capacity(n_blocks as usize),
+            oldest: NONE,
+            newest: NONE,
+            n_cached: 0,
+        }
+    }
+
+    /// Blocks in all.
+    pub fn n_total(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Blocks that nobody references and whose content has no name.
+    pub fn n_free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Blocks that nobody references and whose content can be found again.
+    pub fn n_cached(&self) -> usize {
+        self.n_cached
+    }
+
+    /// Blocks that someone references.
+    pub fn n_used(&self) -> usize {
+        self.n_total() - self.n_available()
+    }
+
+    /// How many blocks [`BlockPool::allocate`] can give.
+    pub fn n_available(&self) -> usize {
+        self.n_free() + self.n_cached
+    }
+
+    /// How many references `block` has.
+    pub fn n_references(&self, block: BlockId) -> u32 {
+        self.slots[block.0 as usize].n_references
+    }
+
+    /// A block with one reference: a free one, else the least recently used cached one, which is forgotten.
+    pub fn allocate(&mut self) -> Option<BlockId> {
+        let block = match self.free.pop() {
+            Some(block) => block,
+            None if self.oldest == NONE => return None,
+            None => {
+                let block = BlockId(self.oldest);
+                self.unlink(block);
+                self.forget(block);
+                block
+            }
+        };
+        self.slot_mut(block).n_references = 1;
+        Some(block)
+    }
+
+    /// Adds a reference to a used or cached block.
+    ///
+    /// # Panics
+    /// When the block is free: its content is nobody's.
+    pub fn retain(&mut self, block: BlockId) {
+        if self.slot_mut(block).n_references == 0 {
+            assert!(self.slot_mut(block).identity.is_some(), "a reference to a free block");
+            self.unlink(block);
+        }
+        self.slot_mut(block).n_references += 1;
+    }
+
+    /// Takes a reference away. With the last one a published block becomes the most recently used cached one,
+    /// any other becomes free.
+    ///
+    /// # Panics
+    /// When the block has no reference.
+    pub fn release(&mut self, block: BlockId) {
+        let slot = self.slot_mut(block);
+        assert!(slot.n_references > 0, "a reference given back twice");
+        slot.n_references -= 1;
+        if slot.n_references > 0 {
+            return;
+        }
+        if slot.identity.is_some() { self.link_newest(block) } else { self.free.push(block) }
+    }
+
+    /// Names the content of a used block, so that others find it. When another block already has that content,
+    /// that one stays the one to be found and this one stays nameless.
+    pub fn publish(&mut self, block: BlockId, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) {
+        assert!(self.n_references(block) > 0, "only its holder can say what a block holds");
+        assert!(self.slot_mut(block).identity.is_none(), "a block is published once");
+        if let std::collections::hash_map::Entry::Vacant(entry) = self.by_hash.entry(hash) {
+            entry.insert(block);
+            self.slot_mut(block).identity = Some(Identity { hash, parent, tokens: *tokens });
+        }
+    }
+
+    /// The block that holds `tokens` after the prefix `parent`; `hash` is the name of both together. The match
+    /// is verified against the block's own tokens.
+    pub fn find(&self, hash: BlockHash, parent: BlockHash, tokens: &BlockTokens) -> Option<BlockId> {
+        let block = *self.by_hash.get(&hash)?;
+        let identity = self.slots[block.0 as usize].identity.as_ref()?;
+        (identity.parent == parent && identity.tokens == *tokens).then_some(block)
+    }
+
+    /// Forgets every name: cached blocks become free, used ones will when they are given back. For when the
+    /// bytes behind the blocks are lost.
+    pub fn forget_published(&mut self) {
+        while self.oldest != NONE {
+            let block = BlockId(self.oldest);
+            self.unlink(block);
+            self.free.push(block);
+        }
+        for slot in &mut self.slots {
+            slot.identity = None;
+        }
+        self.by_hash.clear();
+    }
+
+    /// Checks that every block is in exactly one state and that the counts agree.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let mut seen = vec![0_u8; self.n_total()];
+        for block in &self.free {
+            seen[block.0 as usize] += 1;
+            let slot = &self.slots[block.0 as usize];
+            if slot.n_references > 0 || slot.identity.is_some() {
+                return Err(format!("{block:?} is free but referenced or published"));
+            }
+        }
+        let (mut block, mut n_cached) = (self.oldest, 0);
+        while block != NONE {
+            seen[block as usize] += 1;
+            n_cached += 1;
+            let slot = &self.slots[block as usize];
+            if slot.n_references > 0 || slot.identity.is_none() || n_cached > self.n_total() {
+                return Err(format!("block {block} is cached but referenced, nameless or in a cycle"));
+            }
+            block = slot.next;
+        }
+        if n_cached != self.n_cached {
+            return Err(format!("{n_cached} cached blocks, counted {}", self.n_cached));
+        }
+        let n_used = self.slots.iter().filter(|s| s.n_references > 0).count();
+        if n_used + n_cached + self.free.len() != self.n_total() || seen.iter().any(|&n| n > 1) {
+            let (n_free, n_total) = (self.free.len(), self.n_total());
+            return Err(format!("{n_used} used + {n_cached} cached + {n_free} free != {n_total}"));
+        }
+        self.check_names()
+    }
+
+    fn check_names(&self) -> Result<(), String> {
+        let mut n_named = 0;
+        for (i, slot) in self.slots.iter().enumerate() {
+            let Some(identity) = &slot.identity else { continue };
+            n_named += 1;
+            if self.by_hash.get(&identity.hash) != Some(&BlockId(i as u32)) {
+                return Err(format!("block {i} is not found under its name"));
+            }
+        }
+        if n_named == self.by_hash.len() { Ok(()) } else { Err("a name leads to no block".into()) }
+    }
+
+    fn slot_mut(&mut self, block: BlockId) -> &mut Slot {
+        &mut self.slots[block.0 as usize]
+    }
+
+    fn forget(&mut self, block: BlockId) {
+        if let Some(identity) = self.slot_mut(block).identity.take() {
+            self.by_hash.remove(&identity.hash);
+        }
+    }
+
+    fn link_newest(&mut self, block: BlockId) {
+        let previous = self.newest;
+        let slot = self.slot_mut(block);
+        (slot.previous, slot.next) = (previous, NONE);
+        match previous {
+            NONE => self.oldest = block.0,
+            previous => self.slots[previous as usize].next = block.0,
+        }
+        self.newest = block.0;
+        self.n_cached += 1;
+    }
+
+    fn unlink(&mut self, block: BlockId) {
+        let Slot { previous, next, .. } = *self.slot_mut(block);
+        match previous {
+            NONE => self.oldest = next,
+            previous => self.slots[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.newest = previous,
+            next => self.slots[next as usize].previous = previous,
+        }
+        self.n_cached -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::BLOCK_TOKENS;
+    use crate::request::TenantId;
+
+    fn root() -> BlockHash {
+        BlockHash::root(&TenantId::anonymous(), None)
+    }
+
+    fn publish(pool: &mut BlockPool, token: u32) -> BlockId {
+        let block = pool.allocate().expect("a block is left");
+        let tokens = [token; BLOCK_TOKENS];
+        pool.publish(block, root().child(&tokens), root(), &tokens);
+        block
+    }
+
+    fn find(pool: &BlockPool, token: u32) -> Option<BlockId> {
+        let tokens = [token; BLOCK_TOKENS];
+        pool.find(root().child(&tokens), root(), &tokens)
+    }
+
+    #[test]
+    fn the_least_recently_used_content_goes_first() {
+        let mut pool = BlockPool::new(3);
+        let blocks = [publish(&mut pool, 1), publish(&mut pool, 2), publish(&mut pool, 3)];
+        for block in blocks {
+            pool.release(block);
+        }
+        let again = find(&pool, 1).expect("it is cached");
+        pool.retain(again);
+        pool.release(again);
+        pool.check_invariants().unwrap();
+        assert_eq!(pool.allocate(), Some(blocks[1]));
+        assert_eq!(
+            (find(&pool, 1), find(&pool, 2), find(&pool, 3)),
+            (Some(blocks[0]), None, Some(blocks[2]))
+        );
+        pool.check_invariants().unwrap();
+    }
+
+    #[test]
+    fn a_hit_is_verified_against_its_tokens() {
+        let mut pool = BlockPool::new(2);
+        let block = publish(&mut pool, 1);
+        let (mine, other) = ([1; BLOCK_TOKENS], [2; BLOCK_TOKENS]);
+        let hash = root().child(&mine);
+        assert_eq!(pool.find(hash, root(), &mine), Some(block));
+        assert_eq!(pool.find(hash, root(), &other), None);
+        assert_eq!(pool.find(hash, hash, &mine), None);
+    }
+
+    #[test]
+    fn the_second_block_with_one_content_stays_nameless() {
+        let mut pool = BlockPool::new(2);
+        let (first, second) = (publish(&mut pool, 1), publish(&mut pool, 1));
+        pool.release(second);
+        assert_eq!((pool.n_free(), pool.n_cached()), (1, 0));
+        pool.release(first);
+        assert_eq!((pool.n_free(), pool.n_cached(), find(&pool, 1)), (1, 1, Some(first)));
+        pool.check_invariants().unwrap();
+    }
+
+    #[test]
+    fn forgetting_frees_what_nobody_holds() {
+        let mut pool = BlockPool::new(2);
+        let (held, cached) = (publish(&mut pool, 1), publish(&mut pool, 2));
+        pool.release(cached);
+        pool.forget_published();
+        pool.check_invariants().unwrap();
+        assert_eq!((find(&pool, 1), find(&pool, 2), pool.n_free(), pool.n_used()), (None, None, 1, 1));
+        pool.release(held);
+        assert_eq!(pool.n_free(), 2);
+    }
+}

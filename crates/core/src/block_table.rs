@@ -1,0 +1,47 @@
+//! The blocks of one sequence, in the order of its positions. It only grows; given back as a whole. Refuses to
+//! know what the blocks hold.
+
+use crate::batch::{BLOCK_TOKENS, BlockId};
+use crate::block_pool::BlockPool;
+
+/// How many blocks `n_tokens` tokens need.
+pub const fn blocks_for(n_tokens: usize) -> usize {
+    n_tokens.div_ceil(BLOCK_TOKENS)
+}
+
+/// The blocks of one sequence: position `p` lives in block `p / 16` of the table. Each entry is one reference
+/// held in the pool; dropping a table without [`BlockTable::release`] leaks its blocks.
+#[derive(Debug, Default)]
+pub struct BlockTable {
+    blocks: Vec<BlockId>,
+}
+
+impl BlockTable {
+    /// Appends a block whose reference now belongs to the table.
+    pub fn push(&mut self, block: BlockId) {
+        self.blocks.push(block);
+    }
+
+    /// All blocks, in order.
+    pub fn as_slice(&self) -> &[BlockId] {
+        &self.blocks
+    }
+
+    /// How many blocks there are.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Gives every reference back, the last block first, so that the end of a prefix leaves the cache before
+    /// its beginning does.
+    pub fn release(self, pool: &mut BlockPool) {
+        for block in self.blocks.into_iter().rev() {
+            pool.release(block);
+        }
+    }
+}

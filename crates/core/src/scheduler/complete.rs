@@ -1,0 +1,197 @@
+//! Ending a step: what it computed is noted, named and reported; what ended gives its blocks back. Refuses to
+//! know how it ran.
+
+use std::sync::Arc;
+
+use super::{Emit, Event, Failure, Scheduler, Step};
+use crate::batch::{RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use crate::request::{FinishReason, RequestId};
+use crate::sequence::{Rank, Running, Sequence};
+use crate::time::Timestamp;
+
+/// One row and what the executor said to it.
+struct Answer<'a> {
+    row: &'a ScheduledRow,
+    output: &'a StepOutput,
+    row_idx: usize,
+}
+
+impl Answer<'_> {
+    /// Whether the row has what it asked for.
+    fn check(&self) -> Result<(), RowError> {
+        if self.row_idx >= self.output.n_rows() {
+            return Err(RowError::NoToken);
+        }
+        if let Some(error) = self.output.error(self.row_idx) {
+            return Err(error);
+        }
+        let asked_prompt = match self.row.sampling.prompt_logprobs {
+            // The log-probability of a prompt token comes from the position before it.
+            Some(_) => {
+                (self.row.n_prompt.saturating_sub(self.row.start + 1) as usize).min(self.row.n_tokens())
+            }
+            None => 0,
+        };
+        let complete = self.output.prompt(self.row_idx).len() >= asked_prompt
+            && self.row.sample == (self.output.sampled(self.row_idx).len() > 0);
+        if complete { Ok(()) } else { Err(RowError::NoToken) }
+    }
+}
+
+impl Scheduler {
+    /// Ends the step that ran. A row without its token, or with an error, ends its request and no other.
+    pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
+        self.step_time.observe(step.shape, now.since(step.started));
+        self.end_step();
+        let batch = Arc::clone(&step.batch);
+        let mut row_idx = 0;
+        for i in 0..self.running.len() {
+            if self.running[i].state.n_scheduled == 0 {
+                continue;
+            }
+            let answer = Answer { row: &batch.rows()[row_idx], output, row_idx };
+            let id = self.running[i].id();
+            assert_eq!(answer.row.sequence, id, "a batch that is not the one in flight");
+            if self.running[i].state.ending.is_none() {
+                match self.apply_row(i, &answer, now, emit) {
+                    Ok(ending) => self.running[i].state.ending = ending,
+                    Err(error) => self.failed.push((id.request, Failure::Row(error))),
+                }
+            }
+            self.running[i].state.n_scheduled = 0;
+            row_idx += 1;
+        }
+        assert_eq!(row_idx, batch.rows().len(), "a batch that is not the one in flight");
+        drop(batch);
+        self.retire_ended(now, emit);
+        self.fail_requests(now, emit);
+        self.keep_buffers(step.batch);
+    }
+
+    /// Ends a step that failed as a whole, or was lost: the requests that had a share in it end, the others
+    /// do not.
+    pub fn fail(&mut self, step: Step, now: Timestamp, emit: &mut Emit<'_>) {
+        self.end_step();
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
+            sequence.state.n_scheduled = 0;
+            if sequence.state.ending.is_none() {
+                self.failed.push((sequence.request.id, Failure::Step));
+            }
+        }
+        self.retire_ended(now, emit);
+        self.fail_requests(now, emit);
+        self.keep_buffers(step.batch);
+    }
+
+    fn end_step(&mut self) {
+        assert!(self.step_in_flight, "no step is in flight");
+        self.step_in_flight = false;
+        self.counters.steps += 1;
+    }
+
+    /// Notes what one row brought. Whether its sequence has ended, and why.
+    fn apply_row(
+        &mut self,
+        i: usize,
+        answer: &Answer<'_>,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) -> Result<Option<FinishReason>, RowError> {
+        let row = answer.row;
+        answer.check()?;
+        let sequence = &mut self.running[i];
+        sequence.advance();
+        sequence.publish(&mut self.pool);
+        if row.start < row.n_prompt {
+            self.counters.prompt_tokens += u64::from((row.n_prompt - row.start).min(row.n_tokens() as u32));
+            let cached_tokens = sequence.timeline.cached_tokens;
+            self.note_prompt(answer, cached_tokens, emit);
+        }
+        let limit = self.admission.max_sequence_tokens();
+        let sequence = &mut self.running[i];
+        for token in answer.output.sampled(answer.row_idx) {
+            sequence.push(token.chosen.token, now);
+            self.counters.output_tokens += 1;
+            self.waiting.charge_output(&sequence.request.tenant);
+            emit(Event::Token { sequence: row.sequence, token });
+            if let Some(reason) = ending(sequence, limit) {
+                return Ok(Some(reason));
+            }
+        }
+        let only_prompt = sequence.request.sampling.max_tokens == 0;
+        Ok((only_prompt && sequence.n_missing() == 0).then_some(FinishReason::Length))
+    }
+
+    /// Reports what the row tells of the prompt, and lets the other continuations go once it is computed.
+    fn note_prompt(&mut self, answer: &Answer<'_>, cached_tokens: u32, emit: &mut Emit<'_>) {
+        let row = answer.row;
+        let request = row.sequence.request;
+        let Some(progress) = self.requests.get_mut(&request).filter(|p| !p.prompt_done) else { return };
+        let (start, end) = (row.start as usize, row.start as usize + row.n_tokens());
+        if row.sampling.prompt_logprobs.is_some() {
+            // After a preemption the beginning is computed again but not reported again.
+            for token in answer.output.prompt(answer.row_idx).skip(progress.n_prompt_reported - start) {
+                emit(Event::PromptToken { request, token });
+                progress.n_prompt_reported += 1;
+            }
+        }
+        if end < row.n_prompt as usize {
+            return;
+        }
+        progress.prompt_done = true;
+        let held = std::mem::take(&mut progress.held);
+        emit(Event::PromptDone { request, cached_tokens });
+        for sequence in held {
+            self.waiting.insert(sequence);
+        }
+    }
+
+    /// Takes out what ended by itself or was aborted.
+    fn retire_ended(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
+        let mut ended = std::mem::take(&mut self.ended);
+        let leaving = self.running.extract_if(.., |sequence| sequence.state.ending.is_some());
+        for sequence in leaving {
+            let reason = sequence.state.ending.unwrap_or(FinishReason::Error);
+            ended.push(sequence.finish(reason, &mut self.pool, now));
+        }
+        for sequence in ended.drain(..) {
+            self.retire(sequence, emit);
+        }
+        self.ended = ended;
+    }
+
+    /// Ends the requests that failed, with all their continuations.
+    fn fail_requests(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
+        let mut failed = std::mem::take(&mut self.failed);
+        for (request, failure) in failed.drain(..) {
+            self.fail_request(request, failure, now, emit);
+        }
+        self.failed = failed;
+    }
+
+    fn fail_request(&mut self, request: RequestId, failure: Failure, now: Timestamp, emit: &mut Emit<'_>) {
+        // Two rows of one request may have failed.
+        let Some(progress) = self.requests.remove(&request) else { return };
+        for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {
+            sequence.finish(FinishReason::Error, &mut self.pool, now);
+        }
+        for index in 0..progress.request.n {
+            let rank = Rank { priority: self.priority(&progress.request), arrival: progress.arrival, index };
+            self.waiting.remove(&progress.request.tenant, rank);
+        }
+        emit(Event::Failed { request, failure });
+    }
+
+    /// Keeps the batch's buffers, unless an executor that hangs still reads them.
+    fn keep_buffers(&mut self, batch: Arc<ScheduledBatch>) {
+        self.spare_batch = Arc::into_inner(batch).unwrap_or_default();
+    }
+}
+
+/// Whether its newest token ends the sequence. The context is `limit` tokens long.
+fn ending(sequence: &Sequence<Running>, limit: usize) -> Option<FinishReason> {
+    let n_output = sequence.timeline.output_tokens;
+    let token = *sequence.tokens().last()?;
+    let by_request = sequence.request.sampling.finish_at(token, n_output);
+    by_request.or_else(|| (sequence.tokens().len() >= limit).then_some(FinishReason::Length))
+}

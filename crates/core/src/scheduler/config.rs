@@ -1,0 +1,45 @@
+//! What an operator may choose about scheduling. Refuses to know files and flags.
+
+/// How steps are planned and what may wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchedulerConfig {
+    /// Most new tokens in one step. At least 1; the executor's own limit holds too.
+    pub max_batch_tokens: u32,
+    /// Most sequences that run at once. At least 1; the executor's own limit holds too.
+    pub max_batch_rows: u32,
+    /// While somebody is being given tokens, chunks of prompts are cut so that a step is expected to last at
+    /// most this long.
+    pub inter_token_target_ms: u32,
+    /// Most requests that wait for their first step.
+    pub max_queued_requests: u32,
+    /// Most prompt tokens of the requests that wait for their first step.
+    pub max_queued_tokens: u64,
+    /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always do.
+    pub prefix_caching: bool,
+    /// Who goes first.
+    pub policy: SchedulingPolicy,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self {
+            max_batch_tokens: 512,
+            max_batch_rows: 128,
+            inter_token_target_ms: 150,
+            max_queued_requests: 1024,
+            max_queued_tokens: 4_000_000,
+            prefix_caching: true,
+            policy: SchedulingPolicy::Priority,
+        }
+    }
+}
+
+/// Who goes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SchedulingPolicy {
+    /// Priorities are ignored.
+    Fcfs,
+    /// The smaller priority goes first.
+    #[default]
+    Priority,
+}

@@ -1,0 +1,322 @@
+//! The scheduler: which sequences compute which tokens in the next step. There is no prefill and no decode
+//! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work is
+//! done, never what comes out. Refuses to know a clock, threads and what tokens mean.
+
+mod complete;
+mod config;
+mod event;
+mod fairness;
+mod plan;
+mod step_time;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use config::{SchedulerConfig, SchedulingPolicy};
+pub use event::{Event, Failure, Step};
+pub use step_time::{StepShape, StepTimeModel};
+
+use crate::admission::{Admission, QueueBound, Refusal};
+use crate::batch::{BlockId, ScheduledBatch};
+use crate::block_hash::BlockHash;
+use crate::block_pool::BlockPool;
+use crate::executor::ExecutorCapacity;
+use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
+use crate::sequence::{Finished, Rank, Running, Sequence, Waiting};
+use crate::time::Timestamp;
+use fairness::WaitingQueue;
+
+/// Where events go.
+pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
+
+/// Decides what runs when. One step is in flight at a time: [`Scheduler::plan`] begins it,
+/// [`Scheduler::complete`] or [`Scheduler::fail`] ends it.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    admission: Admission,
+    queue: QueueBound,
+    pool: BlockPool,
+    waiting: WaitingQueue,
+    /// By rank. All have their share of the pool; most have a share of each step.
+    running: Vec<Sequence<Running>>,
+    requests: BTreeMap<RequestId, Progress>,
+    step_time: StepTimeModel,
+    step_in_flight: bool,
+    n_arrivals: u64,
+    counters: Counters,
+    /// Buffers that live from step to step.
+    spare_batch: ScheduledBatch,
+    hits: Vec<BlockId>,
+    failed: Vec<(RequestId, Failure)>,
+    ended: Vec<Sequence<Finished>>,
+}
+
+/// What is known of a request beyond its sequences.
+#[derive(Debug)]
+struct Progress {
+    request: Arc<Request>,
+    arrival: u64,
+    /// Continuations that wait until the first one's prompt is computed, to share its blocks. The last goes first.
+    held: Vec<Sequence<Waiting>>,
+    /// Continuations that have not ended.
+    n_live: usize,
+    /// It has left the queue.
+    started: bool,
+    prompt_done: bool,
+    /// Prompt tokens whose log-probability was reported; the first token has none.
+    n_prompt_reported: usize,
+}
+
+impl Progress {
+    /// Whether the prompt must be computed from its beginning because its log-probabilities are wanted.
+    fn needs_whole_prompt(&self) -> bool {
+        self.request.sampling.prompt_logprobs.is_some() && !self.prompt_done
+    }
+}
+
+/// What happened since the scheduler was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Steps that ended.
+    pub steps: u64,
+    /// Tokens computed for prompts, those computed again after a preemption included.
+    pub prompt_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// Sequences that lost their blocks and wait again.
+    pub preemptions: u64,
+    /// Prompt tokens that were looked for in the cache.
+    pub cache_query_tokens: u64,
+    /// Prompt tokens that were found there.
+    pub cache_hit_tokens: u64,
+}
+
+/// A look at the scheduler.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SchedulerStats {
+    /// Sequences that run.
+    pub running: usize,
+    /// Sequences that wait, preempted ones included.
+    pub waiting: usize,
+    /// Requests that wait for their first step.
+    pub queued_requests: usize,
+    /// Their prompt tokens.
+    pub queued_tokens: usize,
+    /// KV blocks in all.
+    pub total_blocks: usize,
+    /// KV blocks that sequences hold.
+    pub used_blocks: usize,
+    /// KV blocks that nobody holds and whose content can be found again.
+    pub cached_blocks: usize,
+    /// What happened so far.
+    pub counters: Counters,
+}
+
+impl Scheduler {
+    /// A scheduler for an executor of this capacity.
+    pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
+        let config = SchedulerConfig {
+            max_batch_tokens: config.max_batch_tokens.min(capacity.max_batch_tokens).max(1),
+            max_batch_rows: config.max_batch_rows.min(capacity.max_batch_rows).max(1),
+            ..config
+        };
+        let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
+        Self {
+            admission: Admission::new(capacity),
+            queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
+            pool: BlockPool::new(capacity.n_blocks),
+            waiting: WaitingQueue::default(),
+            running: Vec::with_capacity(config.max_batch_rows as usize),
+            requests: BTreeMap::new(),
+            step_time: StepTimeModel::default(),
+            step_in_flight: false,
+            n_arrivals: 0,
+            counters: Counters::default(),
+            spare_batch: ScheduledBatch::default(),
+            hits: Vec::new(),
+            failed: Vec::new(),
+            ended: Vec::new(),
+            config,
+        }
+    }
+
+    /// Takes a request in. Its first continuation waits for its turn; the others wait until its prompt is
+    /// computed.
+    ///
+    /// # Errors
+    /// When it can never run, or too much waits.
+    ///
+    /// # Panics
+    /// When a request with this id is still alive.
+    pub fn submit(&mut self, request: Request, now: Timestamp) -> Result<(), Refusal> {
+        self.admission.check(&request)?;
+        self.queue.enter(request.prompt.len())?;
+        if self.is_idle() {
+            self.waiting.forget_service();
+        }
+        let request = Arc::new(request);
+        let arrival = self.n_arrivals;
+        self.n_arrivals += 1;
+        let priority = self.priority(&request);
+        let root = if self.config.prefix_caching {
+            BlockHash::root(&request.tenant, request.cache_salt.as_deref())
+        } else {
+            BlockHash::private_root(request.id)
+        };
+        let sequence =
+            |index| Sequence::new(Arc::clone(&request), Rank { priority, arrival, index }, root, now);
+        self.waiting.insert(sequence(0));
+        let progress = Progress {
+            arrival,
+            held: (1..request.n).rev().map(sequence).collect(),
+            n_live: request.n as usize,
+            started: false,
+            prompt_done: false,
+            n_prompt_reported: 0,
+            request: Arc::clone(&request),
+        };
+        let before = self.requests.insert(request.id, progress);
+        assert!(before.is_none(), "two live requests of one id");
+        Ok(())
+    }
+
+    /// Ends all continuations of a request: at once, or with the step in flight for those that have a share in
+    /// it. Does nothing when the request has ended.
+    pub fn abort(&mut self, request: RequestId, now: Timestamp, emit: &mut Emit<'_>) {
+        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n);
+        for index in 0..n {
+            self.abort_sequence(SequenceId { request, index }, now, emit);
+        }
+    }
+
+    /// Ends one continuation: at once, or with the step in flight if it has a share in it. Does nothing when it
+    /// has ended.
+    pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
+        if let Some(sequence) = self.take_waiting(id) {
+            self.retire(sequence.finish(FinishReason::Abort, now), emit);
+        } else if let Some(i) = self.running.iter().position(|sequence| sequence.id() == id) {
+            if self.running[i].state.n_scheduled > 0 {
+                self.running[i].state.ending = Some(FinishReason::Abort);
+            } else {
+                let sequence = self.running.remove(i).finish(FinishReason::Abort, &mut self.pool, now);
+                self.retire(sequence, emit);
+            }
+        }
+    }
+
+    /// Forgets all computed content: what runs waits again. For when the executor lost its KV bytes.
+    ///
+    /// # Panics
+    /// When a step is in flight.
+    pub fn reset_cache(&mut self) {
+        assert!(!self.step_in_flight, "a step in flight reads the cache");
+        while let Some(sequence) = self.running.pop() {
+            self.counters.preemptions += 1;
+            self.waiting.insert(sequence.preempt(&mut self.pool));
+        }
+        self.pool.forget_published();
+    }
+
+    /// Whether nothing runs and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Most tokens (prompt and output) of one sequence; one that reaches it ends with
+    /// [`FinishReason::Length`].
+    pub fn max_sequence_tokens(&self) -> usize {
+        self.admission.max_sequence_tokens()
+    }
+
+    /// A look at it.
+    pub fn stats(&self) -> SchedulerStats {
+        let n_held: usize = self.requests.values().map(|progress| progress.held.len()).sum();
+        SchedulerStats {
+            running: self.running.len(),
+            waiting: self.waiting.len() + n_held,
+            queued_requests: self.queue.n_requests(),
+            queued_tokens: self.queue.n_tokens(),
+            total_blocks: self.pool.n_total(),
+            used_blocks: self.pool.n_used(),
+            cached_blocks: self.pool.n_cached(),
+            counters: self.counters,
+        }
+    }
+
+    /// The pool, to look at.
+    pub fn pool(&self) -> &BlockPool {
+        &self.pool
+    }
+
+    /// The pool, for tests that plant a fault in it: a reference too few, a name that lies.
+    #[doc(hidden)]
+    pub fn pool_mut(&mut self) -> &mut BlockPool {
+        &mut self.pool
+    }
+
+    /// Checks that every reference in the pool is held by exactly one table entry, and the pool itself.
+    ///
+    /// # Errors
+    /// Says what does not hold.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        self.pool.check_invariants()?;
+        let mut n_holders = vec![0; self.pool.n_total()];
+        for block in self.running.iter().flat_map(|sequence| sequence.blocks()) {
+            n_holders[block.0 as usize] += 1;
+        }
+        for (i, &n) in n_holders.iter().enumerate() {
+            let n_references = self.pool.n_references(BlockId(i as u32));
+            if n != n_references {
+                return Err(format!("block {i} has {n_references} references and {n} holders"));
+            }
+        }
+        if !self.running.is_sorted_by_key(|sequence| sequence.rank) {
+            return Err("what runs is not in order of rank".into());
+        }
+        let n_live: usize = self.requests.values().map(|progress| progress.n_live).sum();
+        let n_held: usize = self.requests.values().map(|progress| progress.held.len()).sum();
+        let n_found = self.running.len() + self.waiting.len() + n_held;
+        if n_live != n_found {
+            return Err(format!("{n_live} sequences are alive, {n_found} run or wait"));
+        }
+        Ok(())
+    }
+
+    fn take_waiting(&mut self, id: SequenceId) -> Option<Sequence<Waiting>> {
+        let progress = self.requests.get_mut(&id.request)?;
+        if let Some(i) = progress.held.iter().position(|sequence| sequence.rank.index == id.index) {
+            return Some(progress.held.remove(i));
+        }
+        let (request, arrival) = (Arc::clone(&progress.request), progress.arrival);
+        let rank = Rank { priority: self.priority(&request), arrival, index: id.index };
+        self.waiting.remove(&request.tenant, rank)
+    }
+
+    fn priority(&self, request: &Request) -> Priority {
+        match self.config.policy {
+            SchedulingPolicy::Fcfs => Priority::default(),
+            SchedulingPolicy::Priority => request.priority,
+        }
+    }
+
+    /// Reports the end of a sequence and forgets the request with its last one. While the prompt is not
+    /// computed, the next held continuation takes over from a first one that ended.
+    fn retire(&mut self, sequence: Sequence<Finished>, emit: &mut Emit<'_>) {
+        let id = sequence.id();
+        let Some(progress) = self.requests.get_mut(&id.request) else { return };
+        progress.n_live -= 1;
+        if progress.n_live == 0 && !progress.started {
+            self.queue.leave(progress.request.prompt.len());
+            emit(Event::Dequeued { request: id.request });
+        }
+        emit(Event::Finished { sequence: id, reason: sequence.state.reason, timeline: sequence.timeline });
+        if progress.n_live == 0 {
+            self.requests.remove(&id.request);
+        } else if progress.held.len() == progress.n_live
+            && let Some(next) = progress.held.pop()
+        {
+            self.waiting.insert(next);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for a
+//! prompt; then those that catch up, in chunks; then who waits. Refuses to know what the step will bring.
+
+use std::sync::Arc;
+
+use super::step_time::{StepShape, StepTimeModel};
+use super::{Emit, Event, Scheduler, Step};
+use crate::batch::{BLOCK_TOKENS, NewRow};
+use crate::block_table::blocks_for;
+use crate::sequence::{Running, Sequence};
+use crate::time::Timestamp;
+
+/// The first chunk of a step has at least this many tokens, however slow the machine: prompts must end.
+const MIN_CHUNK_TOKENS: usize = 16;
+
+/// A chunk beside others' output tokens before the first step was timed.
+const UNTIMED_CHUNK_TOKENS: usize = 64;
+
+/// What is left of a step while it is planned.
+struct StepBudget {
+    tokens_left: usize,
+    shape: StepShape,
+    /// Limits chunks; none while nobody is being given tokens.
+    target_ms: Option<f64>,
+    n_chunks: usize,
+}
+
+impl StepBudget {
+    fn take(&mut self, start: usize, n: usize) {
+        self.tokens_left -= n;
+        self.shape = self.shape.plus(StepShape::of_row(start, n));
+    }
+
+    fn give_back(&mut self, start: usize, n: usize) {
+        self.tokens_left += n;
+        self.shape = self.shape.minus(StepShape::of_row(start, n));
+    }
+
+    /// How many of the `wanted` tokens from `start` on may join the step. While others want a chunk too, at
+    /// most half of what is left: so a short prompt passes a long one.
+    fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
+        let most = wanted.min(self.tokens_left);
+        let at_least = if self.n_chunks == 0 { MIN_CHUNK_TOKENS.min(most) } else { 0 };
+        let in_time = match self.target_ms {
+            None => self.tokens_left,
+            Some(target_ms) => model
+                .most_tokens(self.shape, start, self.tokens_left, target_ms)
+                .unwrap_or(UNTIMED_CHUNK_TOKENS)
+                .max(at_least),
+        };
+        let share = if others { (in_time / 2).max(MIN_CHUNK_TOKENS.min(in_time)) } else { in_time };
+        most.min(share)
+    }
+}
+
+impl Scheduler {
+    /// Begins the next step; none when nothing is to be done.
+    ///
+    /// # Panics
+    /// When a step is in flight.
+    pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
+        assert!(!self.step_in_flight, "one step is in flight at a time");
+        let mut budget = StepBudget {
+            tokens_left: self.config.max_batch_tokens as usize,
+            shape: StepShape::default(),
+            target_ms: None,
+            n_chunks: 0,
+        };
+        let n_preempted = self.counters.preemptions;
+        self.schedule_single_tokens(&mut budget);
+        if budget.shape.n_tokens > 0 {
+            budget.target_ms = Some(f64::from(self.config.inter_token_target_ms));
+        }
+        self.schedule_chunks(&mut budget);
+        if self.counters.preemptions == n_preempted {
+            self.admit(&mut budget, now, emit);
+        }
+        self.extend_chunks(&mut budget);
+        self.build_step(budget.shape, now)
+    }
+
+    /// A token for everyone who lacks just one.
+    fn schedule_single_tokens(&mut self, budget: &mut StepBudget) {
+        let mut i = 0;
+        while i < self.running.len() && budget.tokens_left > 0 {
+            if self.running[i].n_missing() == 1 && self.make_room(i, budget) {
+                self.schedule(i, 1, budget);
+            }
+            i += 1;
+        }
+    }
+
+    /// Chunks for those that run and lack more.
+    fn schedule_chunks(&mut self, budget: &mut StepBudget) {
+        let mut n_catching_up = self.running.iter().filter(|s| s.n_missing() > 1).count();
+        let mut i = 0;
+        while i < self.running.len() && budget.tokens_left > 0 {
+            let (start, wanted) = (self.running[i].n_computed(), self.running[i].n_missing());
+            if wanted > 1 {
+                n_catching_up = n_catching_up.saturating_sub(1);
+                let others = n_catching_up > 0 || self.may_admit();
+                let n = budget.chunk(&self.step_time, start, wanted, others);
+                if n > 0 && self.make_room(i, budget) {
+                    self.schedule(i, n.min(self.n_allocatable(i)), budget);
+                    budget.n_chunks += 1;
+                }
+            }
+            i += 1;
+        }
+    }
+
+    /// What halving left over, for those that can use it.
+    fn extend_chunks(&mut self, budget: &mut StepBudget) {
+        for i in 0..self.running.len() {
+            let sequence = &self.running[i];
+            let n_scheduled = sequence.state.n_scheduled;
+            let wanted = sequence.n_missing() - n_scheduled;
+            if n_scheduled == 0 || wanted == 0 || budget.tokens_left == 0 {
+                continue;
+            }
+            let start = sequence.n_computed() + n_scheduled;
+            let more = budget.chunk(&self.step_time, start, wanted, false);
+            let n = (n_scheduled + more).min(self.n_allocatable(i));
+            if n > n_scheduled {
+                budget.give_back(sequence.n_computed(), n_scheduled);
+                self.schedule(i, n, budget);
+            }
+        }
+    }
+
+    /// Starts those that wait, while there are rows, tokens and blocks for them. The first that does not fit
+    /// ends it: what is behind may not pass, else a long request would wait for ever.
+    fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
+        let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
+        while self.may_admit() && budget.tokens_left > 0 {
+            let others = self.waiting.len() > 1;
+            let Some(head) = self.waiting.first_mut() else { return };
+            let Some(progress) = self.requests.get_mut(&head.request.id) else { return };
+            let takes_hits = !progress.needs_whole_prompt();
+            self.hits.clear();
+            if takes_hits {
+                head.find_cached(&self.pool, &mut self.hits);
+            }
+            let n_tokens = head.tokens().len();
+            // Hits that nobody holds are still counted as available.
+            let n_revived = self.hits.iter().filter(|&&block| self.pool.n_references(block) == 0).count();
+            let n_wanted = blocks_for(n_tokens) - self.hits.len() + n_revived;
+            // One block ahead for each sequence that runs: admitting must not lead straight to a preemption.
+            if n_wanted + n_promised + self.running.len() > self.pool.n_available() {
+                return;
+            }
+            let n_hit = self.hits.len() * BLOCK_TOKENS;
+            let n = budget.chunk(&self.step_time, n_hit, n_tokens - n_hit, others);
+            if n == 0 {
+                return;
+            }
+            if !std::mem::replace(&mut progress.started, true) {
+                self.queue.leave(progress.request.prompt.len());
+                emit(Event::Dequeued { request: progress.request.id });
+            }
+            let Some(head) = self.waiting.take_first() else { return };
+            if head.timeline.first_scheduled.is_none() {
+                self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_hit);
+                self.counters.cache_query_tokens += if takes_hits { n_tokens as u64 } else { 0 };
+                self.counters.cache_hit_tokens += n_hit as u64;
+            }
+            let sequence = head.start(&self.hits, &mut self.pool, now);
+            let i = self.running.partition_point(|other| other.rank < sequence.rank);
+            self.running.insert(i, sequence);
+            self.schedule(i, n, budget);
+            budget.n_chunks += 1;
+            n_promised += Scheduler::n_promised_blocks(&self.running[i]);
+        }
+    }
+
+    fn may_admit(&self) -> bool {
+        !self.waiting.is_empty() && self.running.len() < self.config.max_batch_rows as usize
+    }
+
+    /// Blocks a running sequence will need for the tokens it has.
+    fn n_promised_blocks(sequence: &Sequence<Running>) -> usize {
+        sequence.n_missing_blocks(sequence.tokens().len())
+    }
+
+    /// Tokens that sequence `i` can have computed in a step with the blocks that it has and could get.
+    fn n_allocatable(&self, i: usize) -> usize {
+        let n_blocks = self.running[i].blocks().len() + self.pool.n_available();
+        n_blocks * BLOCK_TOKENS - self.running[i].n_computed()
+    }
+
+    /// Sees to it that sequence `i` can have one more token computed: preempts the last in rank until it can.
+    /// False when that was itself.
+    fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
+        while self.n_allocatable(i) == 0 {
+            let Some(last) = self.running.pop() else { return false };
+            budget.give_back(last.n_computed(), last.state.n_scheduled);
+            self.counters.preemptions += 1;
+            self.waiting.insert(last.preempt(&mut self.pool));
+            if i == self.running.len() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives sequence `i` a share of `n` tokens in the step, with the blocks for them.
+    fn schedule(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
+        let sequence = &mut self.running[i];
+        let start = sequence.n_computed();
+        sequence.allocate(start + n, &mut self.pool);
+        sequence.state.n_scheduled = n;
+        budget.take(start, n);
+    }
+
+    fn build_step(&mut self, shape: StepShape, now: Timestamp) -> Option<Step> {
+        if shape.n_tokens == 0 {
+            return None;
+        }
+        let mut batch = std::mem::take(&mut self.spare_batch);
+        batch.clear();
+        for sequence in self.running.iter().filter(|sequence| sequence.state.n_scheduled > 0) {
+            let (tokens, start) = (sequence.tokens(), sequence.n_computed());
+            let end = start + sequence.state.n_scheduled;
+            let sampling = &sequence.request.sampling;
+            let sample = end == tokens.len() && sampling.max_tokens > 0;
+            batch.push(NewRow {
+                sequence: sequence.id(),
+                start: start as u32,
+                n_prompt: sequence.n_prompt() as u32,
+                next_prompt_token: sequence.request.prompt.get(end).copied(),
+                sample,
+                sampling: Arc::clone(sampling),
+                tokens: &tokens[start..end],
+                blocks: &sequence.blocks()[..blocks_for(end)],
+                history: if sample && sampling.reads_history() { tokens } else { &[] },
+            });
+        }
+        self.step_in_flight = true;
+        Some(Step { batch: Arc::new(batch), started: now, shape })
+    }
+}

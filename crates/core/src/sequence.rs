@@ -1,0 +1,216 @@
+//! One continuation of a request: `Waiting` → `Running` → `Finished`. The states are types, so that only what
+//! runs can hold blocks and what has finished cannot run. Refuses to know who goes first.
+
+use std::sync::Arc;
+
+use crate::batch::{BLOCK_TOKENS, BlockId};
+use crate::block_hash::{BlockHash, BlockTokens};
+use crate::block_pool::BlockPool;
+use crate::block_table::{BlockTable, blocks_for};
+use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
+use crate::time::Timestamp;
+use crate::timeline::Timeline;
+
+/// Who goes first: the smaller rank. Priority, then arrival, then the index within the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rank {
+    /// The request's priority, or 0 for all where priorities are off.
+    pub priority: Priority,
+    /// How many requests came before.
+    pub arrival: u64,
+    /// Which of the request's continuations.
+    pub index: u32,
+}
+
+/// Holds tokens but no blocks: not started yet, or preempted.
+#[derive(Debug, Default)]
+pub struct Waiting(());
+
+/// Holds blocks.
+#[derive(Debug)]
+pub struct Running {
+    table: BlockTable,
+    /// Tokens whose keys and values stand in the blocks.
+    n_computed: usize,
+    /// Leading blocks whose content was given a name.
+    n_published: usize,
+    /// New tokens in the step that is planned or in flight; 0: no share in it.
+    pub(crate) n_scheduled: usize,
+    /// Ends as soon as the step in flight does.
+    pub(crate) ending: Option<FinishReason>,
+}
+
+/// Has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Why.
+    pub reason: FinishReason,
+}
+
+/// One continuation of a request in the state `S`.
+#[derive(Debug)]
+pub struct Sequence<S> {
+    pub(crate) request: Arc<Request>,
+    pub(crate) rank: Rank,
+    pub(crate) timeline: Timeline,
+    /// The empty prefix of all who may share its blocks.
+    root: BlockHash,
+    /// Prompt and output; empty until it first runs, so that a queue of continuations holds one prompt.
+    tokens: Vec<TokenId>,
+    /// Names of the leading full blocks, as far as they were needed.
+    hashes: Vec<BlockHash>,
+    pub(crate) state: S,
+}
+
+impl<S> Sequence<S> {
+    /// Which sequence it is.
+    pub fn id(&self) -> SequenceId {
+        SequenceId { request: self.request.id, index: self.rank.index }
+    }
+
+    /// Prompt and output so far.
+    pub fn tokens(&self) -> &[TokenId] {
+        if self.tokens.is_empty() { &self.request.prompt } else { &self.tokens }
+    }
+
+    /// Prompt tokens.
+    pub fn n_prompt(&self) -> usize {
+        self.request.prompt.len()
+    }
+
+    /// The names of full block `block_idx` and of the prefix before it, and its tokens.
+    fn block_name(&mut self, block_idx: usize) -> (BlockHash, BlockHash, BlockTokens) {
+        while self.hashes.len() <= block_idx {
+            let parent = self.hashes.last().copied().unwrap_or(self.root);
+            let hash = parent.child(&self.block_tokens(self.hashes.len()));
+            self.hashes.push(hash);
+        }
+        let parent = if block_idx == 0 { self.root } else { self.hashes[block_idx - 1] };
+        (self.hashes[block_idx], parent, self.block_tokens(block_idx))
+    }
+
+    fn block_tokens(&self, block_idx: usize) -> BlockTokens {
+        let block = &self.tokens()[block_idx * BLOCK_TOKENS..][..BLOCK_TOKENS];
+        block.try_into().expect("the slice has the length of a block")
+    }
+
+    fn into_state<T>(self, state: T) -> Sequence<T> {
+        let Self { request, rank, timeline, root, tokens, hashes, state: _ } = self;
+        Sequence { request, rank, timeline, root, tokens, hashes, state }
+    }
+}
+
+impl Sequence<Waiting> {
+    /// A continuation that has not started.
+    pub fn new(request: Arc<Request>, rank: Rank, root: BlockHash, now: Timestamp) -> Self {
+        let timeline = Timeline::new(now);
+        Self { request, rank, timeline, root, tokens: vec![], hashes: vec![], state: Waiting(()) }
+    }
+
+    /// Appends to `hits` the blocks that already hold the beginning of its tokens. The last token is always
+    /// left to compute: its logits are wanted.
+    pub fn find_cached(&mut self, pool: &BlockPool, hits: &mut Vec<BlockId>) {
+        for block_idx in 0..(self.tokens().len() - 1) / BLOCK_TOKENS {
+            let (hash, parent, tokens) = self.block_name(block_idx);
+            let Some(block) = pool.find(hash, parent, &tokens) else { return };
+            hits.push(block);
+        }
+    }
+
+    /// Starts with the blocks of its tokens' beginning, of which it becomes one more holder.
+    pub fn start(mut self, hits: &[BlockId], pool: &mut BlockPool, now: Timestamp) -> Sequence<Running> {
+        let mut table = BlockTable::default();
+        for &block in hits {
+            pool.retain(block);
+            table.push(block);
+        }
+        if self.tokens.is_empty() {
+            self.tokens = self.request.prompt.to_vec();
+        }
+        let n_computed = hits.len() * BLOCK_TOKENS;
+        if self.timeline.first_scheduled.is_none() {
+            self.timeline.first_scheduled = Some(now);
+            self.timeline.cached_tokens = n_computed as u32;
+        }
+        let n_published = hits.len();
+        self.into_state(Running { table, n_computed, n_published, n_scheduled: 0, ending: None })
+    }
+
+    /// Ends without having run.
+    pub fn finish(mut self, reason: FinishReason, now: Timestamp) -> Sequence<Finished> {
+        self.timeline.finished = Some(now);
+        self.into_state(Finished { reason })
+    }
+}
+
+impl Sequence<Running> {
+    /// Tokens whose keys and values stand in the blocks.
+    pub fn n_computed(&self) -> usize {
+        self.state.n_computed
+    }
+
+    /// Tokens that are still to be computed before the next one can be chosen: at least 1.
+    pub fn n_missing(&self) -> usize {
+        self.tokens.len() - self.state.n_computed
+    }
+
+    /// Its blocks.
+    pub fn blocks(&self) -> &[BlockId] {
+        self.state.table.as_slice()
+    }
+
+    /// Blocks it lacks to hold its first `n_tokens` tokens.
+    pub fn n_missing_blocks(&self, n_tokens: usize) -> usize {
+        blocks_for(n_tokens).saturating_sub(self.state.table.len())
+    }
+
+    /// Allocates what its first `n_tokens` tokens lack; the pool must have it.
+    pub fn allocate(&mut self, n_tokens: usize, pool: &mut BlockPool) {
+        for _ in 0..self.n_missing_blocks(n_tokens) {
+            self.state.table.push(pool.allocate().expect("the planner counted the blocks"));
+        }
+    }
+
+    /// Notes that the step computed its scheduled tokens.
+    pub fn advance(&mut self) {
+        self.state.n_computed += std::mem::take(&mut self.state.n_scheduled);
+    }
+
+    /// Gives names to the full blocks that were computed.
+    pub fn publish(&mut self, pool: &mut BlockPool) {
+        for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
+            let (hash, parent, tokens) = self.block_name(block_idx);
+            pool.publish(self.state.table.as_slice()[block_idx], hash, parent, &tokens);
+            self.state.n_published = block_idx + 1;
+        }
+    }
+
+    /// Appends an output token.
+    pub fn push(&mut self, token: TokenId, now: Timestamp) {
+        self.tokens.push(token);
+        self.timeline.note_token(now);
+    }
+
+    /// Gives its blocks back and waits again, with all its tokens.
+    pub fn preempt(mut self, pool: &mut BlockPool) -> Sequence<Waiting> {
+        self.give_back(pool);
+        self.timeline.n_preemptions += 1;
+        self.into_state(Waiting(()))
+    }
+
+    /// Gives its blocks back for good.
+    pub fn finish(
+        mut self,
+        reason: FinishReason,
+        pool: &mut BlockPool,
+        now: Timestamp,
+    ) -> Sequence<Finished> {
+        self.give_back(pool);
+        self.timeline.finished = Some(now);
+        self.into_state(Finished { reason })
+    }
+
+    fn give_back(&mut self, pool: &mut BlockPool) {
+        std::mem::take(&mut self.state.table).release(pool);
+    }
+}

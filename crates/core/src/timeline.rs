@@ -1,0 +1,100 @@
+//! When things happened to a sequence, and the waits that follow from it. Refuses to know a clock.
+
+use crate::time::{Nanos, Timestamp};
+
+/// The stamps of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeline {
+    /// The request was submitted.
+    pub arrived: Timestamp,
+    /// It first had a share of a step.
+    pub first_scheduled: Option<Timestamp>,
+    /// Its first output token was chosen.
+    pub first_token: Option<Timestamp>,
+    /// Its newest output token was chosen.
+    pub last_token: Option<Timestamp>,
+    /// It ended.
+    pub finished: Option<Timestamp>,
+    /// How often it lost its blocks and was computed again.
+    pub n_preemptions: u32,
+    /// Prompt tokens that were found in the cache when it was first scheduled.
+    pub cached_tokens: u32,
+    /// Output tokens so far.
+    pub output_tokens: u32,
+}
+
+impl Timeline {
+    /// The timeline of a sequence that arrives now.
+    pub fn new(arrived: Timestamp) -> Self {
+        Self {
+            arrived,
+            first_scheduled: None,
+            first_token: None,
+            last_token: None,
+            finished: None,
+            n_preemptions: 0,
+            cached_tokens: 0,
+            output_tokens: 0,
+        }
+    }
+
+    /// Notes one more output token.
+    pub fn note_token(&mut self, now: Timestamp) {
+        self.first_token.get_or_insert(now);
+        self.last_token = Some(now);
+        self.output_tokens += 1;
+    }
+
+    /// From arrival to the first share of a step.
+    pub fn queued(&self) -> Option<Nanos> {
+        Some(self.first_scheduled?.since(self.arrived))
+    }
+
+    /// From the first share of a step to the first token.
+    pub fn prefill(&self) -> Option<Nanos> {
+        Some(self.first_token?.since(self.first_scheduled?))
+    }
+
+    /// From the first token to the last.
+    pub fn decode(&self) -> Option<Nanos> {
+        Some(self.last_token?.since(self.first_token?))
+    }
+
+    /// From arrival to the first token (TTFT).
+    pub fn time_to_first_token(&self) -> Option<Nanos> {
+        Some(self.first_token?.since(self.arrived))
+    }
+
+    /// The mean gap between two tokens (ITL); none before the second token.
+    pub fn inter_token_latency(&self) -> Option<Nanos> {
+        let n_gaps = u64::from(self.output_tokens.checked_sub(1).filter(|&n| n > 0)?);
+        Some(Nanos(self.decode()?.0 / n_gaps))
+    }
+
+    /// From arrival to the end.
+    pub fn end_to_end(&self) -> Option<Nanos> {
+        Some(self.finished?.since(self.arrived))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_follow_from_stamps() {
+        let at = |ms| Timestamp::default() + Nanos::from_ms(ms);
+        let mut timeline = Timeline::new(at(10));
+        assert_eq!(timeline.time_to_first_token(), None);
+        timeline.first_scheduled = Some(at(15));
+        for ms in [40, 60, 100] {
+            timeline.note_token(at(ms));
+        }
+        timeline.finished = Some(at(101));
+        assert_eq!(timeline.queued(), Some(Nanos::from_ms(5)));
+        assert_eq!(timeline.prefill(), Some(Nanos::from_ms(25)));
+        assert_eq!(timeline.time_to_first_token(), Some(Nanos::from_ms(30)));
+        assert_eq!(timeline.inter_token_latency(), Some(Nanos::from_ms(30)));
+        assert_eq!(timeline.end_to_end(), Some(Nanos::from_ms(91)));
+    }
+}
