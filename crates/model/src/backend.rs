@@ -8,6 +8,8 @@
 //! Invariance is part of the contract: an operation's result for one row of a buffer (one token) must be the same
 //! bits whatever other rows there are, and on however many threads it runs.
 
+use std::ops::Range;
+
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
 use crate::kv_cache::KvLayout;
@@ -64,11 +66,12 @@ pub trait Backend: Send + Sized + 'static {
     /// Copies a step's input to the device.
     fn upload(&mut self, input: &BatchInput, batch: &mut Self::Batch);
 
-    /// Copies all rows of `x` to `out` (`rows * cols` elements), after everything before it has finished.
+    /// Waits until everything before it has finished and gives all rows of `x` in host memory, `[rows, cols]`. The
+    /// caller may overwrite what it gets; the buffer's contents are unspecified afterwards.
     ///
     /// # Errors
     /// When this or any earlier operation failed on the device.
-    fn download(&mut self, x: &Self::Buffer, out: &mut [f32]) -> Result<(), BackendError>;
+    fn download<'a>(&mut self, x: &'a mut Self::Buffer) -> Result<&'a mut [f32], BackendError>;
 
     // What works on buffers. Rows are tokens unless said otherwise.
 
@@ -153,8 +156,14 @@ pub trait Backend: Send + Sized + 'static {
         out: &mut Self::Buffer,
     );
 
-    /// `out[i] = x[row_i]` for the tokens of the batch whose logits are wanted.
-    fn gather_logit_rows(&mut self, x: &Self::Buffer, batch: &Self::Batch, out: &mut Self::Buffer);
+    /// `out[i] = x[token]` for the tokens number `wanted` among those of the batch whose logits are wanted.
+    fn gather_logit_rows(
+        &mut self,
+        x: &Self::Buffer,
+        batch: &Self::Batch,
+        wanted: Range<usize>,
+        out: &mut Self::Buffer,
+    );
 
     /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
     fn finish_logits(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);

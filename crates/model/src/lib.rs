@@ -2,8 +2,13 @@
 //! requests, text and the network.
 #![forbid(unsafe_code)]
 
+pub mod arch;
 pub mod backend;
 pub mod batch_input;
 pub mod config;
+pub mod decoder;
+pub mod decoder_weights;
+pub mod host_buffer;
 pub mod kv_cache;
+pub mod reference_backend;
 pub mod weights;

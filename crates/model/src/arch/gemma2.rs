@@ -1,0 +1,80 @@
+//! Gemma 2 (arXiv:2408.00118): norms before and after each half, soft caps, every other layer with a window.
+
+use super::names::{HF_GEMMA_LAYER, TensorNames, hf};
+use super::{ConfigError, Family, GgufConfig, HfConfig};
+use crate::config::{Activation, DecoderConfig, NormPlacement};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "gemma2",
+    aliases: &[],
+    gguf_architecture: Some("gemma2"),
+    from_hf,
+    from_gguf,
+    hf_names: &NAMES,
+};
+
+pub(super) static NAMES: TensorNames = hf(HF_GEMMA_LAYER);
+
+/// Every other layer slides, beginning with the first.
+fn slides(layer_idx: usize) -> bool {
+    layer_idx.is_multiple_of(2)
+}
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let mut config = gemma(hf, "gemma2")?;
+    config.logits_softcap = hf.number("final_logit_softcapping")?.map(|cap| cap as f32);
+    config.attention_softcap = hf.number("attn_logit_softcapping")?.map(|cap| cap as f32);
+    hf.slide(&mut config, slides)?;
+    Ok(config)
+}
+
+/// What Gemma 2 and 3 share.
+pub(super) fn gemma(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+    let config = hf.llama(family)?;
+    let query_scalar = hf.number("query_pre_attn_scalar")?.unwrap_or(256.0);
+    Ok(DecoderConfig {
+        norm_gain_offset: 1.0,
+        embedding_scale: (config.hidden_size as f64).sqrt() as f32,
+        attention_scale: (1.0 / query_scalar.sqrt()) as f32,
+        norms: NormPlacement::PreAndPost,
+        activation: match hf.get("hidden_activation") {
+            Some(_) => hf.activation("hidden_activation")?,
+            None => Activation::GeluTanh,
+        },
+        tied_embeddings: hf.flag("tie_word_embeddings")?.unwrap_or(true),
+        ..config
+    })
+}
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    let mut config = gemma_gguf(gguf, "gemma2", 46)?;
+    config.logits_softcap = Some(gguf.number("final_logit_softcapping")?.unwrap_or(30.0) as f32);
+    config.attention_softcap = Some(gguf.number("attn_logit_softcapping")?.unwrap_or(50.0) as f32);
+    let window = gguf.size("attention.sliding_window")?.unwrap_or(4096);
+    for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
+        layer.sliding_window = slides(layer_idx).then_some(window);
+    }
+    Ok(config)
+}
+
+/// What Gemma 2 and 3 share. GGUF's norm gains include the 1. The queries' scale is not in the file: it is that of
+/// the heads but in the largest model, known by its number of layers, where it is that of `hidden / heads`.
+pub(super) fn gemma_gguf(
+    gguf: &GgufConfig<'_>,
+    family: &'static str,
+    n_layers_of_largest: usize,
+) -> Result<DecoderConfig, ConfigError> {
+    let config = gguf.llama(family)?;
+    let query_scalar = if config.layers.len() == n_layers_of_largest {
+        config.hidden_size as f64 / config.n_heads as f64
+    } else {
+        config.head_dim as f64
+    };
+    Ok(DecoderConfig {
+        embedding_scale: (config.hidden_size as f64).sqrt() as f32,
+        attention_scale: (1.0 / query_scalar.sqrt()) as f32,
+        norms: NormPlacement::PreAndPost,
+        activation: Activation::GeluTanh,
+        ..config
+    })
+}

@@ -1,0 +1,220 @@
+//! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Refuses to know families.
+
+use super::ConfigError;
+use super::rope_scaling::{RopeScaling, yarn_amplitude};
+use crate::config::{
+    Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable, Routing,
+};
+use crate::weights::TensorSource;
+use crate::weights::gguf::{GgufMetadata, GgufValue};
+
+/// Most layers that are believed before anything is allocated for them.
+const MAX_LAYERS: usize = 4096;
+
+/// GGUF metadata under the prefix of its architecture, and the tensors in which a few sizes stand.
+pub struct GgufConfig<'a> {
+    metadata: &'a GgufMetadata,
+    tensors: &'a dyn TensorSource,
+    architecture: &'a str,
+}
+
+impl<'a> GgufConfig<'a> {
+    /// # Errors
+    /// When the file does not say its architecture.
+    pub fn new(metadata: &'a GgufMetadata, tensors: &'a dyn TensorSource) -> Result<Self, ConfigError> {
+        let architecture = metadata.get("general.architecture").and_then(GgufValue::as_str);
+        let architecture =
+            architecture.ok_or_else(|| ConfigError::Missing("general.architecture".to_owned()))?;
+        Ok(Self { metadata, tensors, architecture })
+    }
+
+    /// What the file says it is.
+    pub fn architecture(&self) -> &'a str {
+        self.architecture
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn typed<T>(
+        &self,
+        name: &str,
+        expected: &str,
+        read: impl FnOnce(&'a GgufValue) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(value) = self.metadata.get(&self.key(name)) else { return Ok(None) };
+        let error = || ConfigError::invalid(self.key(name), format!("{value:.60?}"), expected);
+        read(value).map(Some).ok_or_else(error)
+    }
+
+    /// A size, if it is there. One a layer is accepted where all are the same.
+    pub(super) fn size(&self, name: &str) -> Result<Option<usize>, ConfigError> {
+        let found = self.typed(name, "one size for all layers", |value| match value.as_array() {
+            None => value.as_u64(),
+            Some(array) => {
+                let sizes = array.to_u64s()?;
+                sizes.iter().all(|size| *size == sizes[0]).then(|| sizes.first().copied())?
+            }
+        })?;
+        found
+            .map(|n| usize::try_from(n).map_err(|_| ConfigError::invalid(self.key(name), n, "a size")))
+            .transpose()
+    }
+
+    /// A size that must be there.
+    pub(super) fn required_size(&self, name: &str) -> Result<usize, ConfigError> {
+        self.size(name)?.ok_or_else(|| ConfigError::Missing(self.key(name)))
+    }
+
+    /// A number, if it is there.
+    pub(super) fn number(&self, name: &str) -> Result<Option<f64>, ConfigError> {
+        self.typed(name, "a number", |value| value.as_f64().or_else(|| value.as_u64().map(|n| n as f64)))
+    }
+
+    fn text(&self, name: &str) -> Result<Option<&'a str>, ConfigError> {
+        self.typed(name, "a string", GgufValue::as_str)
+    }
+
+    /// Whether the file has a tensor of that name.
+    pub(super) fn has_tensor(&self, name: &str) -> bool {
+        self.tensors.tensor(name).is_some()
+    }
+
+    /// A Llama with the sizes of this file: what every family starts from.
+    pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+        let hidden_size = self.required_size("embedding_length")?;
+        let n_heads = self.required_size("attention.head_count")?;
+        let head_dim = match self.size("attention.key_length")? {
+            Some(head_dim) => head_dim,
+            None => hidden_size.checked_div(n_heads).unwrap_or(0),
+        };
+        if let Some(value_length) = self.size("attention.value_length")?.filter(|n| *n != head_dim) {
+            let key = self.key("attention.value_length");
+            return Err(ConfigError::invalid(key, value_length, format!("{head_dim}, as the key length")));
+        }
+        let n_layers = self.required_size("block_count")?;
+        if n_layers > MAX_LAYERS {
+            return Err(ConfigError::invalid(
+                self.key("block_count"),
+                n_layers,
+                format!("at most {MAX_LAYERS}"),
+            ));
+        }
+        let layer =
+            LayerConfig { rope_idx: Some(0), sliding_window: None, feed_forward: self.feed_forward()? };
+        let embedding = self.tensors.tensor("token_embd.weight");
+        let vocabulary_size = embedding.and_then(|tensor| tensor.shape.first().copied());
+        Ok(DecoderConfig {
+            family,
+            vocabulary_size: vocabulary_size
+                .ok_or_else(|| ConfigError::Missing("the tensor token_embd.weight".to_owned()))?,
+            hidden_size,
+            n_heads,
+            n_kv_heads: self.size("attention.head_count_kv")?.unwrap_or(n_heads),
+            head_dim,
+            max_sequence_tokens: self.size("context_length")?.unwrap_or(2048),
+            norm_eps: self.number("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6) as f32,
+            norm_gain_offset: 0.0,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logits_scale: 1.0,
+            logits_softcap: None,
+            attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
+            attention_softcap: None,
+            qk_norm: QkNorm::None,
+            norms: NormPlacement::Pre,
+            activation: Activation::Silu,
+            rope_style: RopeStyle::HalfSplit,
+            ropes: vec![self.rope(head_dim)?],
+            tied_embeddings: !self.has_tensor("output.weight"),
+            layers: vec![layer; n_layers],
+        })
+    }
+
+    /// One gated linear unit, or experts where the file counts any.
+    fn feed_forward(&self) -> Result<FeedForward, ConfigError> {
+        let n_experts = self.size("expert_count")?.unwrap_or(0);
+        if n_experts == 0 {
+            return Ok(FeedForward::Dense { width: self.required_size("feed_forward_length")? });
+        }
+        let width = match self.size("expert_feed_forward_length")? {
+            Some(width) => width,
+            None => self.required_size("feed_forward_length")?,
+        };
+        let routing = Routing { n_used: self.required_size("expert_used_count")?, normalize: true };
+        Ok(FeedForward::Experts { n_experts, width, routing, shared_width: None })
+    }
+
+    /// The rotation of all layers that have no other.
+    fn rope(&self, head_dim: usize) -> Result<RopeTable, ConfigError> {
+        let theta = self.number("rope.freq_base")?.unwrap_or(10_000.0);
+        let n_rotated = self.size("rope.dimension_count")?.unwrap_or(head_dim);
+        if n_rotated > head_dim {
+            let key = self.key("rope.dimension_count");
+            return Err(ConfigError::invalid(key, n_rotated, format!("at most the head size {head_dim}")));
+        }
+        let scaling = match self.factors()? {
+            Some(scaling) => scaling,
+            None => self.scaling()?,
+        };
+        scaling.table(theta, n_rotated).ok_or_else(|| {
+            let expected = format!("{} elements", n_rotated / 2);
+            ConfigError::invalid("the tensor of rope factors", "another length", expected)
+        })
+    }
+
+    fn scaling(&self) -> Result<RopeScaling, ConfigError> {
+        let factor = match self.number("rope.scaling.factor")? {
+            Some(factor) => factor,
+            None => self.number("rope.scale_linear")?.unwrap_or(1.0),
+        };
+        match self.text("rope.scaling.type")?.unwrap_or("linear") {
+            "none" => Ok(RopeScaling::None),
+            // A file that scales by 0 means that it does not scale.
+            "linear" if factor == 0.0 || factor == 1.0 => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear { factor }),
+            "yarn" => {
+                let max_tokens = self.number("context_length")?.unwrap_or(2048.0);
+                let attention_factor = self.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+                Ok(RopeScaling::Yarn {
+                    factor,
+                    original_tokens: self
+                        .number("rope.scaling.original_context_length")?
+                        .unwrap_or(max_tokens),
+                    beta_fast: self.number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                    beta_slow: self.number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                    truncate: true,
+                    amplitude: attention_factor * yarn_amplitude(factor, 1.0),
+                })
+            }
+            other => Err(ConfigError::Variant {
+                key: self.key("rope.scaling.type"),
+                found: super::shorten(other),
+                expected: "none, linear, yarn",
+            }),
+        }
+    }
+
+    /// Factors that stand in a tensor: `rope_freqs` (Llama 3), or the long or short ones of Phi 3, chosen by the
+    /// model's context as in safetensors checkpoints.
+    fn factors(&self) -> Result<Option<RopeScaling>, ConfigError> {
+        let max_tokens = self.number("context_length")?.unwrap_or(2048.0);
+        let original = self.number("rope.scaling.original_context_length")?.unwrap_or(max_tokens);
+        let by_length = if max_tokens > original { "rope_factors_long" } else { "rope_factors_short" };
+        for name in ["rope_freqs", by_length] {
+            let name = format!("{name}.weight");
+            let Some(tensor) = self.tensors.tensor(&name) else { continue };
+            let mut factors = vec![0.0; tensor.shape.iter().product()];
+            if tensor.format != throng_kernels::quant::Format::F32 {
+                return Err(ConfigError::invalid(name, tensor.format.name(), "F32"));
+            }
+            for (factor, bytes) in factors.iter_mut().zip(tensor.data.as_chunks::<4>().0) {
+                *factor = f64::from(f32::from_le_bytes(*bytes));
+            }
+            let amplitude = self.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+            return Ok(Some(RopeScaling::Factors { factors, amplitude }));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,39 @@
+//! Granite 3 (dense): Llama with a multiplier on embeddings, residuals, attention scores and logits.
+
+use super::names::HF;
+use super::{ConfigError, Family, GgufConfig, HfConfig};
+use crate::config::{DecoderConfig, RopeStyle};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "granite",
+    aliases: &[],
+    gguf_architecture: Some("granite"),
+    from_hf,
+    from_gguf,
+    hf_names: &HF,
+};
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let factor = |key| hf.number(key).map(|factor| factor.unwrap_or(1.0));
+    Ok(DecoderConfig {
+        embedding_scale: factor("embedding_multiplier")? as f32,
+        residual_scale: factor("residual_multiplier")? as f32,
+        attention_scale: factor("attention_multiplier")? as f32,
+        logits_scale: (1.0 / factor("logits_scaling")?) as f32,
+        ..hf.llama("granite")?
+    })
+}
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    let config = gguf.llama("granite")?;
+    // 0 stands for "as without it".
+    let factor = |key| gguf.number(key).map(|factor| factor.filter(|factor| *factor != 0.0));
+    Ok(DecoderConfig {
+        rope_style: RopeStyle::Interleaved,
+        embedding_scale: factor("embedding_scale")?.unwrap_or(1.0) as f32,
+        residual_scale: factor("residual_scale")?.unwrap_or(1.0) as f32,
+        attention_scale: factor("attention.scale")?.map_or(config.attention_scale, |scale| scale as f32),
+        logits_scale: (1.0 / factor("logit_scale")?.unwrap_or(1.0)) as f32,
+        ..config
+    })
+}

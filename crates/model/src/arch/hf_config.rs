@@ -1,0 +1,311 @@
+//! Reads `config.json` in both spellings: that of transformers 5 (`rope_parameters`, `layer_types`, `dtype`) and the
+//! older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Refuses to know families.
+
+use serde_json::{Map, Value};
+
+use super::ConfigError;
+use super::rope_scaling::{RopeScaling, longrope_amplitude, yarn_amplitude};
+use crate::config::{
+    Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
+};
+
+/// A parsed `config.json`; of a multimodal one the part about text.
+#[derive(Debug)]
+pub struct HfConfig {
+    model_type: String,
+    map: Map<String, Value>,
+}
+
+impl HfConfig {
+    /// Parses the file.
+    ///
+    /// # Errors
+    /// When it is not a JSON object or does not say its `model_type`.
+    pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        let mut map: Map<String, Value> =
+            serde_json::from_slice(json).map_err(|error| ConfigError::Json(error.to_string()))?;
+        let model_type = map.get("model_type").and_then(Value::as_str).map(str::to_owned);
+        let model_type = model_type.ok_or_else(|| ConfigError::Missing("model_type".to_owned()))?;
+        if let Some(Value::Object(text)) = map.remove("text_config") {
+            // The outer object says what the inner one leaves out (end tokens, tying).
+            map.extend(text);
+        }
+        Ok(Self { model_type, map })
+    }
+
+    /// The same with these sizes where the file leaves them out: transformers does not write the sizes of a nested
+    /// configuration that are its class's defaults.
+    pub(super) fn with_defaults(&self, defaults: &[(&str, usize)]) -> Self {
+        let mut map = self.map.clone();
+        for (key, size) in defaults {
+            map.entry(*key).or_insert_with(|| Value::from(*size));
+        }
+        Self { model_type: self.model_type.clone(), map }
+    }
+
+    /// What the file says it is.
+    pub fn model_type(&self) -> &str {
+        &self.model_type
+    }
+
+    /// A value that is there and not null.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.map.get(key).filter(|value| !value.is_null())
+    }
+
+    /// A size, if it is there.
+    pub(super) fn size(&self, key: &str) -> Result<Option<usize>, ConfigError> {
+        self.typed(key, "a size", |value| value.as_u64().and_then(|n| usize::try_from(n).ok()))
+    }
+
+    /// A size that must be there.
+    pub(super) fn required_size(&self, key: &str) -> Result<usize, ConfigError> {
+        self.size(key)?.ok_or_else(|| ConfigError::Missing(key.to_owned()))
+    }
+
+    /// A number, if it is there.
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+        self.typed(key, "a number", Value::as_f64)
+    }
+
+    /// A boolean, if it is there.
+    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        self.typed(key, "true or false", Value::as_bool)
+    }
+
+    /// A list of sizes, if it is there.
+    pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>, ConfigError> {
+        self.typed(key, "a list of sizes", |value| {
+            value.as_array()?.iter().map(|v| v.as_u64().and_then(|n| usize::try_from(n).ok())).collect()
+        })
+    }
+
+    fn typed<T>(
+        &self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| ConfigError::invalid(key, value, expected))
+    }
+
+    /// A Llama with the sizes of this file: what every family starts from.
+    pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+        let hidden_size = self.required_size("hidden_size")?;
+        let n_heads = self.required_size("num_attention_heads")?;
+        let head_dim = match self.size("head_dim")? {
+            Some(head_dim) => head_dim,
+            None => hidden_size.checked_div(n_heads).unwrap_or(0),
+        };
+        let n_layers = self.required_size("num_hidden_layers")?;
+        let width = self.required_size("intermediate_size")?;
+        let layer = LayerConfig {
+            rope_idx: Some(0),
+            sliding_window: None,
+            feed_forward: FeedForward::Dense { width },
+        };
+        let max_sequence_tokens = self.size("max_position_embeddings")?.unwrap_or(2048);
+        Ok(DecoderConfig {
+            family,
+            vocabulary_size: self.required_size("vocab_size")?,
+            hidden_size,
+            n_heads,
+            n_kv_heads: self.size("num_key_value_heads")?.unwrap_or(n_heads),
+            head_dim,
+            max_sequence_tokens,
+            norm_eps: self.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+            norm_gain_offset: 0.0,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logits_scale: 1.0,
+            logits_softcap: None,
+            attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
+            attention_softcap: None,
+            qk_norm: QkNorm::None,
+            norms: NormPlacement::Pre,
+            activation: self.activation("hidden_act")?,
+            rope_style: RopeStyle::HalfSplit,
+            ropes: vec![self.rope("full_attention", head_dim)?],
+            tied_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
+            layers: vec![layer; bounded_layers(n_layers)?],
+        })
+    }
+
+    /// The activation under `key`; SiLU when absent.
+    pub(super) fn activation(&self, key: &str) -> Result<Activation, ConfigError> {
+        match self.get(key).map(|value| value.as_str().unwrap_or_default()) {
+            None | Some("silu" | "swish") => Ok(Activation::Silu),
+            Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
+            Some(other) => Err(ConfigError::Variant {
+                key: key.to_owned(),
+                found: super::shorten(other),
+                expected: "silu, gelu_pytorch_tanh",
+            }),
+        }
+    }
+
+    /// Gives `sliding_window` to the layers that `layer_types` names or, without it, to those that `by_default`
+    /// picks.
+    pub(super) fn slide(
+        &self,
+        config: &mut DecoderConfig,
+        by_default: impl Fn(usize) -> bool,
+    ) -> Result<(), ConfigError> {
+        let Some(window) = self.size("sliding_window")? else { return Ok(()) };
+        let types = self.get("layer_types").and_then(Value::as_array);
+        for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
+            let slides = match types {
+                None => by_default(layer_idx),
+                Some(types) => match types.get(layer_idx).and_then(Value::as_str) {
+                    Some("sliding_attention") => true,
+                    Some("full_attention") => false,
+                    other => {
+                        let found = other.unwrap_or("nothing");
+                        let key = format!("layer_types[{layer_idx}]");
+                        return Err(ConfigError::invalid(key, found, "sliding_attention or full_attention"));
+                    }
+                },
+            };
+            layer.sliding_window = slides.then_some(window);
+        }
+        Ok(())
+    }
+
+    /// The rotation of layers of a type. `rope_parameters` may hold one rotation or one a type of layer.
+    pub(super) fn rope(&self, layer_type: &str, head_dim: usize) -> Result<RopeTable, ConfigError> {
+        let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling"));
+        let parameters = parameters.and_then(Value::as_object);
+        let own = parameters.and_then(|p| p.get(layer_type)).and_then(Value::as_object);
+        let source = RopeSource { config: self, parameters: own.or(parameters) };
+        let theta = source.number("rope_theta")?.unwrap_or(10_000.0);
+        self.rope_with(&source, theta, head_dim)
+    }
+
+    /// An unscaled rotation.
+    pub(super) fn plain_rope(theta: f64, head_dim: usize) -> Result<RopeTable, ConfigError> {
+        RopeScaling::None
+            .table(theta, head_dim)
+            .ok_or_else(|| ConfigError::Missing("rope factors".to_owned()))
+    }
+
+    fn rope_with(
+        &self,
+        source: &RopeSource<'_>,
+        theta: f64,
+        head_dim: usize,
+    ) -> Result<RopeTable, ConfigError> {
+        let share = source.number("partial_rotary_factor")?.unwrap_or(1.0);
+        if !(0.0..=1.0).contains(&share) {
+            return Err(ConfigError::invalid("partial_rotary_factor", share, "between 0 and 1"));
+        }
+        let n_rotated = (head_dim as f64 * share) as usize;
+        let scaling = source.scaling()?;
+        scaling.table(theta, n_rotated).ok_or_else(|| {
+            let expected = format!("{} numbers", n_rotated / 2);
+            ConfigError::invalid("rope factors", "a list of another length", expected)
+        })
+    }
+}
+
+/// Bounds the number of layers before they are allocated.
+fn bounded_layers(n_layers: usize) -> Result<usize, ConfigError> {
+    const MAX_LAYERS: usize = 4096;
+    if n_layers > MAX_LAYERS {
+        return Err(ConfigError::invalid("num_hidden_layers", n_layers, format!("at most {MAX_LAYERS}")));
+    }
+    Ok(n_layers)
+}
+
+/// Where a rotation's numbers stand: in its own object or beside it.
+struct RopeSource<'a> {
+    config: &'a HfConfig,
+    parameters: Option<&'a Map<String, Value>>,
+}
+
+impl RopeSource<'_> {
+    fn own(&self, key: &str) -> Option<&Value> {
+        self.parameters.and_then(|p| p.get(key)).filter(|value| !value.is_null())
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+        let Some(value) = self.own(key) else { return self.config.number(key) };
+        value.as_f64().map(Some).ok_or_else(|| ConfigError::invalid(key, value, "a number"))
+    }
+
+    fn required(&self, key: &str) -> Result<f64, ConfigError> {
+        self.number(key)?.ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))
+    }
+
+    fn max_tokens(&self) -> Result<f64, ConfigError> {
+        Ok(self.config.number("max_position_embeddings")?.unwrap_or(2048.0))
+    }
+
+    fn scaling(&self) -> Result<RopeScaling, ConfigError> {
+        let kind = self.own("rope_type").or_else(|| self.own("type")).and_then(Value::as_str);
+        match kind.unwrap_or("default") {
+            "default" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear { factor: self.required("factor")? }),
+            "llama3" => Ok(RopeScaling::Llama3 {
+                factor: self.required("factor")?,
+                low_freq_factor: self.required("low_freq_factor")?,
+                high_freq_factor: self.required("high_freq_factor")?,
+                original_tokens: self.required("original_max_position_embeddings")?,
+            }),
+            "yarn" => self.yarn(),
+            "longrope" | "su" => self.longrope(),
+            other => Err(ConfigError::Variant {
+                key: "rope_type".to_owned(),
+                found: super::shorten(other),
+                expected: "default, linear, llama3, yarn, longrope",
+            }),
+        }
+    }
+
+    /// As transformers' `_compute_yarn_parameters`.
+    fn yarn(&self) -> Result<RopeScaling, ConfigError> {
+        let factor = self.required("factor")?;
+        let original_tokens = match self.number("original_max_position_embeddings")? {
+            Some(n) => n,
+            None => self.max_tokens()?,
+        };
+        let amplitude = match (
+            self.number("attention_factor")?,
+            self.number("mscale")?,
+            self.number("mscale_all_dim")?,
+        ) {
+            (Some(factor), ..) => factor,
+            (None, Some(m), Some(all)) if m != 0.0 && all != 0.0 => {
+                yarn_amplitude(factor, m) / yarn_amplitude(factor, all)
+            }
+            _ => yarn_amplitude(factor, 1.0),
+        };
+        Ok(RopeScaling::Yarn {
+            factor,
+            original_tokens,
+            beta_fast: self.number("beta_fast")?.unwrap_or(32.0),
+            beta_slow: self.number("beta_slow")?.unwrap_or(1.0),
+            truncate: self.own("truncate").and_then(Value::as_bool).unwrap_or(true),
+            amplitude,
+        })
+    }
+
+    /// As transformers' `_compute_longrope_parameters`, with one difference: the long factors are used whenever the
+    /// model's context is longer than the original one, and not only once a sequence has grown so long. Switching
+    /// in the middle of a sequence would turn cached keys wrongly.
+    fn longrope(&self) -> Result<RopeScaling, ConfigError> {
+        let max_tokens = self.max_tokens()?;
+        let original = self.number("original_max_position_embeddings")?.unwrap_or(max_tokens);
+        let key = if max_tokens > original { "long_factor" } else { "short_factor" };
+        let value =
+            self.own(key).ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
+        let factors: Option<Vec<f64>> =
+            value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
+        let factors = factors.ok_or_else(|| ConfigError::invalid(key, value, "a list of numbers"))?;
+        let amplitude = match self.number("attention_factor")? {
+            Some(amplitude) => amplitude,
+            None => longrope_amplitude(max_tokens / original, original),
+        };
+        Ok(RopeScaling::Factors { factors, amplitude })
+    }
+}

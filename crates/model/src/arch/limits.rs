@@ -1,0 +1,88 @@
+//! What sizes a model may have: beyond these a file is broken, not large. Refuses to know files.
+
+use super::ConfigError;
+use crate::config::{DecoderConfig, FeedForward};
+
+/// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
+const MAX_WIDTH: usize = 1 << 24;
+const MAX_LAYERS: usize = 4096;
+const MAX_HEADS: usize = 4096;
+const MAX_HEAD_DIM: usize = 4096;
+const MAX_EXPERTS: usize = 65536;
+/// Positions are `u32` and their number of blocks must be, too, with room to spare.
+const MAX_SEQUENCE_TOKENS: usize = 1 << 28;
+
+/// Refuses a configuration with which later arithmetic could overflow, divide by zero or index out of range.
+pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
+    let sizes = [
+        ("vocabulary size", config.vocabulary_size, MAX_WIDTH),
+        ("hidden size", config.hidden_size, MAX_WIDTH),
+        ("number of layers", config.layers.len(), MAX_LAYERS),
+        ("number of attention heads", config.n_heads, MAX_HEADS),
+        ("number of key-value heads", config.n_kv_heads, MAX_HEADS),
+        ("head size", config.head_dim, MAX_HEAD_DIM),
+        ("context length", config.max_sequence_tokens, MAX_SEQUENCE_TOKENS),
+    ];
+    for (what, found, most) in sizes {
+        in_range(what, found, most)?;
+    }
+    if !config.n_heads.is_multiple_of(config.n_kv_heads) {
+        let expected = format!("a divisor of the {} attention heads", config.n_heads);
+        return Err(ConfigError::invalid("number of key-value heads", config.n_kv_heads, expected));
+    }
+    for rope in &config.ropes {
+        let n_rotated = 2 * rope.frequencies.len();
+        if n_rotated == 0 || n_rotated > config.head_dim {
+            let expected = format!("between 2 and the head size {}", config.head_dim);
+            return Err(ConfigError::invalid("rotated part of a head", n_rotated, expected));
+        }
+        if !rope.frequencies.iter().all(|f| f.is_finite()) || !rope.amplitude.is_finite() {
+            return Err(ConfigError::invalid("rotation", "not a number", "finite frequencies"));
+        }
+    }
+    check_numbers(config)?;
+    for layer in &config.layers {
+        if let Some(window) = layer.sliding_window {
+            in_range("sliding window", window, MAX_SEQUENCE_TOKENS)?;
+        }
+        check_feed_forward(&layer.feed_forward)?;
+    }
+    Ok(())
+}
+
+fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
+    match *feed_forward {
+        FeedForward::Dense { width } => in_range("feed-forward size", width, MAX_WIDTH),
+        FeedForward::Experts { n_experts, width, routing, shared_width } => {
+            in_range("number of experts", n_experts, MAX_EXPERTS)?;
+            in_range("expert size", width, MAX_WIDTH)?;
+            in_range("number of experts of a token", routing.n_used, n_experts)?;
+            shared_width.map_or(Ok(()), |width| in_range("shared expert size", width, MAX_WIDTH))
+        }
+    }
+}
+
+fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {
+    let numbers = [
+        ("norm epsilon", config.norm_eps),
+        ("embedding scale", config.embedding_scale),
+        ("residual scale", config.residual_scale),
+        ("logits scale", config.logits_scale),
+        ("logits cap", config.logits_softcap.unwrap_or(1.0)),
+        ("attention scale", config.attention_scale),
+        ("attention cap", config.attention_softcap.unwrap_or(1.0)),
+    ];
+    for (what, found) in numbers {
+        if !found.is_finite() || found < 0.0 {
+            return Err(ConfigError::invalid(what, found, "a finite number that is not negative"));
+        }
+    }
+    Ok(())
+}
+
+fn in_range(what: &str, found: usize, most: usize) -> Result<(), ConfigError> {
+    if (1..=most).contains(&found) {
+        return Ok(());
+    }
+    Err(ConfigError::invalid(what, found, format!("between 1 and {most}")))
+}

@@ -1,0 +1,23 @@
+//! Llama 1 to 3 (arXiv:2407.21783) and the many that share its shape. In GGUF also Mistral and Mixtral.
+
+use super::names::HF;
+use super::{ConfigError, Family, GgufConfig, HfConfig};
+use crate::config::{DecoderConfig, RopeStyle};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "llama",
+    aliases: &[],
+    gguf_architecture: Some("llama"),
+    from_hf,
+    from_gguf,
+    hf_names: &HF,
+};
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    hf.llama("llama")
+}
+
+pub(super) fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    // The converter permutes the rows of q and k so that neighbours turn together.
+    Ok(DecoderConfig { rope_style: RopeStyle::Interleaved, ..gguf.llama("llama")? })
+}

@@ -1,0 +1,168 @@
+//! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`] and what
+//! its tensors are called. Refuses to know how anything is computed.
+
+mod gemma2;
+mod gemma3;
+mod gguf_config;
+mod granite;
+mod hf_config;
+mod limits;
+mod llama;
+mod mistral;
+mod mixtral;
+mod names;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen2_moe;
+mod qwen3;
+mod qwen3_moe;
+mod rope_scaling;
+mod smollm3;
+
+pub use gguf_config::GgufConfig;
+pub use hf_config::HfConfig;
+pub use names::{LayerNames, TensorNames};
+
+use crate::config::DecoderConfig;
+use crate::weights::TensorSource;
+use crate::weights::gguf::GgufMetadata;
+
+/// One family.
+struct Family {
+    /// `model_type` of its `config.json`.
+    model_type: &'static str,
+    /// Other values of `model_type` that mean the same text model.
+    aliases: &'static [&'static str],
+    /// `general.architecture` of its GGUF files; none where it hides under another family's name.
+    gguf_architecture: Option<&'static str>,
+    /// From a `config.json`.
+    from_hf: fn(&HfConfig) -> Result<DecoderConfig, ConfigError>,
+    /// From GGUF metadata.
+    from_gguf: fn(&GgufConfig<'_>) -> Result<DecoderConfig, ConfigError>,
+    /// What a safetensors checkpoint calls the tensors.
+    hf_names: &'static TensorNames,
+}
+
+const FAMILIES: [&Family; 13] = [
+    &llama::FAMILY,
+    &mistral::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &gemma2::FAMILY,
+    &gemma3::FAMILY,
+    &phi3::FAMILY,
+    &olmo2::FAMILY,
+    &smollm3::FAMILY,
+    &granite::FAMILY,
+    &mixtral::FAMILY,
+    &qwen2_moe::FAMILY,
+    &qwen3_moe::FAMILY,
+];
+
+/// A model's architecture and what its file calls the tensors.
+#[derive(Debug, Clone)]
+pub struct Architecture {
+    /// The architecture.
+    pub config: DecoderConfig,
+    /// The names of its tensors.
+    pub names: &'static TensorNames,
+}
+
+impl Architecture {
+    /// Reads a `config.json` (either spelling: that of transformers 5 or the older one).
+    ///
+    /// # Errors
+    /// When it is not a configuration of a supported family or its sizes make no sense.
+    pub fn from_config_json(json: &[u8]) -> Result<Self, ConfigError> {
+        let hf = HfConfig::parse(json)?;
+        let model_type = hf.model_type();
+        let family = FAMILIES
+            .iter()
+            .find(|family| family.model_type == model_type || family.aliases.contains(&model_type))
+            .ok_or_else(|| ConfigError::not_supported(model_type))?;
+        let config = (family.from_hf)(&hf)?;
+        limits::check(&config)?;
+        Ok(Self { config, names: family.hf_names })
+    }
+
+    /// Reads the metadata of a GGUF file; a few sizes stand in its tensors.
+    ///
+    /// # Errors
+    /// When it is not a model of a supported family or its sizes make no sense.
+    pub fn from_gguf(metadata: &GgufMetadata, tensors: &dyn TensorSource) -> Result<Self, ConfigError> {
+        let gguf = GgufConfig::new(metadata, tensors)?;
+        let architecture = gguf.architecture();
+        let family = FAMILIES
+            .iter()
+            .find(|family| family.gguf_architecture == Some(architecture))
+            .ok_or_else(|| ConfigError::not_supported(architecture))?;
+        let config = (family.from_gguf)(&gguf)?;
+        limits::check(&config)?;
+        Ok(Self { config, names: &names::GGUF })
+    }
+}
+
+/// The families that can be loaded, by `model_type`.
+pub fn supported() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().map(|family| family.model_type)
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// A family that Throng does not know.
+    #[error("not supported yet: {model_type} (supported: {supported})")]
+    NotSupported {
+        /// What the file says it is.
+        model_type: String,
+        /// What could be loaded.
+        supported: String,
+    },
+    /// The family is known, but not with this.
+    #[error("not supported yet: {key} = {found} (supported: {expected})")]
+    Variant {
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What could be loaded.
+        expected: &'static str,
+    },
+    /// The file is not a JSON object.
+    #[error("config.json is not a JSON object: {0}")]
+    Json(String),
+    /// A key that must be there is not.
+    #[error("the configuration lacks {0}")]
+    Missing(String),
+    /// A value of the wrong type or outside what makes sense.
+    #[error("the configuration has {key} = {found}, expected {expected}")]
+    Invalid {
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+}
+
+impl ConfigError {
+    fn not_supported(model_type: &str) -> Self {
+        let supported = supported().collect::<Vec<_>>().join(", ");
+        Self::NotSupported { model_type: shorten(model_type), supported }
+    }
+
+    fn invalid(key: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Self {
+        Self::Invalid { key: key.into(), found: shorten(&found.to_string()), expected: expected.into() }
+    }
+}
+
+/// A value as an error shows it: a file may hold megabytes.
+fn shorten(text: &str) -> String {
+    const SHOWN_CHARS: usize = 80;
+    match text.char_indices().nth(SHOWN_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}

@@ -1,0 +1,138 @@
+//! What files call their tensors. `{}` in an expert's name stands for its index. Refuses to know shapes.
+
+/// What one kind of file calls the tensors of a model.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are the tensors")]
+pub struct TensorNames {
+    pub embedding: &'static str,
+    pub final_norm: &'static str,
+    pub output: &'static str,
+    /// Before a layer's index and a dot.
+    pub layer_prefix: &'static str,
+    pub layer: LayerNames,
+}
+
+/// What one kind of file calls the tensors of a layer; an empty name is one that the kind never has. Weights and
+/// biases of projections are the name with `.weight` and `.bias`.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are the tensors")]
+pub struct LayerNames {
+    pub pre_attention_norm: &'static str,
+    pub post_attention_norm: &'static str,
+    pub pre_feed_forward_norm: &'static str,
+    pub post_feed_forward_norm: &'static str,
+    pub query: &'static str,
+    pub key: &'static str,
+    pub value: &'static str,
+    /// Query, key and value stacked in one tensor.
+    pub query_key_value: &'static str,
+    pub attention_output: &'static str,
+    pub query_norm: &'static str,
+    pub key_norm: &'static str,
+    pub gate: &'static str,
+    pub up: &'static str,
+    /// Gate and up stacked in one tensor.
+    pub gate_up: &'static str,
+    pub down: &'static str,
+    pub router: &'static str,
+    pub expert_gate: &'static str,
+    pub expert_up: &'static str,
+    pub expert_down: &'static str,
+    /// All experts of a layer in one tensor of three dimensions.
+    pub experts_gate: &'static str,
+    pub experts_up: &'static str,
+    pub experts_down: &'static str,
+    pub shared_router: &'static str,
+    pub shared_gate: &'static str,
+    pub shared_up: &'static str,
+    pub shared_down: &'static str,
+}
+
+/// Llama's names, as most safetensors checkpoints have them.
+pub(super) const HF_LAYER: LayerNames = LayerNames {
+    pre_attention_norm: "input_layernorm",
+    post_attention_norm: "",
+    pre_feed_forward_norm: "post_attention_layernorm",
+    post_feed_forward_norm: "",
+    query: "self_attn.q_proj",
+    key: "self_attn.k_proj",
+    value: "self_attn.v_proj",
+    query_key_value: "self_attn.qkv_proj",
+    attention_output: "self_attn.o_proj",
+    query_norm: "self_attn.q_norm",
+    key_norm: "self_attn.k_norm",
+    gate: "mlp.gate_proj",
+    up: "mlp.up_proj",
+    gate_up: "mlp.gate_up_proj",
+    down: "mlp.down_proj",
+    router: "mlp.gate",
+    expert_gate: "mlp.experts.{}.gate_proj",
+    expert_up: "mlp.experts.{}.up_proj",
+    expert_down: "mlp.experts.{}.down_proj",
+    experts_gate: "",
+    experts_up: "",
+    experts_down: "",
+    shared_router: "mlp.shared_expert_gate",
+    shared_gate: "mlp.shared_expert.gate_proj",
+    shared_up: "mlp.shared_expert.up_proj",
+    shared_down: "mlp.shared_expert.down_proj",
+};
+
+/// Gemma's layers have a norm before and after each half.
+pub(super) const HF_GEMMA_LAYER: LayerNames = LayerNames {
+    post_attention_norm: "post_attention_layernorm",
+    pre_feed_forward_norm: "pre_feedforward_layernorm",
+    post_feed_forward_norm: "post_feedforward_layernorm",
+    ..HF_LAYER
+};
+
+/// A model whose layers have these names, and all else as in Llama.
+pub(super) const fn hf(layer: LayerNames) -> TensorNames {
+    TensorNames {
+        embedding: "model.embed_tokens",
+        final_norm: "model.norm",
+        output: "lm_head",
+        layer_prefix: "model.layers.",
+        layer,
+    }
+}
+
+/// Llama's names.
+pub(super) static HF: TensorNames = hf(HF_LAYER);
+
+/// GGUF's names, the same for all families (llama.cpp, gguf-py/gguf/constants.py).
+pub(super) static GGUF: TensorNames = TensorNames {
+    embedding: "token_embd",
+    final_norm: "output_norm",
+    output: "output",
+    layer_prefix: "blk.",
+    layer: LayerNames {
+        pre_attention_norm: "attn_norm",
+        post_attention_norm: "post_attention_norm",
+        pre_feed_forward_norm: "ffn_norm",
+        post_feed_forward_norm: "post_ffw_norm",
+        query: "attn_q",
+        key: "attn_k",
+        value: "attn_v",
+        query_key_value: "attn_qkv",
+        attention_output: "attn_output",
+        query_norm: "attn_q_norm",
+        key_norm: "attn_k_norm",
+        gate: "ffn_gate",
+        up: "ffn_up",
+        // The same name as `up`; the shape tells them apart.
+        gate_up: "ffn_up",
+        down: "ffn_down",
+        router: "ffn_gate_inp",
+        expert_gate: "ffn_gate.{}",
+        expert_up: "ffn_up.{}",
+        expert_down: "ffn_down.{}",
+        experts_gate: "ffn_gate_exps",
+        experts_up: "ffn_up_exps",
+        experts_down: "ffn_down_exps",
+        shared_router: "ffn_gate_inp_shexp",
+        shared_gate: "ffn_gate_shexp",
+        shared_up: "ffn_up_shexp",
+        shared_down: "ffn_down_shexp",
+    },
+};

@@ -1,0 +1,33 @@
+//! Qwen 2 and 2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values.
+
+use super::names::HF;
+use super::{ConfigError, Family, GgufConfig, HfConfig};
+use crate::config::DecoderConfig;
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "qwen2",
+    aliases: &[],
+    gguf_architecture: Some("qwen2"),
+    from_hf,
+    from_gguf,
+    hf_names: &HF,
+};
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let mut config = hf.llama("qwen2")?;
+    slide(hf, &mut config)?;
+    Ok(config)
+}
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    gguf.llama("qwen2")
+}
+
+/// Qwen's windows are off unless asked for, and then slide from layer `max_window_layers` on.
+pub(super) fn slide(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
+    if !hf.flag("use_sliding_window")?.unwrap_or(false) {
+        return Ok(());
+    }
+    let first = hf.size("max_window_layers")?.unwrap_or(28);
+    hf.slide(config, |layer_idx| layer_idx >= first)
+}

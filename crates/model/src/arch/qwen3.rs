@@ -1,0 +1,24 @@
+//! Qwen 3 (arXiv:2505.09388): Llama with a norm on every head of queries and keys.
+
+use super::names::HF;
+use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2};
+use crate::config::{DecoderConfig, QkNorm};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "qwen3",
+    aliases: &[],
+    gguf_architecture: Some("qwen3"),
+    from_hf,
+    from_gguf,
+    hf_names: &HF,
+};
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let mut config = DecoderConfig { qk_norm: QkNorm::PerHead, ..hf.llama("qwen3")? };
+    qwen2::slide(hf, &mut config)?;
+    Ok(config)
+}
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    Ok(DecoderConfig { qk_norm: QkNorm::PerHead, ..gguf.llama("qwen3")? })
+}

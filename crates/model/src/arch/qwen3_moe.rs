@@ -1,0 +1,25 @@
+//! Qwen 3 with experts (arXiv:2505.09388).
+
+use super::names::HF;
+use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2, qwen2_moe};
+use crate::config::{DecoderConfig, QkNorm};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "qwen3_moe",
+    aliases: &[],
+    gguf_architecture: Some("qwen3moe"),
+    from_hf,
+    from_gguf,
+    hf_names: &HF,
+};
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let mut config = DecoderConfig { qk_norm: QkNorm::PerHead, ..hf.llama("qwen3_moe")? };
+    qwen2::slide(hf, &mut config)?;
+    qwen2_moe::place_experts(hf, &mut config, None)?;
+    Ok(config)
+}
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    Ok(DecoderConfig { qk_norm: QkNorm::PerHead, ..gguf.llama("qwen3_moe")? })
+}

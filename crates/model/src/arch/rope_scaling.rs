@@ -1,0 +1,129 @@
+//! Frequencies of rotary embeddings and the ways to stretch them over longer contexts. Refuses to know where the
+//! numbers are written.
+
+use std::f64::consts::PI;
+
+use crate::config::RopeTable;
+
+/// How the frequencies of a base are changed.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All divided by a factor (arXiv:2306.15595).
+    Linear { factor: f64 },
+    /// Llama 3.1: low frequencies divided, high ones kept, smooth between.
+    Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_tokens: f64 },
+    /// YaRN (arXiv:2309.00071).
+    Yarn { factor: f64, original_tokens: f64, beta_fast: f64, beta_slow: f64, truncate: bool, amplitude: f64 },
+    /// Each frequency divided by its own factor (LongRoPE, arXiv:2402.13753; GGUF's `rope_freqs`).
+    Factors { factors: Vec<f64>, amplitude: f64 },
+}
+
+impl RopeScaling {
+    /// The table for heads of which the first `n_rotated` elements turn, with frequencies
+    /// `theta^(-2i / n_rotated)`. `None` when there are not as many factors as frequencies.
+    pub(super) fn table(&self, theta: f64, n_rotated: usize) -> Option<RopeTable> {
+        let mut frequencies: Vec<f64> =
+            (0..n_rotated / 2).map(|i| theta.powf(-2.0 * i as f64 / n_rotated as f64)).collect();
+        let mut amplitude = 1.0;
+        match self {
+            Self::None => {}
+            Self::Linear { factor } => frequencies.iter_mut().for_each(|f| *f /= factor),
+            Self::Llama3 { factor, low_freq_factor, high_freq_factor, original_tokens } => {
+                for frequency in &mut frequencies {
+                    // Turns over the original context: few turns are stretched, many are kept.
+                    let turns = original_tokens * *frequency / (2.0 * PI);
+                    let keep = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
+                    *frequency = mix(*frequency / factor, *frequency, keep.clamp(0.0, 1.0));
+                }
+            }
+            Self::Yarn { factor, original_tokens, beta_fast, beta_slow, truncate, amplitude: a } => {
+                let pair_of_turns = |turns: f64| {
+                    n_rotated as f64 * (original_tokens / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln())
+                };
+                let (mut low, mut high) = (pair_of_turns(*beta_fast), pair_of_turns(*beta_slow));
+                if *truncate {
+                    (low, high) = (low.floor(), high.ceil());
+                }
+                let low = low.max(0.0);
+                let high = high.min(n_rotated as f64 - 1.0);
+                let width = if high == low { 0.001 } else { high - low };
+                for (i, frequency) in frequencies.iter_mut().enumerate() {
+                    let stretch = ((i as f64 - low) / width).clamp(0.0, 1.0);
+                    *frequency = mix(*frequency, *frequency / factor, stretch);
+                }
+                amplitude = *a;
+            }
+            Self::Factors { factors, amplitude: a } => {
+                if factors.len() != frequencies.len() {
+                    return None;
+                }
+                frequencies.iter_mut().zip(factors).for_each(|(f, factor)| *f /= factor);
+                amplitude = *a;
+            }
+        }
+        Some(RopeTable { frequencies, amplitude })
+    }
+}
+
+/// YaRN's temperature of the attention as a factor of cosines and sines.
+pub(super) fn yarn_amplitude(factor: f64, multiplier: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * multiplier * factor.ln() + 1.0 }
+}
+
+/// LongRoPE's: `sqrt(1 + ln(factor) / ln(original context))`.
+pub(super) fn longrope_amplitude(factor: f64, original_tokens: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_tokens.ln()).sqrt() }
+}
+
+fn mix(a: f64, b: f64, share_of_b: f64) -> f64 {
+    a * (1.0 - share_of_b) + b * share_of_b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn llama3_keeps_fast_and_stretches_slow_turns() {
+        let scaling = RopeScaling::Llama3 {
+            factor: 8.0,
+            low_freq_factor: 1.0,
+            high_freq_factor: 4.0,
+            original_tokens: 8192.0,
+        };
+        let plain = RopeScaling::None.table(500_000.0, 128).unwrap();
+        let scaled = scaling.table(500_000.0, 128).unwrap();
+        assert_eq!(scaled.frequencies[0], plain.frequencies[0]);
+        let slowest = (scaled.frequencies[63], plain.frequencies[63] / 8.0);
+        assert!((slowest.0 / slowest.1 - 1.0).abs() < 1e-12);
+        // Values of transformers 5 (`_compute_llama3_parameters`) for pairs inside the smooth part.
+        let between = scaled.frequencies[29] / plain.frequencies[29];
+        assert!(between > 0.125 && between < 1.0, "{between}");
+    }
+
+    #[test]
+    fn yarn_keeps_the_first_and_divides_the_last() {
+        let scaling = RopeScaling::Yarn {
+            factor: 4.0,
+            original_tokens: 32768.0,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: true,
+            amplitude: yarn_amplitude(4.0, 1.0),
+        };
+        let plain = RopeScaling::None.table(1e6, 128).unwrap();
+        let scaled = scaling.table(1e6, 128).unwrap();
+        assert_eq!(scaled.frequencies[0], plain.frequencies[0]);
+        assert!((scaled.frequencies[63] / plain.frequencies[63] - 0.25).abs() < 1e-12);
+        assert!((scaled.amplitude - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-15);
+    }
+
+    #[test]
+    fn factors_must_fit() {
+        let scaling = RopeScaling::Factors { factors: vec![1.0; 3], amplitude: 1.0 };
+        assert_eq!(scaling.table(1e4, 8), None);
+        assert!(scaling.table(1e4, 6).is_some());
+    }
+}

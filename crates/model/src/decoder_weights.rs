@@ -1,0 +1,355 @@
+//! Finds a model's tensors, checks every shape against the configuration, and hands them to a backend. Refuses to
+//! know file formats and arithmetic.
+
+use throng_kernels::quant::dequantize_row;
+
+use crate::arch::{Architecture, LayerNames};
+use crate::backend::{Backend, BackendError, Expert};
+use crate::config::{DecoderConfig, FeedForward, QkNorm};
+use crate::weights::{TensorSource, TensorView};
+
+/// The weights of a model on a device.
+pub struct DecoderWeights<B: Backend> {
+    pub(crate) embedding: B::Matrix,
+    pub(crate) final_norm: B::Vector,
+    /// Absent where the embedding table is also the output projection.
+    pub(crate) output: Option<B::Matrix>,
+    pub(crate) layers: Vec<LayerWeights<B>>,
+}
+
+/// A projection.
+pub(crate) struct Linear<B: Backend> {
+    pub(crate) weight: B::Matrix,
+    pub(crate) bias: Option<B::Vector>,
+}
+
+pub(crate) struct LayerWeights<B: Backend> {
+    pub(crate) pre_attention_norm: Option<B::Vector>,
+    pub(crate) post_attention_norm: Option<B::Vector>,
+    pub(crate) pre_feed_forward_norm: Option<B::Vector>,
+    pub(crate) post_feed_forward_norm: Option<B::Vector>,
+    pub(crate) query_key_value: Linear<B>,
+    pub(crate) query_key_norms: Option<QueryKeyNorms<B>>,
+    pub(crate) attention_output: Linear<B>,
+    pub(crate) feed_forward: FeedForwardWeights<B>,
+}
+
+pub(crate) struct QueryKeyNorms<B: Backend> {
+    pub(crate) query: B::Vector,
+    pub(crate) key: B::Vector,
+}
+
+pub(crate) enum FeedForwardWeights<B: Backend> {
+    Dense(GatedUnit<B>),
+    Experts { router: B::Matrix, experts: Vec<Expert<B::Matrix>>, shared: Option<SharedExpert<B>> },
+}
+
+/// Gate on top of up, then down.
+pub(crate) struct GatedUnit<B: Backend> {
+    pub(crate) gate_up: Linear<B>,
+    pub(crate) down: Linear<B>,
+}
+
+pub(crate) struct SharedExpert<B: Backend> {
+    /// `[1, hidden]`.
+    pub(crate) router: B::Matrix,
+    pub(crate) unit: GatedUnit<B>,
+}
+
+/// Why a model's tensors were refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// A tensor that the architecture needs is not in the file.
+    #[error("the model lacks the tensor {name}")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor's shape is not what the configuration says.
+    #[error("tensor {name}: expected shape {expected:?}, found {found:?}")]
+    Shape {
+        /// Its name.
+        name: String,
+        /// By the configuration, slowest dimension first.
+        expected: Vec<usize>,
+        /// In the file.
+        found: Vec<usize>,
+    },
+    /// The device refused it.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// How much of a model's tensors has been prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// Bytes prepared.
+    pub done_bytes: u64,
+    /// Bytes of all tensors.
+    pub total_bytes: u64,
+}
+
+impl<B: Backend> DecoderWeights<B> {
+    /// Checks all tensors and copies them to the device.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape than the configuration says, or the device has no room.
+    pub fn load(
+        backend: &B,
+        architecture: &Architecture,
+        source: &dyn TensorSource,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, TensorError> {
+        let config = &architecture.config;
+        let names = source.names();
+        let sizes =
+            names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
+        let mut loader = Loader {
+            backend,
+            source,
+            config,
+            names: &architecture.names.layer,
+            progress,
+            state: LoadProgress { done_bytes: 0, total_bytes: sizes.sum() },
+        };
+        let names = architecture.names;
+        let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
+        let embedding = loader.matrix(&[(names.embedding, vocabulary)], hidden)?;
+        let untied = !config.tied_embeddings && loader.find(&weight(names.output)).is_some();
+        let output = untied.then(|| loader.matrix(&[(names.output, vocabulary)], hidden)).transpose()?;
+        let final_norm = loader.norm(names.final_norm, hidden)?;
+        let layers = (0..config.layers.len())
+            .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { embedding, final_norm, output, layers })
+    }
+}
+
+/// Everything that loading a tensor needs at hand.
+struct Loader<'a, B: Backend> {
+    backend: &'a B,
+    source: &'a dyn TensorSource,
+    config: &'a DecoderConfig,
+    names: &'a LayerNames,
+    progress: &'a mut dyn FnMut(LoadProgress),
+    state: LoadProgress,
+}
+
+impl<'a, B: Backend> Loader<'a, B> {
+    /// A tensor under its name or under that which a multimodal or a headless checkpoint gives it.
+    fn find(&self, name: &str) -> Option<TensorView<'a>> {
+        if let Some(tensor) = self.source.tensor(name) {
+            return Some(tensor);
+        }
+        let bare = name.strip_prefix("model.").unwrap_or(name);
+        [format!("language_model.{name}"), format!("model.language_model.{bare}"), bare.to_owned()]
+            .iter()
+            .find_map(|name| self.source.tensor(name))
+    }
+
+    fn checked(&self, name: &str, expected: &[usize]) -> Result<TensorView<'a>, TensorError> {
+        let tensor = self.find(name).ok_or_else(|| TensorError::Missing { name: name.to_owned() })?;
+        // A matrix of one row may be stored as a vector.
+        let same = tensor.shape == expected || expected.strip_prefix(&[1]).is_some_and(|e| e == tensor.shape);
+        if !same {
+            return Err(TensorError::Shape {
+                name: tensor.name.to_owned(),
+                expected: expected.to_vec(),
+                found: tensor.shape.to_vec(),
+            });
+        }
+        Ok(tensor)
+    }
+
+    fn note(&mut self, n_bytes: usize) {
+        self.state.done_bytes += n_bytes as u64;
+        (self.progress)(self.state);
+    }
+
+    fn numbers(&self, tensor: &TensorView<'_>) -> Vec<f32> {
+        let mut numbers = vec![0.0; tensor.shape.iter().product()];
+        dequantize_row(tensor.format, tensor.data, &mut numbers);
+        numbers
+    }
+
+    fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
+        let tensor = self.checked(&weight(name), &[width])?;
+        let mut gain = self.numbers(&tensor);
+        gain.iter_mut().for_each(|gain| *gain += self.config.norm_gain_offset);
+        self.note(tensor.data.len());
+        Ok(self.backend.vector(&gain)?)
+    }
+
+    fn optional_norm(
+        &mut self,
+        present: bool,
+        layer: &str,
+        name: &str,
+    ) -> Result<Option<B::Vector>, TensorError> {
+        present.then(|| self.norm(&format!("{layer}{name}"), self.config.hidden_size)).transpose()
+    }
+
+    /// Tensors of some rows each, stacked.
+    fn matrix(&mut self, parts: &[(&str, usize)], cols: usize) -> Result<B::Matrix, TensorError> {
+        let views = parts.iter().map(|(name, rows)| self.checked(&weight(name), &[*rows, cols]));
+        let mut views = views.collect::<Result<Vec<_>, _>>()?;
+        let shapes: Vec<[usize; 2]> = parts.iter().map(|(_, rows)| [*rows, cols]).collect();
+        views.iter_mut().zip(&shapes).for_each(|(view, shape)| view.shape = shape);
+        let matrix = self.backend.matrix(&views)?;
+        self.note(views.iter().map(|view| view.data.len()).sum());
+        Ok(matrix)
+    }
+
+    /// Stacked tensors with their biases, where there are any.
+    fn linear(&mut self, parts: &[(&str, usize)], cols: usize) -> Result<Linear<B>, TensorError> {
+        let weight = self.matrix(parts, cols)?;
+        let mut biases = vec![0.0; parts.iter().map(|(_, rows)| rows).sum()];
+        let (mut first, mut any) = (0, false);
+        for (name, rows) in parts {
+            let name = format!("{name}.bias");
+            if self.find(&name).is_some() {
+                let tensor = self.checked(&name, &[*rows])?;
+                biases[first..first + rows].copy_from_slice(&self.numbers(&tensor));
+                self.note(tensor.data.len());
+                any = true;
+            }
+            first += rows;
+        }
+        let bias = any.then(|| self.backend.vector(&biases)).transpose()?;
+        Ok(Linear { weight, bias })
+    }
+
+    fn layer(&mut self, layer: &str, layer_idx: usize) -> Result<LayerWeights<B>, TensorError> {
+        let (config, names) = (self.config, self.names);
+        let (pre, post) = (config.norms.has_pre(), config.norms.has_post());
+        let query_width = config.n_heads * config.head_dim;
+        Ok(LayerWeights {
+            pre_attention_norm: self.optional_norm(pre, layer, names.pre_attention_norm)?,
+            post_attention_norm: self.optional_norm(post, layer, names.post_attention_norm)?,
+            pre_feed_forward_norm: self.optional_norm(pre, layer, names.pre_feed_forward_norm)?,
+            post_feed_forward_norm: self.optional_norm(post, layer, names.post_feed_forward_norm)?,
+            query_key_value: self.query_key_value(layer)?,
+            query_key_norms: self.query_key_norms(layer)?,
+            attention_output: self.linear(
+                &[(&format!("{layer}{}", names.attention_output), config.hidden_size)],
+                query_width,
+            )?,
+            feed_forward: self.feed_forward(layer, layer_idx)?,
+        })
+    }
+
+    fn query_key_value(&mut self, layer: &str) -> Result<Linear<B>, TensorError> {
+        let (config, names) = (self.config, self.names);
+        let query = config.n_heads * config.head_dim;
+        let key = config.n_kv_heads * config.head_dim;
+        let stacked = format!("{layer}{}", names.query_key_value);
+        if self.find(&weight(&stacked)).is_some() {
+            return self.linear(&[(&stacked, query + 2 * key)], config.hidden_size);
+        }
+        let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
+        self.linear(&[(&q, query), (&k, key), (&v, key)], config.hidden_size)
+    }
+
+    fn query_key_norms(&mut self, layer: &str) -> Result<Option<QueryKeyNorms<B>>, TensorError> {
+        let config = self.config;
+        let (query_width, key_width) = match config.qk_norm {
+            QkNorm::None => return Ok(None),
+            QkNorm::PerHead => (config.head_dim, config.head_dim),
+            QkNorm::WholeWidth => (config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim),
+        };
+        let query = self.norm(&format!("{layer}{}", self.names.query_norm), query_width)?;
+        let key = self.norm(&format!("{layer}{}", self.names.key_norm), key_width)?;
+        Ok(Some(QueryKeyNorms { query, key }))
+    }
+
+    fn feed_forward(&mut self, layer: &str, layer_idx: usize) -> Result<FeedForwardWeights<B>, TensorError> {
+        let (hidden, names) = (self.config.hidden_size, self.names);
+        let at = |name: &str| format!("{layer}{name}");
+        match self.config.layers[layer_idx].feed_forward {
+            FeedForward::Dense { width } => Ok(FeedForwardWeights::Dense(
+                self.gated_unit([names.gate, names.up, names.gate_up, names.down].map(at), width)?,
+            )),
+            FeedForward::Experts { n_experts, width, shared_width, .. } => {
+                let router = self.matrix(&[(&at(names.router), n_experts)], hidden)?;
+                let experts = self.experts(layer, n_experts, width)?;
+                let shared = match shared_width {
+                    None => None,
+                    Some(width) => Some(SharedExpert {
+                        router: self.matrix(&[(&at(names.shared_router), 1)], hidden)?,
+                        unit: self.gated_unit(
+                            [names.shared_gate, names.shared_up, "", names.shared_down].map(at),
+                            width,
+                        )?,
+                    }),
+                };
+                Ok(FeedForwardWeights::Experts { router, experts, shared })
+            }
+        }
+    }
+
+    /// `names` are those of gate, up, both stacked, and down.
+    fn gated_unit(&mut self, names: [String; 4], width: usize) -> Result<GatedUnit<B>, TensorError> {
+        let [gate, up, gate_up, down] = &names;
+        let hidden = self.config.hidden_size;
+        let stacked = self.find(&weight(gate)).is_none() && self.find(&weight(gate_up)).is_some();
+        let gate_up = match stacked {
+            true => self.linear(&[(gate_up, 2 * width)], hidden)?,
+            false => self.linear(&[(gate, width), (up, width)], hidden)?,
+        };
+        Ok(GatedUnit { gate_up, down: self.linear(&[(down, hidden)], width)? })
+    }
+
+    fn experts(
+        &mut self,
+        layer: &str,
+        n_experts: usize,
+        width: usize,
+    ) -> Result<Vec<Expert<B::Matrix>>, TensorError> {
+        let (hidden, names) = (self.config.hidden_size, self.names);
+        let stacked = [names.experts_gate, names.experts_up, names.experts_down];
+        let of_expert = [names.expert_gate, names.expert_up, names.expert_down];
+        let is_stacked =
+            !stacked[0].is_empty() && self.find(&weight(&format!("{layer}{}", stacked[0]))).is_some();
+        (0..n_experts)
+            .map(|expert_idx| {
+                if is_stacked {
+                    let gate = self.slice(layer, stacked[0], expert_idx, [n_experts, width, hidden])?;
+                    let up = self.slice(layer, stacked[1], expert_idx, [n_experts, width, hidden])?;
+                    let down = self.slice(layer, stacked[2], expert_idx, [n_experts, hidden, width])?;
+                    self.note(gate.data.len() + up.data.len() + down.data.len());
+                    let (up_shape, down_shape) = ([width, hidden], [hidden, width]);
+                    let gate_up = [gate, up].map(|view| TensorView { shape: &up_shape, ..view });
+                    let down = TensorView { shape: &down_shape, ..down };
+                    return Ok(Expert {
+                        gate_up: self.backend.matrix(&gate_up)?,
+                        down: self.backend.matrix(&[down])?,
+                    });
+                }
+                let name =
+                    |pattern: &str| format!("{layer}{}", pattern.replace("{}", &expert_idx.to_string()));
+                let [gate, up, down] = of_expert.map(name);
+                Ok(Expert {
+                    gate_up: self.matrix(&[(&gate, width), (&up, width)], hidden)?,
+                    down: self.matrix(&[(&down, hidden)], width)?,
+                })
+            })
+            .collect()
+    }
+
+    /// One expert's part of a tensor that holds all; its shape is still that of the whole.
+    fn slice(
+        &self,
+        layer: &str,
+        name: &str,
+        expert_idx: usize,
+        shape: [usize; 3],
+    ) -> Result<TensorView<'a>, TensorError> {
+        let tensor = self.checked(&weight(&format!("{layer}{name}")), &shape)?;
+        let n_bytes = tensor.data.len() / shape[0];
+        Ok(TensorView { data: &tensor.data[expert_idx * n_bytes..][..n_bytes], ..tensor })
+    }
+}
+
+fn weight(name: &str) -> String {
+    format!("{name}.weight")
+}

@@ -1,0 +1,66 @@
+//! Activations in host memory, for backends that compute there. Refuses to know operations.
+
+use crate::backend::BackendError;
+
+/// `[rows, cols]` of f32, row-major, with room fixed at creation.
+#[derive(Debug)]
+pub struct HostBuffer {
+    data: Vec<f32>,
+    cols: usize,
+    max_rows: usize,
+}
+
+impl HostBuffer {
+    /// A buffer of zero rows with room for `max_rows` of `cols` elements.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn new(max_rows: usize, cols: usize) -> Result<Self, BackendError> {
+        let n_elements = max_rows.checked_mul(cols);
+        let n_bytes = n_elements.and_then(|n| n.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX);
+        let mut data = Vec::new();
+        n_elements
+            .and_then(|n| data.try_reserve_exact(n).ok())
+            .ok_or(BackendError::OutOfMemory { what: "activations", n_bytes })?;
+        Ok(Self { data, cols, max_rows })
+    }
+
+    /// Sets the number of rows in use.
+    ///
+    /// # Panics
+    /// When there is no room for them.
+    pub fn set_rows(&mut self, n_rows: usize) {
+        assert!(n_rows <= self.max_rows, "{n_rows} rows in a buffer of {}", self.max_rows);
+        self.data.resize(n_rows * self.cols, 0.0);
+    }
+
+    /// Rows in use.
+    pub fn n_rows(&self) -> usize {
+        self.data.len().checked_div(self.cols).unwrap_or(0)
+    }
+
+    /// Elements of one row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// All rows in use.
+    pub fn as_slice(&self) -> &[f32] {
+        &self.data
+    }
+
+    /// All rows in use.
+    pub fn as_mut_slice(&mut self) -> &mut [f32] {
+        &mut self.data
+    }
+
+    /// One row.
+    pub fn row(&self, row_idx: usize) -> &[f32] {
+        &self.data[row_idx * self.cols..][..self.cols]
+    }
+
+    /// One row.
+    pub fn row_mut(&mut self, row_idx: usize) -> &mut [f32] {
+        &mut self.data[row_idx * self.cols..][..self.cols]
+    }
+}

@@ -1,0 +1,305 @@
+//! The backend of the tests: every operation in plain f32 loops over dequantized weights, keys and values in f32
+//! whatever is asked for. Activations are never rounded, so its results differ from exact arithmetic by float
+//! rounding only. Refuses to be fast.
+
+use std::ops::Range;
+
+use throng_core::batch::BLOCK_TOKENS;
+use throng_kernels::quant::dequantize_row;
+use throng_kernels::reference;
+
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert};
+use crate::batch_input::BatchInput;
+use crate::config::{Activation, RopeStyle, Routing};
+use crate::host_buffer::HostBuffer;
+use crate::kv_cache::KvLayout;
+use crate::weights::TensorView;
+
+/// Plain loops on one thread.
+#[derive(Debug, Default)]
+pub struct ReferenceBackend;
+
+/// A dequantized matrix, `[rows, cols]`.
+#[derive(Debug)]
+pub struct ReferenceMatrix {
+    data: Vec<f32>,
+    cols: usize,
+}
+
+impl ReferenceMatrix {
+    fn n_rows(&self) -> usize {
+        self.data.len() / self.cols
+    }
+}
+
+/// Keys and values of every layer, `[n_blocks, 16, n_kv_heads, head_dim]` each.
+#[derive(Debug)]
+pub struct ReferenceKvCache {
+    layers: Vec<KvLayer>,
+}
+
+#[derive(Debug)]
+struct KvLayer {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Backend for ReferenceBackend {
+    type Buffer = HostBuffer;
+    type Matrix = ReferenceMatrix;
+    type Vector = Vec<f32>;
+    type KvCache = ReferenceKvCache;
+    type Batch = BatchInput;
+
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostBuffer, BackendError> {
+        HostBuffer::new(max_rows, cols)
+    }
+
+    fn matrix(&self, parts: &[TensorView<'_>]) -> Result<ReferenceMatrix, BackendError> {
+        let cols = parts.first().and_then(|part| part.shape.last().copied()).unwrap_or(1);
+        let mut data = Vec::new();
+        for part in parts {
+            assert_eq!(part.shape.last(), Some(&cols), "parts of one matrix have equally long rows");
+            let n: usize = part.shape.iter().product();
+            let start = data.len();
+            allocate(&mut data, "weights", start + n)?;
+            dequantize_row(part.format, part.data, &mut data[start..]);
+        }
+        Ok(ReferenceMatrix { data, cols })
+    }
+
+    fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
+        Ok(values.to_vec())
+    }
+
+    fn kv_cache(&self, layout: &KvLayout) -> Result<ReferenceKvCache, BackendError> {
+        let n = layout.n_blocks * BLOCK_TOKENS * layout.n_kv_heads * layout.head_dim;
+        let mut layers = Vec::new();
+        for _ in 0..layout.n_layers {
+            let mut layer = KvLayer { keys: Vec::new(), values: Vec::new() };
+            allocate(&mut layer.keys, "keys", n)?;
+            allocate(&mut layer.values, "values", n)?;
+            layers.push(layer);
+        }
+        Ok(ReferenceKvCache { layers })
+    }
+
+    fn batch(&self) -> Result<BatchInput, BackendError> {
+        Ok(BatchInput::default())
+    }
+
+    fn upload(&mut self, input: &BatchInput, batch: &mut BatchInput) {
+        batch.copy_from(input);
+    }
+
+    fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
+        Ok(x.as_mut_slice())
+    }
+
+    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
+        x.set_rows(n_rows);
+    }
+
+    fn embed(&mut self, table: &ReferenceMatrix, batch: &BatchInput, scale: f32, out: &mut HostBuffer) {
+        for (i, &token) in batch.tokens.iter().enumerate() {
+            let row = &table.data[token as usize * table.cols..][..table.cols];
+            out.row_mut(i).copy_from_slice(row);
+        }
+        reference::scale(out.as_mut_slice(), scale);
+    }
+
+    fn matmul(&mut self, x: &HostBuffer, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+        multiply(x.as_slice(), w, out.as_mut_slice());
+        if let Some(bias) = bias {
+            reference::add_bias(out.as_mut_slice(), bias);
+        }
+    }
+
+    fn rms_norm(&mut self, x: &HostBuffer, gain: &Vec<f32>, eps: f32, out: &mut HostBuffer) {
+        reference::rms_norm(x.as_slice(), gain, eps, out.as_mut_slice());
+    }
+
+    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, gain: &Vec<f32>, eps: f32) {
+        let mut normed = vec![0.0; columns.width];
+        for_each_group(x, columns, |_, group| {
+            reference::rms_norm(group, gain, eps, &mut normed);
+            group.copy_from_slice(&normed);
+        });
+    }
+
+    fn rope(
+        &mut self,
+        x: &mut HostBuffer,
+        batch: &BatchInput,
+        table_idx: usize,
+        heads: Columns,
+        style: RopeStyle,
+    ) {
+        let table = &batch.rotations[table_idx];
+        let style = match style {
+            RopeStyle::HalfSplit => reference::RopeStyle::Half,
+            RopeStyle::Interleaved => reference::RopeStyle::Interleaved,
+        };
+        for_each_group(x, heads, |row_idx, head| {
+            let pairs = row_idx * table.n_pairs..(row_idx + 1) * table.n_pairs;
+            reference::rope(head, &table.cos[pairs.clone()], &table.sin[pairs], style);
+        });
+    }
+
+    fn store_kv(
+        &mut self,
+        cache: &mut ReferenceKvCache,
+        layer_idx: usize,
+        batch: &BatchInput,
+        qkv: &HostBuffer,
+        shape: &AttentionShape,
+    ) {
+        let layer = &mut cache.layers[layer_idx];
+        let width = shape.n_kv_heads * shape.head_dim;
+        for row in &batch.rows {
+            for i in 0..row.n_tokens {
+                let (block, slot) = batch.slot(row, row.start + i);
+                let to = (block * BLOCK_TOKENS + slot) * width;
+                let from = qkv.row(row.first_token + i);
+                layer.keys[to..to + width].copy_from_slice(&from[shape.key_columns().first..][..width]);
+                layer.values[to..to + width].copy_from_slice(&from[shape.value_columns().first..][..width]);
+            }
+        }
+    }
+
+    fn attention(
+        &mut self,
+        cache: &ReferenceKvCache,
+        layer_idx: usize,
+        batch: &BatchInput,
+        qkv: &HostBuffer,
+        shape: &AttentionShape,
+        out: &mut HostBuffer,
+    ) {
+        let layer = &cache.layers[layer_idx];
+        let shape = reference::AttentionShape {
+            n_heads: shape.n_heads,
+            n_kv_heads: shape.n_kv_heads,
+            head_dim: shape.head_dim,
+            scale: shape.scale,
+            softcap: shape.softcap,
+            window: shape.sliding_window,
+        };
+        for row in &batch.rows {
+            let kv = reference::PagedKv {
+                keys: &layer.keys,
+                values: &layer.values,
+                block_table: &batch.blocks[row.first_block..],
+                block_tokens: BLOCK_TOKENS,
+            };
+            for i in 0..row.n_tokens {
+                let q = &qkv.row(row.first_token + i)[..shape.n_heads * shape.head_dim];
+                reference::attention(&shape, q, &kv, row.start + i, out.row_mut(row.first_token + i));
+            }
+        }
+    }
+
+    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
+        for row_idx in 0..gate_up.n_rows() {
+            glu_row(gate_up.row(row_idx), activation, out.row_mut(row_idx));
+        }
+    }
+
+    fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
+        assert_eq!(x.as_slice().len(), y.as_slice().len());
+        for (x, y) in x.as_mut_slice().iter_mut().zip(y.as_slice()) {
+            *x += y * multiplier;
+        }
+    }
+
+    fn gate_rows(&mut self, x: &mut HostBuffer, gate: &HostBuffer) {
+        for (row_idx, gate) in gate.as_slice().iter().enumerate() {
+            reference::scale(x.row_mut(row_idx), 1.0 / (1.0 + (-gate).exp()));
+        }
+    }
+
+    fn experts(
+        &mut self,
+        x: &HostBuffer,
+        router_logits: &HostBuffer,
+        experts: &[Expert<ReferenceMatrix>],
+        routing: &Routing,
+        activation: Activation,
+        out: &mut HostBuffer,
+    ) {
+        let width = experts[0].down.cols;
+        let (mut gate_up, mut hidden) = (vec![0.0; 2 * width], vec![0.0; width]);
+        let mut result = vec![0.0; out.cols()];
+        for row_idx in 0..x.n_rows() {
+            let sum = out.row_mut(row_idx);
+            sum.fill(0.0);
+            for (expert_idx, weight) in route(router_logits.row(row_idx), routing) {
+                let expert = &experts[expert_idx];
+                multiply(x.row(row_idx), &expert.gate_up, &mut gate_up);
+                glu_row(&gate_up, activation, &mut hidden);
+                multiply(&hidden, &expert.down, &mut result);
+                sum.iter_mut().zip(&result).for_each(|(sum, result)| *sum += weight * result);
+            }
+        }
+    }
+
+    fn gather_logit_rows(
+        &mut self,
+        x: &HostBuffer,
+        batch: &BatchInput,
+        wanted: Range<usize>,
+        out: &mut HostBuffer,
+    ) {
+        for (i, &token_idx) in batch.logit_tokens[wanted].iter().enumerate() {
+            out.row_mut(i).copy_from_slice(x.row(token_idx as usize));
+        }
+    }
+
+    fn finish_logits(&mut self, x: &mut HostBuffer, scale: f32, softcap: Option<f32>) {
+        reference::scale(x.as_mut_slice(), scale);
+        if let Some(cap) = softcap {
+            reference::softcap(x.as_mut_slice(), cap);
+        }
+    }
+}
+
+/// Experts and weights of one row in increasing order of expert.
+fn route(logits: &[f32], routing: &Routing) -> Vec<(usize, f32)> {
+    let (mut experts, mut weights) = (vec![0; routing.n_used], vec![0.0; routing.n_used]);
+    let score = match routing.normalize {
+        true => reference::RouteScore::SoftmaxRenormalized,
+        false => reference::RouteScore::SoftmaxAll,
+    };
+    reference::route_top_k(logits, score, &mut experts, &mut weights);
+    let mut chosen: Vec<_> = experts.into_iter().map(|e| e as usize).zip(weights).collect();
+    chosen.sort_by_key(|(expert_idx, _)| *expert_idx);
+    chosen
+}
+
+fn multiply(x: &[f32], w: &ReferenceMatrix, out: &mut [f32]) {
+    reference::matmul(x, &w.data, out, x.len() / w.cols, w.cols, w.n_rows());
+}
+
+fn glu_row(gate_up: &[f32], activation: Activation, out: &mut [f32]) {
+    let (gate, up) = gate_up.split_at(out.len());
+    out.copy_from_slice(gate);
+    match activation {
+        Activation::Silu => reference::silu_mul(out, up),
+        Activation::GeluTanh => reference::gelu_tanh_mul(out, up),
+    }
+}
+
+fn for_each_group(x: &mut HostBuffer, columns: Columns, mut f: impl FnMut(usize, &mut [f32])) {
+    for row_idx in 0..x.n_rows() {
+        let row = &mut x.row_mut(row_idx)[columns.first..][..columns.n_groups * columns.width];
+        row.chunks_exact_mut(columns.width).for_each(|group| f(row_idx, group));
+    }
+}
+
+/// Grows `data` to `n` zeros and more, refusing instead of aborting.
+fn allocate(data: &mut Vec<f32>, what: &'static str, n: usize) -> Result<(), BackendError> {
+    let error = |_| BackendError::OutOfMemory { what, n_bytes: n.saturating_mul(size_of::<f32>()) };
+    data.try_reserve_exact(n - data.len()).map_err(error)?;
+    data.resize(n, 0.0);
+    Ok(())
+}
