@@ -11,4 +11,5 @@ pub mod decoder_weights;
 pub mod host_buffer;
 pub mod kv_cache;
 pub mod reference_backend;
+pub mod sampler;
 pub mod weights;
