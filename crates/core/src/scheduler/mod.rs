@@ -223,6 +223,11 @@ impl Scheduler {
         self.requests.is_empty()
     }
 
+    /// Whether a request was taken in and has not ended.
+    pub fn is_alive(&self, request: RequestId) -> bool {
+        self.requests.contains_key(&request)
+    }
+
     /// Most tokens (prompt and output) of one sequence; one that reaches it ends with
     /// [`FinishReason::Length`].
     pub fn max_sequence_tokens(&self) -> usize {

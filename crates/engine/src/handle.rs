@@ -1,0 +1,233 @@
+//! The way in: a handle that many threads share. Decides at once what may enter and never waits for a step.
+//! Refuses to know how steps run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use throng_core::admission::{Admission, QueueBound};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::request::{Request, RequestId};
+use throng_core::time::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::EngineConfig;
+use crate::engine::{EngineLoop, Message, Submission, make_guarded};
+use crate::error::{EngineError, SubmitError};
+use crate::outbox::Outlet;
+use crate::stats::EngineStats;
+use crate::step_log::{StepLog, StepRecord};
+use crate::stream::TokenStream;
+
+/// Starts engines.
+#[derive(Debug)]
+pub struct Engine;
+
+/// Whether the engine takes and runs requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EngineState {
+    /// It does both.
+    Running,
+    /// It finishes what it has and takes nothing new.
+    Draining,
+    /// It has no executor and could not get another; it takes nothing.
+    Unhealthy,
+    /// It has stopped.
+    Stopped,
+}
+
+/// What handles and the engine thread share. No lock is held for longer than a copy takes.
+#[derive(Debug)]
+pub struct Shared {
+    origin: Instant,
+    admission: Admission,
+    capacity: ExecutorCapacity,
+    max_buffered_events: u64,
+    next_request: AtomicU64,
+    state: Mutex<EngineState>,
+    queue: Mutex<QueueBound>,
+    stats: Mutex<EngineStats>,
+    log: Mutex<StepLog>,
+}
+
+impl Shared {
+    /// Time since the engine's start.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// What the first executor could hold; those that follow must be able to as well.
+    pub fn capacity(&self) -> ExecutorCapacity {
+        self.capacity
+    }
+
+    pub fn state(&self) -> EngineState {
+        *lock(&self.state)
+    }
+
+    /// Moves on to `state`; there is no way back to an earlier one.
+    pub fn advance_state(&self, state: EngineState) {
+        let mut current = lock(&self.state);
+        if (*current as u8) < state as u8 {
+            *current = state;
+        }
+    }
+
+    pub fn leave_queue(&self, prompt_tokens: usize) {
+        lock(&self.queue).leave(prompt_tokens);
+    }
+
+    pub fn set_stats(&self, stats: EngineStats) {
+        *lock(&self.stats) = stats;
+    }
+
+    pub fn log_step(&self, record: StepRecord) {
+        lock(&self.log).push(record);
+    }
+}
+
+/// What the locks guard is whole after every statement, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The way in. Clones share one engine; it stops when the last is gone and what it had is finished.
+#[derive(Debug, Clone)]
+pub struct EngineHandle {
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    _stop: Arc<StopOnDrop>,
+}
+
+type Inbox = Sender<Message>;
+
+/// Tells the engine that no handle is left.
+#[derive(Debug)]
+struct StopOnDrop(Inbox);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Drain { limit: None, done: None });
+    }
+}
+
+impl Engine {
+    /// Starts an engine. `make_executor` is called once now, and again whenever an executor is lost.
+    ///
+    /// # Errors
+    /// When the first executor cannot be made, or there is no thread.
+    pub fn start(
+        config: EngineConfig,
+        make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
+    ) -> Result<EngineHandle, EngineError> {
+        let mut make_executor = Box::new(make_executor);
+        let executor = make_guarded(&mut *make_executor)?;
+        let capacity = executor.capacity();
+        let max_queued_tokens = usize::try_from(config.scheduler.max_queued_tokens).unwrap_or(usize::MAX);
+        let queue = QueueBound::new(config.scheduler.max_queued_requests as usize, max_queued_tokens);
+        let shared = Arc::new(Shared {
+            origin: Instant::now(),
+            admission: Admission::new(capacity),
+            capacity,
+            max_buffered_events: u64::from(config.max_buffered_events.max(1)),
+            next_request: AtomicU64::new(0),
+            state: Mutex::new(EngineState::Running),
+            queue: Mutex::new(queue),
+            stats: Mutex::new(EngineStats::default()),
+            log: Mutex::new(StepLog::new(config.max_logged_steps as usize)),
+        });
+        let (inbox, messages) = channel();
+        let engine =
+            EngineLoop::new(config, make_executor, executor, Arc::clone(&shared), inbox.clone(), messages)?;
+        std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
+        let stop = Arc::new(StopOnDrop(inbox.clone()));
+        Ok(EngineHandle { shared, inbox, _stop: stop })
+    }
+}
+
+impl EngineHandle {
+    /// An id no other request of this engine has.
+    pub fn next_request_id(&self) -> RequestId {
+        RequestId(self.shared.next_request.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Takes a request in, with an id from [`Self::next_request_id`], or says at once why not.
+    ///
+    /// # Errors
+    /// When the request can never run, the queue is full, or the engine takes nothing new.
+    pub fn submit(&self, request: Request) -> Result<TokenStream, SubmitError> {
+        self.shared.admission.check(&request)?;
+        match self.state() {
+            EngineState::Running => {}
+            EngineState::Draining | EngineState::Stopped => return Err(SubmitError::Draining),
+            EngineState::Unhealthy => return Err(SubmitError::Unhealthy),
+        }
+        let prompt_tokens = request.prompt.len();
+        lock(&self.shared.queue).enter(prompt_tokens)?;
+        let (id, n) = (request.id, request.n);
+        let n_events = 1 + u64::from(n) * (u64::from(request.sampling.max_tokens) + 1);
+        let (events, receiver) = mpsc::channel(n_events.min(self.shared.max_buffered_events) as usize);
+        let failure = Arc::new(OnceLock::new());
+        let outlet = Outlet {
+            events,
+            failure: Arc::clone(&failure),
+            queued_tokens: Some(prompt_tokens),
+            n_live: n,
+            prompt_reports: Vec::new(),
+        };
+        let submission = Submission { request, arrived: self.shared.now(), outlet };
+        let stream = TokenStream::new(id, n, receiver, failure, self.inbox.clone());
+        match self.inbox.send(Message::Submit(Box::new(submission))) {
+            Ok(()) => Ok(stream),
+            Err(_) => Err(SubmitError::Unhealthy),
+        }
+    }
+
+    /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks hold.
+    pub fn capacity(&self) -> ExecutorCapacity {
+        let max_sequence_tokens = self.shared.admission.max_sequence_tokens() as u32;
+        ExecutorCapacity { max_sequence_tokens, ..self.shared.capacity }
+    }
+
+    /// Whether it takes and runs requests.
+    pub fn state(&self) -> EngineState {
+        self.shared.state()
+    }
+
+    /// Whether it can run requests; a draining engine still can.
+    pub fn is_healthy(&self) -> bool {
+        matches!(self.state(), EngineState::Running | EngineState::Draining)
+    }
+
+    /// A look at it, as of the end of the last step.
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = *lock(&self.shared.stats);
+        let queue = lock(&self.shared.queue);
+        stats.scheduler.queued_requests = queue.n_requests();
+        stats.scheduler.queued_tokens = queue.n_tokens();
+        stats
+    }
+
+    /// The latest steps, oldest first.
+    pub fn step_log(&self) -> Vec<StepRecord> {
+        lock(&self.shared.log).records()
+    }
+
+    /// Takes nothing new, finishes what is there for at most `limit`, then fails the rest and stops. Returns
+    /// when the engine has stopped.
+    pub async fn drain(&self, limit: Duration) {
+        self.shared.advance_state(EngineState::Draining);
+        let (done, stopped) = oneshot::channel();
+        if self.inbox.send(Message::Drain { limit: Some(limit), done: Some(done) }).is_ok() {
+            // An error means that the engine has stopped as well.
+            let _ = stopped.await;
+        }
+    }
+
+    /// Stops now: fails everything that is not finished. Does not wait for it.
+    pub fn shutdown(&self) {
+        self.shared.advance_state(EngineState::Draining);
+        let _ = self.inbox.send(Message::Drain { limit: Some(Duration::ZERO), done: None });
+    }
+}
