@@ -2,5 +2,7 @@
 //! refuses to know sockets, engines and time.
 
 pub mod error;
+pub mod field;
+pub mod json;
 
 pub use error::{ApiError, ErrorType};

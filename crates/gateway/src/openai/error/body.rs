@@ -18,6 +18,12 @@ impl ApiError {
         Self::bad_request("invalid_utf8", message)
     }
 
+    /// The body is JSON, but not an object; `found` with article.
+    pub fn not_an_object(found: &str) -> Self {
+        let message = format!("Invalid request body: expected an object, but got {found} instead.");
+        Self::bad_request("invalid_type", message)
+    }
+
     /// A known key stands twice in one object.
     pub fn duplicate_key(param: impl Into<String>) -> Self {
         let param = param.into();

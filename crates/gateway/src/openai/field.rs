@@ -1,0 +1,282 @@
+//! A request's parameters as a table: one row says a parameter's name, its range, where its value goes and what
+//! it is for. Reading, range checks and the OpenAPI document all come from the row, so they cannot disagree.
+//! Refuses to know which parameters an endpoint has.
+
+use super::error::ApiError;
+use super::json::{JsonType, MAX_MEMBERS, Node};
+
+/// What a server's operator decides about reading requests.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// Unknown parameters are an error instead of being ignored.
+    pub strict_parameters: bool,
+    /// Most stop strings of a request.
+    pub max_stop_strings: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self { strict_parameters: false, max_stop_strings: 4 }
+    }
+}
+
+/// One parameter of a request of type `T`. `null` counts as absent.
+#[derive(Debug)]
+pub struct Field<T: 'static> {
+    /// Its key.
+    pub name: &'static str,
+    /// What it does, for the OpenAPI document.
+    pub about: &'static str,
+    /// What it takes and where that goes.
+    pub kind: Kind<T>,
+}
+
+/// What a parameter takes and where that goes.
+pub enum Kind<T> {
+    /// A boolean.
+    Boolean(fn(&mut T) -> &mut Option<bool>),
+    /// An integer of a closed range.
+    Integer(i64, i64, fn(&mut T) -> &mut Option<i64>),
+    /// A number of a range.
+    Number(Range, fn(&mut T) -> &mut Option<f32>),
+    /// A string of at most so many bytes.
+    Text(usize, fn(&mut T) -> &mut Option<String>),
+    /// Anything else.
+    Custom(Shape, Read<T>),
+    /// Checked and then without effect.
+    Ignored(Shape),
+    /// Refused as unsupported, except for values that ask for nothing.
+    Refused(Shape, fn(&Node<'_, '_>) -> bool),
+}
+
+/// Reads a value into a request.
+pub type Read<T> = fn(&mut T, &Node<'_, '_>, &ReadOptions) -> Result<(), ApiError>;
+
+/// A range of numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Range {
+    /// The smallest number, or the one above which all lie.
+    pub min: f64,
+    /// Whether `min` itself lies outside.
+    pub above_min: bool,
+    /// The largest number.
+    pub max: f64,
+}
+
+/// The JSON Schema of a parameter, as far as this API needs it.
+#[derive(Debug, Clone, Copy)]
+pub enum Shape {
+    /// Any value.
+    Any,
+    /// A boolean.
+    Boolean,
+    /// An integer of a closed range.
+    Integer(i64, i64),
+    /// A number of a range.
+    Number(Range),
+    /// A string of at most so many bytes.
+    Text(usize),
+    /// One of these strings.
+    Choice(&'static [&'static str]),
+    /// At most so many elements of a shape.
+    Array(usize, &'static Shape),
+    /// An object.
+    Object,
+    /// Metadata: at most 16 strings of at most 512 bytes under keys of at most 64.
+    StringMap,
+    /// Any of these.
+    AnyOf(&'static [Shape]),
+}
+
+impl<T> std::fmt::Debug for Kind<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.shape().fmt(f)
+    }
+}
+
+impl Range {
+    /// All numbers from `min` to `max`.
+    pub const fn closed(min: f64, max: f64) -> Self {
+        Self { min, above_min: false, max }
+    }
+
+    /// All numbers above `min` up to `max`.
+    pub const fn above(min: f64, max: f64) -> Self {
+        Self { min, above_min: true, max }
+    }
+
+    /// Reads a number of the range.
+    pub fn read(&self, node: &Node<'_, '_>) -> Result<f64, ApiError> {
+        let value = node.number()?;
+        if value < self.min || (self.above_min && value == self.min) {
+            let sign = if self.above_min { ">" } else { ">=" };
+            return Err(ApiError::decimal_below_min_value(node.path(), &format!("{sign} {}", self.min)));
+        }
+        if value > self.max {
+            return Err(ApiError::decimal_above_max_value(node.path(), self.max));
+        }
+        Ok(value)
+    }
+}
+
+impl<T> Kind<T> {
+    /// The JSON Schema's shape.
+    pub fn shape(&self) -> Shape {
+        match self {
+            Self::Boolean(_) => Shape::Boolean,
+            Self::Integer(min, max, _) => Shape::Integer(*min, *max),
+            Self::Number(range, _) => Shape::Number(*range),
+            Self::Text(max_bytes, _) => Shape::Text(*max_bytes),
+            Self::Custom(shape, _) | Self::Ignored(shape) | Self::Refused(shape, _) => *shape,
+        }
+    }
+}
+
+impl<T> Field<T> {
+    /// Reads `node`, which is not null, into `target`.
+    pub fn read(&self, target: &mut T, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError> {
+        match &self.kind {
+            Kind::Boolean(slot) => *slot(target) = Some(node.boolean()?),
+            Kind::Integer(min, max, slot) => *slot(target) = Some(node.integer(*min, *max)?),
+            Kind::Number(range, slot) => *slot(target) = Some(range.read(node)? as f32),
+            Kind::Text(max_bytes, slot) => *slot(target) = Some(node.string(*max_bytes)?.into_owned()),
+            Kind::Custom(_, read) => read(target, node, options)?,
+            Kind::Ignored(shape) => shape.check(node)?,
+            Kind::Refused(_, asks_for_nothing) => {
+                if !asks_for_nothing(node) {
+                    return Err(ApiError::unsupported_parameter(
+                        node.path(),
+                        "This server does not support it.",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shape {
+    /// Whether a value has the shape.
+    pub fn check(&self, node: &Node<'_, '_>) -> Result<(), ApiError> {
+        match *self {
+            Self::Any => Ok(()),
+            Self::Boolean => node.boolean().map(drop),
+            Self::Integer(min, max) => node.integer(min, max).map(drop),
+            Self::Number(range) => range.read(node).map(drop),
+            Self::Text(max_bytes) => node.string(max_bytes).map(drop),
+            Self::Choice(allowed) => node.one_of(allowed).map(drop),
+            Self::Array(max, shape) => node.elements(max, |_, element| shape.check(&element)),
+            Self::Object if node.json_type() == JsonType::Object => Ok(()),
+            Self::Object => Err(node.wrong_type("an object")),
+            Self::StringMap => node.members(16, |key, value| {
+                if key.len() > 64 {
+                    return Err(ApiError::string_above_max_length(value.path(), 64));
+                }
+                value.string(512).map(drop)
+            }),
+            Self::AnyOf(shapes) => {
+                let mut outcome = Ok(());
+                for shape in shapes {
+                    outcome = shape.check(node);
+                    if outcome.is_ok() {
+                        break;
+                    }
+                }
+                outcome
+            }
+        }
+    }
+}
+
+/// Unknown parameters of a request, as the response header `x-throng-ignored` names them. Bounded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IgnoredParameters {
+    names: Vec<String>,
+    n_more: usize,
+}
+
+impl IgnoredParameters {
+    const MAX_NAMES: usize = 16;
+    const MAX_NAME_BYTES: usize = 64;
+
+    /// Remembers a name once.
+    pub fn add(&mut self, name: &str) {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']');
+        let name: String =
+            name.chars().take(Self::MAX_NAME_BYTES).map(|c| if is_plain(c) { c } else { '?' }).collect();
+        if self.names.contains(&name) {
+            return;
+        }
+        if self.names.len() < Self::MAX_NAMES { self.names.push(name) } else { self.n_more += 1 }
+    }
+
+    /// The names: ASCII letters, digits and `_-.[]`, anything else as `?`; at most 16 of at most 64 bytes.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The value of the header: ASCII, at most some 1,100 bytes; `None` when nothing was ignored.
+    pub fn header_value(&self) -> Option<String> {
+        if self.names.is_empty() {
+            return None;
+        }
+        let list = self.names.join(", ");
+        Some(if self.n_more == 0 { list } else { format!("{list}, +{} more", self.n_more) })
+    }
+}
+
+/// Keys that would direct a request elsewhere or carry secrets: never ignored, always refused.
+const FORBIDDEN: &[&str] = &[
+    "api_base",
+    "api_key",
+    "api_type",
+    "api_version",
+    "base_url",
+    "custom_llm_provider",
+    "default_headers",
+    "default_query",
+    "extra_body",
+    "extra_headers",
+    "extra_query",
+    "headers",
+    "http_client",
+    "organization",
+    "proxies",
+    "proxy",
+];
+
+/// Reads the members of a request's body: `own` are the endpoint's parameters, `shared` those of the part that
+/// it has in common with others.
+///
+/// # Errors
+/// `duplicate_key`, `unknown_parameter`, and what reading a parameter gives.
+pub fn read_body<T: AsMut<S>, S>(
+    body: &Node<'_, '_>,
+    own: &[Field<T>],
+    shared: &[Field<S>],
+    target: &mut T,
+    options: &ReadOptions,
+) -> Result<IgnoredParameters, ApiError> {
+    let mut seen = vec![false; own.len() + shared.len()];
+    let mut ignored = IgnoredParameters::default();
+    body.members(MAX_MEMBERS, |key, value| {
+        let own_idx = own.iter().position(|f| f.name == key);
+        let idx = own_idx.or_else(|| Some(own.len() + shared.iter().position(|f| f.name == key)?));
+        let Some(idx) = idx else {
+            if FORBIDDEN.contains(&key) || options.strict_parameters {
+                return Err(ApiError::unknown_parameter(value.path()));
+            }
+            ignored.add(key);
+            return Ok(());
+        };
+        if std::mem::replace(&mut seen[idx], true) {
+            return Err(ApiError::duplicate_key(value.path()));
+        }
+        match (value.is_null(), own.get(idx)) {
+            (true, _) => Ok(()),
+            (false, Some(field)) => field.read(target, &value, options),
+            (false, None) => shared[idx - own.len()].read(target.as_mut(), &value, options),
+        }
+    })?;
+    Ok(ignored)
+}

@@ -1,0 +1,169 @@
+//! The first look at a request body: is it JSON at all, and is it of a size that is worth reading? After it a
+//! reader may rely on valid UTF-8, valid syntax, bounded depth, numbers that fit a double and strings that
+//! decode. Refuses to know what the body says.
+
+use serde_json::value::RawValue;
+
+use crate::openai::error::ApiError;
+
+/// Deepest nesting of arrays and objects.
+pub const MAX_DEPTH: usize = 64;
+
+/// Longest number, in characters: a double in full precision has at most 25.
+pub const MAX_NUMBER_CHARS: usize = 64;
+
+/// Checks the whole body and gives the one value in it.
+///
+/// # Errors
+/// `invalid_utf8`, or `invalid_json` with line and column.
+pub fn check(body: &[u8]) -> Result<&RawValue, ApiError> {
+    if body.starts_with(b"\xef\xbb\xbf") {
+        return Err(ApiError::invalid_json("unexpected byte order mark", 1, 1));
+    }
+    let text = std::str::from_utf8(body).map_err(|e| ApiError::invalid_utf8(e.valid_up_to()))?;
+    Scanner { text: text.as_bytes(), at: 0, depth: 0 }.run()?;
+    serde_json::from_str(text).map_err(|error| {
+        let sentence = error.to_string();
+        let reason = sentence.split(" at line ").next().unwrap_or("syntax error");
+        ApiError::invalid_json(reason, error.line().max(1), error.column().max(1))
+    })
+}
+
+/// Finds what serde_json lets pass in values that nobody decodes: depth, long or infinite numbers, lone
+/// surrogates. Syntax is not its business, so it only has to tell strings and numbers from the rest.
+struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+    depth: usize,
+}
+
+impl Scanner<'_> {
+    fn run(mut self) -> Result<(), ApiError> {
+        while let Some(&byte) = self.text.get(self.at) {
+            self.at += 1;
+            match byte {
+                b'"' => self.string()?,
+                b'[' | b'{' => {
+                    self.depth += 1;
+                    if self.depth > MAX_DEPTH {
+                        return Err(self.error("nested too deeply", self.at - 1));
+                    }
+                }
+                b']' | b'}' => self.depth = self.depth.saturating_sub(1),
+                b'-' | b'0'..=b'9' => self.number()?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<(), ApiError> {
+        while let Some(&byte) = self.text.get(self.at) {
+            self.at += 1;
+            match byte {
+                b'"' => return Ok(()),
+                b'\\' => self.escape()?,
+                _ => {}
+            }
+        }
+        Ok(()) // unterminated: the parser says so with a better sentence
+    }
+
+    fn escape(&mut self) -> Result<(), ApiError> {
+        let start = self.at - 1;
+        if self.text.get(self.at) != Some(&b'u') {
+            self.at += 1;
+            return Ok(());
+        }
+        let Some(unit) = self.hex(start) else { return Ok(()) };
+        self.at = start + 6;
+        match unit {
+            0xdc00..=0xdfff => Err(self.error("lone surrogate in a \\u escape", start)),
+            0xd800..=0xdbff => {
+                let low = self.hex(self.at);
+                self.at += 6;
+                match low {
+                    Some(0xdc00..=0xdfff) => Ok(()),
+                    _ => Err(self.error("lone surrogate in a \\u escape", start)),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The code unit of the `\uXXXX` at `start`, if there is one.
+    fn hex(&self, start: usize) -> Option<u32> {
+        let escape = self.text.get(start..start + 6)?;
+        if !escape.starts_with(b"\\u") || !escape[2..].iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let digits = std::str::from_utf8(&escape[2..]).ok()?;
+        u32::from_str_radix(digits, 16).ok()
+    }
+
+    fn number(&mut self) -> Result<(), ApiError> {
+        let start = self.at - 1;
+        let rest = &self.text[start..];
+        let is_part = |b: &&u8| matches!(**b, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        let n_chars = rest.iter().take(MAX_NUMBER_CHARS + 1).take_while(is_part).count();
+        if n_chars > MAX_NUMBER_CHARS {
+            return Err(self.error("number too long", start));
+        }
+        self.at = start + n_chars;
+        let digits = std::str::from_utf8(&rest[..n_chars]).unwrap_or_default();
+        match digits.parse::<f64>() {
+            Ok(value) if !value.is_finite() => Err(self.error("number out of range", start)),
+            _ => Ok(()),
+        }
+    }
+
+    fn error(&self, reason: &str, offset: usize) -> ApiError {
+        let before = &self.text[..offset.min(self.text.len())];
+        let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+        let column = 1 + before.iter().rev().take_while(|b| **b != b'\n').count();
+        ApiError::invalid_json(reason, line, column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(body: &[u8], code: &str, part: &str) {
+        let error = check(body).expect_err("must be refused");
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.message().contains(part), "{error}");
+        assert_eq!(error.param(), None);
+    }
+
+    #[test]
+    fn what_is_not_json_is_refused_with_its_place() {
+        refused(b"", "invalid_json", "line 1 column 1");
+        refused(b"{\"a\":1,}", "invalid_json", "line 1 column 8");
+        refused(b"{\n 'a': 1}", "invalid_json", "line 2 column 2");
+        refused(b"{} x", "invalid_json", "trailing characters at line 1 column 4");
+        refused(b"{/**/}", "invalid_json", "line 1 column 2");
+        refused(b"\xef\xbb\xbf{}", "invalid_json", "byte order mark");
+        refused(b"{\"x\":\"\xff\"}", "invalid_utf8", "byte 6");
+        refused(br#"{"x":NaN}"#, "invalid_json", "column");
+        refused(b"{\"x\":\n1e400}", "invalid_json", "number out of range at line 2 column 1");
+        refused(format!("{{\"x\":{}}}", "1".repeat(65)).as_bytes(), "invalid_json", "number too long");
+        refused(br#"{"x":"\ud800"}"#, "invalid_json", "lone surrogate");
+        refused(br#"{"x":"\ud800\u0041"}"#, "invalid_json", "lone surrogate");
+        refused(br#"{"x":"\udc00"}"#, "invalid_json", "lone surrogate");
+        refused("[".repeat(100_000).as_bytes(), "invalid_json", "nested too deeply at line 1 column 65");
+    }
+
+    #[test]
+    fn what_is_json_is_accepted() {
+        for body in [
+            r#" {"x":"\ud83d\ude00\u0000\\\""} "#,
+            r#"{"x":[1.0,-1e-400,0.1e+3,"1e400 [[[ \\"]}"#,
+            &format!("{}{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH)),
+            &"1".repeat(MAX_NUMBER_CHARS),
+        ] {
+            assert_eq!(check(body.as_bytes()).expect("valid").get(), body.trim());
+        }
+    }
+}
