@@ -1,0 +1,42 @@
+//! Choosing tokens allocates nothing once the buffers have grown. Alone in its file: the allocator counts for the
+//! whole process.
+
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use throng_core::request::{SamplingParams, TokenId};
+use throng_model::sampler::{Sampler, SamplingInput};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+#[test]
+fn a_steady_state_allocates_nothing() {
+    const N_VOCABULARY: u32 = 20_000;
+    let mut rng = fastrand::Rng::with_seed(4);
+    let mut logits: Vec<f32> = (0..N_VOCABULARY).map(|_| rng.f32() * 12.0).collect();
+    let history: Vec<TokenId> = (0..500).map(|_| rng.u32(..N_VOCABULARY)).collect();
+    let base = SamplingParams::default;
+    let all_params = [
+        base(),
+        SamplingParams { temperature: 0.0, logprobs: Some(5), ..base() },
+        SamplingParams { top_p: 0.9, logprobs: Some(20), ..base() },
+        SamplingParams { top_k: 40, min_p: 0.1, top_p: 0.95, ..base() },
+        SamplingParams { min_p: 0.3, repetition_penalty: 1.1, frequency_penalty: 0.3, ..base() },
+        SamplingParams { allowed_token_ids: Some((0..900).collect()), bad_words: vec![vec![1, 2]], ..base() },
+    ];
+    let mut sampler = Sampler::new();
+    let mut run = |positions: std::ops::Range<u32>| {
+        for position in positions {
+            for params in &all_params {
+                let input =
+                    SamplingInput { params, history: &history, n_prompt: 100, sequence_index: 0, position };
+                sampler.sample(&mut logits, &input).unwrap();
+            }
+        }
+    };
+    run(600..602);
+    let region = Region::new(ALLOCATOR);
+    run(602..640);
+    assert_eq!(region.change(), stats_alloc::Stats::default());
+}
