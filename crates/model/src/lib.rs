@@ -10,6 +10,10 @@ pub mod decoder;
 pub mod decoder_weights;
 pub mod host_buffer;
 pub mod kv_cache;
+pub mod load;
 pub mod reference_backend;
+pub mod runner;
 pub mod sampler;
 pub mod weights;
+
+pub use load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, VocabularySource, load};

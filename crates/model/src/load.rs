@@ -1,0 +1,238 @@
+//! Opens a model: a folder as the hub has them or a GGUF file, with all that stands beside the weights. Refuses to
+//! interpret tokenizers and templates; it passes them on as they are.
+
+mod folder;
+mod gguf_file;
+mod prepare;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use throng_core::executor::Executor;
+use throng_kernels::quant::Format;
+
+use crate::arch::{Architecture, ConfigError};
+use crate::backend::BackendError;
+use crate::config::DecoderConfig;
+use crate::decoder_weights::{LoadProgress, TensorError};
+use crate::kv_cache::{KvDtype, KvLayout};
+use crate::runner::RunnerLimits;
+use crate::weights::TensorSource;
+use crate::weights::gguf::{Gguf, GgufError};
+use crate::weights::safetensors::SafetensorsError;
+
+use prepare::PreparedWeights;
+
+/// What computes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum BackendKind {
+    /// The fast kernels of this machine; activations are quantized where the weights are.
+    #[default]
+    Cpu,
+    /// Plain float loops, for tests.
+    Reference,
+}
+
+/// How a model is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions {
+    /// For which backend the weights are prepared at once; `None` leaves that to the first runner (and makes
+    /// opening quick for those who only look).
+    pub prepare: Option<BackendKind>,
+    /// Threads that prepare weights.
+    pub n_threads: usize,
+}
+
+/// How a runner is made.
+#[derive(Debug, Clone, Copy)]
+pub struct RunnerOptions {
+    /// What computes.
+    pub backend: BackendKind,
+    /// Threads that compute.
+    pub n_threads: usize,
+    /// How large it is.
+    pub limits: RunnerLimits,
+}
+
+/// A model that is open: its configuration, its mapped weights, and what stood beside them.
+pub struct LoadedModel {
+    /// The folder or file it came from.
+    pub path: PathBuf,
+    /// What it answers to: the folder's name or the file's stem.
+    pub name: String,
+    /// The architecture.
+    pub config: Arc<DecoderConfig>,
+    /// Where token ids come from.
+    pub vocabulary: VocabularySource,
+    /// The Jinja source of the chat template.
+    pub chat_template: Option<String>,
+    /// What the model's authors recommend.
+    pub generation_defaults: GenerationDefaults,
+    /// Tokens that end an answer, sorted.
+    pub eos_token_ids: Vec<u32>,
+    /// The token that begins a text.
+    pub bos_token_id: Option<u32>,
+    architecture: Architecture,
+    tensors: Arc<dyn TensorSource>,
+    prepared: PreparedWeights,
+}
+
+/// Where a model's vocabulary is described.
+#[derive(Debug, Clone)]
+pub enum VocabularySource {
+    /// Nowhere: prompts and answers are token ids.
+    None,
+    /// In the files of a tokenizer, as they are.
+    TokenizerJson {
+        /// `tokenizer.json`.
+        tokenizer_json: Vec<u8>,
+        /// `tokenizer_config.json`.
+        tokenizer_config: Option<Vec<u8>>,
+    },
+    /// In the metadata of a GGUF file.
+    Gguf(Arc<Gguf>),
+}
+
+/// Sampling parameters that a model's authors recommend (`generation_config.json`).
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names are those of the parameters")]
+pub struct GenerationDefaults {
+    pub temperature: Option<f32>,
+    pub top_p: Option<f32>,
+    pub top_k: Option<u32>,
+    pub min_p: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+    pub max_new_tokens: Option<u32>,
+}
+
+/// How a model's tensors are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSummary {
+    /// Elements of all tensors.
+    pub n_parameters: u64,
+    /// Bytes of all tensors.
+    pub n_bytes: u64,
+    /// Formats with the bytes they take, most bytes first.
+    pub formats: Vec<(Format, u64)>,
+}
+
+/// Why a model was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The path is neither a model folder nor a GGUF file.
+    #[error("{}: {reason}", path.display())]
+    NotAModel {
+        /// The path as given.
+        path: PathBuf,
+        /// What is missing.
+        reason: String,
+    },
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file beside the weights is broken.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The GGUF file is broken.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// The safetensors files are broken.
+    #[error(transparent)]
+    Safetensors(#[from] SafetensorsError),
+    /// The architecture is unknown or makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Tensors are missing or have wrong shapes.
+    #[error(transparent)]
+    Tensors(#[from] TensorError),
+    /// The backend refused.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// Opens the model at `path`: a folder with `config.json` and safetensors files, or a GGUF file (of a split model any
+/// part), and prepares its weights as `options` say.
+///
+/// # Errors
+/// When files are missing, broken or of a family that is not supported.
+pub fn load(
+    path: &Path,
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadedModel, LoadError> {
+    let is_gguf = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let model = match (path.is_dir(), is_gguf) {
+        (true, _) => folder::open(path)?,
+        (false, true) => gguf_file::open(path)?,
+        (false, false) => {
+            let reason =
+                if path.exists() { "is neither a folder nor a .gguf file" } else { "does not exist" };
+            return Err(LoadError::NotAModel { path: path.to_owned(), reason: reason.to_owned() });
+        }
+    };
+    if let Some(backend) = options.prepare {
+        model.prepared.prepare(backend, options.n_threads, &model.architecture, &*model.tensors, progress)?;
+    }
+    Ok(model)
+}
+
+impl LoadedModel {
+    /// An executor with its own KV cache. Weights are shared between runners, so that another after a failure costs
+    /// no more than its cache.
+    ///
+    /// # Errors
+    /// When there is no room, or the backend cannot hold the model or such a cache.
+    pub fn runner(&self, options: &RunnerOptions) -> Result<Box<dyn Executor>, LoadError> {
+        self.prepared.runner(options, &self.config, &self.architecture, &*self.tensors)
+    }
+
+    /// The weights as stored.
+    pub fn tensors(&self) -> &dyn TensorSource {
+        &*self.tensors
+    }
+
+    /// The KV dtype that loses nothing the model had: f32 for f32 weights, f16 otherwise.
+    pub fn default_kv_dtype(&self) -> KvDtype {
+        match self.weight_summary().formats.first() {
+            Some((Format::F32, _)) => KvDtype::F32,
+            _ => KvDtype::F16,
+        }
+    }
+
+    /// The shape of a KV cache of `n_blocks`.
+    pub fn kv_layout(&self, dtype: KvDtype, n_blocks: usize) -> KvLayout {
+        KvLayout {
+            n_layers: self.config.layers.len(),
+            n_blocks,
+            n_kv_heads: self.config.n_kv_heads,
+            head_dim: self.config.head_dim,
+            dtype,
+        }
+    }
+
+    /// How the tensors are stored.
+    pub fn weight_summary(&self) -> WeightSummary {
+        let mut summary = WeightSummary { n_parameters: 0, n_bytes: 0, formats: Vec::new() };
+        for tensor in self.tensors.names().into_iter().filter_map(|name| self.tensors.tensor(name)) {
+            let n_bytes = tensor.data.len() as u64;
+            summary.n_parameters += tensor.shape.iter().product::<usize>() as u64;
+            summary.n_bytes += n_bytes;
+            match summary.formats.iter_mut().find(|(format, _)| *format == tensor.format) {
+                Some((_, bytes)) => *bytes += n_bytes,
+                None => summary.formats.push((tensor.format, n_bytes)),
+            }
+        }
+        summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
+        summary
+    }
+}

@@ -1,0 +1,134 @@
+//! Model folders as the hub has them: `config.json`, safetensors, and what describes text and sampling.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource};
+use crate::arch::Architecture;
+use crate::weights::safetensors::SafetensorsFolder;
+
+/// Most bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+
+pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
+    let config_json = read(&folder.join("config.json"))?.ok_or_else(|| LoadError::NotAModel {
+        path: folder.to_owned(),
+        reason: "the folder has no config.json (to serve a GGUF file, name the file itself)".to_owned(),
+    })?;
+    let architecture = Architecture::from_config_json(&config_json)?;
+    let config = object(&folder.join("config.json"), Some(config_json))?;
+    let generation = read_object(folder, "generation_config.json")?;
+    let tokenizer_config = read(&folder.join("tokenizer_config.json"))?;
+    let chat_template = chat_template(folder, tokenizer_config.as_deref())?;
+    let vocabulary = match read(&folder.join("tokenizer.json"))? {
+        Some(tokenizer_json) => VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config },
+        None => VocabularySource::None,
+    };
+    let text_config = config.get("text_config").and_then(Value::as_object);
+    let sources = [Some(&generation), Some(&config), text_config];
+    let mut eos_token_ids: Vec<u32> =
+        sources.iter().flatten().flat_map(|source| ids(source.get("eos_token_id"))).collect();
+    eos_token_ids.sort_unstable();
+    eos_token_ids.dedup();
+    let bos_token_id =
+        sources.iter().flatten().find_map(|source| ids(source.get("bos_token_id")).first().copied());
+    let full_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let name =
+        full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
+    Ok(LoadedModel {
+        path: folder.to_owned(),
+        name,
+        config: Arc::new(architecture.config.clone()),
+        vocabulary,
+        chat_template,
+        generation_defaults: generation_defaults(&generation),
+        eos_token_ids,
+        bos_token_id,
+        architecture,
+        tensors: Arc::new(SafetensorsFolder::open(folder)?),
+        prepared: Default::default(),
+    })
+}
+
+/// A whole file; `None` when there is none.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
+    let io_error = |source| LoadError::Io { path: path.to_owned(), source };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error(error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(io_error)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(malformed(path, format!("has more than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value>, LoadError> {
+    let path = folder.join(name);
+    object(&path, read(&path)?)
+}
+
+/// An empty object where there is no file.
+fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
+    let Some(json) = json else { return Ok(Map::new()) };
+    serde_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))
+}
+
+fn malformed(path: &Path, reason: String) -> LoadError {
+    LoadError::Malformed { path: path.to_owned(), reason }
+}
+
+/// `chat_template.jinja`, else the template of `tokenizer_config.json` (of several the one named "default"), else
+/// that of `chat_template.json`.
+fn chat_template(folder: &Path, tokenizer_config: Option<&[u8]>) -> Result<Option<String>, LoadError> {
+    let path = folder.join("chat_template.jinja");
+    if let Some(template) = read(&path)? {
+        let template = String::from_utf8(template).map_err(|error| malformed(&path, error.to_string()))?;
+        return Ok(Some(template));
+    }
+    let config = object(&folder.join("tokenizer_config.json"), tokenizer_config.map(<[u8]>::to_vec))?;
+    let own = config.get("chat_template").and_then(|template| match template {
+        Value::String(template) => Some(template.clone()),
+        Value::Array(named) => {
+            let is_default = |t: &&Value| t.get("name").and_then(Value::as_str) == Some("default");
+            let default = named.iter().find(is_default)?;
+            default.get("template").and_then(Value::as_str).map(str::to_owned)
+        }
+        _ => None,
+    });
+    if own.is_some() {
+        return Ok(own);
+    }
+    let alone = read_object(folder, "chat_template.json")?;
+    Ok(alone.get("chat_template").and_then(Value::as_str).map(str::to_owned))
+}
+
+/// One id or a list of them.
+fn ids(value: Option<&Value>) -> Vec<u32> {
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    match value {
+        Some(Value::Array(values)) => values.iter().filter_map(id).collect(),
+        Some(value) => id(value).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+fn generation_defaults(generation: &Map<String, Value>) -> GenerationDefaults {
+    let number = |key: &str| generation.get(key).and_then(Value::as_f64).map(|number| number as f32);
+    let count = |key: &str| generation.get(key).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    GenerationDefaults {
+        temperature: number("temperature"),
+        top_p: number("top_p"),
+        top_k: count("top_k"),
+        min_p: number("min_p"),
+        repetition_penalty: number("repetition_penalty"),
+        max_new_tokens: count("max_new_tokens"),
+    }
+}

@@ -1,0 +1,93 @@
+//! Weights in the layout of a backend, made once and shared by all runners. Refuses to know files.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use throng_core::executor::Executor;
+
+use super::{BackendKind, LoadError, RunnerOptions};
+use crate::arch::Architecture;
+use crate::backend::Backend;
+use crate::config::DecoderConfig;
+use crate::decoder_weights::{DecoderWeights, LoadProgress};
+use crate::reference_backend::ReferenceBackend;
+use crate::runner::ModelRunner;
+use crate::weights::TensorSource;
+
+/// The weights of each backend that has asked for them.
+#[derive(Default)]
+pub(super) struct PreparedWeights {
+    reference: Prepared<ReferenceBackend>,
+}
+
+/// One backend's weights, once made.
+struct Prepared<B: Backend>(Mutex<Option<Arc<DecoderWeights<B>>>>);
+
+impl<B: Backend> Default for Prepared<B> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<B: Backend> Prepared<B> {
+    fn get(
+        &self,
+        backend: &B,
+        architecture: &Architecture,
+        tensors: &dyn TensorSource,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Arc<DecoderWeights<B>>, LoadError> {
+        // A panic while loading leaves `None` behind, which is as good as before.
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(weights) = &*slot {
+            return Ok(Arc::clone(weights));
+        }
+        let weights = Arc::new(DecoderWeights::load(backend, architecture, tensors, progress)?);
+        *slot = Some(Arc::clone(&weights));
+        Ok(weights)
+    }
+
+    fn runner(
+        &self,
+        backend: B,
+        options: &RunnerOptions,
+        config: &Arc<DecoderConfig>,
+        architecture: &Architecture,
+        tensors: &dyn TensorSource,
+    ) -> Result<Box<dyn Executor>, LoadError> {
+        let weights = self.get(&backend, architecture, tensors, &mut |_| {})?;
+        let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
+        Ok(Box::new(runner))
+    }
+}
+
+impl PreparedWeights {
+    pub(super) fn prepare(
+        &self,
+        backend: BackendKind,
+        n_threads: usize,
+        architecture: &Architecture,
+        tensors: &dyn TensorSource,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<(), LoadError> {
+        let _ = n_threads;
+        match backend {
+            BackendKind::Cpu | BackendKind::Reference => {
+                self.reference.get(&ReferenceBackend, architecture, tensors, progress).map(drop)
+            }
+        }
+    }
+
+    pub(super) fn runner(
+        &self,
+        options: &RunnerOptions,
+        config: &Arc<DecoderConfig>,
+        architecture: &Architecture,
+        tensors: &dyn TensorSource,
+    ) -> Result<Box<dyn Executor>, LoadError> {
+        match options.backend {
+            BackendKind::Cpu | BackendKind::Reference => {
+                self.reference.runner(ReferenceBackend, options, config, architecture, tensors)
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The executor that has a model: batch in, tokens and log-probabilities out. Refuses to know requests, scheduling
+//! and time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use throng_core::batch::{ChosenToken, RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::request::TokenId;
+
+use crate::backend::{Backend, BackendError};
+use crate::batch_input::BatchInput;
+use crate::config::DecoderConfig;
+use crate::decoder::Decoder;
+use crate::decoder_weights::DecoderWeights;
+use crate::kv_cache::{KvDtype, KvLayout};
+use crate::sampler::{Sampler, SamplingInput};
+
+/// Most rows whose logits are in memory at once: a prompt that wants all its log-probabilities is answered in pieces.
+const MAX_LOGIT_ROWS: usize = 64;
+
+/// How large a runner is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunnerLimits {
+    /// KV blocks of 16 tokens.
+    pub n_blocks: u32,
+    /// How keys and values are stored.
+    pub kv_dtype: KvDtype,
+    /// Most new tokens in one batch.
+    pub max_batch_tokens: u32,
+    /// Most rows in one batch.
+    pub max_batch_rows: u32,
+    /// Most tokens of one sequence; never more than the model's context.
+    pub max_sequence_tokens: Option<u32>,
+}
+
+/// Runs batches on a backend.
+pub struct ModelRunner<B: Backend> {
+    backend: B,
+    decoder: Decoder<B>,
+    cache: B::KvCache,
+    sampler: Sampler,
+    input: BatchInput,
+    wanted: Vec<Wanted>,
+    capacity: ExecutorCapacity,
+    max_logit_rows: usize,
+}
+
+/// What the logits after one token are for.
+#[derive(Debug, Clone, Copy)]
+struct Wanted {
+    row_idx: usize,
+    /// The prompt token whose log-probability is reported; `None` where a token is chosen.
+    next_prompt_token: Option<TokenId>,
+}
+
+impl<B: Backend> ModelRunner<B> {
+    /// A runner with its KV cache and buffers.
+    ///
+    /// # Errors
+    /// When the device has no room for them or cannot hold such a cache.
+    pub fn new(
+        backend: B,
+        config: Arc<DecoderConfig>,
+        weights: Arc<DecoderWeights<B>>,
+        limits: &RunnerLimits,
+    ) -> Result<Self, BackendError> {
+        let layout = KvLayout {
+            n_layers: config.layers.len(),
+            n_blocks: limits.n_blocks as usize,
+            n_kv_heads: config.n_kv_heads,
+            head_dim: config.head_dim,
+            dtype: limits.kv_dtype,
+        };
+        if layout.bytes().is_none() {
+            let what = format!("a {} KV cache with heads of {}", limits.kv_dtype, config.head_dim);
+            return Err(BackendError::Unsupported(what));
+        }
+        let max_logit_rows = (limits.max_batch_rows as usize).clamp(1, MAX_LOGIT_ROWS);
+        let longest = config.max_sequence_tokens as u32;
+        let capacity = ExecutorCapacity {
+            n_blocks: limits.n_blocks,
+            max_batch_tokens: limits.max_batch_tokens,
+            max_batch_rows: limits.max_batch_rows,
+            max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
+            vocabulary_size: config.vocabulary_size as u32,
+        };
+        let max_tokens = limits.max_batch_tokens as usize;
+        let decoder = Decoder::new(&backend, config, weights, max_tokens, max_logit_rows)?;
+        let cache = backend.kv_cache(&layout)?;
+        Ok(Self {
+            backend,
+            decoder,
+            cache,
+            sampler: Sampler::new(),
+            input: BatchInput::default(),
+            wanted: Vec::new(),
+            capacity,
+            max_logit_rows,
+        })
+    }
+
+    /// Fills the step's input and the list of logits that it wants, one entry each, in the same order.
+    fn prepare(&mut self, batch: &ScheduledBatch) {
+        self.wanted.clear();
+        for (row_idx, row) in batch.rows().iter().enumerate() {
+            let tokens = batch.tokens(row);
+            let want = |token_idx| wanted_of(row_idx, row, tokens, token_idx);
+            self.wanted.extend((0..tokens.len()).filter_map(want));
+        }
+        let ropes = &self.decoder.config().ropes;
+        self.input.fill(batch, ropes, |row_idx, token_idx| {
+            let row = &batch.rows()[row_idx];
+            wanted_of(row_idx, row, batch.tokens(row), token_idx).is_some()
+        });
+    }
+
+    fn answer(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), BackendError> {
+        let vocabulary = self.capacity.vocabulary_size as usize;
+        for first in (0..self.wanted.len()).step_by(self.max_logit_rows) {
+            let piece = first..self.wanted.len().min(first + self.max_logit_rows);
+            let logits = self.decoder.logits(&mut self.backend, piece.clone())?;
+            for (wanted, logits) in self.wanted[piece].iter().zip(logits.chunks_exact_mut(vocabulary)) {
+                while output.n_rows() <= wanted.row_idx {
+                    output.begin_row();
+                }
+                if output.error(wanted.row_idx).is_none() {
+                    answer_one(&mut self.sampler, batch, wanted, logits, output);
+                }
+            }
+        }
+        while output.n_rows() < batch.rows().len() {
+            output.begin_row();
+        }
+        Ok(())
+    }
+}
+
+impl<B: Backend> Executor for ModelRunner<B> {
+    fn capacity(&self) -> ExecutorCapacity {
+        self.capacity
+    }
+
+    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
+        assert!(batch.all_tokens().iter().all(in_vocabulary), "a token outside the vocabulary");
+        assert!(batch.n_tokens() <= self.capacity.max_batch_tokens as usize, "a batch beyond the capacity");
+        self.prepare(batch);
+        self.decoder.forward(&mut self.backend, &mut self.cache, &self.input);
+        self.answer(batch, output).map_err(|error| match error {
+            BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
+            BackendError::Unsupported(_) | BackendError::Device(_) => {
+                ExecutorError::Device(error.to_string())
+            }
+        })
+    }
+}
+
+/// Whether the logits after a row's new token number `token_idx` are wanted, and what for.
+fn wanted_of(row_idx: usize, row: &ScheduledRow, tokens: &[TokenId], token_idx: usize) -> Option<Wanted> {
+    let is_last = token_idx + 1 == tokens.len();
+    let position = row.start as usize + token_idx;
+    if row.sampling.prompt_logprobs.is_some() && position + 1 < row.n_prompt as usize {
+        let next = if is_last { row.next_prompt_token } else { Some(tokens[token_idx + 1]) };
+        return next.map(|token| Wanted { row_idx, next_prompt_token: Some(token) });
+    }
+    (is_last && row.sample).then_some(Wanted { row_idx, next_prompt_token: None })
+}
+
+/// Answers one row's logits; whatever goes wrong is that row's alone.
+fn answer_one(
+    sampler: &mut Sampler,
+    batch: &ScheduledBatch,
+    wanted: &Wanted,
+    logits: &mut [f32],
+    output: &mut StepOutput,
+) {
+    let row = &batch.rows()[wanted.row_idx];
+    let choose = AssertUnwindSafe(|| -> Result<(), RowError> {
+        match wanted.next_prompt_token {
+            Some(token) => {
+                let n_top = row.sampling.prompt_logprobs.unwrap_or(0);
+                let ChosenToken { chosen, top } = sampler.logprobs(logits, token, n_top)?;
+                output.push_prompt(chosen, top);
+            }
+            None => {
+                let input = SamplingInput {
+                    params: &row.sampling,
+                    history: batch.history(row),
+                    n_prompt: row.n_prompt,
+                    sequence_index: row.sequence.index,
+                    position: row.start + row.n_tokens() as u32,
+                };
+                let ChosenToken { chosen, top } = sampler.sample(logits, &input)?;
+                output.push_sampled(chosen, top);
+            }
+        }
+        Ok(())
+    });
+    // Unwind safe: after a panic the sampler's buffers are replaced, and the row's output is not read.
+    match catch_unwind(choose) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => output.fail_row(error),
+        Err(_) => {
+            *sampler = Sampler::new();
+            output.fail_row(RowError::SamplerPanicked);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Every family against transformers: logits of 48 tokens and 32 greedy tokens of tiny random models, whole and in
+//! chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager attention; half of
+//! the configurations are in its spelling, half in the older one.
+
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use harness::{BACKENDS, LIMITS, OneSequence};
+use safetensors::SafeTensors;
+use throng_core::request::SamplingParams;
+use throng_model::{LoadOptions, LoadedModel, RunnerOptions, load};
+
+/// Float32 sums in another order differ by less; a wrong formula by much more.
+const TOLERANCE: f32 = 2e-4;
+
+struct Expected {
+    input_ids: Vec<u32>,
+    /// `[48, vocabulary]`.
+    logits: Vec<f32>,
+    greedy: Vec<u32>,
+}
+
+impl Expected {
+    fn read(folder: &Path) -> Self {
+        let bytes = std::fs::read(folder.join("expected.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let ids = |name| -> Vec<u32> {
+            let data = tensors.tensor(name).unwrap().data().to_vec();
+            data.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as u32).collect()
+        };
+        let logits = tensors.tensor("logits").unwrap().data().to_vec();
+        let logits = logits.as_chunks::<4>().0.iter().map(|logit| f32::from_le_bytes(*logit)).collect();
+        Self { input_ids: ids("input_ids"), logits, greedy: ids("greedy") }
+    }
+}
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let mut folders: Vec<_> = std::fs::read_dir(root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("expected.safetensors").exists())
+        .collect();
+    folders.sort();
+    assert_eq!(folders.len(), 13, "one fixture a family");
+    folders
+}
+
+fn open(folder: &Path) -> LoadedModel {
+    load(folder, &LoadOptions { prepare: None, n_threads: 2 }, &mut |_| {}).unwrap()
+}
+
+/// Log-probabilities of all tokens after each of `input_ids`, prefilled in chunks of `chunk` tokens.
+fn log_probabilities(
+    model: &LoadedModel,
+    options: &RunnerOptions,
+    input_ids: &[u32],
+    chunk: usize,
+) -> Vec<f32> {
+    let vocabulary = model.config.vocabulary_size;
+    let sampling = SamplingParams {
+        temperature: 0.0,
+        logprobs: Some(vocabulary as u32),
+        prompt_logprobs: Some(vocabulary as u32),
+        ..Default::default()
+    };
+    let mut runner = model.runner(options).unwrap();
+    let mut sequence = OneSequence::new(input_ids, Arc::new(sampling));
+    let mut logprobs = vec![f32::NAN; input_ids.len() * vocabulary];
+    let mut rows = logprobs.chunks_exact_mut(vocabulary);
+    sequence.prefill(&mut *runner, chunk, |report| {
+        let row = rows.next().unwrap();
+        report.top.iter().for_each(|top| row[top.token as usize] = top.logprob);
+    });
+    assert!(logprobs.iter().all(|logprob| logprob.is_finite()), "every position reports every token");
+    logprobs
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
+    logits.iter().map(|&logit| f64::from(logit) - sum.ln()).collect()
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for folder in fixtures() {
+        let (model, expected) = (open(&folder), Expected::read(&folder));
+        let vocabulary = model.config.vocabulary_size;
+        for backend in BACKENDS {
+            let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
+            for chunk in [48, 1, 7, 32] {
+                let found = log_probabilities(&model, &options, &expected.input_ids, chunk);
+                let mut worst = 0.0f64;
+                for (found, expected) in found.chunks(vocabulary).zip(expected.logits.chunks(vocabulary)) {
+                    for (found, expected) in found.iter().zip(log_softmax(expected)) {
+                        worst = worst.max((f64::from(*found) - expected).abs());
+                    }
+                }
+                let what = format!("{} on {backend:?} in chunks of {chunk}: off by {worst:.2e}", model.name);
+                println!("{what}");
+                assert!(worst < f64::from(TOLERANCE), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn greedy_tokens_are_those_of_transformers() {
+    for folder in fixtures() {
+        let (model, expected) = (open(&folder), Expected::read(&folder));
+        let sampling = SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() };
+        for backend in BACKENDS {
+            let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
+            for chunk in [48, 13] {
+                let mut runner = model.runner(&options).unwrap();
+                let mut sequence = OneSequence::new(&expected.input_ids, Arc::new(sampling.clone()));
+                sequence.prefill(&mut *runner, chunk, |_| {});
+                sequence.decode(&mut *runner, expected.greedy.len() - 1);
+                assert_eq!(sequence.output(), expected.greedy, "{} on {backend:?}", model.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_families_are_refused_by_name() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/unsupported");
+    for (file, model_type) in [("gpt-oss.json", "gpt_oss"), ("deepseek-v3.json", "deepseek_v3")] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(root.join(file), folder.path().join("config.json")).unwrap();
+        let options = LoadOptions { prepare: None, n_threads: 1 };
+        let error = load(folder.path(), &options, &mut |_| {}).err().unwrap().to_string();
+        assert!(
+            error.starts_with(&format!("not supported yet: {model_type} (supported: llama, ")),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! One sequence run by hand through an executor, for tests of the model alone.
+
+use std::sync::Arc;
+
+use throng_core::batch::{BLOCK_TOKENS, BlockId, ChosenToken, NewRow, ScheduledBatch, StepOutput};
+use throng_core::executor::Executor;
+use throng_core::request::{RequestId, SamplingParams, SequenceId};
+use throng_model::BackendKind;
+use throng_model::kv_cache::KvDtype;
+use throng_model::runner::RunnerLimits;
+
+/// Every backend that runs on this machine.
+pub const BACKENDS: [BackendKind; 2] = [BackendKind::Reference, BackendKind::Cpu];
+
+/// Room for one short sequence.
+pub const LIMITS: RunnerLimits = RunnerLimits {
+    n_blocks: 16,
+    kv_dtype: KvDtype::F32,
+    max_batch_tokens: 128,
+    max_batch_rows: 4,
+    max_sequence_tokens: None,
+};
+
+/// A sequence that has the executor for itself. Its blocks are scattered, so that reading the block table matters.
+pub struct OneSequence {
+    tokens: Vec<u32>,
+    n_prompt: usize,
+    n_computed: usize,
+    sampling: Arc<SamplingParams>,
+    batch: ScheduledBatch,
+    step: StepOutput,
+}
+
+impl OneSequence {
+    pub fn new(prompt: &[u32], sampling: Arc<SamplingParams>) -> Self {
+        let (batch, step) = Default::default();
+        Self { tokens: prompt.to_vec(), n_prompt: prompt.len(), n_computed: 0, sampling, batch, step }
+    }
+
+    /// Computes the prompt in chunks; `each` sees the reports of all its positions, the first output's last.
+    pub fn prefill(
+        &mut self,
+        executor: &mut dyn Executor,
+        chunk: usize,
+        mut each: impl FnMut(ChosenToken<'_>),
+    ) {
+        while self.n_computed < self.n_prompt {
+            self.step(executor, chunk.min(self.n_prompt - self.n_computed));
+            self.step.prompt(0).for_each(&mut each);
+            self.step.sampled(0).for_each(&mut each);
+        }
+    }
+
+    /// Computes output tokens one by one.
+    pub fn decode(&mut self, executor: &mut dyn Executor, n_tokens: usize) {
+        for _ in 0..n_tokens {
+            self.step(executor, 1);
+        }
+    }
+
+    /// The output tokens so far.
+    pub fn output(&self) -> &[u32] {
+        &self.tokens[self.n_prompt..]
+    }
+
+    fn step(&mut self, executor: &mut dyn Executor, n_new: usize) {
+        let end = self.n_computed + n_new;
+        let n_blocks = executor.capacity().n_blocks as usize;
+        let blocks: Vec<_> =
+            (0..end.div_ceil(BLOCK_TOKENS)).map(|i| BlockId(((i * 7 + 3) % n_blocks) as u32)).collect();
+        self.batch.clear();
+        self.batch.push(NewRow {
+            sequence: SequenceId { request: RequestId(1), index: 0 },
+            start: self.n_computed as u32,
+            n_prompt: self.n_prompt as u32,
+            next_prompt_token: self.tokens.get(end).copied(),
+            sample: end >= self.n_prompt,
+            sampling: Arc::clone(&self.sampling),
+            tokens: &self.tokens[self.n_computed..end],
+            blocks: &blocks,
+            history: &[],
+        });
+        executor.execute(&self.batch, &mut self.step).unwrap();
+        assert_eq!(self.step.error(0), None);
+        self.n_computed = end;
+        self.tokens.extend(self.step.sampled(0).map(|report| report.chosen.token));
+    }
+}
