@@ -1,0 +1,61 @@
+"""One question with its answer and with the way to judge another answer to it, and the rule that keeps some
+questions out of the training text."""
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+HELD_OUT_SHARE = 16
+"""One prompt in this many is kept for the evaluation."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Messages that end with a user or tool turn, the assistant message that follows, and a check.
+
+    `check` is one of
+      {"kind": "exact", "text": ...}                 the answer, letter for letter
+      {"kind": "contains", "all": [...]}             every string occurs, whatever the case
+      {"kind": "any", "of": [...]}                   one of the strings occurs, whatever the case
+      {"kind": "number", "value": ...}               the last number of the answer
+      {"kind": "json", "value": {...}}               the answer parses to this value
+      {"kind": "tool_call", "name": ..., "arguments": {...}}
+      {"kind": "story", "mentions": [...]}           mentioned, ended, and no sentence twice
+    """
+
+    topic: str
+    messages: list[dict]
+    answer: dict
+    check: dict
+    tools: list[dict] = field(default_factory=list)
+
+    def key(self) -> str:
+        """What makes the prompt this prompt and no other; capitals and the final mark make no difference."""
+        return "\n".join(message.get("content") or "" for message in self.messages).lower().rstrip("?.! ")
+
+    def is_held_out(self) -> bool:
+        digest = hashlib.sha256(self.key().encode()).digest()
+        return digest[0] % HELD_OUT_SHARE == 0
+
+
+def ask(topic: str, prompt: str, answer: str, check: dict | None = None) -> Task:
+    """A question in one turn; without a check the answer has to match exactly."""
+    check = check or {"kind": "exact", "text": answer}
+    return Task(topic, [{"role": "user", "content": prompt}], {"role": "assistant", "content": answer}, check)
+
+
+def contains(*strings: str) -> dict:
+    return {"kind": "contains", "all": list(strings)}
+
+
+def any_of(*strings: str) -> dict:
+    return {"kind": "any", "of": list(strings)}
+
+
+def draw(make: Callable[[random.Random], Task], rng: random.Random, held_out: bool) -> Task:
+    """Draws tasks until one is on the wanted side of the held-out rule."""
+    while True:
+        task = make(rng)
+        if task.is_held_out() == held_out:
+            return task
