@@ -1,0 +1,43 @@
+//! Tokens matched in text before the model runs. Refuses to know what else is in the vocabulary.
+
+use std::collections::HashMap;
+
+use tokenizers::pipeline::{NormalizerChain, PipelineNormalizer};
+use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
+
+use crate::error::TokenizerError;
+
+/// An added token and its id.
+#[derive(Debug, Clone)]
+pub(crate) struct AddedEntry {
+    pub(crate) id: u32,
+    pub(crate) token: AddedToken,
+}
+
+/// The matcher for `entries`, each under the id it came with.
+///
+/// A control token is always matched in the text as written, even if its `normalized` flag says otherwise:
+/// matched in normalized text it could be spelled by something that is not its spelling.
+pub(crate) fn added_vocabulary(
+    entries: &[AddedEntry],
+    normalizers: &[PipelineNormalizer],
+) -> Result<AddedVocabulary, TokenizerError> {
+    // The library puts the metaspace in front of a sequence in its last normalizer; an added token is matched
+    // anywhere, so its own spelling goes without.
+    let declared = match normalizers.split_last() {
+        Some((PipelineNormalizer::Metaspace(_), before)) => before,
+        _ => normalizers,
+    };
+    let ids: HashMap<&str, u32> =
+        entries.iter().rev().map(|entry| (entry.token.content.as_str(), entry.id)).collect();
+    let n_ids = entries.iter().map(|entry| entry.id as usize + 1).max().unwrap_or(0);
+    let tokens = entries.iter().filter(|entry| ids[entry.token.content.as_str()] == entry.id).map(|entry| {
+        let normalized = entry.token.normalized && !entry.token.special;
+        entry.token.clone().normalized(normalized)
+    });
+    let mut added = AddedVocabulary::new();
+    added
+        .add_tokens(tokens, n_ids, |text| ids.get(text).copied(), Some(&NormalizerChain(declared)))
+        .map_err(|error| TokenizerError::Malformed(format!("added tokens: {error}")))?;
+    Ok(added)
+}

@@ -1,0 +1,136 @@
+//! Text to tokens: cut out added tokens, normalize, pre-tokenize, run the model. Refuses to know where the text
+//! comes from, except that disguised stretches of it never become control tokens.
+
+use std::borrow::Cow;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use tokenizers::pipeline::{
+    Model, PipelineModelScratch, PipelineToken, PreTokenizer, PreTokenizerScratch, Segment, Span,
+    SpecialSegmentIterator, normalize_all,
+};
+
+use super::{EncodeOptions, Tokenizer};
+use crate::disguise::Disguise;
+use crate::error::TextError;
+
+/// At most so many working buffers wait for reuse; more threads than this encode with fresh ones.
+const MAX_IDLE_SCRATCH: usize = 16;
+
+/// Buffers that grew past this many tokens are not kept.
+const MAX_KEPT_TOKENS: usize = 1 << 20;
+
+/// Working buffers of one encode call.
+pub(crate) struct Scratch {
+    model: PipelineModelScratch,
+    split: PreTokenizerScratch,
+    spans: Vec<Span>,
+    tokens: Vec<PipelineToken>,
+}
+
+impl Tokenizer {
+    /// The token ids of `text`.
+    ///
+    /// # Errors
+    /// [`TextError::TooLong`] before any work; [`TextError::Encode`] where the library gives up.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TextError> {
+        self.encode_disguised(text, None, options)
+    }
+
+    /// As [`Self::encode`]; stretches of `text` in `disguise` are plain text whatever they spell.
+    pub(crate) fn encode_disguised(
+        &self,
+        text: &str,
+        disguise: Option<&Disguise>,
+        options: EncodeOptions,
+    ) -> Result<Vec<u32>, TextError> {
+        if text.len() > self.max_text_bytes {
+            return Err(TextError::TooLong { n_bytes: text.len(), limit_bytes: self.max_text_bytes });
+        }
+        let mut scratch = self.take_scratch();
+        scratch.tokens.clear();
+        let outcome = self.encode_segments(text, disguise, options.parse_special, &mut scratch);
+        let ids = outcome.map(|()| self.with_specials(&scratch.tokens, options.add_special_tokens));
+        self.keep_scratch(scratch);
+        ids.map_err(|error| TextError::Encode(error.to_string()))
+    }
+
+    fn encode_segments(
+        &self,
+        text: &str,
+        disguise: Option<&Disguise>,
+        parse_special: bool,
+        scratch: &mut Scratch,
+    ) -> tokenizers::Result<()> {
+        for segment in SpecialSegmentIterator::new(text, &self.added, false, !parse_special) {
+            match segment {
+                Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
+                Segment::Text { text, input_offset } => {
+                    // From here on nothing but the model and normalized added tokens, none of which is a control
+                    // token, can match: the real characters may come back.
+                    let text = disguise.map_or(Cow::Borrowed(text), |disguise| disguise.reveal(text));
+                    self.encode_chunk(&text, input_offset, scratch)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_chunk(&self, text: &str, offset: usize, scratch: &mut Scratch) -> tokenizers::Result<()> {
+        let normalized = normalize_all(self.frame.get_normalizers(), text, offset)?;
+        if u32::try_from(normalized.len()).is_err() {
+            return Err("more than 4 GiB after normalization".into());
+        }
+        for segment in SpecialSegmentIterator::new(&normalized, &self.added, true, true) {
+            match segment {
+                Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
+                Segment::Text { text, .. } => {
+                    let Scratch { model, split, spans, tokens } = &mut *scratch;
+                    spans.clear();
+                    self.pre_tokenizer.pre_tokenize(text, split, spans)?;
+                    self.model().tokenize_spans(text, spans, model, tokens)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn with_specials(&self, tokens: &[PipelineToken], add_special_tokens: bool) -> Vec<u32> {
+        let ids = PipelineToken::cast_slice(tokens);
+        if !add_special_tokens || (self.prefix.is_empty() && self.suffix.is_empty()) {
+            return ids.to_vec();
+        }
+        let mut prefix = self.prefix.as_slice();
+        if let Some((&last, before)) = prefix.split_last()
+            && Some(last) == self.roles.bos
+            && ids.first() == Some(&last)
+        {
+            prefix = before;
+            if !self.told_double_bos.swap(true, Ordering::Relaxed) {
+                tracing::info!("a prompt already begins with BOS; the tokenizer adds no second one");
+            }
+        }
+        let mut all = Vec::with_capacity(prefix.len() + ids.len() + self.suffix.len());
+        all.extend_from_slice(prefix);
+        all.extend_from_slice(ids);
+        all.extend_from_slice(&self.suffix);
+        all
+    }
+
+    fn take_scratch(&self) -> Scratch {
+        let idle = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        idle.unwrap_or_else(|| Scratch {
+            model: self.model().init_scratch(),
+            split: PreTokenizerScratch::default(),
+            spans: Vec::new(),
+            tokens: Vec::new(),
+        })
+    }
+
+    fn keep_scratch(&self, scratch: Scratch) {
+        let mut idle = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE_SCRATCH && scratch.tokens.capacity() <= MAX_KEPT_TOKENS {
+            idle.push(scratch);
+        }
+    }
+}

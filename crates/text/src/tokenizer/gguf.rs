@@ -1,0 +1,240 @@
+//! The tokenizer a GGUF file describes in its metadata. Refuses to know the GGUF container: whoever reads it
+//! fills a [`GgufVocabulary`].
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Value, json};
+use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
+
+use super::added_tokens::{AddedEntry, added_vocabulary};
+use super::byte_pairs::BytePairs;
+use super::pieces::{PieceRule, TokenEntry, byte_token};
+use super::pre_tokenizers::Convention;
+use super::sentencepiece::merges_from_scores;
+use super::{MAX_VOCABULARY, Parts, TokenRoles};
+use crate::error::TokenizerError;
+
+/// The `tokenizer.ggml.*` keys of a GGUF file, as they are in the file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GgufVocabulary {
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE).
+    pub model: String,
+    /// `tokenizer.ggml.pre`: the name of the pre-tokenizer, for `gpt2`.
+    pub pre: Option<String>,
+    /// `general.name`: Phi-3 is recognised by it, whose control tokens swallow the white space after them.
+    pub model_name: Option<String>,
+    /// `tokenizer.ggml.tokens`.
+    pub tokens: Vec<String>,
+    /// `tokenizer.ggml.scores`, for `llama`; empty where absent.
+    pub scores: Vec<f32>,
+    /// `tokenizer.ggml.token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty
+    /// where absent.
+    pub token_types: Vec<i32>,
+    /// `tokenizer.ggml.merges`, for `gpt2`: two tokens joined by a space.
+    pub merges: Vec<String>,
+    /// `tokenizer.ggml.bos_token_id`.
+    pub bos_token_id: Option<u32>,
+    /// `tokenizer.ggml.eos_token_id`.
+    pub eos_token_id: Option<u32>,
+    /// `tokenizer.ggml.eot_token_id`: the end of a turn.
+    pub eot_token_id: Option<u32>,
+    /// `tokenizer.ggml.eom_token_id`: the end of a message.
+    pub eom_token_id: Option<u32>,
+    /// `tokenizer.ggml.unknown_token_id`.
+    pub unknown_token_id: Option<u32>,
+    /// `tokenizer.ggml.add_bos_token`.
+    pub add_bos_token: Option<bool>,
+    /// `tokenizer.ggml.add_eos_token`.
+    pub add_eos_token: Option<bool>,
+    /// `tokenizer.ggml.add_space_prefix`.
+    pub add_space_prefix: Option<bool>,
+}
+
+/// `tokenizer.ggml.token_type` values.
+const UNKNOWN: i32 = 2;
+const CONTROL: i32 = 3;
+const USER_DEFINED: i32 = 4;
+const BYTE: i32 = 6;
+
+/// Spellings that end a turn or a text whatever the metadata says.
+const ENDS_GENERATION: &[&str] = &[
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "<|return|>",
+    "<|call|>",
+    "<｜end▁of▁sentence｜>",
+    "<|endofturn|>",
+];
+
+/// Control tokens of Phi-3 that leave the white space after them alone.
+const PHI3_WITHOUT_RSTRIP: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
+
+/// Builds what the metadata describes.
+pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError> {
+    if vocabulary.tokens.is_empty() || vocabulary.tokens.len() > MAX_VOCABULARY {
+        return Err(TokenizerError::Malformed(format!("a vocabulary of {} tokens", vocabulary.tokens.len())));
+    }
+    let is_sentencepiece = match vocabulary.model.as_str() {
+        "llama" => true,
+        "gpt2" => false,
+        other => {
+            return Err(TokenizerError::Unsupported(format!(
+                "GGUF vocabularies of kind {other:?} (supported: gpt2, llama)"
+            )));
+        }
+    };
+    let roles = roles(vocabulary, is_sentencepiece);
+    let types = token_types(vocabulary, &roles);
+    let added = added_entries(vocabulary, &types);
+    let control: HashSet<&str> =
+        added.iter().filter(|entry| entry.token.special).map(|entry| entry.token.content.as_str()).collect();
+    let (model, frame_json, rule, adds_bos) = if is_sentencepiece {
+        let prefixed = vocabulary.add_space_prefix.unwrap_or(true);
+        let model = sentencepiece(vocabulary, &types);
+        (model, sentencepiece_frame(prefixed), PieceRule::sentencepiece(prefixed), true)
+    } else {
+        let convention = Convention::named(vocabulary.pre.as_deref())?;
+        let model = byte_level(vocabulary, &convention);
+        (model, frame(Value::Null, convention.to_json()), PieceRule::byte_level(), convention.add_bos)
+    };
+    let model = model.build(&control)?;
+    let frame = tokenizers::from_json(&frame_json.to_string())
+        .map_err(|error| TokenizerError::Unsupported(error.to_string()))?;
+    let run = |wanted: bool, id: Option<u32>| if wanted { id.into_iter().collect() } else { Vec::new() };
+    Ok(Parts {
+        added: added_vocabulary(&added, frame.get_normalizers())?,
+        frame,
+        model: Some(model),
+        entries: entries(vocabulary, &types),
+        rule,
+        prefix: run(vocabulary.add_bos_token.unwrap_or(adds_bos), roles.bos),
+        suffix: run(vocabulary.add_eos_token.unwrap_or(false), roles.eos),
+        roles,
+    })
+}
+
+fn roles(vocabulary: &GgufVocabulary, is_sentencepiece: bool) -> TokenRoles {
+    let default =
+        |id: u32| is_sentencepiece.then_some(id).filter(|id| (*id as usize) < vocabulary.tokens.len());
+    let bos = vocabulary.bos_token_id.or(default(1));
+    let eos = vocabulary.eos_token_id.or(default(2));
+    let spelled = |text: &str| vocabulary.tokens.iter().any(|token| token == text);
+    // In the harmony format `<|end|>` only ends a message; `<|return|>` and `<|call|>` end the turn.
+    let is_harmony = spelled("<|return|>") && spelled("<|call|>");
+    let mut ends: Vec<u32> =
+        [eos, vocabulary.eot_token_id, vocabulary.eom_token_id].into_iter().flatten().collect();
+    for (id, text) in vocabulary.tokens.iter().enumerate() {
+        let ends_here = ENDS_GENERATION.contains(&text.as_str()) && !(is_harmony && text == "<|end|>");
+        if ends_here && !ends.contains(&(id as u32)) {
+            ends.push(id as u32);
+        }
+    }
+    TokenRoles { bos, eos, ends_generation: ends }
+}
+
+/// The type of each token; those with a role are control tokens even where the file forgot to say so.
+fn token_types(vocabulary: &GgufVocabulary, roles: &TokenRoles) -> Vec<i32> {
+    let mut types = vocabulary.token_types.clone();
+    types.resize(vocabulary.tokens.len(), 1);
+    for &id in roles.ends_generation.iter().chain(&roles.bos) {
+        if let Some(kind) = types.get_mut(id as usize) {
+            *kind = CONTROL;
+        }
+    }
+    types
+}
+
+fn is_control(kind: i32) -> bool {
+    kind == CONTROL || kind == UNKNOWN
+}
+
+fn added_entries(vocabulary: &GgufVocabulary, types: &[i32]) -> Vec<AddedEntry> {
+    let name = vocabulary.model_name.as_deref().unwrap_or_default().to_lowercase();
+    let is_phi3 = name.contains("phi-3") || name.contains("phi3");
+    let rows = vocabulary.tokens.iter().zip(types).enumerate();
+    rows.filter(|(_, (text, kind))| !text.is_empty() && (is_control(**kind) || **kind == USER_DEFINED))
+        .map(|(id, (text, kind))| {
+            let rstrip = is_phi3 && !PHI3_WITHOUT_RSTRIP.contains(&text.as_str());
+            let token = AddedToken::from(text.as_str(), is_control(*kind)).normalized(false).rstrip(rstrip);
+            AddedEntry { id: id as u32, token }
+        })
+        .collect()
+}
+
+fn entries(vocabulary: &GgufVocabulary, types: &[i32]) -> Vec<Option<TokenEntry>> {
+    let rows = vocabulary.tokens.iter().zip(types);
+    rows.map(|(text, &kind)| {
+        let special = is_control(kind);
+        Some(TokenEntry { text: text.clone(), added: special || kind == USER_DEFINED, special })
+    })
+    .collect()
+}
+
+/// The first of several tokens with the same text is the one text becomes.
+fn ids(vocabulary: &GgufVocabulary) -> HashMap<String, u32> {
+    let rows = vocabulary.tokens.iter().enumerate().rev();
+    rows.map(|(id, text)| (text.clone(), id as u32)).collect()
+}
+
+fn byte_level(vocabulary: &GgufVocabulary, convention: &Convention) -> BytePairs {
+    // The space that separates the two is never the first character.
+    let cut = |merge: &String| {
+        let start = merge.chars().next()?.len_utf8();
+        let at = start + merge[start..].find(' ')?;
+        Some((merge[..at].to_owned(), merge[at + 1..].to_owned()))
+    };
+    BytePairs {
+        vocab: ids(vocabulary),
+        merges: vocabulary.merges.iter().filter_map(cut).collect(),
+        byte_level: true,
+        ignore_merges: convention.ignore_merges,
+        ..BytePairs::default()
+    }
+}
+
+fn sentencepiece(vocabulary: &GgufVocabulary, types: &[i32]) -> BytePairs {
+    let score = |id: usize| vocabulary.scores.get(id).copied().unwrap_or(0.0);
+    let rows = vocabulary.tokens.iter().zip(types).enumerate();
+    let pieces: Vec<(&str, u32, f32)> = rows
+        .filter(|(_, (_, kind))| !is_control(**kind) && **kind != BYTE)
+        .map(|(id, (text, _))| (text.as_str(), id as u32, score(id)))
+        .collect();
+    let unknown = vocabulary.unknown_token_id.unwrap_or(0) as usize;
+    let n_bytes: HashSet<u8> = vocabulary.tokens.iter().filter_map(|text| byte_token(text)).collect();
+    BytePairs {
+        merges: merges_from_scores(&pieces),
+        vocab: ids(vocabulary),
+        byte_fallback: n_bytes.len() == 256,
+        fuse_unknown: true,
+        unknown: vocabulary.tokens.get(unknown).cloned(),
+        ..BytePairs::default()
+    }
+}
+
+fn sentencepiece_frame(prefixed: bool) -> Value {
+    let mut normalizers = Vec::new();
+    if prefixed {
+        normalizers.push(json!({"type": "Prepend", "prepend": "▁"}));
+    }
+    normalizers.push(json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}));
+    frame(json!({"type": "Sequence", "normalizers": normalizers}), Value::Null)
+}
+
+/// A `tokenizer.json` without its model, which is built beside it.
+fn frame(normalizer: Value, pre_tokenizer: Value) -> Value {
+    json!({
+        "version": "2.0",
+        "added_tokens": [],
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "model": {"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"},
+        "post_processor": null,
+        "decoder": null,
+    })
+}

@@ -1,0 +1,85 @@
+//! `tokenizer_config.json`: which tokens play which role, and the chat templates. Refuses to know the vocabulary.
+
+use serde_json::Value;
+use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
+
+use super::added_tokens::AddedEntry;
+use crate::error::TokenizerError;
+
+/// The parts of a `tokenizer_config.json` that Throng reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TokenizerConfig {
+    /// The spelling of BOS.
+    pub bos_token: Option<String>,
+    /// The spelling of EOS.
+    pub eos_token: Option<String>,
+    /// Whether a sequence opens with BOS, where the file says so.
+    pub add_bos_token: Option<bool>,
+    /// Whether a sequence closes with EOS, where the file says so.
+    pub add_eos_token: Option<bool>,
+    /// `(name, source)`; a single template is named `default`.
+    pub chat_templates: Vec<(String, String)>,
+    pub(crate) added: Vec<AddedEntryConfig>,
+}
+
+/// One row of `added_tokens_decoder`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AddedEntryConfig {
+    id: u32,
+    token: AddedToken,
+}
+
+impl TokenizerConfig {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// Not a JSON object.
+    pub fn parse(json: &[u8]) -> Result<Self, TokenizerError> {
+        let value: Value = serde_json::from_slice(json)
+            .map_err(|error| TokenizerError::Malformed(format!("tokenizer_config.json: {error}")))?;
+        if !value.is_object() {
+            return Err(TokenizerError::Malformed("tokenizer_config.json is not an object".to_owned()));
+        }
+        let added = value["added_tokens_decoder"].as_object().into_iter().flatten();
+        Ok(Self {
+            bos_token: token_text(&value["bos_token"]),
+            eos_token: token_text(&value["eos_token"]),
+            add_bos_token: value["add_bos_token"].as_bool(),
+            add_eos_token: value["add_eos_token"].as_bool(),
+            chat_templates: chat_templates(&value["chat_template"]),
+            added: added.filter_map(|(id, token)| added_entry(id, token)).collect(),
+        })
+    }
+
+    pub(crate) fn added_entries(&self) -> impl Iterator<Item = AddedEntry> + '_ {
+        self.added.iter().map(|entry| AddedEntry { id: entry.id, token: entry.token.clone() })
+    }
+}
+
+/// A token is written as its text or as an object with `content`.
+fn token_text(value: &Value) -> Option<String> {
+    value.as_str().or_else(|| value["content"].as_str()).map(str::to_owned)
+}
+
+fn chat_templates(value: &Value) -> Vec<(String, String)> {
+    if let Some(source) = value.as_str() {
+        return vec![("default".to_owned(), source.to_owned())];
+    }
+    let named = value.as_array().into_iter().flatten();
+    named
+        .filter_map(|entry| {
+            Some((entry["name"].as_str()?.to_owned(), entry["template"].as_str()?.to_owned()))
+        })
+        .collect()
+}
+
+fn added_entry(id: &str, token: &Value) -> Option<AddedEntryConfig> {
+    let flag = |name: &str, default| token[name].as_bool().unwrap_or(default);
+    let special = flag("special", false);
+    let token = AddedToken::from(token["content"].as_str()?, special)
+        .single_word(flag("single_word", false))
+        .lstrip(flag("lstrip", false))
+        .rstrip(flag("rstrip", false))
+        .normalized(flag("normalized", !special));
+    Some(AddedEntryConfig { id: id.parse().ok()?, token })
+}

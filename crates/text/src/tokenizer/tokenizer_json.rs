@@ -1,0 +1,245 @@
+//! Hugging Face's `tokenizer.json`. Refuses to know GGUF.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value, json};
+use tokenizers::pipeline::PipelineTokenizer;
+use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
+
+use super::added_tokens::{AddedEntry, added_vocabulary};
+use super::byte_pairs::BytePairs;
+use super::pieces::{PieceRule, TokenEntry};
+use super::{MAX_VOCABULARY, Parts, TokenRoles, TokenizerConfig};
+use crate::error::TokenizerError;
+
+/// Reads a `tokenizer.json` of any version.
+pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Parts, TokenizerError> {
+    let mut root: Value = serde_json::from_slice(json)
+        .map_err(|error| TokenizerError::Malformed(format!("tokenizer.json: {error}")))?;
+    if !root.is_object() {
+        return Err(TokenizerError::Malformed("tokenizer.json is not an object".to_owned()));
+    }
+    lower_prefix_space(&mut root);
+    tokenizers::canonicalize_value(&mut root)
+        .map_err(|error| TokenizerError::Malformed(error.to_string()))?;
+    let vocab = take_vocab(&root)?;
+    let mut added = added_entries(&root)?;
+    if let Some(config) = config {
+        let known: HashSet<String> = added.iter().map(|entry| entry.token.content.clone()).collect();
+        added.extend(config.added_entries().filter(|entry| !known.contains(&entry.token.content)));
+    }
+    let entries = token_entries(&vocab, &added)?;
+    let byte_level = root["model"]["byte_level"].as_bool().unwrap_or(false);
+    let rule = PieceRule::from_decoder(&root["decoder"], byte_level)?;
+
+    let model = match root["model"]["type"].as_str() {
+        Some("BPE") => {
+            let control: HashSet<&str> = control_texts(&added).collect();
+            let model = byte_pairs(vocab, &root["model"])?.build(&control)?;
+            root["model"] = json!({"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"});
+            Some(model)
+        }
+        _ => {
+            rename_control_tokens(&mut root["model"], &control_texts(&added).collect());
+            None
+        }
+    };
+    // The library would give added tokens ids of its own where the model does not know them.
+    root["added_tokens"] = json!([]);
+    for absent in ["truncation", "padding"] {
+        root[absent] = Value::Null;
+    }
+    let frame = tokenizers::from_json(&root.to_string())
+        .map_err(|error| TokenizerError::Unsupported(error.to_string()))?;
+    let mut parts = Parts {
+        added: added_vocabulary(&added, frame.get_normalizers())?,
+        prefix: template_ids(&frame, true),
+        suffix: template_ids(&frame, false),
+        frame,
+        model,
+        entries,
+        rule,
+        roles: TokenRoles::default(),
+    };
+    if let Some(config) = config {
+        apply_config(config, &added, &mut parts);
+    }
+    Ok(parts)
+}
+
+fn template_ids(frame: &PipelineTokenizer, before: bool) -> Vec<u32> {
+    let template = &frame.get_post_processor().single;
+    let run = if before { &template.prefix } else { &template.suffix };
+    run.iter().map(|&(token, _)| token.id()).collect()
+}
+
+/// BOS and EOS by name, and the `add_bos_token`/`add_eos_token` switches, which in transformers override the
+/// post-processor of the file.
+fn apply_config(config: &TokenizerConfig, added: &[AddedEntry], parts: &mut Parts) {
+    let id_of = |text: &Option<String>| {
+        let text = text.as_deref()?;
+        let by_added = added.iter().find(|entry| entry.token.content == text).map(|entry| entry.id);
+        by_added.or_else(|| {
+            let found = |entry: &Option<TokenEntry>| entry.as_ref().is_some_and(|entry| entry.text == text);
+            parts.entries.iter().position(found).map(|idx| idx as u32)
+        })
+    };
+    let (bos, eos) = (id_of(&config.bos_token), id_of(&config.eos_token));
+    parts.roles = TokenRoles { bos, eos, ends_generation: eos.into_iter().collect() };
+    for (switch, id, run) in
+        [(config.add_bos_token, bos, &mut parts.prefix), (config.add_eos_token, eos, &mut parts.suffix)]
+    {
+        match (switch, id) {
+            (Some(true), Some(id)) if !run.contains(&id) => *run = vec![id],
+            (Some(false), Some(id)) => run.retain(|other| *other != id),
+            _ => {}
+        }
+    }
+}
+
+fn control_texts(added: &[AddedEntry]) -> impl Iterator<Item = &str> {
+    added.iter().filter(|entry| entry.token.special).map(|entry| entry.token.content.as_str())
+}
+
+fn check_id(id: u64) -> Result<u32, TokenizerError> {
+    if id as usize >= MAX_VOCABULARY {
+        return Err(TokenizerError::Malformed(format!("token id {id} is beyond any vocabulary")));
+    }
+    Ok(id as u32)
+}
+
+/// `text → id` of the model, whatever its kind.
+fn take_vocab(root: &Value) -> Result<HashMap<String, u32>, TokenizerError> {
+    let bad = || TokenizerError::Malformed("a vocabulary entry is not a token with an id".to_owned());
+    match &root["model"]["vocab"] {
+        Value::Object(entries) => entries
+            .iter()
+            .map(|(text, id)| Ok((text.clone(), check_id(id.as_u64().ok_or_else(bad)?)?)))
+            .collect(),
+        Value::Array(entries) => entries
+            .iter()
+            .enumerate()
+            .map(|(id, pair)| Ok((pair[0].as_str().ok_or_else(bad)?.to_owned(), check_id(id as u64)?)))
+            .collect(),
+        _ => Err(TokenizerError::Malformed("the model has no vocabulary".to_owned())),
+    }
+}
+
+fn added_entries(root: &Value) -> Result<Vec<AddedEntry>, TokenizerError> {
+    let entries = root["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut added = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (Some(id), Some(content)) = (entry["id"].as_u64(), entry["content"].as_str()) else {
+            return Err(TokenizerError::Malformed("an added token lacks its id or content".to_owned()));
+        };
+        let flag = |name: &str| entry[name].as_bool().unwrap_or(false);
+        let token = AddedToken::from(content, flag("special"))
+            .single_word(flag("single_word"))
+            .lstrip(flag("lstrip"))
+            .rstrip(flag("rstrip"))
+            .normalized(flag("normalized"));
+        added.push(AddedEntry { id: check_id(id)?, token });
+    }
+    added.sort_by_key(|entry| entry.id);
+    Ok(added)
+}
+
+fn token_entries(
+    vocab: &HashMap<String, u32>,
+    added: &[AddedEntry],
+) -> Result<Vec<Option<TokenEntry>>, TokenizerError> {
+    let ids = vocab.values().copied().chain(added.iter().map(|entry| entry.id));
+    let n_ids = ids.max().map_or(0, |id| id as usize + 1);
+    if n_ids > MAX_VOCABULARY {
+        return Err(TokenizerError::Malformed("a token id is beyond any vocabulary".to_owned()));
+    }
+    let mut entries = vec![None; n_ids];
+    for (text, &id) in vocab {
+        entries[id as usize] = Some(TokenEntry { text: text.clone(), added: false, special: false });
+    }
+    for AddedEntry { id, token } in added {
+        entries[*id as usize] =
+            Some(TokenEntry { text: token.content.clone(), added: true, special: token.special });
+    }
+    Ok(entries)
+}
+
+fn byte_pairs(vocab: HashMap<String, u32>, model: &Value) -> Result<BytePairs, TokenizerError> {
+    let bad = || TokenizerError::Malformed("a merge is not a pair of tokens".to_owned());
+    let merges = model["merges"].as_array().map(Vec::as_slice).unwrap_or_default().iter();
+    let merges: Result<Vec<(String, String)>, TokenizerError> = merges
+        .map(|pair| {
+            let (left, right) = (pair[0].as_str().ok_or_else(bad)?, pair[1].as_str().ok_or_else(bad)?);
+            Ok((left.to_owned(), right.to_owned()))
+        })
+        .collect();
+    if model["dropout"].as_f64().is_some_and(|dropout| dropout != 0.0) {
+        return Err(TokenizerError::Unsupported("BPE dropout".to_owned()));
+    }
+    let flag = |name: &str| model[name].as_bool().unwrap_or(false);
+    let text = |name: &str| model[name].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    Ok(BytePairs {
+        vocab,
+        merges: merges?,
+        byte_level: flag("byte_level"),
+        byte_fallback: flag("byte_fallback"),
+        fuse_unknown: flag("fuse_unk"),
+        unknown: text("unk_token"),
+        continuing_subword_prefix: text("continuing_subword_prefix"),
+        end_of_word_suffix: text("end_of_word_suffix"),
+        ignore_merges: flag("ignore_merges"),
+    })
+}
+
+/// Models other than BPE keep their control tokens under spellings no text has: Unigram in particular would
+/// segment a text that spells one into it.
+fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
+    let unknown = model["unk_token"].as_str().map(str::to_owned);
+    let renamed = |text: &str, id: usize| {
+        let hide = control.contains(text) && unknown.as_deref() != Some(text);
+        hide.then(|| format!("\u{10ffff}{id}\u{10ffff}"))
+    };
+    match &mut model["vocab"] {
+        Value::Array(entries) => {
+            for (id, pair) in entries.iter_mut().enumerate() {
+                if let Some(name) = pair[0].as_str().and_then(|text| renamed(text, id)) {
+                    pair[0] = Value::String(name);
+                }
+            }
+        }
+        Value::Object(entries) => {
+            let hidden = std::mem::take(entries).into_iter().enumerate();
+            *entries = hidden
+                .map(|(idx, (text, id))| (renamed(&text, idx).unwrap_or(text), id))
+                .collect::<Map<String, Value>>();
+        }
+        _ => {}
+    }
+}
+
+/// The library has no `ByteLevel` pre-tokenizer that puts a space in front; a normalizer does the same.
+fn lower_prefix_space(root: &mut Value) {
+    let pre_tokenizer = &mut root["pre_tokenizer"];
+    let members = match pre_tokenizer["type"].as_str() {
+        Some("Sequence") => {
+            pre_tokenizer["pretokenizers"].as_array_mut().map(Vec::as_mut_slice).unwrap_or_default()
+        }
+        Some("ByteLevel") => std::slice::from_mut(pre_tokenizer),
+        _ => return,
+    };
+    let mut found = false;
+    for member in members {
+        if member["type"] == "ByteLevel" && member["add_prefix_space"] == true {
+            member["add_prefix_space"] = Value::Bool(false);
+            found = true;
+        }
+    }
+    if found {
+        let prefix = json!({"type": "Replace", "pattern": {"Regex": r"\A(?=[^ ])"}, "content": " "});
+        let normalizers = match root["normalizer"].take() {
+            Value::Null => vec![prefix],
+            declared => vec![declared, prefix],
+        };
+        root["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
+    }
+}
