@@ -180,13 +180,40 @@ pub fn load(
             return Err(LoadError::NotAModel { path: path.to_owned(), reason: reason.to_owned() });
         }
     };
-    if let Some(backend) = options.prepare {
-        model.prepared.prepare(backend, options.n_threads, &model.architecture, &*model.tensors, progress)?;
-    }
-    Ok(model)
+    model.prepared_for(options, progress)
+}
+
+/// Opens the GGUF file in `bytes` (a model that is compiled into the program) under the name `name`.
+///
+/// # Errors
+/// When it is broken or of a family that is not supported.
+pub fn load_bytes(
+    name: &str,
+    bytes: &[u8],
+    options: &LoadOptions,
+    progress: &mut dyn FnMut(LoadProgress),
+) -> Result<LoadedModel, LoadError> {
+    gguf_file::of(Gguf::parse(bytes)?, Path::new(name))?.prepared_for(options, progress)
 }
 
 impl LoadedModel {
+    fn prepared_for(
+        self,
+        options: &LoadOptions,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, LoadError> {
+        if let Some(backend) = options.prepare {
+            self.prepared.prepare(
+                backend,
+                options.n_threads,
+                &self.architecture,
+                &*self.tensors,
+                progress,
+            )?;
+        }
+        Ok(self)
+    }
+
     /// An executor with its own KV cache. Weights are shared between runners, so that another after a failure costs
     /// no more than its cache.
     ///

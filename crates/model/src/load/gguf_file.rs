@@ -13,7 +13,12 @@ const END_OF_TURN: [&str; 5] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_
 const CONTROL: u64 = 3;
 
 pub(super) fn open(path: &Path) -> Result<LoadedModel, LoadError> {
-    let gguf = Arc::new(Gguf::open(path)?);
+    of(Gguf::open(path)?, path)
+}
+
+/// The model in a GGUF file that was read already; `path` is where it came from, or its name.
+pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
+    let gguf = Arc::new(gguf);
     let metadata = gguf.metadata();
     let architecture = Architecture::from_gguf(metadata, &*gguf)?;
     let chat_template = metadata.str("tokenizer.chat_template")?.map(str::to_owned);
