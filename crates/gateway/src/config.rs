@@ -1,0 +1,147 @@
+//! What an operator can set about the gateway, with good defaults. Refuses to know where settings come from:
+//! flags, files and the environment are read elsewhere.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// All sections of the gateway.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GatewayConfig {
+    /// Sockets and their limits.
+    pub server: ServerConfig,
+    /// Who may ask.
+    pub access: AccessConfig,
+    /// What may be asked.
+    pub api: ApiConfig,
+}
+
+/// Sockets and their limits.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Address or host name to listen on.
+    pub host: String,
+    /// TCP port; 0 lets the system choose one.
+    pub port: u16,
+    /// Connections open at a time; more wait in the kernel's backlog.
+    pub max_connections: usize,
+    /// A request's head must arrive within this many seconds of its first byte.
+    pub header_timeout_s: u64,
+    /// A request's body must arrive within this many seconds of its head.
+    pub body_timeout_s: u64,
+    /// A kept-alive connection without a request is closed after this many seconds.
+    pub idle_timeout_s: u64,
+    /// A client that takes nothing for this many seconds while there is something to send is dropped.
+    pub slow_reader_timeout_s: u64,
+    /// At shutdown, running requests may finish for this many seconds; then they are cut.
+    pub shutdown_timeout_s: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            host: "127.0.0.1".to_owned(),
+            port: 8000,
+            max_connections: 16_384,
+            header_timeout_s: 10,
+            body_timeout_s: 30,
+            idle_timeout_s: 75,
+            slow_reader_timeout_s: 30,
+            shutdown_timeout_s: 30,
+        }
+    }
+}
+
+/// Who may ask.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessConfig {
+    /// Accepted API keys; each is a tenant of its own. Empty: anyone who can connect may ask.
+    pub api_keys: Vec<Secret>,
+    /// Allows listening on an address other machines can reach without any API key.
+    pub allow_unauthenticated: bool,
+    /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.
+    pub allowed_origins: Vec<String>,
+    /// `Host` names accepted beside the loopback ones when listening on loopback only.
+    pub allowed_hosts: Vec<String>,
+}
+
+/// What may be asked.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApiConfig {
+    /// Answer 400 to unknown request parameters instead of ignoring them.
+    pub strict_parameters: bool,
+    /// Largest request body in bytes.
+    pub max_body_bytes: usize,
+    /// Most stop strings in one request.
+    pub max_stop_strings: usize,
+    /// Most alternatives a token's log-probabilities may be asked with.
+    pub max_logprobs: u32,
+    /// Most choices (prompts × `n`) in one request.
+    pub max_choices: usize,
+    /// Prompts tokenized at a time; more wait their turn.
+    pub max_concurrent_tokenizations: usize,
+    /// A silent stream sends the comment `: ping` every this many seconds.
+    pub ping_interval_s: u64,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self {
+            strict_parameters: false,
+            max_body_bytes: 8 << 20,
+            max_stop_strings: 4,
+            max_logprobs: 20,
+            max_choices: 128,
+            max_concurrent_tokenizations: 4,
+            ping_interval_s: 15,
+        }
+    }
+}
+
+/// Text that is never printed, not even by `{:?}` or when a configuration is written out.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps the text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The text itself, for hashing or comparing only.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"***\"")
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("***")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_keys_are_rejected_and_secrets_stay_secret() {
+        let config: GatewayConfig = serde_json::from_str(r#"{"access": {"api_keys": ["canary-key"]}}"#)
+            .expect("a valid configuration");
+        assert_eq!(config.access.api_keys[0].reveal(), "canary-key");
+        assert!(!format!("{config:?}").contains("canary"));
+        assert!(!serde_json::to_string(&config).expect("plain data").contains("canary"));
+        assert!(serde_json::from_str::<GatewayConfig>(r#"{"server": {"prot": 1}}"#).is_err());
+    }
+}
