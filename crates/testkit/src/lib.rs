@@ -1,2 +1,4 @@
-//! Under construction.
+//! What the tests share. A dev-dependency only; it refuses to be part of any program.
 #![forbid(unsafe_code)]
+
+pub mod paper_executor;

@@ -1,0 +1,63 @@
+//! Random schedules must not show: whatever arrives, is cancelled, preempted, shared or fails, each request gets
+//! what the cache-free reference gives, no block is lost, and planted bugs are found. A failing seed prints the
+//! line that reruns it.
+
+#[path = "fuzz/ledger.rs"]
+mod ledger;
+#[path = "fuzz/requests.rs"]
+mod requests;
+#[path = "fuzz/saboteur.rs"]
+mod saboteur;
+#[path = "fuzz/world.rs"]
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use saboteur::Bug;
+use world::{Seen, World};
+
+const N_SEEDS: u64 = 20;
+const STEPS_PER_SEED: usize = 50_000;
+/// After this many steps everything drains, nothing may be left, and another world begins.
+const STEPS_PER_WORLD: usize = 2_500;
+
+fn run_seed(seed: u64, bug: Option<Bug>) -> Result<Seen, String> {
+    let (mut rng, mut seen) = (fastrand::Rng::with_seed(seed), Seen::default());
+    while seen.steps < STEPS_PER_SEED {
+        seen.add(World::new(rng.fork(), bug).run(STEPS_PER_WORLD)?);
+    }
+    Ok(seen)
+}
+
+#[test]
+fn random_schedules_do_not_show() {
+    let only = std::env::var("THRONG_FUZZ_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    for seed in only.map_or(0..N_SEEDS, |seed| seed..seed + 1) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(seed, None)));
+        let problem = match outcome {
+            Ok(Ok(seen)) if seen.least() > 100 => {
+                println!("seed {seed}: {seen:?}");
+                continue;
+            }
+            Ok(Ok(seen)) => format!("it saw too little: {seen:?}"),
+            Ok(Err(problem)) => problem,
+            Err(_) => "it panicked".to_owned(),
+        };
+        panic!(
+            "seed {seed}: {problem}\nrerun: THRONG_FUZZ_SEED={seed} cargo test -p throng-core --test fuzz random"
+        );
+    }
+}
+
+/// Every bug of the list makes the same run fail. A bug nobody can see would prove that the fuzz proves nothing.
+#[test]
+fn planted_bugs_are_caught() {
+    for bug in Bug::ALL {
+        let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(7, Some(bug))));
+        match outcome {
+            Ok(Ok(_)) => panic!("{bug:?} was not caught"),
+            Ok(Err(problem)) => println!("{bug:?}: {problem}"),
+            Err(_) => println!("{bug:?}: an assertion in core failed"),
+        }
+    }
+}

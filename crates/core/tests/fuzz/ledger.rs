@@ -1,0 +1,251 @@
+//! What each request should get and has got so far: the judge of every event and of every batch.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch};
+use throng_core::executor::ExecutorCapacity;
+use throng_core::request::{FinishReason, Request, RequestId, SequenceId, TokenId};
+use throng_core::scheduler::Event;
+use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
+
+/// Everything that was taken in and has not ended.
+#[derive(Default)]
+pub struct Ledger {
+    open: BTreeMap<RequestId, Account>,
+    /// Prefixes at block boundaries that were computed, with who may share them.
+    computed: HashSet<(Owner, u64)>,
+    /// The first thing that was wrong.
+    pub problem: Option<String>,
+    pub n_finished: usize,
+    pub n_hit_tokens: usize,
+    pub n_aborted: usize,
+    pub n_failed: usize,
+}
+
+/// Who may share a prefix: a tenant with a salt, or with caching off one request.
+type Owner = (Arc<str>, Option<Arc<str>>, Option<RequestId>);
+
+struct Account {
+    request: Request,
+    owner: Owner,
+    answer: PaperAnswer,
+    dequeued: bool,
+    n_prompt_tokens: usize,
+    prompt_done: bool,
+    /// A step or row of it was made to fail.
+    may_fail: bool,
+    sequences: Vec<SequenceAccount>,
+}
+
+#[derive(Default)]
+struct SequenceAccount {
+    tokens: Vec<TokenId>,
+    ended: bool,
+    cancelled: bool,
+    /// Where its next row begins unless it was preempted.
+    n_computed: usize,
+}
+
+impl Ledger {
+    pub fn open(&mut self, request: &Request, capacity: &ExecutorCapacity, prefix_caching: bool) {
+        let private = (!prefix_caching).then_some(request.id);
+        let account = Account {
+            owner: (request.tenant.0.clone(), request.cache_salt.clone(), private),
+            answer: paper_answer(request, capacity),
+            request: request.clone(),
+            dequeued: false,
+            n_prompt_tokens: 0,
+            prompt_done: false,
+            may_fail: false,
+            sequences: (0..request.n).map(|_| SequenceAccount::default()).collect(),
+        };
+        self.open.insert(request.id, account);
+    }
+
+    pub fn n_open(&self) -> usize {
+        self.open.len()
+    }
+
+    pub fn cancel(&mut self, request: RequestId, index: Option<u32>) {
+        let Some(account) = self.open.get_mut(&request) else { return };
+        for (i, sequence) in account.sequences.iter_mut().enumerate() {
+            sequence.cancelled |= index.is_none_or(|index| index as usize == i);
+        }
+    }
+
+    pub fn may_fail(&mut self, request: RequestId) {
+        if let Some(account) = self.open.get_mut(&request) {
+            account.may_fail = true;
+        }
+    }
+
+    /// Judges a batch that was planned.
+    pub fn check_batch(&mut self, batch: &ScheduledBatch) {
+        for row in batch.rows() {
+            if let Err(problem) = self.check_row(batch, row) {
+                self.problem.get_or_insert(format!("row of {}: {problem}", row.sequence));
+            }
+        }
+    }
+
+    fn check_row(
+        &mut self,
+        batch: &ScheduledBatch,
+        row: &throng_core::batch::ScheduledRow,
+    ) -> Result<(), String> {
+        let account = self.open.get_mut(&row.sequence.request).ok_or("its request is not open")?;
+        let n_prompt = account.request.prompt.len();
+        let sequence = &mut account.sequences[row.sequence.index as usize];
+        if sequence.ended || sequence.cancelled {
+            return Err("it has ended or was cancelled before".into());
+        }
+        let known: Vec<TokenId> = account.request.prompt.iter().chain(&sequence.tokens).copied().collect();
+        let (start, n) = (row.start as usize, row.n_tokens());
+        if known.get(start..start + n) != Some(batch.tokens(row)) {
+            return Err("its tokens are not those of the request".into());
+        }
+        let wants_sample = start + n == known.len() && account.request.sampling.max_tokens > 0;
+        if row.sample != wants_sample || row.n_prompt as usize != n_prompt {
+            return Err("it samples too early or too late".into());
+        }
+        let begins_again = start != sequence.n_computed;
+        if begins_again || sequence.n_computed == 0 {
+            self.n_hit_tokens += start;
+            let needs_prompt = account.request.sampling.prompt_logprobs.is_some() && !account.prompt_done;
+            if start % BLOCK_TOKENS != 0 || (start > 0 && needs_prompt) {
+                return Err(format!("it begins at {start}"));
+            }
+            for (n_tokens, prefix) in prefixes(&known[..start]) {
+                if !self.computed.contains(&(account.owner.clone(), prefix)) {
+                    return Err(format!(
+                        "a hit on {n_tokens} tokens nobody computed for {:?}",
+                        account.owner
+                    ));
+                }
+            }
+        }
+        sequence.n_computed = start + n;
+        Ok(())
+    }
+
+    /// Notes that the rows of a batch were computed.
+    pub fn note_computed(&mut self, batch: &ScheduledBatch) {
+        for row in batch.rows() {
+            let Some(account) = self.open.get(&row.sequence.request) else { continue };
+            let sequence = &account.sequences[row.sequence.index as usize];
+            let end = row.start as usize + row.n_tokens();
+            let known: Vec<TokenId> =
+                account.request.prompt.iter().chain(&sequence.tokens).copied().take(end).collect();
+            for (_, prefix) in prefixes(&known) {
+                self.computed.insert((account.owner.clone(), prefix));
+            }
+        }
+    }
+
+    /// All computed content was lost.
+    pub fn forget_computed(&mut self) {
+        self.computed.clear();
+    }
+
+    /// Judges an event.
+    pub fn note(&mut self, event: &Event<'_>) {
+        if let Err(problem) = self.judge(event) {
+            self.problem.get_or_insert(format!("{event:?}: {problem}"));
+        }
+    }
+
+    fn judge(&mut self, event: &Event<'_>) -> Result<(), String> {
+        let id = match event {
+            Event::Dequeued { request }
+            | Event::PromptToken { request, .. }
+            | Event::PromptDone { request, .. }
+            | Event::Failed { request, .. } => *request,
+            Event::Token { sequence, .. } | Event::Finished { sequence, .. } => sequence.request,
+        };
+        let account = self.open.get_mut(&id).ok_or("its request is not open")?;
+        match event {
+            Event::Dequeued { .. } if std::mem::replace(&mut account.dequeued, true) => Err("twice")?,
+            Event::Dequeued { .. } => {}
+            // One continuation may be cancelled while the others wait.
+            Event::Finished { reason: FinishReason::Abort, .. } => {}
+            _ if !account.dequeued => Err("before it was dequeued")?,
+            _ => {}
+        }
+        match event {
+            Event::Dequeued { .. } => {}
+            Event::PromptToken { token, .. } => {
+                let expected = account.answer.prompt.get(account.n_prompt_tokens);
+                account.n_prompt_tokens += 1;
+                check_token(expected, token)?;
+            }
+            Event::PromptDone { .. } => {
+                let complete = account.n_prompt_tokens == account.answer.prompt.len();
+                if !complete || std::mem::replace(&mut account.prompt_done, true) {
+                    Err("twice, or too early")?;
+                }
+            }
+            Event::Token { sequence, token } => account.note_token(*sequence, token)?,
+            Event::Finished { sequence, reason, timeline } => {
+                self.n_aborted += usize::from(*reason == FinishReason::Abort);
+                account.note_end(*sequence, *reason)?;
+                let n_got = account.sequences[sequence.index as usize].tokens.len();
+                if timeline.output_tokens as usize != n_got {
+                    Err("its timeline counts other tokens")?;
+                }
+            }
+            Event::Failed { .. } if !account.may_fail => Err("nothing of it failed")?,
+            Event::Failed { .. } => {
+                self.n_failed += 1;
+                self.open.remove(&id);
+                return Ok(());
+            }
+        }
+        if account.sequences.iter().all(|sequence| sequence.ended) {
+            self.n_finished += 1;
+            self.open.remove(&id);
+        }
+        Ok(())
+    }
+}
+
+impl Account {
+    fn note_token(&mut self, id: SequenceId, token: &ChosenToken<'_>) -> Result<(), String> {
+        let sequence = &mut self.sequences[id.index as usize];
+        if sequence.ended || sequence.cancelled || !self.prompt_done {
+            return Err("a token too early or too late".into());
+        }
+        let expected = self.answer.sequences[id.index as usize].0.get(sequence.tokens.len());
+        sequence.tokens.push(token.chosen.token);
+        check_token(expected, token)
+    }
+
+    fn note_end(&mut self, id: SequenceId, reason: FinishReason) -> Result<(), String> {
+        let sequence = &mut self.sequences[id.index as usize];
+        let (tokens, expected) = &self.answer.sequences[id.index as usize];
+        if std::mem::replace(&mut sequence.ended, true) {
+            return Err("twice".into());
+        }
+        match reason {
+            FinishReason::Abort if sequence.cancelled => Ok(()),
+            _ if reason == *expected && sequence.tokens.len() == tokens.len() => Ok(()),
+            _ => Err(format!("expected {expected:?} after {} tokens", tokens.len())),
+        }
+    }
+}
+
+fn check_token(expected: Option<&PaperToken>, token: &ChosenToken<'_>) -> Result<(), String> {
+    match expected {
+        Some(expected) if expected.chosen == token.chosen && expected.top == token.top => Ok(()),
+        _ => Err(format!("expected {expected:?}")),
+    }
+}
+
+/// The prefixes of `tokens` that end at a block boundary: their length and a hash of them.
+fn prefixes(tokens: &[TokenId]) -> impl Iterator<Item = (usize, u64)> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    tokens.iter().enumerate().filter_map(move |(i, &token)| {
+        hash = (hash ^ u64::from(token)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
+        ((i + 1) % BLOCK_TOKENS == 0).then_some((i + 1, hash))
+    })
+}

@@ -1,0 +1,92 @@
+//! Random requests over a few shared prefixes, tenants and salts.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use throng_core::executor::ExecutorCapacity;
+use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+
+/// Makes requests of one world.
+pub struct RequestSource {
+    prefixes: Vec<Vec<TokenId>>,
+    vocabulary_size: u32,
+    longest_prompt: usize,
+    most_output: u32,
+    n_made: u64,
+}
+
+impl RequestSource {
+    pub fn new(rng: &mut Rng, capacity: &ExecutorCapacity) -> Self {
+        let limit = (capacity.n_blocks as usize * 16).min(capacity.max_sequence_tokens as usize);
+        let most = (limit / rng.usize(1..8)).max(1);
+        let longest_prompt = rng.usize(1..=most);
+        let vocabulary_size = capacity.vocabulary_size;
+        let prefixes = (0..rng.usize(1..4)).map(|_| tokens(rng, longest_prompt, vocabulary_size)).collect();
+        let most_output = rng.u32(1..150);
+        Self { prefixes, vocabulary_size, longest_prompt, most_output, n_made: 0 }
+    }
+
+    pub fn next(&mut self, rng: &mut Rng) -> Request {
+        self.n_made += 1;
+        let mut prompt = rng.choice(&self.prefixes).cloned().unwrap_or_default();
+        prompt.truncate(rng.usize(0..=prompt.len()));
+        let n_own = rng.usize(1..=20);
+        prompt.extend(tokens(rng, n_own, self.vocabulary_size));
+        if !one_in(rng, 100) {
+            prompt.truncate(self.longest_prompt);
+        }
+        if one_in(rng, 500) {
+            prompt.push(self.vocabulary_size);
+        }
+        Request {
+            id: RequestId(self.n_made),
+            tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
+            cache_salt: one_in(rng, 4).then(|| Arc::from("salt")),
+            prompt: prompt.into(),
+            n: if one_in(rng, 5) { rng.u32(2..=5) } else { 1 },
+            priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
+            sampling: Arc::new(self.sampling(rng)),
+        }
+    }
+
+    /// An id a request could have.
+    pub fn some_id(&self, rng: &mut Rng) -> RequestId {
+        RequestId(rng.u64(self.n_made.saturating_sub(20)..=self.n_made))
+    }
+
+    fn sampling(&self, rng: &mut Rng) -> SamplingParams {
+        let max_tokens = if one_in(rng, 20) { 0 } else { rng.u32(1..=self.most_output) };
+        let token = |rng: &mut Rng| rng.u32(0..self.vocabulary_size);
+        let mut sampling = SamplingParams {
+            temperature: if one_in(rng, 2) { 0.0 } else { 1.0 },
+            seed: rng.u64(0..4),
+            max_tokens,
+            ignore_eos: one_in(rng, 5),
+            eos_token_ids: if one_in(rng, 4) { vec![token(rng)] } else { vec![] },
+            stop_token_ids: if one_in(rng, 8) { vec![token(rng), token(rng)] } else { vec![] },
+            min_tokens: if one_in(rng, 4) { rng.u32(0..=max_tokens) } else { 0 },
+            logprobs: one_in(rng, 4).then(|| rng.u32(0..4)),
+            prompt_logprobs: one_in(rng, 8).then(|| rng.u32(0..4)),
+            ..SamplingParams::default()
+        };
+        match rng.u32(0..10) {
+            0 => sampling.repetition_penalty = 1.1,
+            1 => sampling.bad_words = vec![vec![token(rng)], vec![token(rng), token(rng)]],
+            2 => {
+                sampling.min_tokens = 0;
+                let first = rng.u32(0..self.vocabulary_size - 1);
+                sampling.allowed_token_ids = Some(vec![first, first + 1]);
+            }
+            _ => {}
+        }
+        sampling
+    }
+}
+
+pub fn one_in(rng: &mut Rng, n: u32) -> bool {
+    rng.u32(0..n) == 0
+}
+
+fn tokens(rng: &mut Rng, n: usize, vocabulary_size: u32) -> Vec<TokenId> {
+    (0..n).map(|_| rng.u32(0..vocabulary_size)).collect()
+}

@@ -1,0 +1,279 @@
+//! One scheduler with its executor, its clients and its accidents, under a made-up clock.
+
+use fastrand::Rng;
+use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
+use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::request::SequenceId;
+use throng_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Step};
+use throng_core::time::{Nanos, Timestamp};
+use throng_testkit::paper_executor::PaperExecutor;
+
+use crate::ledger::Ledger;
+use crate::requests::{RequestSource, one_in};
+use crate::saboteur::Bug;
+
+/// How much a run saw, to know that it saw enough.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Seen {
+    pub steps: usize,
+    pub rows: usize,
+    pub finished: usize,
+    pub aborted: usize,
+    pub failed: usize,
+    pub preemptions: usize,
+    pub hit_tokens: usize,
+    pub refused: usize,
+}
+
+impl Seen {
+    pub fn add(&mut self, other: Self) {
+        self.steps += other.steps;
+        self.rows += other.rows;
+        self.finished += other.finished;
+        self.aborted += other.aborted;
+        self.failed += other.failed;
+        self.preemptions += other.preemptions;
+        self.hit_tokens += other.hit_tokens;
+        self.refused += other.refused;
+    }
+
+    /// The rarest thing it saw.
+    pub fn least(&self) -> usize {
+        let all = [self.steps, self.rows, self.finished, self.aborted, self.failed, self.preemptions];
+        all.into_iter().chain([self.hit_tokens, self.refused]).min().unwrap_or(0)
+    }
+}
+
+pub struct World {
+    rng: Rng,
+    bug: Option<Bug>,
+    capacity: ExecutorCapacity,
+    config: SchedulerConfig,
+    scheduler: Scheduler,
+    executor: PaperExecutor,
+    source: RequestSource,
+    ledger: Ledger,
+    now: Timestamp,
+    n_rows: usize,
+    n_refused: usize,
+    most_open: usize,
+    /// Nothing arrives any more.
+    closing: bool,
+    one_in_steps_cancels: u32,
+    one_in_steps_fails: u32,
+}
+
+impl World {
+    pub fn new(mut rng: Rng, bug: Option<Bug>) -> Self {
+        let rng = &mut rng;
+        let capacity = ExecutorCapacity {
+            n_blocks: if one_in(rng, 4) { rng.u32(1..6) } else { rng.u32(4..40) },
+            max_batch_tokens: rng.u32(1..300),
+            max_batch_rows: rng.u32(1..40),
+            max_sequence_tokens: rng.u32(2..400),
+            vocabulary_size: rng.u32(8..40),
+        };
+        let config = SchedulerConfig {
+            max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
+            max_batch_rows: 64,
+            inter_token_target_ms: rng.u32(0..40),
+            max_queued_requests: rng.u32(1..60),
+            max_queued_tokens: rng.u64(1..10_000),
+            prefix_caching: !one_in(rng, 4),
+            policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
+        };
+        Self {
+            bug,
+            capacity,
+            scheduler: Scheduler::new(config.clone(), capacity),
+            config,
+            executor: PaperExecutor::new(capacity),
+            source: RequestSource::new(rng, &capacity),
+            ledger: Ledger::default(),
+            now: Timestamp::default(),
+            n_rows: 0,
+            n_refused: 0,
+            most_open: rng.usize(1..60),
+            closing: false,
+            one_in_steps_cancels: if one_in(rng, 3) { u32::MAX } else { rng.u32(2..60) },
+            one_in_steps_fails: if one_in(rng, 3) { u32::MAX } else { rng.u32(20..400) },
+            rng: rng.fork(),
+        }
+    }
+
+    /// Runs `n_steps` with arrivals, then until nothing is left.
+    pub fn run(mut self, n_steps: usize) -> Result<Seen, String> {
+        for _ in 0..n_steps {
+            self.let_clients_act()?;
+            self.step()?;
+        }
+        self.closing = true;
+        // 60 requests of 5 continuations with 400 tokens, one token a step, each computed twice.
+        let mut patience = 60 * 5 * 400 * 2;
+        while !self.scheduler.is_idle() {
+            self.step()?;
+            patience -= 1;
+            if patience == 0 {
+                return Err("it does not come to an end".into());
+            }
+        }
+        let stats = self.scheduler.stats();
+        if stats.used_blocks + stats.running + stats.waiting + stats.queued_requests > 0 {
+            return Err(format!("something is left: {stats:?}"));
+        }
+        match self.ledger.n_open() {
+            0 => Ok(self.seen()),
+            n => Err(format!("{n} requests were forgotten")),
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let counters = self.scheduler.stats().counters;
+        Seen {
+            steps: counters.steps as usize,
+            rows: self.n_rows,
+            finished: self.ledger.n_finished,
+            aborted: self.ledger.n_aborted,
+            failed: self.ledger.n_failed,
+            preemptions: counters.preemptions as usize,
+            hit_tokens: self.ledger.n_hit_tokens,
+            refused: self.n_refused,
+        }
+    }
+
+    fn let_clients_act(&mut self) -> Result<(), String> {
+        while !self.closing && self.ledger.n_open() < self.most_open && one_in(&mut self.rng, 3) {
+            self.submit();
+        }
+        if one_in(&mut self.rng, self.one_in_steps_cancels) {
+            self.cancel();
+        }
+        self.verdict()
+    }
+
+    fn submit(&mut self) {
+        let request = self.source.next(&mut self.rng);
+        let taken = match self.bug {
+            Some(bug) => {
+                bug.spoil_pool_for(&request, &mut self.scheduler);
+                bug.spoil_request(request.clone())
+            }
+            None => request.clone(),
+        };
+        if self.scheduler.submit(taken, self.now).is_ok() {
+            self.ledger.open(&request, &self.capacity, self.config.prefix_caching);
+        } else {
+            self.n_refused += 1;
+        }
+    }
+
+    fn cancel(&mut self) {
+        let request = self.source.some_id(&mut self.rng);
+        let ledger = &mut self.ledger;
+        if self.rng.bool() {
+            ledger.cancel(request, None);
+            self.scheduler.abort(request, self.now, &mut |event| ledger.note(&event));
+        } else {
+            let index = self.rng.u32(0..3);
+            ledger.cancel(request, Some(index));
+            let sequence = SequenceId { request, index };
+            self.scheduler.abort_sequence(sequence, self.now, &mut |event| ledger.note(&event));
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        let was_idle = self.scheduler.is_idle();
+        let ledger = &mut self.ledger;
+        let step = self.scheduler.plan(self.now, &mut |event| ledger.note(&event));
+        let Some(step) = step else {
+            return if was_idle { self.verdict() } else { Err("there is work but no step".into()) };
+        };
+        self.check_limits(step.batch())?;
+        self.n_rows += step.batch().rows().len();
+        self.ledger.check_batch(step.batch());
+        self.verdict()?;
+        self.let_clients_act()?;
+        self.now = self.now + self.duration(step.batch());
+        if one_in(&mut self.rng, self.one_in_steps_fails) {
+            self.fail(step);
+        } else {
+            self.complete(step);
+        }
+        self.scheduler.check_invariants()?;
+        self.verdict()
+    }
+
+    fn complete(&mut self, step: Step) {
+        let mut output = StepOutput::default();
+        let batch = std::sync::Arc::clone(step.batch());
+        if let Some(bug) = self.bug {
+            bug.spoil_pool(&mut self.rng, &batch, &mut self.scheduler);
+            let batch = bug.spoil_batch(&mut self.rng, &batch, self.capacity.n_blocks);
+            let _ = self.executor.execute(&batch, &mut output);
+        } else {
+            let _ = self.executor.execute(&batch, &mut output);
+        }
+        let fails_row = one_in(&mut self.rng, self.one_in_steps_fails);
+        let failing_row = fails_row.then(|| self.rng.usize(0..batch.rows().len()));
+        if let Some(row_idx) = failing_row {
+            self.ledger.may_fail(batch.rows()[row_idx].sequence.request);
+        }
+        if failing_row.is_some() || self.bug.is_some() {
+            output = self.rewrite(&output, failing_row);
+        }
+        self.ledger.note_computed(&batch);
+        drop(batch);
+        let ledger = &mut self.ledger;
+        self.scheduler.complete(step, &output, self.now, &mut |event| ledger.note(&event));
+    }
+
+    fn rewrite(&self, output: &StepOutput, failing_row: Option<usize>) -> StepOutput {
+        let mut copy = StepOutput::default();
+        for row_idx in 0..output.n_rows() {
+            copy.begin_row();
+            let from = self.bug.map_or(row_idx, |bug| bug.spoil_answer(row_idx, output));
+            output.prompt(from).for_each(|token| copy.push_prompt(token.chosen, token.top));
+            output.sampled(from).for_each(|token| copy.push_sampled(token.chosen, token.top));
+            if let Some(error) = output.error(from) {
+                copy.fail_row(error);
+            }
+            if failing_row == Some(row_idx) {
+                copy.fail_row(RowError::InvalidLogits);
+            }
+        }
+        copy
+    }
+
+    /// The step is lost; maybe the executor with it.
+    fn fail(&mut self, step: Step) {
+        for row in step.batch().rows() {
+            self.ledger.may_fail(row.sequence.request);
+        }
+        let ledger = &mut self.ledger;
+        self.scheduler.fail(step, self.now, &mut |event| ledger.note(&event));
+        if self.rng.bool() {
+            self.scheduler.reset_cache();
+            self.executor = PaperExecutor::new(self.capacity);
+            self.ledger.forget_computed();
+        }
+    }
+
+    fn check_limits(&self, batch: &ScheduledBatch) -> Result<(), String> {
+        let most_tokens = self.config.max_batch_tokens.min(self.capacity.max_batch_tokens) as usize;
+        let most_rows = self.config.max_batch_rows.min(self.capacity.max_batch_rows) as usize;
+        if batch.n_tokens() > most_tokens || batch.rows().len() > most_rows {
+            return Err(format!("{} tokens in {} rows", batch.n_tokens(), batch.rows().len()));
+        }
+        Ok(())
+    }
+
+    /// A machine whose steps take a while, and sometimes much longer.
+    fn duration(&mut self, batch: &ScheduledBatch) -> Nanos {
+        let usual = 1_000_000 + 100_000 * batch.n_tokens() as u64;
+        Nanos(if one_in(&mut self.rng, 50) { usual * self.rng.u64(1..100) } else { usual })
+    }
+
+    fn verdict(&mut self) -> Result<(), String> {
+        self.ledger.problem.take().map_or(Ok(()), Err)
+    }
+}
