@@ -1,0 +1,73 @@
+//! The bridge from what a model file says of its vocabulary to a tokenizer: the one place that knows both sides.
+
+use anyhow::{Context, Result};
+use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
+use throng_model::{LoadedModel, VocabularySource};
+use throng_text::{GgufVocabulary, Tokenizer};
+
+/// The tokenizer of a model, if it has one.
+///
+/// # Errors
+/// When its files are broken or of a kind that cannot be run.
+pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
+    let mut tokenizer = match &model.vocabulary {
+        VocabularySource::None => return Ok(None),
+        VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config } => {
+            Tokenizer::from_tokenizer_json(tokenizer_json, tokenizer_config.as_deref())
+        }
+        VocabularySource::Gguf(gguf) => Tokenizer::from_gguf(&gguf_vocabulary(gguf)?),
+    }
+    .with_context(|| format!("the tokenizer of {}", model.name))?;
+    tokenizer.limit_to_context(model.config.max_sequence_tokens);
+    Ok(Some(tokenizer))
+}
+
+/// The vocabulary in the metadata of a GGUF file.
+///
+/// # Errors
+/// When a key holds a value of the wrong type.
+pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
+    let metadata = gguf.metadata();
+    let flag = |name: &str| metadata.bool(&key(name));
+    Ok(GgufVocabulary {
+        model: metadata.str(&key("model"))?.unwrap_or_default().to_owned(),
+        pre: metadata.str(&key("pre"))?.map(str::to_owned),
+        model_name: metadata.str("general.name")?.map(str::to_owned),
+        tokens: strings(metadata.strings(&key("tokens"))?),
+        scores: scores(metadata)?,
+        token_types: token_types(metadata)?,
+        merges: strings(metadata.strings(&key("merges"))?),
+        bos_token_id: token_id(metadata, "bos_token_id")?,
+        eos_token_id: token_id(metadata, "eos_token_id")?,
+        eot_token_id: token_id(metadata, "eot_token_id")?,
+        eom_token_id: token_id(metadata, "eom_token_id")?,
+        unknown_token_id: token_id(metadata, "unknown_token_id")?,
+        add_bos_token: flag("add_bos_token")?,
+        add_eos_token: flag("add_eos_token")?,
+        add_space_prefix: flag("add_space_prefix")?,
+    })
+}
+
+fn key(name: &str) -> String {
+    format!("tokenizer.ggml.{name}")
+}
+
+fn token_id(metadata: &GgufMetadata, name: &str) -> Result<Option<u32>, GgufError> {
+    Ok(metadata.u64(&key(name))?.and_then(|id| u32::try_from(id).ok()))
+}
+
+fn strings(array: Option<&GgufStrings>) -> Vec<String> {
+    array.into_iter().flat_map(GgufStrings::iter).map(str::to_owned).collect()
+}
+
+fn scores(metadata: &GgufMetadata) -> Result<Vec<f32>, GgufError> {
+    Ok(match metadata.array(&key("scores"))? {
+        Some(GgufArray::F32(scores)) => scores.clone(),
+        _ => Vec::new(),
+    })
+}
+
+fn token_types(metadata: &GgufMetadata) -> Result<Vec<i32>, GgufError> {
+    let types = metadata.array(&key("token_type"))?.and_then(GgufArray::to_u64s).unwrap_or_default();
+    Ok(types.into_iter().map(|kind| i32::try_from(kind).unwrap_or(0)).collect())
+}
