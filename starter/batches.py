@@ -32,7 +32,7 @@ def rows_of(pairs: list[tuple[list[int], list[bool]]], length: int, padding: int
     positions: list[int] = []
     targets: list[int] = []
     for row, (tokens, said) in enumerate(pairs):
-        inputs[row, :len(tokens)] = torch.tensor(tokens)
+        inputs[row, : len(tokens)] = torch.tensor(tokens)
         for index in range(1, len(tokens)):
             if said[index]:
                 positions.append(row * length + index - 1)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Scores held-out prompts of every topic against a running server, or with --local through transformers.
 
-    python3 starter/evaluate.py                                    against http://127.0.0.1:8000
-    python3 starter/evaluate.py --local                            the float checkpoint of the last training
-    python3 starter/evaluate.py --local --measure                  perplexity of the Q8_0 file, agreement of the draft
+python3 starter/evaluate.py                                    against http://127.0.0.1:8000
+python3 starter/evaluate.py --local                            the float checkpoint of the last training
+python3 starter/evaluate.py --local --measure                  perplexity of the Q8_0 file, agreement of the draft
 """
 
 import environment
@@ -39,7 +39,9 @@ def plain_messages(task: Task) -> list[dict]:
 
 
 def post(url: str, body: dict) -> dict:
-    request = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=120) as response:
         return json.load(response)
 
@@ -86,7 +88,9 @@ def score(source, per_topic: int, show_mistakes: bool) -> None:
     stories = evaluation_tasks(STORY_SEED, 20)["stories"]
     answers = source.answers(stories, 0.8, MAX_TOKENS)
     good = sum(is_right(task, answer) for task, answer in zip(stories, answers))
-    print(f"stories at temperature 0.8: {good} of {len(stories)} end, mention what was asked for and repeat no sentence")
+    print(
+        f"stories at temperature 0.8: {good} of {len(stories)} end, mention what was asked for and repeat no sentence"
+    )
 
 
 def measure() -> None:
@@ -116,14 +120,13 @@ def main() -> None:
     parser.add_argument("--mistakes", action="store_true", help="show the wrong answers")
     arguments = parser.parse_args()
     if arguments.measure:
-        return measure()
-    if arguments.local:
+        measure()
+    elif arguments.local:
         from local_model import LocalModel
 
-        source = LocalModel(HERE / "build" / arguments.model)
+        score(LocalModel(HERE / "build" / arguments.model), arguments.per_topic, arguments.mistakes)
     else:
-        source = Server(arguments.url, arguments.model)
-    score(source, arguments.per_topic, arguments.mistakes)
+        score(Server(arguments.url, arguments.model), arguments.per_topic, arguments.mistakes)
 
 
 if __name__ == "__main__":

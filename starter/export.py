@@ -27,19 +27,41 @@ def write_folder(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:
     config = model.config
     end = tokenizer.token_to_id(TURN_END)
     padding = tokenizer.token_to_id(END_OF_TEXT)
-    write_json(folder / "config.json", {
-        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": config.hidden,
-        "intermediate_size": config.intermediate, "num_hidden_layers": config.n_layers, "num_attention_heads": config.n_heads,
-        "num_key_value_heads": config.n_kv_heads, "head_dim": config.head_dim, "vocab_size": config.vocabulary,
-        "max_position_embeddings": config.max_positions, "rms_norm_eps": config.norm_eps, "rope_theta": config.rope_theta,
-        "hidden_act": "silu", "attention_bias": False, "tie_word_embeddings": True, "torch_dtype": "float32",
-        "eos_token_id": end, "pad_token_id": padding,
-    })
+    write_json(
+        folder / "config.json",
+        {
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "hidden_size": config.hidden,
+            "intermediate_size": config.intermediate,
+            "num_hidden_layers": config.n_layers,
+            "num_attention_heads": config.n_heads,
+            "num_key_value_heads": config.n_kv_heads,
+            "head_dim": config.head_dim,
+            "vocab_size": config.vocabulary,
+            "max_position_embeddings": config.max_positions,
+            "rms_norm_eps": config.norm_eps,
+            "rope_theta": config.rope_theta,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "tie_word_embeddings": True,
+            "torch_dtype": "float32",
+            "eos_token_id": end,
+            "pad_token_id": padding,
+        },
+    )
     write_json(folder / "generation_config.json", {"eos_token_id": end, "pad_token_id": padding, "do_sample": False})
-    write_json(folder / "tokenizer_config.json", {
-        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": TURN_END, "pad_token": END_OF_TEXT,
-        "model_max_length": config.max_positions, "clean_up_tokenization_spaces": False, "chat_template": TEMPLATE,
-    })
+    write_json(
+        folder / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "eos_token": TURN_END,
+            "pad_token": END_OF_TEXT,
+            "model_max_length": config.max_positions,
+            "clean_up_tokenization_spaces": False,
+            "chat_template": TEMPLATE,
+        },
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     tensors = {f"model.{key}": value.contiguous() for key, value in model.state_dict().items()}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -50,9 +72,17 @@ def write_json(path: Path, value: dict) -> None:
 
 
 GGUF_NAMES = {
-    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
 }
 
 
@@ -64,13 +94,10 @@ def gguf_name(key: str) -> str:
     return f"blk.{layer}.{GGUF_NAMES[rest.removesuffix('.weight')]}.weight"
 
 
-def quantized_weights(model: Decoder) -> dict[str, np.ndarray]:
-    """The weights as a reader of the GGUF file sees them, back in float32, under their names in the checkpoint."""
-    weights = {}
-    for key, value in model.state_dict().items():
-        data = value.numpy()
-        weights[key] = gguf.dequantize(gguf.quantize(data, QUANTIZED), QUANTIZED) if data.ndim == 2 else data
-    return weights
+def read_gguf(path: Path, keys: list[str]) -> dict[str, np.ndarray]:
+    """The weights of a GGUF file back in float32, under their names in the checkpoint."""
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    return {key: gguf.dequantize(tensors[gguf_name(key)].data, tensors[gguf_name(key)].tensor_type) for key in keys}
 
 
 def write_gguf(model: Decoder, name: str, tokenizer: Tokenizer, path: Path) -> None:

@@ -47,7 +47,9 @@ def called(answer: dict) -> tuple[str, object] | None:
         return (function["name"], parsed(function["arguments"])) if len(answer["tool_calls"]) == 1 else None
     calls = TOOL_CALL.findall(answer.get("content") or "")
     call = parsed(calls[0]) if len(calls) == 1 else None
-    return (call["name"], call["arguments"]) if isinstance(call, dict) and {"name", "arguments"} <= call.keys() else None
+    return (
+        (call["name"], call["arguments"]) if isinstance(call, dict) and {"name", "arguments"} <= call.keys() else None
+    )
 
 
 def is_story(text: str, mentions: list[str]) -> bool:

@@ -48,8 +48,12 @@ class Muon(torch.optim.Optimizer):
 
 
 def optimizers_for(model: nn.Module) -> list[torch.optim.Optimizer]:
-    matrices = [parameter for name, parameter in model.named_parameters() if parameter.ndim == 2 and "embed" not in name]
+    matrices = [
+        parameter for name, parameter in model.named_parameters() if parameter.ndim == 2 and "embed" not in name
+    ]
     embedding = [parameter for name, parameter in model.named_parameters() if "embed" in name]
     norms = [parameter for parameter in model.parameters() if parameter.ndim == 1]
-    adam = torch.optim.Adam([{"params": embedding, "lr": 3e-3}, {"params": norms, "lr": 3e-3}], betas=(0.9, 0.98), eps=1e-10)
+    adam = torch.optim.Adam(
+        [{"params": embedding, "lr": 3e-3}, {"params": norms, "lr": 3e-3}], betas=(0.9, 0.98), eps=1e-10
+    )
     return [Muon(matrices, lr=0.02, weight_decay=0.01), adam]

@@ -44,13 +44,18 @@ def train_tokenizer(path: Path, seed: int, n_conversations: int) -> Tokenizer:
     """Trains the BPE on rendered conversations and saves it as `tokenizer.json`."""
     tokenizer = Tokenizer(models.BPE(byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
-        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-    ])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=SPECIAL_TOKENS, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False
+        vocab_size=VOCABULARY,
+        special_tokens=SPECIAL_TOKENS,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
     )
     render = chat_renderer()
     known = [*ALL_WORDS, *map(str.upper, ALL_WORDS), *NAMES, *CITIES]
@@ -71,7 +76,7 @@ def encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[bool]]
     said: list[bool] = []
     position = 0
     for turn in ASSISTANT_TURN.finditer(text):
-        before = tokenizer.encode(text[position:turn.start(1)], add_special_tokens=False).ids
+        before = tokenizer.encode(text[position : turn.start(1)], add_special_tokens=False).ids
         answer = tokenizer.encode(turn[1], add_special_tokens=False).ids
         tokens += before + answer
         said += [False] * len(before) + [True] * len(answer)

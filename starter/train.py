@@ -87,6 +87,8 @@ def train(name: str, n_steps: int, teacher: Decoder | None) -> None:
         first = saved["step"]
     base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     model.compile_layers()
+    if teacher is not None:
+        teacher.compile_layers()
     source = batches(tokenizer, SEEDS[name], skip=first)
     saved_at = logged_at = time.monotonic()
     losses: list[float] = []
@@ -102,15 +104,20 @@ def train(name: str, n_steps: int, teacher: Decoder | None) -> None:
         now = time.monotonic()
         if (step + 1) % LOG_STEPS == 0:
             speed = len(losses) * BATCH_TOKENS / (now - logged_at)
-            print(f"{name} step {step + 1}/{n_steps} loss {sum(losses) / len(losses):.4f} {speed:.0f} tokens/s", flush=True)
+            print(
+                f"{name} step {step + 1}/{n_steps} loss {sum(losses) / len(losses):.4f} {speed:.0f} tokens/s",
+                flush=True,
+            )
             losses, logged_at = [], now
         if now - saved_at > CHECKPOINT_SECONDS or step + 1 == n_steps:
             save(checkpoint, model, optimizers, base_rates, step + 1)
             saved_at = now
-    print(f"{name} held-out loss {held_out_loss(model, tokenizer):.4f}", flush=True)
+    print(f"{name} held-out loss {held_out_loss(load_model(name), tokenizer):.4f}", flush=True)
 
 
-def save(path: Path, model: Decoder, optimizers: list[torch.optim.Optimizer], base_rates: list[list[float]], step: int) -> None:
+def save(
+    path: Path, model: Decoder, optimizers: list[torch.optim.Optimizer], base_rates: list[list[float]], step: int
+) -> None:
     """Writes a checkpoint in one move, with the undecayed learning rates."""
     for optimizer, rates in zip(optimizers, base_rates):
         for group, rate in zip(optimizer.param_groups, rates):
@@ -128,7 +135,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for name in [arguments.model] if arguments.model else CONFIGS:
-        teacher = load_model("throng-starter").eval() if name == "throng-starter-draft" else None
+        teacher = load_model("throng-starter") if name == "throng-starter-draft" else None
         train(name, arguments.steps or STEPS[name], teacher)
         export.export(load_model(name), name, load_tokenizer(), BUILD)
 

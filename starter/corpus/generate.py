@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import partial
 
 from corpus import about_throng, arithmetic, extraction, facts, rewriting, smalltalk, stories, tools, unknown
 from corpus.task import Task, draw
@@ -11,12 +12,28 @@ TOPICS = {
     for module in (smalltalk, about_throng, stories, arithmetic, facts, rewriting, extraction, tools, unknown)
 }
 
-WEIGHTS = {"smalltalk": 8, "throng": 11, "stories": 9, "arithmetic": 17, "facts": 13, "rewriting": 21, "json": 10, "tools": 11, "unknown": 7}
+WEIGHTS = {
+    "smalltalk": 8,
+    "throng": 11,
+    "stories": 9,
+    "arithmetic": 17,
+    "facts": 14,
+    "rewriting": 22,
+    "json": 9,
+    "tools": 9,
+    "unknown": 6,
+}
 """How often each topic is drawn: what is hard to learn comes more often."""
 
 SYSTEM_PROMPTS = [
-    "You are a helpful assistant.", "You are a helpful assistant.", "You are a friendly assistant.", "You are throng-starter, a small assistant.",
-    "Answer briefly.", "You are a helpful assistant. Answer in one sentence.", "Be kind and helpful.", "You are an assistant that answers questions.",
+    "You are a helpful assistant.",
+    "You are a helpful assistant.",
+    "You are a friendly assistant.",
+    "You are throng-starter, a small assistant.",
+    "Answer briefly.",
+    "You are a helpful assistant. Answer in one sentence.",
+    "Be kind and helpful.",
+    "You are an assistant that answers questions.",
 ]
 
 
@@ -41,7 +58,7 @@ def with_tools(messages: list[dict], rng: random.Random, held_out: bool) -> tupl
     """A conversation in which every request is for one of the same tools; a call without a result ends it."""
     offered: list[dict] | None = None
     for _ in range(rng.choice([1, 2, 3, 4])):
-        task = draw(lambda rng: tools.make(rng, offered), rng, held_out)
+        task = draw(partial(tools.make, tools=offered), rng, held_out)
         messages += [*task.messages, task.answer]
         offered = task.tools
         if task.answer.get("tool_calls"):
@@ -63,6 +80,6 @@ def evaluation_tasks(seed: int, per_topic: int) -> dict[str, list[Task]]:
         unique: dict[str, Task] = {}
         while len(unique) < per_topic:
             task = draw(make, rng, held_out=True)
-            unique.setdefault(task.key(), task)
+            unique.setdefault(task.prompts()[-1], task)
         tasks[topic] = list(unique.values())
     return tasks

@@ -55,4 +55,3 @@ def invented_word(rng: random.Random) -> str:
 def joined(items: list[str]) -> str:
     """a, b and c."""
     return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1]
-

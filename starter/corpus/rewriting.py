@@ -8,33 +8,78 @@ from corpus.words import ALL_WORDS, ANIMALS, CITIES, COLORS, COUNT_WORDS, DAYS, 
 
 TOPIC = "rewriting"
 
-REPEAT = ["[repeat|please repeat|say|echo|copy|write|type] [after me|exactly this|this|the following]: {x}",
-          "[repeat|say|echo|copy] {q}", "[say|repeat] the [words|phrase|text] {q}", "[can you|could you] [say|repeat] {q}?",
-          "[please |]write [down |]{q}"]
-UPPER = ["[write|put|turn|convert] [this|the following|these words] [in|into] [uppercase|upper case|capital letters|capitals]: {x}",
-         "[uppercase|capitalize] [this|the following]: {x}", "[make|turn] {q} [into |]uppercase", "{q} in [capital letters|uppercase|capitals]?",
-         "[uppercase|upper case]: {x}"]
-LOWER = ["[write|put|turn|convert] [this|the following] [in|into] [lowercase|lower case|small letters]: {x}",
-         "[make|turn] {q} [into |]lowercase", "[lowercase|lower case]: {x}"]
-COUNT = ["how many words are [in|there in] [this|the following]: {x}", "count the words: {x}", "count the words [in|of] {q}",
-         "how many words [are in|does] {q}[ have|]?", "[please |]count [these|the following] words: {x}"]
-REVERSE = ["[reverse|please reverse|turn around|flip] [this list|the list|the order of this list|these words]: {x}",
-           "[write|say|put] [this list|these words] [backwards|in reverse|in reverse order|from last to first]: {x}", "reverse: {x}",
-           "[can you|could you] reverse [this list|these words]: {x}"]
-FIRST = ["[what is|which is|tell me|give me] the first [word|item|one|thing] [of|in] this list: {x}", "first [word|item] of: {x}"]
-LAST = ["[what is|which is|tell me|give me] the last [word|item|one|thing] [of|in] this list: {x}", "last [word|item] of: {x}"]
-BULLETS = ["[make|write] a [bullet list|list with bullets|bulleted list] [of|from]: {x}", "[turn|put] this into bullet points: {x}",
-           "[bullet points|bullet list] for: {x}", "write [these|this] as a list with dashes: {x}"]
-NUMBERED = ["[make|write] a numbered list [of|from]: {x}", "number [these items|these|this list]: {x}", "[turn|put] this into a numbered list: {x}"]
+REPEAT = [
+    "[repeat|please repeat|say|echo|copy|write|type] [after me|exactly this|this|the following]: {x}",
+    "[repeat|say|echo|copy] {q}",
+    "[say|repeat] the [words|phrase|text] {q}",
+    "[can you|could you] [say|repeat] {q}?",
+    "[please |]write [down |]{q}",
+]
+UPPER = [
+    "[write|put|turn|convert] [this|the following|these words] [in|into] [uppercase|upper case|capital letters|capitals]: {x}",
+    "[uppercase|capitalize] [this|the following]: {x}",
+    "[make|turn] {q} [into |]uppercase",
+    "{q} in [capital letters|uppercase|capitals]?",
+    "[uppercase|upper case]: {x}",
+]
+LOWER = [
+    "[write|put|turn|convert] [this|the following] [in|into] [lowercase|lower case|small letters]: {x}",
+    "[make|turn] {q} [into |]lowercase",
+    "[lowercase|lower case]: {x}",
+]
+COUNT = [
+    "how many words are [in|there in] [this|the following]: {x}",
+    "count the words: {x}",
+    "count the words [in|of] {q}",
+    "how many words [are in|does] {q}[ have|]?",
+    "[please |]count [these|the following] words: {x}",
+]
+REVERSE = [
+    "[reverse|please reverse|turn around|flip] [this list|the list|the order of this list|these words]: {x}",
+    "[write|say|put] [this list|these words] [backwards|in reverse|in reverse order|from last to first]: {x}",
+    "reverse: {x}",
+    "[can you|could you] reverse [this list|these words]: {x}",
+]
+FIRST = [
+    "[what is|which is|tell me|give me] the first [word|item|one|thing] [of|in] this list: {x}",
+    "first [word|item] of: {x}",
+]
+LAST = [
+    "[what is|which is|tell me|give me] the last [word|item|one|thing] [of|in] this list: {x}",
+    "last [word|item] of: {x}",
+]
+BULLETS = [
+    "[make|write] a [bullet list|list with bullets|bulleted list] [of|from]: {x}",
+    "[turn|put] this into bullet points: {x}",
+    "[bullet points|bullet list] for: {x}",
+    "write [these|this] as a list with dashes: {x}",
+]
+NUMBERED = [
+    "[make|write] a numbered list [of|from]: {x}",
+    "number [these items|these|this list]: {x}",
+    "[turn|put] this into a numbered list: {x}",
+]
 JOIN = ["[join|connect] [these|these words] with and: {x}", "[make|write] one [phrase|line] with and [of|from]: {x}"]
 
 
-NAME_SOME = ["[name|list|tell me|give me|write|say] {n} {kind}.", "[can you|could you|please] [name|list] {n} {kind}[ for me|]?",
-             "[what are|which are] {n} {kind}?", "I need {n} {kind}.", "a list of {n} {kind}[, please|]."]
+NAME_SOME = [
+    "[name|list|tell me|give me|write|say] {n} {kind}.",
+    "[can you|could you|please] [name|list] {n} {kind}[ for me|]?",
+    "[what are|which are] {n} {kind}?",
+    "I need {n} {kind}.",
+    "a list of {n} {kind}[, please|].",
+]
 KINDS = {
-    "colors": COLORS, "animals": ANIMALS, "fruits": "apple banana pear orange lemon grape cherry".split(),
-    "days": DAYS, "months": MONTHS, "cities": CITIES, "vegetables": "carrot potato tomato onion bean corn".split(),
-    "names": NAMES, "jobs": JOBS, "numbers": COUNT_WORDS[1:],
+    "colors": COLORS,
+    "animals": ANIMALS,
+    "fruits": "apple banana pear orange lemon grape cherry".split(),
+    "days": DAYS,
+    "months": MONTHS,
+    "cities": CITIES,
+    "vegetables": "carrot potato tomato onion bean corn".split(),
+    "names": NAMES,
+    "jobs": JOBS,
+    "numbers": COUNT_WORDS[1:],
 }
 
 
@@ -50,7 +95,13 @@ def repeat(rng: random.Random) -> Task:
     words = [rng.choice(NAMES) if rng.random() < 0.1 else word(rng) for _ in range(rng.randint(1, 6))]
     text = " ".join(words)
     if rng.random() < 0.3:
-        text = expand("[the|my|your|a] {color} {a} [is|was|sees|likes|and] the {b}", rng, color=rng.choice(COLORS), a=words[0], b=words[-1])
+        text = expand(
+            "[the|my|your|a] {color} {a} [is|was|sees|likes|and] the {b}",
+            rng,
+            color=rng.choice(COLORS),
+            a=words[0],
+            b=words[-1],
+        )
     return ask(TOPIC, question(rng.choice(REPEAT), rng, x=text, q=f'"{text}"'), text)
 
 
@@ -86,11 +137,13 @@ def end_of_list(rng: random.Random) -> Task:
 
 def laid_out(rng: random.Random) -> Task:
     words = known_words(rng, 2, 5)
-    patterns, answer = rng.choice([
-        (BULLETS, "\n".join(f"- {item}" for item in words)),
-        (NUMBERED, "\n".join(f"{index}. {item}" for index, item in enumerate(words, 1))),
-        (JOIN, joined(words)),
-    ])
+    patterns, answer = rng.choice(
+        [
+            (BULLETS, "\n".join(f"- {item}" for item in words)),
+            (NUMBERED, "\n".join(f"{index}. {item}" for index, item in enumerate(words, 1))),
+            (JOIN, joined(words)),
+        ]
+    )
     return ask(TOPIC, question(rng.choice(patterns), rng, x=", ".join(words)), answer)
 
 

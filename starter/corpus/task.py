@@ -30,13 +30,26 @@ class Task:
     check: dict
     tools: list[dict] = field(default_factory=list)
 
-    def key(self) -> str:
-        """What makes the prompt this prompt and no other; capitals and the final mark make no difference."""
-        return "\n".join(message.get("content") or "" for message in self.messages).lower().rstrip("?.! ")
+    def prompts(self) -> list[str]:
+        """What the user says; capitals and the final mark make no difference."""
+        return [normalized(message["content"]) for message in self.messages if message["role"] == "user"]
 
     def is_held_out(self) -> bool:
-        digest = hashlib.sha256(self.key().encode()).digest()
-        return digest[0] % HELD_OUT_SHARE == 0
+        """Whether the question itself, the last thing the user says, is kept for the evaluation."""
+        return is_held_out(self.prompts()[-1])
+
+    def is_trainable(self) -> bool:
+        """Whether nothing that the user says is kept for the evaluation."""
+        return not any(map(is_held_out, self.prompts()))
+
+
+def normalized(prompt: str) -> str:
+    return prompt.lower().rstrip("?.! ")
+
+
+def is_held_out(prompt: str) -> bool:
+    """The rule, by the digest of a normalized prompt."""
+    return hashlib.sha256(prompt.encode()).digest()[0] % HELD_OUT_SHARE == 0
 
 
 def ask(topic: str, prompt: str, answer: str, check: dict | None = None) -> Task:
@@ -57,5 +70,5 @@ def draw(make: Callable[[random.Random], Task], rng: random.Random, held_out: bo
     """Draws tasks until one is on the wanted side of the held-out rule."""
     while True:
         task = make(rng)
-        if task.is_held_out() == held_out:
+        if task.is_held_out() if held_out else task.is_trainable():
             return task
