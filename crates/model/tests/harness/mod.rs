@@ -10,6 +10,7 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
 
 /// Every backend that runs on this machine.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub const BACKENDS: [BackendKind; 2] = [BackendKind::Reference, BackendKind::Cpu];
 
 /// Room for one short sequence.
