@@ -78,7 +78,10 @@ fn without_rounded_activations_the_result_is_exact() {
         let mut worst = 0.0f64;
         for case in &expected.cases {
             let (found, _) = run(&model, BackendKind::Reference, &case.prompt, 1);
-            worst = case.exact.iter().fold(worst, |worst, (id, exact)| worst.max((found[*id as usize] - exact).abs()));
+            worst = case
+                .exact
+                .iter()
+                .fold(worst, |worst, (id, exact)| worst.max((found[*id as usize] - exact).abs()));
         }
         println!("{}: at most {worst:.1e} from exact", name(&file));
         assert!(worst < 1e-3, "{}: {worst}", name(&file));

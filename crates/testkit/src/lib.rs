@@ -2,3 +2,4 @@
 #![forbid(unsafe_code)]
 
 pub mod paper_executor;
+pub mod tiny_model;

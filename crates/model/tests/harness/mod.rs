@@ -14,6 +14,7 @@ use throng_model::runner::RunnerLimits;
 pub const BACKENDS: [BackendKind; 2] = [BackendKind::Reference, BackendKind::Cpu];
 
 /// Room for one short sequence.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 16,
     kv_dtype: KvDtype::F32,
@@ -23,6 +24,7 @@ pub const LIMITS: RunnerLimits = RunnerLimits {
 };
 
 /// A sequence that has the executor for itself. Its blocks are scattered, so that reading the block table matters.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub struct OneSequence {
     tokens: Vec<u32>,
     n_prompt: usize,
@@ -32,6 +34,7 @@ pub struct OneSequence {
     step: StepOutput,
 }
 
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
 impl OneSequence {
     pub fn new(prompt: &[u32], sampling: Arc<SamplingParams>) -> Self {
         let (batch, step) = Default::default();

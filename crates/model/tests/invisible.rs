@@ -1,0 +1,278 @@
+//! Invisibility: the bits of a request's tokens and log-probabilities are the same alone and in any company, however
+//! its prompt is cut, whether its prefix is cached, after preemption, on one thread and on two. Random compositions
+//! run through the real scheduler and the real model; each is compared with every request run alone.
+//!
+//! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test invisible`.
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use harness::BACKENDS;
+use throng_core::batch::{ChosenToken, StepOutput};
+use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId};
+use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
+use throng_core::time::{Nanos, Timestamp};
+use throng_kernels::quant::Format;
+use throng_model::kv_cache::KvDtype;
+use throng_model::runner::RunnerLimits;
+use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
+use throng_testkit::tiny_model::TinyModel;
+
+const N_REQUESTS: usize = 96;
+const VOCABULARY: usize = 64;
+const LIMITS: RunnerLimits = RunnerLimits {
+    n_blocks: 640,
+    kv_dtype: KvDtype::F32,
+    max_batch_tokens: 512,
+    max_batch_rows: 64,
+    max_sequence_tokens: None,
+};
+
+/// What a client sees, down to the bits: tokens with the log-probabilities reported beside them.
+type Report = Vec<(u32, u32, u32)>;
+
+/// Prompt reports by request, output reports by sequence.
+#[derive(Default, PartialEq, Debug)]
+struct Answers {
+    prompts: BTreeMap<RequestId, Vec<Report>>,
+    outputs: BTreeMap<SequenceId, Vec<Report>>,
+}
+
+fn report(token: &ChosenToken<'_>) -> Report {
+    std::iter::once(&token.chosen)
+        .chain(token.top)
+        .map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank))
+        .collect()
+}
+
+/// How one composition is scheduled.
+#[derive(Debug)]
+struct Composition {
+    requests: Vec<usize>,
+    /// How many join before each step until all have.
+    joins_at_once: usize,
+    n_blocks: u32,
+    max_batch_tokens: u32,
+    max_batch_rows: u32,
+    prefix_caching: bool,
+    /// Clock and slowness drive the scheduler's step-time model, and so the size of its chunks.
+    clock_seed: u64,
+    slowest_step_ns: u64,
+}
+
+impl Composition {
+    fn random(rng: &mut Rng) -> Self {
+        let n = match rng.u32(..12) {
+            0 => 64,
+            1..3 => rng.usize(9..=32),
+            _ => rng.usize(2..=8),
+        };
+        let full_house = n == 64;
+        let small_pool = !full_house && rng.u32(..3) > 0;
+        // A request may come twice: the second finds the first one's prefix.
+        let requests = (0..n).map(|_| rng.usize(..N_REQUESTS)).collect();
+        Self {
+            requests,
+            joins_at_once: if full_house || rng.bool() { n } else { rng.usize(1..=n) },
+            // The longest sequence takes 11 blocks.
+            n_blocks: if small_pool { rng.u32(11..=12 + n as u32) } else { LIMITS.n_blocks },
+            max_batch_tokens: if full_house {
+                512
+            } else {
+                *rng.choice(&[1, 7, 64, 512]).expect("not empty")
+            },
+            max_batch_rows: if full_house { 64 } else { *rng.choice(&[3, 64, 64]).expect("not empty") },
+            prefix_caching: rng.bool(),
+            clock_seed: rng.u64(..),
+            slowest_step_ns: if rng.bool() { 300_000_000 } else { 1_000_000 },
+        }
+    }
+
+    fn alone(request: usize) -> Self {
+        Self {
+            requests: vec![request],
+            joins_at_once: 1,
+            n_blocks: LIMITS.n_blocks,
+            max_batch_tokens: LIMITS.max_batch_tokens,
+            max_batch_rows: LIMITS.max_batch_rows,
+            prefix_caching: false,
+            clock_seed: 0,
+            slowest_step_ns: 1_000,
+        }
+    }
+
+    /// Runs to the end. Requests get the ids `0..` in the order of `self.requests`.
+    fn run(&self, executor: &mut dyn Executor, requests: &[Request], seen: &mut Seen) -> Answers {
+        let capacity = ExecutorCapacity { n_blocks: self.n_blocks, ..executor.capacity() };
+        let config = SchedulerConfig {
+            max_batch_tokens: self.max_batch_tokens,
+            max_batch_rows: self.max_batch_rows,
+            prefix_caching: self.prefix_caching,
+            ..Default::default()
+        };
+        let mut scheduler = Scheduler::new(config, capacity);
+        let mut clock = Rng::with_seed(self.clock_seed);
+        let (mut answers, mut output) = (Answers::default(), StepOutput::default());
+        let (mut now, mut n_joined) = (Timestamp::default(), 0);
+        loop {
+            for _ in 0..self.joins_at_once.min(self.requests.len() - n_joined) {
+                let request =
+                    Request { id: RequestId(n_joined as u64), ..requests[self.requests[n_joined]].clone() };
+                scheduler.submit(request, now).expect("every request fits");
+                n_joined += 1;
+            }
+            let mut emit = |event: Event<'_>| answers.note(&event);
+            let Some(step) = scheduler.plan(now, &mut emit) else {
+                assert!(scheduler.is_idle(), "nothing to do although requests wait");
+                break;
+            };
+            seen.largest_batch = seen.largest_batch.max(step.batch().rows().len());
+            executor.execute(step.batch(), &mut output).expect("the step succeeds");
+            now = now + Nanos(clock.u64(1..self.slowest_step_ns));
+            scheduler.complete(step, &output, now, &mut emit);
+        }
+        seen.preemptions += scheduler.stats().counters.preemptions;
+        seen.hit_tokens += scheduler.stats().counters.cache_hit_tokens;
+        answers
+    }
+}
+
+/// What the compositions have covered, so that the test cannot pass by avoiding it.
+#[derive(Debug, Default)]
+struct Seen {
+    preemptions: u64,
+    hit_tokens: u64,
+    largest_batch: usize,
+}
+
+impl Answers {
+    fn note(&mut self, event: &Event<'_>) {
+        match event {
+            Event::PromptToken { request, token } => {
+                self.prompts.entry(*request).or_default().push(report(token))
+            }
+            Event::Token { sequence, token } => {
+                self.outputs.entry(*sequence).or_default().push(report(token))
+            }
+            Event::Failed { request, failure } => panic!("request {request:?} failed: {failure}"),
+            Event::Dequeued { .. } | Event::PromptDone { .. } | Event::Finished { .. } => {}
+        }
+    }
+
+    /// The answers to the request number `from` as if it were number `to`.
+    fn renamed(&self, from: usize, to: usize) -> Self {
+        let (from, to) = (RequestId(from as u64), RequestId(to as u64));
+        let of = |sequence: &SequenceId| sequence.request == from;
+        let outputs = self.outputs.iter().filter(|(sequence, _)| of(sequence));
+        let rename = |sequence: &SequenceId| SequenceId { request: to, ..*sequence };
+        Self {
+            prompts: self.prompts.get(&from).map(|reports| (to, reports.clone())).into_iter().collect(),
+            outputs: outputs.map(|(sequence, reports)| (rename(sequence), reports.clone())).collect(),
+        }
+    }
+}
+
+/// Requests of all kinds; a third of the prompts begins with the same 40 tokens.
+fn requests(rng: &mut Rng) -> Vec<Request> {
+    let mut tokens = |n: usize| -> Vec<u32> { (0..n).map(|_| rng.u32(..VOCABULARY as u32)).collect() };
+    let shared = tokens(40);
+    let prompts: Vec<Vec<u32>> = (0..N_REQUESTS)
+        .map(|i| match i % 3 {
+            0 => [shared.clone(), tokens(1 + i % 23)].concat(),
+            1 => tokens(1 + i % 40),
+            _ => tokens(1 + (i * 7) % 120),
+        })
+        .collect();
+    let request = |(i, prompt): (usize, Vec<u32>)| Request {
+        id: RequestId(0),
+        tenant: TenantId::anonymous(),
+        cache_salt: None,
+        prompt: prompt.into(),
+        n: if i % 11 == 5 { 3 } else { 1 },
+        priority: Priority((i % 3) as i32),
+        sampling: Arc::new(sampling(i, rng)),
+    };
+    prompts.into_iter().enumerate().map(request).collect()
+}
+
+fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
+    let plain = SamplingParams {
+        seed: rng.u64(..),
+        max_tokens: 1 + (i * 5 % 48) as u32,
+        logprobs: (i % 4 != 3).then_some((i % 5) as u32),
+        prompt_logprobs: (i % 6 == 1).then_some(3),
+        ..Default::default()
+    };
+    match i % 4 {
+        0 => SamplingParams { temperature: 0.0, ..plain },
+        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
+        2 => SamplingParams {
+            repetition_penalty: 1.3,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.2,
+            bad_words: vec![vec![3, 4], vec![9]],
+            ..plain
+        },
+        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
+    }
+}
+
+/// Runs `n` compositions on a backend and a weight format.
+fn check(backend: BackendKind, format: Format, model: &TinyModel, kv_dtype: KvDtype, seeds: Range<u64>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    model.write_gguf(format, &path).unwrap();
+    let model = load(&path, &LoadOptions { prepare: None, n_threads: 2 }, &mut |_| {}).unwrap();
+    let runner = |n_threads| {
+        let limits = RunnerLimits { kv_dtype, ..LIMITS };
+        model.runner(&RunnerOptions { backend, n_threads, limits }).unwrap()
+    };
+    let mut executors = [runner(1), runner(2)];
+    let requests = requests(&mut Rng::with_seed(7));
+    let mut seen = Seen::default();
+    let alone: Vec<Answers> = (0..N_REQUESTS)
+        .map(|i| Composition::alone(i).run(&mut *executors[0], &requests, &mut seen))
+        .collect();
+    let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(seeds, |seed| seed..seed + 1);
+    for seed in seeds.clone() {
+        let mut rng = Rng::with_seed(seed);
+        let executor = &mut *executors[rng.usize(..2)];
+        let composition = Composition::random(&mut rng);
+        let answers = composition.run(executor, &requests, &mut seen);
+        for (i, &request) in composition.requests.iter().enumerate() {
+            assert!(
+                answers.renamed(i, i) == alone[request].renamed(0, i),
+                "THRONG_SEED={seed}: request {request} as number {i} differs on {backend:?} with {format:?} weights \
+                 and {kv_dtype} KV in {composition:?}"
+            );
+        }
+    }
+    println!("{backend:?}, {format:?} weights, {kv_dtype} KV, compositions {seeds:?}: {seen:?}");
+    if only.is_none() && seeds.end - seeds.start >= 100 {
+        assert!(seen.preemptions > 0 && seen.hit_tokens > 0 && seen.largest_batch == 64, "{seen:?}");
+    }
+}
+
+#[test]
+fn answers_do_not_depend_on_company() {
+    let small = TinyModel { hidden: 64, n_heads: 4, head_dim: 16, feed_forward: 64, ..Default::default() };
+    let two_layers = TinyModel { n_layers: 2, ..Default::default() };
+    let experts = TinyModel { architecture: "qwen3moe", experts: (8, 2), ..Default::default() };
+    for backend in BACKENDS {
+        match backend {
+            BackendKind::Reference => check(backend, Format::F32, &small, KvDtype::F32, 0..100),
+            BackendKind::Cpu => {
+                check(backend, Format::F32, &TinyModel::default(), KvDtype::F32, 100..115);
+                check(backend, Format::Q8_0, &two_layers, KvDtype::F16, 400..415);
+                check(backend, Format::Q4_K, &TinyModel::default(), KvDtype::Q8_0, 700..715);
+                check(backend, Format::Q8_0, &experts, KvDtype::F16, 1000..1015);
+            }
+        }
+    }
+}
