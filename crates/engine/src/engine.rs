@@ -210,9 +210,9 @@ impl EngineLoop {
         let (now, outbox) = (self.shared.now(), &mut self.outbox);
         let Some(step) = self.scheduler.plan(now, &mut |event| outbox.deliver(event)) else { return };
         executor.execute(Arc::clone(step.batch()), std::mem::take(&mut self.spare_output));
-        let rows = step.batch().rows();
+        let (rows, stats) = (step.batch().rows(), self.scheduler.stats());
         let record = StepRecord {
-            number: self.stats.scheduler.counters.steps,
+            number: stats.counters.steps,
             started: now,
             duration: throng_core::time::Nanos::default(),
             n_arrivals: std::mem::take(&mut self.n_arrivals),
@@ -220,7 +220,7 @@ impl EngineLoop {
             n_sampled: rows.iter().filter(|row| row.sample).count() as u32,
             n_tokens: step.shape().n_tokens as u32,
             n_attended: step.shape().n_attended as u64,
-            n_waiting: self.scheduler.stats().waiting as u32,
+            n_waiting: stats.waiting as u32,
             succeeded: false,
         };
         let deadline = Instant::now() + Duration::from_millis(self.config.step_timeout_ms);
