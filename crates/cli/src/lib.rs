@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod hub;
 pub mod memory;
 pub mod vocabulary;

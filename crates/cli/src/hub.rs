@@ -1,0 +1,220 @@
+//! Where a model named on the command line lies: a local path, or the Hugging Face hub and its cache on this
+//! machine. Refuses to know what is in the files.
+
+#[cfg(feature = "hub")]
+mod download;
+#[cfg_attr(not(feature = "hub"), allow(dead_code, reason = "only ids are read then"))]
+mod files;
+
+use std::path::{Path, PathBuf};
+
+/// A model on the hub: `org/name`, with `@revision` and `:file.gguf` where given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HubId {
+    /// `org/name`.
+    pub repository: String,
+    /// A branch, tag or commit; `main` unless given.
+    pub revision: String,
+    /// One GGUF file of the repository, where given.
+    pub file: Option<String>,
+}
+
+/// Where the hub is and where its files are kept.
+#[derive(Debug, Clone)]
+pub struct HubSettings {
+    /// The hub's address.
+    pub endpoint: String,
+    /// The folder of the cache, which other programs share.
+    pub cache: PathBuf,
+    /// The key for private and gated models.
+    pub token: Option<String>,
+    /// Use the cache only.
+    pub offline: bool,
+    /// Show a bar for each file, where a terminal is there to show it.
+    pub progress: bool,
+}
+
+/// Why a model could not be found or fetched.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
+pub enum HubError {
+    #[error(
+        "{model:?} is neither a file or folder here nor a hub id (org/name, org/name:file.gguf, org/name@revision)"
+    )]
+    NotAModel { model: String },
+    #[error(
+        "{model:?} is not a file or folder here, and this build cannot download models (feature \"hub\")"
+    )]
+    WithoutHub { model: String },
+    #[error(
+        "cannot get {repository}: tried {endpoint} ({reason}) and the cache in {}, which does not have it.\n\
+         Without a network, copy the model here and name its folder or .gguf file: throng serve /path/to/model",
+        cache.display()
+    )]
+    Unreachable { repository: String, endpoint: String, reason: String, cache: PathBuf },
+    #[error(
+        "{file} of {repository} is not in the cache in {} ({reason}).\n\
+         Without a network, copy the model here and name its folder or .gguf file: throng serve /path/to/model",
+        cache.display()
+    )]
+    NotCached { repository: String, file: String, reason: String, cache: PathBuf },
+    #[error("{endpoint} has no model {repository} at revision {revision}")]
+    NotFound { repository: String, revision: String, endpoint: String },
+    #[error(
+        "{endpoint} does not show {repository}: it does not exist, or is private or gated; for those accept its \
+         terms on its page and set HF_TOKEN to an access token"
+    )]
+    Forbidden { repository: String, endpoint: String },
+    #[error("{repository} has several GGUF files; choose one as {repository}:FILE\n  {}", files.join("\n  "))]
+    ChooseFile { repository: String, files: Vec<String> },
+    #[error("{repository} has no file {file}{}", listed(files))]
+    NoSuchFile { repository: String, file: String, files: Vec<String> },
+    #[error("{repository} has neither safetensors nor GGUF weights")]
+    NoWeights { repository: String },
+    #[error("{repository} lists the file {file:?}, which is not a plain path inside it")]
+    UnsafeName { repository: String, file: String },
+    #[error("cannot download {file} of {repository}: {reason}")]
+    Download { repository: String, file: String, reason: String },
+    #[error(
+        "{file} of {repository} has {found} bytes after the download, expected {expected}; it was removed"
+    )]
+    WrongSize { repository: String, file: String, found: u64, expected: u64 },
+    #[error("cannot use {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+fn listed(files: &[String]) -> String {
+    if files.is_empty() { String::new() } else { format!("; its GGUF files are\n  {}", files.join("\n  ")) }
+}
+
+impl HubId {
+    /// Reads `org/name[@revision][:file.gguf]`; `None` when `text` is nothing of that form.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (text, file) = match text.split_once(':') {
+            Some((text, file)) => (text, Some(file)),
+            None => (text, None),
+        };
+        let (repository, revision) = text.split_once('@').unwrap_or((text, "main"));
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with('.')
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        };
+        let (organization, name) = repository.split_once('/')?;
+        (is_name(organization)
+            && is_name(name)
+            && revision.split('/').all(is_name)
+            && file.is_none_or(files::is_plain_path))
+        .then(|| Self {
+            repository: repository.to_owned(),
+            revision: revision.to_owned(),
+            file: file.map(str::to_owned),
+        })
+    }
+}
+
+impl HubSettings {
+    /// From environment variables, with the names and defaults of `huggingface_hub`: `HF_ENDPOINT`, `HF_HUB_CACHE`,
+    /// `HF_HOME`, `XDG_CACHE_HOME`, `HF_TOKEN`, `HF_HUB_OFFLINE`. `variable` reads one.
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let home = variable("HF_HOME").map(PathBuf::from).unwrap_or_else(|| {
+            let caches = variable("XDG_CACHE_HOME").map(PathBuf::from).unwrap_or_else(|| {
+                variable("HOME")
+                    .or_else(|| variable("USERPROFILE"))
+                    .map(PathBuf::from)
+                    .unwrap_or_default()
+                    .join(".cache")
+            });
+            caches.join("huggingface")
+        });
+        let cache = variable("HF_HUB_CACHE").map_or_else(|| home.join("hub"), PathBuf::from);
+        let token = variable("HF_TOKEN").or_else(|| std::fs::read_to_string(home.join("token")).ok());
+        let is_set =
+            |name| variable(name).is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"));
+        Self {
+            endpoint: variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned()),
+            cache,
+            token: token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()),
+            offline: is_set("HF_HUB_OFFLINE"),
+            progress: true,
+        }
+    }
+}
+
+/// The folder or .gguf file of `model`: itself when it is a path here, else what the hub or its cache gives.
+///
+/// # Errors
+/// When it is neither, or cannot be fetched.
+pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> {
+    let path = Path::new(model);
+    if path.exists() {
+        return Ok(path.to_owned());
+    }
+    let id = HubId::parse(model).ok_or_else(|| HubError::NotAModel { model: model.to_owned() })?;
+    fetch(&id, model, settings)
+}
+
+#[cfg(feature = "hub")]
+fn fetch(id: &HubId, _model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> {
+    download::fetch(id, settings)
+}
+
+#[cfg(not(feature = "hub"))]
+fn fetch(_id: &HubId, model: &str, _settings: &HubSettings) -> Result<PathBuf, HubError> {
+    Err(HubError::WithoutHub { model: model.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_an_organization_and_a_name() {
+        let id = HubId::parse("org/name").unwrap();
+        assert_eq!((id.repository.as_str(), id.revision.as_str(), id.file), ("org/name", "main", None));
+        let id = HubId::parse("org/na.me-7B@refs/pr/3:q4/model.gguf").unwrap();
+        assert_eq!((id.repository.as_str(), id.revision.as_str()), ("org/na.me-7B", "refs/pr/3"));
+        assert_eq!(id.file.as_deref(), Some("q4/model.gguf"));
+        for bad in [
+            "name",
+            "/name",
+            "org/",
+            "a/b/c",
+            "../b",
+            "a/..",
+            "org/name:",
+            "org/name:../x",
+            "org/name@",
+            "o g/n",
+            "a/b@../c",
+        ] {
+            assert_eq!(HubId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_follow_the_environment() {
+        let from = |set: &'static [(&str, &str)]| {
+            HubSettings::from_env(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string()))
+        };
+        let plain = from(&[("HOME", "/home/u")]);
+        assert_eq!(plain.cache, Path::new("/home/u/.cache/huggingface/hub"));
+        assert_eq!((plain.endpoint.as_str(), plain.offline), ("https://huggingface.co", false));
+        assert_eq!(from(&[("HF_HOME", "/x"), ("HOME", "/home/u")]).cache, Path::new("/x/hub"));
+        assert_eq!(from(&[("XDG_CACHE_HOME", "/c")]).cache, Path::new("/c/huggingface/hub"));
+        let all =
+            from(&[("HF_HUB_CACHE", "/y"), ("HF_HOME", "/x"), ("HF_TOKEN", " t\n"), ("HF_HUB_OFFLINE", "1")]);
+        assert_eq!(
+            (all.cache.as_path(), all.token.as_deref(), all.offline),
+            (Path::new("/y"), Some("t"), true)
+        );
+    }
+
+    #[test]
+    fn a_path_here_is_itself() {
+        let settings = HubSettings::from_env(|_| None);
+        assert_eq!(locate("src", &settings).unwrap(), Path::new("src"));
+        assert!(matches!(locate("no-such-thing", &settings), Err(HubError::NotAModel { .. })));
+    }
+}

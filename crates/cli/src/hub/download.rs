@@ -1,0 +1,289 @@
+//! Fetches a model's files from the hub into the cache that other programs share, or finds them there. One
+//! commit at a time: all files of a model are of the same revision. Refuses to know which files are needed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
+use hf_hub::{Cache, CacheRepo, Repo, RepoType};
+use indicatif::ProgressBar;
+
+use super::files::{INDEX_FILE, Wanted, choose, is_plain_path};
+use super::{HubError, HubId, HubSettings};
+
+/// How often a transfer that broke off is taken up again where it stopped, and how long to wait before.
+const MAX_RESUMES: u32 = 4;
+const RESUME_DELAY: Duration = Duration::from_millis(250);
+
+/// The folder or (first) .gguf file of the model, complete.
+pub(super) fn fetch(id: &HubId, settings: &HubSettings) -> Result<PathBuf, HubError> {
+    let snapshot = Snapshot::find(id, settings)?;
+    let found = match choose(&id.repository, id.file.as_deref(), &snapshot.files)? {
+        Wanted::Gguf(parts) => {
+            for part in &parts {
+                snapshot.get(part)?;
+            }
+            snapshot.folder.join(&parts[0])
+        }
+        Wanted::Folder(files) => {
+            for file in &files {
+                let path = snapshot.get(file)?;
+                if file == INDEX_FILE {
+                    for shard in shards(&id.repository, &path)? {
+                        snapshot.get(&shard)?;
+                    }
+                }
+            }
+            snapshot.folder.clone()
+        }
+    };
+    snapshot.remember()?;
+    Ok(found)
+}
+
+/// The files that a safetensors index names.
+fn shards(repository: &str, index: &Path) -> Result<Vec<String>, HubError> {
+    let json = fs::read(index).map_err(|source| HubError::Io { path: index.to_owned(), source })?;
+    let places =
+        throng_model::weights::safetensors::parse_index(&json).map_err(|error| HubError::Download {
+            repository: repository.to_owned(),
+            file: INDEX_FILE.to_owned(),
+            reason: error.to_string(),
+        })?;
+    let mut shards: Vec<String> = places.into_iter().map(|(_, shard)| shard).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    Ok(shards)
+}
+
+/// One commit of a repository: its files, and where they lie in the cache.
+struct Snapshot<'a> {
+    id: &'a HubId,
+    settings: &'a HubSettings,
+    folder: PathBuf,
+    files: Vec<String>,
+    source: Source,
+}
+
+enum Source {
+    /// Files that are missing are fetched.
+    Hub(Box<HubSource>),
+    /// Only what is in the cache is there, for this reason.
+    Cache { reason: String },
+}
+
+struct HubSource {
+    api: Api,
+    repository: ApiRepo,
+    cache: CacheRepo,
+    commit: String,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Asks the hub; where it does not answer, looks into the cache.
+    fn find(id: &'a HubId, settings: &'a HubSettings) -> Result<Self, HubError> {
+        if settings.offline {
+            return Self::cached(id, settings, "HF_HUB_OFFLINE is set".to_owned());
+        }
+        let api = ApiBuilder::from_cache(Cache::new(settings.cache.clone()))
+            .with_endpoint(settings.endpoint.trim_end_matches('/').to_owned())
+            .with_token(settings.token.clone())
+            .with_user_agent("throng", env!("CARGO_PKG_VERSION"))
+            .build()
+            .map_err(|error| unreachable(id, settings, &error))?;
+        let info = match api.repo(repository(id, &id.revision)).info() {
+            Ok(info) => info,
+            Err(error) => return Self::without_answer(id, settings, &error),
+        };
+        let name =
+            |file: &str| HubError::UnsafeName { repository: id.repository.clone(), file: file.to_owned() };
+        if !is_plain_name(&info.sha) {
+            return Err(name(&info.sha));
+        }
+        let files: Vec<String> = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
+        if let Some(file) = files.iter().find(|file| !is_plain_path(file)) {
+            return Err(name(file));
+        }
+        let at_commit = repository(id, &info.sha);
+        let cache = Cache::new(settings.cache.clone()).repo(at_commit.clone());
+        let folder = cache.pointer_path(&info.sha);
+        let hub = HubSource { repository: api.repo(at_commit), api, cache, commit: info.sha };
+        Ok(Self { id, settings, folder, files, source: Source::Hub(Box::new(hub)) })
+    }
+
+    /// Lets the revision's name find this commit when the hub is away. Only once all files are there, so that an
+    /// older commit stays in use until then.
+    fn remember(&self) -> Result<(), HubError> {
+        let Source::Hub(hub) = &self.source else { return Ok(()) };
+        Cache::new(self.settings.cache.clone())
+            .repo(repository(self.id, &self.id.revision))
+            .create_ref(&hub.commit)
+            .map_err(|source| HubError::Io { path: self.settings.cache.clone(), source })
+    }
+
+    /// What a failed question to the hub means.
+    fn without_answer(id: &'a HubId, settings: &'a HubSettings, error: &ApiError) -> Result<Self, HubError> {
+        let (repository, endpoint) = (id.repository.clone(), settings.endpoint.clone());
+        match status(error) {
+            Some(404) => Err(HubError::NotFound { repository, revision: id.revision.clone(), endpoint }),
+            Some(401 | 403) => Err(HubError::Forbidden { repository, endpoint }),
+            _ => Self::cached(id, settings, format!("{endpoint}: {error}"))
+                .map_err(|_| unreachable(id, settings, error)),
+        }
+    }
+
+    /// The newest commit of the revision that the cache knows.
+    fn cached(id: &'a HubId, settings: &'a HubSettings, reason: String) -> Result<Self, HubError> {
+        let home = settings.cache.join(repository(id, &id.revision).folder_name());
+        let commit = fs::read_to_string(home.join("refs").join(&id.revision))
+            .map(|commit| commit.trim().to_owned())
+            .unwrap_or_else(|_| id.revision.clone());
+        let folder = home.join("snapshots").join(&commit);
+        if !is_plain_name(&commit) || !folder.is_dir() {
+            let endpoint = settings.endpoint.clone();
+            let repository = id.repository.clone();
+            return Err(HubError::Unreachable {
+                repository,
+                endpoint,
+                reason,
+                cache: settings.cache.clone(),
+            });
+        }
+        let mut files = Vec::new();
+        list(&folder, "", &mut files).map_err(|source| HubError::Io { path: folder.clone(), source })?;
+        Ok(Self { id, settings, folder, files, source: Source::Cache { reason } })
+    }
+
+    /// The path of `file` in the cache, after fetching it if need be.
+    fn get(&self, file: &str) -> Result<PathBuf, HubError> {
+        let path = self.folder.join(file);
+        if path.exists() {
+            return Ok(path);
+        }
+        match &self.source {
+            Source::Cache { reason } => Err(HubError::NotCached {
+                repository: self.id.repository.clone(),
+                file: file.to_owned(),
+                reason: reason.clone(),
+                cache: self.settings.cache.clone(),
+            }),
+            Source::Hub(hub) => self.download(file, hub),
+        }
+    }
+
+    fn download(&self, file: &str, hub: &HubSource) -> Result<PathBuf, HubError> {
+        let metadata =
+            hub.api.metadata(&hub.repository.url(file)).map_err(|error| self.failed(file, &error))?;
+        // The cache's paths are made of them.
+        if !is_plain_name(metadata.etag()) || !is_plain_name(metadata.commit_hash()) {
+            return Err(self.failed(file, &"the hub's answer has a malformed etag or commit"));
+        }
+        let (blob, expected) = (hub.cache.blob_path(metadata.etag()), metadata.size() as u64);
+        if length(&blob) == Some(expected) && link(&blob, &self.folder.join(file)) {
+            return Ok(self.folder.join(file));
+        }
+        let part = blob.with_extension("part");
+        let mut n_resumes = 0;
+        loop {
+            // A part that is already whole leaves nothing to ask for, which a server refuses.
+            if length(&part).is_some_and(|length| length >= expected) {
+                fs::remove_file(&part).map_err(|source| HubError::Io { path: part.clone(), source })?;
+            }
+            let bar = if self.settings.progress { ProgressBar::new(0) } else { ProgressBar::hidden() };
+            match hub.repository.download_with_progress(file, bar) {
+                Ok(path) => return self.checked(file, path, &blob, expected),
+                Err(error) if n_resumes == MAX_RESUMES || status(&error).is_some() => {
+                    return Err(self.failed(file, &error));
+                }
+                Err(error) => tracing::info!(file, %error, "the transfer broke off; it is taken up again"),
+            }
+            n_resumes += 1;
+            thread::sleep(RESUME_DELAY * n_resumes);
+        }
+    }
+
+    /// A server that does not know ranges sends the whole again, which would stand behind the first part.
+    fn checked(&self, file: &str, path: PathBuf, blob: &Path, expected: u64) -> Result<PathBuf, HubError> {
+        let found = length(&path).unwrap_or(0);
+        if found == expected {
+            return Ok(path);
+        }
+        for path in [path.as_path(), blob] {
+            fs::remove_file(path).map_err(|source| HubError::Io { path: path.to_owned(), source })?;
+        }
+        let repository = self.id.repository.clone();
+        Err(HubError::WrongSize { repository, file: file.to_owned(), found, expected })
+    }
+
+    fn failed(&self, file: &str, error: &dyn std::fmt::Display) -> HubError {
+        HubError::Download {
+            repository: self.id.repository.clone(),
+            file: file.to_owned(),
+            reason: error.to_string(),
+        }
+    }
+}
+
+fn repository(id: &HubId, revision: &str) -> Repo {
+    Repo::with_revision(id.repository.clone(), RepoType::Model, revision.to_owned())
+}
+
+fn unreachable(id: &HubId, settings: &HubSettings, error: &ApiError) -> HubError {
+    HubError::Unreachable {
+        repository: id.repository.clone(),
+        endpoint: settings.endpoint.clone(),
+        reason: error.to_string(),
+        cache: settings.cache.clone(),
+    }
+}
+
+/// The HTTP status that an error is about, if it is about one.
+fn status(error: &ApiError) -> Option<u16> {
+    match error {
+        ApiError::RequestError(error) => match **error {
+            ureq::Error::StatusCode(status) => Some(status),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a name that the hub gives can be one part of a path in the cache.
+fn is_plain_name(name: &str) -> bool {
+    !name.contains('/') && is_plain_path(name)
+}
+
+fn length(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|metadata| metadata.len())
+}
+
+/// Makes `pointer` show `blob`, which another commit already brought; `false` where the system has no links.
+fn link(blob: &Path, pointer: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        let made = pointer.parent().map(fs::create_dir_all);
+        matches!(made, Some(Ok(())))
+            && blob.canonicalize().is_ok_and(|blob| std::os::unix::fs::symlink(blob, pointer).is_ok())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (blob, pointer);
+        false
+    }
+}
+
+/// The files under `folder` and the folders in it, as the hub names them.
+fn list(folder: &Path, prefix: &str, files: &mut Vec<String>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if entry.file_type()?.is_dir() {
+            list(&entry.path(), &format!("{prefix}{name}/"), files)?;
+        } else {
+            files.push(format!("{prefix}{name}"));
+        }
+    }
+    Ok(())
+}

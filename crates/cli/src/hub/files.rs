@@ -1,0 +1,140 @@
+//! Which files of a repository a model needs. Refuses to know how they come here.
+
+use super::HubError;
+
+/// What is read beside safetensors weights, where the repository has it.
+const COMPANIONS: [&str; 7] = [
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "chat_template.json",
+];
+pub(super) const SINGLE_FILE: &str = "model.safetensors";
+pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// What to fetch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// A folder of these files; with an index among them, of the shards it names too.
+    Folder(Vec<String>),
+    /// A GGUF file, or all parts of a split one in order.
+    Gguf(Vec<String>),
+}
+
+/// Chooses from the `files` of `repository`: the GGUF file asked for, else safetensors, else the only GGUF file.
+pub(super) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
+    let repository = repository.to_owned();
+    let has = |name: &str| files.iter().any(|file| file == name);
+    if let Some(file) = file {
+        if !has(file) || !file.ends_with(".gguf") {
+            return Err(HubError::NoSuchFile {
+                repository,
+                file: file.to_owned(),
+                files: first_parts(files),
+            });
+        }
+        return Ok(Wanted::Gguf(parts(file, files)));
+    }
+    let weights = [INDEX_FILE, SINGLE_FILE].into_iter().find(|name| has(name));
+    if let Some(weights) = weights {
+        let companions = COMPANIONS.into_iter().filter(|name| has(name));
+        return Ok(Wanted::Folder(companions.chain([weights]).map(str::to_owned).collect()));
+    }
+    let ggufs = first_parts(files);
+    match ggufs.as_slice() {
+        [] => Err(HubError::NoWeights { repository }),
+        [only] => Ok(Wanted::Gguf(parts(only, files))),
+        _ => Err(HubError::ChooseFile { repository, files: ggufs }),
+    }
+}
+
+/// Whether `path` stays inside the folder it is joined to, on any system.
+pub(super) fn is_plain_path(path: &str) -> bool {
+    !path.contains(['\\', ':', '\0'])
+        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
+}
+
+/// The GGUF files that are models of their own: of a split one, the first part only; sorted.
+fn first_parts(files: &[String]) -> Vec<String> {
+    let is_first = |file: &String| split_name(file).is_none_or(|(_, number, _)| number == "00001");
+    let mut ggufs: Vec<_> = files.iter().filter(|f| f.ends_with(".gguf") && is_first(f)).cloned().collect();
+    ggufs.sort_unstable();
+    ggufs
+}
+
+/// `file`, or all parts of the split model that it is a part of, in order.
+fn parts(file: &str, files: &[String]) -> Vec<String> {
+    let Some((stem, _, count)) = split_name(file) else { return vec![file.to_owned()] };
+    let of_same = |file: &&String| split_name(file).is_some_and(|(s, _, c)| s == stem && c == count);
+    let mut parts: Vec<_> = files.iter().filter(of_same).cloned().collect();
+    parts.sort_unstable();
+    parts
+}
+
+/// Stem, number and count of `stem-00001-of-00003.gguf`.
+fn split_name(file: &str) -> Option<(&str, &str, &str)> {
+    let rest = file.strip_suffix(".gguf")?;
+    let (rest, count) = rest.rsplit_once("-of-")?;
+    let (stem, number) = rest.rsplit_once('-')?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(number) && is_number(count)).then_some((stem, number, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(files: &[&str]) -> Vec<String> {
+        files.iter().map(|file| file.to_string()).collect()
+    }
+
+    #[test]
+    fn takes_what_a_model_needs_and_nothing_else() {
+        let files = owned(&[
+            ".gitattributes",
+            "README.md",
+            "config.json",
+            "model.safetensors",
+            "pytorch_model.bin",
+            "tokenizer.json",
+            "onnx/model.onnx",
+            "original/consolidated.safetensors",
+        ]);
+        let wanted = choose("o/n", None, &files).unwrap();
+        assert_eq!(wanted, Wanted::Folder(owned(&["config.json", "tokenizer.json", "model.safetensors"])));
+        assert!(matches!(
+            choose("o/n", None, &owned(&["config.json", "pytorch_model.bin"])),
+            Err(HubError::NoWeights { .. })
+        ));
+    }
+
+    #[test]
+    fn several_gguf_files_must_be_chosen_from() {
+        let files = owned(&["b-Q8_0.gguf", "a-00002-of-00002.gguf", "a-00001-of-00002.gguf", "README.md"]);
+        let Err(HubError::ChooseFile { files: listed, .. }) = choose("o/n", None, &files) else {
+            panic!("it chose by itself")
+        };
+        assert_eq!(listed, ["a-00001-of-00002.gguf", "b-Q8_0.gguf"]);
+        let parts = Wanted::Gguf(owned(&["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]));
+        assert_eq!(choose("o/n", Some("a-00001-of-00002.gguf"), &files).unwrap(), parts);
+        assert_eq!(
+            choose("o/n", Some("b-Q8_0.gguf"), &files).unwrap(),
+            Wanted::Gguf(owned(&["b-Q8_0.gguf"]))
+        );
+        for missing in ["c.gguf", "README.md"] {
+            assert!(matches!(choose("o/n", Some(missing), &files), Err(HubError::NoSuchFile { .. })));
+        }
+        assert_eq!(choose("o/n", None, &files[1..]).unwrap(), parts);
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        assert!(is_plain_path("a.gguf") && is_plain_path("q4/a.gguf"));
+        for bad in ["", "/a", "../a", "a/../b", "a//b", "a\\b", "c:a", "./a", "a/", "a\0"] {
+            assert!(!is_plain_path(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! Downloading from a hub: a small server on loopback plays it, over real sockets.
+#![cfg(feature = "hub")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use throng_cli::hub::{HubError, HubSettings, locate};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What the played hub has, and what it was asked.
+#[derive(Default)]
+struct Shelf {
+    commit: String,
+    files: BTreeMap<String, Vec<u8>>,
+    /// Breaks off the next transfer of this file after so many bytes.
+    break_off: Option<(String, usize)>,
+    /// Sends whole files whatever range is asked for.
+    ignores_ranges: bool,
+    /// Path, range and authorization of each request.
+    asked: Vec<(String, String, String)>,
+}
+
+struct Hub {
+    address: String,
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+impl Hub {
+    fn start(files: &[(&str, &[u8])]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let files = files.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
+        let shelf = Arc::new(Mutex::new(Shelf { commit: COMMIT.into(), files, ..Shelf::default() }));
+        let served = shelf.clone();
+        // Ends with the test process; each connection has its own thread, since clients keep theirs open.
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let served = served.clone();
+                thread::spawn(move || serve(stream.unwrap(), &served));
+            }
+        });
+        Self { address, shelf }
+    }
+
+    fn settings(&self, home: &Path) -> HubSettings {
+        settings(&[("HF_ENDPOINT", &self.address), ("HF_HOME", home.to_str().unwrap())])
+    }
+
+    fn asked(&self) -> Vec<(String, String, String)> {
+        std::mem::take(&mut self.shelf.lock().unwrap().asked)
+    }
+}
+
+fn settings(variables: &[(&str, &str)]) -> HubSettings {
+    let read = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+    HubSettings { progress: false, ..HubSettings::from_env(read) }
+}
+
+fn serve(stream: TcpStream, shelf: &Mutex<Shelf>) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut head = Vec::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            if line == "\r\n" {
+                break;
+            }
+            head.push(line.trim_end().to_owned());
+        }
+        let path = head[0].split(' ').nth(1).unwrap().to_owned();
+        let header = |name: &str| {
+            let of_name = |line: &&String| line.to_lowercase().starts_with(&format!("{name}:"));
+            head.iter().find(of_name).map(|line| line[name.len() + 1..].trim().to_owned()).unwrap_or_default()
+        };
+        let (range, authorization) = (header("range"), header("authorization"));
+        let mut shelf = shelf.lock().unwrap();
+        shelf.asked.push((path.clone(), range.clone(), authorization));
+        if !answer(&stream, &mut shelf, &path, &range) {
+            return;
+        }
+    }
+}
+
+/// Answers one request; `false` when the connection is to be closed.
+fn answer(mut stream: &TcpStream, shelf: &mut Shelf, path: &str, range: &str) -> bool {
+    let mut send = |status: &str, headers: &str, body: &[u8], n_sent: usize| {
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n{headers}\r\n", body.len());
+        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body[..n_sent])).is_ok()
+            && n_sent == body.len()
+    };
+    if path.starts_with("/api/models/org/gated/") {
+        return send("403 Forbidden", "", b"", 0);
+    }
+    if path == "/api/models/org/name/revision/main" || path == "/api/models/org/name/revision/v2" {
+        let siblings: Vec<String> =
+            shelf.files.keys().map(|name| format!(r#"{{"rfilename":"{name}"}}"#)).collect();
+        let body = format!(r#"{{"sha":"{}","siblings":[{}]}}"#, shelf.commit, siblings.join(","));
+        return send("200 OK", "Content-Type: application/json\r\n", body.as_bytes(), body.len());
+    }
+    let file = path.strip_prefix(&format!("/org/name/resolve/{}/", shelf.commit));
+    let Some((name, content)) = file.and_then(|file| shelf.files.get_key_value(file)) else {
+        return send("404 Not Found", "", b"", 0);
+    };
+    // The entity tag is that of the content, as the hub's are.
+    let etag = content
+        .iter()
+        .fold(content.len() as u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+    let common = format!("ETag: \"{etag:x}\"\r\nX-Repo-Commit: {}\r\n", shelf.commit);
+    let (first, last) = range.strip_prefix("bytes=").unwrap().split_once('-').unwrap();
+    let first: usize = first.parse().unwrap();
+    let end = last.parse::<usize>().map_or(content.len(), |last| last + 1).min(content.len());
+    if first >= content.len() {
+        return send("416 Range Not Satisfiable", "", b"", 0);
+    }
+    let is_probe = range == "bytes=0-0";
+    let body = if shelf.ignores_ranges && !is_probe { &content[..] } else { &content[first..end] };
+    let headers = format!("{common}Content-Range: bytes {first}-{}/{}\r\n", end - 1, content.len());
+    let mut n_sent = body.len();
+    if let Some((_, n)) = shelf.break_off.take_if(|(file, _)| file == name && !is_probe) {
+        n_sent = n;
+    }
+    send("206 Partial Content", &headers, body, n_sent)
+}
+
+fn weights() -> Vec<u8> {
+    (0..200_000u32).map(|i| (i * 7 % 251) as u8).collect()
+}
+
+#[test]
+fn a_sharded_model_comes_whole_and_a_second_run_fetches_nothing() {
+    let index = br#"{"weight_map":{"a":"s-1.safetensors","b":"s-2.safetensors"}}"#;
+    let hub = Hub::start(&[
+        ("README.md", b"#"),
+        ("config.json", b"{\"x\":1}"),
+        ("model.safetensors.index.json", index),
+        ("other.safetensors", b"not needed"),
+        ("s-1.safetensors", b"one"),
+        ("s-2.safetensors", b"two"),
+        ("tokenizer.json", b"{}"),
+    ]);
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = hub.settings(home.path());
+    settings.token = Some("secret".into());
+    let folder = locate("org/name", &settings).unwrap();
+    assert!(folder.starts_with(home.path().join("hub/models--org--name/snapshots").join(COMMIT)));
+    let mut names: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let expected = [
+        "config.json",
+        "model.safetensors.index.json",
+        "s-1.safetensors",
+        "s-2.safetensors",
+        "tokenizer.json",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(fs::read(folder.join("s-2.safetensors")).unwrap(), b"two");
+    assert!(hub.asked().iter().all(|(_, _, authorization)| authorization == "Bearer secret"));
+
+    assert_eq!(locate("org/name", &settings).unwrap(), folder);
+    let asked: Vec<String> = hub.asked().into_iter().map(|(path, ..)| path).collect();
+    assert_eq!(asked, ["/api/models/org/name/revision/main"]);
+
+    // A new commit that changes one file: only that one is fetched, the others are linked.
+    {
+        let mut shelf = hub.shelf.lock().unwrap();
+        shelf.commit = COMMIT.replace('0', "f");
+        shelf.files.insert("config.json".into(), b"{\"x\":2}".to_vec());
+    }
+    let newer = locate("org/name", &settings).unwrap();
+    assert_ne!(newer, folder);
+    assert_eq!(fs::read(newer.join("config.json")).unwrap(), b"{\"x\":2}");
+    assert_eq!(fs::read(newer.join("s-1.safetensors")).unwrap(), b"one");
+    let fetched: Vec<_> = hub.asked().into_iter().filter(|(_, range, _)| range == "bytes=0-").collect();
+    assert_eq!(fetched.len(), 1, "{fetched:?}");
+}
+
+#[test]
+fn a_transfer_that_breaks_off_is_resumed() {
+    let hub = Hub::start(&[("model-Q8_0.gguf", &weights())]);
+    let home = tempfile::tempdir().unwrap();
+    hub.shelf.lock().unwrap().break_off = Some(("model-Q8_0.gguf".into(), 70_000));
+    let path = locate("org/name", &hub.settings(home.path())).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), weights());
+    let ranges: Vec<String> = hub.asked().into_iter().map(|(_, range, _)| range).collect();
+    let resumed = ranges
+        .iter()
+        .filter_map(|range| range.strip_prefix("bytes=")?.strip_suffix('-'))
+        .next_back()
+        .unwrap();
+    assert!(resumed.parse::<usize>().unwrap() > 0, "{ranges:?}");
+}
+
+#[test]
+fn a_whole_part_or_a_server_without_ranges_does_not_spoil_the_file() {
+    let hub = Hub::start(&[("model.gguf", &weights())]);
+    let home = tempfile::tempdir().unwrap();
+    let settings = hub.settings(home.path());
+    // What a run leaves that is killed between the last byte and the renaming.
+    let path = locate("org/name", &settings).unwrap();
+    let blob = path.canonicalize().unwrap();
+    fs::rename(&blob, blob.with_extension("part")).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(fs::read(locate("org/name", &settings).unwrap()).unwrap(), weights());
+
+    // Half a part, and the whole file sent after it.
+    fs::remove_file(&path).unwrap();
+    fs::remove_file(&blob).unwrap();
+    fs::write(blob.with_extension("part"), &weights()[..100_000]).unwrap();
+    hub.shelf.lock().unwrap().ignores_ranges = true;
+    let error = locate("org/name", &settings).unwrap_err();
+    assert!(matches!(error, HubError::WrongSize { found: 300_000, expected: 200_000, .. }), "{error}");
+    assert_eq!(fs::read(locate("org/name", &settings).unwrap()).unwrap(), weights());
+}
+
+#[test]
+fn one_gguf_of_several_must_be_named() {
+    let hub = Hub::start(&[("a.gguf", b"aa"), ("q4/b.gguf", b"bbb"), ("README.md", b"#")]);
+    let home = tempfile::tempdir().unwrap();
+    let settings = hub.settings(home.path());
+    let error = locate("org/name", &settings).unwrap_err();
+    assert!(
+        matches!(&error, HubError::ChooseFile { files, .. } if *files == ["a.gguf", "q4/b.gguf"]),
+        "{error}"
+    );
+    let path = locate("org/name:q4/b.gguf", &settings).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"bbb");
+    assert!(path.ends_with("q4/b.gguf"));
+    let error = locate("org/name:c.gguf", &settings).unwrap_err();
+    assert!(error.to_string().contains("a.gguf"), "{error}");
+    assert_eq!(fs::read(locate("org/name@v2:a.gguf", &settings).unwrap()).unwrap(), b"aa");
+}
+
+#[test]
+fn refusals_say_what_was_tried() {
+    let hub = Hub::start(&[("a.gguf", b"aa")]);
+    let home = tempfile::tempdir().unwrap();
+    let settings = hub.settings(home.path());
+    let error = locate("org/missing", &settings).unwrap_err();
+    assert!(matches!(error, HubError::NotFound { .. }), "{error}");
+    let error = locate("org/gated", &settings).unwrap_err();
+    assert!(error.to_string().contains("HF_TOKEN"), "{error}");
+    hub.shelf.lock().unwrap().files.insert("../../evil.gguf".into(), vec![1]);
+    let error = locate("org/name:a.gguf", &settings).unwrap_err();
+    assert!(matches!(error, HubError::UnsafeName { .. }), "{error}");
+    assert!(!home.path().join("hub/models--org--name").exists());
+}
+
+#[test]
+fn without_a_network_the_cache_serves_or_the_error_tells_what_to_do() {
+    let hub = Hub::start(&[("a.gguf", b"aa"), ("b.gguf", b"bb")]);
+    let home = tempfile::tempdir().unwrap();
+    let online = hub.settings(home.path());
+    // A port that nobody listens on: that of a listener that is gone.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = format!("http://{closed}");
+    let away = settings(&[("HF_ENDPOINT", &closed), ("HF_HOME", home.path().to_str().unwrap())]);
+    let offline = HubSettings { offline: true, ..online.clone() };
+
+    let error = locate("org/name:a.gguf", &away).unwrap_err().to_string();
+    for told in ["org/name", &closed, home.path().to_str().unwrap(), "throng serve /path/to/model"] {
+        assert!(error.contains(told), "{error}");
+    }
+    let path = locate("org/name:a.gguf", &online).unwrap();
+    assert_eq!(locate("org/name:a.gguf", &away).unwrap(), path);
+    assert_eq!(locate("org/name:a.gguf", &offline).unwrap(), path);
+    assert_eq!(locate(&format!("org/name@{COMMIT}:a.gguf"), &offline).unwrap(), path);
+    hub.asked();
+    let error = locate("org/name:b.gguf", &offline).unwrap_err();
+    assert!(matches!(error, HubError::NoSuchFile { .. } | HubError::NotCached { .. }), "{error}");
+    assert!(hub.asked().is_empty(), "offline asks nobody");
+}
