@@ -44,7 +44,7 @@ fn fixtures() -> Vec<PathBuf> {
         .filter(|path| path.join("expected.safetensors").exists())
         .collect();
     folders.sort();
-    assert_eq!(folders.len(), 13, "one fixture a family");
+    assert_eq!(folders.len(), 17, "one fixture a family and a few variants");
     folders
 }
 
