@@ -1,0 +1,46 @@
+//! Decisions, as text: each file of `scenarios/` says what happens and, indented below, what the scheduler does.
+//! `UPDATE_EXPECT=1 cargo test -p throng-core --test scenarios` writes what it does now.
+
+#[path = "scenarios/stage.rs"]
+mod stage;
+
+use stage::Stage;
+
+fn check(file: expect_test::ExpectFile) {
+    let script = file.data();
+    let mut stage = Stage::default();
+    let mut out = String::new();
+    for line in script.lines().filter(|line| !line.starts_with(' ')) {
+        out.push_str(line);
+        out.push('\n');
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for effect in stage.run(&words) {
+            out.push_str(&format!("    {effect}\n"));
+        }
+    }
+    file.assert_eq(&out);
+}
+
+macro_rules! scenarios {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            check(expect_test::expect_file![concat!("scenarios/", stringify!($name), ".txt")]);
+        }
+    )*};
+}
+
+scenarios! {
+    chunked_prefill
+    prefix_hit
+    siblings_share
+    preemption
+    priority
+    fairness
+    abort_in_flight
+    queue_bound
+    step_time_target
+    prompt_logprobs
+    lost_step
+    short_passes_long
+}
