@@ -1,0 +1,146 @@
+//! Storing keys and values and attending to them, in blocks, chunks and company.
+
+use fastrand::Rng;
+use throng_core::batch::BLOCK_TOKENS;
+use throng_model::backend::{AttentionShape, Backend};
+use throng_model::batch_input::{BatchInput, BatchRow};
+use throng_model::kv_cache::{KvDtype, KvLayout};
+
+use super::{Op, batch, buffer, check_op, download, output, random, same_bits};
+
+const PLAIN: AttentionShape = AttentionShape {
+    n_heads: 4,
+    n_kv_heads: 2,
+    head_dim: 32,
+    scale: 0.18,
+    softcap: None,
+    sliding_window: None,
+};
+
+/// Lengths of the sequences: within a block, at its end, over several.
+const LENGTHS: [usize; 6] = [1, 5, 16, 17, 70, 150];
+
+const LAYER: usize = 1;
+
+pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
+    let shapes = [
+        PLAIN,
+        AttentionShape { n_kv_heads: 4, head_dim: 64, ..PLAIN },
+        AttentionShape { n_heads: 6, n_kv_heads: 1, head_dim: 128, ..PLAIN },
+        AttentionShape { sliding_window: Some(16), ..PLAIN },
+        AttentionShape { sliding_window: Some(37), softcap: Some(0.7), ..PLAIN },
+        AttentionShape { softcap: Some(50.0), scale: 1.0, ..PLAIN },
+        AttentionShape { head_dim: 16, ..PLAIN },
+        AttentionShape { head_dim: 80, ..PLAIN },
+    ];
+    for shape in shapes {
+        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+            if dtype.bytes_of(shape.head_dim).is_none() {
+                continue;
+            }
+            let n_tokens: usize = LENGTHS.iter().sum();
+            let op =
+                Attention { shape, dtype, chunk: usize::MAX, qkv: random(rng, n_tokens * shape.qkv_width()) };
+            check_op(backends, &op);
+            check_chunks(backends, op);
+        }
+    }
+}
+
+/// The same bits however the sequences are cut.
+fn check_chunks<B: Backend>(backends: &mut [B], op: Attention) {
+    let all: Vec<usize> = (0..LENGTHS.len()).collect();
+    let whole = op.run(&mut backends[0], &all);
+    for chunk in [1, 7, 64] {
+        let op = Attention { chunk, qkv: op.qkv.clone(), ..op };
+        let cut = op.run(&mut backends[1], &all);
+        assert!(same_bits(&whole, &cut), "{}: depends on the chunks", op.name());
+    }
+}
+
+struct Attention {
+    shape: AttentionShape,
+    dtype: KvDtype,
+    /// Most tokens of a sequence in one step.
+    chunk: usize,
+    /// Of all tokens of all sequences.
+    qkv: Vec<f32>,
+}
+
+impl Attention {
+    /// The step that computes `start..start + chunk` of every sequence that is as long; tokens are rows of `qkv`.
+    fn step(&self, items: &[usize], start: usize) -> BatchInput {
+        let mut input = BatchInput::default();
+        for &item in items {
+            let end = LENGTHS[item].min(start.saturating_add(self.chunk));
+            if end <= start {
+                continue;
+            }
+            let first = LENGTHS[..item].iter().sum::<usize>();
+            input.rows.push(BatchRow {
+                first_token: input.tokens.len(),
+                n_tokens: end - start,
+                start,
+                first_block: input.blocks.len(),
+            });
+            input.tokens.extend((first + start..first + end).map(|token| token as u32));
+            input.positions.extend((start..end).map(|position| position as u32));
+            // Blocks of all sequences lie between each other, backwards.
+            let block = |i: usize| ((10 - i) * LENGTHS.len() + item) as u32;
+            input.blocks.extend((0..end.div_ceil(BLOCK_TOKENS)).map(block));
+        }
+        input
+    }
+}
+
+impl Op for Attention {
+    fn name(&self) -> String {
+        format!("attention in chunks of {} over {} of {:?}", self.chunk, self.dtype, self.shape)
+    }
+
+    fn n_items(&self) -> usize {
+        LENGTHS.len()
+    }
+
+    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let shape = &self.shape;
+        let layout = KvLayout {
+            n_layers: 2,
+            n_blocks: 11 * LENGTHS.len(),
+            n_kv_heads: shape.n_kv_heads,
+            head_dim: shape.head_dim,
+            dtype: self.dtype,
+        };
+        let mut cache = backend.kv_cache(&layout).expect("there is room");
+        let width = shape.n_heads * shape.head_dim;
+        let mut results = vec![Vec::new(); LENGTHS.len()];
+        let mut start = 0;
+        while start < LENGTHS[items[items.len() - 1]] {
+            let input = self.step(items, start);
+            let rows: Vec<usize> = input.tokens.iter().map(|&token| token as usize).collect();
+            let qkv = buffer(backend, &self.qkv, shape.qkv_width(), &rows);
+            let on_device = batch(backend, &input);
+            let mut out = output(backend, rows.len(), width);
+            backend.store_kv(&mut cache, LAYER, &on_device, &qkv, shape);
+            backend.attention(&cache, LAYER, &on_device, &qkv, shape, &mut out);
+            let out = download(backend, &mut out);
+            let longer = items.iter().filter(|&&item| LENGTHS[item] > start);
+            for (&item, row) in longer.zip(&input.rows) {
+                results[item].extend_from_slice(&out[row.first_token * width..][..row.n_tokens * width]);
+            }
+            start = start.saturating_add(self.chunk);
+        }
+        results.concat()
+    }
+
+    /// Values are between -1 and 1. Float sums and exponentials: a few units in the last place. f16 rounds keys and
+    /// values by at most 2⁻¹², q8_0 (queries perhaps, too) by a 254th; scores of up to 32 products move little.
+    fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
+        let tolerance = match self.dtype {
+            KvDtype::F32 => 1e-5,
+            KvDtype::F16 => 3e-3,
+            KvDtype::Q8_0 => 5e-2,
+        };
+        vec![tolerance; reference.len()]
+    }
+}

@@ -1,0 +1,217 @@
+//! Projections, embeddings and experts in every weight format.
+
+use fastrand::Rng;
+use throng_kernels::quant::{Format, dequantize_row, quantize_row};
+use throng_model::backend::{Backend, Expert};
+use throng_model::batch_input::BatchInput;
+use throng_model::config::{Activation, Routing};
+use throng_model::weights::TensorView;
+
+use super::{Op, batch, buffer, check_op, download, output, random};
+
+/// One stored matrix.
+struct Stored {
+    format: Format,
+    shape: [usize; 2],
+    bytes: Vec<u8>,
+    /// What the bytes mean.
+    values: Vec<f32>,
+}
+
+impl Stored {
+    fn random(rng: &mut Rng, format: Format, shape: [usize; 2]) -> Self {
+        let mut values = random(rng, shape[0] * shape[1]);
+        let mut bytes = vec![0; format.bytes_of(values.len()).expect("rows are whole blocks")];
+        quantize_row(format, &values, &mut bytes);
+        dequantize_row(format, &bytes, &mut values);
+        Self { format, shape, bytes, values }
+    }
+
+    fn view(&self) -> TensorView<'_> {
+        TensorView { name: "weight", shape: &self.shape, format: self.format, data: &self.bytes }
+    }
+}
+
+pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
+    for format in Format::ALL {
+        let whole = format.block_elements().max(32);
+        for (n, rows, cols) in [(1, 1, whole), (5, 19, 2 * whole), (33, 64, 3 * whole), (70, 33, whole)] {
+            let parts = vec![Stored::random(rng, format, [rows, cols])];
+            check_op(backends, &Projection::random(rng, n, parts, false));
+            let table = Stored::random(rng, format, [rows, cols]);
+            check_op(
+                backends,
+                &Embedding { tokens: (0..n as u32).map(|i| i * 7 % rows as u32).collect(), table },
+            );
+        }
+        let parts = [(format, 24), (Format::Q6_K, 40), (Format::F32, 5), (format, 16)];
+        let parts = parts.map(|(format, rows)| Stored::random(rng, format, [rows, 512])).into();
+        check_op(backends, &Projection::random(rng, 9, parts, true));
+    }
+    // Odd widths exist only in float formats.
+    for format in [Format::F32, Format::F16, Format::BF16] {
+        let parts = vec![Stored::random(rng, format, [7, 45])];
+        check_op(backends, &Projection::random(rng, 6, parts, true));
+    }
+    for format in [Format::F32, Format::Q8_0, Format::Q4_K] {
+        for normalize in [true, false] {
+            check_op(backends, &Experts::random(rng, format, Routing { n_used: 2, normalize }));
+        }
+    }
+}
+
+/// How far a dot product of `x` and `w` may be off. Float sums in another order: a hundred-thousandth of the sum of
+/// absolute products. Where weights are quantized, activations may be rounded to signed bytes with a scale of their
+/// own a block: half a step of at most a 127th of the largest activation each.
+fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
+    let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
+    let rounding = match format {
+        Format::F32 | Format::F16 | Format::BF16 => 0.0,
+        _ => {
+            let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
+            w.iter().map(|w| w.abs()).sum::<f32>() * largest / 254.0
+        }
+    };
+    1e-5 * products + 1.01 * rounding + 1e-6
+}
+
+struct Projection {
+    n: usize,
+    x: Vec<f32>,
+    parts: Vec<Stored>,
+    bias: Option<Vec<f32>>,
+}
+
+impl Projection {
+    fn random(rng: &mut Rng, n: usize, parts: Vec<Stored>, biased: bool) -> Self {
+        let n_out = parts.iter().map(|part| part.shape[0]).sum();
+        let bias = biased.then(|| random(rng, n_out));
+        Self { n, x: random(rng, n * parts[0].shape[1]), parts, bias }
+    }
+}
+
+impl Op for Projection {
+    fn name(&self) -> String {
+        let parts: Vec<_> = self.parts.iter().map(|part| (part.format, part.shape)).collect();
+        format!("matmul of {} rows with {parts:?}", self.n)
+    }
+
+    fn n_items(&self) -> usize {
+        self.n
+    }
+
+    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let x = buffer(backend, &self.x, self.parts[0].shape[1], items);
+        let views: Vec<_> = self.parts.iter().map(Stored::view).collect();
+        let matrix = backend.matrix(&views).expect("every format can be held");
+        let bias = self.bias.as_ref().map(|bias| backend.vector(bias).expect("there is room"));
+        let mut out = output(backend, items.len(), self.parts.iter().map(|part| part.shape[0]).sum());
+        backend.matmul(&x, &matrix, bias.as_ref(), &mut out);
+        download(backend, &mut out)
+    }
+
+    fn tolerances(&self, _: &[f32]) -> Vec<f32> {
+        let cols = self.parts[0].shape[1];
+        let of_row = |x| {
+            let parts = self.parts.iter();
+            parts
+                .flat_map(move |part| part.values.chunks(cols).map(move |w| dot_tolerance(x, w, part.format)))
+        };
+        self.x.chunks(cols).flat_map(of_row).collect()
+    }
+}
+
+struct Embedding {
+    tokens: Vec<u32>,
+    table: Stored,
+}
+
+impl Op for Embedding {
+    fn name(&self) -> String {
+        format!(
+            "embedding of {} tokens from {:?} {:?}",
+            self.tokens.len(),
+            self.table.format,
+            self.table.shape
+        )
+    }
+
+    fn n_items(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let table = backend.matrix(&[self.table.view()]).expect("every format can be held");
+        let tokens = items.iter().map(|&item| self.tokens[item]).collect();
+        let batch = batch(backend, &BatchInput { tokens, ..Default::default() });
+        let mut out = output(backend, items.len(), self.table.shape[1]);
+        backend.embed(&table, &batch, 0.75, &mut out);
+        download(backend, &mut out)
+    }
+
+    /// A product or two, in whatever order.
+    fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
+        reference.iter().map(|value| value.abs() * 1e-6).collect()
+    }
+}
+
+struct Experts {
+    x: Vec<f32>,
+    router_logits: Vec<f32>,
+    /// Gate and up, down.
+    experts: Vec<(Stored, Stored)>,
+    routing: Routing,
+}
+
+impl Experts {
+    const WIDTH: usize = 256;
+    const N: usize = 5;
+
+    fn random(rng: &mut Rng, format: Format, routing: Routing) -> Self {
+        let (width, n_rows) = (Self::WIDTH, 21);
+        let expert = |rng: &mut Rng| {
+            (Stored::random(rng, format, [2 * width, width]), Stored::random(rng, format, [width, width]))
+        };
+        let small = |value: f32| value * 0.2;
+        Self {
+            x: random(rng, n_rows * width).into_iter().map(small).collect(),
+            router_logits: random(rng, n_rows * Self::N),
+            experts: (0..Self::N).map(|_| expert(rng)).collect(),
+            routing,
+        }
+    }
+}
+
+impl Op for Experts {
+    fn name(&self) -> String {
+        format!("experts in {:?}, {:?}", self.experts[0].0.format, self.routing)
+    }
+
+    fn n_items(&self) -> usize {
+        self.x.len() / Self::WIDTH
+    }
+
+    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let x = buffer(backend, &self.x, Self::WIDTH, items);
+        let logits = buffer(backend, &self.router_logits, Self::N, items);
+        let experts: Vec<_> = self
+            .experts
+            .iter()
+            .map(|(gate_up, down)| Expert {
+                gate_up: backend.matrix(&[gate_up.view()]).expect("every format can be held"),
+                down: backend.matrix(&[down.view()]).expect("every format can be held"),
+            })
+            .collect();
+        let mut out = output(backend, items.len(), Self::WIDTH);
+        backend.experts(&x, &logits, &experts, &self.routing, Activation::Silu, &mut out);
+        download(backend, &mut out)
+    }
+
+    /// Two roundings of activations one after the other: a share of the results' size, far below that of a wrong
+    /// expert or weight. Float formats only differ in the order of sums.
+    fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
+        let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();
+        let share = if self.experts[0].0.format == Format::F32 { 1e-4 } else { 0.08 };
+        vec![size * share; reference.len()]
+    }
+}

@@ -1,0 +1,142 @@
+//! Operations on rows: norms, rotation, gated units, sums, gates, gathering, logits.
+
+use fastrand::Rng;
+use throng_model::backend::{Backend, Columns};
+use throng_model::batch_input::{BatchInput, Rotations};
+use throng_model::config::{Activation, RopeStyle};
+
+use super::{Op, batch, buffer, check_op, download, output, random};
+
+/// Results are of the order of 1, and polynomials that stand for `exp` and `tanh` are off by a few units in the last
+/// place.
+const TOLERANCE: f32 = 2e-6;
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    RmsNorm,
+    NormHeads,
+    Rope(RopeStyle),
+    Glu(Activation),
+    Add,
+    GateRows,
+    Gather,
+    FinishLogits,
+}
+
+struct RowOp {
+    kind: Kind,
+    n: usize,
+    cols: usize,
+    x: Vec<f32>,
+    y: Vec<f32>,
+    gain: Vec<f32>,
+}
+
+pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
+    let kinds = [
+        Kind::RmsNorm,
+        Kind::NormHeads,
+        Kind::Rope(RopeStyle::HalfSplit),
+        Kind::Rope(RopeStyle::Interleaved),
+        Kind::Glu(Activation::Silu),
+        Kind::Glu(Activation::GeluTanh),
+        Kind::Add,
+        Kind::GateRows,
+        Kind::Gather,
+        Kind::FinishLogits,
+    ];
+    for kind in kinds {
+        for (n, cols) in [(1, 24), (5, 96), (13, 72), (33, 264)] {
+            let scale = if matches!(kind, Kind::Glu(_) | Kind::FinishLogits) { 12.0 } else { 1.0 };
+            let x = random(rng, n * cols).iter().map(|x| x * scale).collect();
+            check_op(
+                backends,
+                &RowOp { kind, n, cols, x, y: random(rng, n * cols), gain: random(rng, cols) },
+            );
+        }
+    }
+}
+
+impl RowOp {
+    /// Heads of 12 columns; the first head is left alone.
+    fn heads(&self) -> Columns {
+        Columns { first: 12, n_groups: self.cols / 12 - 1, width: 12 }
+    }
+
+    fn rotations(&self, items: &[usize]) -> BatchInput {
+        let angle = |item: usize, pair: usize| (item * 7 + 1) as f32 * 0.3_f32.powi(pair as i32);
+        // Five pairs: two columns of a head do not turn.
+        let angles: Vec<f32> =
+            items.iter().flat_map(|&item| (0..5).map(move |pair| angle(item, pair))).collect();
+        let rotations = Rotations {
+            n_pairs: 5,
+            cos: angles.iter().map(|angle| angle.cos()).collect(),
+            sin: angles.iter().map(|angle| angle.sin()).collect(),
+        };
+        BatchInput { tokens: vec![0; items.len()], rotations: vec![rotations], ..Default::default() }
+    }
+}
+
+impl Op for RowOp {
+    fn name(&self) -> String {
+        format!("{:?} of {} rows of {}", self.kind, self.n, self.cols)
+    }
+
+    fn n_items(&self) -> usize {
+        self.n
+    }
+
+    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let mut x = buffer(backend, &self.x, self.cols, items);
+        match self.kind {
+            Kind::RmsNorm => {
+                let mut out = output(backend, items.len(), self.cols);
+                let gain = backend.vector(&self.gain).expect("there is room");
+                backend.rms_norm(&x, &gain, 1e-5, &mut out);
+                return download(backend, &mut out);
+            }
+            Kind::NormHeads => {
+                let gain = backend.vector(&self.gain[..12]).expect("there is room");
+                backend.norm_columns(&mut x, self.heads(), &gain, 1e-5);
+            }
+            Kind::Rope(style) => {
+                let batch = batch(backend, &self.rotations(items));
+                backend.rope(&mut x, &batch, 0, self.heads(), style);
+            }
+            Kind::Glu(activation) => {
+                let mut out = output(backend, items.len(), self.cols / 2);
+                backend.glu(&x, activation, &mut out);
+                return download(backend, &mut out);
+            }
+            Kind::Add => {
+                let y = buffer(backend, &self.y, self.cols, items);
+                backend.add(&mut x, &y, 0.22);
+            }
+            Kind::GateRows => {
+                let gate = buffer(backend, &self.y[..self.n], 1, items);
+                backend.gate_rows(&mut x, &gate);
+            }
+            Kind::Gather => {
+                let wanted = (0..items.len() as u32).collect();
+                let input =
+                    BatchInput { tokens: vec![0; items.len()], logit_tokens: wanted, ..Default::default() };
+                let batch = batch(backend, &input);
+                let mut gathered = Vec::new();
+                for first in (0..items.len()).step_by(4) {
+                    let wanted = first..items.len().min(first + 4);
+                    let mut out = output(backend, wanted.len(), self.cols);
+                    backend.gather_logit_rows(&x, &batch, wanted, &mut out);
+                    gathered.extend(download(backend, &mut out));
+                }
+                return gathered;
+            }
+            Kind::FinishLogits => backend.finish_logits(&mut x, 0.5, Some(3.0)),
+        }
+        download(backend, &mut x)
+    }
+
+    fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
+        let exact = matches!(self.kind, Kind::Gather);
+        reference.iter().map(|result| if exact { 0.0 } else { TOLERANCE * result.abs().max(1.0) }).collect()
+    }
+}
