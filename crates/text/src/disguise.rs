@@ -12,6 +12,15 @@ pub(crate) struct Disguise {
 }
 
 impl Disguise {
+    pub(crate) fn new(pairs: Vec<(char, char)>) -> Self {
+        Self { pairs }
+    }
+
+    /// The stand-in of `real`.
+    pub(crate) fn hide(&self, real: char) -> Option<char> {
+        self.pairs.iter().find(|pair| pair.0 == real).map(|pair| pair.1)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }

@@ -2,11 +2,13 @@
 //! HTTP and models; nothing below the gateway sees what is in here.
 #![forbid(unsafe_code)]
 
+mod chat_template;
 mod detokenizer;
 mod disguise;
 mod error;
 mod tokenizer;
 
+pub use chat_template::{ChatTemplate, RenderedPrompt, TemplateInput};
 pub use detokenizer::{Delta, DetokenizeOptions, Detokenizer};
 pub use error::{TemplateError, TextError, TokenizerError};
-pub use tokenizer::{EncodeOptions, GgufVocabulary, Tokenizer, TokenizerConfig};
+pub use tokenizer::{EncodeOptions, GgufVocabulary, SpecialTokens, Tokenizer, TokenizerConfig};

@@ -11,6 +11,7 @@ use tokenizers::pipeline::{
 };
 
 use super::{EncodeOptions, Tokenizer};
+use crate::chat_template::RenderedPrompt;
 use crate::disguise::Disguise;
 use crate::error::TextError;
 
@@ -37,15 +38,32 @@ impl Tokenizer {
         self.encode_disguised(text, None, options)
     }
 
+    /// The token ids of a rendered conversation. Control tokens come from the template alone; what users wrote
+    /// is plain text whatever it spells.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_rendered(
+        &self,
+        prompt: &RenderedPrompt,
+        add_special_tokens: bool,
+    ) -> Result<Vec<u32>, TextError> {
+        let options = EncodeOptions { add_special_tokens, parse_special: true };
+        self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options)
+    }
+
     /// As [`Self::encode`]; stretches of `text` in `disguise` are plain text whatever they spell.
-    pub(crate) fn encode_disguised(
+    fn encode_disguised(
         &self,
         text: &str,
         disguise: Option<&Disguise>,
         options: EncodeOptions,
     ) -> Result<Vec<u32>, TextError> {
         if text.len() > self.max_text_bytes {
-            return Err(TextError::TooLong { n_bytes: text.len(), limit_bytes: self.max_text_bytes });
+            let n_bytes = disguise.map_or(text.len(), |disguise| disguise.reveal(text).len());
+            if n_bytes > self.max_text_bytes {
+                return Err(TextError::TooLong { n_bytes, limit_bytes: self.max_text_bytes });
+            }
         }
         let mut scratch = self.take_scratch();
         scratch.tokens.clear();

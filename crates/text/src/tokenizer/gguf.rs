@@ -42,6 +42,8 @@ pub struct GgufVocabulary {
     pub eom_token_id: Option<u32>,
     /// `tokenizer.ggml.unknown_token_id`.
     pub unknown_token_id: Option<u32>,
+    /// `tokenizer.ggml.padding_token_id`.
+    pub padding_token_id: Option<u32>,
     /// `tokenizer.ggml.add_bos_token`.
     pub add_bos_token: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`.
@@ -115,8 +117,21 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
         rule,
         prefix: run(vocabulary.add_bos_token.unwrap_or(adds_bos), roles.bos),
         suffix: run(vocabulary.add_eos_token.unwrap_or(false), roles.eos),
+        named: named_tokens(vocabulary, &roles),
         roles,
     })
+}
+
+/// The variables a template knows tokens by.
+fn named_tokens(vocabulary: &GgufVocabulary, roles: &TokenRoles) -> Vec<(String, String)> {
+    let ids = [
+        ("bos_token", roles.bos),
+        ("eos_token", roles.eos),
+        ("unk_token", vocabulary.unknown_token_id),
+        ("pad_token", vocabulary.padding_token_id),
+    ];
+    let named = ids.into_iter().filter_map(|(name, id)| Some((name, vocabulary.tokens.get(id? as usize)?)));
+    named.map(|(name, text)| (name.to_owned(), text.clone())).collect()
 }
 
 fn roles(vocabulary: &GgufVocabulary, is_sentencepiece: bool) -> TokenRoles {

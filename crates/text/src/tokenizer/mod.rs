@@ -52,7 +52,7 @@ pub struct Tokenizer {
     prefix: Vec<u32>,
     suffix: Vec<u32>,
     roles: TokenRoles,
-    control_texts: Vec<String>,
+    special_tokens: SpecialTokens,
     max_text_bytes: usize,
     scratch: Mutex<Vec<Scratch>>,
     told_double_bos: AtomicBool,
@@ -67,6 +67,17 @@ pub(crate) struct TokenRoles {
     pub(crate) ends_generation: Vec<u32>,
 }
 
+/// The tokens with a meaning of their own, as text: for chat templates.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTokens {
+    /// Template variables such as `bos_token` and what they print.
+    pub named: Vec<(String, String)>,
+    /// The spellings of all control tokens: what a user's text must never become.
+    pub control: Vec<String>,
+    /// The spellings of added tokens that anyone may write (`<think>`).
+    pub plain_added: Vec<String>,
+}
+
 /// What a loader hands over; `Tokenizer::assemble` does what is common to all.
 pub(crate) struct Parts {
     frame: PipelineTokenizer,
@@ -77,6 +88,8 @@ pub(crate) struct Parts {
     prefix: Vec<u32>,
     suffix: Vec<u32>,
     roles: TokenRoles,
+    /// [`SpecialTokens::named`].
+    named: Vec<(String, String)>,
 }
 
 impl Tokenizer {
@@ -111,8 +124,11 @@ impl Tokenizer {
             eos: parts.roles.eos.filter(known),
             ends_generation: parts.roles.ends_generation.into_iter().filter(known).collect(),
         };
-        let specials = parts.entries.iter().flatten().filter(|entry| entry.special && !entry.text.is_empty());
-        let control_texts = specials.map(|entry| entry.text.clone()).collect();
+        let mut special_tokens = SpecialTokens { named: parts.named, ..SpecialTokens::default() };
+        for entry in parts.entries.iter().flatten().filter(|entry| entry.added && !entry.text.is_empty()) {
+            let SpecialTokens { control, plain_added, .. } = &mut special_tokens;
+            if entry.special { control } else { plain_added }.push(entry.text.clone());
+        }
         Ok(Self {
             pre_tokenizer: pre_tokenizers::runnable(parts.frame.get_pre_tokenizer())?,
             frame: parts.frame,
@@ -122,7 +138,7 @@ impl Tokenizer {
             prefix: parts.prefix,
             suffix: parts.suffix,
             roles,
-            control_texts,
+            special_tokens,
             max_text_bytes: DEFAULT_MAX_TEXT_BYTES,
             scratch: Mutex::new(Vec::new()),
             told_double_bos: AtomicBool::new(false),
@@ -187,9 +203,9 @@ impl Tokenizer {
         &self.roles.ends_generation
     }
 
-    /// The spellings of all control tokens: what a user's text must never become.
-    pub fn control_texts(&self) -> &[String] {
-        &self.control_texts
+    /// The control tokens as text, for chat templates.
+    pub fn special_tokens(&self) -> &SpecialTokens {
+        &self.special_tokens
     }
 
     /// One-shot decode. Byte sequences that are not UTF-8 become U+FFFD; ids outside the vocabulary spell

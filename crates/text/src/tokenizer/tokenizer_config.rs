@@ -19,8 +19,14 @@ pub struct TokenizerConfig {
     pub add_eos_token: Option<bool>,
     /// `(name, source)`; a single template is named `default`.
     pub chat_templates: Vec<(String, String)>,
+    /// `bos_token`, `eos_token`, `unk_token`, … as templates know them.
+    pub(crate) named: Vec<(String, String)>,
     pub(crate) added: Vec<AddedEntryConfig>,
 }
+
+/// Keys whose values are special tokens.
+const NAMED: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
 
 /// One row of `added_tokens_decoder`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +53,10 @@ impl TokenizerConfig {
             add_bos_token: value["add_bos_token"].as_bool(),
             add_eos_token: value["add_eos_token"].as_bool(),
             chat_templates: chat_templates(&value["chat_template"]),
+            named: NAMED
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), token_text(&value[*name])?)))
+                .collect(),
             added: added.filter_map(|(id, token)| added_entry(id, token)).collect(),
         })
     }

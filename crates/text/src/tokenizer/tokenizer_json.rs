@@ -60,6 +60,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
         entries,
         rule,
         roles: TokenRoles::default(),
+        named: config.map(|config| config.named.clone()).unwrap_or_default(),
     };
     if let Some(config) = config {
         apply_config(config, &added, &mut parts);

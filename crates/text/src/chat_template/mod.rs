@@ -1,0 +1,285 @@
+//! Conversations to prompts through a model's own Jinja template, keeping apart what the template wrote and what
+//! users wrote. Refuses to know tokens, and never trusts a template to end.
+
+mod conversation;
+mod environment;
+mod limits;
+mod python_json;
+mod source;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use minijinja::Environment;
+use minijinja::value::Value;
+use serde_json::{Map, Value as Json, json};
+
+use crate::disguise::Disguise;
+use crate::error::{TemplateError, TokenizerError};
+use crate::tokenizer::{SpecialTokens, TokenizerConfig};
+use conversation::{Size, TextGuard, arranged, survey};
+use limits::{BoundedOutput, Limits, classify};
+
+/// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than templates.
+const RESERVED: &[&str] = &[
+    "messages",
+    "conversation",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+    "tokenizer_kwargs",
+    "return_dict",
+    "return_tensors",
+    "return_assistant_tokens_mask",
+    "padding",
+    "truncation",
+    "max_length",
+];
+
+/// What a prompt is made from.
+#[derive(Debug, Clone)]
+pub struct TemplateInput<'a> {
+    /// The messages, an array of objects as in the OpenAI API.
+    pub messages: &'a Json,
+    /// The tools, an array; `None` where there are none.
+    pub tools: Option<&'a Json>,
+    /// Documents for templates with retrieval, an array.
+    pub documents: Option<&'a Json>,
+    /// End the prompt with the start of an assistant turn.
+    pub add_generation_prompt: bool,
+    /// End the prompt inside the last message, so that the model goes on with it.
+    pub continue_final_message: bool,
+    /// Further variables (`enable_thinking`); names of the server's own are refused.
+    pub kwargs: Option<&'a Map<String, Json>>,
+    /// A template other than the default one, where the model has several.
+    pub template_name: Option<&'a str>,
+    /// The tokenizer's control tokens: [`crate::Tokenizer::special_tokens`].
+    pub special_tokens: &'a SpecialTokens,
+    /// Seconds since 1970 for templates that print the date; `None` for now.
+    pub now_unix_s: Option<i64>,
+}
+
+impl<'a> TemplateInput<'a> {
+    /// The usual request: an answer to `messages`.
+    pub fn new(messages: &'a Json, special_tokens: &'a SpecialTokens) -> Self {
+        Self {
+            messages,
+            tools: None,
+            documents: None,
+            add_generation_prompt: true,
+            continue_final_message: false,
+            kwargs: None,
+            template_name: None,
+            special_tokens,
+            now_unix_s: None,
+        }
+    }
+}
+
+/// A prompt as text, in which user text is marked: [`crate::Tokenizer::encode_rendered`] reads control tokens
+/// only where the template wrote them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderedPrompt {
+    pub(crate) disguised: String,
+    pub(crate) disguise: Arc<Disguise>,
+}
+
+impl RenderedPrompt {
+    /// The prompt as transformers would render it. Encoding this text instead of the prompt would turn what
+    /// users wrote into control tokens.
+    pub fn text(&self) -> Cow<'_, str> {
+        self.disguise.reveal(&self.disguised)
+    }
+}
+
+/// A model's chat templates, compiled.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    templates: BTreeMap<String, Compiled>,
+}
+
+#[derive(Debug)]
+struct Compiled {
+    env: Environment<'static>,
+    source: String,
+    literals: Vec<String>,
+    variables: HashSet<String>,
+    takes_parts: bool,
+}
+
+impl ChatTemplate {
+    /// Compiles a single template.
+    ///
+    /// # Errors
+    /// [`TemplateError::Syntax`].
+    pub fn new(source: &str) -> Result<Self, TemplateError> {
+        Self::from_named([("default".to_owned(), source.to_owned())])
+    }
+
+    /// Compiles several templates; `default` is used unless there are tools and a `tool_use`.
+    ///
+    /// # Errors
+    /// [`TemplateError::Syntax`].
+    pub fn from_named(named: impl IntoIterator<Item = (String, String)>) -> Result<Self, TemplateError> {
+        let compiled = named.into_iter().map(|(name, source)| Ok((name, Compiled::new(&source)?)));
+        Ok(Self { templates: compiled.collect::<Result<_, TemplateError>>()? })
+    }
+
+    /// The templates of a `tokenizer_config.json`; `None` where it has none.
+    ///
+    /// # Errors
+    /// A file that is not one, or a template that does not compile.
+    pub fn from_tokenizer_config(json: &[u8]) -> Result<Option<Self>, TemplateError> {
+        let malformed = |error: TokenizerError| TemplateError::Syntax(error.to_string());
+        let named = TokenizerConfig::parse(json).map_err(malformed)?.chat_templates;
+        if named.is_empty() { Ok(None) } else { Self::from_named(named).map(Some) }
+    }
+
+    /// Whether some template reads a variable of this name; one it does not read changes nothing.
+    pub fn reads(&self, variable: &str) -> bool {
+        self.templates.values().any(|compiled| compiled.variables.contains(variable))
+    }
+
+    /// Renders the prompt.
+    ///
+    /// # Errors
+    /// [`TemplateError`]; nothing a client sends makes a template run longer or grow larger than its limits.
+    pub fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
+        let compiled = self.select(input)?;
+        if input.continue_final_message && input.add_generation_prompt {
+            let reason = "cannot be combined with add_generation_prompt";
+            return Err(TemplateError::NothingToContinue(reason.to_owned()));
+        }
+        let reserved = |name: &str| RESERVED.contains(&name) || name.ends_with("_token");
+        if let Some(name) = input.kwargs.iter().flat_map(|kwargs| kwargs.keys()).find(|name| reserved(name)) {
+            return Err(TemplateError::ReservedArgument { name: name.clone() });
+        }
+        compiled.render(input)
+    }
+
+    fn select(&self, input: &TemplateInput<'_>) -> Result<&Compiled, TemplateError> {
+        let name = match input.template_name {
+            Some(name) => name,
+            None if input.tools.is_some() && self.templates.contains_key("tool_use") => "tool_use",
+            None => "default",
+        };
+        self.templates.get(name).ok_or_else(|| TemplateError::UnknownTemplate(name.to_owned()))
+    }
+}
+
+impl Compiled {
+    fn new(source: &str) -> Result<Self, TemplateError> {
+        let env = environment::compile(source)?;
+        let template = env.get_template(environment::TEMPLATE);
+        let variables = template.map(|template| template.undeclared_variables(false)).unwrap_or_default();
+        let literals = source::literals(source);
+        let mut compiled = Self { env, source: source.to_owned(), literals, variables, takes_parts: true };
+        compiled.takes_parts = compiled.prints_text_of_parts();
+        Ok(compiled)
+    }
+
+    /// Whether content may be a list of parts, found out by trying: a template that expects text prints the list
+    /// itself, or fails.
+    fn prints_text_of_parts(&self) -> bool {
+        let messages = json!([{"role": "user", "content": [{"type": "text", "text": "a part of text"}]}]);
+        let tokens =
+            SpecialTokens { named: vec![("bos_token".to_owned(), String::new())], ..Default::default() };
+        let prompt = self.render(&TemplateInput::new(&messages, &tokens));
+        prompt.is_ok_and(|prompt| {
+            let text = prompt.text();
+            text.contains("a part of text") && !text.contains("'text'") && !text.contains("\"text\"")
+        })
+    }
+
+    fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
+        let mut messages = arranged(input.messages, self.takes_parts);
+        let (mut size, mut used) = (Size::default(), HashSet::new());
+        let values = [Some(&messages), input.tools, input.documents].into_iter().flatten();
+        values.chain(input.kwargs.iter().flat_map(|kwargs| kwargs.values())).for_each(|value| {
+            survey(value, &mut size, &mut used);
+        });
+        used.extend(self.source.chars());
+        let guard = TextGuard::new(input.special_tokens, &self.literals);
+        let (disguise, tag) = guard
+            .disguise(&used)
+            .ok_or_else(|| TemplateError::Render("too many private-use characters".to_owned()))?;
+        let mark =
+            input.continue_final_message.then(|| Continuation::mark(&mut messages, tag)).transpose()?;
+
+        let limits = Limits::for_input(size.n_values, size.n_bytes);
+        let disguise = Arc::new(disguise);
+        let env = environment::for_request(&self.env, limits, &disguise, input.now_unix_s);
+        let context = context(input, &messages, &guard, &disguise);
+        let mut output = BoundedOutput { bytes: Vec::new(), limit: limits.n_bytes };
+        let template = env.get_template(environment::TEMPLATE).map_err(|error| classify(&error))?;
+        template.render_captured_to(context, &mut output).map_err(|error| classify(&error))?;
+        let disguised =
+            String::from_utf8(output.bytes).map_err(|error| TemplateError::Render(error.to_string()))?;
+        let prompt = RenderedPrompt { disguised, disguise };
+        match mark {
+            Some(continuation) => continuation.cut(prompt),
+            None => Ok(prompt),
+        }
+    }
+}
+
+/// Everything the template can name.
+fn context(input: &TemplateInput<'_>, messages: &Json, guard: &TextGuard<'_>, disguise: &Disguise) -> Value {
+    let optional = |value: Option<&Json>| value.map_or(Value::from(()), |value| guard.value(value, disguise));
+    let tokens = input.special_tokens.named.iter().map(|(role, text)| (role.clone(), Value::from(text)));
+    let kwargs =
+        input.kwargs.into_iter().flatten().map(|(name, value)| (name.clone(), guard.value(value, disguise)));
+    let own = [
+        ("messages", guard.value(messages, disguise)),
+        ("tools", optional(input.tools)),
+        ("documents", optional(input.documents)),
+        ("add_generation_prompt", Value::from(input.add_generation_prompt)),
+    ];
+    let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+    Value::from_pairs(tokens.chain(kwargs).chain(own))
+}
+
+/// Finds the end of the last message in the rendered text by a mark put there before, as transformers does.
+struct Continuation {
+    tag: char,
+}
+
+impl Continuation {
+    /// Appends the mark to the last message's text.
+    fn mark(messages: &mut Json, tag: char) -> Result<Self, TemplateError> {
+        let nothing = |reason: &str| TemplateError::NothingToContinue(reason.to_owned());
+        let last = messages.as_array_mut().and_then(|messages| messages.last_mut());
+        let content = last.and_then(|message| message.get_mut("content"));
+        let text = match content.ok_or_else(|| nothing("the final message has no content"))? {
+            Json::String(text) => text,
+            Json::Array(parts) => match parts.iter_mut().rev().find_map(|part| part.get_mut("text")) {
+                Some(Json::String(text)) => text,
+                _ => return Err(nothing("the final message has no text")),
+            },
+            _ => return Err(nothing("the final message has no content")),
+        };
+        text.push(tag);
+        // A space after the mark shows whether the template trims messages.
+        text.push(' ');
+        Ok(Self { tag })
+    }
+
+    /// The prompt up to the mark.
+    fn cut(&self, mut prompt: RenderedPrompt) -> Result<RenderedPrompt, TemplateError> {
+        let text = &mut prompt.disguised;
+        let Some(at) = text.rfind(self.tag) else {
+            let reason = "the chat template leaves the final message out";
+            return Err(TemplateError::NothingToContinue(reason.to_owned()));
+        };
+        let keeps_spaces = text[at + self.tag.len_utf8()..].starts_with(' ');
+        text.truncate(at);
+        if !keeps_spaces {
+            text.truncate(text.trim_end().len());
+        }
+        Ok(prompt)
+    }
+}
