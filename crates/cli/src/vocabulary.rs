@@ -42,6 +42,7 @@ pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
         eot_token_id: token_id(metadata, "eot_token_id")?,
         eom_token_id: token_id(metadata, "eom_token_id")?,
         unknown_token_id: token_id(metadata, "unknown_token_id")?,
+        padding_token_id: token_id(metadata, "padding_token_id")?,
         add_bos_token: flag("add_bos_token")?,
         add_eos_token: flag("add_eos_token")?,
         add_space_prefix: flag("add_space_prefix")?,
