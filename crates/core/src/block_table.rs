@@ -17,6 +17,11 @@ pub struct BlockTable {
 }
 
 impl BlockTable {
+    /// An empty table with room for `n_blocks` entries.
+    pub fn with_capacity(n_blocks: usize) -> Self {
+        Self { blocks: Vec::with_capacity(n_blocks) }
+    }
+
     /// Appends a block whose reference now belongs to the table.
     pub fn push(&mut self, block: BlockId) {
         self.blocks.push(block);

@@ -117,15 +117,37 @@ impl Sequence<Waiting> {
         }
     }
 
-    /// Starts with the blocks of its tokens' beginning, of which it becomes one more holder.
-    pub fn start(mut self, hits: &[BlockId], pool: &mut BlockPool, now: Timestamp) -> Sequence<Running> {
-        let mut table = BlockTable::default();
+    /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they may
+    /// share it.
+    pub fn could_share_next(&self, n_hits: usize, other: &Sequence<Running>) -> bool {
+        let end = (n_hits + 1) * BLOCK_TOKENS;
+        self.root == other.root
+            && self.tokens().len() > end
+            && other.n_computed() < end
+            && other.tokens.get(..end) == self.tokens().get(..end)
+    }
+
+    /// Starts with the blocks of its tokens' beginning, of which it becomes one more holder. It will not have
+    /// more than `max_tokens` tokens.
+    pub fn start(
+        mut self,
+        hits: &[BlockId],
+        max_tokens: usize,
+        pool: &mut BlockPool,
+        now: Timestamp,
+    ) -> Sequence<Running> {
+        if self.tokens.is_empty() {
+            let n_output = self.request.sampling.max_tokens as usize;
+            self.tokens.reserve_exact(max_tokens.min(self.n_prompt().saturating_add(n_output)));
+            self.tokens.extend_from_slice(&self.request.prompt);
+        }
+        // Reserved once, so that a token costs no allocation.
+        let n_blocks = blocks_for(self.tokens.capacity());
+        self.hashes.reserve_exact(n_blocks - self.hashes.len());
+        let mut table = BlockTable::with_capacity(n_blocks);
         for &block in hits {
             pool.retain(block);
             table.push(block);
-        }
-        if self.tokens.is_empty() {
-            self.tokens = self.request.prompt.to_vec();
         }
         let n_computed = hits.len() * BLOCK_TOKENS;
         if self.timeline.first_scheduled.is_none() {

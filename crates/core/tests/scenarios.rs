@@ -34,6 +34,7 @@ scenarios! {
     chunked_prefill
     prefix_hit
     siblings_share
+    common_prefix_at_once
     preemption
     priority
     fairness

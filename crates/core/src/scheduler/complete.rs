@@ -1,10 +1,8 @@
 //! Ending a step: what it computed is noted, named and reported; what ended gives its blocks back. Refuses to
 //! know how it ran.
 
-use std::sync::Arc;
-
 use super::{Emit, Event, Failure, Scheduler, Step};
-use crate::batch::{RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use crate::batch::{RowError, ScheduledRow, StepOutput};
 use crate::request::{FinishReason, RequestId};
 use crate::sequence::{Rank, Running, Sequence};
 use crate::time::Timestamp;
@@ -43,8 +41,7 @@ impl Scheduler {
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
         self.step_time.observe(step.shape, now.since(step.started));
         self.end_step();
-        let batch = Arc::clone(&step.batch);
-        let mut row_idx = 0;
+        let (batch, mut row_idx) = (step.batch, 0);
         for i in 0..self.running.len() {
             if self.running[i].state.n_scheduled == 0 {
                 continue;
@@ -62,10 +59,8 @@ impl Scheduler {
             row_idx += 1;
         }
         assert_eq!(row_idx, batch.rows().len(), "a batch that is not the one in flight");
-        drop(batch);
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
-        self.keep_buffers(step.batch);
     }
 
     /// Ends a step that failed as a whole, or was lost: the requests that had a share in it end, the others
@@ -80,7 +75,7 @@ impl Scheduler {
         }
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
-        self.keep_buffers(step.batch);
+        drop(step);
     }
 
     fn end_step(&mut self) {
@@ -122,7 +117,7 @@ impl Scheduler {
         Ok((only_prompt && sequence.n_missing() == 0).then_some(FinishReason::Length))
     }
 
-    /// Reports what the row tells of the prompt, and lets the other continuations go once it is computed.
+    /// Reports what the row tells of the prompt, if it is the first to tell it.
     fn note_prompt(&mut self, answer: &Answer<'_>, cached_tokens: u32, emit: &mut Emit<'_>) {
         let row = answer.row;
         let request = row.sequence.request;
@@ -139,11 +134,7 @@ impl Scheduler {
             return;
         }
         progress.prompt_done = true;
-        let held = std::mem::take(&mut progress.held);
         emit(Event::PromptDone { request, cached_tokens });
-        for sequence in held {
-            self.waiting.insert(sequence);
-        }
     }
 
     /// Takes out what ended by itself or was aborted.
@@ -180,11 +171,6 @@ impl Scheduler {
             self.waiting.remove(&progress.request.tenant, rank);
         }
         emit(Event::Failed { request, failure });
-    }
-
-    /// Keeps the batch's buffers, unless an executor that hangs still reads them.
-    fn keep_buffers(&mut self, batch: Arc<ScheduledBatch>) {
-        self.spare_batch = Arc::into_inner(batch).unwrap_or_default();
     }
 }
 

@@ -42,17 +42,23 @@ impl WaitingQueue {
         self.n_sequences == 0
     }
 
-    /// Adds a sequence.
+    /// Adds a sequence that has arrived.
     pub fn insert(&mut self, sequence: Sequence<Waiting>) {
         let floor = self.floor;
         let tenant = self.tenants.entry(sequence.request.tenant.clone()).or_default();
         if tenant.queue.is_empty() {
             tenant.served = tenant.served.max(floor);
         }
+        self.put_back(sequence);
+        self.bound_idle_tenants();
+    }
+
+    /// Adds a sequence that waited before: its tenant was not away.
+    pub fn put_back(&mut self, sequence: Sequence<Waiting>) {
+        let tenant = self.tenants.entry(sequence.request.tenant.clone()).or_default();
         let before = tenant.queue.insert(sequence.rank, sequence);
         assert!(before.is_none(), "two sequences of one rank");
         self.n_sequences += 1;
-        self.bound_idle_tenants();
     }
 
     /// The sequence that goes next.

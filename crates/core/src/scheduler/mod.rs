@@ -45,9 +45,11 @@ pub struct Scheduler {
     step_in_flight: bool,
     n_arrivals: u64,
     counters: Counters,
-    /// Buffers that live from step to step.
-    spare_batch: ScheduledBatch,
+    /// The buffers of the step before, to be used again once nobody reads them.
+    batch: Arc<ScheduledBatch>,
+    /// Emptied after each use.
     hits: Vec<BlockId>,
+    deferred: Vec<Sequence<Waiting>>,
     failed: Vec<(RequestId, Failure)>,
     ended: Vec<Sequence<Finished>>,
 }
@@ -57,8 +59,6 @@ pub struct Scheduler {
 struct Progress {
     request: Arc<Request>,
     arrival: u64,
-    /// Continuations that wait until the first one's prompt is computed, to share its blocks. The last goes first.
-    held: Vec<Sequence<Waiting>>,
     /// Continuations that have not ended.
     n_live: usize,
     /// It has left the queue.
@@ -133,16 +133,16 @@ impl Scheduler {
             step_in_flight: false,
             n_arrivals: 0,
             counters: Counters::default(),
-            spare_batch: ScheduledBatch::default(),
+            batch: Arc::default(),
             hits: Vec::new(),
+            deferred: Vec::new(),
             failed: Vec::new(),
             ended: Vec::new(),
             config,
         }
     }
 
-    /// Takes a request in. Its first continuation waits for its turn; the others wait until its prompt is
-    /// computed.
+    /// Takes a request in: all its continuations wait for their turn.
     ///
     /// # Errors
     /// When it can never run, or too much waits.
@@ -164,12 +164,12 @@ impl Scheduler {
         } else {
             BlockHash::private_root(request.id)
         };
-        let sequence =
-            |index| Sequence::new(Arc::clone(&request), Rank { priority, arrival, index }, root, now);
-        self.waiting.insert(sequence(0));
+        for index in 0..request.n {
+            let rank = Rank { priority, arrival, index };
+            self.waiting.insert(Sequence::new(Arc::clone(&request), rank, root, now));
+        }
         let progress = Progress {
             arrival,
-            held: (1..request.n).rev().map(sequence).collect(),
             n_live: request.n as usize,
             started: false,
             prompt_done: false,
@@ -213,7 +213,7 @@ impl Scheduler {
         assert!(!self.step_in_flight, "a step in flight reads the cache");
         while let Some(sequence) = self.running.pop() {
             self.counters.preemptions += 1;
-            self.waiting.insert(sequence.preempt(&mut self.pool));
+            self.waiting.put_back(sequence.preempt(&mut self.pool));
         }
         self.pool.forget_published();
     }
@@ -236,10 +236,9 @@ impl Scheduler {
 
     /// A look at it.
     pub fn stats(&self) -> SchedulerStats {
-        let n_held: usize = self.requests.values().map(|progress| progress.held.len()).sum();
         SchedulerStats {
             running: self.running.len(),
-            waiting: self.waiting.len() + n_held,
+            waiting: self.waiting.len(),
             queued_requests: self.queue.n_requests(),
             queued_tokens: self.queue.n_tokens(),
             total_blocks: self.pool.n_total(),
@@ -280,8 +279,7 @@ impl Scheduler {
             return Err("what runs is not in order of rank".into());
         }
         let n_live: usize = self.requests.values().map(|progress| progress.n_live).sum();
-        let n_held: usize = self.requests.values().map(|progress| progress.held.len()).sum();
-        let n_found = self.running.len() + self.waiting.len() + n_held;
+        let n_found = self.running.len() + self.waiting.len();
         if n_live != n_found {
             return Err(format!("{n_live} sequences are alive, {n_found} run or wait"));
         }
@@ -289,12 +287,8 @@ impl Scheduler {
     }
 
     fn take_waiting(&mut self, id: SequenceId) -> Option<Sequence<Waiting>> {
-        let progress = self.requests.get_mut(&id.request)?;
-        if let Some(i) = progress.held.iter().position(|sequence| sequence.rank.index == id.index) {
-            return Some(progress.held.remove(i));
-        }
-        let (request, arrival) = (Arc::clone(&progress.request), progress.arrival);
-        let rank = Rank { priority: self.priority(&request), arrival, index: id.index };
+        let Progress { request, arrival, .. } = self.requests.get(&id.request)?;
+        let rank = Rank { priority: self.priority(request), arrival: *arrival, index: id.index };
         self.waiting.remove(&request.tenant, rank)
     }
 
@@ -305,8 +299,7 @@ impl Scheduler {
         }
     }
 
-    /// Reports the end of a sequence and forgets the request with its last one. While the prompt is not
-    /// computed, the next held continuation takes over from a first one that ended.
+    /// Reports the end of a sequence and forgets the request with its last one.
     fn retire(&mut self, sequence: Sequence<Finished>, emit: &mut Emit<'_>) {
         let id = sequence.id();
         let Some(progress) = self.requests.get_mut(&id.request) else { return };
@@ -318,10 +311,6 @@ impl Scheduler {
         emit(Event::Finished { sequence: id, reason: sequence.state.reason, timeline: sequence.timeline });
         if progress.n_live == 0 {
             self.requests.remove(&id.request);
-        } else if progress.held.len() == progress.n_live
-            && let Some(next) = progress.held.pop()
-        {
-            self.waiting.insert(next);
         }
     }
 }

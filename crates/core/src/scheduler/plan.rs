@@ -128,49 +128,75 @@ impl Scheduler {
         }
     }
 
-    /// Starts those that wait, while there are rows, tokens and blocks for them. The first that does not fit
-    /// ends it: what is behind may not pass, else a long request would wait for ever.
+    /// Starts those that wait, while there are rows, tokens and blocks for them. Who waits for a block that is
+    /// just being computed lets the others pass.
     fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
-        while self.may_admit() && budget.tokens_left > 0 {
-            let others = self.waiting.len() > 1;
-            let Some(head) = self.waiting.first_mut() else { return };
-            let Some(progress) = self.requests.get_mut(&head.request.id) else { return };
-            let takes_hits = !progress.needs_whole_prompt();
-            self.hits.clear();
-            if takes_hits {
-                head.find_cached(&self.pool, &mut self.hits);
+        while self.may_admit() && budget.tokens_left > 0 && self.deferred.len() < self.running.capacity() {
+            if !self.admit_first(&mut n_promised, budget, now, emit) {
+                break;
             }
-            let n_tokens = head.tokens().len();
-            // Hits that nobody holds are still counted as available.
-            let n_revived = self.hits.iter().filter(|&&block| self.pool.n_references(block) == 0).count();
-            let n_wanted = blocks_for(n_tokens) - self.hits.len() + n_revived;
-            // One block ahead for each sequence that runs: admitting must not lead straight to a preemption.
-            if n_wanted + n_promised + self.running.len() > self.pool.n_available() {
-                return;
-            }
-            let n_hit = self.hits.len() * BLOCK_TOKENS;
-            let n = budget.chunk(&self.step_time, n_hit, n_tokens - n_hit, others);
-            if n == 0 {
-                return;
-            }
-            if !std::mem::replace(&mut progress.started, true) {
-                self.queue.leave(progress.request.prompt.len());
-                emit(Event::Dequeued { request: progress.request.id });
-            }
-            let Some(head) = self.waiting.take_first() else { return };
-            if head.timeline.first_scheduled.is_none() {
-                self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_hit);
-                self.counters.cache_query_tokens += if takes_hits { n_tokens as u64 } else { 0 };
-                self.counters.cache_hit_tokens += n_hit as u64;
-            }
-            let sequence = head.start(&self.hits, &mut self.pool, now);
-            let i = self.running.partition_point(|other| other.rank < sequence.rank);
-            self.running.insert(i, sequence);
-            self.schedule(i, n, budget);
-            budget.n_chunks += 1;
-            n_promised += Scheduler::n_promised_blocks(&self.running[i]);
         }
+        for sequence in self.deferred.drain(..) {
+            self.waiting.put_back(sequence);
+        }
+    }
+
+    /// Starts or defers the first that waits. False when it does not fit: what is behind it may not pass then,
+    /// else a long request would wait for ever.
+    fn admit_first(
+        &mut self,
+        n_promised: &mut usize,
+        budget: &mut StepBudget,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) -> bool {
+        let others = self.waiting.len() > 1;
+        let Some(head) = self.waiting.first_mut() else { return false };
+        let Some(progress) = self.requests.get_mut(&head.request.id) else { return false };
+        let needs_whole_prompt = progress.needs_whole_prompt();
+        self.hits.clear();
+        if !needs_whole_prompt {
+            head.find_cached(&self.pool, &mut self.hits);
+        }
+        let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
+        let n_cached = n_hits * BLOCK_TOKENS;
+        let is_computing_for_it = |other: &Sequence<Running>| match needs_whole_prompt {
+            true => other.request.id == head.request.id,
+            false => other.rank.priority <= head.rank.priority && head.could_share_next(n_hits, other),
+        };
+        if self.running.iter().any(is_computing_for_it) {
+            self.deferred.extend(self.waiting.take_first());
+            return true;
+        }
+        // Hits that nobody holds are still counted as available.
+        let n_revived = self.hits.iter().filter(|&&block| self.pool.n_references(block) == 0).count();
+        let n_wanted = blocks_for(n_tokens) - n_hits + n_revived;
+        // One block ahead for each sequence that runs: admitting must not lead straight to a preemption.
+        if n_wanted + *n_promised + self.running.len() > self.pool.n_available() {
+            return false;
+        }
+        let n = budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others);
+        if n == 0 {
+            return false;
+        }
+        if !std::mem::replace(&mut progress.started, true) {
+            self.queue.leave(progress.request.prompt.len());
+            emit(Event::Dequeued { request: progress.request.id });
+        }
+        let Some(head) = self.waiting.take_first() else { return false };
+        if head.timeline.first_scheduled.is_none() {
+            self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_cached);
+            self.counters.cache_query_tokens += if needs_whole_prompt { 0 } else { n_tokens as u64 };
+            self.counters.cache_hit_tokens += n_cached as u64;
+        }
+        let sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
+        let i = self.running.partition_point(|other| other.rank < sequence.rank);
+        self.running.insert(i, sequence);
+        self.schedule(i, n, budget);
+        budget.n_chunks += 1;
+        *n_promised += Scheduler::n_promised_blocks(&self.running[i]);
+        true
     }
 
     fn may_admit(&self) -> bool {
@@ -195,7 +221,7 @@ impl Scheduler {
             let Some(last) = self.running.pop() else { return false };
             budget.give_back(last.n_computed(), last.state.n_scheduled);
             self.counters.preemptions += 1;
-            self.waiting.insert(last.preempt(&mut self.pool));
+            self.waiting.put_back(last.preempt(&mut self.pool));
             if i == self.running.len() {
                 return false;
             }
@@ -216,7 +242,11 @@ impl Scheduler {
         if shape.n_tokens == 0 {
             return None;
         }
-        let mut batch = std::mem::take(&mut self.spare_batch);
+        if Arc::get_mut(&mut self.batch).is_none() {
+            // An executor that hangs still reads it.
+            self.batch = Arc::default();
+        }
+        let batch = Arc::get_mut(&mut self.batch)?;
         batch.clear();
         for sequence in self.running.iter().filter(|sequence| sequence.state.n_scheduled > 0) {
             let (tokens, start) = (sequence.tokens(), sequence.n_computed());
@@ -236,6 +266,6 @@ impl Scheduler {
             });
         }
         self.step_in_flight = true;
-        Some(Step { batch: Arc::new(batch), started: now, shape })
+        Some(Step { batch: Arc::clone(&self.batch), started: now, shape })
     }
 }
