@@ -101,8 +101,10 @@ impl<'a> GgufConfig<'a> {
                 format!("at most {MAX_LAYERS}"),
             ));
         }
-        let layer =
-            LayerConfig { rope_idx: Some(0), sliding_window: None, feed_forward: self.feed_forward()? };
+        let layer = |layer_idx| -> Result<LayerConfig, ConfigError> {
+            let feed_forward = self.feed_forward(layer_idx)?;
+            Ok(LayerConfig { rope_idx: Some(0), sliding_window: None, feed_forward })
+        };
         let embedding = self.tensors.tensor("token_embd.weight");
         let vocabulary_size = embedding.and_then(|tensor| tensor.shape.first().copied());
         Ok(DecoderConfig {
@@ -128,14 +130,14 @@ impl<'a> GgufConfig<'a> {
             rope_style: RopeStyle::HalfSplit,
             ropes: vec![self.rope(head_dim)?],
             tied_embeddings: !self.has_tensor("output.weight"),
-            layers: vec![layer; n_layers],
+            layers: (0..n_layers).map(layer).collect::<Result<_, _>>()?,
         })
     }
 
-    /// One gated linear unit, or experts where the file counts any.
-    fn feed_forward(&self) -> Result<FeedForward, ConfigError> {
+    /// One gated linear unit, or experts where the file counts any and the layer has a router.
+    fn feed_forward(&self, layer_idx: usize) -> Result<FeedForward, ConfigError> {
         let n_experts = self.size("expert_count")?.unwrap_or(0);
-        if n_experts == 0 {
+        if n_experts == 0 || !self.has_tensor(&format!("blk.{layer_idx}.ffn_gate_inp.weight")) {
             return Ok(FeedForward::Dense { width: self.required_size("feed_forward_length")? });
         }
         let width = match self.size("expert_feed_forward_length")? {

@@ -1,0 +1,344 @@
+//! Every family once more, as the GGUF file that llama.cpp's converter would write of its fixture: keys, names,
+//! permuted rows, stacked experts, gains with their 1. Converted here by the rules of convert_hf_to_gguf.py, and
+//! compared with the same logits of transformers.
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use harness::{LIMITS, OneSequence};
+use safetensors::SafeTensors;
+use serde_json::Value;
+use throng_core::request::SamplingParams;
+use throng_kernels::quant::Format;
+use throng_model::weights::gguf::GgufValue;
+use throng_model::weights::gguf::writer::{TensorToWrite, write};
+use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
+
+struct Tensor {
+    shape: Vec<usize>,
+    data: Vec<f32>,
+}
+
+/// A fixture's files.
+struct Checkpoint {
+    config: Value,
+    tensors: BTreeMap<String, Tensor>,
+    input_ids: Vec<u32>,
+    /// `[48, vocabulary]`.
+    logits: Vec<f32>,
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+impl Checkpoint {
+    fn read(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let read = |file: &str| std::fs::read(folder.join(file)).unwrap();
+        let bytes = read("model.safetensors");
+        let tensors = SafeTensors::deserialize(&bytes).unwrap().tensors();
+        let tensor = |view: &safetensors::tensor::TensorView<'_>| Tensor {
+            shape: view.shape().to_vec(),
+            data: floats(view.data()),
+        };
+        let expected = read("expected.safetensors");
+        let expected = SafeTensors::deserialize(&expected).unwrap();
+        let ids = expected.tensor("input_ids").unwrap().data().to_vec();
+        Self {
+            config: serde_json::from_slice(&read("config.json")).unwrap(),
+            tensors: tensors.iter().map(|(name, view)| (name.clone(), tensor(view))).collect(),
+            input_ids: ids.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as u32).collect(),
+            logits: floats(expected.tensor("logits").unwrap().data()),
+        }
+    }
+
+    fn size(&self, key: &str) -> Option<usize> {
+        self.config[key].as_u64().map(|size| size as usize)
+    }
+
+    fn head_dim(&self) -> usize {
+        self.size("head_dim")
+            .unwrap_or_else(|| self.size("hidden_size").unwrap() / self.size("num_attention_heads").unwrap())
+    }
+
+    /// A number of the rotation, in either spelling.
+    fn rope(&self, key: &str) -> Option<&Value> {
+        [&self.config["rope_parameters"][key], &self.config["rope_scaling"][key], &self.config[key]]
+            .into_iter()
+            .find(|value| !value.is_null())
+    }
+}
+
+/// How a family is converted.
+#[derive(Default)]
+struct Rules {
+    architecture: &'static str,
+    /// Rows of q and k are permuted so that neighbours turn together.
+    permuted: bool,
+    /// Norm gains get their 1.
+    gain_offset: f32,
+    /// Norms after attention and feed-forward; then `post_attention_layernorm` is not the one before the latter.
+    post_norms: bool,
+}
+
+fn rules(architecture: &'static str) -> Rules {
+    let gemma = architecture.starts_with("gemma");
+    Rules {
+        architecture,
+        permuted: ["llama", "granite", "smollm3"].contains(&architecture),
+        gain_offset: if gemma { 1.0 } else { 0.0 },
+        post_norms: gemma || architecture == "olmo2",
+    }
+}
+
+/// The name in a GGUF file; experts are stacked elsewhere.
+fn gguf_name(name: &str, rules: &Rules) -> String {
+    let whole = [
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.norm.weight", "output_norm.weight"),
+        ("lm_head.weight", "output.weight"),
+    ];
+    if let Some((_, to)) = whole.iter().find(|(from, _)| *from == name) {
+        return (*to).to_owned();
+    }
+    let after_attention = if rules.post_norms { "post_attention_norm" } else { "ffn_norm" };
+    let parts = [
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", after_attention),
+        ("pre_feedforward_layernorm", "ffn_norm"),
+        ("post_feedforward_layernorm", "post_ffw_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.qkv_proj", "attn_qkv"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("mlp.gate_up_proj", "ffn_up"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+        ("mlp.gate", "ffn_gate_inp"),
+        ("block_sparse_moe.gate", "ffn_gate_inp"),
+        ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+        ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+        ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+        ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ];
+    let (layer, rest) = name.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
+    let (stem, kind) = rest.rsplit_once('.').unwrap();
+    let (_, to) =
+        parts.iter().find(|(from, _)| *from == stem).unwrap_or_else(|| panic!("{name} has no name"));
+    format!("blk.{layer}.{to}.{kind}")
+}
+
+/// `reshape(n_heads, 2, head_dim / 2, cols).swapaxes(1, 2)`, of a matrix or a bias.
+fn permute(tensor: &Tensor, head_dim: usize) -> Tensor {
+    let cols = tensor.shape.get(1).copied().unwrap_or(1);
+    let mut data = vec![0.0; tensor.data.len()];
+    for row in 0..tensor.shape[0] {
+        let (head, within) = (row / head_dim, row % head_dim);
+        let (half, pair) = (within / (head_dim / 2), within % (head_dim / 2));
+        let to = (head * head_dim + 2 * pair + half) * cols;
+        data[to..to + cols].copy_from_slice(&tensor.data[row * cols..][..cols]);
+    }
+    Tensor { shape: tensor.shape.clone(), data }
+}
+
+fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
+    let mut converted: BTreeMap<String, Tensor> = BTreeMap::new();
+    for (name, tensor) in &checkpoint.tensors {
+        if let Some((layer, rest)) = name.split_once(".experts.").or_else(|| name.split_once("_moe.experts."))
+        {
+            // The tensors come in order of name; there are fewer than ten experts, so in order of expert.
+            let projection = rest.split_once('.').unwrap().1.trim_end_matches(".weight");
+            let to = match projection {
+                "gate_proj" | "w1" => "ffn_gate_exps",
+                "up_proj" | "w3" => "ffn_up_exps",
+                _ => "ffn_down_exps",
+            };
+            let layer = layer.split('.').nth(2).unwrap();
+            let whole = converted.entry(format!("blk.{layer}.{to}.weight")).or_insert_with(|| Tensor {
+                shape: [&[0], tensor.shape.as_slice()].concat(),
+                data: Vec::new(),
+            });
+            whole.shape[0] += 1;
+            whole.data.extend_from_slice(&tensor.data);
+            continue;
+        }
+        let is_query_or_key = name.contains("q_proj") || name.contains("k_proj");
+        let mut tensor = match rules.permuted && is_query_or_key {
+            true => permute(tensor, checkpoint.head_dim()),
+            false => Tensor { shape: tensor.shape.clone(), data: tensor.data.clone() },
+        };
+        if name.ends_with("norm.weight") {
+            tensor.data.iter_mut().for_each(|gain| *gain += rules.gain_offset);
+        }
+        if name.contains("shared_expert_gate") {
+            tensor.shape = vec![tensor.data.len()];
+        }
+        converted.insert(gguf_name(name, rules), tensor);
+    }
+    converted.extend(rope_tensors(checkpoint));
+    converted
+}
+
+/// Rotations that GGUF keeps as a divisor of each frequency.
+fn rope_tensors(checkpoint: &Checkpoint) -> Vec<(String, Tensor)> {
+    let number = |key: &str| checkpoint.rope(key).and_then(Value::as_f64);
+    let tensor = |data: Vec<f32>| Tensor { shape: vec![data.len()], data };
+    let list = |key: &str| -> Option<Vec<f32>> {
+        let list = checkpoint.rope(key)?.as_array()?;
+        Some(list.iter().map(|value| value.as_f64().unwrap() as f32).collect())
+    };
+    let mut tensors = Vec::new();
+    for (key, name) in [("long_factor", "rope_factors_long"), ("short_factor", "rope_factors_short")] {
+        tensors.extend(list(key).map(|factors| (format!("{name}.weight"), tensor(factors))));
+    }
+    if let (Some(low), Some(high)) = (number("low_freq_factor"), number("high_freq_factor")) {
+        let factor = number("factor").unwrap();
+        let original = number("original_max_position_embeddings").unwrap();
+        let head_dim = checkpoint.head_dim();
+        let factors = (0..head_dim / 2).map(|i| {
+            let theta = number("rope_theta").unwrap();
+            let length = 2.0 * std::f64::consts::PI * theta.powf(2.0 * i as f64 / head_dim as f64);
+            let smooth = (original / length - low) / (high - low);
+            match length {
+                _ if length < original / high => 1.0,
+                _ if length > original / low => factor as f32,
+                _ => (1.0 / ((1.0 - smooth) / factor + smooth)) as f32,
+            }
+        });
+        tensors.push(("rope_freqs.weight".to_owned(), tensor(factors.collect())));
+    }
+    tensors
+}
+
+fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> {
+    let mut metadata =
+        vec![("general.architecture".to_owned(), GgufValue::String(rules.architecture.to_owned()))];
+    let mut set =
+        |key: &str, value: GgufValue| metadata.push((format!("{}.{key}", rules.architecture), value));
+    let sizes = [
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("block_count", "num_hidden_layers"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
+        ("attention.sliding_window", "sliding_window"),
+        ("expert_count", "num_experts"),
+        ("expert_count", "num_local_experts"),
+        ("expert_used_count", "num_experts_per_tok"),
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ("rope.scaling.original_context_length", "original_max_position_embeddings"),
+    ];
+    for (to, from) in sizes {
+        if let Some(size) = checkpoint.size(from) {
+            set(to, GgufValue::U32(size as u32));
+        }
+    }
+    set("attention.key_length", GgufValue::U32(checkpoint.head_dim() as u32));
+    let numbers = [
+        ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("attention.scale", "attention_multiplier"),
+        ("logit_scale", "logits_scaling"),
+        ("rope.freq_base", "rope_theta"),
+    ];
+    for (to, from) in numbers {
+        if let Some(number) = checkpoint.rope(from).and_then(Value::as_f64) {
+            set(to, GgufValue::F32(number as f32));
+        }
+    }
+    let number = |key: &str| checkpoint.rope(key).and_then(Value::as_f64);
+    let kind = checkpoint.rope("rope_type").or(checkpoint.rope("type")).and_then(Value::as_str);
+    if let Some(kind @ ("linear" | "yarn")) = kind {
+        set("rope.scaling.type", GgufValue::String(kind.to_owned()));
+        set("rope.scaling.factor", GgufValue::F32(number("factor").unwrap() as f32));
+        if let Some(original) = number("original_max_position_embeddings") {
+            set("rope.scaling.original_context_length", GgufValue::U32(original as u32));
+        }
+    }
+    if kind == Some("longrope") {
+        let original = number("original_max_position_embeddings").unwrap();
+        let factor = number("max_position_embeddings").unwrap() / original;
+        let amplitude = (1.0 + factor.ln() / original.ln()).sqrt();
+        set("rope.scaling.attn_factor", GgufValue::F32(amplitude as f32));
+        let share = number("partial_rotary_factor").unwrap();
+        set("rope.dimension_count", GgufValue::U32((checkpoint.head_dim() as f64 * share) as u32));
+    }
+    metadata
+}
+
+fn to_gguf(checkpoint: &Checkpoint, rules: &Rules, path: &PathBuf) {
+    let tensors = convert(checkpoint, rules);
+    let bytes: Vec<Vec<u8>> =
+        tensors.values().map(|tensor| tensor.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+    let tensors: Vec<_> = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|((name, tensor), data)| TensorToWrite { name, shape: &tensor.shape, format: Format::F32, data })
+        .collect();
+    let metadata = metadata(checkpoint, rules);
+    let metadata: Vec<_> = metadata.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
+    std::fs::write(path, write(3, &metadata, &tensors)).unwrap();
+}
+
+#[test]
+fn gguf_files_of_all_families_give_the_logits_of_transformers() {
+    // Mistral's window is lost in GGUF, where it is a Llama; its shape is that of `llama`.
+    let families = [
+        ("llama", "llama"),
+        ("llama3-rope-tied", "llama"),
+        ("llama-linear-bias", "llama"),
+        ("mixtral", "llama"),
+        ("qwen2", "qwen2"),
+        ("qwen2-yarn", "qwen2"),
+        ("qwen2-moe", "qwen2moe"),
+        ("qwen3", "qwen3"),
+        ("qwen3-moe", "qwen3moe"),
+        ("gemma2", "gemma2"),
+        ("gemma3", "gemma3"),
+        ("phi3", "phi3"),
+        ("phi3-longrope", "phi3"),
+        ("olmo2", "olmo2"),
+        ("smollm3", "smollm3"),
+        ("granite", "granite"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (fixture, architecture) in families {
+        let checkpoint = Checkpoint::read(fixture);
+        let path = folder.path().join(format!("{fixture}.gguf"));
+        to_gguf(&checkpoint, &rules(architecture), &path);
+        let model = load(&path, &LoadOptions { prepare: None, n_threads: 1 }, &mut |_| {}).unwrap();
+        let vocabulary = model.config.vocabulary_size;
+        let options = RunnerOptions { backend: BackendKind::Reference, n_threads: 1, limits: LIMITS };
+        let sampling = SamplingParams {
+            logprobs: Some(vocabulary as u32),
+            prompt_logprobs: Some(vocabulary as u32),
+            ..Default::default()
+        };
+        let mut rows = checkpoint.logits.chunks(vocabulary);
+        let mut worst = 0.0f64;
+        let mut runner = model.runner(&options).unwrap();
+        OneSequence::new(&checkpoint.input_ids, Arc::new(sampling)).prefill(&mut *runner, 48, |report| {
+            let logits = rows.next().unwrap();
+            let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
+            for top in report.top {
+                let expected = f64::from(logits[top.token as usize]) - sum.ln();
+                worst = worst.max((f64::from(top.logprob) - expected).abs());
+            }
+        });
+        println!("{fixture} as {architecture}: off by {worst:.1e}");
+        assert!(rows.next().is_none() && worst < 2e-4, "{fixture}: {worst}");
+    }
+}
