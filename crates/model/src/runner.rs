@@ -171,7 +171,7 @@ fn wanted_of(row_idx: usize, row: &ScheduledRow, tokens: &[TokenId], token_idx: 
     (is_last && row.sample).then_some(Wanted { row_idx, next_prompt_token: None })
 }
 
-/// Answers one row's logits; whatever goes wrong is that row's alone.
+/// Answers one row's logits.
 fn answer_one(
     sampler: &mut Sampler,
     batch: &ScheduledBatch,
@@ -180,7 +180,7 @@ fn answer_one(
     output: &mut StepOutput,
 ) {
     let row = &batch.rows()[wanted.row_idx];
-    let choose = AssertUnwindSafe(|| -> Result<(), RowError> {
+    contain(sampler, output, |sampler, output| {
         match wanted.next_prompt_token {
             Some(token) => {
                 let n_top = row.sampling.prompt_logprobs.unwrap_or(0);
@@ -201,13 +201,45 @@ fn answer_one(
         }
         Ok(())
     });
+}
+
+/// Whatever goes wrong while a row's token is chosen is that row's alone, a panic included.
+fn contain(
+    sampler: &mut Sampler,
+    output: &mut StepOutput,
+    choose: impl FnOnce(&mut Sampler, &mut StepOutput) -> Result<(), RowError>,
+) {
     // Unwind safe: after a panic the sampler's buffers are replaced, and the row's output is not read.
-    match catch_unwind(choose) {
+    match catch_unwind(AssertUnwindSafe(|| choose(&mut *sampler, &mut *output))) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => output.fail_row(error),
         Err(_) => {
             *sampler = Sampler::new();
             output.fail_row(RowError::SamplerPanicked);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::batch::TokenLogprob;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_while_choosing_fails_its_row_only() {
+        let (mut sampler, mut output) = (Sampler::new(), StepOutput::default());
+        let token = TokenLogprob { token: 7, logprob: 0.0, rank: 1 };
+        for panics in [false, true, false] {
+            output.begin_row();
+            contain(&mut sampler, &mut output, |_, output| {
+                assert!(!panics, "this row's fault");
+                output.push_sampled(token, &[]);
+                Ok(())
+            });
+        }
+        let errors: Vec<_> = (0..3).map(|row_idx| output.error(row_idx)).collect();
+        assert_eq!(errors, [None, Some(RowError::SamplerPanicked), None]);
+        assert!((0..3).map(|row_idx| output.sampled(row_idx).len()).eq([1, 0, 1]));
     }
 }
