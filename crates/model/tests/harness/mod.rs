@@ -67,6 +67,11 @@ impl OneSequence {
         &self.tokens[self.n_prompt..]
     }
 
+    /// Computes the first tokens and looks at nothing.
+    pub fn compute_only(&mut self, executor: &mut dyn Executor, n_tokens: usize) {
+        self.step(executor, n_tokens);
+    }
+
     fn step(&mut self, executor: &mut dyn Executor, n_new: usize) {
         let end = self.n_computed + n_new;
         let n_blocks = executor.capacity().n_blocks as usize;

@@ -1,0 +1,120 @@
+//! Broken model files end in a typed error or in a model that runs: never in a panic. Every bit of the header of a
+//! small GGUF file and of a folder's `config.json` is flipped, and the files are cut short.
+
+mod harness;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use harness::OneSequence;
+use throng_core::request::SamplingParams;
+use throng_kernels::quant::Format;
+use throng_model::arch::Architecture;
+use throng_model::decoder_weights::DecoderWeights;
+use throng_model::kv_cache::KvDtype;
+use throng_model::reference_backend::ReferenceBackend;
+use throng_model::runner::{ModelRunner, RunnerLimits};
+use throng_model::weights::TensorSource;
+use throng_model::weights::gguf::Gguf;
+use throng_model::weights::safetensors::SafetensorsFolder;
+use throng_testkit::tiny_model::TinyModel;
+
+/// Loads weights and runs two tokens.
+fn run(architecture: Architecture, tensors: &dyn TensorSource) -> Result<(), String> {
+    let weights = DecoderWeights::load(&ReferenceBackend, &architecture, tensors, &mut |_| {});
+    let weights = Arc::new(weights.map_err(|error| error.to_string())?);
+    let limits = RunnerLimits {
+        n_blocks: 2,
+        kv_dtype: KvDtype::F32,
+        max_batch_tokens: 2,
+        max_batch_rows: 1,
+        max_sequence_tokens: None,
+    };
+    let config = Arc::new(architecture.config);
+    let runner = ModelRunner::new(ReferenceBackend, config, weights, &limits);
+    let mut runner = runner.map_err(|error| error.to_string())?;
+    // A model that gives no numbers is an answer, too; the harness would refuse it.
+    let finite = SamplingParams { max_tokens: 0, ..Default::default() };
+    OneSequence::new(&[1, 2, 3], Arc::new(finite)).compute_only(&mut runner, 2);
+    Ok(())
+}
+
+fn try_gguf(bytes: &[u8]) -> Result<(), String> {
+    let gguf = Gguf::parse(bytes).map_err(|error| error.to_string())?;
+    let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).map_err(|error| error.to_string())?;
+    run(architecture, &gguf)
+}
+
+fn tiny(architecture: &'static str, experts: (usize, usize)) -> TinyModel {
+    TinyModel {
+        architecture,
+        experts,
+        hidden: 32,
+        n_heads: 2,
+        n_kv_heads: 1,
+        head_dim: 16,
+        feed_forward: 32,
+        vocabulary: 8,
+        ..Default::default()
+    }
+}
+
+/// Where the header ends: with the last tensor's entry, before the padding.
+fn header_length(bytes: &[u8]) -> usize {
+    let last = bytes.windows(16).rposition(|window| window.starts_with(b"ffn_")).unwrap();
+    last + 64
+}
+
+#[test]
+fn flipped_bits_in_a_gguf_header_never_panic() {
+    for model in [tiny("qwen3", (0, 0)), tiny("qwen3moe", (2, 1))] {
+        let bytes = model.gguf(Format::Q8_0);
+        try_gguf(&bytes).unwrap();
+        let (mut n_refused, mut n_run) = (0, 0);
+        for byte in 0..header_length(&bytes) {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[byte] ^= 1 << bit;
+                match try_gguf(&flipped) {
+                    Ok(()) => n_run += 1,
+                    Err(_) => n_refused += 1,
+                }
+            }
+        }
+        println!("{}: {n_refused} flips refused, {n_run} run", model.architecture);
+        assert!(n_refused > n_run);
+    }
+}
+
+#[test]
+fn a_gguf_file_cut_short_is_refused() {
+    let bytes = tiny("qwen3", (0, 0)).gguf(Format::Q4_0);
+    for length in (0..bytes.len()).step_by(7) {
+        assert!(try_gguf(&bytes[..length]).is_err(), "{length} bytes");
+    }
+}
+
+#[test]
+fn flipped_bits_in_a_configuration_never_panic() {
+    let fixture = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+    for name in ["llama3-rope-tied", "gemma3", "qwen2-moe", "phi3-longrope"] {
+        let json = std::fs::read(fixture(name).join("config.json")).unwrap();
+        let tensors = SafetensorsFolder::open(&fixture(name)).unwrap();
+        let try_config = |json: &[u8]| {
+            let architecture = Architecture::from_config_json(json).map_err(|error| error.to_string())?;
+            run(architecture, &tensors)
+        };
+        try_config(&json).unwrap();
+        let mut n_refused = 0;
+        for byte in 0..json.len() {
+            for bit in [0, 1, 4] {
+                let mut flipped = json.clone();
+                flipped[byte] ^= 1 << bit;
+                n_refused += usize::from(try_config(&flipped).is_err());
+            }
+            assert!(byte % 16 != 0 || try_config(&json[..byte]).is_err(), "{name}: {byte} bytes");
+        }
+        println!("{name}: {n_refused} of {} flips refused", 3 * json.len());
+        assert!(n_refused > json.len());
+    }
+}
