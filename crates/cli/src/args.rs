@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
 
 /// Serve large language models to a crowd from the hardware you have.
 #[derive(Debug, Parser)]
@@ -45,8 +46,8 @@ pub struct ModelArgs {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     /// How keys and values are stored; auto: f32 for f32 models, else f16
-    #[arg(long, value_enum, default_value_t, value_name = "TYPE")]
-    pub kv_cache_dtype: KvDtype,
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub kv_cache_dtype: Option<KvDtype>,
     /// Memory for keys and values, for example 4GiB; a share of what is free when absent
     #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_cache_memory: Option<u64>,
@@ -252,7 +253,8 @@ pub struct BenchArgs {
 }
 
 /// How keys and values are stored.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum KvDtype {
     #[default]
@@ -264,7 +266,8 @@ pub enum KvDtype {
 }
 
 /// Who goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum SchedulingPolicy {
     /// In order of arrival.
     Fcfs,
@@ -273,9 +276,11 @@ pub enum SchedulingPolicy {
 }
 
 /// Where default sampling settings come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum GenerationConfigSource {
     /// The model's own.
+    #[default]
     Auto,
     /// Neutral ones.
     Vllm,

@@ -2,6 +2,12 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod commands;
+pub mod config;
+pub mod conversation;
 pub mod hub;
+pub mod kv_budget;
 pub mod memory;
+pub mod running;
+pub mod source;
 pub mod vocabulary;

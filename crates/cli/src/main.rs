@@ -1,11 +1,45 @@
 //! The `throng` binary.
 
+use std::process::ExitCode;
+
+use anyhow::Result;
 use clap::Parser;
-use throng_cli::args::CommandLine;
+use throng_cli::args::{Command, CommandLine};
+use throng_cli::commands::{bench, chat, generate, inspect, serve};
+use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() {
-    CommandLine::parse();
+fn main() -> ExitCode {
+    let line = CommandLine::parse();
+    let is_server = matches!(line.command, None | Some(Command::Serve(_)));
+    log_to_stderr(if is_server { "warn,throng=info" } else { "warn" });
+    match run(line) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(line: CommandLine) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match line.command {
+            None => serve::run(&line.serve).await,
+            Some(Command::Serve(arguments)) => serve::run(&arguments).await,
+            Some(Command::Chat(arguments)) => chat::run(&arguments).await,
+            Some(Command::Generate(arguments)) => generate::run(&arguments).await,
+            Some(Command::Inspect(arguments)) => inspect::run(&arguments),
+            Some(Command::Bench(arguments)) => bench::run(&arguments).await,
+        }
+    })
+}
+
+/// `THRONG_LOG` chooses what is logged, in the syntax of tracing's `EnvFilter`; else `default` does.
+fn log_to_stderr(default: &str) {
+    let filter = EnvFilter::try_from_env("THRONG_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -1,0 +1,219 @@
+//! What runs, decided: defaults, then the TOML file, then the environment and the flags, made into one checked
+//! [`Settings`]. Refuses to know the machine and the model.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
+use throng_gateway::{GatewayConfig, Secret};
+
+use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, ServeArgs};
+
+/// A configuration file: the same settings as the flags, by section. Unknown keys are errors.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ConfigFile {
+    model: ModelSection,
+    engine: EngineSection,
+    gateway: GatewayConfig,
+}
+
+/// Which model, and how it is held.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelSection {
+    /// A folder, a file or a hub id; the starter model when absent.
+    pub model: Option<String>,
+    /// Names the model answers to instead of its own.
+    pub served_names: Vec<String>,
+    /// Most tokens of one sequence.
+    pub max_model_len_tokens: Option<u32>,
+    /// How keys and values are stored.
+    pub kv_cache_dtype: KvDtype,
+    /// Memory for keys and values.
+    pub kv_cache_memory_bytes: Option<u64>,
+    /// Worker threads.
+    pub n_threads: Option<usize>,
+    /// A file whose chat template is used instead of the model's own.
+    pub chat_template: Option<PathBuf>,
+    /// Where default sampling settings come from.
+    pub generation_config: GenerationConfigSource,
+    /// Compute in plain loops with unquantized activations.
+    pub reference: bool,
+}
+
+/// How steps are planned.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineSection {
+    /// Most new tokens in one step.
+    pub max_batch_tokens: Option<u32>,
+    /// Most sequences in one step.
+    pub max_batch_rows: Option<u32>,
+    /// The time between two tokens of a stream that long prompts must not exceed.
+    pub inter_token_target_ms: Option<u32>,
+    /// Most requests that wait.
+    pub max_queued_requests: Option<u32>,
+    /// Most prompt tokens that wait.
+    pub max_queued_tokens: Option<u64>,
+    /// Whether prompts share the computed blocks of a common prefix.
+    pub prefix_caching: Option<bool>,
+    /// Who goes first.
+    pub scheduling_policy: Option<args::SchedulingPolicy>,
+    /// A step that takes longer has failed.
+    pub step_timeout_s: Option<u64>,
+}
+
+/// Everything `throng serve` needs to know.
+#[derive(Debug)]
+pub struct Settings {
+    /// Which model, and how it is held.
+    pub model: ModelSection,
+    /// How steps are planned.
+    pub engine: EngineSection,
+    /// The gateway.
+    pub gateway: GatewayConfig,
+}
+
+impl Settings {
+    /// Merges the flags (and the environment, which clap has read) over the file over the defaults.
+    ///
+    /// # Errors
+    /// When the file cannot be read, holds an unknown key, or a flag asks for what is not built.
+    pub fn of(arguments: &ServeArgs) -> Result<Self> {
+        refuse_foreign(&arguments.foreign)?;
+        let file = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let mut model = file.model;
+        model.overlay(&arguments.model);
+        if !arguments.served_model_name.is_empty() {
+            model.served_names.clone_from(&arguments.served_model_name);
+        }
+        model.generation_config = arguments.generation_config.unwrap_or(model.generation_config);
+        let mut engine = file.engine;
+        engine.overlay(arguments);
+        let mut gateway = file.gateway;
+        overlay_gateway(&mut gateway, arguments);
+        Ok(Self { model, engine, gateway })
+    }
+}
+
+impl ModelSection {
+    /// The section that flags alone make.
+    pub fn of(arguments: &ModelArgs) -> Self {
+        let mut section = Self::default();
+        section.overlay(arguments);
+        section
+    }
+
+    fn overlay(&mut self, flags: &ModelArgs) {
+        overlay(&mut self.model, &flags.model);
+        overlay(&mut self.max_model_len_tokens, &flags.max_model_len);
+        overlay(&mut self.kv_cache_memory_bytes, &flags.kv_cache_memory);
+        overlay(&mut self.n_threads, &flags.threads);
+        overlay(&mut self.chat_template, &flags.chat_template);
+        self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
+        self.reference |= flags.reference;
+    }
+}
+
+impl EngineSection {
+    /// The section that the model's flags alone make.
+    pub fn of(arguments: &ModelArgs) -> Self {
+        Self {
+            max_batch_tokens: arguments.max_num_batched_tokens,
+            max_batch_rows: arguments.max_num_seqs,
+            ..Self::default()
+        }
+    }
+
+    fn overlay(&mut self, flags: &ServeArgs) {
+        overlay(&mut self.max_batch_tokens, &flags.model.max_num_batched_tokens);
+        overlay(&mut self.max_batch_rows, &flags.model.max_num_seqs);
+        overlay(&mut self.inter_token_target_ms, &flags.inter_token_target_ms);
+        overlay(&mut self.max_queued_requests, &flags.max_num_queued_reqs);
+        overlay(&mut self.max_queued_tokens, &flags.max_num_queued_tokens);
+        overlay(&mut self.scheduling_policy, &flags.scheduling_policy);
+        overlay(&mut self.step_timeout_s, &flags.step_timeout);
+        if flags.no_enable_prefix_caching {
+            self.prefix_caching = Some(false);
+        }
+    }
+
+    /// What the scheduler reads, with its defaults where nothing was said.
+    pub fn scheduler(&self) -> SchedulerConfig {
+        let default = SchedulerConfig::default();
+        SchedulerConfig {
+            max_batch_tokens: self.max_batch_tokens.unwrap_or(default.max_batch_tokens),
+            max_batch_rows: self.max_batch_rows.unwrap_or(default.max_batch_rows),
+            inter_token_target_ms: self.inter_token_target_ms.unwrap_or(default.inter_token_target_ms),
+            max_queued_requests: self.max_queued_requests.unwrap_or(default.max_queued_requests),
+            max_queued_tokens: self.max_queued_tokens.unwrap_or(default.max_queued_tokens),
+            prefix_caching: self.prefix_caching.unwrap_or(default.prefix_caching),
+            policy: match self.scheduling_policy {
+                None => default.policy,
+                Some(args::SchedulingPolicy::Fcfs) => SchedulingPolicy::Fcfs,
+                Some(args::SchedulingPolicy::Priority) => SchedulingPolicy::Priority,
+            },
+        }
+    }
+}
+
+fn overlay<T: Clone>(setting: &mut Option<T>, flag: &Option<T>) {
+    if flag.is_some() {
+        setting.clone_from(flag);
+    }
+}
+
+fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
+    let server = &mut gateway.server;
+    server.host = flags.host.clone().unwrap_or_else(|| std::mem::take(&mut server.host));
+    server.port = flags.port.unwrap_or(server.port);
+    server.shutdown_timeout_s = flags.shutdown_timeout.unwrap_or(server.shutdown_timeout_s);
+    let access = &mut gateway.access;
+    if !flags.api_key.is_empty() {
+        access.api_keys = flags.api_key.iter().map(Secret::new).collect();
+    }
+    access.allow_unauthenticated |= flags.allow_unauthenticated;
+    access.allowed_origins.extend(flags.allowed_origins.iter().cloned());
+    gateway.api.strict_parameters |= flags.strict_parameters;
+    if let Some(max_logprobs) = flags.max_logprobs {
+        // -1 means as many as the vocabulary has.
+        gateway.api.max_logprobs = u32::try_from(max_logprobs).unwrap_or(u32::MAX);
+    }
+}
+
+fn read_file(path: &Path) -> Result<ConfigFile> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    toml::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Flags of other engines: what would change the result must not be dropped silently.
+fn refuse_foreign(flags: &ForeignArgs) -> Result<()> {
+    let asked = [
+        ("--tensor-parallel-size", flags.tensor_parallel_size > 1),
+        ("--pipeline-parallel-size", flags.pipeline_parallel_size > 1),
+        ("--data-parallel-size", flags.data_parallel_size > 1),
+        ("--quantization", flags.quantization.is_some()),
+        ("--speculative-config", flags.speculative_config.is_some()),
+        ("--enable-lora", flags.enable_lora),
+        ("--enable-auto-tool-choice", flags.enable_auto_tool_choice),
+        ("--tool-call-parser", flags.tool_call_parser.is_some()),
+        ("--reasoning-parser", flags.reasoning_parser.is_some()),
+        ("--block-size", flags.block_size.is_some_and(|size| size != 16)),
+    ];
+    if let Some((flag, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
+        bail!("{flag} is not supported yet");
+    }
+    let idle = [
+        ("--gpu-memory-utilization", flags.gpu_memory_utilization.is_some()),
+        ("--dtype", flags.dtype.is_some()),
+        ("--load-format", flags.load_format.is_some()),
+        ("--seed", flags.seed.is_some()),
+        ("--enforce-eager", flags.enforce_eager),
+    ];
+    for (flag, _) in idle.iter().filter(|(_, is_asked)| *is_asked) {
+        tracing::warn!("{flag} has no effect here");
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! How many KV blocks to hold: from what was asked for, else from what is free. Refuses to know where memory is
+//! measured.
+
+use anyhow::{Result, bail};
+use throng_core::batch::BLOCK_TOKENS;
+
+/// The share of free memory that keys and values take unless told otherwise: this machine has other work too.
+const DEFAULT_SHARE: f64 = 0.4;
+
+/// What is assumed to be free where the system does not tell.
+const UNKNOWN_FREE_BYTES: u64 = 2 << 30;
+
+/// What the number of blocks depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct KvBudget {
+    /// What the operator asked for.
+    pub asked_bytes: Option<u64>,
+    /// What is free.
+    pub available_bytes: Option<u64>,
+    /// Bytes of one block over all layers.
+    pub block_bytes: u64,
+    /// Most tokens of one sequence.
+    pub max_sequence_tokens: u32,
+    /// Most sequences at once.
+    pub max_rows: u32,
+}
+
+impl KvBudget {
+    /// Blocks to hold: never more than all rows at full length could use, unless asked for.
+    ///
+    /// # Errors
+    /// When not even one block fits, or more is asked for than is free.
+    pub fn n_blocks(&self) -> Result<u32> {
+        let bytes = match (self.asked_bytes, self.available_bytes) {
+            (Some(asked), Some(available)) if asked > available => {
+                bail!("{} for keys and values were asked for, {} are free", show(asked), show(available))
+            }
+            (Some(asked), _) => asked,
+            (None, available) => {
+                let share = available.unwrap_or(UNKNOWN_FREE_BYTES) as f64 * DEFAULT_SHARE;
+                (share as u64).min(self.useful_bytes())
+            }
+        };
+        let n_blocks = bytes / self.block_bytes.max(1);
+        if n_blocks == 0 {
+            bail!("{} hold not even one block of keys and values ({})", show(bytes), show(self.block_bytes));
+        }
+        Ok(u32::try_from(n_blocks).unwrap_or(u32::MAX))
+    }
+
+    fn useful_bytes(&self) -> u64 {
+        let blocks_per_row = u64::from(self.max_sequence_tokens).div_ceil(BLOCK_TOKENS as u64);
+        blocks_per_row.saturating_mul(u64::from(self.max_rows)).saturating_mul(self.block_bytes)
+    }
+}
+
+/// Bytes for people: `1.5 GiB`.
+pub fn show(bytes: u64) -> String {
+    indicatif::HumanBytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: KvBudget = KvBudget {
+        asked_bytes: None,
+        available_bytes: Some(1000),
+        block_bytes: 10,
+        max_sequence_tokens: 32,
+        max_rows: 100,
+    };
+
+    #[test]
+    fn a_share_of_what_is_free_is_taken() {
+        assert_eq!(BUDGET.n_blocks().expect("fits"), 40);
+    }
+
+    #[test]
+    fn no_more_is_taken_than_can_be_used() {
+        let budget = KvBudget { max_rows: 3, ..BUDGET };
+        assert_eq!(budget.n_blocks().expect("fits"), 6);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_taken_or_refused() {
+        let asked = |asked_bytes| KvBudget { asked_bytes: Some(asked_bytes), ..BUDGET }.n_blocks();
+        assert_eq!(asked(990).expect("fits"), 99);
+        assert!(asked(1001).is_err());
+        assert!(asked(9).is_err());
+    }
+}

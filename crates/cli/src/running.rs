@@ -1,0 +1,183 @@
+//! A model that runs: weights, KV cache, engine and the text around it, put together from settings. Refuses to
+//! know who asks it what.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use throng_core::batch::BLOCK_TOKENS;
+use throng_core::executor::ExecutorError;
+use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_model::decoder_weights::LoadProgress;
+use throng_model::kv_cache::KvDtype;
+use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
+use throng_model::runner::RunnerLimits;
+use throng_text::{ChatTemplate, Tokenizer};
+
+use crate::args;
+use crate::config::{EngineSection, ModelSection};
+use crate::kv_budget::{KvBudget, show};
+use crate::memory;
+use crate::source::{ModelSource, STARTER, STARTER_NAME, STARTER_NOTICE};
+use crate::vocabulary;
+
+/// A model that runs.
+pub struct RunningModel {
+    /// Its weights and what stood beside them.
+    pub model: Arc<LoadedModel>,
+    /// What it answers to; the first is its id.
+    pub names: Vec<String>,
+    /// Its tokenizer, if it has one.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Its chat template, if it has one.
+    pub chat_template: Option<Arc<ChatTemplate>>,
+    /// What runs it.
+    pub engine: EngineHandle,
+    /// What people should be told once.
+    pub notice: Option<&'static str>,
+    /// How keys and values are stored.
+    pub kv_dtype: KvDtype,
+    /// Bytes of all KV blocks.
+    pub kv_bytes: u64,
+}
+
+/// Opens a model without preparing its weights: enough to look at it.
+///
+/// # Errors
+/// When it cannot be found or is broken.
+pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
+    load(section, None)
+}
+
+/// Loads a model and starts an engine on it.
+///
+/// # Errors
+/// When it cannot be found, is broken, or does not fit.
+pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
+    let backend = if section.reference { BackendKind::Reference } else { BackendKind::Cpu };
+    let (source, model) = load(section, Some(backend))?;
+    let tokenizer = vocabulary::tokenizer(&model)?.map(Arc::new);
+    let chat_template = chat_template(section, &model)?.map(Arc::new);
+    let scheduler = engine.scheduler();
+    let kv_dtype = kv_dtype(section, &model);
+    let block_bytes = model.kv_layout(kv_dtype, 1).bytes().context("the KV block is too large")? as u64;
+    let budget = KvBudget {
+        asked_bytes: section.kv_cache_memory_bytes,
+        available_bytes: memory::available_bytes(),
+        block_bytes,
+        max_sequence_tokens: max_sequence_tokens(section, &model)?,
+        max_rows: scheduler.max_batch_rows,
+    };
+    let options = RunnerOptions {
+        backend,
+        n_threads: n_threads(section),
+        limits: RunnerLimits {
+            n_blocks: budget.n_blocks()?,
+            kv_dtype,
+            max_batch_tokens: scheduler.max_batch_tokens,
+            max_batch_rows: scheduler.max_batch_rows,
+            max_sequence_tokens: Some(budget.max_sequence_tokens),
+        },
+    };
+    let model = Arc::new(model);
+    let shared = Arc::clone(&model);
+    let config = engine_config(engine);
+    let handle = Engine::start(config, move || {
+        shared.runner(&options).map_err(|error| ExecutorError::Device(error.to_string()))
+    })?;
+    Ok(RunningModel {
+        names: match section.served_names.as_slice() {
+            [] => source.names(&model.name),
+            names => names.to_vec(),
+        },
+        notice: (source == ModelSource::Starter).then_some(STARTER_NOTICE),
+        tokenizer,
+        chat_template,
+        engine: handle,
+        kv_dtype,
+        kv_bytes: block_bytes * u64::from(options.limits.n_blocks),
+        model,
+    })
+}
+
+impl RunningModel {
+    /// One line for the operator: what the KV cache holds.
+    pub fn describe_kv_cache(&self) -> String {
+        let capacity = self.engine.capacity();
+        let n_tokens = u64::from(capacity.n_blocks) * BLOCK_TOKENS as u64;
+        let length = u64::from(capacity.max_sequence_tokens).min(2048);
+        format!(
+            "keys and values: {} ({}) hold {n_tokens} tokens, {} users at {length} tokens each",
+            show(self.kv_bytes),
+            self.kv_dtype.name(),
+            n_tokens / length.max(1),
+        )
+    }
+}
+
+fn load(section: &ModelSection, prepare: Option<BackendKind>) -> Result<(ModelSource, LoadedModel)> {
+    let source = ModelSource::find(section.model.as_deref())?;
+    let options = LoadOptions { prepare, n_threads: n_threads(section) };
+    let bar = ProgressBar::new(0).with_style(
+        ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let mut progress = |progress: LoadProgress| {
+        bar.set_length(progress.total_bytes);
+        bar.set_position(progress.done_bytes);
+    };
+    let model = match &source {
+        ModelSource::Starter => {
+            throng_model::load::load_bytes(STARTER_NAME, STARTER, &options, &mut progress)?
+        }
+        ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut progress)?,
+    };
+    bar.finish_and_clear();
+    Ok((source, model))
+}
+
+fn chat_template(section: &ModelSection, model: &LoadedModel) -> Result<Option<ChatTemplate>> {
+    let source = match &section.chat_template {
+        Some(path) => {
+            Some(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?)
+        }
+        None => model.chat_template.clone(),
+    };
+    Ok(source.as_deref().map(ChatTemplate::new).transpose()?)
+}
+
+/// How keys and values of this model are stored under these settings.
+pub fn kv_dtype(section: &ModelSection, model: &LoadedModel) -> KvDtype {
+    match section.kv_cache_dtype {
+        args::KvDtype::Auto => model.default_kv_dtype(),
+        args::KvDtype::F32 => KvDtype::F32,
+        args::KvDtype::F16 => KvDtype::F16,
+        args::KvDtype::Q8_0 => KvDtype::Q8_0,
+    }
+}
+
+fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u32> {
+    let own = u32::try_from(model.config.max_sequence_tokens).unwrap_or(u32::MAX);
+    match section.max_model_len_tokens {
+        Some(0) => bail!("--max-model-len must be at least 1"),
+        Some(asked) if asked > own => {
+            bail!("--max-model-len {asked} is more than the {own} tokens that the model was made for")
+        }
+        asked => Ok(asked.unwrap_or(own)),
+    }
+}
+
+/// Threads that compute.
+pub fn n_threads(section: &ModelSection) -> usize {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    section.n_threads.filter(|&n| n > 0).unwrap_or_else(cores)
+}
+
+fn engine_config(section: &EngineSection) -> EngineConfig {
+    let default = EngineConfig::default();
+    EngineConfig {
+        scheduler: section.scheduler(),
+        step_timeout_ms: section.step_timeout_s.map_or(default.step_timeout_ms, |s| s.saturating_mul(1000)),
+        ..default
+    }
+}

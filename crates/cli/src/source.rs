@@ -1,0 +1,78 @@
+//! Where a model comes from: the built-in starter model, a place on disk, or the hub. Refuses to know what is in
+//! it.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::hub::{HubId, HubSettings, locate};
+
+/// The starter model, as it is compiled in.
+pub const STARTER: &[u8] = include_bytes!("../../../starter/models/throng-starter.gguf");
+
+/// What the starter model answers to.
+pub const STARTER_NAME: &str = "throng-starter";
+
+/// Said once wherever people meet the starter model.
+pub const STARTER_NOTICE: &str = "throng-starter is a toy: a small model trained from scratch so that the first \
+    command talks. To load a real model: throng serve /path/to/model.gguf, a folder with safetensors files, or \
+    a hub id such as Qwen/Qwen3-0.6B.";
+
+/// Where a model comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModelSource {
+    /// The built-in starter model.
+    Starter,
+    /// A folder or a file.
+    Path {
+        /// As it was given: a path or a hub id.
+        given: String,
+        /// Where it is.
+        path: PathBuf,
+    },
+}
+
+impl ModelSource {
+    /// Finds what `model` means; fetches it when it is a hub id.
+    ///
+    /// # Errors
+    /// When there is no such place, or the hub cannot be reached.
+    pub fn find(model: Option<&str>) -> Result<Self> {
+        let Some(given) = model.filter(|&model| model != STARTER_NAME) else { return Ok(Self::Starter) };
+        let path = locate(given, &HubSettings::from_env(|name| std::env::var(name).ok()))?;
+        Ok(Self::Path { given: given.to_owned(), path })
+    }
+
+    /// What the model answers to, its id first. `own_name` is the file's stem or the folder's name, which says
+    /// nothing where the folder is one of the hub's cache.
+    pub fn names(&self, own_name: &str) -> Vec<String> {
+        let Self::Path { given, path } = self else { return vec![STARTER_NAME.to_owned()] };
+        let hub_id = HubId::parse(given).filter(|_| path.is_dir() && !PathBuf::from(given).exists());
+        let name = hub_id.as_ref().and_then(|id| id.repository.rsplit('/').next()).unwrap_or(own_name);
+        let mut names = vec![name.to_owned(), given.clone()];
+        names.dedup();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_name_it_is_the_starter_model() {
+        assert_eq!(ModelSource::find(None).expect("built in"), ModelSource::Starter);
+        assert_eq!(ModelSource::find(Some("throng-starter")).expect("built in"), ModelSource::Starter);
+        let error = ModelSource::find(Some("/nowhere/model.gguf")).expect_err("absent");
+        assert!(error.to_string().contains("/nowhere/model.gguf"));
+    }
+
+    #[test]
+    fn a_model_answers_to_its_own_name_and_to_what_was_given() {
+        let file = ModelSource::Path { given: "/a/x.gguf".into(), path: "/a/x.gguf".into() };
+        assert_eq!(file.names("x"), ["x", "/a/x.gguf"]);
+        let folder = std::env::temp_dir();
+        let hub = ModelSource::Path { given: "org/name@main".into(), path: folder };
+        assert_eq!(hub.names("0123abcd"), ["name", "org/name@main"]);
+    }
+}
