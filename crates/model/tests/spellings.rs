@@ -1,0 +1,83 @@
+//! A configuration in the spelling of transformers 5 and the same in the older one mean the same model.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use throng_model::arch::Architecture;
+
+type Object = Map<String, Value>;
+
+/// From `rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`.
+fn to_new(mut config: Object) -> Object {
+    let theta = config.remove("rope_theta").unwrap_or(json!(10_000.0));
+    let mut rope = match config.remove("rope_scaling") {
+        Some(Value::Object(mut scaling)) => {
+            let kind = scaling.remove("type").or_else(|| scaling.remove("rope_type")).unwrap();
+            scaling.insert("rope_type".into(), kind);
+            scaling
+        }
+        _ => json!({"rope_type": "default"}).as_object().unwrap().clone(),
+    };
+    rope.insert("rope_theta".into(), theta);
+    if let Some(local) = config.remove("rope_local_base_freq") {
+        let local = json!({"rope_type": "default", "rope_theta": local});
+        let both = json!({"full_attention": rope, "sliding_attention": local});
+        rope = both.as_object().unwrap().clone();
+    }
+    if let Some(pattern) = config.remove("sliding_window_pattern") {
+        let n = config["num_hidden_layers"].as_u64().unwrap();
+        let is_full = |layer| (layer + 1) % pattern.as_u64().unwrap() == 0;
+        let kind = |layer| if is_full(layer) { "full_attention" } else { "sliding_attention" };
+        config.insert("layer_types".into(), (0..n).map(kind).collect());
+    }
+    config.insert("rope_parameters".into(), rope.into());
+    rename(config, "torch_dtype", "dtype")
+}
+
+/// From `rope_parameters`, `layer_types`, `dtype`.
+fn to_old(mut config: Object) -> Object {
+    let Some(Value::Object(mut rope)) = config.remove("rope_parameters") else { panic!("a new spelling") };
+    config.insert("rope_theta".into(), rope.remove("rope_theta").unwrap());
+    if let Some(share) = rope.remove("partial_rotary_factor") {
+        config.insert("partial_rotary_factor".into(), share);
+    }
+    let kind = rope.remove("rope_type").unwrap();
+    let scaling = if kind == "default" { Value::Null } else { json!(rope) };
+    config.insert("rope_scaling".into(), scaling);
+    if config["rope_scaling"].is_object() {
+        config["rope_scaling"]["type"] = kind;
+    }
+    config.remove("layer_types");
+    rename(config, "dtype", "torch_dtype")
+}
+
+fn rename(mut config: Object, from: &str, to: &str) -> Object {
+    let value = config.remove(from).expect("the fixtures say their dtype");
+    config.insert(to.into(), value);
+    config
+}
+
+#[test]
+fn both_spellings_mean_the_same() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let (mut n_new, mut n_old) = (0, 0);
+    for entry in std::fs::read_dir(root).unwrap() {
+        let Ok(json) = std::fs::read(entry.unwrap().path().join("config.json")) else { continue };
+        let config: Object = serde_json::from_slice(&json).unwrap();
+        let name = config["model_type"].clone();
+        let read = |config: &Object| {
+            let json = serde_json::to_vec(config).unwrap();
+            Architecture::from_config_json(&json).unwrap_or_else(|error| panic!("{name}: {error}")).config
+        };
+        let as_written = read(&config);
+        let other = if config.contains_key("rope_parameters") {
+            n_new += 1;
+            to_old(config)
+        } else {
+            n_old += 1;
+            to_new(config)
+        };
+        assert_eq!(read(&other), as_written, "{name}");
+    }
+    assert!(n_new >= 5 && n_old >= 5, "{n_new} new, {n_old} old");
+}
