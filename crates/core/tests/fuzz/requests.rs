@@ -51,7 +51,7 @@ impl RequestSource {
 
     /// An id a request could have.
     pub fn some_id(&self, rng: &mut Rng) -> RequestId {
-        RequestId(rng.u64(self.n_made.saturating_sub(20)..=self.n_made))
+        RequestId(rng.u64(self.n_made.saturating_sub(10)..=self.n_made))
     }
 
     fn sampling(&self, rng: &mut Rng) -> SamplingParams {
@@ -66,7 +66,7 @@ impl RequestSource {
             stop_token_ids: if one_in(rng, 8) { vec![token(rng), token(rng)] } else { vec![] },
             min_tokens: if one_in(rng, 4) { rng.u32(0..=max_tokens) } else { 0 },
             logprobs: one_in(rng, 4).then(|| rng.u32(0..4)),
-            prompt_logprobs: one_in(rng, 8).then(|| rng.u32(0..4)),
+            prompt_logprobs: one_in(rng, 4).then(|| rng.u32(0..4)),
             ..SamplingParams::default()
         };
         match rng.u32(0..10) {

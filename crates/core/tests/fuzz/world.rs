@@ -4,7 +4,7 @@ use fastrand::Rng;
 use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::SequenceId;
-use throng_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Step};
+use throng_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Step, StepShape};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 
@@ -174,7 +174,7 @@ impl World {
             ledger.cancel(request, None);
             self.scheduler.abort(request, self.now, &mut |event| ledger.note(&event));
         } else {
-            let index = self.rng.u32(0..3);
+            let index = if self.rng.bool() { 0 } else { self.rng.u32(0..3) };
             ledger.cancel(request, Some(index));
             let sequence = SequenceId { request, index };
             self.scheduler.abort_sequence(sequence, self.now, &mut |event| ledger.note(&event));
@@ -188,7 +188,7 @@ impl World {
         let Some(step) = step else {
             return if was_idle { self.verdict() } else { Err("there is work but no step".into()) };
         };
-        self.check_limits(step.batch())?;
+        self.check_limits(&step)?;
         self.n_rows += step.batch().rows().len();
         self.ledger.check_batch(step.batch());
         self.verdict()?;
@@ -258,7 +258,13 @@ impl World {
         }
     }
 
-    fn check_limits(&self, batch: &ScheduledBatch) -> Result<(), String> {
+    fn check_limits(&self, step: &Step) -> Result<(), String> {
+        let batch = step.batch();
+        let shapes = batch.rows().iter().map(|row| StepShape::of_row(row.start as usize, row.n_tokens()));
+        let shape = shapes.fold(StepShape::default(), StepShape::plus);
+        if step.shape() != shape {
+            return Err(format!("{:?} is said, {shape:?} is planned", step.shape()));
+        }
         let most_tokens = self.config.max_batch_tokens.min(self.capacity.max_batch_tokens) as usize;
         let most_rows = self.config.max_batch_rows.min(self.capacity.max_batch_rows) as usize;
         if batch.n_tokens() > most_tokens || batch.rows().len() > most_rows {

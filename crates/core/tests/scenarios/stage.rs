@@ -138,6 +138,7 @@ impl Stage {
         self.step = self.scheduler.plan(self.now, &mut emit);
         let Some(step) = &self.step else { return vec!["nothing to do".into()] };
         let batch = step.batch();
+        assert_eq!(step.shape().n_tokens, batch.n_tokens(), "the step is not what was planned");
         let rows = batch.rows().iter().map(|row| {
             let (start, end) = (row.start, row.start as usize + row.n_tokens());
             let sampled = if row.sample { " -> token" } else { "" };
