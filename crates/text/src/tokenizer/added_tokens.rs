@@ -14,7 +14,7 @@ pub(crate) struct AddedEntry {
     pub(crate) token: AddedToken,
 }
 
-/// The matcher for `entries`, each under the id it came with.
+/// The matcher for `entries`, each under the id it came with; `normalizers` are those that run before it.
 ///
 /// A control token is always matched in the text as written, even if its `normalized` flag says otherwise:
 /// matched in normalized text it could be spelled by something that is not its spelling.
@@ -22,12 +22,6 @@ pub(crate) fn added_vocabulary(
     entries: &[AddedEntry],
     normalizers: &[PipelineNormalizer],
 ) -> Result<AddedVocabulary, TokenizerError> {
-    // The library puts the metaspace in front of a sequence in its last normalizer; an added token is matched
-    // anywhere, so its own spelling goes without.
-    let declared = match normalizers.split_last() {
-        Some((PipelineNormalizer::Metaspace(_), before)) => before,
-        _ => normalizers,
-    };
     let ids: HashMap<&str, u32> =
         entries.iter().rev().map(|entry| (entry.token.content.as_str(), entry.id)).collect();
     let n_ids = entries.iter().map(|entry| entry.id as usize + 1).max().unwrap_or(0);
@@ -37,7 +31,7 @@ pub(crate) fn added_vocabulary(
     });
     let mut added = AddedVocabulary::new();
     added
-        .add_tokens(tokens, n_ids, |text| ids.get(text).copied(), Some(&NormalizerChain(declared)))
+        .add_tokens(tokens, n_ids, |text| ids.get(text).copied(), Some(&NormalizerChain(normalizers)))
         .map_err(|error| TokenizerError::Malformed(format!("added tokens: {error}")))?;
     Ok(added)
 }

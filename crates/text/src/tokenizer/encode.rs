@@ -95,18 +95,20 @@ impl Tokenizer {
     }
 
     fn encode_chunk(&self, text: &str, offset: usize, scratch: &mut Scratch) -> tokenizers::Result<()> {
-        let normalized = normalize_all(self.frame.get_normalizers(), text, offset)?;
-        if u32::try_from(normalized.len()).is_err() {
-            return Err("more than 4 GiB after normalization".into());
-        }
+        let (early, late) = self.normalizers();
+        let normalized = normalize_all(early, text, offset)?;
         for segment in SpecialSegmentIterator::new(&normalized, &self.added, true, true) {
             match segment {
                 Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
-                Segment::Text { text, .. } => {
+                Segment::Text { text, input_offset } => {
+                    let text = normalize_all(late, text, offset + input_offset)?;
+                    if u32::try_from(text.len()).is_err() {
+                        return Err("more than 4 GiB after normalization".into());
+                    }
                     let Scratch { model, split, spans, tokens } = &mut *scratch;
                     spans.clear();
-                    self.pre_tokenizer.pre_tokenize(text, split, spans)?;
-                    self.model().tokenize_spans(text, spans, model, tokens)?;
+                    self.pre_tokenizer.pre_tokenize(&text, split, spans)?;
+                    self.model().tokenize_spans(&text, spans, model, tokens)?;
                 }
             }
         }

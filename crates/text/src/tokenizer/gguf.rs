@@ -111,6 +111,7 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
     let run = |wanted: bool, id: Option<u32>| if wanted { id.into_iter().collect() } else { Vec::new() };
     Ok(Parts {
         added: added_vocabulary(&added, frame.get_normalizers())?,
+        n_late_normalizers: 0,
         frame,
         model: Some(model),
         entries: entries(vocabulary, &types),

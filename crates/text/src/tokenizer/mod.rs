@@ -14,7 +14,7 @@ mod tokenizer_json;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use tokenizers::pipeline::{PipelineModel, PipelinePreTokenizer, PipelineTokenizer};
+use tokenizers::pipeline::{PipelineModel, PipelineNormalizer, PipelinePreTokenizer, PipelineTokenizer};
 use tokenizers::vocab::bucket_added_vocabulary::AddedVocabulary;
 
 use crate::error::TokenizerError;
@@ -47,6 +47,8 @@ pub struct Tokenizer {
     pre_tokenizer: PipelinePreTokenizer,
     model: Option<PipelineModel>,
     added: AddedVocabulary,
+    /// How many of the normalizers run after added tokens are cut out.
+    n_late_normalizers: usize,
     pieces: Pieces,
     /// What `add_special_tokens` puts before and after a sequence.
     prefix: Vec<u32>,
@@ -83,6 +85,7 @@ pub(crate) struct Parts {
     frame: PipelineTokenizer,
     model: Option<PipelineModel>,
     added: AddedVocabulary,
+    n_late_normalizers: usize,
     entries: Vec<Option<pieces::TokenEntry>>,
     rule: pieces::PieceRule,
     prefix: Vec<u32>,
@@ -134,6 +137,7 @@ impl Tokenizer {
             frame: parts.frame,
             model: parts.model,
             added: parts.added,
+            n_late_normalizers: parts.n_late_normalizers,
             pieces,
             prefix: parts.prefix,
             suffix: parts.suffix,
@@ -224,6 +228,13 @@ impl Tokenizer {
 
     pub(crate) fn pieces(&self) -> &Pieces {
         &self.pieces
+    }
+
+    /// What the file calls normalizers, and what it calls a pre-tokenizer although it changes the text: the
+    /// library makes one chain of both, but a space put in front belongs to a piece between added tokens.
+    fn normalizers(&self) -> (&[PipelineNormalizer], &[PipelineNormalizer]) {
+        let normalizers = self.frame.get_normalizers();
+        normalizers.split_at(normalizers.len().saturating_sub(self.n_late_normalizers))
     }
 
     fn model(&self) -> &PipelineModel {

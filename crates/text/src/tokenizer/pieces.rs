@@ -137,7 +137,7 @@ impl PieceRule {
     }
 
     fn spell(&self, entry: &TokenEntry, out: &mut Vec<u8>) {
-        if self.space_joined {
+        if self.space_joined || (self.word_prefix.is_some() && entry.added) {
             out.push(b' ');
         }
         if entry.added {

@@ -77,7 +77,6 @@ const TABLE: &[(&[&str], &[&str])] = &[
     (&["viking"], &[BLOOM, r"\p{N}"]),
     (&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
     (&["seed-coder"], &[SEED_CODER]),
-    (&["superbpe"], &[r"\p{N}+", r"(?=(\d{3})+(?!\d))"]),
 ];
 
 /// Names whose words are looked up whole before any merge is tried.

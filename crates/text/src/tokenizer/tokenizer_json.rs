@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
-use tokenizers::pipeline::PipelineTokenizer;
+use tokenizers::pipeline::{PipelineNormalizer, PipelineTokenizer};
 use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
 use super::added_tokens::{AddedEntry, added_vocabulary};
@@ -19,7 +19,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
     if !root.is_object() {
         return Err(TokenizerError::Malformed("tokenizer.json is not an object".to_owned()));
     }
-    lower_prefix_space(&mut root);
+    let puts_space_in_front = lower_prefix_space(&mut root);
     tokenizers::canonicalize_value(&mut root)
         .map_err(|error| TokenizerError::Malformed(error.to_string()))?;
     let vocab = take_vocab(&root)?;
@@ -51,8 +51,12 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
     }
     let frame = tokenizers::from_json(&root.to_string())
         .map_err(|error| TokenizerError::Unsupported(error.to_string()))?;
+    let normalizers = frame.get_normalizers();
+    let ends_in_metaspace = matches!(normalizers.last(), Some(PipelineNormalizer::Metaspace(_)));
+    let n_late_normalizers = usize::from(puts_space_in_front || ends_in_metaspace);
     let mut parts = Parts {
-        added: added_vocabulary(&added, frame.get_normalizers())?,
+        added: added_vocabulary(&added, &normalizers[..normalizers.len() - n_late_normalizers])?,
+        n_late_normalizers,
         prefix: template_ids(&frame, true),
         suffix: template_ids(&frame, false),
         frame,
@@ -65,6 +69,9 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
     if let Some(config) = config {
         apply_config(config, &added, &mut parts);
     }
+    // A file alone does not name BOS; what opens every sequence is it.
+    let opens = parts.prefix.last().copied();
+    parts.roles.bos = parts.roles.bos.or(opens);
     Ok(parts)
 }
 
@@ -151,8 +158,9 @@ fn token_entries(
 ) -> Result<Vec<Option<TokenEntry>>, TokenizerError> {
     let ids = vocab.values().copied().chain(added.iter().map(|entry| entry.id));
     let n_ids = ids.max().map_or(0, |id| id as usize + 1);
-    if n_ids > MAX_VOCABULARY {
-        return Err(TokenizerError::Malformed("a token id is beyond any vocabulary".to_owned()));
+    // Ids may have holes, but tables are as long as the largest id: a few tokens must not claim much memory.
+    if n_ids > MAX_VOCABULARY.min(4 * (vocab.len() + added.len()) + (1 << 16)) {
+        return Err(TokenizerError::Malformed(format!("token id {} is beyond the vocabulary", n_ids - 1)));
     }
     let mut entries = vec![None; n_ids];
     for (text, &id) in vocab {
@@ -218,15 +226,16 @@ fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     }
 }
 
-/// The library has no `ByteLevel` pre-tokenizer that puts a space in front; a normalizer does the same.
-fn lower_prefix_space(root: &mut Value) {
+/// The library has no `ByteLevel` pre-tokenizer that puts a space in front; a normalizer at the end of the chain
+/// does the same. Whether there is one now.
+fn lower_prefix_space(root: &mut Value) -> bool {
     let pre_tokenizer = &mut root["pre_tokenizer"];
     let members = match pre_tokenizer["type"].as_str() {
         Some("Sequence") => {
             pre_tokenizer["pretokenizers"].as_array_mut().map(Vec::as_mut_slice).unwrap_or_default()
         }
         Some("ByteLevel") => std::slice::from_mut(pre_tokenizer),
-        _ => return,
+        _ => return false,
     };
     let mut found = false;
     for member in members {
@@ -243,4 +252,5 @@ fn lower_prefix_space(root: &mut Value) {
         };
         root["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
     }
+    found
 }
