@@ -61,6 +61,19 @@ pub trait Backend: Send + Sized + 'static {
     /// When the device has no room for it.
     fn batch(&self) -> Result<Self::Batch, BackendError>;
 
+    // What the host does meanwhile.
+
+    /// Host threads that work for this backend.
+    fn n_host_threads(&self) -> usize {
+        1
+    }
+
+    /// Calls `share` once on each of those threads, with its index, and waits for all: for work on what came out of
+    /// [`Self::download`].
+    fn run_on_host(&self, share: &(dyn Fn(usize) + Sync)) {
+        share(0);
+    }
+
     // What crosses the door every step.
 
     /// Copies a step's input to the device.

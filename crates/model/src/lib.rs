@@ -12,6 +12,7 @@ pub mod host_buffer;
 pub mod kv_cache;
 pub mod load;
 pub mod reference_backend;
+mod row_answers;
 pub mod runner;
 pub mod sampler;
 pub mod weights;

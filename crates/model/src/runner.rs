@@ -1,10 +1,9 @@
 //! The executor that has a model: batch in, tokens and log-probabilities out. Refuses to know requests, scheduling
 //! and time.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use throng_core::batch::{ChosenToken, RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use throng_core::batch::{ScheduledBatch, ScheduledRow, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 
@@ -14,7 +13,7 @@ use crate::config::DecoderConfig;
 use crate::decoder::Decoder;
 use crate::decoder_weights::DecoderWeights;
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::sampler::{Sampler, SamplingInput};
+use crate::row_answers::{RowAnswers, Wanted};
 
 /// Most rows whose logits are in memory at once: a prompt that wants all its log-probabilities is answered in pieces.
 const MAX_LOGIT_ROWS: usize = 64;
@@ -39,19 +38,11 @@ pub struct ModelRunner<B: Backend> {
     backend: B,
     decoder: Decoder<B>,
     cache: B::KvCache,
-    sampler: Sampler,
+    answers: RowAnswers,
     input: BatchInput,
     wanted: Vec<Wanted>,
     capacity: ExecutorCapacity,
     max_logit_rows: usize,
-}
-
-/// What the logits after one token are for.
-#[derive(Debug, Clone, Copy)]
-struct Wanted {
-    row_idx: usize,
-    /// The prompt token whose log-probability is reported; `None` where a token is chosen.
-    next_prompt_token: Option<TokenId>,
 }
 
 impl<B: Backend> ModelRunner<B> {
@@ -88,11 +79,12 @@ impl<B: Backend> ModelRunner<B> {
         let max_tokens = limits.max_batch_tokens as usize;
         let decoder = Decoder::new(&backend, config, weights, max_tokens, max_logit_rows)?;
         let cache = backend.kv_cache(&layout)?;
+        let answers = RowAnswers::new(max_logit_rows, backend.n_host_threads());
         Ok(Self {
             backend,
             decoder,
             cache,
-            sampler: Sampler::new(),
+            answers,
             input: BatchInput::default(),
             wanted: Vec::new(),
             capacity,
@@ -116,18 +108,10 @@ impl<B: Backend> ModelRunner<B> {
     }
 
     fn answer(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), BackendError> {
-        let vocabulary = self.capacity.vocabulary_size as usize;
         for first in (0..self.wanted.len()).step_by(self.max_logit_rows) {
             let piece = first..self.wanted.len().min(first + self.max_logit_rows);
             let logits = self.decoder.logits(&mut self.backend, piece.clone())?;
-            for (wanted, logits) in self.wanted[piece].iter().zip(logits.chunks_exact_mut(vocabulary)) {
-                while output.n_rows() <= wanted.row_idx {
-                    output.begin_row();
-                }
-                if output.error(wanted.row_idx).is_none() {
-                    answer_one(&mut self.sampler, batch, wanted, logits, output);
-                }
-            }
+            self.answers.answer(&self.backend, batch, &self.wanted[piece], logits, output);
         }
         while output.n_rows() < batch.rows().len() {
             output.begin_row();
@@ -169,77 +153,4 @@ fn wanted_of(row_idx: usize, row: &ScheduledRow, tokens: &[TokenId], token_idx: 
         return next.map(|token| Wanted { row_idx, next_prompt_token: Some(token) });
     }
     (is_last && row.sample).then_some(Wanted { row_idx, next_prompt_token: None })
-}
-
-/// Answers one row's logits.
-fn answer_one(
-    sampler: &mut Sampler,
-    batch: &ScheduledBatch,
-    wanted: &Wanted,
-    logits: &mut [f32],
-    output: &mut StepOutput,
-) {
-    let row = &batch.rows()[wanted.row_idx];
-    contain(sampler, output, |sampler, output| {
-        match wanted.next_prompt_token {
-            Some(token) => {
-                let n_top = row.sampling.prompt_logprobs.unwrap_or(0);
-                let ChosenToken { chosen, top } = sampler.logprobs(logits, token, n_top)?;
-                output.push_prompt(chosen, top);
-            }
-            None => {
-                let input = SamplingInput {
-                    params: &row.sampling,
-                    history: batch.history(row),
-                    n_prompt: row.n_prompt,
-                    sequence_index: row.sequence.index,
-                    position: row.start + row.n_tokens() as u32,
-                };
-                let ChosenToken { chosen, top } = sampler.sample(logits, &input)?;
-                output.push_sampled(chosen, top);
-            }
-        }
-        Ok(())
-    });
-}
-
-/// Whatever goes wrong while a row's token is chosen is that row's alone, a panic included.
-fn contain(
-    sampler: &mut Sampler,
-    output: &mut StepOutput,
-    choose: impl FnOnce(&mut Sampler, &mut StepOutput) -> Result<(), RowError>,
-) {
-    // Unwind safe: after a panic the sampler's buffers are replaced, and the row's output is not read.
-    match catch_unwind(AssertUnwindSafe(|| choose(&mut *sampler, &mut *output))) {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => output.fail_row(error),
-        Err(_) => {
-            *sampler = Sampler::new();
-            output.fail_row(RowError::SamplerPanicked);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use throng_core::batch::TokenLogprob;
-
-    use super::*;
-
-    #[test]
-    fn a_panic_while_choosing_fails_its_row_only() {
-        let (mut sampler, mut output) = (Sampler::new(), StepOutput::default());
-        let token = TokenLogprob { token: 7, logprob: 0.0, rank: 1 };
-        for panics in [false, true, false] {
-            output.begin_row();
-            contain(&mut sampler, &mut output, |_, output| {
-                assert!(!panics, "this row's fault");
-                output.push_sampled(token, &[]);
-                Ok(())
-            });
-        }
-        let errors: Vec<_> = (0..3).map(|row_idx| output.error(row_idx)).collect();
-        assert_eq!(errors, [None, Some(RowError::SamplerPanicked), None]);
-        assert!((0..3).map(|row_idx| output.sampled(row_idx).len()).eq([1, 0, 1]));
-    }
 }

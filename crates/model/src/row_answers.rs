@@ -1,0 +1,149 @@
+//! Answers the logits of many rows on all of a backend's host threads. A row's answer depends on its own logits and
+//! parameters only, so who computes it and beside whom does not matter. Refuses to know where logits come from.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use throng_core::batch::{ChosenToken, RowError, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::request::TokenId;
+
+use crate::backend::Backend;
+use crate::sampler::{Sampler, SamplingInput};
+
+/// What the logits after one token are for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    pub(crate) row_idx: usize,
+    /// The prompt token whose log-probability is reported; `None` where a token is chosen.
+    pub(crate) next_prompt_token: Option<TokenId>,
+}
+
+/// The samplers and the answers that wait to be told in order. Buffers live from step to step.
+#[derive(Debug)]
+pub(crate) struct RowAnswers {
+    /// One a thread.
+    samplers: Vec<Mutex<Sampler>>,
+    /// One a row of logits.
+    slots: Vec<Mutex<Slot>>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    chosen: Result<TokenLogprob, RowError>,
+    top: Vec<TokenLogprob>,
+}
+
+impl RowAnswers {
+    /// For as many rows of logits at a time, on as many threads.
+    pub(crate) fn new(max_rows: usize, n_threads: usize) -> Self {
+        let slot = || Mutex::new(Slot { chosen: Err(RowError::InvalidLogits), top: Vec::new() });
+        Self {
+            samplers: (0..n_threads).map(|_| Mutex::default()).collect(),
+            slots: std::iter::repeat_with(slot).take(max_rows).collect(),
+        }
+    }
+
+    /// Answers rows of `logits`, `[wanted, vocabulary]`, into `output`, beginning the batch's rows as they come.
+    pub(crate) fn answer<B: Backend>(
+        &self,
+        backend: &B,
+        batch: &ScheduledBatch,
+        wanted: &[Wanted],
+        logits: &mut [f32],
+        output: &mut StepOutput,
+    ) {
+        let vocabulary = logits.len() / wanted.len();
+        let rows = Mutex::new(wanted.iter().zip(logits.chunks_exact_mut(vocabulary)).zip(&self.slots));
+        backend.run_on_host(&|thread_idx| {
+            let mut sampler = lock(&self.samplers[thread_idx]);
+            loop {
+                let next = lock(&rows).next();
+                let Some(((wanted, logits), slot)) = next else { break };
+                lock(slot).fill(&mut sampler, |sampler| choose(sampler, batch, wanted, logits));
+            }
+        });
+        for (wanted, slot) in wanted.iter().zip(&self.slots) {
+            while output.n_rows() <= wanted.row_idx {
+                output.begin_row();
+            }
+            if output.error(wanted.row_idx).is_none() {
+                lock(slot).tell(wanted, output);
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// Takes one row's answer. Whatever goes wrong is that row's alone, a panic included.
+    fn fill(
+        &mut self,
+        sampler: &mut Sampler,
+        choose: impl FnOnce(&mut Sampler) -> Result<ChosenToken<'_>, RowError>,
+    ) {
+        self.top.clear();
+        // Unwind safe: after a panic the sampler's buffers are replaced, and the slot's list is not read.
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            let ChosenToken { chosen, top } = choose(&mut *sampler)?;
+            self.top.extend_from_slice(top);
+            Ok(chosen)
+        }));
+        self.chosen = answered.unwrap_or_else(|_| {
+            *sampler = Sampler::new();
+            Err(RowError::SamplerPanicked)
+        });
+    }
+
+    fn tell(&self, wanted: &Wanted, output: &mut StepOutput) {
+        match (self.chosen, wanted.next_prompt_token) {
+            (Ok(chosen), Some(_)) => output.push_prompt(chosen, &self.top),
+            (Ok(chosen), None) => output.push_sampled(chosen, &self.top),
+            (Err(error), _) => output.fail_row(error),
+        }
+    }
+}
+
+fn choose<'a>(
+    sampler: &'a mut Sampler,
+    batch: &ScheduledBatch,
+    wanted: &Wanted,
+    logits: &mut [f32],
+) -> Result<ChosenToken<'a>, RowError> {
+    let row = &batch.rows()[wanted.row_idx];
+    match wanted.next_prompt_token {
+        Some(token) => sampler.logprobs(logits, token, row.sampling.prompt_logprobs.unwrap_or(0)),
+        None => sampler.sample(
+            logits,
+            &SamplingInput {
+                params: &row.sampling,
+                history: batch.history(row),
+                n_prompt: row.n_prompt,
+                sequence_index: row.sequence.index,
+                position: row.start + row.n_tokens() as u32,
+            },
+        ),
+    }
+}
+
+/// Panics are contained before a lock is dropped, so what a lock guards is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_while_choosing_fails_its_row_only() {
+        let mut sampler = Sampler::new();
+        let mut slot = Slot { chosen: Err(RowError::InvalidLogits), top: Vec::new() };
+        let chosen = TokenLogprob { token: 7, logprob: 0.0, rank: 1 };
+        for panics in [false, true, false] {
+            slot.fill(&mut sampler, |_| {
+                assert!(!panics, "this row's fault");
+                Ok(ChosenToken { chosen, top: &[] })
+            });
+            assert_eq!(slot.chosen, if panics { Err(RowError::SamplerPanicked) } else { Ok(chosen) });
+        }
+    }
+}
