@@ -245,38 +245,58 @@ const FORBIDDEN: &[&str] = &[
     "proxy",
 ];
 
-/// Reads the members of a request's body: `own` are the endpoint's parameters, `shared` those of the part that
-/// it has in common with others.
+/// A part of a request with its table of parameters.
+pub struct Bound<'t, T: 'static> {
+    /// The parameters.
+    pub fields: &'static [Field<T>],
+    /// Where they go.
+    pub target: &'t mut T,
+}
+
+/// A [`Bound`] of any type.
+pub trait Part {
+    /// The index of the parameter of this name.
+    fn position(&self, name: &str) -> Option<usize>;
+
+    /// Reads a value that is not null into the parameter at `idx`.
+    fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError>;
+}
+
+impl<T> Part for Bound<'_, T> {
+    fn position(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|field| field.name == name)
+    }
+
+    fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError> {
+        self.fields[idx].read(self.target, node, options)
+    }
+}
+
+/// Reads the members of a request's body into the parts of the request.
 ///
 /// # Errors
 /// `duplicate_key`, `unknown_parameter`, and what reading a parameter gives.
-pub fn read_body<T: AsMut<S>, S>(
+pub fn read_body(
     body: &Node<'_, '_>,
-    own: &[Field<T>],
-    shared: &[Field<S>],
-    target: &mut T,
+    parts: &mut [&mut dyn Part],
     options: &ReadOptions,
 ) -> Result<IgnoredParameters, ApiError> {
-    let mut seen = vec![false; own.len() + shared.len()];
+    let mut seen = Vec::new();
     let mut ignored = IgnoredParameters::default();
     body.members(MAX_MEMBERS, |key, value| {
-        let own_idx = own.iter().position(|f| f.name == key);
-        let idx = own_idx.or_else(|| Some(own.len() + shared.iter().position(|f| f.name == key)?));
-        let Some(idx) = idx else {
+        let found = parts.iter().enumerate().find_map(|(part, p)| Some((part, p.position(key)?)));
+        let Some((part, idx)) = found else {
             if FORBIDDEN.contains(&key) || options.strict_parameters {
                 return Err(ApiError::unknown_parameter(value.path()));
             }
             ignored.add(key);
             return Ok(());
         };
-        if std::mem::replace(&mut seen[idx], true) {
+        if seen.contains(&(part, idx)) {
             return Err(ApiError::duplicate_key(value.path()));
         }
-        match (value.is_null(), own.get(idx)) {
-            (true, _) => Ok(()),
-            (false, Some(field)) => field.read(target, &value, options),
-            (false, None) => shared[idx - own.len()].read(target.as_mut(), &value, options),
-        }
+        seen.push((part, idx));
+        if value.is_null() { Ok(()) } else { parts[part].read(idx, &value, options) }
     })?;
     Ok(ignored)
 }

@@ -1,8 +1,26 @@
 //! The OpenAI wire: request and response types, strict JSON, validation, errors. Pure functions over bytes;
 //! refuses to know sockets, engines and time.
 
+pub mod chat;
+pub mod completion;
+pub mod conversation;
 pub mod error;
 pub mod field;
+pub mod generation_fields;
+pub mod generation_request;
+mod generation_values;
 pub mod json;
+pub mod message;
+pub mod models;
+pub mod sampling;
+pub mod tokenize;
+pub mod tools;
 
+pub use chat::ChatRequest;
+pub use completion::{CompletionRequest, Prompt};
+pub use conversation::Conversation;
 pub use error::{ApiError, ErrorType};
+pub use field::{IgnoredParameters, ReadOptions};
+pub use generation_request::{GenerationRequest, StreamOptions, TruncationSide};
+pub use sampling::{GenerationDefaults, ModelFacts, ModelLimits, check_prompt};
+pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};

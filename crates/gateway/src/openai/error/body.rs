@@ -123,11 +123,11 @@ impl ApiError {
         Self::bad_request("decimal_above_max_value", message).with_param(param)
     }
 
-    /// A token id that the model does not have.
-    pub fn invalid_token(param: impl Into<String>, vocabulary_size: u32) -> Self {
+    /// A token id that the model does not have, or, without its size, that no model could have.
+    pub fn invalid_token(param: impl Into<String>, vocabulary_size: Option<u32>) -> Self {
         let param = param.into();
-        let message =
-            format!("Invalid '{}': token ids are integers from 0 to {}.", echo(&param), vocabulary_size - 1);
+        let range = vocabulary_size.map_or_else(String::new, |size| format!(" below {size}"));
+        let message = format!("Invalid '{}': token ids are non-negative integers{range}.", echo(&param));
         Self::bad_request("invalid_token", message).with_param(param)
     }
 

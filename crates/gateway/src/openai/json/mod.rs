@@ -2,19 +2,25 @@
 //! what is asked for. Refuses to know which parameters there are.
 
 pub mod scan;
+mod walk;
 
 use std::borrow::Cow;
-use std::fmt;
 
 use serde::Deserializer;
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use self::walk::{Extent, Walk, decode, finish, syntax};
 use crate::openai::error::{ApiError, echo};
 
 /// Most members of an object that is read key by key.
 pub const MAX_MEMBERS: usize = 1024;
+
+/// Deepest nesting of a value that is read as a tree.
+pub const MAX_TREE_DEPTH: usize = 48;
+
+/// Most bytes of a value that is read as a tree, strings included.
+pub const MAX_TREE_BYTES: usize = 1 << 20;
 
 /// A value in a body that [`scan::check`] accepted, still as text, with its path.
 #[derive(Debug, Clone, Copy)]
@@ -213,15 +219,54 @@ impl<'a> Node<'a, '_> {
         finish(outcome, error)
     }
 
-    /// The value as a tree, if it has at most `max_values` values in it: a tree takes some 100 bytes a value.
+    /// The index of a token in a vocabulary whose size is not known here.
+    ///
+    /// # Errors
+    /// `invalid_type`, or `invalid_token` where no vocabulary could have it.
+    pub fn token_id(&self) -> Result<u32, ApiError> {
+        match self.integer(i64::MIN, i64::MAX) {
+            Ok(id) => u32::try_from(id).map_err(|_| ApiError::invalid_token(self.path(), None)),
+            Err(error) if error.code() == "invalid_type" => Err(error),
+            Err(_) => Err(ApiError::invalid_token(self.path(), None)),
+        }
+    }
+
+    /// Whether it is an array or object without anything in it.
+    pub fn is_empty_container(&self) -> bool {
+        let text = self.raw.get();
+        matches!(self.json_type(), JsonType::Array | JsonType::Object)
+            && text[1..text.len() - 1].trim().is_empty()
+    }
+
+    /// Refuses a value that would be too much as a tree: more than `max_values` values (each takes some 100
+    /// bytes), [`MAX_TREE_DEPTH`] or [`MAX_TREE_BYTES`].
     ///
     /// # Errors
     /// `schema_too_complex`.
-    pub fn tree(&self, max_values: usize) -> Result<Value, ApiError> {
-        if n_values_at_most(self.raw.get()) > max_values {
+    pub fn check_complexity(&self, max_values: usize) -> Result<(), ApiError> {
+        let json = self.raw.get();
+        let is_small = || Extent::of(json).is_within(max_values, MAX_TREE_DEPTH);
+        if json.len() > MAX_TREE_BYTES || !is_small() {
             return Err(ApiError::schema_too_complex(self.path()));
         }
+        Ok(())
+    }
+
+    /// The value as a tree, if [`Self::check_complexity`] allows it.
+    pub fn tree(&self, max_values: usize) -> Result<Value, ApiError> {
+        self.check_complexity(max_values)?;
         serde_json::from_str(self.raw.get()).map_err(syntax)
+    }
+
+    /// Puts what was read here into `slot`, which no earlier member of this name has filled.
+    ///
+    /// # Errors
+    /// `duplicate_key`.
+    pub fn put<T>(&self, slot: &mut Option<T>, value: T) -> Result<(), ApiError> {
+        match slot.replace(value) {
+            Some(_) => Err(ApiError::duplicate_key(self.path())),
+            None => Ok(()),
+        }
     }
 
     /// `invalid_type` at this value; `expected` with article.
@@ -264,100 +309,4 @@ impl Path<'_> {
             Step::Index(idx) => out.push_str(&format!("[{idx}]")),
         }
     }
-}
-
-/// Walks one array or object and stops at the first error, which serde itself could not carry.
-struct Walk<'f, 'a> {
-    each_element: &'f mut dyn FnMut(usize, &'a RawValue) -> Result<(), ApiError>,
-    each_member: &'f mut dyn FnMut(&str, &'a RawValue) -> Result<(), ApiError>,
-    error: &'f mut Option<ApiError>,
-}
-
-impl<'a> Visitor<'a> for Walk<'_, 'a> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an array or object")
-    }
-
-    fn visit_seq<A: SeqAccess<'a>>(self, mut seq: A) -> Result<(), A::Error> {
-        let mut idx = 0;
-        while let Some(raw) = seq.next_element::<&'a RawValue>()? {
-            if let Err(error) = (self.each_element)(idx, raw) {
-                *self.error = Some(error);
-                return Err(A::Error::custom("stopped"));
-            }
-            idx += 1;
-        }
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key_seed(Text)? {
-            let raw = map.next_value::<&'a RawValue>()?;
-            if let Err(error) = (self.each_member)(&key, raw) {
-                *self.error = Some(error);
-                return Err(A::Error::custom("stopped"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// A string that is copied only where it has escapes.
-struct Text;
-
-impl<'a> DeserializeSeed<'a> for Text {
-    type Value = Cow<'a, str>;
-
-    fn deserialize<D: Deserializer<'a>>(self, deserializer: D) -> Result<Cow<'a, str>, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'a> Visitor<'a> for Text {
-    type Value = Cow<'a, str>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'a str) -> Result<Cow<'a, str>, E> {
-        Ok(Cow::Borrowed(text))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Cow<'a, str>, E> {
-        Ok(Cow::Owned(text.to_owned()))
-    }
-}
-
-fn decode(raw: &RawValue) -> Result<Cow<'_, str>, ApiError> {
-    Text.deserialize(&mut serde_json::Deserializer::from_str(raw.get())).map_err(syntax)
-}
-
-fn finish(outcome: serde_json::Result<()>, error: Option<ApiError>) -> Result<(), ApiError> {
-    match error {
-        Some(error) => Err(error),
-        None => outcome.map_err(syntax),
-    }
-}
-
-fn syntax(error: serde_json::Error) -> ApiError {
-    ApiError::invalid_json("syntax error", error.line(), error.column())
-}
-
-/// An upper bound of the number of values: every value but the first follows a comma, colon or bracket.
-fn n_values_at_most(json: &str) -> usize {
-    let mut n_values = 1;
-    let mut in_string = false;
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => in_string = !in_string,
-            b'\\' if in_string => drop(bytes.next()),
-            b',' | b':' | b'[' | b'{' if !in_string => n_values += 1,
-            _ => {}
-        }
-    }
-    n_values
 }

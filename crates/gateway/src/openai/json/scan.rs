@@ -6,8 +6,9 @@ use serde_json::value::RawValue;
 
 use crate::openai::error::ApiError;
 
-/// Deepest nesting of arrays and objects.
-pub const MAX_DEPTH: usize = 64;
+/// Deepest nesting of arrays and objects in a body. Nothing recurses over it: what is read as a tree has the
+/// far lower limit [`super::MAX_TREE_DEPTH`], with an error that names the parameter.
+pub const MAX_DEPTH: usize = 10_000;
 
 /// Longest number, in characters: a double in full precision has at most 25.
 pub const MAX_NUMBER_CHARS: usize = 64;
@@ -152,7 +153,7 @@ mod tests {
         refused(br#"{"x":"\ud800"}"#, "invalid_json", "lone surrogate");
         refused(br#"{"x":"\ud800\u0041"}"#, "invalid_json", "lone surrogate");
         refused(br#"{"x":"\udc00"}"#, "invalid_json", "lone surrogate");
-        refused("[".repeat(100_000).as_bytes(), "invalid_json", "nested too deeply at line 1 column 65");
+        refused("[".repeat(100_000).as_bytes(), "invalid_json", "nested too deeply at line 1 column 10001");
     }
 
     #[test]

@@ -1,0 +1,206 @@
+//! The body of `POST /v1/chat/completions`. Refuses to know how a conversation becomes tokens.
+
+use throng_core::request::SamplingParams;
+
+use super::conversation::{CONVERSATION_FIELDS, Conversation};
+use super::error::ApiError;
+use super::field::Kind::{Boolean, Custom, Ignored, Integer, Refused};
+use super::field::{Bound, Field, ReadOptions, Shape, read_body};
+use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
+use super::generation_request::GenerationRequest;
+use super::generation_values::{is_empty, is_false};
+use super::json::{JsonType, MAX_MEMBERS, Node};
+use super::sampling::{EncodeWord, ModelFacts};
+
+/// A checked request for a chat completion.
+#[derive(Debug, Clone)]
+pub struct ChatRequest {
+    /// What it shares with text completions.
+    pub generation: GenerationRequest,
+    /// What the chat template is given.
+    pub conversation: Conversation,
+    max_tokens_param: &'static str,
+}
+
+/// The parameters that only chat completions have.
+#[derive(Debug, Default)]
+pub struct ChatOptions {
+    max_completion_tokens: Option<i64>,
+    logprobs: Option<bool>,
+    top_logprobs: Option<i64>,
+    tool_choice: Option<ToolChoice>,
+}
+
+/// Whether the model may, must or must not call tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ToolChoice {
+    None,
+    Auto,
+    Required,
+}
+
+const fn field(
+    name: &'static str,
+    kind: super::field::Kind<ChatOptions>,
+    about: &'static str,
+) -> Field<ChatOptions> {
+    Field { name, about, kind }
+}
+
+/// The parameters that only chat completions have.
+pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
+    field(
+        "max_completion_tokens",
+        Integer(0, i32::MAX as i64, |o| &mut o.max_completion_tokens),
+        "The most tokens to generate; what is left of the context unless said.",
+    ),
+    field(
+        "logprobs",
+        Boolean(|o| &mut o.logprobs),
+        "Report the log-probability of each token of the answer.",
+    ),
+    field(
+        "top_logprobs",
+        Integer(-1, i32::MAX as i64, |o| &mut o.top_logprobs),
+        "Report this many of the most likely tokens beside each; -1: all. Needs logprobs.",
+    ),
+    field(
+        "tool_choice",
+        Custom(Shape::AnyOf(&[Shape::Choice(TOOL_CHOICES), Shape::Object]), |o, node, _| {
+            o.tool_choice = Some(read_tool_choice(node)?);
+            Ok(())
+        }),
+        "Only 'none' is accepted beside tools.",
+    ),
+    field("parallel_tool_calls", Ignored(Shape::Boolean), IGNORED),
+    field("include_reasoning", Ignored(Shape::Boolean), IGNORED),
+    field("functions", Refused(Shape::Array(128, &Shape::Object), is_empty), UNSUPPORTED),
+    field(
+        "function_call",
+        Refused(Shape::Any, |node| matches!(node.text(), r#""none""# | r#""auto""#)),
+        UNSUPPORTED,
+    ),
+    field(
+        "modalities",
+        Refused(Shape::Array(8, &Shape::Text(32)), |node| {
+            node.elements(8, |_, kind| kind.one_of(&["text"]).map(drop)).is_ok()
+        }),
+        "Only [\"text\"] is accepted.",
+    ),
+    field("audio", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("prediction", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("web_search_options", Refused(Shape::Object, |_| false), UNSUPPORTED),
+    field(
+        "verbosity",
+        Refused(Shape::Choice(&["low", "medium", "high"]), |node| node.text() == r#""medium""#),
+        "Only 'medium' is accepted.",
+    ),
+    field("echo", Refused(Shape::Boolean, is_false), UNSUPPORTED),
+];
+
+const TOOL_CHOICES: &[&str] = &["none", "auto", "required"];
+
+impl ChatRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut generation = GenerationRequest { logprobs_param: "top_logprobs", ..Default::default() };
+        let mut conversation = Conversation::default();
+        let mut own = ChatOptions::default();
+        let ignored = read_body(
+            &Node::body(body)?,
+            &mut [
+                &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
+                &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
+                &mut Bound { fields: CHAT_FIELDS, target: &mut own },
+            ],
+            options,
+        )?;
+        generation.ignored = ignored;
+        conversation.ignored.names().iter().for_each(|name| generation.ignored.add(name));
+        let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
+        if generation.model.is_some() && conversation.messages.is_empty() {
+            return Err(ApiError::missing_required_parameter("messages"));
+        }
+        generation.check_together(max_tokens_param, false)?;
+        conversation.check_together()?;
+        generation.logprobs = own.n_alternatives()?;
+        own.check_tools(&conversation)?;
+        Ok(Self { generation, conversation, max_tokens_param })
+    }
+
+    /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
+    ///
+    /// # Errors
+    /// `context_length_exceeded` and other 400s that name the parameter.
+    pub fn sampling_params(
+        &self,
+        n_prompt_tokens: usize,
+        facts: &ModelFacts<'_>,
+        seed: u64,
+        encode_word: EncodeWord<'_>,
+    ) -> Result<SamplingParams, ApiError> {
+        let max_tokens =
+            self.generation.output_tokens(n_prompt_tokens, facts, None, "messages", self.max_tokens_param)?;
+        self.generation.sampling_params(facts, max_tokens, seed, encode_word)
+    }
+}
+
+impl ChatOptions {
+    /// Settles the two names of one parameter, and tells which the client used.
+    fn resolve_max_tokens(&self, generation: &mut GenerationRequest) -> Result<&'static str, ApiError> {
+        match (generation.max_tokens, self.max_completion_tokens) {
+            (Some(old), Some(new)) if old != new => {
+                Err(ApiError::mutually_exclusive("max_tokens", "max_completion_tokens"))
+            }
+            (None, Some(new)) => {
+                generation.max_tokens = Some(new);
+                Ok("max_completion_tokens")
+            }
+            _ => Ok("max_tokens"),
+        }
+    }
+
+    fn n_alternatives(&self) -> Result<Option<i64>, ApiError> {
+        match (self.logprobs, self.top_logprobs) {
+            (Some(true), top) => Ok(Some(top.unwrap_or(0))),
+            (_, None | Some(0)) => Ok(None),
+            (_, Some(_)) => {
+                let reason = "'top_logprobs' is only allowed when 'logprobs' is true.";
+                Err(ApiError::invalid_value("top_logprobs", reason))
+            }
+        }
+    }
+
+    /// Tools may be described to the model, but what it answers is not read as calls: so it must not call any.
+    fn check_tools(&self, conversation: &Conversation) -> Result<(), ApiError> {
+        match self.tool_choice {
+            Some(ToolChoice::Required) if conversation.tools.is_empty() => {
+                let reason = "'tool_choice' can only demand a tool when 'tools' are given.";
+                Err(ApiError::invalid_value("tool_choice", reason))
+            }
+            None | Some(ToolChoice::Auto | ToolChoice::Required) if !conversation.tools.is_empty() => {
+                let reason = "This server does not call tools: send them with 'tool_choice' 'none'.";
+                Err(ApiError::unsupported_parameter("tools", reason))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiError> {
+    if node.json_type() != JsonType::Object {
+        return Ok([ToolChoice::None, ToolChoice::Auto, ToolChoice::Required][node.one_of(TOOL_CHOICES)?]);
+    }
+    let mut kind = None;
+    node.members(MAX_MEMBERS, |key, value| match key {
+        "type" => value.put(&mut kind, value.one_of(&["function"])?),
+        _ => Ok(()),
+    })?;
+    match kind {
+        Some(_) => Ok(ToolChoice::Required),
+        None => Err(ApiError::missing_required_parameter(node.path_of("type"))),
+    }
+}

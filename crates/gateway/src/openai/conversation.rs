@@ -1,0 +1,219 @@
+//! What a chat template is given, from chat completions and from tokenize alike. Refuses to know templates.
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::field::Kind::{Boolean, Custom, Refused};
+use super::field::{Field, IgnoredParameters, Shape};
+use super::generation_fields::UNSUPPORTED;
+use super::generation_values::is_empty;
+use super::json::{MAX_MEMBERS, Node};
+use super::message::{MAX_MESSAGES, Message, Role, read_messages};
+use super::tools::{MAX_TOOLS, read_tools};
+
+/// Most documents of a request.
+const MAX_DOCUMENTS: usize = 1024;
+
+/// Most values in all documents, and in all template variables.
+const MAX_VALUES: usize = 50_000;
+
+const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// Variables of chat templates that only the server sets.
+const RESERVED_VARIABLES: &[&str] = &[
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "tokenize",
+    "chat_template",
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "pad_token",
+    "raise_exception",
+    "strftime_now",
+    "return_dict",
+    "return_tensors",
+    "tokenizer_kwargs",
+    "conversation",
+];
+
+/// A conversation with what else its template reads.
+#[derive(Debug, Clone, Default)]
+pub struct Conversation {
+    /// What was said, at least one message where the request has `messages`.
+    pub messages: Vec<Message>,
+    /// The tools on offer, checked, as trees.
+    pub tools: Vec<Value>,
+    /// Documents to answer from, as objects.
+    pub documents: Vec<Value>,
+    /// Whether the prompt ends with the beginning of the model's turn.
+    pub add_generation_prompt: Option<bool>,
+    /// Whether the last message is left open, so that the model goes on with it.
+    pub continue_final_message: Option<bool>,
+    /// Whether the tokenizer adds special tokens to those of the template.
+    pub add_special_tokens: Option<bool>,
+    /// How much to think, for templates that know it.
+    pub reasoning_effort: Option<&'static str>,
+    /// The client's own variables for the template, none of them reserved.
+    pub chat_template_kwargs: Map<String, Value>,
+    /// Unknown keys of messages.
+    pub ignored: IgnoredParameters,
+}
+
+const fn field(
+    name: &'static str,
+    kind: super::field::Kind<Conversation>,
+    about: &'static str,
+) -> Field<Conversation> {
+    Field { name, about, kind }
+}
+
+/// The parameters that make up a conversation.
+pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
+    field(
+        "messages",
+        Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |c, node, _| {
+            c.messages = read_messages(node, &mut c.ignored)?;
+            Ok(())
+        }),
+        "The conversation: role (system, developer, user, assistant, tool) and content (text or text parts).",
+    ),
+    field(
+        "tools",
+        Custom(Shape::Array(MAX_TOOLS, &Shape::Object), |c, node, _| {
+            c.tools = read_tools(node)?;
+            Ok(())
+        }),
+        "Tools that the template describes to the model.",
+    ),
+    field(
+        "documents",
+        Custom(Shape::Array(MAX_DOCUMENTS, &Shape::Object), |c, node, _| {
+            c.documents = read_documents(node)?;
+            Ok(())
+        }),
+        "Documents for templates that know them.",
+    ),
+    field(
+        "add_generation_prompt",
+        Boolean(|c| &mut c.add_generation_prompt),
+        "End the prompt with the beginning of the model's turn; true unless continue_final_message.",
+    ),
+    field(
+        "continue_final_message",
+        Boolean(|c| &mut c.continue_final_message),
+        "Leave the last message open, so that the model goes on with it.",
+    ),
+    field(
+        "add_special_tokens",
+        Boolean(|c| &mut c.add_special_tokens),
+        "Add special tokens to those of the template; false unless said.",
+    ),
+    field(
+        "reasoning_effort",
+        Custom(Shape::Choice(EFFORTS), |c, node, _| {
+            c.reasoning_effort = Some(EFFORTS[node.one_of(EFFORTS)?]);
+            Ok(())
+        }),
+        "How much to think, for templates that know it.",
+    ),
+    field(
+        "chat_template_kwargs",
+        Custom(Shape::Object, |c, node, _| {
+            c.chat_template_kwargs = read_variables(node)?;
+            Ok(())
+        }),
+        "Variables for the template, such as enable_thinking.",
+    ),
+    field("chat_template", Refused(Shape::Any, |_| false), UNSUPPORTED),
+    field("mm_processor_kwargs", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("media_io_kwargs", Refused(Shape::Object, is_empty), UNSUPPORTED),
+];
+
+impl Conversation {
+    /// Whether the prompt ends with the beginning of the model's turn.
+    pub fn adds_generation_prompt(&self) -> bool {
+        self.add_generation_prompt.unwrap_or(!self.continues_final_message())
+    }
+
+    /// Whether the last message is left open.
+    pub fn continues_final_message(&self) -> bool {
+        self.continue_final_message.unwrap_or(false)
+    }
+
+    /// Whether the tokenizer adds special tokens to those of the template.
+    pub fn adds_special_tokens(&self) -> bool {
+        self.add_special_tokens.unwrap_or(false)
+    }
+
+    /// Checks what one parameter alone cannot tell.
+    pub(super) fn check_together(&self) -> Result<(), ApiError> {
+        if self.continues_final_message() && self.adds_generation_prompt() {
+            return Err(ApiError::mutually_exclusive("continue_final_message", "add_generation_prompt"));
+        }
+        Ok(())
+    }
+
+    /// The messages as the template walks them. A template that knows no role `developer` gets `system`.
+    pub fn messages_for_template(&self, knows_developer: bool) -> Value {
+        let role = |role: Role| match role {
+            Role::Developer if !knows_developer => Role::System.as_str(),
+            role => role.as_str(),
+        };
+        self.messages.iter().map(|message| message.to_template_value(role(message.role))).collect()
+    }
+
+    /// The variables for the template beside those that the server sets.
+    pub fn template_variables(&self) -> Map<String, Value> {
+        let mut variables = self.chat_template_kwargs.clone();
+        if let Some(effort) = self.reasoning_effort {
+            variables.entry("reasoning_effort").or_insert_with(|| effort.into());
+        }
+        variables
+    }
+
+    /// Refuses variables that the template does not read.
+    ///
+    /// # Errors
+    /// `unknown_parameter` naming the variable.
+    pub fn check_template_variables(&self, is_read: impl Fn(&str) -> bool) -> Result<(), ApiError> {
+        match self.chat_template_kwargs.keys().find(|key| !is_read(key)) {
+            Some(key) => Err(unknown_variable(key)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn unknown_variable(key: &str) -> ApiError {
+    ApiError::unknown_parameter(format!("chat_template_kwargs.{}", super::error::echo(key)))
+}
+
+fn read_documents(node: &Node<'_, '_>) -> Result<Vec<Value>, ApiError> {
+    node.check_complexity(MAX_VALUES)?;
+    let mut documents = Vec::new();
+    node.elements(MAX_DOCUMENTS, |_, document| {
+        Shape::Object.check(&document)?;
+        documents.push(document.tree(MAX_VALUES)?);
+        Ok(())
+    })?;
+    Ok(documents)
+}
+
+fn read_variables(node: &Node<'_, '_>) -> Result<Map<String, Value>, ApiError> {
+    let mut variables = Map::new();
+    Shape::Object.check(node)?;
+    node.check_complexity(MAX_VALUES)?;
+    node.members(MAX_MEMBERS, |key, value| {
+        if RESERVED_VARIABLES.contains(&key) {
+            return Err(unknown_variable(key));
+        }
+        match variables.insert(key.to_owned(), value.tree(MAX_VALUES)?) {
+            Some(_) => Err(ApiError::duplicate_key(value.path())),
+            None => Ok(()),
+        }
+    })?;
+    Ok(variables)
+}

@@ -1,0 +1,191 @@
+//! The table of the parameters that chat and text completions share, row by row. Refuses to know what the parameters do to tokens.
+
+use super::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
+use super::field::{Field, Range, Shape};
+use super::generation_request::{GenerationRequest, TruncationSide};
+use super::generation_values::*;
+
+/// Most continuations of one prompt.
+pub const MAX_N: i64 = 128;
+
+const TOKEN: Shape = Shape::Integer(0, u32::MAX as i64);
+const TEXT_OR_TEXTS: Shape =
+    Shape::AnyOf(&[Shape::Text(MAX_STOP_BYTES), Shape::Array(16, &Shape::Text(MAX_STOP_BYTES))]);
+
+const fn field(
+    name: &'static str,
+    kind: super::field::Kind<GenerationRequest>,
+    about: &'static str,
+) -> Field<GenerationRequest> {
+    Field { name, about, kind }
+}
+
+/// The parameters of both kinds of completion.
+pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
+    field("model", Custom(Shape::Text(MAX_MODEL_NAME_BYTES), read_model), "The model to use."),
+    field("stream", Boolean(|r| &mut r.stream), "Answer token by token as server-sent events."),
+    field(
+        "stream_options",
+        Custom(Shape::Object, read_stream_options),
+        "While streaming: include_usage adds a chunk with the usage, continuous_usage_stats adds it to each.",
+    ),
+    field("n", Integer(1, MAX_N, |r| &mut r.n), "How many answers to give."),
+    field("best_of", Integer(1, MAX_N, |r| &mut r.best_of), "Only accepted when equal to n."),
+    field("max_tokens", Integer(0, MAX_TOKENS, |r| &mut r.max_tokens), "The most tokens to generate."),
+    field("min_tokens", Integer(0, MAX_TOKENS, |r| &mut r.min_tokens), "No end before this many tokens."),
+    field(
+        "temperature",
+        Number(Range::closed(0.0, 2.0), |r| &mut r.temperature),
+        "Divides the logits; 0 always takes the most likely token.",
+    ),
+    field(
+        "top_p",
+        Number(Range::above(0.0, 1.0), |r| &mut r.top_p),
+        "Keep the smallest set of tokens whose probabilities reach this; 0 is refused.",
+    ),
+    field(
+        "top_k",
+        Integer(-1, i32::MAX as i64, |r| &mut r.top_k),
+        "Keep the most likely tokens; 0 or -1: all.",
+    ),
+    field(
+        "min_p",
+        Number(Range::closed(0.0, 1.0), |r| &mut r.min_p),
+        "Keep tokens at least this many times as likely as the most likely one.",
+    ),
+    field(
+        "presence_penalty",
+        Number(Range::closed(-2.0, 2.0), |r| &mut r.presence_penalty),
+        "Subtracted from the logit of every token that was generated.",
+    ),
+    field(
+        "frequency_penalty",
+        Number(Range::closed(-2.0, 2.0), |r| &mut r.frequency_penalty),
+        "Subtracted from the logit of every token as often as it was generated.",
+    ),
+    field(
+        "repetition_penalty",
+        Number(Range::above(0.0, 100.0), |r| &mut r.repetition_penalty),
+        "Weakens tokens of prompt and answer when above 1.",
+    ),
+    field("seed", Integer(i64::MIN, i64::MAX, |r| &mut r.seed), "Makes the answer repeatable."),
+    field("logit_bias", Custom(Shape::Object, read_logit_bias), "Token id to what is added to its logit."),
+    field(
+        "allowed_token_ids",
+        Custom(Shape::Array(MAX_ALLOWED_TOKENS, &TOKEN), read_allowed_tokens),
+        "Only these tokens may be generated.",
+    ),
+    field(
+        "bad_words",
+        Custom(Shape::Array(MAX_WORDS, &Shape::Text(MAX_STOP_BYTES)), read_bad_words),
+        "Words that must not be generated.",
+    ),
+    field("stop", Custom(TEXT_OR_TEXTS, read_stop), "Texts that end the answer."),
+    field(
+        "stop_token_ids",
+        Custom(Shape::Array(MAX_STOP_TOKENS, &TOKEN), |r, node, _| {
+            r.stop_token_ids = read_tokens(node, MAX_STOP_TOKENS)?;
+            Ok(())
+        }),
+        "Tokens that end the answer.",
+    ),
+    field(
+        "include_stop_str_in_output",
+        Boolean(|r| &mut r.include_stop_str_in_output),
+        "Whether the text that ended the answer is part of it.",
+    ),
+    field("ignore_eos", Boolean(|r| &mut r.ignore_eos), "Go on after the model's end token."),
+    field(
+        "skip_special_tokens",
+        Boolean(|r| &mut r.skip_special_tokens),
+        "Leave special tokens out of the text.",
+    ),
+    field(
+        "spaces_between_special_tokens",
+        Boolean(|r| &mut r.spaces_between_special_tokens),
+        "Whether special tokens are set apart by spaces.",
+    ),
+    field(
+        "truncate_prompt_tokens",
+        Integer(-1, MAX_TOKENS, |r| &mut r.truncate_prompt_tokens),
+        "Keep only this many tokens of the prompt; -1: as many as fit.",
+    ),
+    field(
+        "truncation_side",
+        Custom(Shape::Choice(&["left", "right"]), |r, node, _| {
+            let sides = [TruncationSide::Left, TruncationSide::Right];
+            r.truncation_side = sides[node.one_of(&["left", "right"])?];
+            Ok(())
+        }),
+        "Which side of the prompt truncation takes away.",
+    ),
+    field(
+        "prompt_logprobs",
+        Integer(-1, MAX_TOKENS, |r| &mut r.prompt_logprobs),
+        "Report log-probabilities of the prompt's tokens and this many alternatives; -1: all.",
+    ),
+    field("return_token_ids", Boolean(|r| &mut r.return_token_ids), "Report token ids beside the text."),
+    field(
+        "return_tokens_as_token_ids",
+        Boolean(|r| &mut r.return_tokens_as_token_ids),
+        "Name tokens in log-probabilities 'token_id:ID'.",
+    ),
+    field(
+        "priority",
+        Integer(i32::MIN as i64, i32::MAX as i64, |r| &mut r.priority),
+        "The smaller number goes first; 0 unless said.",
+    ),
+    field(
+        "request_id",
+        Custom(Shape::Text(MAX_REQUEST_ID_BYTES), read_request_id),
+        "Becomes part of the answer's id.",
+    ),
+    field(
+        "cache_salt",
+        Custom(Shape::Text(MAX_LABEL_BYTES), read_cache_salt),
+        "Keeps cached prefixes apart.",
+    ),
+    field(
+        "response_format",
+        Custom(Shape::Object, read_response_format),
+        "Only {\"type\":\"text\"} is accepted.",
+    ),
+    field("structured_outputs", Custom(Shape::Object, read_constraint), UNSUPPORTED),
+    field("structural_tag", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("guided_json", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("guided_regex", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("guided_choice", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("guided_grammar", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("json_schema", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("grammar", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("regex", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("ebnf", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field("guided_decoding_backend", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field("guided_whitespace_pattern", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field("use_beam_search", Refused(Shape::Boolean, is_false), UNSUPPORTED),
+    field("early_stopping", Refused(Shape::Boolean, is_false), UNSUPPORTED),
+    field("length_penalty", Refused(Shape::Number(Range::closed(-100.0, 100.0)), is_one), UNSUPPORTED),
+    field("logits_processors", Refused(Shape::Any, is_empty), UNSUPPORTED),
+    field("logits_processor_args", Refused(Shape::Any, is_empty), UNSUPPORTED),
+    field("logprob_token_ids", Refused(Shape::Array(MAX_WORDS, &TOKEN), is_empty), UNSUPPORTED),
+    field("repetition_detection", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("kv_transfer_params", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("vllm_xargs", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("thinking_token_budget", Refused(Shape::Integer(-1, MAX_TOKENS), |_| false), UNSUPPORTED),
+    field("stream_interval", Refused(Shape::Integer(1, MAX_TOKENS), is_one), "Only 1 is accepted."),
+    field("return_prompt_text", Refused(Shape::Boolean, is_false), UNSUPPORTED),
+    field("user", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field("metadata", Ignored(Shape::StringMap), IGNORED),
+    field("store", Ignored(Shape::Boolean), IGNORED),
+    field("service_tier", Ignored(Shape::Choice(&["auto", "default", "flex", "scale", "priority"])), IGNORED),
+    field("safety_identifier", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field("prompt_cache_key", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field("prompt_cache_retention", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field("session_id", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+];
+
+/// Said of parameters that are accepted and change nothing.
+pub const IGNORED: &str = "Accepted and without effect.";
+
+/// Said of parameters that are refused unless they ask for nothing.
+pub const UNSUPPORTED: &str = "Not supported: refused unless the value asks for nothing.";

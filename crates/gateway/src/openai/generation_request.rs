@@ -1,0 +1,210 @@
+//! What chat and text completions have in common: how to sample, when to stop, what to report. Holds what the
+//! client said, each value checked for itself. Refuses to know prompts and models.
+
+use throng_core::request::{Priority, TokenId};
+
+use super::error::ApiError;
+use super::field::IgnoredParameters;
+
+/// The common parameters of a generation request, `None` where the client said nothing.
+#[derive(Debug, Clone, Default)]
+pub struct GenerationRequest {
+    /// The model's name, not empty, without control characters, at most 512 bytes.
+    pub model: Option<String>,
+    /// Whether to answer token by token.
+    pub stream: Option<bool>,
+    /// How to report usage while streaming.
+    pub stream_options: Option<StreamOptions>,
+    /// How many continuations, 1 to 128.
+    pub n: Option<i64>,
+    /// An old parameter that may only repeat `n`.
+    pub best_of: Option<i64>,
+    /// The most output tokens; 0 computes only the prompt.
+    pub max_tokens: Option<i64>,
+    /// No end before this many output tokens.
+    pub min_tokens: Option<i64>,
+    /// 0 to 2; 0 is greedy.
+    pub temperature: Option<f32>,
+    /// Above 0 to 1.
+    pub top_p: Option<f32>,
+    /// 0 and -1 keep all tokens.
+    pub top_k: Option<i64>,
+    /// 0 to 1.
+    pub min_p: Option<f32>,
+    /// -2 to 2.
+    pub presence_penalty: Option<f32>,
+    /// -2 to 2.
+    pub frequency_penalty: Option<f32>,
+    /// Above 0 to 100.
+    pub repetition_penalty: Option<f32>,
+    /// The key of the random numbers.
+    pub seed: Option<i64>,
+    /// Added to the logits of tokens; ids unique, values -100 to 100.
+    pub logit_bias: Vec<(TokenId, f32)>,
+    /// The only tokens that may be chosen; sorted, unique, not empty.
+    pub allowed_token_ids: Option<Vec<TokenId>>,
+    /// Words that must not appear, none of them empty.
+    pub bad_words: Vec<String>,
+    /// Texts that end a continuation, none of them empty.
+    pub stop: Vec<String>,
+    /// Tokens that end a continuation.
+    pub stop_token_ids: Vec<TokenId>,
+    /// Whether the stop text is part of the answer.
+    pub include_stop_str_in_output: Option<bool>,
+    /// Do not end at the model's end tokens.
+    pub ignore_eos: Option<bool>,
+    /// Whether special tokens have no text; true unless said.
+    pub skip_special_tokens: Option<bool>,
+    /// Whether neighbouring special tokens are set apart by spaces; true unless said.
+    pub spaces_between_special_tokens: Option<bool>,
+    /// Keep only this many prompt tokens; -1: as many as fit.
+    pub truncate_prompt_tokens: Option<i64>,
+    /// Which side of the prompt truncation takes away.
+    pub truncation_side: TruncationSide,
+    /// How many likely tokens to report at each output token; -1: all. Each endpoint reads its own spelling.
+    pub logprobs: Option<i64>,
+    /// The parameter that set `logprobs`, for errors.
+    pub logprobs_param: &'static str,
+    /// How many likely tokens to report at each prompt token; -1: all.
+    pub prompt_logprobs: Option<i64>,
+    /// Report token ids beside the text.
+    pub return_token_ids: Option<bool>,
+    /// Name tokens in log-probabilities `token_id:ID`.
+    pub return_tokens_as_token_ids: Option<bool>,
+    /// Smaller goes first; 0 unless said.
+    pub priority: Option<i64>,
+    /// The client's id for the request, printable ASCII, at most 128 bytes; part of the answer's id.
+    pub request_id: Option<String>,
+    /// Keeps cached prefixes apart; not empty.
+    pub cache_salt: Option<String>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+    /// Parameters that constrain the output's form and ask for something, by name: not more than one.
+    pub(super) constraint: Option<String>,
+}
+
+/// How usage is reported while streaming.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// One more chunk at the end, with the usage of the whole request.
+    pub include_usage: bool,
+    /// Usage so far in every chunk.
+    pub continuous_usage_stats: bool,
+}
+
+/// Which side of a prompt truncation takes away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TruncationSide {
+    /// The beginning goes.
+    #[default]
+    Left,
+    /// The end goes.
+    Right,
+}
+
+impl GenerationRequest {
+    /// The model's name.
+    pub fn model(&self) -> &str {
+        self.model.as_deref().unwrap_or_default()
+    }
+
+    /// Whether to answer token by token.
+    pub fn is_streaming(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    /// How usage is reported while streaming; all false when not streaming.
+    pub fn stream_options(&self) -> StreamOptions {
+        self.stream_options.unwrap_or_default()
+    }
+
+    /// How many continuations of each prompt.
+    pub fn n(&self) -> u32 {
+        self.n.map_or(1, |n| n as u32)
+    }
+
+    /// Which request goes first.
+    pub fn priority(&self) -> Priority {
+        Priority(self.priority.unwrap_or(0) as i32)
+    }
+
+    /// Whether special tokens have no text.
+    pub fn skips_special_tokens(&self) -> bool {
+        self.skip_special_tokens.unwrap_or(true)
+    }
+
+    /// Whether token ids are reported beside the text.
+    pub fn returns_token_ids(&self) -> bool {
+        self.return_token_ids.unwrap_or(false)
+    }
+
+    /// Notes that a parameter constrains the form of the output. Refused in [`Self::check_together`], once it is
+    /// known that no second one does.
+    pub(super) fn constrain(&mut self, param: String) -> Result<(), ApiError> {
+        match &self.constraint {
+            Some(other) => Err(ApiError::mutually_exclusive(param, other)),
+            None => {
+                self.constraint = Some(param);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks what one parameter alone cannot tell. `max_tokens_param` is the name under which the client gave
+    /// `max_tokens`; `may_be_prompt_only` allows 0 of them.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub(super) fn check_together(
+        &self,
+        max_tokens_param: &str,
+        may_be_prompt_only: bool,
+    ) -> Result<(), ApiError> {
+        if self.model.is_none() {
+            return Err(ApiError::missing_required_parameter("model"));
+        }
+        if self.stream_options.is_some() && !self.is_streaming() {
+            let reason = "'stream_options' is only allowed when 'stream' is true.";
+            return Err(ApiError::invalid_value("stream_options", reason));
+        }
+        if self.prompt_logprobs.is_some() && self.is_streaming() {
+            let reason = "'prompt_logprobs' is not available when 'stream' is true.";
+            return Err(ApiError::invalid_value("prompt_logprobs", reason));
+        }
+        if self.max_tokens == Some(0) && !may_be_prompt_only && self.prompt_logprobs.is_none() {
+            return Err(ApiError::integer_below_min_value(max_tokens_param, 1));
+        }
+        if let (Some(min), Some(max)) = (self.min_tokens, self.max_tokens)
+            && min > max
+        {
+            return Err(min_tokens_above(min, max));
+        }
+        self.check_best_of()?;
+        if let Some(param) = &self.constraint {
+            let reason = "This server does not constrain the form of the output.";
+            return Err(ApiError::unsupported_parameter(param, reason));
+        }
+        Ok(())
+    }
+
+    fn check_best_of(&self) -> Result<(), ApiError> {
+        let Some(best_of) = self.best_of else { return Ok(()) };
+        let n = i64::from(self.n());
+        if best_of < n {
+            return Err(ApiError::invalid_value("best_of", "'best_of' must not be less than 'n'."));
+        }
+        if best_of > n && self.is_streaming() {
+            return Err(ApiError::invalid_value("best_of", "'best_of' above 'n' cannot be streamed."));
+        }
+        if best_of > n {
+            return Err(ApiError::unsupported_parameter("best_of", "Only a value equal to 'n' is accepted."));
+        }
+        Ok(())
+    }
+}
+
+/// The error of a minimum above the maximum.
+pub(super) fn min_tokens_above(min_tokens: i64, max_tokens: i64) -> ApiError {
+    let reason = format!("'min_tokens' ({min_tokens}) must not be above 'max_tokens' ({max_tokens}).");
+    ApiError::invalid_value("min_tokens", reason)
+}

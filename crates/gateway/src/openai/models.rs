@@ -1,0 +1,83 @@
+//! The answers of `GET /v1/models` and `GET /v1/models/{id}`, in vLLM's form. Refuses to know what a model is.
+
+use serde::Serialize;
+
+/// A list of cards.
+#[derive(Debug, Serialize)]
+pub struct ModelList<'a> {
+    object: &'static str,
+    data: Vec<ModelCard<'a>>,
+}
+
+/// One name under which a model answers.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelCard<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: u64,
+    owned_by: &'static str,
+    root: &'a str,
+    parent: Option<&'a str>,
+    max_model_len: u32,
+    permission: [ModelPermission; 1],
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct ModelPermission {
+    id: String,
+    object: &'static str,
+    created: u64,
+    allow_create_engine: bool,
+    allow_sampling: bool,
+    allow_logprobs: bool,
+    allow_search_indices: bool,
+    allow_view: bool,
+    allow_fine_tuning: bool,
+    organization: &'static str,
+    group: Option<&'static str>,
+    is_blocking: bool,
+}
+
+impl<'a> ModelList<'a> {
+    /// A list of cards.
+    pub fn new(data: Vec<ModelCard<'a>>) -> Self {
+        Self { object: "list", data }
+    }
+}
+
+impl<'a> ModelCard<'a> {
+    /// The card of the name `id`. `created`: seconds since 1970, of the server's start; `root`: the path or hub
+    /// id that was loaded; `parent`: the model that an adapter belongs to; `max_model_len` in tokens.
+    pub fn new(
+        id: &'a str,
+        root: &'a str,
+        parent: Option<&'a str>,
+        created: u64,
+        max_model_len: u32,
+    ) -> Self {
+        let permission = ModelPermission {
+            id: format!("modelperm-{id}"),
+            object: "model_permission",
+            created,
+            allow_create_engine: false,
+            allow_sampling: true,
+            allow_logprobs: true,
+            allow_search_indices: false,
+            allow_view: true,
+            allow_fine_tuning: false,
+            organization: "*",
+            group: None,
+            is_blocking: false,
+        };
+        Self {
+            id,
+            object: "model",
+            created,
+            owned_by: "throng",
+            root,
+            parent,
+            max_model_len,
+            permission: [permission],
+        }
+    }
+}

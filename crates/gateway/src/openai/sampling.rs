@@ -1,0 +1,210 @@
+//! From what a client said to what the engine does: a generation request, the model's facts and the length of
+//! the prompt give sampling parameters. Refuses to know text: words become tokens through a closure.
+
+use throng_core::request::{SamplingParams, TokenId};
+
+use super::error::ApiError;
+use super::generation_request::{GenerationRequest, TruncationSide, min_tokens_above};
+
+/// What a request is checked against.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelLimits {
+    /// Token ids are below this.
+    pub vocabulary_size: u32,
+    /// Most tokens of prompt and output together.
+    pub max_model_len: u32,
+    /// Most alternatives reported for a token; `None`: the whole vocabulary.
+    pub max_logprobs: Option<u32>,
+}
+
+/// What a model's makers recommend (`generation_config.json`), used where the client says nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GenerationDefaults {
+    /// See [`SamplingParams::temperature`].
+    pub temperature: Option<f32>,
+    /// See [`SamplingParams::top_k`].
+    pub top_k: Option<u32>,
+    /// See [`SamplingParams::top_p`].
+    pub top_p: Option<f32>,
+    /// See [`SamplingParams::min_p`].
+    pub min_p: Option<f32>,
+    /// See [`SamplingParams::repetition_penalty`].
+    pub repetition_penalty: Option<f32>,
+    /// Bounds an output length that the client did not choose (`max_new_tokens`).
+    pub max_tokens: Option<u32>,
+}
+
+/// The facts of the model that serves the request.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelFacts<'a> {
+    /// What the request is checked against.
+    pub limits: ModelLimits,
+    /// What holds where the client says nothing.
+    pub defaults: &'a GenerationDefaults,
+    /// The model's end tokens.
+    pub eos_token_ids: &'a [TokenId],
+}
+
+/// Makes tokens of a word, without special tokens.
+pub type EncodeWord<'f> = &'f mut dyn FnMut(&str) -> Result<Vec<TokenId>, ApiError>;
+
+impl GenerationRequest {
+    /// Checks what needs the model but not the prompt; cheap, so before anything is tokenized.
+    ///
+    /// # Errors
+    /// `invalid_token`, `integer_above_max_value`.
+    pub fn check(&self, limits: &ModelLimits) -> Result<(), ApiError> {
+        let size = limits.vocabulary_size;
+        let check_list = |name: &str, tokens: &[TokenId]| match tokens.iter().position(|t| *t >= size) {
+            Some(idx) => Err(ApiError::invalid_token(format!("{name}[{idx}]"), Some(size))),
+            None => Ok(()),
+        };
+        check_list("stop_token_ids", &self.stop_token_ids)?;
+        check_list("allowed_token_ids", self.allowed_token_ids.as_deref().unwrap_or_default())?;
+        if let Some((token, _)) = self.logit_bias.iter().find(|(token, _)| *token >= size) {
+            return Err(ApiError::invalid_token(format!("logit_bias.{token}"), Some(size)));
+        }
+        n_alternatives(self.logprobs, self.logprobs_param, limits)?;
+        n_alternatives(self.prompt_logprobs, "prompt_logprobs", limits)?;
+        Ok(())
+    }
+
+    /// Cuts the prompt as `truncate_prompt_tokens` says.
+    pub fn truncate(&self, prompt: &mut Vec<TokenId>, limits: &ModelLimits) {
+        let room = i64::from(limits.max_model_len) - self.max_tokens.unwrap_or(1);
+        let keep = match self.truncate_prompt_tokens {
+            None => return,
+            Some(-1) => room.max(1),
+            Some(keep) => keep,
+        };
+        let n_surplus = prompt.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
+        match self.truncation_side {
+            TruncationSide::Left => drop(prompt.drain(..n_surplus)),
+            TruncationSide::Right => prompt.truncate(prompt.len() - n_surplus),
+        }
+    }
+
+    /// How many output tokens a prompt of `n_prompt_tokens` may get. `default` is what the endpoint gives a
+    /// client that does not say; `None`: what is left of the context. `prompt_param` and `max_tokens_param` are
+    /// where the client put the two.
+    ///
+    /// # Errors
+    /// `context_length_exceeded`.
+    pub fn output_tokens(
+        &self,
+        n_prompt_tokens: usize,
+        facts: &ModelFacts<'_>,
+        default: Option<u32>,
+        prompt_param: &str,
+        max_tokens_param: &str,
+    ) -> Result<u32, ApiError> {
+        let max_len = facts.limits.max_model_len;
+        let room = u32::try_from(n_prompt_tokens).ok().and_then(|n| max_len.checked_sub(n));
+        let is_prompt_only = self.max_tokens == Some(0);
+        let Some(room) = room.filter(|room| *room > 0 || is_prompt_only) else {
+            return Err(ApiError::prompt_too_long(prompt_param, n_prompt_tokens, max_len));
+        };
+        match self.max_tokens {
+            Some(asked) if asked > i64::from(room) => {
+                let asked = u32::try_from(asked).unwrap_or(u32::MAX);
+                Err(ApiError::output_too_long(max_tokens_param, n_prompt_tokens, asked, max_len))
+            }
+            Some(asked) => Ok(asked as u32),
+            None => {
+                Ok([default, facts.defaults.max_tokens].into_iter().flatten().fold(room, u32::min).max(1))
+            }
+        }
+    }
+
+    /// The sampling parameters. `seed` is a fresh random number for a client that gives none; `max_tokens` comes
+    /// from [`Self::output_tokens`].
+    ///
+    /// # Errors
+    /// What [`Self::check`] finds, `invalid_value` for a `min_tokens` above `max_tokens`, or what `encode_word`
+    /// gives for one of `bad_words`.
+    pub fn sampling_params(
+        &self,
+        facts: &ModelFacts<'_>,
+        max_tokens: u32,
+        seed: u64,
+        encode_word: EncodeWord<'_>,
+    ) -> Result<SamplingParams, ApiError> {
+        self.check(&facts.limits)?;
+        let min_tokens = self.min_tokens.unwrap_or(0);
+        if min_tokens > i64::from(max_tokens) {
+            return Err(min_tokens_above(min_tokens, i64::from(max_tokens)));
+        }
+        let defaults = facts.defaults;
+        let top_k = self.top_k.map(|k| u32::try_from(k).unwrap_or(0));
+        Ok(SamplingParams {
+            temperature: self.temperature.or(defaults.temperature).unwrap_or(1.0),
+            top_k: top_k.or(defaults.top_k).unwrap_or(0),
+            top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
+            min_p: self.min_p.or(defaults.min_p).unwrap_or(0.0),
+            repetition_penalty: self.repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
+            presence_penalty: self.presence_penalty.unwrap_or(0.0),
+            frequency_penalty: self.frequency_penalty.unwrap_or(0.0),
+            logit_bias: self.logit_bias.clone(),
+            allowed_token_ids: self.allowed_token_ids.clone(),
+            bad_words: self.encode_bad_words(facts.limits.vocabulary_size, encode_word)?,
+            min_tokens: min_tokens as u32,
+            max_tokens,
+            eos_token_ids: facts.eos_token_ids.to_vec(),
+            ignore_eos: self.ignore_eos.unwrap_or(false),
+            stop_token_ids: self.stop_token_ids.clone(),
+            seed: self.seed.map_or(seed, i64::cast_unsigned),
+            logprobs: n_alternatives(self.logprobs, self.logprobs_param, &facts.limits)?,
+            prompt_logprobs: n_alternatives(self.prompt_logprobs, "prompt_logprobs", &facts.limits)?,
+        })
+    }
+
+    /// Each word as it is tokenized at the start of a text and after a space (as vLLM does): the second only
+    /// where it is another sequence of the same length, not merely the first behind a token for the space.
+    fn encode_bad_words(
+        &self,
+        vocabulary_size: u32,
+        encode: EncodeWord<'_>,
+    ) -> Result<Vec<Vec<TokenId>>, ApiError> {
+        let mut sequences = Vec::new();
+        for (idx, word) in self.bad_words.iter().enumerate() {
+            let bare = encode(word.trim_start())?;
+            let spaced = encode(&format!(" {}", word.trim_start()))?;
+            if bare.is_empty() || bare.iter().chain(&spaced).any(|token| *token >= vocabulary_size) {
+                let reason = "This word has no tokens in the model's vocabulary.";
+                return Err(ApiError::invalid_value(format!("bad_words[{idx}]"), reason));
+            }
+            if spaced.len() == bare.len() && spaced != bare {
+                sequences.push(spaced);
+            }
+            sequences.push(bare);
+        }
+        Ok(sequences)
+    }
+}
+
+/// Checks a prompt in tokens; `param` is where it stands.
+///
+/// # Errors
+/// `empty_array`, `invalid_token`.
+pub fn check_prompt(prompt: &[TokenId], limits: &ModelLimits, param: &str) -> Result<(), ApiError> {
+    if prompt.is_empty() {
+        return Err(ApiError::empty_array(param));
+    }
+    if prompt.iter().any(|token| *token >= limits.vocabulary_size) {
+        return Err(ApiError::invalid_token(param, Some(limits.vocabulary_size)));
+    }
+    Ok(())
+}
+
+fn n_alternatives(asked: Option<i64>, param: &str, limits: &ModelLimits) -> Result<Option<u32>, ApiError> {
+    let max = limits.max_logprobs.unwrap_or(limits.vocabulary_size);
+    match asked {
+        None => Ok(None),
+        Some(-1) if max >= limits.vocabulary_size => Ok(Some(limits.vocabulary_size)),
+        Some(asked) if asked < 0 => Err(ApiError::integer_below_min_value(param, 0)),
+        Some(asked) if asked > i64::from(max) => {
+            Err(ApiError::integer_above_max_value(param, i64::from(max)))
+        }
+        Some(asked) => Ok(Some(asked as u32)),
+    }
+}

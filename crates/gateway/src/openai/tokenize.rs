@@ -1,0 +1,190 @@
+//! The bodies and answers of `POST /tokenize` and `POST /detokenize`, in vLLM's form. Refuses to know tokenizers.
+
+use serde::Serialize;
+use throng_core::request::TokenId;
+
+use super::conversation::{CONVERSATION_FIELDS, Conversation};
+use super::error::ApiError;
+use super::field::Kind::{Boolean, Custom};
+use super::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, read_body};
+use super::generation_values::model_name;
+use super::json::Node;
+
+const TOKENS: Shape = Shape::Array(usize::MAX, &Shape::Integer(0, u32::MAX as i64));
+
+/// What is to be tokenized.
+#[derive(Debug, Clone)]
+pub enum TokenizeInput {
+    /// A text, and whether special tokens are added to it.
+    Text {
+        /// The text, perhaps empty.
+        prompt: String,
+        /// Whether the tokenizer adds its special tokens.
+        add_special_tokens: bool,
+    },
+    /// A conversation that goes through the chat template first.
+    Conversation(Box<Conversation>),
+}
+
+/// A checked request to tokenize.
+#[derive(Debug, Clone)]
+pub struct TokenizeRequest {
+    /// The model; `None`: the only one there is.
+    pub model: Option<String>,
+    /// What is to be tokenized.
+    pub input: TokenizeInput,
+    /// Whether to give the tokens' texts too.
+    pub return_token_strs: bool,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters of tokenize beside those of a conversation.
+#[derive(Debug, Default)]
+pub struct TokenizeOptions {
+    model: Option<String>,
+    prompt: Option<String>,
+    return_token_strs: Option<bool>,
+}
+
+/// The parameters of tokenize beside those of a conversation.
+pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
+    Field {
+        name: "model",
+        about: "The model whose tokenizer to use.",
+        kind: Custom(Shape::Text(512), |o, node, _| {
+            o.model = Some(model_name(node)?);
+            Ok(())
+        }),
+    },
+    Field {
+        name: "prompt",
+        about: "The text to tokenize, instead of messages.",
+        kind: Custom(Shape::Text(usize::MAX), |o, node, _| {
+            o.prompt = Some(node.string(usize::MAX)?.into_owned());
+            Ok(())
+        }),
+    },
+    Field {
+        name: "return_token_strs",
+        about: "Give the tokens' texts too.",
+        kind: Boolean(|o| &mut o.return_token_strs),
+    },
+];
+
+impl TokenizeRequest {
+    /// Reads and checks a body: `prompt`, or `messages` with what else a conversation has.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut own = TokenizeOptions::default();
+        let mut conversation = Conversation::default();
+        let ignored = read_body(
+            &Node::body(body)?,
+            &mut [
+                &mut Bound { fields: TOKENIZE_FIELDS, target: &mut own },
+                &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
+            ],
+            options,
+        )?;
+        conversation.check_together()?;
+        let input = match (own.prompt, conversation.messages.is_empty()) {
+            (Some(_), false) => return Err(ApiError::mutually_exclusive("prompt", "messages")),
+            (None, true) => return Err(ApiError::missing_required_parameter("prompt")),
+            (Some(prompt), true) => {
+                let add_special_tokens = conversation.add_special_tokens.unwrap_or(true);
+                TokenizeInput::Text { prompt, add_special_tokens }
+            }
+            (None, false) => TokenizeInput::Conversation(Box::new(conversation)),
+        };
+        let return_token_strs = own.return_token_strs.unwrap_or(false);
+        Ok(Self { model: own.model, input, return_token_strs, ignored })
+    }
+}
+
+/// A checked request to detokenize.
+#[derive(Debug, Clone, Default)]
+pub struct DetokenizeRequest {
+    /// The model; `None`: the only one there is.
+    pub model: Option<String>,
+    /// The tokens, perhaps none; not yet checked against a vocabulary.
+    pub tokens: Vec<TokenId>,
+    /// Unknown parameters.
+    pub ignored: IgnoredParameters,
+}
+
+/// The parameters of detokenize.
+#[derive(Debug, Default)]
+pub struct DetokenizeOptions {
+    model: Option<String>,
+    tokens: Option<Vec<TokenId>>,
+}
+
+/// The parameters of detokenize.
+pub const DETOKENIZE_FIELDS: &[Field<DetokenizeOptions>] = &[
+    Field {
+        name: "model",
+        about: "The model whose tokenizer to use.",
+        kind: Custom(Shape::Text(512), |o, node, _| {
+            o.model = Some(model_name(node)?);
+            Ok(())
+        }),
+    },
+    Field {
+        name: "tokens",
+        about: "The token ids.",
+        kind: Custom(TOKENS, |o, node, _| {
+            let tokens = o.tokens.insert(Vec::new());
+            node.elements(usize::MAX, |_, token| {
+                tokens.push(token.token_id()?);
+                Ok(())
+            })
+        }),
+    },
+];
+
+impl DetokenizeRequest {
+    /// Reads and checks a body.
+    ///
+    /// # Errors
+    /// A 400 that names the parameter.
+    pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
+        let mut own = DetokenizeOptions::default();
+        let mut bound = Bound { fields: DETOKENIZE_FIELDS, target: &mut own };
+        let ignored = read_body(&Node::body(body)?, &mut [&mut bound], options)?;
+        let tokens = own.tokens.ok_or_else(|| ApiError::missing_required_parameter("tokens"))?;
+        Ok(Self { model: own.model, tokens, ignored })
+    }
+
+    /// Checks the tokens against a vocabulary.
+    ///
+    /// # Errors
+    /// `invalid_token`.
+    pub fn check(&self, vocabulary_size: u32) -> Result<(), ApiError> {
+        match self.tokens.iter().position(|token| *token >= vocabulary_size) {
+            Some(idx) => Err(ApiError::invalid_token(format!("tokens[{idx}]"), Some(vocabulary_size))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The answer of tokenize.
+#[derive(Debug, Serialize)]
+pub struct TokenizeResponse<'a> {
+    /// How many tokens.
+    pub count: usize,
+    /// The model's context.
+    pub max_model_len: u32,
+    /// The tokens.
+    pub tokens: &'a [TokenId],
+    /// Their texts, when asked for.
+    pub token_strs: Option<Vec<String>>,
+}
+
+/// The answer of detokenize.
+#[derive(Debug, Serialize)]
+pub struct DetokenizeResponse<'a> {
+    /// The text.
+    pub prompt: &'a str,
+}
