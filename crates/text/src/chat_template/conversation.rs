@@ -69,7 +69,7 @@ pub(super) fn survey(value: &Json, size: &mut Size, used: &mut HashSet<char>) {
     size.n_values += 1;
     let mut text = |text: &str| {
         size.n_bytes += text.len();
-        used.extend(text.chars().filter(|c| *c >= FIRST_STAND_IN));
+        used.extend(private_chars(text));
     };
     match value {
         Json::String(string) => text(string),
@@ -80,6 +80,11 @@ pub(super) fn survey(value: &Json, size: &mut Size, used: &mut HashSet<char>) {
         }
         _ => {}
     }
+}
+
+/// The characters of `text` that could be mistaken for stand-ins.
+pub(super) fn private_chars(text: &str) -> impl Iterator<Item = char> + '_ {
+    text.chars().filter(|c| *c >= FIRST_STAND_IN)
 }
 
 /// Hides in user text what could become part of a control token.
@@ -127,7 +132,8 @@ impl<'a> TextGuard<'a> {
                 let rest = &text[at..];
                 let spells_control = || self.control.iter().any(|control| rest.starts_with(control.as_str()));
                 let is_free = || self.free.iter().any(|free| rest.starts_with(free));
-                (spells_control() || (always && !is_free())).then(|| disguise.hide(c)).flatten()
+                // The long list of control tokens is asked last: a text of nothing but `<` must not be slow.
+                ((always && !is_free()) || spells_control()).then(|| disguise.hide(c)).flatten()
             });
             hidden.push(stand_in.unwrap_or(c));
         }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value as Json, json};
 use crate::disguise::Disguise;
 use crate::error::{TemplateError, TokenizerError};
 use crate::tokenizer::{SpecialTokens, TokenizerConfig};
-use conversation::{Size, TextGuard, arranged, survey};
+use conversation::{Size, TextGuard, arranged, private_chars, survey};
 use limits::{BoundedOutput, Limits, classify};
 
 /// Keys of `chat_template_kwargs` that the server sets itself, or that steer transformers rather than templates.
@@ -202,7 +202,7 @@ impl Compiled {
         values.chain(input.kwargs.iter().flat_map(|kwargs| kwargs.values())).for_each(|value| {
             survey(value, &mut size, &mut used);
         });
-        used.extend(self.source.chars());
+        used.extend(private_chars(&self.source));
         let guard = TextGuard::new(input.special_tokens, &self.literals);
         let (disguise, tag) = guard
             .disguise(&used)

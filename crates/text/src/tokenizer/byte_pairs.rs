@@ -26,7 +26,8 @@ impl BytePairs {
     /// Builds the model. `control` tokens leave its vocabulary: the library looks whole words up by a 32-bit
     /// digest, and a word that happens to share a control token's digest must not become one.
     pub(crate) fn build(mut self, control: &HashSet<&str>) -> Result<PipelineModel, TokenizerError> {
-        let unknown = self.unknown.take().filter(|unknown| self.vocab.contains_key(unknown));
+        // With a token for every byte nothing is unknown.
+        let unknown = self.unknown.take().filter(|text| !self.byte_level && self.vocab.contains_key(text));
         self.vocab.retain(|text, _| !control.contains(text.as_str()) || unknown.as_deref() == Some(text));
         let prefix_bytes = self.continuing_subword_prefix.as_ref().map_or(0, String::len);
         let vocab = &self.vocab;
