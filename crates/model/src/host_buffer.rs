@@ -5,7 +5,9 @@ use crate::backend::BackendError;
 /// `[rows, cols]` of f32, row-major, with room fixed at creation.
 #[derive(Debug)]
 pub struct HostBuffer {
+    /// As many rows as were ever in use: growing again writes nothing.
     data: Vec<f32>,
+    n_rows: usize,
     cols: usize,
     max_rows: usize,
 }
@@ -22,7 +24,7 @@ impl HostBuffer {
         n_elements
             .and_then(|n| data.try_reserve_exact(n).ok())
             .ok_or(BackendError::OutOfMemory { what: "activations", n_bytes })?;
-        Ok(Self { data, cols, max_rows })
+        Ok(Self { data, n_rows: 0, cols, max_rows })
     }
 
     /// Sets the number of rows in use.
@@ -31,12 +33,15 @@ impl HostBuffer {
     /// When there is no room for them.
     pub fn set_rows(&mut self, n_rows: usize) {
         assert!(n_rows <= self.max_rows, "{n_rows} rows in a buffer of {}", self.max_rows);
-        self.data.resize(n_rows * self.cols, 0.0);
+        self.n_rows = n_rows;
+        if self.data.len() < n_rows * self.cols {
+            self.data.resize(n_rows * self.cols, 0.0);
+        }
     }
 
     /// Rows in use.
     pub fn n_rows(&self) -> usize {
-        self.data.len().checked_div(self.cols).unwrap_or(0)
+        self.n_rows
     }
 
     /// Elements of one row.
@@ -46,21 +51,22 @@ impl HostBuffer {
 
     /// All rows in use.
     pub fn as_slice(&self) -> &[f32] {
-        &self.data
+        &self.data[..self.n_rows * self.cols]
     }
 
     /// All rows in use.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
-        &mut self.data
+        &mut self.data[..self.n_rows * self.cols]
     }
 
     /// One row.
     pub fn row(&self, row_idx: usize) -> &[f32] {
-        &self.data[row_idx * self.cols..][..self.cols]
+        &self.as_slice()[row_idx * self.cols..][..self.cols]
     }
 
     /// One row.
     pub fn row_mut(&mut self, row_idx: usize) -> &mut [f32] {
-        &mut self.data[row_idx * self.cols..][..self.cols]
+        let cols = self.cols;
+        &mut self.as_mut_slice()[row_idx * cols..][..cols]
     }
 }
