@@ -1,17 +1,24 @@
 //! Weight formats: what the bytes of a tensor mean, and how they are packed for the matmul lanes.
 
+mod block_codes;
 mod codebook;
 mod dequantize;
 mod dequantize_k;
 mod format;
+mod layout;
+mod packed;
 mod quantize;
 mod quantize_k;
+mod unpack;
 
 pub use dequantize::dequantize_row;
 pub use format::Format;
+pub use packed::{PackError, PackedMatrix};
 pub use quantize::quantize_row;
 
 use codebook::IQ4_VALUES;
+pub(crate) use layout::{BLOCK, CodeLayout, PANEL};
+pub(crate) use unpack::{Unpack, Unpacked, unpacked_block_bytes};
 
 /// Bytes `at..at + 2` as an f16 widened to f32.
 pub(crate) fn f16_at(bytes: &[u8], at: usize) -> f32 {

@@ -1,0 +1,229 @@
+//! Keys and values of one layer in blocks of sixteen tokens. Refuses to know who owns a block.
+//!
+//! A block holds, for each head, a panel of keys and one of values. Keys lie token by token within each dimension (a
+//! panel of the matmul: sixteen scores come out of one vector); values lie dimension by dimension within each token.
+
+use crate::memory::{AlignedBytes, Disjoint};
+use crate::quant::BLOCK;
+use crate::simd::{Lane, Task};
+use crate::threads::ThreadPool;
+
+/// Tokens of a block.
+pub const BLOCK_TOKENS: usize = 16;
+
+/// How keys and values are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvFormat {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit IEEE floats.
+    F16,
+    /// 32 signed bytes along the head with an f16 scale; heads are whole blocks of 32.
+    Q8_0,
+}
+
+/// The shape of one layer's cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvShape {
+    /// Blocks of sixteen tokens.
+    pub n_blocks: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// How they are stored.
+    pub format: KvFormat,
+}
+
+impl KvShape {
+    /// Elements of a head of values with padding to whole vectors.
+    pub(super) fn padded_dim(&self) -> usize {
+        self.head_dim.next_multiple_of(16)
+    }
+
+    /// Bytes of a panel of keys (or, the same, of values).
+    pub(super) fn panel_bytes(&self) -> usize {
+        let elements = self.padded_dim() * BLOCK_TOKENS;
+        match self.format {
+            KvFormat::F32 => elements * 4,
+            KvFormat::F16 => elements * 2,
+            KvFormat::Q8_0 => elements + elements / BLOCK * 2,
+        }
+    }
+
+    /// Offset of the f16 scales in a Q8_0 panel: [head_dim / 32][16 tokens].
+    pub(super) fn scales_at(&self) -> usize {
+        self.head_dim * BLOCK_TOKENS
+    }
+
+    fn n_bytes(&self) -> Option<usize> {
+        self.panel_bytes().checked_mul(2)?.checked_mul(self.n_kv_heads)?.checked_mul(self.n_blocks)
+    }
+}
+
+/// One layer's keys and values.
+#[derive(Debug)]
+pub struct KvLayer {
+    shape: KvShape,
+    bytes: AlignedBytes,
+}
+
+/// New keys and values in the rows of a projection: `n_kv_heads * head_dim` columns each.
+#[derive(Debug, Clone, Copy)]
+pub struct NewKv<'a> {
+    /// Rows of `stride` columns, one a token.
+    pub rows: &'a [f32],
+    /// Columns of a row.
+    pub stride: usize,
+    /// The first column of the keys.
+    pub key_col: usize,
+    /// The first column of the values.
+    pub value_col: usize,
+}
+
+impl KvLayer {
+    /// An empty cache; `None` when there is no room for it, and when Q8_0 heads are not whole blocks of 32.
+    pub fn new(shape: KvShape) -> Option<Self> {
+        if shape.format == KvFormat::Q8_0 && !shape.head_dim.is_multiple_of(BLOCK) {
+            return None;
+        }
+        Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?)? })
+    }
+
+    /// Its shape.
+    pub fn shape(&self) -> &KvShape {
+        &self.shape
+    }
+
+    pub(super) fn keys(&self, block: u32, kv_head: usize) -> &[u8] {
+        self.panel(block, kv_head, 0)
+    }
+
+    pub(super) fn values(&self, block: u32, kv_head: usize) -> &[u8] {
+        self.panel(block, kv_head, 1)
+    }
+
+    fn panel(&self, block: u32, kv_head: usize, which: usize) -> &[u8] {
+        let n = self.shape.panel_bytes();
+        &self.bytes.as_slice()[((block as usize * self.shape.n_kv_heads + kv_head) * 2 + which) * n..][..n]
+    }
+
+    /// Writes row `i` of the new keys and values to slot `slots[i]`, which counts tokens: `16 block + slot`.
+    ///
+    /// # Panics
+    /// When a slot does not exist or the rows do not fit the shape.
+    pub fn store(&mut self, slots: &[usize], new: NewKv<'_>, pool: &ThreadPool) {
+        let shape = self.shape;
+        let width = shape.n_kv_heads * shape.head_dim;
+        assert!(
+            new.rows.len() == slots.len() * new.stride,
+            "rows of {} for {} slots",
+            new.stride,
+            slots.len()
+        );
+        assert!(
+            new.key_col + width <= new.stride && new.value_col + width <= new.stride,
+            "columns of {new:?}"
+        );
+        assert!(slots.iter().all(|s| s / BLOCK_TOKENS < shape.n_blocks), "a slot beyond the cache");
+        let n = shape.panel_bytes();
+        let bytes = Disjoint::new(self.bytes.as_mut_slice());
+        // A head is one item's, so that no two threads write to the same panel, whatever the slots.
+        let head = |h: usize| {
+            for (row, &slot) in new.rows.chunks_exact(new.stride).zip(slots) {
+                let at = (slot / BLOCK_TOKENS * shape.n_kv_heads + h) * 2 * n;
+                // SAFETY: panels of head `h` are this item's, and one is in use at a time.
+                let (keys, values) = unsafe { bytes.part(at, 2 * n) }.split_at_mut(n);
+                let of = |col: usize| &row[col + h * shape.head_dim..][..shape.head_dim];
+                let token = slot % BLOCK_TOKENS;
+                let store =
+                    Store { shape, token, key: of(new.key_col), value: of(new.value_col), keys, values };
+                // SAFETY: the pool's lane is available.
+                unsafe { pool.isa().run(store) };
+            }
+        };
+        if slots.len() * width < 8192 {
+            pool.run_here(|| (0..shape.n_kv_heads).for_each(head));
+        } else {
+            pool.for_each(shape.n_kv_heads, head);
+        }
+    }
+}
+
+/// One token's head.
+struct Store<'a> {
+    shape: KvShape,
+    token: usize,
+    key: &'a [f32],
+    value: &'a [f32],
+    keys: &'a mut [u8],
+    values: &'a mut [u8],
+}
+
+impl Task for Store<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let (t, dim) = (self.token, self.shape.padded_dim());
+        match self.shape.format {
+            KvFormat::F32 => {
+                for (d, x) in self.key.iter().enumerate() {
+                    self.keys[(d * BLOCK_TOKENS + t) * 4..][..4].copy_from_slice(&x.to_le_bytes());
+                }
+                let out = &mut self.values[t * dim * 4..][..self.value.len() * 4];
+                out.copy_from_slice(bytemuck::cast_slice(self.value));
+            }
+            KvFormat::F16 => {
+                for (i, x) in self.key.chunks(16).enumerate() {
+                    let half = half_floats::<L>(x);
+                    for (j, h) in half.iter().enumerate().take(x.len()) {
+                        self.keys[((16 * i + j) * BLOCK_TOKENS + t) * 2..][..2]
+                            .copy_from_slice(&h.to_le_bytes());
+                    }
+                }
+                for (i, x) in self.value.chunks(16).enumerate() {
+                    let half = half_floats::<L>(x);
+                    self.values[(t * dim + 16 * i) * 2..][..32].copy_from_slice(bytemuck::cast_slice(&half));
+                }
+            }
+            KvFormat::Q8_0 => {
+                let scales_at = self.shape.scales_at();
+                let scale_at = |b: usize| scales_at + (b * BLOCK_TOKENS + t) * 2;
+                for (b, x) in self.key.chunks_exact(BLOCK).enumerate() {
+                    let (scale, codes) = q8_0(x);
+                    self.keys[scale_at(b)..][..2].copy_from_slice(&scale);
+                    for (j, word) in codes.as_chunks::<4>().0.iter().enumerate() {
+                        let at = b * BLOCK * BLOCK_TOKENS + j * 64 + t * 4;
+                        self.keys[at..at + 4].copy_from_slice(&word.map(|q| q as u8 ^ 0x80));
+                    }
+                }
+                for (b, x) in self.value.chunks_exact(BLOCK).enumerate() {
+                    let (scale, codes) = q8_0(x);
+                    self.values[scale_at(b)..][..2].copy_from_slice(&scale);
+                    self.values[t * dim + b * BLOCK..][..BLOCK].copy_from_slice(bytemuck::cast_slice(&codes));
+                }
+            }
+        }
+    }
+}
+
+/// Up to sixteen floats rounded to f16, zeros behind them.
+#[inline(always)]
+fn half_floats<L: Lane>(x: &[f32]) -> [u16; 16] {
+    let (mut padded, mut half) = ([0.0; 16], [0; 16]);
+    padded[..x.len()].copy_from_slice(x);
+    // SAFETY: sixteen elements on both sides; only called in a task, where the lane is available.
+    unsafe { L::store_f16(half.as_mut_ptr(), L::load(padded.as_ptr())) };
+    half
+}
+
+/// One block of 32 as ggml's Q8_0 has it; a NaN or infinity makes the scale NaN.
+#[inline(always)]
+fn q8_0(x: &[f32]) -> ([u8; 2], [i8; BLOCK]) {
+    let max = f32::from_bits(x.iter().fold(0, |m, v| m.max(v.abs().to_bits())));
+    let finite = max < f32::INFINITY;
+    let (scale, inverse) = if !finite { (f32::NAN, 0.0) } else { (max / 127.0, 127.0 / max.max(1e-30)) };
+    let codes = std::array::from_fn(|i| if finite { (x[i] * inverse).round() as i8 } else { 0 });
+    (half::f16::from_f32(scale).to_le_bytes(), codes)
+}

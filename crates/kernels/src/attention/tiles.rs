@@ -1,0 +1,267 @@
+//! Up to eight query rows meeting one block of keys or values. Refuses to know masks and block tables.
+
+use super::kv::{BLOCK_TOKENS, KvFormat, KvShape};
+use crate::matmul::activations::{RECORD, quantize_block};
+use crate::matmul::tile::Tile;
+use crate::quant::{BLOCK, Unpacked};
+use crate::simd::{self, Lane, Task};
+
+/// Query rows of a tile.
+pub(super) const TILE: usize = 8;
+/// Tokens between two updates of the running softmax; splits lie at multiples of it, whatever the query.
+pub(super) const SPLIT: usize = 256;
+
+/// A tile's queries in the form that the keys' format wants.
+pub(super) struct Queries {
+    /// [8][padded_dim].
+    pub(super) floats: Vec<f32>,
+    /// Quantized records, two groups of four rows.
+    pub(super) records: Vec<u8>,
+}
+
+/// Quantizes the first `n` query rows to records.
+pub(super) struct QuantizeQueries<'a> {
+    pub(super) queries: &'a mut Queries,
+    pub(super) n: usize,
+    pub(super) head_dim: usize,
+}
+
+impl Task for QuantizeQueries<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let n_blocks = self.head_dim / BLOCK;
+        assert!(self.queries.records.len() >= 2 * n_blocks * RECORD);
+        for (i, row) in self.queries.floats.chunks_exact(self.head_dim).take(self.n).enumerate() {
+            for (b, x) in row.chunks_exact(BLOCK).enumerate() {
+                let at = ((i / 4) * n_blocks + b) * RECORD;
+                // SAFETY: 32 elements and a whole record.
+                unsafe { quantize_block::<L>(x.as_ptr(), i % 4, self.queries.records[at..].as_mut_ptr()) };
+            }
+        }
+    }
+}
+
+/// `scores[t][token] = q_t · k_token` for one block of keys; `T` rows.
+pub(super) struct Scores<'a, const T: usize> {
+    pub(super) shape: &'a KvShape,
+    pub(super) queries: &'a Queries,
+    pub(super) keys: &'a [u8],
+    /// [T][SPLIT], from the block's first token on.
+    pub(super) scores: *mut f32,
+}
+
+impl<const T: usize> Task for Scores<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        assert!(self.keys.len() >= self.shape.panel_bytes());
+        assert!(self.queries.floats.len() >= T * self.shape.padded_dim());
+        let keys = self.keys.as_ptr();
+        // SAFETY: a whole panel; T rows of queries and of scores.
+        unsafe {
+            match self.shape.format {
+                KvFormat::F32 => self.floats::<L>(|d| L::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
+                KvFormat::F16 => self.floats::<L>(|d| L::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS))),
+                KvFormat::Q8_0 => self.codes::<L>(),
+            }
+        }
+    }
+}
+
+impl<const T: usize> Scores<'_, T> {
+    /// Even and odd dimensions are summed apart: two chains hide the additions' latency when T is small.
+    #[inline(always)]
+    unsafe fn floats<L: Lane>(&self, key: impl Fn(usize) -> L::F) {
+        let stride = self.shape.padded_dim();
+        let q = self.queries.floats.as_ptr();
+        // SAFETY: `q` has T rows of `stride`.
+        unsafe {
+            let mut sums = [[L::splat(0.0); T]; 2];
+            let head_dim = self.shape.head_dim;
+            let mut d = 0;
+            while d + 1 < head_dim {
+                for (parity, sums) in sums.iter_mut().enumerate() {
+                    let k = key(d + parity);
+                    for (t, sum) in sums.iter_mut().enumerate() {
+                        *sum = L::add(*sum, L::mul(k, L::splat(*q.add(t * stride + d + parity))));
+                    }
+                }
+                d += 2;
+            }
+            if d < head_dim {
+                let k = key(d);
+                for (t, sum) in sums[0].iter_mut().enumerate() {
+                    *sum = L::add(*sum, L::mul(k, L::splat(*q.add(t * stride + d))));
+                }
+            }
+            for (t, (even, odd)) in sums[0].into_iter().zip(sums[1]).enumerate() {
+                L::store(self.scores.add(t * SPLIT), L::add(even, odd));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<L: Lane>(&self) {
+        let n_blocks = self.shape.head_dim / BLOCK;
+        let mut acc = [[0.0f32; BLOCK_TOKENS]; T];
+        // SAFETY: the panel has `n_blocks` blocks of codes and of scales; records were quantized for T rows.
+        unsafe {
+            let scales = self.keys.as_ptr().add(self.shape.scales_at()).cast::<u16>();
+            let records = self.queries.records.as_ptr();
+            for b in 0..n_blocks {
+                let mut scale = [0.0f32; BLOCK_TOKENS];
+                L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
+                let weights = Unpacked {
+                    codes: self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS),
+                    scales: scale.as_ptr(),
+                    mins: std::ptr::null(),
+                };
+                let group = |g: usize| records.add((g * n_blocks + b) * RECORD);
+                let tile = Tile::<T> {
+                    weights,
+                    halves: false,
+                    has_min: false,
+                    floats: false,
+                    n_blocks: 1,
+                    x: [group(0), group(1), std::ptr::null()],
+                    acc: acc.as_mut_ptr().cast(),
+                };
+                tile.run::<L>();
+            }
+            for (t, acc) in acc.iter().enumerate() {
+                L::store(self.scores.add(t * SPLIT), L::load(acc.as_ptr()));
+            }
+        }
+    }
+}
+
+/// `out[t] += Σ_token p[t][token] v_token` over tokens `first..last` of one block of values; `T` rows.
+pub(super) struct Values<'a, const T: usize> {
+    pub(super) shape: &'a KvShape,
+    pub(super) values: &'a [u8],
+    pub(super) first: usize,
+    pub(super) last: usize,
+    /// [T][SPLIT], from the block's first token on.
+    pub(super) weights: *const f32,
+    /// [T][padded_dim].
+    pub(super) out: *mut f32,
+}
+
+impl<const T: usize> Task for Values<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        assert!(self.values.len() >= self.shape.panel_bytes() && self.last <= BLOCK_TOKENS);
+        let values = self.values.as_ptr();
+        let dim = self.shape.padded_dim();
+        // SAFETY: a whole panel; T rows of weights and of outputs.
+        unsafe {
+            match self.shape.format {
+                KvFormat::F32 => self.sum::<L>(|t, d| L::load(values.cast::<f32>().add(t * dim + d))),
+                KvFormat::F16 => self.sum::<L>(|t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
+                KvFormat::Q8_0 => {
+                    // At most eight blocks of 32 at a time, so that scales stay on the stack.
+                    let stored = values.add(self.shape.scales_at()).cast::<u16>();
+                    let scale = |t: usize, d: usize| {
+                        let bits = *stored.add(d / BLOCK * BLOCK_TOKENS + t);
+                        half::f16::from_bits(bits).to_f32()
+                    };
+                    self.sum::<L>(|t, d| {
+                        let codes = L::float(L::iload_i8(values.cast::<i8>().add(t * dim + d)));
+                        L::mul(codes, L::splat(scale(t, d)))
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl<const T: usize> Values<'_, T> {
+    #[inline(always)]
+    unsafe fn sum<L: Lane>(&self, value: impl Fn(usize, usize) -> L::F) {
+        let dim = self.shape.padded_dim();
+        for d in (0..dim).step_by(16) {
+            // SAFETY: T rows of `dim` outputs and of SPLIT weights.
+            unsafe {
+                let mut acc: [L::F; T] = std::array::from_fn(|t| L::load(self.out.add(t * dim + d)));
+                for token in self.first..self.last {
+                    let v = value(token, d);
+                    for (t, acc) in acc.iter_mut().enumerate() {
+                        *acc = L::add(*acc, L::mul(v, L::splat(*self.weights.add(t * SPLIT + token))));
+                    }
+                }
+                for (t, acc) in acc.into_iter().enumerate() {
+                    L::store(self.out.add(t * dim + d), acc);
+                }
+            }
+        }
+    }
+}
+
+/// One row's running softmax: takes a split's raw scores, leaves its weights, and rescales what was summed before.
+pub(super) struct Softmax<'a> {
+    /// The scores of tokens up to the next multiple of sixteen, [n].
+    pub(super) scores: &'a mut [f32],
+    /// The tokens that the row sees.
+    pub(super) visible: std::ops::Range<usize>,
+    pub(super) scale: f32,
+    pub(super) softcap: Option<f32>,
+    pub(super) state: &'a mut RowState,
+    /// The row's sum over values so far, whole vectors.
+    pub(super) out: &'a mut [f32],
+}
+
+/// The greatest score so far and the sum of `e^(score - max)`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowState {
+    pub(super) max: f32,
+    pub(super) sum: f32,
+}
+
+impl Task for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        assert!(self.scores.len().is_multiple_of(16) && self.out.len().is_multiple_of(16));
+        // SAFETY: whole vectors of both.
+        unsafe {
+            for s in self.scores.chunks_exact_mut(16) {
+                let mut x = L::mul(L::load(s.as_ptr()), L::splat(self.scale));
+                if let Some(cap) = self.softcap {
+                    let cap = L::splat(cap);
+                    x = L::mul(cap, simd::tanh::<L>(L::div(x, cap)));
+                }
+                L::store(s.as_mut_ptr(), x);
+            }
+            self.scores[..self.visible.start].fill(f32::NEG_INFINITY);
+            self.scores[self.visible.end..].fill(f32::NEG_INFINITY);
+            let mut max = L::splat(f32::NEG_INFINITY);
+            for s in self.scores.chunks_exact(16) {
+                max = L::max(L::load(s.as_ptr()), max);
+            }
+            let mut lanes = [0.0f32; 16];
+            L::store(lanes.as_mut_ptr(), max);
+            let max = lanes.iter().fold(self.state.max, |m, &v| if v > m { v } else { m });
+            if max == f32::NEG_INFINITY && self.visible.is_empty() {
+                return self.scores.fill(0.0);
+            }
+            let mut sum = L::splat(0.0);
+            for s in self.scores.chunks_exact_mut(16) {
+                let p = simd::exp::<L>(L::sub(L::load(s.as_ptr()), L::splat(max)));
+                L::store(s.as_mut_ptr(), p);
+                sum = L::add(sum, p);
+            }
+            L::store(lanes.as_mut_ptr(), simd::exp::<L>(L::splat(self.state.max - max)));
+            let keep = lanes[0];
+            *self.state = RowState { max, sum: self.state.sum * keep + simd::sum::<L>(sum) };
+            for o in self.out.chunks_exact_mut(16) {
+                L::store(o.as_mut_ptr(), L::mul(L::load(o.as_ptr()), L::splat(keep)));
+            }
+        }
+    }
+}

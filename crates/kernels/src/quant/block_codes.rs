@@ -1,0 +1,103 @@
+//! Stored blocks taken apart into codes and scales, as the panels want them; nothing is rounded. Refuses to know
+//! where in a panel they go.
+
+use super::Format;
+use super::dequantize_k::{
+    iq4_xs_scale, nibble, q3_k_code, q3_k_scale, q4_k_scale_min, q5_k_code, q6_k_code, two_bits,
+};
+use super::layout::BLOCK;
+
+/// One row's block of 32.
+pub(super) struct BlockCodes {
+    /// Unsigned codes of the layout's bits.
+    pub(super) codes: [u8; BLOCK],
+    /// The scales' bytes of this row in their stored types: up to two values of up to two bytes.
+    pub(super) scales: [[u8; 2]; 2],
+    /// d and dmin of the superblock, f16.
+    pub(super) superscales: [[u8; 2]; 2],
+}
+
+/// Block `b` (of 32 columns) of a stored row.
+pub(super) fn block_codes(format: Format, row: &[u8], b: usize) -> BlockCodes {
+    let per_stored = format.block_elements() / BLOCK;
+    let stored = &row[b / per_stored * format.block_bytes()..][..format.block_bytes()];
+    if per_stored == 1 { simple(format, stored) } else { superblock(format, stored, b % per_stored) }
+}
+
+fn pair(bytes: &[u8], at: usize) -> [u8; 2] {
+    [bytes[at], bytes[at + 1]]
+}
+
+fn simple(format: Format, s: &[u8]) -> BlockCodes {
+    let mut codes = [0; BLOCK];
+    let mut nibbles = |at: usize| {
+        let (low, high) = codes.split_at_mut(16);
+        for ((low, high), q) in low.iter_mut().zip(high).zip(&s[at..at + 16]) {
+            (*low, *high) = (q & 15, q >> 4);
+        }
+    };
+    let mut fifth = None;
+    let mut min = [0; 2];
+    match format {
+        Format::Q8_0 => std::iter::zip(&mut codes, &s[2..34]).for_each(|(c, q)| *c = q ^ 0x80),
+        Format::Q4_0 | Format::IQ4_NL => nibbles(2),
+        Format::Q4_1 => {
+            nibbles(4);
+            min = pair(s, 2);
+        }
+        Format::Q5_0 => {
+            nibbles(6);
+            fifth = Some(2);
+        }
+        Format::Q5_1 => {
+            nibbles(8);
+            fifth = Some(4);
+            min = pair(s, 2);
+        }
+        _ => unreachable!("{} has no blocks of 32", format.name()),
+    }
+    if let Some(at) = fifth {
+        let bits = u32::from_le_bytes([s[at], s[at + 1], s[at + 2], s[at + 3]]);
+        for (j, code) in codes.iter_mut().enumerate() {
+            *code |= ((bits >> j & 1) as u8) << 4;
+        }
+    }
+    BlockCodes { codes, scales: [pair(s, 0), min], superscales: [[0; 2]; 2] }
+}
+
+fn superblock(format: Format, s: &[u8], b: usize) -> BlockCodes {
+    let codes = |code: &dyn Fn(usize) -> u8| std::array::from_fn(|i| code(BLOCK * b + i));
+    let one = |x: u8| [x, 0];
+    let none = [0; 2];
+    let (codes, scales, superscales) = match format {
+        Format::Q2_K => (
+            codes(&|i| two_bits(&s[16..80], i)),
+            [one(s[2 * b]), one(s[2 * b + 1])],
+            [pair(s, 80), pair(s, 82)],
+        ),
+        Format::Q3_K => {
+            let scale = |j| one(q3_k_scale(&s[96..108], j) as u8);
+            let codes = codes(&|i| q3_k_code(&s[..32], &s[32..96], i));
+            (codes, [scale(2 * b), scale(2 * b + 1)], [pair(s, 108), none])
+        }
+        Format::Q4_K | Format::Q5_K => {
+            let (scale, min) = q4_k_scale_min(&s[4..16], b);
+            let codes = if format == Format::Q4_K {
+                codes(&|i| nibble(&s[16..144], i))
+            } else {
+                codes(&|i| q5_k_code(&s[16..48], &s[48..176], i))
+            };
+            (codes, [one(scale), one(min)], [pair(s, 0), pair(s, 2)])
+        }
+        Format::Q6_K => {
+            let codes = codes(&|i| q6_k_code(&s[..128], &s[128..192], i));
+            (codes, [one(s[192 + 2 * b]), one(s[193 + 2 * b])], [pair(s, 208), none])
+        }
+        Format::IQ4_XS => {
+            let codes = codes(&|i| s[8 + 16 * (i / 32) + i % 16] >> (4 * (i % 32 / 16)) & 15);
+            (codes, [one(iq4_xs_scale(s, b) as u8), none], [pair(s, 0), none])
+        }
+        _ => unreachable!("{} has no superblocks", format.name()),
+    };
+    BlockCodes { codes, scales, superscales }
+}

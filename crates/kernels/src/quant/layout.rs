@@ -1,0 +1,132 @@
+//! The packed panel: how sixteen rows of a matrix lie in memory for the matmul lanes. Refuses to compute.
+//!
+//! A panel holds sixteen output rows; along the columns it goes in blocks of 32. A block's 512 codes stand as eight
+//! vectors of 64 bytes: vector `j` has the codes of columns `4j..4j + 4` of all sixteen rows, which is what a dot
+//! product of bytes wants. Codes below eight bits are split into planes of 4, 2 and 1 bits, each a whole number of
+//! vectors, so that a panel takes as many bits as the file's format. A panel is three runs of whole cache lines:
+//! the superblocks' scales, the blocks' scales, the blocks' codes.
+
+use super::Format;
+
+/// Output rows of a panel.
+pub(crate) const PANEL: usize = 16;
+/// Columns of a block.
+pub(crate) const BLOCK: usize = 32;
+/// Blocks of a superblock, where a format has superblocks.
+pub(crate) const SUPER: usize = 8;
+
+/// What stands for the scales of one block and sixteen rows; all arrays are [16], or [2][16] for the two halves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScaleKind {
+    /// f16 scale.
+    F16,
+    /// f16 scale, f16 min (added).
+    F16Min,
+    /// u8 scale, u8 min (subtracted); superblock f16 d, f16 dmin.
+    SuperMin,
+    /// i8 scale; superblock f16 d.
+    Super,
+    /// i8 scale of each half block; superblock f16 d.
+    SuperHalves,
+    /// u8 of 4-bit scale and 4-bit min (subtracted) of each half block; superblock f16 d, f16 dmin.
+    SuperHalvesMin,
+}
+
+impl ScaleKind {
+    pub(crate) const fn block_bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::SuperMin | Self::SuperHalves | Self::SuperHalvesMin => 32,
+            Self::F16Min => 64,
+            Self::Super => 16,
+        }
+    }
+
+    pub(crate) const fn super_bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::F16Min => 0,
+            Self::Super | Self::SuperHalves => 32,
+            Self::SuperMin | Self::SuperHalvesMin => 64,
+        }
+    }
+
+    /// Whether a half block has its own scale.
+    pub(crate) const fn halves(self) -> bool {
+        matches!(self, Self::SuperHalves | Self::SuperHalvesMin)
+    }
+
+    /// Whether codes are unsigned and a min goes with each scale.
+    pub(crate) const fn has_min(self) -> bool {
+        matches!(self, Self::F16Min | Self::SuperMin | Self::SuperHalvesMin)
+    }
+}
+
+/// How a quantized format's panel is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CodeLayout {
+    /// Bits of a stored code: 2, 3, 4, 5, 6 or 8.
+    pub(crate) bits: usize,
+    /// The stored code that stands for zero, where there is no min; not used with a code book.
+    pub(crate) zero: u8,
+    /// Codes are indices into the IQ4 code book.
+    pub(crate) codebook: bool,
+    pub(crate) scales: ScaleKind,
+}
+
+impl CodeLayout {
+    /// `None` for the float formats.
+    pub(crate) const fn of(format: Format) -> Option<Self> {
+        use ScaleKind::{F16, F16Min, Super, SuperHalves, SuperHalvesMin, SuperMin};
+        let (bits, zero, codebook, scales) = match format {
+            Format::F32 | Format::F16 | Format::BF16 => return None,
+            Format::Q8_0 => (8, 128, false, F16),
+            Format::Q4_0 => (4, 8, false, F16),
+            Format::Q4_1 => (4, 0, false, F16Min),
+            Format::Q5_0 => (5, 16, false, F16),
+            Format::Q5_1 => (5, 0, false, F16Min),
+            Format::Q2_K => (2, 0, false, SuperHalvesMin),
+            Format::Q3_K => (3, 4, false, SuperHalves),
+            Format::Q4_K => (4, 0, false, SuperMin),
+            Format::Q5_K => (5, 0, false, SuperMin),
+            Format::Q6_K => (6, 32, false, SuperHalves),
+            Format::IQ4_NL => (4, 128, true, F16),
+            Format::IQ4_XS => (4, 128, true, Super),
+        };
+        Some(Self { bits, zero, codebook, scales })
+    }
+
+    /// Bytes of one block's codes.
+    pub(crate) const fn code_bytes(self) -> usize {
+        PANEL * BLOCK * self.bits / 8
+    }
+}
+
+/// Where the runs of a panel lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PanelLayout {
+    /// Blocks along the columns, the last one padded with zeros.
+    pub(crate) n_blocks: usize,
+    /// Offset of the blocks' scales.
+    pub(crate) scales_at: usize,
+    /// Offset of the blocks' codes (or floats, [column][row]).
+    pub(crate) codes_at: usize,
+    /// Bytes of one block's codes (or floats).
+    pub(crate) code_bytes: usize,
+    /// Bytes of a panel.
+    pub(crate) bytes: usize,
+}
+
+impl PanelLayout {
+    /// `None` when a size overflows.
+    pub(crate) fn of(format: Format, cols: usize) -> Option<Self> {
+        let n_blocks = cols.div_ceil(BLOCK);
+        let line = |n: usize| n.checked_next_multiple_of(64);
+        let (super_bytes, scale_bytes, code_bytes) = match CodeLayout::of(format) {
+            None => (0, 0, PANEL * BLOCK * format.block_bytes()),
+            Some(codes) => (codes.scales.super_bytes(), codes.scales.block_bytes(), codes.code_bytes()),
+        };
+        let scales_at = line(n_blocks.div_ceil(SUPER).checked_mul(super_bytes)?)?;
+        let codes_at = scales_at.checked_add(line(n_blocks.checked_mul(scale_bytes)?)?)?;
+        let bytes = codes_at.checked_add(n_blocks.checked_mul(code_bytes)?)?;
+        Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
+    }
+}

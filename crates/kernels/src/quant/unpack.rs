@@ -1,0 +1,233 @@
+//! A stretch of a panel in the one form that the matmul tiles read: codes of eight bits, scales and mins in f32 (or
+//! the weights themselves in f32). Done once for all tokens of a call. Refuses to multiply.
+
+use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
+use super::{Format, IQ4_VALUES};
+use crate::simd::{Lane, Task};
+
+/// Where the unpacked stretch lies: in the panel itself where the format is that form already, else in the scratch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Unpacked {
+    /// [block][8][64] codes, or [column][16] f32 of float formats.
+    pub(crate) codes: *const u8,
+    /// [block][half or whole][16].
+    pub(crate) scales: *const f32,
+    /// As `scales`, to be added; only where the format has mins.
+    pub(crate) mins: *const f32,
+}
+
+/// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128.
+///
+/// `scratch_codes` has room for `n` blocks of 512 bytes (of 2048 for float formats), `scratch_scales` for `2 n`
+/// vectors of scales and `2 n` of mins.
+pub(crate) struct Unpack<'a> {
+    pub(crate) format: Format,
+    pub(crate) layout: &'a PanelLayout,
+    pub(crate) panel: &'a [u8],
+    pub(crate) first: usize,
+    pub(crate) n: usize,
+    pub(crate) scratch_codes: &'a mut [u8],
+    pub(crate) scratch_scales: &'a mut [f32],
+}
+
+/// Bytes of a block in the scratch.
+pub(crate) fn unpacked_block_bytes(format: Format) -> usize {
+    if CodeLayout::of(format).is_some() { PANEL * BLOCK } else { PANEL * BLOCK * 4 }
+}
+
+impl Task for Unpack<'_> {
+    type Output = Unpacked;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) -> Unpacked {
+        assert!(self.first + self.n <= self.layout.n_blocks && self.panel.len() == self.layout.bytes);
+        assert!(self.scratch_codes.len() >= self.n * unpacked_block_bytes(self.format));
+        let at = self.layout.codes_at + self.first * self.layout.code_bytes;
+        let stored = self.panel[at..].as_ptr();
+        let out = self.scratch_codes.as_mut_ptr();
+        let none = std::ptr::null();
+        // SAFETY: sizes were checked above and by the layout; the features are the caller's word.
+        unsafe {
+            let Some(codes) = CodeLayout::of(self.format) else {
+                let weights = match self.format {
+                    Format::F32 => stored,
+                    Format::F16 => widen(stored, out, self.n, |p| L::load_f16(p), |p, x| L::store(p, x)),
+                    _ => widen(stored, out, self.n, |p| L::load_bf16(p), |p, x| L::store(p, x)),
+                };
+                return Unpacked { codes: weights, scales: none, mins: none };
+            };
+            let n_vectors = self.n * if codes.scales.halves() { 2 } else { 1 };
+            assert!(self.scratch_scales.len() >= 2 * n_vectors * PANEL);
+            let scales = self.scratch_scales.as_mut_ptr();
+            let mins = scales.add(n_vectors * PANEL);
+            self.scales::<L>(codes.scales, scales, mins);
+            let codes = match (codes.bits, codes.codebook) {
+                (8, _) => stored,
+                (4, true) => planes::<L, 4, true>(stored, out, self.n, 0),
+                (bits, _) => {
+                    let offset = if codes.scales.has_min() { 0 } else { 128 - codes.zero };
+                    match bits {
+                        2 => planes::<L, 2, false>(stored, out, self.n, offset),
+                        3 => planes::<L, 3, false>(stored, out, self.n, offset),
+                        4 => planes::<L, 4, false>(stored, out, self.n, offset),
+                        5 => planes::<L, 5, false>(stored, out, self.n, offset),
+                        _ => planes::<L, 6, false>(stored, out, self.n, offset),
+                    }
+                }
+            };
+            Unpacked { codes, scales, mins }
+        }
+    }
+}
+
+/// Floats of two bytes to f32.
+#[inline(always)]
+unsafe fn widen<F>(
+    stored: *const u8,
+    out: *mut u8,
+    n: usize,
+    load: impl Fn(*const u16) -> F,
+    store: impl Fn(*mut f32, F),
+) -> *const u8 {
+    for k in 0..n * BLOCK {
+        // SAFETY: `n` blocks on both sides, by the caller.
+        unsafe { store(out.cast::<f32>().add(k * PANEL), load(stored.cast::<u16>().add(k * PANEL))) };
+    }
+    out
+}
+
+impl Unpack<'_> {
+    /// The f32 scales and mins of the stretch.
+    #[inline(always)]
+    unsafe fn scales<L: Lane>(&self, kind: ScaleKind, scales: *mut f32, mins: *mut f32) {
+        let panel = self.panel.as_ptr();
+        for i in 0..self.n {
+            let b = self.first + i;
+            // SAFETY: block `b` is in the panel, and the scratch has room for `n` of them.
+            unsafe {
+                let at = panel.add(self.layout.scales_at + b * kind.block_bytes());
+                let d = panel.add(b / SUPER * kind.super_bytes()).cast::<u16>();
+                let (scale, min) = (scales.add(i * PANEL), mins.add(i * PANEL));
+                match kind {
+                    ScaleKind::F16 => L::store(scale, L::load_f16(at.cast())),
+                    ScaleKind::F16Min => {
+                        L::store(scale, L::load_f16(at.cast()));
+                        L::store(min, L::load_f16(at.cast::<u16>().add(PANEL)));
+                    }
+                    ScaleKind::Super => {
+                        L::store(scale, L::mul(L::load_f16(d), L::float(L::iload_i8(at.cast()))));
+                    }
+                    ScaleKind::SuperMin => {
+                        let (s, m) = (L::iload_u8(at), L::iload_u8(at.add(PANEL)));
+                        L::store(scale, L::mul(L::load_f16(d), L::float(s)));
+                        let m = L::float(L::isub(L::isplat(0), m));
+                        L::store(min, L::mul(L::load_f16(d.add(PANEL)), m));
+                    }
+                    ScaleKind::SuperHalves => {
+                        for half in 0..2 {
+                            let s = L::iload_i8(at.add(half * PANEL).cast());
+                            let scale = scales.add((2 * i + half) * PANEL);
+                            L::store(scale, L::mul(L::load_f16(d), L::float(s)));
+                        }
+                    }
+                    ScaleKind::SuperHalvesMin => {
+                        for half in 0..2 {
+                            let sm = L::iload_u8(at.add(half * PANEL));
+                            let s = L::iand(sm, L::isplat(15));
+                            let m = L::isub(L::isplat(0), L::ishr::<4>(sm));
+                            let offset = (2 * i + half) * PANEL;
+                            L::store(scales.add(offset), L::mul(L::load_f16(d), L::float(s)));
+                            L::store(mins.add(offset), L::mul(L::load_f16(d.add(PANEL)), L::float(m)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The code book's values + 128.
+const CODEBOOK: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
+        i += 1;
+    }
+    table
+};
+
+/// Puts the planes of codes back together (the inverse of `packed::pack_codes`) and adds `offset`.
+#[inline(always)]
+unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
+    stored: *const u8,
+    out: *mut u8,
+    n: usize,
+    offset: u8,
+) -> *const u8 {
+    for b in 0..n {
+        // SAFETY: `n` blocks on both sides, by the caller; shifts are below 8 and followed by their masks.
+        unsafe {
+            let (stored, out) = (stored.add(b * BITS * 64), out.add(b * PANEL * BLOCK));
+            for line in 0..BITS {
+                L::prefetch(stored.wrapping_add(4096 + line * 64));
+            }
+            let mut codes = [L::bsplat(0); 8];
+            if BITS & 4 != 0 {
+                for j in 0..4 {
+                    let v = L::bload(stored.add(j * 64));
+                    codes[j] = L::band(v, L::bsplat(15));
+                    codes[j + 4] = L::band(L::bshr::<4>(v), L::bsplat(15));
+                }
+            }
+            if BITS & 2 != 0 {
+                for half in 0..2 {
+                    let v = L::bload(stored.add(((BITS & 4) + half) * 64));
+                    let low = [v, L::bshr::<2>(v), L::bshr::<4>(v), L::bshr::<6>(v)];
+                    // In a code of six bits the pair stands above the nibble.
+                    let high = [L::bshl::<4>(v), L::bshl::<2>(v), v, L::bshr::<2>(v)];
+                    for i in 0..4 {
+                        let (v, mask) = if BITS & 4 != 0 { (high[i], 0x30) } else { (low[i], 3) };
+                        codes[4 * half + i] = L::bor(codes[4 * half + i], L::band(v, L::bsplat(mask)));
+                    }
+                }
+            }
+            if BITS & 1 != 0 {
+                let v = L::bload(stored.add((BITS - 1) * 64));
+                let shifted = if BITS == 5 { fifth_bits::<L>(v) } else { third_bits::<L>(v) };
+                for (code, v) in codes.iter_mut().zip(shifted) {
+                    *code = L::bor(*code, L::band(v, L::bsplat(1 << (BITS - 1))));
+                }
+            }
+            for (j, code) in codes.into_iter().enumerate() {
+                let code = if CODEBOOK_CODES {
+                    L::blookup(&CODEBOOK, code)
+                } else {
+                    L::badd(code, L::bsplat(offset))
+                };
+                L::bstore(out.add(j * 64), code);
+            }
+        }
+    }
+    out
+}
+
+/// Bit `j` of each byte moved to bit 4, for every `j`; other bits are unspecified.
+#[inline(always)]
+unsafe fn fifth_bits<L: Lane>(v: L::B) -> [L::B; 8] {
+    // SAFETY: no memory is touched.
+    unsafe {
+        let left = [L::bshl::<4>(v), L::bshl::<3>(v), L::bshl::<2>(v), L::bshl::<1>(v)];
+        [left[0], left[1], left[2], left[3], v, L::bshr::<1>(v), L::bshr::<2>(v), L::bshr::<3>(v)]
+    }
+}
+
+/// Bit `j` of each byte moved to bit 2, for every `j`; other bits are unspecified.
+#[inline(always)]
+unsafe fn third_bits<L: Lane>(v: L::B) -> [L::B; 8] {
+    // SAFETY: no memory is touched.
+    unsafe {
+        let right = [L::bshr::<1>(v), L::bshr::<2>(v), L::bshr::<3>(v), L::bshr::<4>(v), L::bshr::<5>(v)];
+        [L::bshl::<2>(v), L::bshl::<1>(v), v, right[0], right[1], right[2], right[3], right[4]]
+    }
+}

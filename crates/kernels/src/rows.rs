@@ -1,0 +1,276 @@
+//! Row-wise operations on the pool's lane: norms, gated activations, sums, caps. Refuses to look across rows; a row's bits depend on
+//! the row alone.
+
+use crate::memory::Disjoint;
+use crate::reference::{self, RopeStyle};
+use crate::simd::{self, Lane, Task};
+use crate::threads::ThreadPool;
+
+/// Elements under which waking the other threads costs more than it saves.
+const WORTH_FORKING: usize = 16_384;
+/// Elements that one item of work takes.
+const ITEM: usize = 4096;
+
+/// Columns of every row that an operation works on: `n_groups` of `width`, side by side from `first` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Groups {
+    /// Elements of a row.
+    pub stride: usize,
+    /// The first column.
+    pub first: usize,
+    /// How many groups.
+    pub n_groups: usize,
+    /// Columns of a group.
+    pub width: usize,
+}
+
+impl Groups {
+    fn rows_of(&self, len: usize) -> usize {
+        assert!(self.stride > 0 && len.is_multiple_of(self.stride), "rows of {} in {len}", self.stride);
+        assert!(self.first + self.n_groups * self.width <= self.stride, "groups beyond the row: {self:?}");
+        len / self.stride
+    }
+}
+
+/// Calls `row(i)` for every row, on all threads when there is enough to do.
+fn for_each_row(n_rows: usize, cols: usize, pool: &ThreadPool, row: impl Fn(usize) + Sync) {
+    if n_rows * cols < WORTH_FORKING {
+        return pool.run_here(|| (0..n_rows).for_each(row));
+    }
+    let rows_an_item = (ITEM / cols).max(1);
+    pool.for_each(n_rows.div_ceil(rows_an_item), |item| {
+        let first = item * rows_an_item;
+        (first..(first + rows_an_item).min(n_rows)).for_each(&row);
+    });
+}
+
+/// `out = x / sqrt(mean(x²) + eps) * gain` for every row (arXiv:1910.07467).
+///
+/// # Panics
+/// When the lengths differ or are not whole rows of `gain.len()`.
+pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &ThreadPool) {
+    let d = gain.len();
+    assert!(d > 0 && x.len() == out.len() && x.len().is_multiple_of(d), "rows of {d} in {}", x.len());
+    let out = Disjoint::new(out);
+    for_each_row(x.len() / d, d, pool, |i| {
+        // SAFETY: row `i` is one call's.
+        let out = unsafe { out.part(i * d, d) };
+        out.copy_from_slice(&x[i * d..][..d]);
+        // SAFETY: the pool's lane is available.
+        unsafe { pool.isa().run(Norm { x: out, gain, eps }) };
+    });
+}
+
+/// The same norm in place over groups of columns, one gain for all groups.
+///
+/// # Panics
+/// When `x` is not whole rows or the gain is not a group wide.
+pub fn norm_groups(x: &mut [f32], groups: Groups, gain: &[f32], eps: f32, pool: &ThreadPool) {
+    assert_eq!(gain.len(), groups.width, "gain and group");
+    each_group(x, groups, pool, |_, x| {
+        // SAFETY: the pool's lane is available.
+        unsafe { pool.isa().run(Norm { x, gain, eps }) };
+    });
+}
+
+/// Rotates every group (head) of row `i` by the angles `cos[i]`, `sin[i]`, `n_pairs` each (arXiv:2104.09864).
+///
+/// # Panics
+/// When the tables do not have `n_pairs` for every row or a group is too narrow.
+pub fn rope(
+    x: &mut [f32],
+    groups: Groups,
+    (cos, sin): (&[f32], &[f32]),
+    n_pairs: usize,
+    style: RopeStyle,
+    pool: &ThreadPool,
+) {
+    let n_rows = groups.rows_of(x.len());
+    assert!(cos.len() == n_rows * n_pairs && sin.len() == cos.len(), "{n_pairs} angles for {n_rows} rows");
+    each_group(x, groups, pool, |i, head| {
+        let angles = i * n_pairs..(i + 1) * n_pairs;
+        reference::rope(head, &cos[angles.clone()], &sin[angles], style);
+    });
+}
+
+fn each_group(x: &mut [f32], groups: Groups, pool: &ThreadPool, work: impl Fn(usize, &mut [f32]) + Sync) {
+    let n_rows = groups.rows_of(x.len());
+    let x = Disjoint::new(x);
+    let width = groups.n_groups * groups.width;
+    for_each_row(n_rows, width, pool, |i| {
+        // SAFETY: row `i` is one call's.
+        let row = unsafe { x.part(i * groups.stride + groups.first, width) };
+        row.chunks_exact_mut(groups.width).for_each(|group| work(i, group));
+    });
+}
+
+/// The function of a gated linear unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// `x / (1 + e^-x)` (arXiv:1702.03118).
+    Silu,
+    /// GELU in its tanh approximation (arXiv:1606.08415).
+    GeluTanh,
+}
+
+/// `out[i] = gate(x[i, ..w]) * x[i, w..]` for rows of `2 w` (arXiv:2002.05202).
+///
+/// # Panics
+/// When the lengths are not whole rows.
+pub fn glu(gate_up: &[f32], width: usize, gate: Gate, out: &mut [f32], pool: &ThreadPool) {
+    assert!(
+        width > 0 && out.len().is_multiple_of(width) && gate_up.len() == 2 * out.len(),
+        "rows of {width}"
+    );
+    let out_rows = out.len() / width;
+    let out = Disjoint::new(out);
+    // An activation costs several times an addition.
+    for_each_row(out_rows, 4 * width, pool, |i| {
+        let (g, up) = gate_up[2 * i * width..][..2 * width].split_at(width);
+        // SAFETY: row `i` is one call's.
+        let out = unsafe { out.part(i * width, width) };
+        // SAFETY: the pool's lane is available.
+        unsafe { pool.isa().run(Glu { gate: g, up, out, function: gate }) };
+    });
+}
+
+/// `x += y * factor`.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn add_scaled(x: &mut [f32], y: &[f32], factor: f32, pool: &ThreadPool) {
+    assert_eq!(x.len(), y.len());
+    each_stretch(x, pool, |at, x| {
+        for (x, y) in x.iter_mut().zip(&y[at..]) {
+            *x += y * factor;
+        }
+    });
+}
+
+/// `x *= factor`.
+pub fn scale(x: &mut [f32], factor: f32, pool: &ThreadPool) {
+    each_stretch(x, pool, |_, x| x.iter_mut().for_each(|x| *x *= factor));
+}
+
+/// `x = cap tanh(x / cap)` (arXiv:2408.00118).
+pub fn softcap(x: &mut [f32], cap: f32, pool: &ThreadPool) {
+    each_stretch(x, pool, |_, x| {
+        // SAFETY: the pool's lane is available.
+        unsafe { pool.isa().run(Softcap { x, cap }) };
+    });
+}
+
+fn each_stretch(x: &mut [f32], pool: &ThreadPool, work: impl Fn(usize, &mut [f32]) + Sync) {
+    let len = x.len();
+    let x = Disjoint::new(x);
+    for_each_row(len.div_ceil(ITEM), ITEM, pool, |i| {
+        let at = i * ITEM;
+        // SAFETY: each stretch is one call's.
+        work(at, unsafe { x.part(at, ITEM.min(len - at)) });
+    });
+}
+
+/// Up to sixteen elements, zeros behind them.
+#[inline(always)]
+unsafe fn load_part<L: Lane>(x: &[f32]) -> L::F {
+    // SAFETY: sixteen elements in either case.
+    unsafe {
+        if x.len() == 16 {
+            return L::load(x.as_ptr());
+        }
+        let mut padded = [0.0; 16];
+        padded[..x.len()].copy_from_slice(x);
+        L::load(padded.as_ptr())
+    }
+}
+
+#[inline(always)]
+unsafe fn store_part<L: Lane>(out: &mut [f32], x: L::F) {
+    // SAFETY: sixteen elements in either case.
+    unsafe {
+        if out.len() == 16 {
+            return L::store(out.as_mut_ptr(), x);
+        }
+        let mut padded = [0.0; 16];
+        L::store(padded.as_mut_ptr(), x);
+        out.copy_from_slice(&padded[..out.len()]);
+    }
+}
+
+/// One row, in place.
+struct Norm<'a> {
+    x: &'a mut [f32],
+    gain: &'a [f32],
+    eps: f32,
+}
+
+impl Task for Norm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        // SAFETY: parts are at most sixteen elements.
+        unsafe {
+            let mut squares = L::splat(0.0);
+            for x in self.x.chunks(16) {
+                let x = load_part::<L>(x);
+                squares = L::add(squares, L::mul(x, x));
+            }
+            let mean = simd::sum::<L>(squares) / self.x.len() as f32;
+            let inverse = L::splat(1.0 / (mean + self.eps).sqrt());
+            for (x, gain) in self.x.chunks_mut(16).zip(self.gain.chunks(16)) {
+                let y = L::mul(L::mul(load_part::<L>(x), inverse), load_part::<L>(gain));
+                store_part::<L>(x, y);
+            }
+        }
+    }
+}
+
+/// One row.
+struct Glu<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    out: &'a mut [f32],
+    function: Gate,
+}
+
+impl Task for Glu<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let parts = self.gate.chunks(16).zip(self.up.chunks(16)).zip(self.out.chunks_mut(16));
+        for ((gate, up), out) in parts {
+            // SAFETY: parts are at most sixteen elements.
+            unsafe {
+                let x = load_part::<L>(gate);
+                let y = match self.function {
+                    Gate::Silu => simd::silu::<L>(x),
+                    Gate::GeluTanh => simd::gelu_tanh::<L>(x),
+                };
+                store_part::<L>(out, L::mul(y, load_part::<L>(up)));
+            }
+        }
+    }
+}
+
+struct Softcap<'a> {
+    x: &'a mut [f32],
+    cap: f32,
+}
+
+impl Task for Softcap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        for x in self.x.chunks_mut(16) {
+            // SAFETY: parts are at most sixteen elements.
+            unsafe {
+                let cap = L::splat(self.cap);
+                let y = L::mul(cap, simd::tanh::<L>(L::div(load_part::<L>(x), cap)));
+                store_part::<L>(x, y);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The AVX-512 VNNI lane: one 512-bit register a vector.
+
+use std::arch::x86_64::*;
+
+use super::{Lane, Task};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+/// # Safety
+/// The machine must have the features; the task's own conditions hold.
+#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
+    // SAFETY: the caller vouches for the task.
+    unsafe { task.run::<Avx512>() }
+}
+
+macro_rules! lane {
+    ($($name:ident($($arg:ident: $t:ty),*) $(-> $out:ty)? = $e:expr;)*) => {$(
+        #[inline(always)]
+        unsafe fn $name($($arg: $t),*) $(-> $out)? {
+            // SAFETY: the features are there and pointers are valid for a whole vector, by the contract of `Lane`.
+            unsafe { $e }
+        }
+    )*};
+}
+
+impl Lane for Avx512 {
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+
+    const WIDE_IS_SIGNED: bool = false;
+
+    lane! {
+        splat(x: f32) -> __m512 = _mm512_set1_ps(x);
+        load(p: *const f32) -> __m512 = _mm512_loadu_ps(p);
+        store(p: *mut f32, x: __m512) = _mm512_storeu_ps(p, x);
+        load_f16(p: *const u16) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
+        load_bf16(p: *const u16) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+        store_f16(p: *mut u16, x: __m512) = _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<0>(x));
+        add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
+        mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
+        min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
+        isplat(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        istore(p: *mut i32, x: __m512i) = _mm512_storeu_si512(p.cast(), x);
+        iload_i8(p: *const i8) -> __m512i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
+        iload_u8(p: *const u8) -> __m512i = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
+        istore_i8(p: *mut i8, x: __m512i) = _mm_storeu_si128(p.cast(), _mm512_cvtepi32_epi8(x));
+        iadd(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        isub(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
+        imax(a: __m512i, b: __m512i) -> __m512i = _mm512_max_epi32(a, b);
+        iand(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        float(a: __m512i) -> __m512 = _mm512_cvtepi32_ps(a);
+        bits(a: __m512) -> __m512i = _mm512_castps_si512(a);
+        from_bits(a: __m512i) -> __m512 = _mm512_castsi512_ps(a);
+        bsplat(x: u8) -> __m512i = _mm512_set1_epi8(x as i8);
+        bload(p: *const u8) -> __m512i = _mm512_loadu_si512(p.cast());
+        bstore(p: *mut u8, x: __m512i) = _mm512_storeu_si512(p.cast(), x);
+        band(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512(a, b);
+        bor(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512(a, b);
+        badd(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi8(a, b);
+        blookup(table: &[u8; 16], x: __m512i) -> __m512i = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x);
+        dot16_wide(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i = Self::dot16(acc, codes, x);
+        prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+
+    #[inline(always)]
+    unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are there.
+        unsafe { _mm512_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn ishr<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are there.
+        unsafe { _mm512_srli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn bshr<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are there.
+        unsafe { _mm512_srli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn bshl<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are there.
+        unsafe { _mm512_slli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn dot16(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i {
+        let mut acc = acc;
+        for (v, codes) in codes.iter().enumerate() {
+            // SAFETY: sixteen values at `x` by contract.
+            unsafe {
+                let x = _mm512_set1_epi32(x.cast::<i32>().add(v).read_unaligned());
+                acc = _mm512_dpbusd_epi32(acc, *codes, x);
+            }
+        }
+        acc
+    }
+}

@@ -1,0 +1,172 @@
+//! Instruction sets: one vocabulary of sixteen-wide vectors, spoken by every lane, and the choice between them.
+//!
+//! Intrinsics live only here. A kernel is written once as a [`Task`] over [`Lane`]; [`Isa::run`] calls it inside a
+//! function compiled for the lane's features. All lanes do the same IEEE operations in the same order (no fused
+//! multiply-add, no approximate instruction), so every lane gives the same bits.
+
+mod math;
+mod scalar;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
+pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
+
+/// An instruction set that the kernels have a lane for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isa {
+    /// Plain loops, vectorized by the compiler for the target's baseline.
+    Scalar,
+    /// x86-64 AVX2 and F16C.
+    Avx2,
+    /// AVX2 with AVX-VNNI.
+    Avx2Vnni,
+    /// AVX-512 F, BW, DQ, VL and VNNI.
+    Avx512Vnni,
+}
+
+impl Isa {
+    /// The lanes that this machine can run, slowest first.
+    pub fn available() -> Vec<Self> {
+        let mut lanes = vec![Self::Scalar];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+            if avx2 {
+                lanes.push(Self::Avx2);
+            }
+            if avx2 && is_x86_feature_detected!("avxvnni") {
+                lanes.push(Self::Avx2Vnni);
+            }
+            if avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512vnni")
+            {
+                lanes.push(Self::Avx512Vnni);
+            }
+        }
+        lanes
+    }
+
+    /// The fastest lane of this machine.
+    pub fn best() -> Self {
+        Self::available().into_iter().max().unwrap_or(Self::Scalar)
+    }
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "AVX2",
+            Self::Avx2Vnni => "AVX2 VNNI",
+            Self::Avx512Vnni => "AVX-512 VNNI",
+        }
+    }
+
+    /// Runs the task on this lane.
+    ///
+    /// # Safety
+    /// This machine must have the lane (see [`Isa::available`]), and the task's own conditions must hold.
+    pub(crate) unsafe fn run<T: Task>(self, task: T) -> T::Output {
+        // SAFETY: the caller vouches for the lane's features and the task's pointers.
+        unsafe {
+            match self {
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx512Vnni => avx512::run(task),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2Vnni => avx2::run_vnni(task),
+                #[cfg(target_arch = "x86_64")]
+                Self::Avx2 => avx2::run(task),
+                _ => task.run::<scalar::Scalar>(),
+            }
+        }
+    }
+}
+
+/// A kernel written over any lane. Implementations and all they call are `#[inline(always)]`, so that they are
+/// compiled with the features of the lane's entry function.
+pub(crate) trait Task {
+    type Output;
+
+    /// # Safety
+    /// The lane's features must be there; pointers in `self` must be valid for what the task documents.
+    unsafe fn run<L: Lane>(self) -> Self::Output;
+}
+
+/// Sixteen f32 (`F`), sixteen i32 (`I`) or sixty-four bytes (`B`, four for each of sixteen rows).
+///
+/// # Safety of all functions
+/// The lane's features must be there. Loads and stores need pointers valid for the whole vector, of any alignment.
+#[allow(clippy::missing_safety_doc, reason = "one condition for all, above")]
+pub(crate) trait Lane: Copy + 'static {
+    type F: Copy;
+    type I: Copy;
+    type B: Copy;
+
+    /// Whether [`Lane::dot16_wide`] subtracts 128 from the codes by itself.
+    const WIDE_IS_SIGNED: bool;
+
+    unsafe fn splat(x: f32) -> Self::F;
+    unsafe fn load(p: *const f32) -> Self::F;
+    unsafe fn store(p: *mut f32, x: Self::F);
+    unsafe fn load_f16(p: *const u16) -> Self::F;
+    unsafe fn load_bf16(p: *const u16) -> Self::F;
+    /// Rounds to nearest even.
+    unsafe fn store_f16(p: *mut u16, x: Self::F);
+    unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
+    unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// `a > b ? a : b`, element by element: `b` where either is NaN.
+    unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
+    /// `a < b ? a : b`, element by element: `b` where either is NaN.
+    unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+
+    unsafe fn isplat(x: i32) -> Self::I;
+    unsafe fn istore(p: *mut i32, x: Self::I);
+    /// Sixteen i8, sign-extended.
+    unsafe fn iload_i8(p: *const i8) -> Self::I;
+    /// Sixteen u8, zero-extended.
+    unsafe fn iload_u8(p: *const u8) -> Self::I;
+    /// The low byte of each element.
+    unsafe fn istore_i8(p: *mut i8, x: Self::I);
+    unsafe fn iadd(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn isub(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn imax(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn iand(a: Self::I, b: Self::I) -> Self::I;
+    unsafe fn ishl<const N: u32>(a: Self::I) -> Self::I;
+    /// Shifts zeros in.
+    unsafe fn ishr<const N: u32>(a: Self::I) -> Self::I;
+    /// The value as a float.
+    unsafe fn float(a: Self::I) -> Self::F;
+    /// The bits of the floats.
+    unsafe fn bits(a: Self::F) -> Self::I;
+    /// The floats with these bits.
+    unsafe fn from_bits(a: Self::I) -> Self::F;
+
+    unsafe fn bsplat(x: u8) -> Self::B;
+    unsafe fn bload(p: *const u8) -> Self::B;
+    unsafe fn bstore(p: *mut u8, x: Self::B);
+    unsafe fn band(a: Self::B, b: Self::B) -> Self::B;
+    unsafe fn bor(a: Self::B, b: Self::B) -> Self::B;
+    unsafe fn badd(a: Self::B, b: Self::B) -> Self::B;
+    /// Shifts 16-bit units right: the high bits of each byte are unspecified.
+    unsafe fn bshr<const N: u32>(a: Self::B) -> Self::B;
+    /// Shifts 16-bit units left: the low bits of each byte are unspecified.
+    unsafe fn bshl<const N: u32>(a: Self::B) -> Self::B;
+    /// `table[x]` for every byte `x < 16`.
+    unsafe fn blookup(table: &[u8; 16], x: Self::B) -> Self::B;
+
+    /// `acc[r] + Σ_{v<4, c<4} codes[v][r][c] x[4v + c]` with codes below 64 and `x >= -127`.
+    unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
+    /// The same with codes up to 255, less 128 each if [`Lane::WIDE_IS_SIGNED`].
+    unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
+
+    /// Asks for the cache line at `p`, which need not be valid.
+    unsafe fn prefetch(p: *const u8);
+}

@@ -1,0 +1,207 @@
+//! Paged attention: against the reference in every KV format, and the same bits whatever the lane, the chunks, the
+//! company and the threads.
+
+mod support;
+
+use support::{Random, bits, distance};
+use throng_kernels::Isa;
+use throng_kernels::attention::{
+    BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
+};
+use throng_kernels::reference::{self, AttentionShape, PagedKv};
+use throng_kernels::threads::ThreadPool;
+
+/// A sequence's projected rows: queries, keys, values side by side.
+struct Sequence {
+    n_tokens: usize,
+    qkv: Vec<f32>,
+    blocks: Vec<u32>,
+}
+
+struct Case {
+    shape: AttentionShape,
+    n_blocks: usize,
+    sequences: Vec<Sequence>,
+}
+
+impl Case {
+    fn new(shape: AttentionShape, lengths: &[usize], random: &mut Random) -> Self {
+        let mut free: Vec<u32> = (0..lengths.iter().map(|n| n.div_ceil(BLOCK_TOKENS) as u32).sum()).collect();
+        let n_blocks = free.len();
+        let mut sequence = |&n_tokens: &usize| {
+            let n = n_tokens.div_ceil(BLOCK_TOKENS);
+            let blocks = (0..n).map(|_| free.swap_remove(random.below(free.len()))).collect();
+            let qkv = random.normals(n_tokens * (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim);
+            Sequence { n_tokens, qkv, blocks }
+        };
+        Self { shape, n_blocks, sequences: lengths.iter().map(&mut sequence).collect() }
+    }
+
+    fn stride(&self) -> usize {
+        (self.shape.n_heads + 2 * self.shape.n_kv_heads) * self.shape.head_dim
+    }
+
+    fn columns(&self) -> (usize, usize) {
+        let d = self.shape.head_dim;
+        (self.shape.n_heads * d, (self.shape.n_heads + self.shape.n_kv_heads) * d)
+    }
+
+    fn reference(&self) -> Vec<Vec<f32>> {
+        let (width, d) =
+            (self.shape.n_kv_heads * self.shape.head_dim, self.shape.n_heads * self.shape.head_dim);
+        let (key_col, value_col) = self.columns();
+        let mut outputs = Vec::new();
+        for sequence in &self.sequences {
+            let rows = || sequence.qkv.chunks(self.stride());
+            let keys: Vec<f32> = rows().flat_map(|r| r[key_col..][..width].to_vec()).collect();
+            let values: Vec<f32> = rows().flat_map(|r| r[value_col..][..width].to_vec()).collect();
+            let table: Vec<u32> = (0..sequence.n_tokens as u32).collect();
+            let kv = PagedKv { keys: &keys, values: &values, block_table: &table, block_tokens: 1 };
+            let mut out = vec![0.0; sequence.n_tokens * d];
+            for (position, (q, out)) in rows().zip(out.chunks_mut(d)).enumerate() {
+                reference::attention(&self.shape, &q[..d], &kv, position, out);
+            }
+            outputs.push(out);
+        }
+        outputs
+    }
+
+    /// All tokens in steps; `next` gives how many tokens of a sequence the next step takes.
+    fn run(
+        &self,
+        format: KvFormat,
+        pool: &ThreadPool,
+        mut next: impl FnMut(usize) -> usize,
+    ) -> Vec<Vec<f32>> {
+        let AttentionShape { n_heads, n_kv_heads, head_dim, .. } = self.shape;
+        let width = n_heads * head_dim;
+        let kv = KvShape { n_blocks: self.n_blocks, n_kv_heads, head_dim, format };
+        let mut layer = KvLayer::new(kv).expect("there is room");
+        self.poison(&mut layer, pool);
+        let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); self.sequences.len()];
+        let (key_col, value_col) = self.columns();
+        loop {
+            let (mut rows, mut spans, mut blocks, mut slots, mut owners) =
+                (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+            for (i, sequence) in self.sequences.iter().enumerate() {
+                let start = outputs[i].len() / width;
+                let n_rows = next(i).min(sequence.n_tokens - start);
+                if n_rows == 0 {
+                    continue;
+                }
+                let first_row = slots.len();
+                spans.push(QuerySpan { first_row, n_rows, start, first_block: blocks.len() });
+                rows.extend_from_slice(&sequence.qkv[start * self.stride()..][..n_rows * self.stride()]);
+                slots.extend(
+                    (start..start + n_rows).map(|p| {
+                        sequence.blocks[p / BLOCK_TOKENS] as usize * BLOCK_TOKENS + p % BLOCK_TOKENS
+                    }),
+                );
+                blocks.extend_from_slice(&sequence.blocks);
+                owners.push((i, n_rows));
+            }
+            let stride = self.stride();
+            layer.store(&slots, NewKv { rows: &rows, stride, key_col, value_col }, pool);
+            let mut out = vec![f32::NAN; slots.len() * width];
+            let queries = QueryBatch { rows: &rows, stride, spans: &spans, blocks: &blocks };
+            attention(&self.shape, &layer, &queries, &mut out, pool);
+            let mut out = &out[..];
+            for (i, n_rows) in owners {
+                let (mine, rest) = out.split_at(n_rows * width);
+                outputs[i].extend_from_slice(mine);
+                out = rest;
+            }
+            if outputs.iter().zip(&self.sequences).all(|(o, s)| o.len() == s.n_tokens * width) {
+                return outputs;
+            }
+        }
+    }
+
+    /// What earlier owners may have left in the blocks must not matter.
+    fn poison(&self, layer: &mut KvLayer, pool: &ThreadPool) {
+        let slots: Vec<usize> = (0..self.n_blocks * BLOCK_TOKENS).collect();
+        let width = self.shape.n_kv_heads * self.shape.head_dim;
+        let rows = vec![f32::NAN; slots.len() * width];
+        layer.store(&slots, NewKv { rows: &rows, stride: width, key_col: 0, value_col: 0 }, pool);
+    }
+}
+
+fn shape(n_heads: usize, n_kv_heads: usize, head_dim: usize) -> AttentionShape {
+    let scale = 1.0 / (head_dim as f32).sqrt();
+    AttentionShape { n_heads, n_kv_heads, head_dim, scale, softcap: None, window: None }
+}
+
+fn cases(random: &mut Random) -> Vec<Case> {
+    let capped = AttentionShape { softcap: Some(20.0), ..shape(4, 2, 64) };
+    let windowed = AttentionShape { window: Some(37), ..shape(6, 2, 32) };
+    vec![
+        Case::new(shape(2, 1, 64), &[1, 16, 17, 300], random),
+        Case::new(shape(3, 3, 32), &[5, 270], random),
+        Case::new(shape(14, 2, 64), &[40, 3, 33], random),
+        Case::new(capped, &[50, 9], random),
+        Case::new(windowed, &[530, 36, 38], random),
+    ]
+}
+
+/// f32: summation order only. f16: keys and values rounded to 11 bits. q8_0: rounded to steps of 1/127 of a block's
+/// maximum, as are the queries: about 0.6 % of their size each, six sigmas.
+#[test]
+fn every_format_is_close_to_the_reference() {
+    let mut random = Random(21);
+    let pool = ThreadPool::new(2);
+    for case in cases(&mut random) {
+        let want = case.reference();
+        for (format, bound) in [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3), (KvFormat::Q8_0, 0.1)] {
+            let got = case.run(format, &pool, |_| usize::MAX);
+            for (got, want) in got.iter().zip(&want) {
+                let d = distance(got, want);
+                assert!(d <= bound, "{format:?} {:?}: {d}", case.shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rows_bits_depend_on_its_sequence_only() {
+    let mut random = Random(22);
+    for case in cases(&mut random) {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
+            let scalar = ThreadPool::with_isa(1, Isa::Scalar);
+            let want = case.run(format, &scalar, |_| usize::MAX);
+            for isa in Isa::available() {
+                let pool = ThreadPool::with_isa(2, isa);
+                for most in [1, 7, 64] {
+                    let got = case.run(format, &pool, |_| random.below(most + 1));
+                    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                        let same = bits(got) == bits(want);
+                        assert!(
+                            same,
+                            "{format:?} {:?} {} up to {most}: sequence {i}",
+                            case.shape,
+                            isa.name()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Heads that fill no whole vector of sixteen.
+#[test]
+fn odd_heads_work() {
+    let mut random = Random(23);
+    for head_dim in [2, 8, 20, 81] {
+        let case = Case::new(shape(4, 2, head_dim), &[21, 3], &mut random);
+        let want = case.reference();
+        for isa in Isa::available() {
+            let pool = ThreadPool::with_isa(1, isa);
+            for (format, bound) in [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3)] {
+                let got = case.run(format, &pool, |_| 5);
+                assert!(got.iter().zip(&want).all(|(g, w)| distance(g, w) <= bound), "{head_dim} {format:?}");
+            }
+        }
+    }
+    let kv = KvShape { n_blocks: 1, n_kv_heads: 1, head_dim: 80, format: KvFormat::Q8_0 };
+    assert!(KvLayer::new(kv).is_none(), "80 is not whole blocks of 32");
+}

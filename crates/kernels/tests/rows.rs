@@ -1,0 +1,138 @@
+//! Row operations: against the reference on every lane, and the same bits on all of them.
+
+mod support;
+
+use support::{Random, bits, distance};
+use throng_kernels::rows::{self, Gate, Groups};
+use throng_kernels::threads::ThreadPool;
+use throng_kernels::{Isa, reference};
+
+const WIDTHS: [usize; 6] = [1, 16, 31, 64, 100, 1024];
+
+/// Runs `op` on every lane and on two threads: the same bits everywhere. Returns them.
+fn on_every_lane(op: impl Fn(&ThreadPool) -> Vec<f32>) -> Vec<f32> {
+    let first = op(&ThreadPool::with_isa(1, Isa::Scalar));
+    for isa in Isa::available() {
+        assert_eq!(bits(&first), bits(&op(&ThreadPool::with_isa(2, isa))), "{}", isa.name());
+    }
+    first
+}
+
+/// Sixteen partial sums instead of one: a few units in the last place.
+#[test]
+fn norms_match_the_reference() {
+    let mut random = Random(11);
+    for d in WIDTHS {
+        let (x, gain) = (random.normals(33 * d), random.normals(d));
+        let mut want = vec![0.0; x.len()];
+        reference::rms_norm(&x, &gain, 1e-6, &mut want);
+        let got = on_every_lane(|pool| {
+            let mut out = vec![f32::NAN; x.len()];
+            rows::rms_norm(&x, &gain, 1e-6, &mut out, pool);
+            out
+        });
+        assert!(distance(&got, &want) < 1e-5, "{d}");
+
+        let groups = Groups { stride: 5 * d, first: d, n_groups: 3, width: d };
+        let wide = random.normals(33 * 5 * d);
+        let got = on_every_lane(|pool| {
+            let mut x = wide.clone();
+            rows::norm_groups(&mut x, groups, &gain, 1e-6, pool);
+            x
+        });
+        for (i, (got, x)) in got.chunks(d).zip(wide.chunks(d)).enumerate() {
+            let mut want = x.to_vec();
+            if (1..4).contains(&(i % 5)) {
+                reference::rms_norm(x, &gain, 1e-6, &mut want);
+            }
+            assert!(distance(got, &want) < 1e-5, "group {i} of width {d}");
+        }
+    }
+}
+
+/// The polynomial exponential is within 2 units in the last place of the library's; divisions and tanh's
+/// cancellation leave 2e-6 of outputs of size 1.
+#[test]
+fn activations_match_the_reference() {
+    let mut random = Random(12);
+    let mut x: Vec<f32> = (0..4096).map(|_| random.normal() * 6.0).collect();
+    x[..8].copy_from_slice(&[0.0, -0.0, 100.0, -100.0, 1e30, -1e30, 88.0, -88.0]);
+    for width in WIDTHS {
+        let x = &x[..4 * width];
+        for gate in [Gate::Silu, Gate::GeluTanh] {
+            let got = on_every_lane(|pool| {
+                let mut out = vec![f32::NAN; 2 * width];
+                rows::glu(x, width, gate, &mut out, pool);
+                out
+            });
+            for (got, x) in got.chunks(width).zip(x.chunks(2 * width)) {
+                let mut want = x[..width].to_vec();
+                match gate {
+                    Gate::Silu => reference::silu_mul(&mut want, &x[width..]),
+                    Gate::GeluTanh => reference::gelu_tanh_mul(&mut want, &x[width..]),
+                }
+                for (got, want) in got.iter().zip(want) {
+                    assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{gate:?} {got} {want}");
+                }
+            }
+        }
+        let got = on_every_lane(|pool| {
+            let mut x = x.to_vec();
+            rows::softcap(&mut x, 30.0, pool);
+            x
+        });
+        let mut want = x.to_vec();
+        reference::softcap(&mut want, 30.0);
+        assert!(got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-5), "{width}");
+    }
+}
+
+#[test]
+fn nan_stays_nan_and_stays_in_its_row() {
+    let mut x = Random(13).normals(4 * 64);
+    x[70] = f32::NAN;
+    let out = on_every_lane(|pool| {
+        let mut out = vec![0.0; 4 * 64];
+        rows::rms_norm(&x, &[1.0; 64], 1e-6, &mut out, pool);
+        out
+    });
+    assert!(out[64..128].iter().all(|v| v.is_nan()));
+    assert!(out[..64].iter().chain(&out[128..]).all(|v| v.is_finite()));
+    let out = on_every_lane(|pool| {
+        let mut out = vec![0.0; 128];
+        rows::glu(&x, 64, Gate::Silu, &mut out, pool);
+        out
+    });
+    assert_eq!(out.iter().filter(|v| v.is_nan()).count(), 1);
+}
+
+#[test]
+fn sums_and_rotations_match_the_reference() {
+    let mut random = Random(14);
+    let (x, y) = (random.normals(20_001), random.normals(20_001));
+    let got = on_every_lane(|pool| {
+        let mut x = x.clone();
+        rows::add_scaled(&mut x, &y, 0.25, pool);
+        rows::scale(&mut x, 3.0, pool);
+        x
+    });
+    for ((got, x), y) in got.iter().zip(&x).zip(&y) {
+        assert_eq!(*got, (x + y * 0.25) * 3.0);
+    }
+    let groups = Groups { stride: 200, first: 8, n_groups: 2, width: 80 };
+    let (cos, sin) = (random.normals(100 * 32), random.normals(100 * 32));
+    for style in [reference::RopeStyle::Half, reference::RopeStyle::Interleaved] {
+        let got = on_every_lane(|pool| {
+            let mut x = x[..20_000].to_vec();
+            rows::rope(&mut x, groups, (&cos, &sin), 32, style, pool);
+            x
+        });
+        let mut want = x[..20_000].to_vec();
+        for (i, row) in want.chunks_mut(200).enumerate() {
+            for head in row[8..168].chunks_mut(80) {
+                reference::rope(head, &cos[32 * i..][..32], &sin[32 * i..][..32], style);
+            }
+        }
+        assert_eq!(got, want);
+    }
+}
