@@ -8,7 +8,7 @@ pub struct SchedulerConfig {
     /// Most sequences that run at once. At least 1; the executor's own limit holds too.
     pub max_batch_rows: u32,
     /// While somebody is being given tokens, chunks of prompts are cut so that a step is expected to last at
-    /// most this long.
+    /// most this long; on a machine too slow for that, at most half as long again as it would without them.
     pub inter_token_target_ms: u32,
     /// Most requests that wait for their first step.
     pub max_queued_requests: u32,

@@ -16,6 +16,9 @@ const MIN_CHUNK_TOKENS: usize = 16;
 /// A chunk beside others' output tokens before the first step was timed.
 const UNTIMED_CHUNK_TOKENS: usize = 64;
 
+/// On a machine too slow for the target, chunks may make a step this many times as long as it would be without.
+const MOST_SLOWDOWN: f64 = 1.5;
+
 /// What is left of a step while it is planned.
 struct StepBudget {
     tokens_left: usize,
@@ -69,7 +72,9 @@ impl Scheduler {
         let n_preempted = self.counters.preemptions;
         self.schedule_single_tokens(&mut budget);
         if budget.shape.n_tokens > 0 {
-            budget.target_ms = Some(f64::from(self.config.inter_token_target_ms));
+            let without_chunks_ms = self.step_time.predict_ms(budget.shape).unwrap_or(0.0);
+            let slowed_ms = MOST_SLOWDOWN * without_chunks_ms;
+            budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(slowed_ms));
         }
         self.schedule_chunks(&mut budget);
         if self.counters.preemptions == n_preempted {
