@@ -2,7 +2,9 @@
 //! refuses to know sockets, engines and time.
 
 pub mod chat;
+pub mod chat_response;
 pub mod completion;
+pub mod completion_response;
 pub mod conversation;
 pub mod error;
 pub mod field;
@@ -10,11 +12,14 @@ pub mod generation_fields;
 pub mod generation_request;
 mod generation_values;
 pub mod json;
+pub mod logprobs;
 pub mod message;
 pub mod models;
+pub mod response;
 pub mod sampling;
 pub mod tokenize;
 pub mod tools;
+pub mod usage;
 
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};
