@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use tokenizers::models::bpe::{BpeConfig, PipelineBPE};
 use tokenizers::pipeline::PipelineModel;
+use tokenizers::utils::byte_level::{BYTES_CHAR_LOOKUP, char_to_byte};
 
 use crate::error::TokenizerError;
 
@@ -24,11 +25,21 @@ pub(crate) struct BytePairs {
 
 impl BytePairs {
     /// Builds the model. `control` tokens leave its vocabulary: the library looks whole words up by a 32-bit
-    /// digest, and a word that happens to share a control token's digest must not become one.
-    pub(crate) fn build(mut self, control: &HashSet<&str>) -> Result<PipelineModel, TokenizerError> {
+    /// digest, and a word that happens to share a control token's digest must not become one. All ids of the
+    /// tokenizer, added tokens included, are below `n_ids`.
+    pub(crate) fn build(
+        mut self,
+        control: &HashSet<&str>,
+        n_ids: usize,
+    ) -> Result<PipelineModel, TokenizerError> {
         // With a token for every byte nothing is unknown.
         let unknown = self.unknown.take().filter(|text| !self.byte_level && self.vocab.contains_key(text));
         self.vocab.retain(|text, _| !control.contains(text.as_str()) || unknown.as_deref() == Some(text));
+        if self.byte_level {
+            // Words reach the model in the byte alphabet; an entry spelled otherwise (`🚀`) is never met, but the
+            // library would read it as its bytes.
+            self.vocab.retain(|text, _| text.chars().all(|c| char_to_byte(c).is_some()));
+        }
         let prefix_bytes = self.continuing_subword_prefix.as_ref().map_or(0, String::len);
         let vocab = &self.vocab;
         // A merge without its product is one the library would index out of bounds for.
@@ -38,6 +49,12 @@ impl BytePairs {
                 && vocab.contains_key(right)
                 && product.is_some_and(|p| vocab.contains_key(&p))
         });
+        if self.byte_level {
+            self.complete_alphabet(n_ids);
+            if !self.ignore_merges {
+                self.drop_unreachable_characters();
+            }
+        }
         let model = PipelineBPE::from_config(BpeConfig {
             vocab: self.vocab.into_iter().collect(),
             merges: self.merges,
@@ -56,4 +73,65 @@ impl BytePairs {
         .map_err(|error| TokenizerError::Malformed(error.to_string()))?;
         Ok(PipelineModel::BPE(model))
     }
+
+    /// Some vocabularies lack tokens for bytes that never occurred in their training text, and the library
+    /// refuses those. The ids given here are beyond the vocabulary; encoding leaves them out, as the tokenizers
+    /// these files come from leave out what they cannot spell.
+    fn complete_alphabet(&mut self, n_ids: usize) {
+        let mut next_id = n_ids as u32;
+        for c in BYTES_CHAR_LOOKUP.iter() {
+            self.vocab.entry(c.to_string()).or_insert_with(|| {
+                next_id += 1;
+                next_id - 1
+            });
+        }
+    }
+
+    /// The library takes any character that is a vocabulary entry for one that merges lead to. An entry that no
+    /// merges lead to is never the right answer: it goes.
+    fn drop_unreachable_characters(&mut self) {
+        // One letter of the byte alphabet is one byte, and a character has at most four.
+        let is_short = |text: &str| text.chars().nth(4).is_none();
+        let ranks: HashMap<(&str, &str), usize> = self
+            .merges
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, (left, right))| is_short(left) && is_short(right))
+            .map(|(rank, (left, right))| ((left.as_str(), right.as_str()), rank))
+            .collect();
+        let unreachable: HashSet<String> = self
+            .vocab
+            .keys()
+            .filter(|text| is_short(text) && is_one_wide_character(text) && !merges_lead_to(text, &ranks))
+            .cloned()
+            .collect();
+        self.vocab.retain(|text, _| !unreachable.contains(text));
+        self.merges.retain(|(left, right)| {
+            ![left, right].into_iter().any(|part| unreachable.contains(part))
+                && !unreachable.contains(&[left.as_str(), right].concat())
+        });
+    }
+}
+
+/// Whether a token in the byte alphabet spells a single character of several bytes.
+fn is_one_wide_character(text: &str) -> bool {
+    let bytes: Option<Vec<u8>> = text.chars().map(char_to_byte).collect();
+    let character = bytes.filter(|bytes| bytes.len() > 1);
+    character.is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok_and(|text| text.chars().nth(1).is_none()))
+}
+
+/// Plain BPE: the pair of the lowest rank merges first, the leftmost of equals.
+fn merges_lead_to(text: &str, ranks: &HashMap<(&str, &str), usize>) -> bool {
+    let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+    while cuts.len() > 2 {
+        let pairs = cuts.windows(3).enumerate();
+        let ranked = pairs.filter_map(|(idx, cut)| {
+            let pair = (&text[cut[0]..cut[1]], &text[cut[1]..cut[2]]);
+            Some((*ranks.get(&pair)?, idx))
+        });
+        let Some((_, idx)) = ranked.min() else { return false };
+        cuts.remove(idx + 1);
+    }
+    true
 }

@@ -116,25 +116,25 @@ impl Tokenizer {
     }
 
     fn with_specials(&self, tokens: &[PipelineToken], add_special_tokens: bool) -> Vec<u32> {
-        let ids = PipelineToken::cast_slice(tokens);
-        if !add_special_tokens || (self.prefix.is_empty() && self.suffix.is_empty()) {
-            return ids.to_vec();
+        // Ids beyond the vocabulary stand for bytes it has no token for.
+        let known = tokens.iter().map(|token| token.id()).filter(|id| (*id as usize) < self.pieces.len());
+        let mut ids = Vec::with_capacity(tokens.len() + self.prefix.len() + self.suffix.len());
+        if !add_special_tokens {
+            ids.extend(known);
+            return ids;
         }
-        let mut prefix = self.prefix.as_slice();
-        if let Some((&last, before)) = prefix.split_last()
-            && Some(last) == self.roles.bos
-            && ids.first() == Some(&last)
-        {
-            prefix = before;
+        ids.extend_from_slice(&self.prefix);
+        let n_before = ids.len();
+        ids.extend(known);
+        let has_bos = n_before > 0 && self.roles.bos == ids.get(n_before - 1).copied();
+        if has_bos && ids.get(n_before) == ids.get(n_before - 1) {
+            ids.remove(n_before);
             if !self.told_double_bos.swap(true, Ordering::Relaxed) {
                 tracing::info!("a prompt already begins with BOS; the tokenizer adds no second one");
             }
         }
-        let mut all = Vec::with_capacity(prefix.len() + ids.len() + self.suffix.len());
-        all.extend_from_slice(prefix);
-        all.extend_from_slice(ids);
-        all.extend_from_slice(&self.suffix);
-        all
+        ids.extend_from_slice(&self.suffix);
+        ids
     }
 
     fn take_scratch(&self) -> Scratch {

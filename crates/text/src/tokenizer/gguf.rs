@@ -103,9 +103,9 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
     } else {
         let convention = Convention::named(vocabulary.pre.as_deref())?;
         let model = byte_level(vocabulary, &convention);
-        (model, frame(Value::Null, convention.to_json()), PieceRule::byte_level(), convention.add_bos)
+        (model, frame(Value::Null, convention.to_json()), PieceRule::byte_level(), convention.adds_bos())
     };
-    let model = model.build(&control)?;
+    let model = model.build(&control, vocabulary.tokens.len())?;
     let frame = tokenizers::from_json(&frame_json.to_string())
         .map_err(|error| TokenizerError::Unsupported(error.to_string()))?;
     let run = |wanted: bool, id: Option<u32>| if wanted { id.into_iter().collect() } else { Vec::new() };
@@ -209,7 +209,7 @@ fn byte_level(vocabulary: &GgufVocabulary, convention: &Convention) -> BytePairs
         vocab: ids(vocabulary),
         merges: vocabulary.merges.iter().filter_map(cut).collect(),
         byte_level: true,
-        ignore_merges: convention.ignore_merges,
+        ignore_merges: convention.ignores_merges(),
         ..BytePairs::default()
     }
 }

@@ -18,46 +18,53 @@ const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\
 const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const KIMI_K2: &str = r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const BAILING: &str = r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+";
-const SEED_CODER: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{L}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
+const SEED_CODER: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+";
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
+const LLAMA3_DIGIT_RUNS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const QWEN2_WITHOUT_CONTRACTIONS: &str =
+    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const YOUTU_ASIAN: &str = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+";
+const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const CJK_HANGUL: &str = "[一-龥ࠀ-一가-퟿]+";
 
-/// `(names, regexes)`: a text is cut by the first regex, each piece by the next, and so on; what a regex does
-/// not match stays as a piece of its own.
-const TABLE: &[(&[&str], &[&str])] = &[
-    (&["default"], &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
-    (&["llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"], &[LLAMA3]),
-    (&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe", "smollm3"], &[LLAMA3]),
-    (
-        &[
-            "gpt-2",
-            "phi-2",
-            "jina-es",
-            "jina-de",
-            "jina-v1-en",
-            "jina-v2-es",
-            "jina-v2-de",
-            "jina-v2-code",
-            "roberta-bpe",
-            "gigachat",
-            "a.x-4.0",
-            "mellum",
-            "modern-bert",
-            "mpt",
-            "olmo",
-            "jais",
-            "trillion",
-            "granite-docling",
-            "exaone4",
-        ],
-        &[GPT2],
-    ),
-    (&["qwen2", "stablelm2", "deepseek-r1-qwen", "hunyuan", "grok-2", "megrez", "solar-open"], &[QWEN2]),
-    (&["qwen35"], &[QWEN35]),
-    (&["starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"], &[r"\p{N}", GPT2]),
-    (&["falcon"], &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
-    (
-        &["deepseek-llm"],
+/// One convention: a text is cut by the first regex, each piece by the next, and so on; what a regex does not match
+/// stays as a piece of its own.
+struct Row {
+    /// The names it goes by, separated by spaces.
+    names: &'static str,
+    regexes: &'static [&'static str],
+    /// Whole words that are vocabulary entries are never split.
+    ignores_merges: bool,
+    /// BOS opens a sequence unless the file says otherwise.
+    adds_bos: bool,
+}
+
+const fn row(names: &'static str, regexes: &'static [&'static str]) -> Row {
+    Row { names, regexes, ignores_merges: false, adds_bos: false }
+}
+
+const TABLE: &[Row] = &[
+    row("default", &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"]),
+    Row {
+        ignores_merges: true,
+        adds_bos: true,
+        ..row("llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", &[LLAMA3])
+    },
+    Row { ignores_merges: true, adds_bos: true, ..row("tekken", &[TEKKEN]) },
+    Row { ignores_merges: true, ..row("glm4 glm5", &[LLAMA3]) },
+    Row { ignores_merges: true, ..row("minicpm5", &[r"\p{N}{1,3}", LLAMA3_DIGIT_RUNS]) },
+    Row { ignores_merges: true, ..row("youtu", &[YOUTU_ASIAN, YOUTU]) },
+    row("dbrx smaug-bpe chatglm-bpe", &[LLAMA3]),
+    row("gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe", &[GPT2]),
+    row("gigachat a.x-4.0 mellum modern-bert mpt olmo jais trillion granite-docling exaone4", &[GPT2]),
+    row("starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", &[r"\p{N}", GPT2]),
+    row("falcon", &[r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"]),
+    row("qwen2 stablelm2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 megrez solar-open", &[QWEN2]),
+    row("qwen35", &[QWEN35]),
+    row("laguna", &[r"[^\n]+|[\n]+", QWEN2]),
+    row("ufakzeka", &[QWEN2_WITHOUT_CONTRACTIONS]),
+    row(
+        "deepseek-llm",
         &[
             "[\r\n]",
             r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",
@@ -67,51 +74,43 @@ const TABLE: &[(&[&str], &[&str])] = &[
             r"\p{N}+",
         ],
     ),
-    (&["deepseek-coder"], &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK_HANGUL, r"\p{N}"]),
-    (&["deepseek-v3", "hunyuan-dense", "joyai-llm"], &DEEPSEEK_PATTERNS),
-    (&["tekken"], &[TEKKEN]),
-    (&["gpt-4o", "llama4", "kanana2"], &[GPT4O]),
-    (&["minimax-m2"], &[GPT4O]),
-    (&["kimi-k2"], &[KIMI_K2]),
-    (&["poro-chat", "bloom", "gpt3-finnish"], &[BLOOM]),
-    (&["viking"], &[BLOOM, r"\p{N}"]),
-    (&["bailingmoe", "bailingmoe2", "llada-moe"], &[BAILING]),
-    (&["seed-coder"], &[SEED_CODER]),
+    row("deepseek-coder", &["[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK_HANGUL, r"\p{N}"]),
+    row("deepseek-v3 hunyuan-dense joyai-llm hy_v4", &DEEPSEEK_PATTERNS),
+    row("gpt-4o llama4 kanana2 talkie minimax-m2", &[GPT4O]),
+    row("kimi-k2", &[KIMI_K2]),
+    row("poro-chat bloom gpt3-finnish", &[BLOOM]),
+    row("viking", &[BLOOM, r"\p{N}"]),
+    row("bailingmoe bailingmoe2 llada-moe", &[BAILING]),
+    row("seed-coder", &[SEED_CODER]),
 ];
 
-/// Names whose words are looked up whole before any merge is tried.
-const IGNORE_MERGES: &[&str] =
-    &["llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"];
-
-/// Names whose sequences open with BOS unless the file says otherwise.
-const ADD_BOS: &[&str] =
-    &["llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "tekken"];
-
 /// What a `tokenizer.ggml.pre` name stands for.
-#[derive(Debug)]
-pub(crate) struct Convention {
-    regexes: &'static [&'static str],
-    /// Whole words that are vocabulary entries are never split.
-    pub(crate) ignore_merges: bool,
-    /// BOS opens a sequence by default.
-    pub(crate) add_bos: bool,
-}
+pub(crate) struct Convention(&'static Row);
 
 impl Convention {
     /// Looks `name` up; files without a name get `default`, as in llama.cpp.
     pub(crate) fn named(name: Option<&str>) -> Result<Self, TokenizerError> {
         let name = name.unwrap_or("default");
-        let row = TABLE.iter().find(|(names, _)| names.contains(&name));
-        let (_, regexes) = row.ok_or_else(|| {
+        let row = TABLE.iter().find(|row| row.names.split(' ').any(|known| known == name));
+        row.map(Self).ok_or_else(|| {
             TokenizerError::Unsupported(format!("the pre-tokenizer {name:?} of a GGUF vocabulary"))
-        })?;
-        Ok(Self { regexes, ignore_merges: IGNORE_MERGES.contains(&name), add_bos: ADD_BOS.contains(&name) })
+        })
+    }
+
+    /// Whether whole words that are vocabulary entries are never split.
+    pub(crate) fn ignores_merges(&self) -> bool {
+        self.0.ignores_merges
+    }
+
+    /// Whether BOS opens a sequence unless the file says otherwise.
+    pub(crate) fn adds_bos(&self) -> bool {
+        self.0.adds_bos
     }
 
     /// As the `pre_tokenizer` of a `tokenizer.json`.
     pub(crate) fn to_json(&self) -> Value {
         let split = |regex: &&str| json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
-        json!({"type": "Sequence", "pretokenizers": self.regexes.iter().map(split).collect::<Vec<_>>()})
+        json!({"type": "Sequence", "pretokenizers": self.0.regexes.iter().map(split).collect::<Vec<_>>()})
     }
 }
 
@@ -156,10 +155,10 @@ mod tests {
 
     #[test]
     fn every_convention_compiles() {
-        for (names, regexes) in TABLE {
-            for regex in *regexes {
+        for row in TABLE {
+            for regex in row.regexes {
                 Split::new(SplitPattern::Regex((*regex).to_owned()), SplitDelimiterBehavior::Isolated, false)
-                    .unwrap_or_else(|error| panic!("{names:?}: {error}"));
+                    .unwrap_or_else(|error| panic!("{}: {error}", row.names));
             }
         }
     }

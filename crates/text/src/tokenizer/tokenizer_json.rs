@@ -35,7 +35,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
     let model = match root["model"]["type"].as_str() {
         Some("BPE") => {
             let control: HashSet<&str> = control_texts(&added).collect();
-            let model = byte_pairs(vocab, &root["model"])?.build(&control)?;
+            let model = byte_pairs(vocab, &root["model"])?.build(&control, entries.len())?;
             root["model"] = json!({"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"});
             Some(model)
         }
