@@ -136,15 +136,15 @@ fn named_tokens(vocabulary: &GgufVocabulary, roles: &TokenRoles) -> Vec<(String,
 }
 
 fn roles(vocabulary: &GgufVocabulary, is_sentencepiece: bool) -> TokenRoles {
-    let default =
-        |id: u32| is_sentencepiece.then_some(id).filter(|id| (*id as usize) < vocabulary.tokens.len());
-    let bos = vocabulary.bos_token_id.or(default(1));
-    let eos = vocabulary.eos_token_id.or(default(2));
+    let exists = |id: &u32| (*id as usize) < vocabulary.tokens.len();
+    let default = |id: u32| is_sentencepiece.then_some(id);
+    let bos = vocabulary.bos_token_id.or(default(1)).filter(exists);
+    let eos = vocabulary.eos_token_id.or(default(2)).filter(exists);
     let spelled = |text: &str| vocabulary.tokens.iter().any(|token| token == text);
     // In the harmony format `<|end|>` only ends a message; `<|return|>` and `<|call|>` end the turn.
     let is_harmony = spelled("<|return|>") && spelled("<|call|>");
-    let mut ends: Vec<u32> =
-        [eos, vocabulary.eot_token_id, vocabulary.eom_token_id].into_iter().flatten().collect();
+    let declared = [eos, vocabulary.eot_token_id, vocabulary.eom_token_id];
+    let mut ends: Vec<u32> = declared.into_iter().flatten().filter(exists).collect();
     for (id, text) in vocabulary.tokens.iter().enumerate() {
         let ends_here = ENDS_GENERATION.contains(&text.as_str()) && !(is_harmony && text == "<|end|>");
         if ends_here && !ends.contains(&(id as u32)) {
