@@ -1,7 +1,23 @@
 //! The OpenAI-compatible gateway: one request's way from socket to tokens and back.
+//!
+//! A [`Gateway`] holds the models and answers on a socket until it is told to end. It refuses to know how models
+//! compute: it hands token ids to engines and gets token ids back.
 #![forbid(unsafe_code)]
 
+mod answer;
+mod app;
+mod auth;
 mod config;
+mod gateway;
+mod generation;
+mod metrics;
 pub mod openai;
+mod replica;
+mod router;
+mod routes;
+mod served_model;
+mod server;
 
 pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
+pub use gateway::{Gateway, GatewayError};
+pub use served_model::ServedModel;

@@ -1,0 +1,127 @@
+//! API keys: who asks. Keeps only digests of the keys and refuses to know what a tenant may do.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use http::{HeaderMap, header};
+use sha2::{Digest, Sha256};
+use throng_core::request::TenantId;
+
+use crate::config::Secret;
+use crate::openai::ApiError;
+
+/// Longest key that is looked at.
+const MAX_KEY_BYTES: usize = 512;
+
+/// The accepted keys as SHA-256 digests, each with its tenant.
+#[derive(Debug)]
+pub(crate) struct ApiKeys {
+    keys: Vec<(Digest256, TenantId)>,
+}
+
+type Digest256 = [u8; 32];
+
+impl ApiKeys {
+    /// Hashes the keys. A tenant's name is the beginning of its key's digest, so that it can be logged.
+    pub fn new(keys: &[Secret]) -> Self {
+        let entry = |key: &Secret| {
+            let digest = digest_of(key.reveal().as_bytes());
+            let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            (digest, TenantId(Arc::from(format!("key-{name}"))))
+        };
+        Self { keys: keys.iter().map(entry).collect() }
+    }
+
+    /// Whether anyone may ask.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether a client could send this as a key.
+    pub fn is_well_formed(key: &[u8]) -> bool {
+        (1..=MAX_KEY_BYTES).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic)
+    }
+
+    /// Finds the tenant of the request's one credential (`Authorization: Bearer` or `x-api-key`).
+    ///
+    /// # Errors
+    /// 401 for none, several, malformed or unknown ones. Anyone is the anonymous tenant when there are no keys.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<TenantId, ApiError> {
+        if self.is_empty() {
+            return Ok(TenantId::anonymous());
+        }
+        let key = credential(headers).ok_or_else(ApiError::invalid_api_key)?;
+        self.find(&digest_of(key)).ok_or_else(ApiError::invalid_api_key)
+    }
+
+    /// Compares with every key, in a time that does not tell which one came close.
+    fn find(&self, sought: &Digest256) -> Option<TenantId> {
+        let mut found = None;
+        for (digest, tenant) in &self.keys {
+            let difference = digest.iter().zip(sought).fold(0, |acc, (a, b)| black_box(acc | (a ^ b)));
+            if difference == 0 {
+                found = Some(tenant.clone());
+            }
+        }
+        found
+    }
+}
+
+fn digest_of(key: &[u8]) -> Digest256 {
+    Sha256::digest(key).into()
+}
+
+fn credential(headers: &HeaderMap) -> Option<&[u8]> {
+    let bearer = headers.get_all(header::AUTHORIZATION).iter().map(|value| {
+        let (scheme, key) = value.as_bytes().split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"bearer ").then_some(key)
+    });
+    let plain = headers.get_all("x-api-key").iter().map(|value| Some(value.as_bytes()));
+    let mut all = bearer.chain(plain);
+    let (Some(only), None) = (all.next(), all.next()) else { return None };
+    only.map(<[u8]>::trim_ascii).filter(|key| ApiKeys::is_well_formed(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(list: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in list {
+            map.append(*name, HeaderValue::from_bytes(value.as_bytes()).expect("a header value"));
+        }
+        map
+    }
+
+    #[test]
+    fn one_well_formed_known_key_passes_and_nothing_else() {
+        let keys = ApiKeys::new(&[Secret::new("first"), Secret::new("second")]);
+        let ask = |list: &[(&'static str, &str)]| keys.authenticate(&headers(list));
+        let first = ask(&[("authorization", "Bearer first")]).expect("a known key");
+        assert_eq!(first, ask(&[("x-api-key", "first")]).expect("the same key"));
+        assert_eq!(first, ask(&[("authorization", "bearer first")]).expect("schemes have no case"));
+        assert_ne!(first, ask(&[("authorization", "Bearer second")]).expect("a known key"));
+        assert!(!first.0.contains("first"));
+        let long = format!("Bearer {}", "x".repeat(1000));
+        let refused: &[&[(&'static str, &str)]] = &[
+            &[],
+            &[("authorization", "")],
+            &[("authorization", "Bearer ")],
+            &[("authorization", "Basic first")],
+            &[("authorization", "first")],
+            &[("authorization", "Bearer First")],
+            &[("authorization", "Bearer first"), ("authorization", "Bearer first")],
+            &[("authorization", "Bearer first"), ("x-api-key", "first")],
+            &[("authorization", "Bearer ' OR 1=1 --")],
+            &[("authorization", "Bearer schlüssel")],
+            &[("authorization", &long)],
+        ];
+        for list in refused {
+            assert!(ask(list).is_err(), "{list:?}");
+        }
+        assert!(ApiKeys::new(&[]).authenticate(&headers(&[])).is_ok());
+    }
+}

@@ -1,0 +1,133 @@
+//! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to serve
+//! where strangers could ask without a key.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use crate::app::App;
+use crate::auth::ApiKeys;
+use crate::config::{AccessConfig, GatewayConfig};
+use crate::metrics::{Metrics, ModelLabels};
+use crate::replica::{LocalReplica, Replica};
+use crate::router::{Route, Router};
+use crate::served_model::{ModelEntry, ServedModel};
+use crate::server::{self, Phase};
+
+/// Serves models over HTTP.
+#[derive(Debug)]
+pub struct Gateway {
+    app: Arc<App>,
+}
+
+/// Why a gateway cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// Other machines could use it without a key.
+    #[error(
+        "refusing to listen on {address}, which other machines can reach, without an API key: \
+         set one with --api-key, or say --allow-unauthenticated if everyone on that network may use the models"
+    )]
+    Unauthenticated {
+        /// Where it was to listen.
+        address: String,
+    },
+    /// An API key that no client could send.
+    #[error("API key number {number} is empty, longer than 512 bytes, or not printable ASCII without spaces")]
+    InvalidApiKey {
+        /// Which one, counted from 1.
+        number: usize,
+    },
+    /// A model without a name, or a name that two models have.
+    #[error("every served model needs a name of its own: {name:?} is empty or taken")]
+    ModelName {
+        /// The name.
+        name: String,
+    },
+    /// The socket failed.
+    #[error("cannot serve: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Gateway {
+    /// Checks the configuration and makes the models ready to serve.
+    ///
+    /// # Errors
+    /// [`GatewayError`], but for [`GatewayError::Io`].
+    pub fn new(config: GatewayConfig, models: Vec<ServedModel>) -> Result<Self, GatewayError> {
+        let host = config.server.host.as_str();
+        let is_local_name = host.eq_ignore_ascii_case("localhost");
+        let is_local =
+            is_local_name || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+        check_bind(&config.access, is_local, host)?;
+        check_keys(&config.access)?;
+        check_names(&models)?;
+        let replicas: Vec<Arc<dyn Replica>> =
+            models.iter().map(|model| Arc::new(LocalReplica(model.engine.clone())) as _).collect();
+        let labels = |model: &ServedModel| ModelLabels::new(model.id());
+        let metrics = Metrics::new(models.iter().map(labels).zip(replicas.iter().cloned()).collect());
+        let route = |(served, replica): (ServedModel, Arc<dyn Replica>)| {
+            let counters = metrics.of_model(&labels(&served));
+            Route { model: Arc::new(ModelEntry::new(served, counters, &config.api)), replica }
+        };
+        let router = Router::new(models.into_iter().zip(replicas).map(route).collect());
+        let app = App {
+            keys: ApiKeys::new(&config.access.api_keys),
+            router,
+            metrics,
+            tokenizing: Semaphore::new(config.api.max_concurrent_tokenizations.max(1)),
+            phase: watch::Sender::new(Phase::Serving),
+            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            config,
+        };
+        Ok(Self { app: Arc::new(app) })
+    }
+
+    /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
+    /// `shutdown_timeout_s`, and cuts the rest.
+    ///
+    /// # Errors
+    /// [`GatewayError::Unauthenticated`] for a listener that does not match the configured host, and
+    /// [`GatewayError::Io`].
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), GatewayError> {
+        let address: SocketAddr = listener.local_addr()?;
+        check_bind(&self.app.config.access, server::is_loopback(address), &address.to_string())?;
+        Ok(server::serve(self.app, listener, shutdown).await?)
+    }
+}
+
+fn check_bind(access: &AccessConfig, is_local: bool, address: &str) -> Result<(), GatewayError> {
+    if is_local || access.allow_unauthenticated || !access.api_keys.is_empty() {
+        return Ok(());
+    }
+    Err(GatewayError::Unauthenticated { address: address.to_owned() })
+}
+
+fn check_keys(access: &AccessConfig) -> Result<(), GatewayError> {
+    match access.api_keys.iter().position(|key| !ApiKeys::is_well_formed(key.reveal().as_bytes())) {
+        Some(idx) => Err(GatewayError::InvalidApiKey { number: idx + 1 }),
+        None => Ok(()),
+    }
+}
+
+fn check_names(models: &[ServedModel]) -> Result<(), GatewayError> {
+    let mut seen = std::collections::BTreeSet::new();
+    for model in models {
+        if model.names.is_empty() {
+            return Err(GatewayError::ModelName { name: String::new() });
+        }
+        for name in &model.names {
+            if name.is_empty() || !seen.insert(name) {
+                return Err(GatewayError::ModelName { name: name.clone() });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! A request while it runs: the events of its prompts' generations, merged, as text and reports of numbered
+//! choices. Refuses to know the wire.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use throng_core::request::{FinishReason, SamplingParams, TokenId};
+use throng_core::timeline::Timeline;
+use throng_engine::{EngineFailure, StreamEvent, TokenReport};
+use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
+use tokio::time::Instant;
+
+use crate::replica::Generation;
+use crate::served_model::ModelEntry;
+
+/// Something happened to the request.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A prompt is computed.
+    Prompt {
+        /// Which prompt.
+        prompt_idx: usize,
+        /// Its tokens that were found in the cache.
+        cached_tokens: u32,
+        /// Its tokens' log-probabilities but the first's, when asked for.
+        logprobs: Vec<TokenReport>,
+    },
+    /// A token of a choice, with the text that it makes certain.
+    Token {
+        /// Which choice: the prompt's number × `n` + the continuation's.
+        choice_idx: usize,
+        /// Often empty.
+        text: String,
+        /// The token.
+        report: TokenReport,
+    },
+    /// A choice ended.
+    Finished {
+        /// Which choice.
+        choice_idx: usize,
+        /// Text that was held back.
+        text: String,
+        /// Why.
+        reason: FinishReason,
+        /// The stop string that ended it.
+        stop: Option<String>,
+        /// When what happened.
+        timeline: Timeline,
+    },
+    /// The request failed as a whole.
+    Failed(EngineFailure),
+}
+
+/// How the text of every choice is made.
+#[derive(Debug, Clone)]
+pub(crate) struct TextOptions {
+    /// Makes the text.
+    pub tokenizer: Arc<Tokenizer>,
+    /// What counts as text, and what ends it.
+    pub detokenize: DetokenizeOptions,
+}
+
+/// A request while it runs. Dropping it ends what is not finished.
+#[derive(Debug)]
+pub(crate) struct Session {
+    model: Arc<ModelEntry>,
+    prompts: Vec<PromptState>,
+    stop: Vec<String>,
+    keeps_stop_tokens: bool,
+    first_polled: usize,
+}
+
+#[derive(Debug)]
+struct PromptState {
+    /// `None` once all its choices have ended.
+    generation: Option<Box<dyn Generation>>,
+    sampling: Arc<SamplingParams>,
+    choices: Vec<ChoiceState>,
+}
+
+#[derive(Debug)]
+struct ChoiceState {
+    detokenizer: Option<Detokenizer>,
+    n_tokens: u32,
+    last_token_at: Option<Instant>,
+    stopped: Option<usize>,
+}
+
+impl Session {
+    /// A session over generations that have just begun, one a prompt, of `n` continuations each.
+    pub fn new(
+        model: Arc<ModelEntry>,
+        generations: Vec<(Box<dyn Generation>, Arc<SamplingParams>)>,
+        n: u32,
+        text: Option<&TextOptions>,
+    ) -> Self {
+        let choice = || ChoiceState {
+            detokenizer: text.map(|t| Detokenizer::new(t.tokenizer.clone(), t.detokenize.clone())),
+            n_tokens: 0,
+            last_token_at: None,
+            stopped: None,
+        };
+        let prompt = |(generation, sampling)| PromptState {
+            generation: Some(generation),
+            sampling,
+            choices: (0..n).map(|_| choice()).collect(),
+        };
+        Self {
+            model,
+            prompts: generations.into_iter().map(prompt).collect(),
+            stop: text.map(|t| t.detokenize.stop.clone()).unwrap_or_default(),
+            keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
+            first_polled: 0,
+        }
+    }
+
+    /// How many choices there are, over all prompts.
+    pub fn n_choices(&self) -> usize {
+        self.prompts.iter().map(|prompt| prompt.choices.len()).sum()
+    }
+
+    /// What happens next; `None` after everything has ended. Can be dropped and called again without loss.
+    pub async fn next(&mut self) -> Option<Output> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Prompts take turns, so that one that is always ready does not hold the others back.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
+        let n_prompts = self.prompts.len();
+        let mut all_ended = true;
+        for i in 0..n_prompts {
+            let prompt_idx = (self.first_polled + i) % n_prompts;
+            while let Some(generation) = &mut self.prompts[prompt_idx].generation {
+                all_ended = false;
+                match generation.poll_next(cx) {
+                    Poll::Pending => break,
+                    Poll::Ready(None) => {
+                        self.prompts[prompt_idx].generation = None;
+                        return self.poll_next(cx);
+                    }
+                    Poll::Ready(Some(event)) => {
+                        if let Some(output) = self.take(prompt_idx, event) {
+                            self.first_polled = prompt_idx + 1;
+                            return Poll::Ready(Some(output));
+                        }
+                    }
+                }
+            }
+        }
+        if all_ended { Poll::Ready(None) } else { Poll::Pending }
+    }
+
+    fn take(&mut self, prompt_idx: usize, event: StreamEvent) -> Option<Output> {
+        match event {
+            StreamEvent::Prompt { cached_tokens, logprobs } => {
+                Some(Output::Prompt { prompt_idx, cached_tokens, logprobs })
+            }
+            StreamEvent::Token { index, report } => self.take_token(prompt_idx, index, report),
+            StreamEvent::Finished { index, reason, timeline } => {
+                Some(self.finish(prompt_idx, index, reason, timeline))
+            }
+            StreamEvent::Failed { error } => Some(Output::Failed(error)),
+        }
+    }
+
+    fn take_token(&mut self, prompt_idx: usize, index: u32, report: TokenReport) -> Option<Output> {
+        let prompt = &mut self.prompts[prompt_idx];
+        let n = prompt.choices.len();
+        let choice = prompt.choices.get_mut(index as usize)?;
+        if choice.stopped.is_some() {
+            // Was on its way when the stop string was found.
+            return None;
+        }
+        choice.n_tokens += 1;
+        let now = Instant::now();
+        if let Some(last) = choice.last_token_at.replace(now) {
+            self.model.metrics.token_gap(now - last);
+        }
+        let text = match &mut choice.detokenizer {
+            Some(detokenizer)
+                if self.keeps_stop_tokens
+                    || !is_stop(&prompt.sampling, report.chosen.token, choice.n_tokens) =>
+            {
+                let delta = detokenizer.push(report.chosen.token);
+                choice.stopped = delta.stopped;
+                delta.text
+            }
+            _ => String::new(),
+        };
+        if let (Some(_), Some(generation)) = (choice.stopped, &prompt.generation) {
+            generation.abort_sequence(index);
+        }
+        Some(Output::Token { choice_idx: prompt_idx * n + index as usize, text, report })
+    }
+
+    fn finish(&mut self, prompt_idx: usize, index: u32, reason: FinishReason, timeline: Timeline) -> Output {
+        let n = self.prompts[prompt_idx].choices.len();
+        let choice = self.prompts[prompt_idx].choices.get_mut(index as usize);
+        let (mut text, mut stop) = (String::new(), None);
+        if let Some(choice) = choice {
+            text = choice.detokenizer.as_mut().map(Detokenizer::finish).unwrap_or_default();
+            stop = choice.stopped.and_then(|idx| self.stop.get(idx).cloned());
+        }
+        let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
+        self.model.metrics.finished(reason, &timeline);
+        Output::Finished { choice_idx: prompt_idx * n + index as usize, text, reason, stop, timeline }
+    }
+}
+
+/// Whether this token ends the text without being part of it.
+fn is_stop(sampling: &SamplingParams, token: TokenId, n_tokens: u32) -> bool {
+    matches!(sampling.finish_at(token, n_tokens), Some(FinishReason::Stop(_)))
+}

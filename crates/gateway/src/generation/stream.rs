@@ -1,0 +1,161 @@
+//! An answer token by token, as server-sent events. A task of its own makes them; when the reader has gone, or has
+//! taken nothing for too long, the task ends and the generation with it. Refuses to know what the events say.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use http::header;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::admit::{failure, retry_after_s};
+use super::byte_queue::{ByteSender, Closed, byte_queue};
+use super::session::{Output, Session};
+use crate::openai::ApiError;
+use crate::served_model::ModelEntry;
+use crate::server::{Phase, RequestContext};
+
+/// What the events of a stream say.
+pub(crate) trait StreamFormat: Send + 'static {
+    /// Before anything has happened.
+    fn begin(&mut self, events: &mut Events);
+    /// Something happened; never [`Output::Failed`].
+    fn output(&mut self, output: Output, events: &mut Events);
+    /// After everything has ended well.
+    fn end(&mut self, events: &mut Events);
+}
+
+/// Events that are about to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Events(BytesMut);
+
+impl Events {
+    /// Adds an event.
+    pub fn push(&mut self, event: &impl Serialize) {
+        let json = serde_json::to_vec(event).expect("events are plain data with text keys");
+        self.push_bytes(&json);
+    }
+
+    /// Adds the event that says that there are no more.
+    pub fn push_done(&mut self) {
+        self.push_bytes(b"[DONE]");
+    }
+
+    fn push_bytes(&mut self, data: &[u8]) {
+        self.0.extend_from_slice(b"data: ");
+        self.0.extend_from_slice(data);
+        self.0.extend_from_slice(b"\n\n");
+    }
+
+    fn push_ping(&mut self) {
+        self.0.extend_from_slice(b": ping\n\n");
+    }
+
+    fn take(&mut self) -> Bytes {
+        self.0.split().freeze()
+    }
+}
+
+/// What a stream needs beside its session.
+#[derive(Debug)]
+pub(crate) struct StreamSetting {
+    /// The request.
+    pub context: Arc<RequestContext>,
+    /// The model, for its counters.
+    pub model: Arc<ModelEntry>,
+    /// How far the server is on its way to its end.
+    pub phase: watch::Receiver<Phase>,
+    /// A silent stream says something this often.
+    pub ping_interval: Duration,
+    /// A reader that takes nothing for this long has gone.
+    pub slow_reader_timeout: Duration,
+}
+
+/// The response that streams a session.
+pub(crate) fn stream(session: Session, format: impl StreamFormat, setting: StreamSetting) -> Response {
+    let (sender, body) = byte_queue();
+    tokio::spawn(run(session, format, setting, sender));
+    let fields = [
+        (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::HeaderName::from_static("x-accel-buffering"), "no"),
+    ];
+    (fields, Body::new(body)).into_response()
+}
+
+/// Why a stream does not end well.
+enum Broken {
+    /// Nobody reads it any more.
+    Unread,
+    /// The reader is to be told.
+    Told(ApiError),
+}
+
+impl From<Closed> for Broken {
+    fn from(_: Closed) -> Self {
+        Self::Unread
+    }
+}
+
+async fn run(session: Session, format: impl StreamFormat, mut setting: StreamSetting, sender: ByteSender) {
+    let pumped = AssertUnwindSafe(pump(session, format, &mut setting, &sender)).catch_unwind().await;
+    let internal = |_| Err(Broken::Told(ApiError::internal_error(setting.context.id_text())));
+    if let Err(Broken::Told(error)) = pumped.unwrap_or_else(internal) {
+        setting.model.metrics.stream_error();
+        setting.context.close_connection();
+        let mut events = Events::default();
+        events.push_bytes(&error.to_json());
+        let last = sender.send(events.take());
+        // A reader that does not take even this is closed by its socket's own limit.
+        let _ = tokio::time::timeout(setting.slow_reader_timeout, last).await;
+    }
+}
+
+async fn pump(
+    mut session: Session,
+    mut format: impl StreamFormat,
+    setting: &mut StreamSetting,
+    sender: &ByteSender,
+) -> Result<(), Broken> {
+    let mut events = Events::default();
+    format.begin(&mut events);
+    let mut last_sent = Instant::now();
+    loop {
+        if !events.0.is_empty() {
+            send(&mut events, setting, sender).await?;
+            last_sent = Instant::now();
+        }
+        let output = tokio::select! {
+            output = session.next() => output,
+            () = sender.closed() => return Err(Broken::Unread),
+            () = tokio::time::sleep_until(last_sent + setting.ping_interval) => {
+                events.push_ping();
+                continue;
+            }
+            _ = setting.phase.wait_for(|phase| *phase == Phase::Cut) => {
+                return Err(Broken::Told(ApiError::shutting_down(retry_after_s())));
+            }
+        };
+        match output {
+            Some(Output::Failed(error)) => {
+                return Err(Broken::Told(failure(&error, setting.context.id_text())));
+            }
+            Some(output) => format.output(output, &mut events),
+            None => {
+                format.end(&mut events);
+                return send(&mut events, setting, sender).await;
+            }
+        }
+    }
+}
+
+async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender) -> Result<(), Broken> {
+    let sent = tokio::time::timeout(setting.slow_reader_timeout, sender.send(events.take())).await;
+    Ok(sent.map_err(|_| Broken::Unread)??)
+}

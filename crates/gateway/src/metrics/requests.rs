@@ -1,0 +1,241 @@
+//! What is counted about requests to one model, under the names that vLLM's dashboards read. Refuses to know
+//! HTTP.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use throng_core::request::FinishReason;
+use throng_core::time::Nanos;
+use throng_core::timeline::Timeline;
+
+const TTFT_BUCKETS_S: [f64; 22] = [
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
+    80.0, 160.0, 640.0, 2560.0,
+];
+const TOKEN_GAP_BUCKETS_S: [f64; 19] = [
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+];
+const LATENCY_BUCKETS_S: [f64; 21] = [
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0,
+    960.0, 1920.0, 7680.0,
+];
+const TOKEN_BUCKETS: [f64; 18] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5];
+const N_BUCKETS: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
+
+/// Which model on which engine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ModelLabels {
+    /// The model's first name.
+    pub model_name: String,
+    /// The number of the engine; one a model as yet.
+    pub engine: u32,
+}
+
+impl ModelLabels {
+    /// The labels of a model's only engine.
+    pub fn new(model_name: &str) -> Self {
+        Self { model_name: model_name.to_owned(), engine: 0 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    model_name: String,
+    engine: u32,
+    finished_reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RejectionLabels {
+    model_name: String,
+    engine: u32,
+    reason: &'static str,
+}
+
+type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
+
+/// The counters of all models.
+#[derive(Debug)]
+pub(crate) struct RequestMetrics {
+    success: Family<ReasonLabels, Counter>,
+    rejections: Family<RejectionLabels, Counter>,
+    stream_errors: Family<ModelLabels, Counter>,
+    time_to_first_token: Histograms,
+    inter_token_latency: Histograms,
+    time_per_output_token: Histograms,
+    end_to_end: Histograms,
+    queue: Histograms,
+    prefill: Histograms,
+    decode: Histograms,
+    inference: Histograms,
+    prompt_tokens: Histograms,
+    generation_tokens: Histograms,
+    params_n: Histograms,
+    params_max_tokens: Histograms,
+}
+
+impl RequestMetrics {
+    /// Makes the counters known to `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let mut seconds = |name: &str, help: &str, buckets: fn() -> Histogram| -> Histograms {
+            let family = Family::new_with_constructor(buckets);
+            registry.register(format!("vllm:{name}"), help, family.clone());
+            family
+        };
+        let latency: fn() -> Histogram = || Histogram::new(LATENCY_BUCKETS_S);
+        let gap: fn() -> Histogram = || Histogram::new(TOKEN_GAP_BUCKETS_S);
+        let tokens: fn() -> Histogram = || Histogram::new(TOKEN_BUCKETS);
+        let metrics = Self {
+            success: Family::default(),
+            rejections: Family::default(),
+            stream_errors: Family::default(),
+            time_to_first_token: seconds(
+                "time_to_first_token_seconds",
+                "From arrival to the first token",
+                || Histogram::new(TTFT_BUCKETS_S),
+            ),
+            inter_token_latency: seconds("inter_token_latency_seconds", "Between two tokens", gap),
+            time_per_output_token: seconds(
+                "request_time_per_output_token_seconds",
+                "Mean time between two tokens of a request",
+                gap,
+            ),
+            end_to_end: seconds("e2e_request_latency_seconds", "From arrival to the end", latency),
+            queue: seconds("request_queue_time_seconds", "From arrival to the first step", latency),
+            prefill: seconds(
+                "request_prefill_time_seconds",
+                "From the first step to the first token",
+                latency,
+            ),
+            decode: seconds("request_decode_time_seconds", "From the first token to the last", latency),
+            inference: seconds(
+                "request_inference_time_seconds",
+                "From the first step to the last token",
+                latency,
+            ),
+            prompt_tokens: seconds("request_prompt_tokens", "Prompt tokens of a request", tokens),
+            generation_tokens: seconds("request_generation_tokens", "Output tokens of a request", tokens),
+            params_n: seconds("request_params_n", "The request parameter n", || Histogram::new(N_BUCKETS)),
+            params_max_tokens: seconds(
+                "request_params_max_tokens",
+                "The request parameter max_tokens",
+                tokens,
+            ),
+        };
+        registry.register("vllm:request_success", "Continuations ended, by reason", metrics.success.clone());
+        registry.register(
+            "vllm:admission_rejections",
+            "Requests refused, by reason",
+            metrics.rejections.clone(),
+        );
+        registry.register(
+            "throng_stream_errors",
+            "Streams that ended with an error",
+            metrics.stream_errors.clone(),
+        );
+        metrics
+    }
+
+    /// The counters of one model, to be kept.
+    pub fn of_model(&self, labels: &ModelLabels) -> ModelMetrics {
+        ModelMetrics {
+            labels: labels.clone(),
+            success: self.success.clone(),
+            rejections: self.rejections.clone(),
+            stream_errors: self.stream_errors.get_or_create_owned(labels),
+            time_to_first_token: self.time_to_first_token.get_or_create_owned(labels),
+            inter_token_latency: self.inter_token_latency.get_or_create_owned(labels),
+            time_per_output_token: self.time_per_output_token.get_or_create_owned(labels),
+            end_to_end: self.end_to_end.get_or_create_owned(labels),
+            queue: self.queue.get_or_create_owned(labels),
+            prefill: self.prefill.get_or_create_owned(labels),
+            decode: self.decode.get_or_create_owned(labels),
+            inference: self.inference.get_or_create_owned(labels),
+            prompt_tokens: self.prompt_tokens.get_or_create_owned(labels),
+            generation_tokens: self.generation_tokens.get_or_create_owned(labels),
+            params_n: self.params_n.get_or_create_owned(labels),
+            params_max_tokens: self.params_max_tokens.get_or_create_owned(labels),
+        }
+    }
+}
+
+/// The counters of one model.
+#[derive(Debug)]
+pub(crate) struct ModelMetrics {
+    labels: ModelLabels,
+    success: Family<ReasonLabels, Counter>,
+    rejections: Family<RejectionLabels, Counter>,
+    stream_errors: Counter,
+    time_to_first_token: Histogram,
+    inter_token_latency: Histogram,
+    time_per_output_token: Histogram,
+    end_to_end: Histogram,
+    queue: Histogram,
+    prefill: Histogram,
+    decode: Histogram,
+    inference: Histogram,
+    prompt_tokens: Histogram,
+    generation_tokens: Histogram,
+    params_n: Histogram,
+    params_max_tokens: Histogram,
+}
+
+impl ModelMetrics {
+    /// Notes an admitted request.
+    pub fn admitted(&self, n_prompt_tokens: usize, n: u32, max_tokens: u32) {
+        self.prompt_tokens.observe(n_prompt_tokens as f64);
+        self.params_n.observe(f64::from(n));
+        self.params_max_tokens.observe(f64::from(max_tokens));
+    }
+
+    /// Notes a refused request.
+    pub fn rejected(&self, reason: &'static str) {
+        let ModelLabels { model_name, engine } = self.labels.clone();
+        self.rejections.get_or_create(&RejectionLabels { model_name, engine, reason }).inc();
+    }
+
+    /// Notes the gap before an output token that is not the first.
+    pub fn token_gap(&self, gap: Duration) {
+        self.inter_token_latency.observe(gap.as_secs_f64());
+    }
+
+    /// Notes the end of a continuation.
+    pub fn finished(&self, reason: FinishReason, timeline: &Timeline) {
+        let ModelLabels { model_name, engine } = self.labels.clone();
+        let finished_reason = reason_name(reason);
+        self.success.get_or_create(&ReasonLabels { model_name, engine, finished_reason }).inc();
+        self.generation_tokens.observe(f64::from(timeline.output_tokens));
+        let observe = |histogram: &Histogram, time: Option<Nanos>| {
+            if let Some(time) = time {
+                histogram.observe(time.as_secs_f64());
+            }
+        };
+        observe(&self.time_to_first_token, timeline.time_to_first_token());
+        observe(&self.time_per_output_token, timeline.inter_token_latency());
+        observe(&self.end_to_end, timeline.end_to_end());
+        observe(&self.queue, timeline.queued());
+        observe(&self.prefill, timeline.prefill());
+        observe(&self.decode, timeline.decode());
+        let inference = timeline.prefill().zip(timeline.decode()).map(|(a, b)| Nanos(a.0 + b.0));
+        observe(&self.inference, inference);
+    }
+
+    /// Notes a stream that ended with an error frame.
+    pub fn stream_error(&self) {
+        self.stream_errors.inc();
+    }
+}
+
+fn reason_name(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop(_) => "stop",
+        FinishReason::Length => "length",
+        FinishReason::Abort => "abort",
+        FinishReason::Error => "error",
+    }
+}

@@ -1,0 +1,27 @@
+//! Whether the server lives and whether it can answer. Refuses to guess: an engine says for itself.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+
+use crate::app::App;
+use crate::generation::retry_after_s;
+use crate::openai::ApiError;
+
+/// The process answers.
+pub(super) async fn live() -> StatusCode {
+    StatusCode::OK
+}
+
+/// Every model can answer, and new requests are welcome.
+pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
+    if app.is_draining() {
+        return ApiError::shutting_down(retry_after_s()).into_response();
+    }
+    if !app.router.routes().iter().all(|route| route.replica.is_healthy()) {
+        return ApiError::no_healthy_worker(retry_after_s()).into_response();
+    }
+    StatusCode::OK.into_response()
+}

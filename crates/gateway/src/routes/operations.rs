@@ -1,0 +1,49 @@
+//! What operators and routers ask: version, load, metrics. Refuses to change anything.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use http::header;
+use serde::Serialize;
+
+use crate::app::App;
+use crate::metrics;
+use crate::openai::ApiError;
+use crate::server::RequestContext;
+
+#[derive(Serialize)]
+pub(super) struct Version {
+    version: &'static str,
+}
+
+/// The version of this program.
+pub(super) async fn version() -> Json<Version> {
+    Json(Version { version: env!("CARGO_PKG_VERSION") })
+}
+
+#[derive(Serialize)]
+pub(super) struct Load {
+    server_load: usize,
+}
+
+/// Sequences that run or wait, over all models.
+pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
+    let of_replica = |stats: throng_engine::EngineStats| {
+        stats.scheduler.running + stats.scheduler.waiting.max(stats.scheduler.queued_requests)
+    };
+    let server_load = app.router.routes().iter().map(|route| of_replica(route.replica.stats())).sum();
+    Json(Load { server_load })
+}
+
+/// Everything that is counted, for Prometheus.
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+    Extension(context): Extension<Arc<RequestContext>>,
+) -> Response {
+    match app.metrics.encode() {
+        Some(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        None => ApiError::internal_error(context.id_text()).into_response(),
+    }
+}

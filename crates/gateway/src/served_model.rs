@@ -1,0 +1,76 @@
+//! A model as the gateway sees it: names, an engine, and what turns text into tokens. Refuses to know weights.
+
+use std::sync::Arc;
+
+use throng_core::request::TokenId;
+use throng_engine::EngineHandle;
+use throng_text::{ChatTemplate, Tokenizer};
+
+use crate::config::ApiConfig;
+use crate::metrics::ModelMetrics;
+use crate::openai::{GenerationDefaults, ModelFacts, ModelLimits};
+
+/// A model to serve.
+#[derive(Debug, Clone)]
+pub struct ServedModel {
+    /// What it answers to, at least one name; the first is its id.
+    pub names: Vec<String>,
+    /// The path or hub id that was loaded.
+    pub root: String,
+    /// What computes it.
+    pub engine: EngineHandle,
+    /// Text to tokens and back. Without it, prompts and answers are token ids.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Messages to text. Without it there are no chat completions.
+    pub chat_template: Option<Arc<ChatTemplate>>,
+    /// What holds where a request says nothing.
+    pub generation_defaults: GenerationDefaults,
+    /// Tokens that end an answer.
+    pub eos_token_ids: Vec<TokenId>,
+    /// Most tokens of prompt and answer together, by the model or the operator.
+    pub max_model_len: u32,
+    /// Token ids are below this.
+    pub vocabulary_size: u32,
+    /// What people should be told about the model once ("a toy; load a real one with …").
+    pub notice: Option<String>,
+}
+
+impl ServedModel {
+    /// The id: the first name.
+    pub fn id(&self) -> &str {
+        self.names.first().map_or("model", String::as_str)
+    }
+}
+
+/// A served model with what the gateway keeps beside it.
+#[derive(Debug)]
+pub(crate) struct ModelEntry {
+    /// The model.
+    pub served: ServedModel,
+    /// What is counted about it.
+    pub metrics: ModelMetrics,
+    limits: ModelLimits,
+}
+
+impl ModelEntry {
+    /// Prepares a model for serving.
+    pub fn new(served: ServedModel, metrics: ModelMetrics, config: &ApiConfig) -> Self {
+        let limits = ModelLimits {
+            vocabulary_size: served.vocabulary_size,
+            max_model_len: served.max_model_len,
+            max_logprobs: Some(config.max_logprobs),
+        };
+        Self { served, metrics, limits }
+    }
+
+    /// What requests are checked against.
+    pub fn facts(&self) -> ModelFacts<'_> {
+        let ServedModel { generation_defaults, eos_token_ids, .. } = &self.served;
+        ModelFacts { limits: self.limits, defaults: generation_defaults, eos_token_ids }
+    }
+
+    /// What requests are checked against, but for defaults.
+    pub fn limits(&self) -> &ModelLimits {
+        &self.limits
+    }
+}

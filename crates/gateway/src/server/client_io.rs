@@ -1,0 +1,263 @@
+//! A client's socket with deadlines: for the first byte, for a request's head, for a silent connection, for a reader
+//! that takes nothing. Refuses to know what the bytes mean, but for the first three of an HTTP/2 connection.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+use super::connection::ConnectionState;
+
+/// An end of input that comes this soon after the last byte is a client that has said all it wanted and waits for
+/// the answer (`shutdown(SHUT_WR)`); a later one is a client that has gone.
+const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
+/// How often a held-back end of input is looked at again.
+const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(250);
+/// How long, and how much, of what a refused client still sends is taken in before closing.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 64 << 20;
+
+/// Written when a request's head does not arrive in time.
+const HEAD_TIMEOUT_RESPONSE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n\
+connection: close\r\ncontent-length: 129\r\n\r\n\
+{\"error\":{\"message\":\"The request did not arrive in time.\",\"type\":\"invalid_request_error\",\
+\"param\":null,\"code\":\"request_timeout\"}}\n";
+
+/// The deadlines of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IoTimeouts {
+    /// From the first byte of a request to the end of its head; also from accepting to the first byte.
+    pub header: Duration,
+    /// Without any request.
+    pub idle: Duration,
+    /// With something to send and nothing taken.
+    pub write: Duration,
+}
+
+/// A client's socket with deadlines.
+#[derive(Debug)]
+pub(crate) struct ClientIo {
+    stream: TcpStream,
+    state: Arc<ConnectionState>,
+    timeouts: IoTimeouts,
+    read_timer: Pin<Box<Sleep>>,
+    write_timer: Pin<Box<Sleep>>,
+    write_blocked: bool,
+    first_bytes: [u8; 3],
+    n_first_bytes: usize,
+    n_started_seen: usize,
+    head_since: Option<Instant>,
+    idle_since: Instant,
+    was_busy: bool,
+    last_read: Instant,
+    half_closed: bool,
+    linger: Option<Linger>,
+}
+
+#[derive(Debug)]
+struct Linger {
+    write_closed: bool,
+    bytes_left: usize,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl ClientIo {
+    /// Wraps an accepted socket.
+    pub fn new(stream: TcpStream, state: Arc<ConnectionState>, timeouts: IoTimeouts) -> Self {
+        let now = Instant::now();
+        Self {
+            stream,
+            state,
+            timeouts,
+            read_timer: Box::pin(tokio::time::sleep_until(now + timeouts.header)),
+            write_timer: Box::pin(tokio::time::sleep_until(now)),
+            write_blocked: false,
+            first_bytes: [0; 3],
+            n_first_bytes: 0,
+            n_started_seen: 0,
+            head_since: None,
+            idle_since: now,
+            was_busy: false,
+            last_read: now,
+            half_closed: false,
+            linger: None,
+        }
+    }
+
+    fn is_h2(&self) -> bool {
+        self.n_first_bytes == 3 && &self.first_bytes == b"PRI"
+    }
+
+    fn note_read(&mut self, bytes: &[u8]) {
+        self.last_read = Instant::now();
+        let room = &mut self.first_bytes[self.n_first_bytes..];
+        let n = room.len().min(bytes.len());
+        room[..n].copy_from_slice(&bytes[..n]);
+        self.n_first_bytes += n;
+        if self.state.n_in_flight() == 0 && !self.is_h2() {
+            self.head_since.get_or_insert(self.last_read);
+        }
+    }
+
+    /// When a read that has nothing to give becomes an error.
+    fn read_deadline(&mut self) -> Option<Instant> {
+        let n_started = self.state.n_started();
+        if n_started != self.n_started_seen {
+            self.n_started_seen = n_started;
+            self.head_since = None;
+            self.was_busy = true;
+        }
+        if self.state.n_in_flight() > 0 {
+            self.was_busy = true;
+            return None;
+        }
+        if std::mem::take(&mut self.was_busy) {
+            self.idle_since = Instant::now();
+        }
+        Some(match self.head_since {
+            Some(since) => since + self.timeouts.header,
+            None if n_started == 0 => self.idle_since + self.timeouts.header,
+            None => self.idle_since + self.timeouts.idle,
+        })
+    }
+
+    fn poll_read_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(deadline) = self.read_deadline() else { return Poll::Pending };
+        if self.read_timer.deadline() != deadline {
+            self.read_timer.as_mut().reset(deadline);
+        }
+        ready!(self.read_timer.as_mut().poll(cx));
+        if self.head_since.is_some() {
+            // Best effort: the client may be told why, and is closed either way.
+            let _ = self.stream.try_write(HEAD_TIMEOUT_RESPONSE);
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Whether an end of input now only means that the client waits for its answer.
+    fn holds_end(&mut self) -> bool {
+        let answering = self.state.n_in_flight() > 0 && !self.state.is_reading_body() && !self.is_h2();
+        if answering && self.last_read.elapsed() <= HALF_CLOSE_GRACE {
+            self.half_closed = true;
+        }
+        answering && self.half_closed
+    }
+
+    fn wake_after(&mut self, delay: Duration, cx: &mut Context<'_>) {
+        self.read_timer.as_mut().reset(Instant::now() + delay);
+        // Polled only for its wake-up.
+        let _ = self.read_timer.as_mut().poll(cx);
+    }
+
+    fn check_write<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.write_blocked = false;
+            return result;
+        }
+        if !self.write_blocked {
+            self.write_blocked = true;
+            self.write_timer.as_mut().reset(Instant::now() + self.timeouts.write);
+        }
+        ready!(self.write_timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if this.half_closed && this.holds_end() {
+            this.wake_after(HALF_CLOSE_RECHECK, cx);
+            return Poll::Pending;
+        }
+        let filled = buf.filled().len();
+        match Pin::new(&mut this.stream).poll_read(cx, buf) {
+            Poll::Pending => this.poll_read_deadline(cx),
+            Poll::Ready(Ok(())) if buf.filled().len() > filled => {
+                this.note_read(&buf.filled()[filled..]);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Ok(())) if buf.remaining() > 0 && this.holds_end() => {
+                this.wake_after(HALF_CLOSE_RECHECK, cx);
+                Poll::Pending
+            }
+            done => done,
+        }
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.check_write(cx, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.check_write(cx, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if !this.state.lingers() {
+            return Pin::new(&mut this.stream).poll_shutdown(cx);
+        }
+        let linger = this.linger.get_or_insert_with(|| Linger {
+            write_closed: false,
+            bytes_left: LINGER_BYTES,
+            timer: Box::pin(tokio::time::sleep(LINGER)),
+        });
+        if !linger.write_closed {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            linger.write_closed = true;
+        }
+        let mut scrap = [0; 8192];
+        loop {
+            let mut buf = ReadBuf::new(&mut scrap);
+            match Pin::new(&mut this.stream).poll_read(cx, &mut buf) {
+                Poll::Pending => return linger.timer.as_mut().poll(cx).map(Ok),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(())) => {}
+            }
+            let n = buf.filled().len();
+            if n == 0 || n >= linger.bytes_left {
+                return Poll::Ready(Ok(()));
+            }
+            linger.bytes_left -= n;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_canned_response_is_well_formed() {
+        let text = std::str::from_utf8(HEAD_TIMEOUT_RESPONSE).expect("ascii");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.contains(&format!("content-length: {}", body.len())));
+        serde_json::from_str::<serde_json::Value>(body).expect("json");
+    }
+}

@@ -1,0 +1,80 @@
+//! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is under
+//! way, how to end). Refuses to know HTTP.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// Shared by a connection's socket, its task and its requests.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionState {
+    n_in_flight: AtomicUsize,
+    n_started: AtomicUsize,
+    reading_body: AtomicBool,
+    linger: AtomicBool,
+    close: Notify,
+}
+
+impl ConnectionState {
+    /// Requests whose response has not been sent whole.
+    pub fn n_in_flight(&self) -> usize {
+        self.n_in_flight.load(Ordering::Acquire)
+    }
+
+    /// Requests since the connection began.
+    pub fn n_started(&self) -> usize {
+        self.n_started.load(Ordering::Acquire)
+    }
+
+    /// Whether a handler waits for more of its request's body.
+    pub fn is_reading_body(&self) -> bool {
+        self.reading_body.load(Ordering::Acquire)
+    }
+
+    /// Notes that a handler begins or ends to wait for its request's body.
+    pub fn set_reading_body(&self, reading: bool) {
+        self.reading_body.store(reading, Ordering::Release);
+    }
+
+    /// Whether the client may still be sending when the socket closes.
+    pub fn lingers(&self) -> bool {
+        self.linger.load(Ordering::Acquire)
+    }
+
+    /// Asks that the socket takes in, for a moment, what the client still sends before it closes, so that the
+    /// answer is not lost to a reset.
+    pub fn set_linger(&self) {
+        self.linger.store(true, Ordering::Release);
+    }
+
+    /// Asks that the connection closes once what is under way has been sent.
+    pub fn close_when_done(&self) {
+        self.close.notify_one();
+    }
+
+    /// Waits for [`Self::close_when_done`].
+    pub async fn close_requested(&self) {
+        self.close.notified().await;
+    }
+}
+
+/// One request under way; dropping it says that its response has been sent or given up.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    state: std::sync::Arc<ConnectionState>,
+}
+
+impl InFlight {
+    /// Counts a request of the connection.
+    pub fn begin(state: &std::sync::Arc<ConnectionState>) -> Self {
+        state.n_started.fetch_add(1, Ordering::AcqRel);
+        state.n_in_flight.fetch_add(1, Ordering::AcqRel);
+        Self { state: state.clone() }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.state.n_in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,182 @@
+//! What travels with one request from the socket to its handler: its id, who asks, its unread body. Refuses to
+//! know what the body says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use throng_core::request::TenantId;
+use tokio::time::Instant;
+
+use super::connection::ConnectionState;
+use crate::openai::ApiError;
+
+/// Longest `X-Request-Id` taken over from a client.
+const MAX_REQUEST_ID_BYTES: usize = 128;
+/// A refused request's body up to this size is read away, so that the connection can be used again.
+const DRAIN_BYTES: u64 = 64 << 10;
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+
+/// What is known of one request beside its head.
+#[derive(Debug)]
+pub(crate) struct RequestContext {
+    /// The client's `X-Request-Id` when it is usable, else a new one.
+    pub id: HeaderValue,
+    /// When the head had arrived.
+    pub arrived: Instant,
+    connection: Arc<ConnectionState>,
+    body: Mutex<Option<Incoming>>,
+    body_broken: AtomicBool,
+    tenant: OnceLock<TenantId>,
+    version: Version,
+}
+
+impl RequestContext {
+    /// Begins a request of `connection`.
+    pub fn new(
+        headers: &HeaderMap,
+        version: Version,
+        body: Incoming,
+        connection: Arc<ConnectionState>,
+    ) -> Self {
+        Self {
+            id: request_id(headers),
+            arrived: Instant::now(),
+            connection,
+            body: Mutex::new(Some(body)),
+            body_broken: AtomicBool::new(false),
+            tenant: OnceLock::new(),
+            version,
+        }
+    }
+
+    /// The request's id as text.
+    pub fn id_text(&self) -> &str {
+        self.id.to_str().unwrap_or("?")
+    }
+
+    /// Who asks; the anonymous tenant until a key has been checked.
+    pub fn tenant(&self) -> TenantId {
+        self.tenant.get().cloned().unwrap_or_else(TenantId::anonymous)
+    }
+
+    /// Says who asks; the first word counts.
+    pub fn set_tenant(&self, tenant: TenantId) {
+        let _ = self.tenant.set(tenant);
+    }
+
+    /// Asks that the connection closes after this request's response.
+    pub fn close_connection(&self) {
+        self.connection.close_when_done();
+    }
+
+    /// Reads the whole body, at most `max_bytes` within `timeout`.
+    ///
+    /// # Errors
+    /// 413, 408, or 400 when the client stops early. The connection is closed after each.
+    pub async fn read_body(&self, max_bytes: usize, timeout: Duration) -> Result<Bytes, ApiError> {
+        let Some(mut body) = self.take_body() else { return Ok(Bytes::new()) };
+        self.connection.set_reading_body(true);
+        let read = tokio::time::timeout(timeout, collect(&mut body, max_bytes)).await;
+        self.connection.set_reading_body(false);
+        let result = read.unwrap_or_else(|_| Err(ApiError::request_timeout()));
+        if result.is_err() {
+            self.body_broken.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    /// Brings the connection into a clear state before the response: the body read to its end, or the connection
+    /// about to close, which the return value tells.
+    pub async fn settle_body(&self) -> Settled {
+        let unread = self.take_body();
+        let broken = self.body_broken.load(Ordering::Acquire);
+        let drained = match unread {
+            None => true,
+            Some(body) => drain(body).await,
+        };
+        if drained && !broken {
+            return Settled::Reusable;
+        }
+        if self.version >= Version::HTTP_2 {
+            return Settled::Reusable;
+        }
+        self.connection.set_linger();
+        Settled::Closing
+    }
+
+    fn take_body(&self) -> Option<Incoming> {
+        self.body.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+/// What becomes of a connection after a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// The next request can follow.
+    Reusable,
+    /// It closes; the response says so.
+    Closing,
+}
+
+async fn collect(body: &mut Incoming, max_bytes: usize) -> Result<Bytes, ApiError> {
+    let mut first = Bytes::new();
+    let mut all = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::incomplete_body())?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len() + all.len() + data.len() > max_bytes {
+            return Err(ApiError::request_too_large(max_bytes));
+        }
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&std::mem::take(&mut first));
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}
+
+async fn drain(mut body: Incoming) -> bool {
+    use hyper::body::Body;
+    if body.is_end_stream() {
+        return true;
+    }
+    if body.size_hint().upper().is_none_or(|n| n > DRAIN_BYTES) {
+        return false;
+    }
+    let read_all = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(DRAIN_TIME, read_all).await.unwrap_or(false)
+}
+
+/// The client's id if it is printable ASCII of a sane length and stands there once; else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let mut sent = headers.get_all("x-request-id").iter();
+    if let (Some(id), None) = (sent.next(), sent.next())
+        && (1..=MAX_REQUEST_ID_BYTES).contains(&id.len())
+        && id.as_bytes().iter().all(u8::is_ascii_graphic)
+    {
+        return id.clone();
+    }
+    let id = format!("req_{}", uuid::Uuid::new_v4().simple());
+    HeaderValue::try_from(id).expect("hexadecimal digits are a header value")
+}
+
+/// The body's announced length, if it is announced.
+pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}

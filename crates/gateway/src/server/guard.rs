@@ -1,0 +1,171 @@
+//! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades; and the
+//! answers to browsers that ask whether they may ask. Refuses to know routes and bodies.
+
+use std::net::IpAddr;
+
+use http::request::Parts;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+
+use super::context::content_length;
+use crate::config::AccessConfig;
+use crate::openai::ApiError;
+
+const MAX_URI_BYTES: usize = 8 << 10;
+const MAX_HEADER_FIELDS: usize = 100;
+const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
+const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// The rules of one listening socket.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    /// Whether only this machine can connect: then a web page's name for this server must be a local one, lest a
+    /// foreign page reaches it through DNS rebinding.
+    loopback: bool,
+    allowed_origins: Vec<String>,
+    allowed_hosts: Vec<String>,
+    needs_key: bool,
+    max_body_bytes: usize,
+}
+
+/// A request's origin, where its pages may read our answers.
+#[derive(Debug, Clone)]
+pub(crate) struct CrossOrigin(HeaderValue);
+
+impl Guard {
+    /// Rules for a socket that listens on loopback only, or not.
+    pub fn new(access: &AccessConfig, max_body_bytes: usize, loopback: bool) -> Self {
+        Self {
+            loopback,
+            allowed_origins: access.allowed_origins.clone(),
+            allowed_hosts: access.allowed_hosts.clone(),
+            needs_key: !access.api_keys.is_empty(),
+            max_body_bytes,
+        }
+    }
+
+    /// Checks a request's head.
+    ///
+    /// # Errors
+    /// The first rule that it breaks.
+    pub fn check(&self, parts: &Parts) -> Result<Option<CrossOrigin>, ApiError> {
+        self.check_sizes(parts)?;
+        check_upgrade(&parts.headers)?;
+        let host = self.check_host(parts)?;
+        let cross_origin = self.check_origin(&parts.headers, host.as_ref())?;
+        if content_length(&parts.headers).is_some_and(|n| n > self.max_body_bytes as u64) {
+            return Err(ApiError::request_too_large(self.max_body_bytes));
+        }
+        Ok(cross_origin)
+    }
+
+    fn check_sizes(&self, parts: &Parts) -> Result<(), ApiError> {
+        if parts.uri.path_and_query().is_some_and(|p| p.as_str().len() > MAX_URI_BYTES) {
+            return Err(ApiError::uri_too_long());
+        }
+        let mut n_bytes = 0;
+        for (name, value) in &parts.headers {
+            let is_credential = self.needs_key && (name == header::AUTHORIZATION || name == "x-api-key");
+            if value.len() > MAX_HEADER_FIELD_BYTES {
+                // A key too long to be one is first of all a wrong key.
+                let error =
+                    if is_credential { ApiError::invalid_api_key() } else { ApiError::headers_too_large() };
+                return Err(error);
+            }
+            n_bytes += name.as_str().len() + value.len();
+        }
+        if parts.headers.len() > MAX_HEADER_FIELDS || n_bytes > MAX_HEADER_BYTES {
+            return Err(ApiError::headers_too_large());
+        }
+        Ok(())
+    }
+
+    fn check_host(&self, parts: &Parts) -> Result<Option<Authority>, ApiError> {
+        let mut sent = parts.headers.get_all(header::HOST).iter();
+        let host = match (sent.next(), sent.next()) {
+            (Some(value), None) => {
+                Some(Authority::try_from(value.as_bytes()).map_err(|_| ApiError::bad_host())?)
+            }
+            (Some(_), Some(_)) => return Err(ApiError::bad_host()),
+            (None, _) => None,
+        };
+        let in_uri = parts.uri.authority();
+        if let (Some(host), Some(in_uri)) = (&host, in_uri)
+            && host != in_uri
+        {
+            return Err(ApiError::bad_host());
+        }
+        let host = host.or_else(|| in_uri.cloned());
+        match &host {
+            Some(host) if host.as_str().contains('@') || host.host().is_empty() => Err(ApiError::bad_host()),
+            Some(host) if self.loopback && !self.is_local(host) => Err(ApiError::forbidden_origin()),
+            None if parts.version > Version::HTTP_10 => Err(ApiError::bad_host()),
+            _ => Ok(host),
+        }
+    }
+
+    fn is_local(&self, host: &Authority) -> bool {
+        let name = host.host().trim_start_matches('[').trim_end_matches(']');
+        name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+            || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+    }
+
+    /// A page of our own may ask, and a page of an allowed origin may ask and read. A foreign page may not ask a
+    /// loopback server at all; elsewhere it may, as any program may, but its browser will not let it read.
+    fn check_origin(
+        &self,
+        headers: &HeaderMap,
+        host: Option<&Authority>,
+    ) -> Result<Option<CrossOrigin>, ApiError> {
+        let mut sent = headers.get_all(header::ORIGIN).iter();
+        let Some(origin) = sent.next() else { return Ok(None) };
+        let text = origin.to_str().map_err(|_| ApiError::forbidden_origin())?;
+        if sent.next().is_some() {
+            return Err(ApiError::forbidden_origin());
+        }
+        let is_own = host.is_some_and(|host| {
+            text.split_once("://").is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(host.as_str()))
+        });
+        let is_allowed =
+            self.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
+        match (is_own, is_allowed) {
+            (true, _) => Ok(None),
+            (false, true) => Ok(Some(CrossOrigin(origin.clone()))),
+            (false, false) if self.loopback => Err(ApiError::forbidden_origin()),
+            (false, false) => Ok(None),
+        }
+    }
+}
+
+impl CrossOrigin {
+    /// Whether the request only asks whether it may ask.
+    pub fn is_preflight(parts: &Parts) -> bool {
+        parts.method == Method::OPTIONS && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
+    /// Lets the origin's pages read the response.
+    pub fn allow(&self, response: &mut HeaderMap) {
+        response.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, self.0.clone());
+        response.append(header::VARY, HeaderValue::from_static("origin"));
+        let fields = [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, x-api-key, x-request-id"),
+            (
+                header::ACCESS_CONTROL_EXPOSE_HEADERS,
+                "x-request-id, x-throng-ignored, server-timing, x-queue-ms",
+            ),
+            (header::ACCESS_CONTROL_MAX_AGE, "600"),
+        ];
+        response.extend(fields.map(|(name, value): (HeaderName, _)| (name, HeaderValue::from_static(value))));
+    }
+}
+
+/// Nothing is offered to upgrade to. HTTP/2 in clear text may be asked for in passing and is then ignored.
+fn check_upgrade(headers: &HeaderMap) -> Result<(), ApiError> {
+    let harmless = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
+    if headers.get_all(header::UPGRADE).iter().all(harmless) {
+        return Ok(());
+    }
+    Err(ApiError::unsupported_upgrade())
+}

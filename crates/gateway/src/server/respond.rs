@@ -1,0 +1,150 @@
+//! One request's way through the house: guard, route, and the answer with what every answer carries. A panic on
+//! the way becomes an answer too. Refuses to know what the routes do.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::MatchedPath;
+use axum::response::IntoResponse;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+use tower::ServiceExt;
+
+use super::connection::{ConnectionState, InFlight};
+use super::context::{RequestContext, Settled};
+use super::guard::{CrossOrigin, Guard};
+use crate::app::App;
+use crate::metrics::HttpLabels;
+use crate::openai::ApiError;
+use crate::routes;
+
+/// Answers requests of one listening socket.
+#[derive(Debug)]
+pub(super) struct Responder {
+    app: Arc<App>,
+    guard: Guard,
+    router: axum::Router,
+}
+
+impl Responder {
+    pub fn new(app: Arc<App>, guard: Guard) -> Self {
+        let router = routes::router(app.clone());
+        Self { app, guard, router }
+    }
+
+    pub fn app(&self) -> &App {
+        &self.app
+    }
+
+    /// Answers one request of a connection.
+    pub async fn respond(
+        &self,
+        request: Request<Incoming>,
+        connection: &Arc<ConnectionState>,
+    ) -> Response<TrackedBody> {
+        let in_flight = InFlight::begin(connection);
+        let (parts, body) = request.into_parts();
+        let version = parts.version;
+        let method = parts.method.clone();
+        let context = Arc::new(RequestContext::new(&parts.headers, version, body, connection.clone()));
+        let (mut response, cross_origin) = match self.guard.check(&parts) {
+            Ok(cross_origin) => (self.route(parts, &context, cross_origin.is_some()).await, cross_origin),
+            Err(error) => (close_after(version, error.into_response()), None),
+        };
+        let handler = response.extensions_mut().remove::<MatchedPath>();
+        if context.settle_body().await == Settled::Closing {
+            response = close_after(version, response);
+        }
+        finish_head(&mut response, &context, cross_origin.as_ref());
+        let labels = HttpLabels::new(
+            handler.as_ref().map_or("none", |path| path.as_str()),
+            &method,
+            response.status(),
+        );
+        let exchange = Exchange { app: self.app.clone(), labels, context, _in_flight: in_flight };
+        response.map(|body| TrackedBody { body, _exchange: exchange })
+    }
+
+    async fn route(&self, parts: Parts, context: &Arc<RequestContext>, cross_origin: bool) -> Response<Body> {
+        if cross_origin && CrossOrigin::is_preflight(&parts) {
+            return StatusCode::NO_CONTENT.into_response();
+        }
+        let mut request = Request::from_parts(parts, Body::empty());
+        request.extensions_mut().insert(context.clone());
+        let answered = AssertUnwindSafe(self.router.clone().oneshot(request)).catch_unwind().await;
+        let Ok(answered) = answered else {
+            tracing::error!(request = context.id_text(), "a handler panicked");
+            return ApiError::internal_error(context.id_text()).into_response();
+        };
+        let Ok(response) = answered;
+        response
+    }
+}
+
+/// A refusal of the request's head ends the connection: what follows on it cannot be trusted.
+fn close_after(version: Version, mut response: Response<Body>) -> Response<Body> {
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+fn finish_head(response: &mut Response<Body>, context: &RequestContext, cross_origin: Option<&CrossOrigin>) {
+    let headers = response.headers_mut();
+    headers.insert("x-request-id", context.id.clone());
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(cross_origin) = cross_origin {
+        cross_origin.allow(headers);
+    }
+}
+
+/// What is counted and said when a response has been sent or given up.
+#[derive(Debug)]
+struct Exchange {
+    app: Arc<App>,
+    labels: HttpLabels,
+    context: Arc<RequestContext>,
+    _in_flight: InFlight,
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let seconds = self.context.arrived.elapsed().as_secs_f64();
+        self.app.metrics.http.observe(&self.labels, seconds);
+        tracing::debug!(request = self.context.id_text(), labels = ?self.labels, seconds, "answered");
+    }
+}
+
+/// A response's body that knows when it is over.
+#[derive(Debug)]
+pub(crate) struct TrackedBody {
+    body: Body,
+    _exchange: Exchange,
+}
+
+impl http_body::Body for TrackedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

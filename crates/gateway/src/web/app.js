@@ -1,0 +1,365 @@
+// The chat page: one conversation, streamed from /v1/chat/completions. Text of the model is only ever set as text.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const SETTINGS = ["system", "temperature", "top_p", "max_tokens", "seed", "key"];
+const state = { models: [], messages: [], running: null };
+
+const stored = {
+  read(name, fallback) {
+    try { return JSON.parse(sessionStorage.getItem("throng." + name)) ?? fallback; } catch { return fallback; }
+  },
+  write(name, value) {
+    try { sessionStorage.setItem("throng." + name, JSON.stringify(value)); } catch { /* a full or closed store loses nothing but history */ }
+  },
+};
+
+function element(tag, className, text) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+function button(label, onClick) {
+  const node = element("button", "quiet", label);
+  node.type = "button";
+  node.addEventListener("click", onClick);
+  return node;
+}
+
+async function copy(text, node) {
+  try { await navigator.clipboard.writeText(text); } catch { return; }
+  const before = node.textContent;
+  node.textContent = "Copied";
+  setTimeout(() => { node.textContent = before; }, 1200);
+}
+
+// ---- text with code in it
+
+function codeBlock(language, code) {
+  const block = element("div", "code");
+  const bar = element("div");
+  const copyButton = button("Copy", () => copy(code, copyButton));
+  bar.append(element("span", "", language || "code"), copyButton);
+  const pre = element("pre");
+  pre.append(element("code", "", code));
+  block.append(bar, pre);
+  return block;
+}
+
+function inline(text, target) {
+  for (const part of text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/)) {
+    if (part.length > 2 && part.startsWith("`")) target.append(element("code", "", part.slice(1, -1)));
+    else if (part.length > 4 && part.startsWith("**")) target.append(element("strong", "", part.slice(2, -2)));
+    else if (part) target.append(part);
+  }
+}
+
+function render(text, target) {
+  const nodes = [];
+  text.split(/^[ \t]*```/m).forEach((piece, i) => {
+    if (i % 2) {
+      const [first, ...rest] = piece.split("\n");
+      nodes.push(codeBlock(first.trim(), rest.join("\n").replace(/\n$/, "")));
+      return;
+    }
+    for (const paragraph of piece.split(/\n{2,}/)) {
+      const trimmed = paragraph.replace(/^\n+|\s+$/g, "");
+      if (!trimmed) continue;
+      const p = element("p");
+      inline(trimmed, p);
+      nodes.push(p);
+    }
+  });
+  target.replaceChildren(...nodes);
+}
+
+// ---- the conversation on the page
+
+function describe(stats) {
+  if (!stats) return [];
+  const parts = [];
+  if (stats.rate) parts.push(`${stats.rate < 10 ? stats.rate.toFixed(1) : Math.round(stats.rate)} tokens/s`);
+  if (stats.first !== undefined) parts.push(`first token ${stats.first < 1000 ? Math.round(stats.first) + " ms" : (stats.first / 1000).toFixed(1) + " s"}`);
+  if (stats.tokens !== undefined) parts.push(`${stats.tokens} token${stats.tokens === 1 ? "" : "s"}`);
+  if (stats.finish === "length") parts.push("cut at the limit");
+  if (stats.finish === "stopped") parts.push("stopped");
+  return parts;
+}
+
+function show(message) {
+  const article = element("article", "message " + message.role);
+  const text = element("div", "text");
+  article.append(text);
+  if (message.role === "user") {
+    text.textContent = message.content;
+  } else {
+    article.append(element("footer"));
+    fill(article, message);
+  }
+  $("log").append(article);
+  $("welcome").hidden = true;
+  return article;
+}
+
+function fill(article, message, pending = false) {
+  article.classList.toggle("pending", pending);
+  render(message.content, article.querySelector(".text"));
+  article.querySelector(".error")?.remove();
+  const footer = article.querySelector("footer");
+  if (message.error) {
+    const line = element("p", "error", message.error);
+    line.setAttribute("role", "alert");
+    footer.before(line);
+  }
+  footer.replaceChildren();
+  if (pending) return;
+  if (message.content) {
+    const copyButton = button("Copy", () => copy(message.content, copyButton));
+    footer.append(copyButton);
+  }
+  const parts = describe(message.stats);
+  if (parts.length) footer.append(element("span", "stats", parts.join(" · ")));
+}
+
+function atBottom() {
+  const box = $("scroll");
+  return box.scrollHeight - box.scrollTop - box.clientHeight < 80;
+}
+
+function toBottom() {
+  $("scroll").scrollTop = $("scroll").scrollHeight;
+}
+
+function save() {
+  stored.write("messages", state.messages);
+}
+
+// ---- asking the server
+
+function headers() {
+  const key = $("key").value.trim();
+  return { "content-type": "application/json", ...(key && { authorization: "Bearer " + key }) };
+}
+
+/** The turns so far without those that got no answer, and the new question. */
+function conversation() {
+  const turns = [];
+  for (let i = 0; i < state.messages.length; i += 2) {
+    const [question, answer] = state.messages.slice(i, i + 2);
+    if (i + 2 >= state.messages.length) turns.push(question);
+    else if (answer.content && !answer.error) turns.push(question, answer);
+  }
+  return turns.map(({ role, content }) => ({ role, content }));
+}
+
+function requestBody() {
+  const body = { model: $("model").value, stream: true, stream_options: { include_usage: true } };
+  const system = $("system").value.trim();
+  const said = conversation();
+  body.messages = system ? [{ role: "system", content: system }, ...said] : said;
+  const number = (id) => ($(id).value.trim() === "" ? undefined : Number($(id).value));
+  body.temperature = number("temperature");
+  body.top_p = number("top_p");
+  body.max_completion_tokens = number("max_tokens");
+  body.seed = number("seed");
+  return JSON.stringify(body);
+}
+
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let buffer = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    buffer += value;
+    const frames = buffer.split("\n\n");
+    buffer = frames.pop();
+    for (const frame of frames) if (frame.startsWith("data: ")) yield frame.slice(6);
+  }
+}
+
+async function errorOf(response) {
+  try { return (await response.json()).error.message; } catch { return `The server answered ${response.status}.`; }
+}
+
+async function ask(message, signal, onText) {
+  const clock = { start: performance.now() };
+  const response = await fetch("/v1/chat/completions", { method: "POST", headers: headers(), body: requestBody(), signal });
+  if (!response.ok) throw new Error(await errorOf(response));
+  let ended = false;
+  message.stats = {};
+  for await (const data of events(response)) {
+    if (data === "[DONE]") { ended = true; break; }
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new Error(chunk.error.message);
+    const choice = chunk.choices[0];
+    if (choice?.delta?.content) {
+      clock.last = performance.now();
+      clock.first ??= clock.last;
+      message.stats.first = clock.first - clock.start;
+      message.content += choice.delta.content;
+      onText();
+    }
+    if (choice?.finish_reason) message.stats.finish = choice.finish_reason;
+    if (chunk.usage) {
+      message.stats.tokens = chunk.usage.completion_tokens;
+      const seconds = (clock.last - clock.first) / 1000;
+      if (seconds > 0 && message.stats.tokens > 1) message.stats.rate = (message.stats.tokens - 1) / seconds;
+    }
+  }
+  if (!ended) throw new Error("The connection was lost before the answer was complete.");
+}
+
+async function send(text) {
+  if (state.running || !text.trim()) return;
+  const question = { role: "user", content: text };
+  const answer = { role: "assistant", content: "" };
+  state.messages.push(question, answer);
+  show(question);
+  const article = show(answer);
+  fill(article, answer, true);
+  toBottom();
+  state.running = new AbortController();
+  setBusy(true);
+  let drawing = 0;
+  const draw = () => {
+    drawing = 0;
+    const follow = atBottom();
+    fill(article, answer, true);
+    if (follow) toBottom();
+  };
+  try {
+    await ask(answer, state.running.signal, () => { drawing ||= requestAnimationFrame(draw); });
+  } catch (error) {
+    if (error.name === "AbortError") answer.stats = { ...answer.stats, finish: "stopped" };
+    else answer.error = error.message;
+  }
+  cancelAnimationFrame(drawing);
+  const follow = atBottom();
+  fill(article, answer);
+  if (follow) toBottom();
+  state.running = null;
+  setBusy(false);
+  save();
+  $("prompt").focus({ preventScroll: true });
+}
+
+function setBusy(busy) {
+  document.body.classList.toggle("busy", busy);
+  $("send").setAttribute("aria-label", busy ? "Stop" : "Send");
+  $("log").setAttribute("aria-busy", String(busy));
+  updateSend();
+}
+
+function updateSend() {
+  if (!CSS.supports("field-sizing", "content")) {
+    $("prompt").style.height = "auto";
+    $("prompt").style.height = $("prompt").scrollHeight + "px";
+  }
+  $("send").disabled = !state.running && (!$("prompt").value.trim() || $("model").disabled);
+}
+
+function submit() {
+  const text = $("prompt").value;
+  if (!text.trim() || state.running || $("model").disabled) return;
+  $("prompt").value = "";
+  updateSend();
+  send(text);
+}
+
+// ---- models
+
+function showNotice(model) {
+  const seen = stored.read("notices", []);
+  $("notice").hidden = !model?.notice || seen.includes(model.id);
+  $("notice").querySelector("p").textContent = model?.notice ?? "";
+}
+
+function chosenModel() {
+  return state.models.find((model) => model.id === $("model").value);
+}
+
+function modelChanged() {
+  $("welcome-model").textContent = $("model").value;
+  stored.write("model", $("model").value);
+  showNotice(chosenModel());
+}
+
+async function loadModels() {
+  const select = $("model");
+  try {
+    const response = await fetch("/v1/models", { headers: headers() });
+    if (response.status === 401) {
+      select.replaceChildren(new Option("API key needed"));
+      $("settings").showModal();
+      $("key").focus();
+      return;
+    }
+    if (!response.ok) throw new Error();
+    state.models = (await response.json()).data;
+  } catch {
+    select.replaceChildren(new Option("server not reachable"));
+    setTimeout(loadModels, 3000);
+    return;
+  }
+  select.replaceChildren(...state.models.map((model) => new Option(model.id, model.id)));
+  const before = stored.read("model", "");
+  if (state.models.some((model) => model.id === before)) select.value = before;
+  select.disabled = state.models.length === 0;
+  modelChanged();
+  updateSend();
+}
+
+// ---- wiring
+
+function restore() {
+  const settings = stored.read("settings", {});
+  for (const id of SETTINGS) $(id).value = settings[id] ?? "";
+  state.messages = stored.read("messages", []);
+  state.messages.forEach(show);
+  toBottom();
+}
+
+function saveSettings() {
+  stored.write("settings", Object.fromEntries(SETTINGS.map((id) => [id, $(id).value])));
+  if ($("model").disabled) loadModels();
+}
+
+$("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (state.running) state.running.abort();
+  else submit();
+});
+$("prompt").addEventListener("input", updateSend);
+$("prompt").addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  submit();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && state.running && !$("settings").open) state.running.abort();
+});
+$("ideas").addEventListener("click", (event) => {
+  if (event.target.tagName === "BUTTON" && !$("model").disabled) send(event.target.textContent);
+});
+$("new").addEventListener("click", () => {
+  state.running?.abort();
+  state.messages = [];
+  save();
+  $("log").replaceChildren();
+  $("welcome").hidden = false;
+  $("prompt").focus();
+});
+$("model").addEventListener("change", modelChanged);
+$("notice").querySelector("button").addEventListener("click", () => {
+  stored.write("notices", [...stored.read("notices", []), $("model").value]);
+  showNotice(null);
+});
+$("open-settings").addEventListener("click", () => $("settings").showModal());
+$("settings").addEventListener("close", saveSettings);
+$("reset").addEventListener("click", () => { for (const id of SETTINGS) if (id !== "key") $(id).value = ""; });
+
+restore();
+loadModels();
