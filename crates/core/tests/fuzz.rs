@@ -17,13 +17,19 @@ use saboteur::Bug;
 use world::{Seen, World};
 
 const N_SEEDS: u64 = 20;
+/// Unless `THRONG_FUZZ_STEPS` asks for more.
 const STEPS_PER_SEED: usize = 50_000;
 /// After this many steps everything drains, nothing may be left, and another world begins.
 const STEPS_PER_WORLD: usize = 2_500;
 
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|value| value.parse().expect("a number"))
+}
+
 fn run_seed(seed: u64, bug: Option<Bug>) -> Result<Seen, String> {
+    let n_steps = number("THRONG_FUZZ_STEPS").map_or(STEPS_PER_SEED, |n| n as usize);
     let (mut rng, mut seen) = (fastrand::Rng::with_seed(seed), Seen::default());
-    while seen.steps < STEPS_PER_SEED {
+    while seen.steps < n_steps {
         seen.add(World::new(rng.fork(), bug).run(STEPS_PER_WORLD)?);
     }
     Ok(seen)
@@ -31,7 +37,7 @@ fn run_seed(seed: u64, bug: Option<Bug>) -> Result<Seen, String> {
 
 #[test]
 fn random_schedules_do_not_show() {
-    let only = std::env::var("THRONG_FUZZ_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let only = number("THRONG_FUZZ_SEED");
     for seed in only.map_or(0..N_SEEDS, |seed| seed..seed + 1) {
         let outcome = catch_unwind(AssertUnwindSafe(|| run_seed(seed, None)));
         let problem = match outcome {

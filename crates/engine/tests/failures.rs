@@ -88,8 +88,8 @@ fn a_step_that_fails_ends_its_own_requests() {
 }
 
 #[test]
-fn what_ran_beside_a_lost_step_is_computed_again() {
-    // A budget of one token: one of two running sequences has a share in each step.
+fn what_had_no_share_in_a_lost_step_goes_on() {
+    // A budget of one token: one of the two has a share in each step.
     let gate = Gate::closed();
     let scheduler = SchedulerConfig { max_batch_tokens: 1, ..SchedulerConfig::default() };
     let engine = start(EngineConfig { scheduler, ..EngineConfig::default() }, &gate);

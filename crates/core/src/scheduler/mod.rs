@@ -116,11 +116,10 @@ pub struct SchedulerStats {
 impl Scheduler {
     /// A scheduler for an executor of this capacity.
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
-        let config = SchedulerConfig {
-            max_batch_tokens: config.max_batch_tokens.min(capacity.max_batch_tokens).max(1),
-            max_batch_rows: config.max_batch_rows.min(capacity.max_batch_rows).max(1),
-            ..config
-        };
+        let max_batch_tokens = config.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
+        // No more run than can each have a token a step: the others would only hold blocks.
+        let max_batch_rows = config.max_batch_rows.min(capacity.max_batch_rows).clamp(1, max_batch_tokens);
+        let config = SchedulerConfig { max_batch_tokens, max_batch_rows, ..config };
         let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
         Self {
             admission: Admission::new(capacity),

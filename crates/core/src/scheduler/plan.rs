@@ -137,7 +137,8 @@ impl Scheduler {
     /// just being computed lets the others pass.
     fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
-        while self.may_admit() && budget.tokens_left > 0 && self.deferred.len() < self.running.capacity() {
+        let max_deferred = self.config.max_batch_rows as usize;
+        while self.may_admit() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
             if !self.admit_first(&mut n_promised, budget, now, emit) {
                 break;
             }
