@@ -69,6 +69,9 @@ fn variables_are_known_by_name() {
     let template = ChatTemplate::new("{% if enable_thinking %}{% set x = 1 %}{{ x }}{% endif %}").unwrap();
     assert!(template.reads("enable_thinking"));
     assert!(!template.reads("x") && !template.reads("reasoning_effort"));
+    let knows_developers =
+        ChatTemplate::new("{% if messages[0].role in ['system', \"developer\"] %}{% endif %}").unwrap();
+    assert!(knows_developers.mentions("developer") && !template.mentions("developer"));
 }
 
 #[test]

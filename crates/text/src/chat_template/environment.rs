@@ -34,6 +34,8 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
                 ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Iterable
             )
     });
+    // As in Python, and unlike in minijinja, `none` cannot be iterated: templates ask before they ask for a length.
+    env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // Known names, so that the template compiles; requests bring their own.
     env.add_filter(source::CHECK_FILTER, |value: Value| value);
     env.add_template_owned(TEMPLATE, source::prepare(template))

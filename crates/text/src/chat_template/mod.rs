@@ -144,6 +144,11 @@ impl ChatTemplate {
         self.templates.values().any(|compiled| compiled.variables.contains(variable))
     }
 
+    /// Whether some template has this string in its code: one that never says `developer` does not know that role.
+    pub fn mentions(&self, literal: &str) -> bool {
+        self.templates.values().flat_map(|compiled| &compiled.literals).any(|known| known == literal)
+    }
+
     /// Renders the prompt.
     ///
     /// # Errors
