@@ -1,0 +1,121 @@
+//! The table of bad input, and of odd input that is good: bodies with the one answer each must get. The number
+//! of a case is its row in the API's table. Read by the tests of the wire and by those over a socket, so it
+//! refuses to know either.
+
+// Each test file that includes the table uses the part of it that it needs.
+#![allow(dead_code)]
+
+mod chat;
+mod completion;
+
+/// The name under which a model must be served for the table.
+pub const MODEL: &str = "paper";
+/// Token ids of that model are below this.
+pub const VOCABULARY_SIZE: u32 = 1000;
+/// The context of that model.
+pub const MAX_MODEL_LEN: u32 = 512;
+
+/// Where a body goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Endpoint {
+    /// `/v1/chat/completions`
+    Chat,
+    /// `/v1/completions`
+    Completion,
+    /// `/tokenize`
+    Tokenize,
+    /// `/detokenize`
+    Detokenize,
+}
+
+impl Endpoint {
+    /// The path of the URL.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/v1/chat/completions",
+            Self::Completion => "/v1/completions",
+            Self::Tokenize => "/tokenize",
+            Self::Detokenize => "/detokenize",
+        }
+    }
+}
+
+/// The answer a body must get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// 200.
+    Accepted,
+    /// 400 with type `invalid_request_error`, this `param` and this `code`.
+    Refused(Option<String>, &'static str),
+}
+
+/// One row.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// The row of the API's table; 0 where none speaks of it.
+    pub row: u32,
+    /// Where the body goes.
+    pub endpoint: Endpoint,
+    /// The body.
+    pub body: Vec<u8>,
+    /// The answer.
+    pub expected: Expected,
+    /// Whether `"stream":true` before all else changes nothing about it.
+    pub same_when_streamed: bool,
+}
+
+impl Case {
+    /// The body as an error message may show it.
+    pub fn shown(&self) -> String {
+        let text = String::from_utf8_lossy(&self.body);
+        let short: String = text.chars().take(160).collect();
+        format!("row {} {:?} {short}", self.row, self.endpoint)
+    }
+
+    /// The same case streamed, where that is a case.
+    pub fn streamed(&self) -> Option<Self> {
+        let may_stream = self.same_when_streamed
+            && matches!(self.endpoint, Endpoint::Chat | Endpoint::Completion)
+            && self.body.starts_with(b"{\"");
+        let body = [b"{\"stream\":true,".as_slice(), self.body.get(1..)?].concat();
+        may_stream.then(|| Self { body, ..self.clone() })
+    }
+}
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let mut table = Table::default();
+    chat::add(&mut table);
+    completion::add(&mut table);
+    table.0
+}
+
+/// The table while it is written.
+#[derive(Default)]
+struct Table(Vec<Case>);
+
+impl Table {
+    fn case(&mut self, row: u32, endpoint: Endpoint, body: impl Into<Vec<u8>>, expected: Expected) {
+        let body = body.into();
+        let same_when_streamed = !contains(&body, b"\"stream")
+            && !contains(&body, b"\"best_of")
+            && !contains(&body, b"\"prompt_logprobs");
+        self.0.push(Case { row, endpoint, body, expected, same_when_streamed });
+    }
+
+    fn refused(
+        &mut self,
+        row: u32,
+        endpoint: Endpoint,
+        body: impl Into<Vec<u8>>,
+        param: &str,
+        code: &'static str,
+    ) {
+        let param = (!param.is_empty()).then(|| param.to_owned());
+        self.case(row, endpoint, body, Expected::Refused(param, code));
+    }
+}
+
+fn contains(body: &[u8], part: &[u8]) -> bool {
+    body.windows(part.len()).take(4096).any(|window| window == part)
+}

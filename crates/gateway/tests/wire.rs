@@ -1,0 +1,86 @@
+//! The table of bad input against the readers themselves, without a socket. What only a running model can tell
+//! is put in with made-up facts.
+
+mod bad_input;
+
+use bad_input::{Case, Endpoint, Expected, MAX_MODEL_LEN, VOCABULARY_SIZE};
+use throng_gateway::openai::{
+    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, GenerationDefaults, ModelFacts, ModelLimits,
+    Prompt, ReadOptions, TokenizeRequest, check_prompt,
+};
+
+const LIMITS: ModelLimits =
+    ModelLimits { vocabulary_size: VOCABULARY_SIZE, max_model_len: MAX_MODEL_LEN, max_logprobs: Some(20) };
+
+/// Does what a request's way does before the engine, with a prompt of ten tokens where there is text.
+fn answer(endpoint: Endpoint, body: &[u8], options: &ReadOptions) -> Result<(), ApiError> {
+    let defaults = GenerationDefaults::default();
+    let facts = ModelFacts { limits: LIMITS, defaults: &defaults, eos_token_ids: &[0] };
+    let mut encode = |word: &str| Ok(word.bytes().map(u32::from).collect());
+    match endpoint {
+        Endpoint::Chat => {
+            let request = ChatRequest::parse(body, options)?;
+            request.generation.check(&LIMITS)?;
+            request.sampling_params(10, &facts, 1, &mut encode).map(drop)
+        }
+        Endpoint::Completion => {
+            let request = CompletionRequest::parse(body, options)?;
+            request.generation.check(&LIMITS)?;
+            for prompt in &request.prompts {
+                let n_tokens = match prompt {
+                    Prompt::Text(_) => 10,
+                    Prompt::Tokens(tokens) => {
+                        check_prompt(tokens, &LIMITS, "prompt")?;
+                        tokens.len()
+                    }
+                };
+                request.sampling_params(n_tokens, &facts, 1, &mut encode)?;
+            }
+            Ok(())
+        }
+        Endpoint::Tokenize => TokenizeRequest::parse(body, options).map(drop),
+        Endpoint::Detokenize => DetokenizeRequest::parse(body, options)?.check(VOCABULARY_SIZE),
+    }
+}
+
+/// What is wrong with the answer to a case, if anything.
+fn fault(case: &Case) -> Option<String> {
+    let answer = answer(case.endpoint, &case.body, &ReadOptions::default());
+    let found = match &answer {
+        Ok(()) => Expected::Accepted,
+        Err(error) => Expected::Refused(error.param().map(str::to_owned), error.code()),
+    };
+    let is_right = found == case.expected && answer.as_ref().err().is_none_or(|e| e.status() == 400);
+    (!is_right).then(|| format!("{}\n  expected {:?}\n  found    {found:?}", case.shown(), case.expected))
+}
+
+#[test]
+fn every_case_of_the_table_gets_its_answer_streamed_or_not() {
+    let cases = bad_input::cases();
+    let streamed = cases.iter().filter_map(Case::streamed);
+    let faults: Vec<_> = cases.iter().filter_map(fault).chain(streamed.filter_map(|c| fault(&c))).collect();
+    assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn messages_repeat_little_of_what_was_sent() {
+    for case in bad_input::cases() {
+        if let Err(error) = answer(case.endpoint, &case.body, &ReadOptions::default()) {
+            assert!(error.message().len() < 600, "{}", error.message());
+            assert!(!error.message().chars().any(char::is_control), "{}", case.shown());
+            assert!(error.param().is_none_or(|param| param.len() < 300), "{}", case.shown());
+        }
+    }
+}
+
+#[test]
+fn strict_servers_refuse_unknown_parameters() {
+    let body =
+        br#"{"model":"paper","messages":[{"role":"user","content":"Hi","mood":1}],"colour":1,"b\r\nd":2}"#;
+    let request = ChatRequest::parse(body, &ReadOptions::default()).expect("unknown keys are ignored");
+    let header = request.generation.ignored.header_value();
+    assert_eq!(header.as_deref(), Some("colour, b??d, messages[].mood"));
+    let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
+    let error = ChatRequest::parse(body, &strict).expect_err("unknown keys are refused");
+    assert_eq!((error.param(), error.code()), (Some("colour"), "unknown_parameter"));
+}
