@@ -111,7 +111,7 @@ pub(crate) fn encode_conversation(
         return Err(ApiError::unsupported_by_model("messages", reason));
     };
     conversation.check_template_variables(|name| template.reads(name))?;
-    let messages = conversation.messages_for_template(template.reads("developer"));
+    let messages = conversation.messages_for_template(template.mentions("developer"));
     let tools = Value::Array(conversation.tools.clone());
     let documents = Value::Array(conversation.documents.clone());
     let variables = conversation.template_variables();
