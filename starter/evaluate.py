@@ -42,8 +42,13 @@ def post(url: str, body: dict) -> dict:
     request = urllib.request.Request(
         url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=120) as response:
-        return json.load(response)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as response:
+            return json.load(response)
+    except urllib.error.HTTPError:
+        raise
+    except urllib.error.URLError as error:
+        raise SystemExit(f"no server answers at {url}: {error.reason}") from error
 
 
 class Server:
