@@ -6,6 +6,7 @@ pub mod arch;
 pub mod backend;
 pub mod batch_input;
 pub mod config;
+pub mod cpu_backend;
 pub mod decoder;
 pub mod decoder_weights;
 pub mod host_buffer;

@@ -8,6 +8,7 @@ use super::{BackendKind, LoadError, RunnerOptions};
 use crate::arch::Architecture;
 use crate::backend::Backend;
 use crate::config::DecoderConfig;
+use crate::cpu_backend::CpuBackend;
 use crate::decoder_weights::{DecoderWeights, LoadProgress};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
@@ -16,6 +17,7 @@ use crate::weights::TensorSource;
 /// The weights of each backend that has asked for them.
 #[derive(Default)]
 pub(super) struct PreparedWeights {
+    cpu: Prepared<CpuBackend>,
     reference: Prepared<ReferenceBackend>,
 }
 
@@ -69,9 +71,11 @@ impl PreparedWeights {
         tensors: &dyn TensorSource,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(), LoadError> {
-        let _ = n_threads;
         match backend {
-            BackendKind::Cpu | BackendKind::Reference => {
+            BackendKind::Cpu => {
+                self.cpu.get(&CpuBackend::new(n_threads), architecture, tensors, progress).map(drop)
+            }
+            BackendKind::Reference => {
                 self.reference.get(&ReferenceBackend, architecture, tensors, progress).map(drop)
             }
         }
@@ -85,7 +89,11 @@ impl PreparedWeights {
         tensors: &dyn TensorSource,
     ) -> Result<Box<dyn Executor>, LoadError> {
         match options.backend {
-            BackendKind::Cpu | BackendKind::Reference => {
+            BackendKind::Cpu => {
+                let backend = CpuBackend::new(options.n_threads);
+                self.cpu.runner(backend, options, config, architecture, tensors)
+            }
+            BackendKind::Reference => {
                 self.reference.runner(ReferenceBackend, options, config, architecture, tensors)
             }
         }

@@ -1,0 +1,354 @@
+//! The backend of this machine's processor: packed weights, SIMD lanes, one pool of threads. Activations are rounded
+//! to signed bytes where they meet quantized weights, and nowhere else. Refuses to know architectures; the arithmetic
+//! is in `throng-kernels`.
+
+mod experts;
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use throng_core::batch::BLOCK_TOKENS;
+use throng_kernels::Isa;
+use throng_kernels::attention::{KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention};
+use throng_kernels::matmul::{Activations, Product, matmul};
+use throng_kernels::quant::{Format, PackError, PackedMatrix};
+use throng_kernels::reference;
+use throng_kernels::rows::{self, Gate, Groups};
+use throng_kernels::threads::ThreadPool;
+
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert};
+use crate::batch_input::BatchInput;
+use crate::config::{Activation, RopeStyle, Routing};
+use crate::host_buffer::HostBuffer;
+use crate::kv_cache::{KvDtype, KvLayout};
+use crate::weights::TensorView;
+
+use experts::ExpertsScratch;
+
+/// From so many rows on, copying them is worth all threads.
+const ROWS_WORTH_SHARING: usize = 32;
+
+/// This machine's processor.
+#[derive(Debug)]
+pub struct CpuBackend {
+    pool: ThreadPool,
+    activations: Activations,
+    experts: ExpertsScratch,
+}
+
+impl CpuBackend {
+    /// On so many threads, with the best instructions the machine has.
+    pub fn new(n_threads: usize) -> Self {
+        Self::with_isa(n_threads, Isa::best())
+    }
+
+    /// With these instructions.
+    ///
+    /// # Panics
+    /// When the machine does not have them.
+    pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
+        let pool = ThreadPool::with_isa(n_threads, isa);
+        Self { pool, activations: Activations::default(), experts: ExpertsScratch::default() }
+    }
+}
+
+/// Stacked matrices, each packed in its own format.
+#[derive(Debug)]
+pub struct CpuMatrix {
+    parts: Vec<PackedMatrix>,
+}
+
+impl CpuMatrix {
+    fn cols(&self) -> usize {
+        self.parts[0].cols()
+    }
+
+    /// In which forms its parts need activations: rounded, as they are.
+    fn forms(&self) -> (bool, bool) {
+        let is_float =
+            |part: &PackedMatrix| matches!(part.format(), Format::F32 | Format::F16 | Format::BF16);
+        (!self.parts.iter().all(is_float), self.parts.iter().any(is_float))
+    }
+
+    /// The products of `x` with the parts, side by side from row `first_row` on.
+    fn products<'a>(
+        &'a self,
+        x: &'a Activations,
+        bias: Option<&'a [f32]>,
+        first_row: usize,
+    ) -> impl Iterator<Item = Product<'a>> {
+        self.parts.iter().scan(0, move |first_col, weights| {
+            let columns = *first_col..*first_col + weights.rows();
+            *first_col = columns.end;
+            let bias = bias.map(|bias| &bias[columns.clone()]);
+            Some(Product { x, weights, bias, first_row, first_col: columns.start })
+        })
+    }
+}
+
+/// A batch with what the kernels want to know of it in their own form.
+#[derive(Debug, Default)]
+pub struct CpuBatch {
+    input: BatchInput,
+    spans: Vec<QuerySpan>,
+    /// Where each token's keys and values go: `16 block + slot`.
+    slots: Vec<usize>,
+}
+
+impl Backend for CpuBackend {
+    type Buffer = HostBuffer;
+    type Matrix = CpuMatrix;
+    type Vector = Vec<f32>;
+    type KvCache = Vec<KvLayer>;
+    type Batch = CpuBatch;
+
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostBuffer, BackendError> {
+        HostBuffer::new(max_rows, cols)
+    }
+
+    fn matrix(&self, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
+        let pack = |part: &TensorView<'_>| {
+            let [rows, cols] = *part.shape else {
+                return Err(BackendError::Unsupported(format!("a matrix of shape {:?}", part.shape)));
+            };
+            PackedMatrix::pack(part.format, rows, cols, part.data, &self.pool).map_err(|error| match error {
+                PackError::OutOfMemory(n_bytes) => BackendError::OutOfMemory { what: "weights", n_bytes },
+                PackError::Shape => {
+                    BackendError::Unsupported(format!("{} {:?}", part.format.name(), part.shape))
+                }
+            })
+        };
+        Ok(CpuMatrix { parts: parts.iter().map(pack).collect::<Result<_, _>>()? })
+    }
+
+    fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
+        Ok(values.to_vec())
+    }
+
+    fn kv_cache(&self, layout: &KvLayout) -> Result<Vec<KvLayer>, BackendError> {
+        let shape = KvShape {
+            n_blocks: layout.n_blocks,
+            n_kv_heads: layout.n_kv_heads,
+            head_dim: layout.head_dim,
+            format: match layout.dtype {
+                KvDtype::F32 => KvFormat::F32,
+                KvDtype::F16 => KvFormat::F16,
+                KvDtype::Q8_0 => KvFormat::Q8_0,
+            },
+        };
+        let n_bytes = layout.bytes().unwrap_or(usize::MAX);
+        let layer =
+            || KvLayer::new(shape).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes });
+        (0..layout.n_layers).map(|_| layer()).collect()
+    }
+
+    fn batch(&self) -> Result<CpuBatch, BackendError> {
+        Ok(CpuBatch::default())
+    }
+
+    fn n_host_threads(&self) -> usize {
+        self.pool.n_threads()
+    }
+
+    fn run_on_host(&self, share: &(dyn Fn(usize) + Sync)) {
+        self.pool.run(share);
+    }
+
+    fn upload(&mut self, input: &BatchInput, batch: &mut CpuBatch) {
+        batch.input.copy_from(input);
+        batch.spans.clear();
+        batch.slots.clear();
+        for row in &input.rows {
+            batch.spans.push(QuerySpan {
+                first_row: row.first_token,
+                n_rows: row.n_tokens,
+                start: row.start,
+                first_block: row.first_block,
+            });
+            batch.slots.extend((row.start..row.start + row.n_tokens).map(|position| {
+                let (block, slot) = input.slot(row, position);
+                block * BLOCK_TOKENS + slot
+            }));
+        }
+    }
+
+    fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
+        Ok(x.as_mut_slice())
+    }
+
+    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
+        x.set_rows(n_rows);
+    }
+
+    fn embed(&mut self, table: &CpuMatrix, batch: &CpuBatch, scale: f32, out: &mut HostBuffer) {
+        let tokens = &batch.input.tokens;
+        self.each_row(out, |row_idx, row| table.parts[0].dequantize_row(tokens[row_idx] as usize, row));
+        if scale != 1.0 {
+            rows::scale(out.as_mut_slice(), scale, &self.pool);
+        }
+    }
+
+    fn matmul(&mut self, x: &HostBuffer, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+        let (ints, floats) = w.forms();
+        self.activations.set(x.as_slice(), w.cols(), ints, floats, &self.pool);
+        let bias = bias.map(Vec::as_slice);
+        let stride = out.cols();
+        let mut products = w.products(&self.activations, bias, 0);
+        // Three parts at most are stacked (Q, K, V): no list is allocated.
+        let first = products.next().expect("a matrix has a part");
+        match (products.next(), products.next()) {
+            (None, _) => matmul(&[first], out.as_mut_slice(), stride, &self.pool),
+            (Some(second), None) => matmul(&[first, second], out.as_mut_slice(), stride, &self.pool),
+            (Some(second), Some(third)) => {
+                let all: Vec<_> = [first, second, third].into_iter().chain(products).collect();
+                matmul(&all, out.as_mut_slice(), stride, &self.pool);
+            }
+        }
+    }
+
+    fn rms_norm(&mut self, x: &HostBuffer, gain: &Vec<f32>, eps: f32, out: &mut HostBuffer) {
+        rows::rms_norm(x.as_slice(), gain, eps, out.as_mut_slice(), &self.pool);
+    }
+
+    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, gain: &Vec<f32>, eps: f32) {
+        let groups = groups(x.cols(), columns);
+        rows::norm_groups(x.as_mut_slice(), groups, gain, eps, &self.pool);
+    }
+
+    fn rope(
+        &mut self,
+        x: &mut HostBuffer,
+        batch: &CpuBatch,
+        table_idx: usize,
+        heads: Columns,
+        style: RopeStyle,
+    ) {
+        let table = &batch.input.rotations[table_idx];
+        let style = match style {
+            RopeStyle::HalfSplit => reference::RopeStyle::Half,
+            RopeStyle::Interleaved => reference::RopeStyle::Interleaved,
+        };
+        let groups = groups(x.cols(), heads);
+        rows::rope(x.as_mut_slice(), groups, (&table.cos, &table.sin), table.n_pairs, style, &self.pool);
+    }
+
+    fn store_kv(
+        &mut self,
+        cache: &mut Vec<KvLayer>,
+        layer_idx: usize,
+        batch: &CpuBatch,
+        qkv: &HostBuffer,
+        shape: &AttentionShape,
+    ) {
+        let new = NewKv {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            key_col: shape.key_columns().first,
+            value_col: shape.value_columns().first,
+        };
+        cache[layer_idx].store(&batch.slots, new, &self.pool);
+    }
+
+    fn attention(
+        &mut self,
+        cache: &Vec<KvLayer>,
+        layer_idx: usize,
+        batch: &CpuBatch,
+        qkv: &HostBuffer,
+        shape: &AttentionShape,
+        out: &mut HostBuffer,
+    ) {
+        let queries = QueryBatch {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            spans: &batch.spans,
+            blocks: &batch.input.blocks,
+        };
+        let shape = reference::AttentionShape {
+            n_heads: shape.n_heads,
+            n_kv_heads: shape.n_kv_heads,
+            head_dim: shape.head_dim,
+            scale: shape.scale,
+            softcap: shape.softcap,
+            window: shape.sliding_window,
+        };
+        attention(&shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
+    }
+
+    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
+        rows::glu(gate_up.as_slice(), out.cols(), gate(activation), out.as_mut_slice(), &self.pool);
+    }
+
+    fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
+        rows::add_scaled(x.as_mut_slice(), y.as_slice(), multiplier, &self.pool);
+    }
+
+    fn gate_rows(&mut self, x: &mut HostBuffer, gate: &HostBuffer) {
+        for (row_idx, gate) in gate.as_slice().iter().enumerate() {
+            rows::scale(x.row_mut(row_idx), 1.0 / (1.0 + (-gate).exp()), &self.pool);
+        }
+    }
+
+    fn experts(
+        &mut self,
+        x: &HostBuffer,
+        router_logits: &HostBuffer,
+        experts: &[Expert<CpuMatrix>],
+        routing: &Routing,
+        activation: Activation,
+        out: &mut HostBuffer,
+    ) {
+        self.experts.run(&self.pool, x, router_logits, experts, routing, gate(activation), out);
+    }
+
+    fn gather_logit_rows(
+        &mut self,
+        x: &HostBuffer,
+        batch: &CpuBatch,
+        wanted: Range<usize>,
+        out: &mut HostBuffer,
+    ) {
+        for (i, &token_idx) in batch.input.logit_tokens[wanted].iter().enumerate() {
+            out.row_mut(i).copy_from_slice(x.row(token_idx as usize));
+        }
+    }
+
+    fn finish_logits(&mut self, x: &mut HostBuffer, scale: f32, softcap: Option<f32>) {
+        if scale != 1.0 {
+            rows::scale(x.as_mut_slice(), scale, &self.pool);
+        }
+        if let Some(cap) = softcap {
+            rows::softcap(x.as_mut_slice(), cap, &self.pool);
+        }
+    }
+}
+
+impl CpuBackend {
+    /// Calls `fill` for every row of `out`, on all threads when there are many.
+    fn each_row(&self, out: &mut HostBuffer, fill: impl Fn(usize, &mut [f32]) + Sync) {
+        let (cols, n_rows) = (out.cols(), out.n_rows());
+        let rows = out.as_mut_slice().chunks_exact_mut(cols).enumerate();
+        if n_rows < ROWS_WORTH_SHARING {
+            return rows.for_each(|(row_idx, row)| fill(row_idx, row));
+        }
+        let rows = Mutex::new(rows);
+        self.pool.run(|_| {
+            loop {
+                let next = rows.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((row_idx, row)) = next else { break };
+                fill(row_idx, row);
+            }
+        });
+    }
+}
+
+fn groups(stride: usize, columns: Columns) -> Groups {
+    Groups { stride, first: columns.first, n_groups: columns.n_groups, width: columns.width }
+}
+
+fn gate(activation: Activation) -> Gate {
+    match activation {
+        Activation::Silu => Gate::Silu,
+        Activation::GeluTanh => Gate::GeluTanh,
+    }
+}

@@ -1,0 +1,154 @@
+//! A routed mixture of experts: rows sorted by expert, so that every expert's weights are read once, for all of its
+//! rows, in one fork of all threads a projection. Refuses to know where router logits come from.
+
+use throng_kernels::matmul::{Activations, matmul};
+use throng_kernels::reference::softmax;
+use throng_kernels::rows::{self, Gate};
+use throng_kernels::threads::ThreadPool;
+
+use super::CpuMatrix;
+use crate::backend::Expert;
+use crate::config::Routing;
+use crate::host_buffer::HostBuffer;
+
+/// Who computes what, and the rows in between; kept from call to call.
+#[derive(Debug, Default)]
+pub(super) struct ExpertsScratch {
+    /// Probabilities of one row's experts.
+    probabilities: Vec<f32>,
+    /// `[rows, n_used]` of (expert, weight), a row's experts in increasing order.
+    chosen: Vec<(usize, f32)>,
+    /// Where each expert's rows begin among the sorted ones, and where the last one's end.
+    starts: Vec<usize>,
+    /// Where each entry of `chosen` stands among the sorted rows.
+    places: Vec<usize>,
+    /// Of each expert.
+    activations: Vec<Activations>,
+    sorted: Vec<f32>,
+    gate_up: Vec<f32>,
+    hidden: Vec<f32>,
+    results: Vec<f32>,
+}
+
+impl ExpertsScratch {
+    #[allow(clippy::too_many_arguments, reason = "the operands of one operation of the backend")]
+    pub(super) fn run(
+        &mut self,
+        pool: &ThreadPool,
+        x: &HostBuffer,
+        router_logits: &HostBuffer,
+        experts: &[Expert<CpuMatrix>],
+        routing: &Routing,
+        gate: Gate,
+        out: &mut HostBuffer,
+    ) {
+        self.route(router_logits, routing);
+        self.sort(x, experts.len(), routing.n_used);
+        let n_sorted = x.n_rows() * routing.n_used;
+        let (width, hidden) = (experts[0].down.cols(), out.cols());
+
+        resize(&mut self.gate_up, n_sorted * 2 * width);
+        resize(&mut self.hidden, n_sorted * width);
+        resize(&mut self.results, n_sorted * hidden);
+        let gate_ups = experts.iter().map(|expert| &expert.gate_up);
+        project(pool, gate_ups, &self.starts, &mut self.activations, &self.sorted, &mut self.gate_up);
+        rows::glu(&self.gate_up, width, gate, &mut self.hidden, pool);
+        let downs = experts.iter().map(|expert| &expert.down);
+        project(pool, downs, &self.starts, &mut self.activations, &self.hidden, &mut self.results);
+
+        let of_rows = self.chosen.chunks(routing.n_used).zip(self.places.chunks(routing.n_used));
+        for (row_idx, (chosen, places)) in of_rows.enumerate() {
+            let sum = out.row_mut(row_idx);
+            sum.fill(0.0);
+            for ((_, weight), place) in chosen.iter().zip(places) {
+                let result = &self.results[place * hidden..][..hidden];
+                sum.iter_mut().zip(result).for_each(|(sum, result)| *sum += weight * result);
+            }
+        }
+    }
+
+    /// The `n_used` most probable experts of every row with their weights.
+    fn route(&mut self, router_logits: &HostBuffer, routing: &Routing) {
+        self.chosen.clear();
+        for row_idx in 0..router_logits.n_rows() {
+            self.probabilities.clear();
+            self.probabilities.extend_from_slice(router_logits.row(row_idx));
+            softmax(&mut self.probabilities);
+            let first = self.chosen.len();
+            for _ in 0..routing.n_used {
+                self.chosen.push(self.most_probable_but(first));
+            }
+            let chosen = &mut self.chosen[first..];
+            if routing.normalize {
+                let sum: f32 = chosen.iter().map(|(_, weight)| weight).sum();
+                chosen.iter_mut().for_each(|(_, weight)| *weight /= sum);
+            }
+            chosen.sort_unstable_by_key(|(expert_idx, _)| *expert_idx);
+        }
+    }
+
+    /// The most probable expert (the first of equals) that is not among those chosen since entry `first`.
+    fn most_probable_but(&self, first: usize) -> (usize, f32) {
+        let is_free =
+            |expert_idx: usize| self.chosen[first..].iter().all(|(chosen, _)| *chosen != expert_idx);
+        let free =
+            self.probabilities.iter().copied().enumerate().filter(|(expert_idx, _)| is_free(*expert_idx));
+        // A row of NaN is somebody's: its results are NaN, too.
+        let better = |best: (usize, f32), other: (usize, f32)| if other.1 > best.1 { other } else { best };
+        free.reduce(better).expect("no more experts are used than there are")
+    }
+
+    /// Copies rows so that those of an expert stand together, in order of row.
+    fn sort(&mut self, x: &HostBuffer, n_experts: usize, n_used: usize) {
+        self.starts.clear();
+        self.starts.resize(n_experts + 1, 0);
+        for (expert_idx, _) in &self.chosen {
+            self.starts[expert_idx + 1] += 1;
+        }
+        for expert_idx in 0..n_experts {
+            self.starts[expert_idx + 1] += self.starts[expert_idx];
+        }
+        let cols = x.cols();
+        resize(&mut self.sorted, self.chosen.len() * cols);
+        self.places.clear();
+        for (i, (expert_idx, _)) in self.chosen.iter().enumerate() {
+            let place = self.starts[*expert_idx];
+            self.starts[*expert_idx] += 1;
+            self.places.push(place);
+            self.sorted[place * cols..][..cols].copy_from_slice(x.row(i / n_used));
+        }
+        // Each start has moved to its end, which is the next one's start.
+        self.starts.rotate_right(1);
+        self.starts[0] = 0;
+        if self.activations.len() < n_experts {
+            self.activations.resize_with(n_experts, Activations::default);
+        }
+    }
+}
+
+/// Every expert's rows of `x` times its matrix.
+fn project<'a>(
+    pool: &ThreadPool,
+    matrices: impl Iterator<Item = &'a CpuMatrix> + Clone,
+    starts: &[usize],
+    activations: &mut [Activations],
+    x: &[f32],
+    out: &mut [f32],
+) {
+    let n_sorted = starts[starts.len() - 1];
+    let (x_cols, stride) = (x.len() / n_sorted, out.len() / n_sorted);
+    for (expert_idx, matrix) in matrices.clone().enumerate() {
+        let (ints, floats) = matrix.forms();
+        let x = &x[starts[expert_idx] * x_cols..starts[expert_idx + 1] * x_cols];
+        if !x.is_empty() {
+            activations[expert_idx].set(x, x_cols, ints, floats, pool);
+        }
+    }
+    let used = matrices.zip(&*activations).zip(starts.windows(2)).filter(|(_, range)| range[0] < range[1]);
+    let products: Vec<_> = used.flat_map(|((matrix, x), range)| matrix.products(x, None, range[0])).collect();
+    matmul(&products, out, stride, pool);
+}
+
+fn resize(buffer: &mut Vec<f32>, n: usize) {
+    buffer.resize(n, 0.0);
+}
