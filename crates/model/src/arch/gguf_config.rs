@@ -1,6 +1,7 @@
 //! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Refuses to know families.
 
 use super::ConfigError;
+use super::limits::check_head_dim;
 use super::rope_scaling::{RopeScaling, yarn_amplitude};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable, Routing,
@@ -89,6 +90,7 @@ impl<'a> GgufConfig<'a> {
             Some(head_dim) => head_dim,
             None => hidden_size.checked_div(n_heads).unwrap_or(0),
         };
+        check_head_dim(head_dim)?;
         if let Some(value_length) = self.size("attention.value_length")?.filter(|n| *n != head_dim) {
             let key = self.key("attention.value_length");
             return Err(ConfigError::invalid(key, value_length, format!("{head_dim}, as the key length")));

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::ConfigError;
+use super::limits::check_head_dim;
 use super::rope_scaling::{RopeScaling, longrope_amplitude, yarn_amplitude};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
@@ -98,6 +99,7 @@ impl HfConfig {
             Some(head_dim) => head_dim,
             None => hidden_size.checked_div(n_heads).unwrap_or(0),
         };
+        check_head_dim(head_dim)?;
         let n_layers = self.required_size("num_hidden_layers")?;
         let width = self.required_size("intermediate_size")?;
         let layer = LayerConfig {

@@ -20,12 +20,12 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         ("number of layers", config.layers.len(), MAX_LAYERS),
         ("number of attention heads", config.n_heads, MAX_HEADS),
         ("number of key-value heads", config.n_kv_heads, MAX_HEADS),
-        ("head size", config.head_dim, MAX_HEAD_DIM),
         ("context length", config.max_sequence_tokens, MAX_SEQUENCE_TOKENS),
     ];
     for (what, found, most) in sizes {
         in_range(what, found, most)?;
     }
+    check_head_dim(config.head_dim)?;
     if !config.n_heads.is_multiple_of(config.n_kv_heads) {
         let expected = format!("a divisor of the {} attention heads", config.n_heads);
         return Err(ConfigError::invalid("number of key-value heads", config.n_kv_heads, expected));
@@ -48,6 +48,11 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         check_feed_forward(&layer.feed_forward)?;
     }
     Ok(())
+}
+
+/// Refuses an impossible head size: to be asked before a rotation's table is made, which is as long.
+pub(super) fn check_head_dim(head_dim: usize) -> Result<(), ConfigError> {
+    in_range("head size", head_dim, MAX_HEAD_DIM)
 }
 
 fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {

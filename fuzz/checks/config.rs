@@ -1,0 +1,10 @@
+//! Any bytes as a `config.json`: refused, or a configuration with layers.
+
+use throng_model::arch::Architecture;
+
+/// Panics when a promise of the reader is broken.
+pub fn check(bytes: &[u8]) {
+    if let Ok(architecture) = Architecture::from_config_json(bytes) {
+        assert!(!architecture.config.layers.is_empty());
+    }
+}

@@ -1,0 +1,23 @@
+//! Any bytes as the body of each endpoint: refused with a 4xx that has a message, or read.
+
+use throng_gateway::openai::{
+    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions, TokenizeRequest,
+};
+
+/// Panics when a promise of the reader is broken.
+pub fn check(bytes: &[u8]) {
+    for strict_parameters in [false, true] {
+        let options = ReadOptions { strict_parameters, ..ReadOptions::default() };
+        refusal(ChatRequest::parse(bytes, &options).err());
+        refusal(CompletionRequest::parse(bytes, &options).err());
+        refusal(TokenizeRequest::parse(bytes, &options).err());
+        refusal(DetokenizeRequest::parse(bytes, &options).err());
+    }
+}
+
+fn refusal(error: Option<ApiError>) {
+    if let Some(error) = error {
+        assert!(error.status().is_client_error(), "{error:?}");
+        assert!(!error.message().is_empty());
+    }
+}
