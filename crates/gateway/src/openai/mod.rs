@@ -15,6 +15,7 @@ pub mod json;
 pub mod logprobs;
 pub mod message;
 pub mod models;
+pub mod openapi;
 pub mod response;
 pub mod sampling;
 pub mod tokenize;

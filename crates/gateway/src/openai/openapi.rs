@@ -1,0 +1,237 @@
+//! The OpenAPI document of all routes, made from the same tables that requests are read with, so that it lists
+//! every parameter that is accepted. Refuses to know how routes are served.
+
+use std::sync::LazyLock;
+
+use utoipa::openapi::path::{
+    HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn, PathItem, PathsBuilder,
+};
+use utoipa::openapi::request_body::RequestBodyBuilder;
+use utoipa::openapi::schema::{
+    AnyOfBuilder, ArrayBuilder, ComponentsBuilder, ObjectBuilder, Schema, SchemaType, Type,
+};
+use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
+
+use super::chat::CHAT_FIELDS;
+use super::completion::COMPLETION_FIELDS;
+use super::conversation::CONVERSATION_FIELDS;
+use super::field::{Field, Shape};
+use super::generation_fields::GENERATION_FIELDS;
+use super::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
+
+/// A route for the document.
+struct Operation {
+    path: &'static str,
+    summary: &'static str,
+    content_type: &'static str,
+    /// The name of the schema of its body; `None`: a GET.
+    body: Option<&'static str>,
+}
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain";
+
+const fn get(path: &'static str, summary: &'static str) -> Operation {
+    Operation { path, summary, content_type: JSON, body: None }
+}
+
+const fn post(path: &'static str, body: &'static str, summary: &'static str) -> Operation {
+    Operation { path, summary, content_type: JSON, body: Some(body) }
+}
+
+const OPERATIONS: &[Operation] = &[
+    post(
+        "/v1/chat/completions",
+        "ChatCompletionRequest",
+        "Answer a conversation; with stream as server-sent events, ended by [DONE].",
+    ),
+    post(
+        "/v1/completions",
+        "CompletionRequest",
+        "Continue texts or token ids; with stream as server-sent events, ended by [DONE].",
+    ),
+    get("/v1/models", "The models that are served."),
+    get("/v1/models/{id}", "One model."),
+    post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation."),
+    post("/detokenize", "DetokenizeRequest", "The text of tokens."),
+    get("/health", "Whether requests can be answered."),
+    get("/health/live", "Whether the process lives."),
+    get("/health/ready", "Whether requests can be answered."),
+    get("/ping", "Whether requests can be answered."),
+    get("/version", "The version of this server."),
+    get("/load", "How many sequences run or wait."),
+    Operation { content_type: TEXT, ..get("/metrics", "Metrics for Prometheus.") },
+    get("/openapi.json", "This document."),
+    Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
+];
+
+/// The document as JSON.
+pub fn document() -> &'static str {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+        let info = InfoBuilder::new()
+            .title("Throng")
+            .version(env!("CARGO_PKG_VERSION"))
+            .description(Some("Large language models for many users at once, behind OpenAI's API."))
+            .build();
+        let paths = OPERATIONS.iter().fold(PathsBuilder::new(), |paths, operation| {
+            let method = if operation.body.is_some() { HttpMethod::Post } else { HttpMethod::Get };
+            paths.path(operation.path, PathItem::new(method, operation.describe()))
+        });
+        let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components().build()));
+        document.build().to_json().expect("the document is plain data with text keys")
+    });
+    &DOCUMENT
+}
+
+/// The paths that the document lists.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    OPERATIONS.iter().map(|operation| operation.path)
+}
+
+impl Operation {
+    fn describe(&self) -> OperationBuilder {
+        let any = ContentBuilder::new().schema(Some(anything())).build();
+        let mut answer =
+            ResponseBuilder::new().description(self.summary).content(self.content_type, any.clone());
+        if self.path.ends_with("/completions") {
+            answer = answer.content("text/event-stream", any);
+        }
+        let error = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+        let refusal = ResponseBuilder::new().description("What went wrong.").content(JSON, error);
+        let mut operation = OperationBuilder::new()
+            .summary(Some(self.summary))
+            .response("200", answer.build())
+            .response("default", refusal.build());
+        if self.path.contains("{id}") {
+            let id = ParameterBuilder::new().name("id").parameter_in(ParameterIn::Path);
+            let id = id.required(Required::True).schema(Some(of_type(Type::String).build()));
+            operation = operation.parameter(id.build());
+        }
+        if let Some(name) = self.body {
+            let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(name))).build();
+            let body = RequestBodyBuilder::new().content(JSON, content).required(Some(Required::True));
+            operation = operation.request_body(Some(body.build()));
+        }
+        operation
+    }
+}
+
+fn components() -> ComponentsBuilder {
+    let chat =
+        with_fields(with_fields(with_fields(object(), CONVERSATION_FIELDS), GENERATION_FIELDS), CHAT_FIELDS);
+    let completion = with_fields(with_fields(object(), COMPLETION_FIELDS), GENERATION_FIELDS);
+    let tokenize = with_fields(with_fields(object(), TOKENIZE_FIELDS), CONVERSATION_FIELDS);
+    let detokenize = with_fields(object(), DETOKENIZE_FIELDS);
+    let fault = ["message", "type", "param", "code"].iter().fold(object(), |fault, key| {
+        let text = match *key {
+            "param" => ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Null])),
+            _ => of_type(Type::String),
+        };
+        fault.property(*key, text.build()).required(*key)
+    });
+    ComponentsBuilder::new()
+        .schema("ChatCompletionRequest", chat.required("model").required("messages").build())
+        .schema("CompletionRequest", completion.required("model").required("prompt").build())
+        .schema("TokenizeRequest", tokenize.build())
+        .schema("DetokenizeRequest", detokenize.required("tokens").build())
+        .schema("Error", object().property("error", fault.build()).required("error").build())
+}
+
+fn with_fields<T>(object: ObjectBuilder, fields: &[Field<T>]) -> ObjectBuilder {
+    fields.iter().fold(object, |object, field| {
+        object.property(field.name, schema(&field.kind.shape(), Some(field.about)))
+    })
+}
+
+fn object() -> ObjectBuilder {
+    of_type(Type::Object)
+}
+
+fn of_type(kind: Type) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(SchemaType::new(kind))
+}
+
+fn anything() -> Schema {
+    ObjectBuilder::new().schema_type(SchemaType::any()).build().into()
+}
+
+/// The JSON Schema of a parameter. A length that is no limit is left out.
+fn schema(shape: &Shape, about: Option<&str>) -> RefOr<Schema> {
+    let limit = |max: usize| (max != usize::MAX).then_some(max);
+    let schema: Schema = match shape {
+        Shape::Array(max, item) => ArrayBuilder::new()
+            .items(schema(item, None))
+            .max_items(limit(*max))
+            .description(about)
+            .build()
+            .into(),
+        Shape::AnyOf(shapes) => {
+            let any = shapes.iter().fold(AnyOfBuilder::new(), |any, shape| any.item(schema(shape, None)));
+            any.description(about).build().into()
+        }
+        Shape::Any => ObjectBuilder::new().schema_type(SchemaType::any()).description(about).build().into(),
+        Shape::Boolean => of_type(Type::Boolean).description(about).build().into(),
+        Shape::Integer(min, max) => {
+            of_type(Type::Integer).minimum(Some(*min)).maximum(Some(*max)).description(about).build().into()
+        }
+        Shape::Number(range) => {
+            let number = of_type(Type::Number).maximum(Some(range.max)).description(about);
+            match range.above_min {
+                true => number.exclusive_minimum(Some(range.min)).build().into(),
+                false => number.minimum(Some(range.min)).build().into(),
+            }
+        }
+        Shape::Text(max) => of_type(Type::String).max_length(limit(*max)).description(about).build().into(),
+        Shape::Choice(names) => {
+            let names = names.iter().map(|name| serde_json::Value::from(*name));
+            of_type(Type::String).enum_values(Some(names)).description(about).build().into()
+        }
+        Shape::Object => object().description(about).build().into(),
+        Shape::StringMap => {
+            let value: Schema = of_type(Type::String).max_length(Some(512)).build().into();
+            object()
+                .max_properties(Some(16))
+                .additional_properties(Some(value))
+                .description(about)
+                .build()
+                .into()
+        }
+    };
+    RefOr::T(schema)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_lists_every_parameter_and_route() {
+        let document: serde_json::Value = serde_json::from_str(document()).expect("JSON");
+        for operation in OPERATIONS {
+            let method = if operation.body.is_some() { "post" } else { "get" };
+            assert!(document["paths"][operation.path][method].is_object(), "{}", operation.path);
+        }
+        let lists = |name: &str, fields: &[&str]| {
+            let properties = &document["components"]["schemas"][name]["properties"];
+            for field in fields {
+                assert!(properties[field]["description"].is_string(), "{name}.{field}");
+            }
+            assert_eq!(properties.as_object().expect("an object").len(), fields.len(), "{name}");
+        };
+        fn names<T>(fields: &[Field<T>]) -> Vec<&'static str> {
+            fields.iter().map(|field| field.name).collect()
+        }
+        let conversation = names(CONVERSATION_FIELDS);
+        let generation = names(GENERATION_FIELDS);
+        lists(
+            "ChatCompletionRequest",
+            &[conversation.clone(), generation.clone(), names(CHAT_FIELDS)].concat(),
+        );
+        lists("CompletionRequest", &[generation, names(COMPLETION_FIELDS)].concat());
+        lists("TokenizeRequest", &[conversation, names(TOKENIZE_FIELDS)].concat());
+        lists("DetokenizeRequest", &names(DETOKENIZE_FIELDS));
+        let top_p = &document["components"]["schemas"]["ChatCompletionRequest"]["properties"]["top_p"];
+        assert_eq!(top_p["exclusiveMinimum"], 0.0);
+        assert_eq!(top_p["maximum"], 1.0);
+    }
+}
