@@ -21,7 +21,8 @@ fn best_ms(mut run: impl FnMut()) -> f64 {
 
 fn tokenizers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/tokenizers");
-    let units = ["x", " ", "^", "_", "\n", "1", "<|", "👩\u{200d}👩\u{200d}👧", "e\u{301}\u{302}"];
+    let prose = "The quick brown fox, in 2024, doesn't jump over 12 lazy dogs; naïve café. ";
+    let units = [prose, "x", " ", "^", "_", "\n", "1", "<|", "👩\u{200d}👩\u{200d}👧", "e\u{301}\u{302}"];
     for name in
         ["byte_level_gpt2", "byte_level_llama3", "byte_level_odd_regex", "sentencepiece_legacy", "unigram"]
     {
@@ -32,7 +33,8 @@ fn tokenizers() {
             let half = unit.repeat((1 << 19) / unit.len());
             let encode = |text: &str| drop(tokenizer.encode(text, PLAIN).expect("any text encodes"));
             let (whole_ms, half_ms) = (best_ms(|| encode(&text)), best_ms(|| encode(&half)));
-            println!("{name:24} {unit:12?} {whole_ms:8.1} ms  x{:.2}", whole_ms / half_ms);
+            let shown = unit.escape_debug().to_string();
+            println!("{name:24} {shown:12.12} {whole_ms:8.1} ms  x{:.2}", whole_ms / half_ms);
         }
     }
 }
