@@ -84,6 +84,7 @@ struct ChoiceState {
     n_tokens: u32,
     last_token_at: Option<Instant>,
     stopped: Option<usize>,
+    has_ended: bool,
 }
 
 impl Session {
@@ -99,6 +100,7 @@ impl Session {
             n_tokens: 0,
             last_token_at: None,
             stopped: None,
+            has_ended: false,
         };
         let prompt = |(generation, sampling)| PromptState {
             generation: Some(generation),
@@ -159,7 +161,10 @@ impl Session {
             StreamEvent::Finished { index, reason, timeline } => {
                 Some(self.finish(prompt_idx, index, reason, timeline))
             }
-            StreamEvent::Failed { error } => Some(Output::Failed(error)),
+            StreamEvent::Failed { error } => {
+                self.prompts[prompt_idx].choices.iter_mut().for_each(|choice| choice.has_ended = true);
+                Some(Output::Failed(error))
+            }
         }
     }
 
@@ -198,12 +203,20 @@ impl Session {
         let choice = self.prompts[prompt_idx].choices.get_mut(index as usize);
         let (mut text, mut stop) = (String::new(), None);
         if let Some(choice) = choice {
+            choice.has_ended = true;
             text = choice.detokenizer.as_mut().map(Detokenizer::finish).unwrap_or_default();
             stop = choice.stopped.and_then(|idx| self.stop.get(idx).cloned());
         }
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
         self.model.metrics.finished(reason, &timeline);
         Output::Finished { choice_idx: prompt_idx * n + index as usize, text, reason, stop, timeline }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let choices = self.prompts.iter().flat_map(|prompt| &prompt.choices);
+        choices.filter(|choice| !choice.has_ended).for_each(|_| self.model.metrics.aborted());
     }
 }
 

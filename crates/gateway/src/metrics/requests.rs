@@ -225,6 +225,13 @@ impl ModelMetrics {
         observe(&self.inference, inference);
     }
 
+    /// Notes a continuation whose client has gone.
+    pub fn aborted(&self) {
+        let ModelLabels { model_name, engine } = self.labels.clone();
+        let finished_reason = reason_name(FinishReason::Abort);
+        self.success.get_or_create(&ReasonLabels { model_name, engine, finished_reason }).inc();
+    }
+
     /// Notes a stream that ended with an error frame.
     pub fn stream_error(&self) {
         self.stream_errors.inc();

@@ -1,0 +1,212 @@
+//! What answers look like, whole and streamed, over real sockets.
+
+mod harness;
+
+use harness::{Server, Setup, VOCABULARY, chat, completion};
+use serde_json::{Value, json};
+
+/// Letters only, so that every token is a character.
+fn letters() -> Value {
+    json!((97..=122).collect::<Vec<u32>>())
+}
+
+fn joined(chunks: &[Value], index: u64, at: fn(&Value) -> &Value) -> String {
+    let choices = chunks.iter().flat_map(|chunk| chunk["choices"].as_array().expect("choices"));
+    choices.filter(|c| c["index"] == index).filter_map(|c| at(c).as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_chat_is_the_same_whole_and_streamed() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let fields = json!({"n": 2, "seed": 7, "max_completion_tokens": 9, "allowed_token_ids": letters(),
+                        "logprobs": true, "top_logprobs": 2});
+    let whole = client.post("/v1/chat/completions", &chat(fields.clone())).await;
+    assert_eq!(whole.status, 200, "{}", whole.text());
+    assert!(whole.header("server-timing").is_some_and(|v| v.starts_with("queue;dur=")));
+    assert!(whole.header("x-queue-ms").is_some());
+    let whole = whole.json();
+    assert_eq!(whole["object"], "chat.completion");
+    assert!(whole["id"].as_str().is_some_and(|id| id.starts_with("chatcmpl-")));
+    assert_eq!(whole["usage"]["completion_tokens"], 18);
+    assert!(whole["usage"]["prompt_tokens_details"]["cached_tokens"].is_u64());
+
+    let mut streamed = fields;
+    streamed["stream"] = json!(true);
+    streamed["stream_options"] = json!({"include_usage": true});
+    let reply = client.post("/v1/chat/completions", &chat(streamed)).await;
+    assert_eq!(reply.header("x-accel-buffering"), Some("no"));
+    let chunks = reply.chunks();
+    for index in 0..2 {
+        let choice = &whole["choices"][index as usize];
+        let text = choice["message"]["content"].as_str().expect("text");
+        assert_eq!(text.len(), 9);
+        assert_eq!(joined(&chunks, index, |c| &c["delta"]["content"]), text);
+        assert_eq!(choice["finish_reason"], "length");
+        let logprobs = choice["logprobs"]["content"].as_array().expect("logprobs");
+        assert_eq!(logprobs.len(), 9);
+        assert_eq!(logprobs[0]["top_logprobs"].as_array().map(Vec::len), Some(2));
+        assert_eq!(logprobs[0]["bytes"], json!([text.as_bytes()[0]]));
+        let first = chunks.iter().find(|c| c["choices"][0]["index"] == index).expect("a first chunk");
+        assert_eq!(first["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
+    }
+    let (last, others) = chunks.split_last().expect("chunks");
+    assert_eq!(last["choices"], json!([]));
+    assert_eq!(last["usage"]["completion_tokens"], 18);
+    assert!(others.iter().all(|chunk| chunk["usage"].is_null() && chunk.get("usage").is_some()));
+    assert!(
+        others.iter().all(|chunk| chunk["object"] == "chat.completion.chunk" && chunk["id"] == last["id"])
+    );
+    let ends = others.iter().filter(|chunk| chunk["choices"][0]["finish_reason"] == "length");
+    assert_eq!(ends.count(), 2);
+}
+
+#[tokio::test]
+async fn a_stop_string_ends_the_text_before_it_and_the_computing() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let fields = json!({"seed": 3, "max_tokens": 400, "allowed_token_ids": letters(), "temperature": 1.0});
+    let free = client.post("/v1/completions", &completion(fields.clone())).await.json();
+    let text = free["choices"][0]["text"].as_str().expect("text").to_owned();
+    let stop = &text[40..44];
+    let expected = &text[..text.find(stop).expect("it is there")];
+    for stream in [false, true] {
+        let mut body = completion(fields.clone());
+        body["stop"] = json!([stop, "never this"]);
+        body["stream"] = json!(stream);
+        let reply = client.post("/v1/completions", &body).await;
+        if stream {
+            let chunks = reply.chunks();
+            assert_eq!(joined(&chunks, 0, |c| &c["text"]), expected);
+            let end = &chunks.last().expect("an end")["choices"][0];
+            assert_eq!((&end["finish_reason"], &end["stop_reason"]), (&json!("stop"), &json!(stop)));
+        } else {
+            let choice = &reply.json()["choices"][0];
+            assert_eq!(choice["text"], expected);
+            assert_eq!((&choice["finish_reason"], &choice["stop_reason"]), (&json!("stop"), &json!(stop)));
+        }
+    }
+    server.idle().await;
+}
+
+#[tokio::test]
+async fn several_prompts_are_numbered_through_and_echoed() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let fields = json!({"prompt": ["ab", "cde"], "n": 2, "echo": true, "max_tokens": 3, "logprobs": 1,
+                        "allowed_token_ids": letters(), "seed": 1});
+    let whole = client.post("/v1/completions", &completion(fields.clone())).await.json();
+    let choices = whole["choices"].as_array().expect("choices");
+    assert_eq!(choices.len(), 4);
+    assert_eq!(whole["usage"]["prompt_tokens"], 5);
+    assert_eq!(whole["usage"]["completion_tokens"], 12);
+    for (i, choice) in choices.iter().enumerate() {
+        let prompt = ["ab", "cde"][i / 2];
+        assert_eq!(choice["index"], i);
+        let text = choice["text"].as_str().expect("text");
+        assert!(text.starts_with(prompt) && text.len() == prompt.len() + 3, "{text}");
+        let logprobs = &choice["logprobs"];
+        assert_eq!(logprobs["tokens"].as_array().map(Vec::len), Some(prompt.len() + 3));
+        assert!(logprobs["token_logprobs"][0].is_null() && logprobs["token_logprobs"][1].is_number());
+        let offsets: Vec<usize> = (0..text.len()).collect();
+        assert_eq!(logprobs["text_offset"], json!(offsets));
+    }
+    let mut streamed = completion(fields);
+    streamed["stream"] = json!(true);
+    let chunks = client.post("/v1/completions", &streamed).await.chunks();
+    for choice in choices {
+        let index = choice["index"].as_u64().expect("a number");
+        assert_eq!(json!(joined(&chunks, index, |c| &c["text"])), choice["text"]);
+    }
+}
+
+#[tokio::test]
+async fn without_a_tokenizer_token_ids_go_in_and_come_out() {
+    let server = Server::start(Setup { has_tokenizer: false, ..Setup::default() }).await;
+    let mut client = server.connect().await;
+    let body = completion(json!({"prompt": [1, 2, 3], "max_tokens": 4, "ignore_eos": true}));
+    let choice = &client.post("/v1/completions", &body).await.json()["choices"][0];
+    assert_eq!(choice["token_ids"].as_array().map(Vec::len), Some(4));
+    assert_eq!(choice["prompt_token_ids"], json!([1, 2, 3]));
+    let reply = client.post("/v1/chat/completions", &chat(json!({}))).await;
+    let (status, _, param, code) = reply.error();
+    assert_eq!((status, code.as_str(), &param), (400, "unsupported_parameter", &json!("messages")));
+    assert!(reply.text().contains("tokenizer"), "{}", reply.text());
+    let reply = client.post("/v1/completions", &completion(json!({"prompt": [VOCABULARY]}))).await;
+    assert_eq!(reply.error().3, "invalid_token");
+}
+
+#[tokio::test]
+async fn the_small_routes_answer() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    for path in ["/health", "/health/live", "/health/ready", "/ping", "/version", "/load"] {
+        assert_eq!(client.get(path).await.status, 200, "{path}");
+    }
+    let list = client.get("/v1/models").await.json();
+    assert_eq!(list["data"][0]["id"], "paper");
+    assert_eq!(list["data"][0]["notice"], "a paper model");
+    assert_eq!(list["data"][0]["max_model_len"], harness::MAX_LEN);
+    assert_eq!(client.get("/v1/models/org/paper").await.json()["id"], "org/paper");
+    assert_eq!(client.get("/v1/models/other").await.error().3, "model_not_found");
+    let tokens =
+        client.post("/tokenize", &json!({"prompt": "héllo", "return_token_strs": true})).await.json();
+    assert_eq!(tokens["count"], 6);
+    let text = client.post("/detokenize", &json!({"tokens": tokens["tokens"]})).await.json();
+    assert_eq!(text["prompt"], "héllo");
+    let page = client.get("/").await;
+    assert!(page.text().contains("<title>Throng</title>"));
+    assert!(page.header("content-security-policy").is_some_and(|csp| csp.starts_with("default-src 'none'")));
+    let etag = page.header("etag").expect("an etag").to_owned();
+    client.send(format!("GET / HTTP/1.1\r\nhost: localhost\r\nif-none-match: {etag}\r\n\r\n")).await;
+    assert_eq!(client.reply().await.expect("a response").status, 304);
+    for file in ["app.js", "style.css", "icon.svg"] {
+        assert_eq!(client.get(&format!("/ui/{file}")).await.status, 200, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn a_scrape_has_the_names_that_dashboards_read() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let body = chat(json!({"max_tokens": 5, "ignore_eos": true}));
+    assert_eq!(client.post("/v1/chat/completions", &body).await.status, 200);
+    let scrape = client.get("/metrics").await;
+    let text = scrape.text();
+    let labels = "{model_name=\"paper\",engine=\"0\"";
+    for name in [
+        "num_requests_running",
+        "num_requests_waiting",
+        "kv_cache_usage_perc",
+        "cache_config_info",
+        "prompt_tokens_total",
+        "generation_tokens_total",
+        "prefix_cache_queries_total",
+        "prefix_cache_hits_total",
+        "num_preemptions_total",
+        "request_success_total",
+        "time_to_first_token_seconds_count",
+        "inter_token_latency_seconds_count",
+        "request_time_per_output_token_seconds_count",
+        "e2e_request_latency_seconds_count",
+        "request_queue_time_seconds_count",
+        "request_prefill_time_seconds_count",
+        "request_decode_time_seconds_count",
+        "request_inference_time_seconds_count",
+        "request_prompt_tokens_count",
+        "request_generation_tokens_count",
+        "request_params_n_count",
+        "request_params_max_tokens_count",
+        "iteration_tokens_total_count",
+    ] {
+        assert!(text.contains(&format!("\nvllm:{name}{labels}")), "{name} in {text}");
+    }
+    assert!(text.contains(&format!("vllm:generation_tokens_total{labels}}} 5\n")), "{text}");
+    assert!(text.contains(&format!("vllm:inter_token_latency_seconds_count{labels}}} 4\n")), "{text}");
+    assert!(
+        text.contains(
+            "http_requests_total{handler=\"/v1/chat/completions\",method=\"POST\",status=\"200\"} 1"
+        )
+    );
+    assert!(text.ends_with("# EOF\n"));
+}
