@@ -194,15 +194,14 @@ impl Backend for CpuBackend {
         let bias = bias.map(Vec::as_slice);
         let stride = out.cols();
         let mut products = w.products(&self.activations, bias, 0);
-        // Three parts at most are stacked (Q, K, V): no list is allocated.
-        let first = products.next().expect("a matrix has a part");
-        match (products.next(), products.next()) {
-            (None, _) => matmul(&[first], out.as_mut_slice(), stride, &self.pool),
-            (Some(second), None) => matmul(&[first, second], out.as_mut_slice(), stride, &self.pool),
-            (Some(second), Some(third)) => {
-                let all: Vec<_> = [first, second, third].into_iter().chain(products).collect();
-                matmul(&all, out.as_mut_slice(), stride, &self.pool);
-            }
+        let mut next = || products.next().expect("as many products as parts");
+        // No list is allocated for what is stacked: gate and up; queries, keys and values.
+        let out = out.as_mut_slice();
+        match w.parts.len() {
+            1 => matmul(&[next()], out, stride, &self.pool),
+            2 => matmul(&[next(), next()], out, stride, &self.pool),
+            3 => matmul(&[next(), next(), next()], out, stride, &self.pool),
+            _ => matmul(&products.collect::<Vec<_>>(), out, stride, &self.pool),
         }
     }
 

@@ -1,0 +1,70 @@
+//! A step of a dense model allocates nothing once the buffers have grown: not in building the input, not in the
+//! forward pass on the processor, not in choosing tokens. Alone in its file: the allocator counts for the whole
+//! process.
+
+use std::alloc::System;
+use std::sync::Arc;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use throng_core::batch::{BlockId, NewRow, ScheduledBatch, StepOutput};
+use throng_core::request::{RequestId, SamplingParams, SequenceId};
+use throng_kernels::quant::Format;
+use throng_model::kv_cache::KvDtype;
+use throng_model::runner::RunnerLimits;
+use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
+use throng_testkit::tiny_model::TinyModel;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// A decode step of `n_rows` sequences at `position` beside a chunk of a prompt.
+fn batch(n_rows: u32, position: u32, sampling: &Arc<SamplingParams>) -> ScheduledBatch {
+    let mut batch = ScheduledBatch::default();
+    for i in 0..=n_rows {
+        let first = i * 8;
+        let blocks: Vec<_> = (first..first + 8).map(BlockId).collect();
+        let (start, tokens): (_, Vec<u32>) =
+            if i < n_rows { (position, vec![i]) } else { (16, (0..40).collect()) };
+        batch.push(NewRow {
+            sequence: SequenceId { request: RequestId(i.into()), index: 0 },
+            start,
+            n_prompt: 4,
+            next_prompt_token: None,
+            sample: i < n_rows,
+            sampling: Arc::clone(sampling),
+            tokens: &tokens,
+            blocks: &blocks,
+            history: &[],
+        });
+    }
+    batch
+}
+
+#[test]
+fn a_step_in_steady_state_allocates_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tiny.gguf");
+    TinyModel { n_layers: 2, ..Default::default() }.write_gguf(Format::Q8_0, &path).unwrap();
+    let model = load(&path, &LoadOptions { prepare: None, n_threads: 1 }, &mut |_| {}).unwrap();
+    let limits = RunnerLimits {
+        n_blocks: 128,
+        kv_dtype: KvDtype::F16,
+        max_batch_tokens: 64,
+        max_batch_rows: 16,
+        max_sequence_tokens: None,
+    };
+    // On one thread: with more it is chance when each first meets a kind of work, and grows its buffers.
+    let mut runner =
+        model.runner(&RunnerOptions { backend: BackendKind::Cpu, n_threads: 1, limits }).unwrap();
+    let sampling = Arc::new(SamplingParams { top_p: 0.9, logprobs: Some(3), ..Default::default() });
+    let batches: Vec<_> = (60..100).map(|position| batch(8, position, &sampling)).collect();
+    let mut output = StepOutput::default();
+    for batch in &batches {
+        runner.execute(batch, &mut output).unwrap();
+    }
+    let region = Region::new(ALLOCATOR);
+    for batch in &batches {
+        runner.execute(batch, &mut output).unwrap();
+    }
+    assert_eq!(region.change(), stats_alloc::Stats::default());
+}
