@@ -12,11 +12,13 @@ use super::softmax::{self, BLOCK, weight};
 pub(super) struct Chooser {
     candidates: Vec<Candidate>,
     block_sums: Vec<f64>,
+    class_weights: Vec<f64>,
 }
 
-/// How many tokens `top_p` looks at first, and by how much more if they do not suffice.
-const FIRST_NUCLEUS: usize = 64;
-const NUCLEUS_GROWTH: usize = 8;
+/// How many tokens `top_p` looks at first, and then.
+const NUCLEI: [usize; 2] = [64, 1024];
+/// Classes of logits, the last of which holds all without weight.
+const N_CLASSES: usize = 8 * 88;
 
 impl Chooser {
     /// Chooses by the random number `uniform` in [0, 1); greedy parameters do not use it.
@@ -95,7 +97,12 @@ impl Chooser {
             return;
         } else {
             self.candidates.clear();
-            let all = (0..).zip(logits).filter(|(_, logit)| is_likely(**logit));
+            // Most tokens are sorted out by a comparison, a little below where their weight would do it.
+            let floor = match params.min_p {
+                0.0 => f32::NEG_INFINITY,
+                min_p => max + params.temperature * (min_p.ln() - 0.01),
+            };
+            let all = (0..).zip(logits).filter(|(_, logit)| **logit >= floor && is_likely(**logit));
             self.candidates.extend(all.map(|(token, &logit)| Candidate { logit: logit + 0.0, token }));
         }
         keep_best(&mut self.candidates, n_kept);
@@ -113,18 +120,47 @@ impl Chooser {
     /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and says how many
     /// of them it takes.
     fn nucleus_of_vocabulary(&mut self, logits: &[f32], max: f32, temperature: f32, target: f64) -> usize {
-        let mut n = FIRST_NUCLEUS;
-        loop {
+        for n in NUCLEI {
             top_of_vocabulary(logits, n, &mut self.candidates);
             if let Some(kept) = nucleus(&self.candidates, max, temperature, target) {
                 return kept;
             }
-            if n >= logits.len() {
+        }
+        // A flat distribution: weights by classes of logits tell how far down the nucleus reaches, so that no
+        // more than it and one class need sorting.
+        self.class_weights.clear();
+        self.class_weights.resize(N_CLASSES, 0.0);
+        for &logit in logits {
+            self.class_weights[class_of(logit, max, temperature)] +=
+                f64::from(weight(logit, max, temperature));
+        }
+        let mut sum = 0.0;
+        let reaches = |weight: &f64| {
+            sum += weight;
+            sum >= target
+        };
+        let mut last_class = self.class_weights.iter().position(reaches).unwrap_or(N_CLASSES - 1);
+        loop {
+            self.candidates.clear();
+            let likely = (0..).zip(logits).filter(|(_, l)| class_of(**l, max, temperature) <= last_class);
+            self.candidates.extend(likely.map(|(token, &logit)| Candidate { logit: logit + 0.0, token }));
+            self.candidates.sort_unstable_by(by_rank);
+            if let Some(kept) = nucleus(&self.candidates, max, temperature, target) {
+                return kept;
+            }
+            // Sums in another order are rounded otherwise; at the very end all are kept.
+            if last_class == N_CLASSES - 1 {
                 return self.candidates.len();
             }
-            n *= NUCLEUS_GROWTH;
+            last_class += 1;
         }
     }
+}
+
+/// The class of a logit: how many eighths of the temperature it is below the largest.
+fn class_of(logit: f32, max: f32, temperature: f32) -> usize {
+    let below = (max - logit) / temperature * 8.0;
+    (below as usize).min(N_CLASSES - 1)
 }
 
 fn first_of(logits: &[f32], max: f32) -> TokenId {
