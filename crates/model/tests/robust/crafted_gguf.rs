@@ -5,7 +5,7 @@ use throng_model::arch::Architecture;
 use throng_model::weights::gguf::writer::{HeaderWriter, TensorToWrite, write};
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufValue};
 
-use super::{one_at_a_time, within_bounds};
+use super::within_bounds;
 
 const F32: u32 = 0;
 const Q4_0: u32 = 2;
@@ -54,7 +54,6 @@ fn le(parts: &[u64]) -> Vec<u8> {
 
 #[test]
 fn beginnings() {
-    let _guard = one_at_a_time();
     refused!(vec![], GgufError::Truncated { .. });
     refused!(b"GGU".to_vec(), GgufError::Truncated { needed: 4, remaining: 3, .. });
     refused!(b"GGML\x03\0\0\0".to_vec(), GgufError::NotGguf { found } if found == b"GGML");
@@ -69,7 +68,6 @@ fn beginnings() {
 
 #[test]
 fn counts() {
-    let _guard = one_at_a_time();
     for huge in [u64::MAX, i64::MAX as u64, 1 << 32, (1 << 17) + 1] {
         refused!(header(huge, 0, |_| {}), GgufError::TooMany { what: "tensors", .. });
         refused!(header(0, huge, |_| {}), GgufError::TooMany { what: "metadata keys", .. });
@@ -90,7 +88,6 @@ fn counts() {
 
 #[test]
 fn strings() {
-    let _guard = one_at_a_time();
     for huge in [u64::MAX, u64::MAX - 8, 1 << 40, 1000] {
         refused!(header(0, 1, |w| w.raw(&le(&[huge, 0, 0]))), GgufError::Truncated { needed, .. } if *needed == huge);
         refused!(key(8, &le(&[huge, 0])), GgufError::Truncated { needed, .. } if *needed == huge);
@@ -117,7 +114,6 @@ fn strings() {
 
 #[test]
 fn values() {
-    let _guard = one_at_a_time();
     for unknown in [13, 255, u32::MAX] {
         refused!(key(unknown, &[0; 8]), GgufError::UnknownValueType { found, .. } if *found == unknown);
         let array = [&unknown.to_le_bytes()[..], &le(&[1, 0])].concat();
@@ -147,7 +143,6 @@ fn values() {
 
 #[test]
 fn alignments() {
-    let _guard = one_at_a_time();
     let with = |alignment| write(3, &[("general.alignment", alignment)], &[]);
     refused!(with(GgufValue::U32(0)), GgufError::InvalidAlignment { found: 0 });
     refused!(with(GgufValue::U32(13)), GgufError::InvalidAlignment { found: 13 });
@@ -173,7 +168,6 @@ fn alignments() {
 
 #[test]
 fn shapes() {
-    let _guard = one_at_a_time();
     assert!(Gguf::parse(&tensor(&[4, 4], F32, 0)).is_ok());
     refused!(tensor(&[], F32, 0), GgufError::DimensionCount { found: 0, .. });
     refused!(tensor(&[1; 5], F32, 0), GgufError::DimensionCount { found: 5, .. });
@@ -207,7 +201,6 @@ fn shapes() {
 
 #[test]
 fn types() {
-    let _guard = one_at_a_time();
     refused!(tensor(&[32], 24, 0), GgufError::UnsupportedTensorType { name: "I8", tensor, .. } if tensor == "w");
     refused!(tensor(&[32], 39, 0), GgufError::UnsupportedTensorType { name: "MXFP4", .. });
     for unknown in [4, 5, 31, 1000, u32::MAX] {
@@ -217,7 +210,6 @@ fn types() {
 
 #[test]
 fn placement() {
-    let _guard = one_at_a_time();
     assert!(Gguf::parse(&tensor(&[1024], F32, 0)).is_ok());
     refused!(tensor(&[1025], F32, 0), GgufError::OutOfFile { n_bytes: 4100, data_bytes: 4096, .. });
     refused!(tensor(&[1024], F32, 32), GgufError::OutOfFile { .. });
@@ -246,7 +238,6 @@ fn placement() {
 /// Sizes that are only numbers in the metadata must not become tables of that length.
 #[test]
 fn impossible_sizes() {
-    let _guard = one_at_a_time();
     let embedding =
         TensorToWrite { name: "token_embd.weight", shape: &[4], format: Format::F32, data: &[0; 16] };
     let with = |key: &str, huge: u64| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use throng_model::weights::TensorSource;
 use throng_model::weights::safetensors::{SafetensorsError, SafetensorsFolder, parse_index};
 
-use super::{one_at_a_time, within_bounds};
+use super::within_bounds;
 
 /// Asserts that the bytes are refused with this error.
 macro_rules! refused {
@@ -35,7 +35,6 @@ fn one(dtype: &str, shape: &str, offsets: &str) -> Vec<u8> {
 
 #[test]
 fn headers() {
-    let _guard = one_at_a_time();
     let read = SafetensorsFolder::parse;
     assert!(read(&one("F32", "[4]", "[0,16]")).is_ok());
     refused!(read, vec![], SafetensorsError::NoHeader { found: 0 });
@@ -69,7 +68,6 @@ fn headers() {
 
 #[test]
 fn layouts() {
-    let _guard = one_at_a_time();
     let read = SafetensorsFolder::parse;
     refused!(
         read,
@@ -122,7 +120,6 @@ fn layouts() {
 
 #[test]
 fn types() {
-    let _guard = one_at_a_time();
     let read = SafetensorsFolder::parse;
     for (dtype, shape) in
         [("I64", "[2]"), ("F64", "[2]"), ("U8", "[16]"), ("BOOL", "[16]"), ("F8_E4M3", "[16]")]
@@ -138,7 +135,6 @@ fn types() {
 
 #[test]
 fn indexes() {
-    let _guard = one_at_a_time();
     let index =
         |shard: &str| format!(r#"{{"weight_map":{{"w":{}}}}}"#, serde_json::json!(shard)).into_bytes();
     assert!(parse_index(&index("a.safetensors")).is_ok());
@@ -176,7 +172,6 @@ fn indexes() {
 
 #[test]
 fn folders() {
-    let _guard = one_at_a_time();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let write_index = |map: &str| {

@@ -10,7 +10,7 @@ use throng_model::weights::gguf::writer::{HeaderWriter, TensorToWrite, type_id, 
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufValue};
 use throng_model::weights::safetensors::{SafetensorsFolder, parse_index};
 
-use super::{one_at_a_time, within_bounds};
+use super::within_bounds;
 
 /// A model of every value type and five formats, with a vocabulary.
 fn small_gguf(version: u32) -> Vec<u8> {
@@ -81,7 +81,6 @@ fn read_damaged_gguf(bytes: &[u8]) -> Option<Gguf> {
 
 #[test]
 fn gguf_cut_anywhere_is_refused() {
-    let _guard = one_at_a_time();
     for version in [2, 3] {
         let whole = small_gguf(version);
         assert!((5_000..20_000).contains(&whole.len()));
@@ -94,7 +93,6 @@ fn gguf_cut_anywhere_is_refused() {
 
 #[test]
 fn gguf_with_any_header_bit_flipped_is_refused_or_read_as_it_stands() {
-    let _guard = one_at_a_time();
     for version in [2, 3] {
         let whole = small_gguf(version);
         let n_header_bytes = Gguf::parse(&whole).unwrap().headers().next().unwrap().data_start;
@@ -111,7 +109,6 @@ fn gguf_with_any_header_bit_flipped_is_refused_or_read_as_it_stands() {
 
 #[test]
 fn gguf_with_extreme_numbers_anywhere_is_refused_or_read_as_it_stands() {
-    let _guard = one_at_a_time();
     let whole = small_gguf(3);
     let n_header_bytes = Gguf::parse(&whole).unwrap().headers().next().unwrap().n_bytes;
     let extremes = [
@@ -172,7 +169,6 @@ fn read_damaged_safetensors(bytes: &[u8]) -> Option<SafetensorsFolder> {
 
 #[test]
 fn safetensors_cut_anywhere_are_refused() {
-    let _guard = one_at_a_time();
     let whole = small_safetensors();
     assert!((5_000..20_000).contains(&whole.len()));
     assert!(read_damaged_safetensors(&whole).is_some());
@@ -183,7 +179,6 @@ fn safetensors_cut_anywhere_are_refused() {
 
 #[test]
 fn safetensors_with_any_header_bit_flipped_are_refused_or_read_as_they_stand() {
-    let _guard = one_at_a_time();
     let mut damaged = small_safetensors();
     let n_header_bytes = 8 + u64::from_le_bytes(damaged[..8].try_into().unwrap()) as usize;
     let mut n_loaded = 0;
@@ -197,7 +192,6 @@ fn safetensors_with_any_header_bit_flipped_are_refused_or_read_as_they_stand() {
 
 #[test]
 fn an_index_cut_or_flipped_anywhere_is_refused_or_stays_in_its_folder() {
-    let _guard = one_at_a_time();
     let places: BTreeMap<String, String> = (0..20)
         .map(|i| (format!("model.layers.{i}.weight"), format!("model-{:05}-of-00003.safetensors", 1 + i % 3)))
         .collect();
