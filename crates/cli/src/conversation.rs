@@ -106,7 +106,7 @@ impl RunningModel {
             min_p: defaults.min_p.unwrap_or(neutral.min_p),
             repetition_penalty: defaults.repetition_penalty.unwrap_or(neutral.repetition_penalty),
             max_tokens: sampling.max_tokens,
-            eos_token_ids: self.model.eos_token_ids.clone(),
+            eos_token_ids: self.eos_token_ids(),
             seed: sampling.seed.unwrap_or_else(|| fastrand::u64(..)),
             ..neutral
         }

@@ -101,6 +101,15 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
 }
 
 impl RunningModel {
+    /// Tokens that end an answer: those the model's files name and those its vocabulary spells.
+    pub fn eos_token_ids(&self) -> Vec<u32> {
+        let spelled = self.tokenizer.iter().flat_map(|t| t.end_of_generation_token_ids());
+        let mut ids: Vec<u32> = self.model.eos_token_ids.iter().chain(spelled).copied().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
     /// One line for the operator: what the KV cache holds.
     pub fn describe_kv_cache(&self) -> String {
         let capacity = self.engine.capacity();
