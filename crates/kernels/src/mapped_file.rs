@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 use memmap2::Mmap;
+#[cfg(target_os = "linux")]
+use memmap2::UncheckedAdvice;
 
 /// A whole file mapped read-only. Its pages come from disk when they are first read and can be given back by the
 /// system at any time, so a model file costs no memory of its own.
@@ -34,6 +36,27 @@ impl MappedFile {
         let map = unsafe { Mmap::map(&file)? };
         Ok(Self { map })
     }
+
+    /// Tells the system that these bytes are not read again soon: their whole pages no longer count as this process's
+    /// memory, and come from the system's cache or from disk if they are read after all.
+    ///
+    /// # Panics
+    /// When the range is outside the file.
+    pub fn release(&self, bytes: Range<usize>) {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.map.len(), "{bytes:?} of {}", self.map.len());
+        #[cfg(target_os = "linux")]
+        {
+            const PAGE: usize = 4096;
+            // A page that is shared with a neighbour stays.
+            let (start, end) = (bytes.start.next_multiple_of(PAGE), bytes.end / PAGE * PAGE);
+            if start < end {
+                // SAFETY: pages of a read-only mapping of a file come back from the file with the same bytes. Where
+                // pages are larger than this the call is refused, which does no harm.
+                let _ =
+                    unsafe { self.map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, end - start) };
+            }
+        }
+    }
 }
 
 impl Deref for MappedFile {
@@ -61,7 +84,10 @@ mod tests {
         let path = folder.join("some.bytes");
         for content in [&b""[..], b"x", &[7u8; 10_000]] {
             std::fs::write(&path, content).unwrap();
-            assert_eq!(&*MappedFile::open(&path).unwrap(), content);
+            let file = MappedFile::open(&path).unwrap();
+            assert_eq!(&*file, content);
+            file.release(0..content.len());
+            assert_eq!(&*file, content, "released bytes come back");
             std::fs::remove_file(&path).unwrap();
         }
         assert_eq!(MappedFile::open(&folder).unwrap_err().kind(), io::ErrorKind::InvalidInput);

@@ -196,6 +196,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let shapes: Vec<[usize; 2]> = parts.iter().map(|(_, rows)| [*rows, cols]).collect();
         views.iter_mut().zip(&shapes).for_each(|(view, shape)| view.shape = shape);
         let matrix = self.backend.matrix(&views)?;
+        views.iter().for_each(|view| self.source.release(view.name));
         self.note(views.iter().map(|view| view.data.len()).sum());
         Ok(matrix)
     }
@@ -307,44 +308,46 @@ impl<'a, B: Backend> Loader<'a, B> {
     ) -> Result<Vec<Expert<B::Matrix>>, TensorError> {
         let (hidden, names) = (self.config.hidden_size, self.names);
         let stacked = [names.experts_gate, names.experts_up, names.experts_down];
-        let of_expert = [names.expert_gate, names.expert_up, names.expert_down];
-        let is_stacked =
-            !stacked[0].is_empty() && self.find(&weight(&format!("{layer}{}", stacked[0]))).is_some();
-        (0..n_experts)
-            .map(|expert_idx| {
-                if is_stacked {
-                    let gate = self.slice(layer, stacked[0], expert_idx, [n_experts, width, hidden])?;
-                    let up = self.slice(layer, stacked[1], expert_idx, [n_experts, width, hidden])?;
-                    let down = self.slice(layer, stacked[2], expert_idx, [n_experts, hidden, width])?;
-                    self.note(gate.data.len() + up.data.len() + down.data.len());
-                    let (up_shape, down_shape) = ([width, hidden], [hidden, width]);
-                    let gate_up = [gate, up].map(|view| TensorView { shape: &up_shape, ..view });
-                    let down = TensorView { shape: &down_shape, ..down };
-                    return Ok(Expert {
-                        gate_up: self.backend.matrix(&gate_up)?,
-                        down: self.backend.matrix(&[down])?,
-                    });
-                }
-                let name =
-                    |pattern: &str| format!("{layer}{}", pattern.replace("{}", &expert_idx.to_string()));
-                let [gate, up, down] = of_expert.map(name);
-                Ok(Expert {
-                    gate_up: self.matrix(&[(&gate, width), (&up, width)], hidden)?,
-                    down: self.matrix(&[(&down, hidden)], width)?,
-                })
+        let stacked = stacked.map(|name| weight(&format!("{layer}{name}")));
+        if !names.experts_gate.is_empty() && self.find(&stacked[0]).is_some() {
+            let experts =
+                (0..n_experts).map(|idx| self.stacked_expert(&stacked, idx, [n_experts, width, hidden]));
+            let experts = experts.collect::<Result<_, _>>()?;
+            let stored = stacked.iter().filter_map(|name| self.find(name));
+            stored.for_each(|tensor| self.source.release(tensor.name));
+            return Ok(experts);
+        }
+        let expert = |expert_idx: usize| {
+            let name = |pattern: &str| format!("{layer}{}", pattern.replace("{}", &expert_idx.to_string()));
+            let [gate, up, down] = [names.expert_gate, names.expert_up, names.expert_down].map(name);
+            Ok(Expert {
+                gate_up: self.matrix(&[(&gate, width), (&up, width)], hidden)?,
+                down: self.matrix(&[(&down, hidden)], width)?,
             })
-            .collect()
+        };
+        (0..n_experts).map(expert).collect()
+    }
+
+    /// One expert of tensors that hold all of them: gate, up and down.
+    fn stacked_expert(
+        &mut self,
+        names: &[String; 3],
+        expert_idx: usize,
+        [n_experts, width, hidden]: [usize; 3],
+    ) -> Result<Expert<B::Matrix>, TensorError> {
+        let gate = self.slice(&names[0], expert_idx, [n_experts, width, hidden])?;
+        let up = self.slice(&names[1], expert_idx, [n_experts, width, hidden])?;
+        let down = self.slice(&names[2], expert_idx, [n_experts, hidden, width])?;
+        self.note(gate.data.len() + up.data.len() + down.data.len());
+        let (up_shape, down_shape) = ([width, hidden], [hidden, width]);
+        let gate_up = [gate, up].map(|view| TensorView { shape: &up_shape, ..view });
+        let down = TensorView { shape: &down_shape, ..down };
+        Ok(Expert { gate_up: self.backend.matrix(&gate_up)?, down: self.backend.matrix(&[down])? })
     }
 
     /// One expert's part of a tensor that holds all; its shape is still that of the whole.
-    fn slice(
-        &self,
-        layer: &str,
-        name: &str,
-        expert_idx: usize,
-        shape: [usize; 3],
-    ) -> Result<TensorView<'a>, TensorError> {
-        let tensor = self.checked(&weight(&format!("{layer}{name}")), &shape)?;
+    fn slice(&self, name: &str, expert_idx: usize, shape: [usize; 3]) -> Result<TensorView<'a>, TensorError> {
+        let tensor = self.checked(name, &shape)?;
         let n_bytes = tensor.data.len() / shape[0];
         Ok(TensorView { data: &tensor.data[expert_idx * n_bytes..][..n_bytes], ..tensor })
     }

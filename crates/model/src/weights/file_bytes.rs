@@ -1,7 +1,7 @@
 //! The bytes of a weight file, wherever they are. Refuses to know their format.
 
 use std::io;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::Path;
 
 use throng_kernels::mapped_file::MappedFile;
@@ -17,6 +17,14 @@ impl FileBytes {
     /// Maps the file at `path`.
     pub(super) fn map(path: &Path) -> io::Result<Self> {
         MappedFile::open(path).map(Self::Mapped)
+    }
+
+    /// Gives memory back that these bytes take, if any; they can be read again.
+    pub(super) fn release(&self, bytes: Range<usize>) {
+        match self {
+            Self::Mapped(map) => map.release(bytes),
+            Self::Owned(_) => {}
+        }
     }
 }
 

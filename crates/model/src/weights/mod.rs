@@ -26,4 +26,7 @@ pub trait TensorSource: Send + Sync {
 
     /// All names, sorted.
     fn names(&self) -> Vec<&str>;
+
+    /// The tensor has been copied: memory that its bytes take can be given back. It can be read again all the same.
+    fn release(&self, _name: &str) {}
 }

@@ -119,6 +119,15 @@ impl TensorSource for Gguf {
         })
     }
 
+    fn release(&self, name: &str) {
+        let found = self.by_name.binary_search_by(|&place| self.at(place).1.name.as_str().cmp(name));
+        if let Ok(found) = found {
+            let (file, tensor) = self.at(self.by_name[found]);
+            let start = file.header.data_start + tensor.offset;
+            file.bytes.release(start..start + tensor.n_bytes);
+        }
+    }
+
     fn names(&self) -> Vec<&str> {
         self.by_name.iter().map(|&place| self.at(place).1.name.as_str()).collect()
     }

@@ -100,6 +100,13 @@ impl TensorSource for SafetensorsFolder {
         })
     }
 
+    fn release(&self, name: &str) {
+        if let Ok(found) = self.tensors.binary_search_by(|(_, entry)| entry.name.as_str().cmp(name)) {
+            let (file_idx, entry) = &self.tensors[found];
+            self.files[*file_idx].release(entry.start..entry.start + entry.n_bytes);
+        }
+    }
+
     fn names(&self) -> Vec<&str> {
         self.tensors.iter().map(|(_, entry)| entry.name.as_str()).collect()
     }
