@@ -48,16 +48,12 @@ def load_model(name: str) -> Decoder:
     return model
 
 
-def loss_of(model: Decoder, batch: tuple[Tensor, Tensor, Tensor], teacher: Decoder | None) -> Tensor:
-    """Cross-entropy of the assistant's tokens, or with a teacher the divergence from its predictions."""
+def loss_of(model: Decoder, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    """Cross-entropy of the assistant's tokens."""
     inputs, positions, targets = batch
     with torch.autocast("cpu", torch.bfloat16):
-        logits = model.logits(model(inputs)[positions]).float()
-        if teacher is None:
-            return F.cross_entropy(logits, targets)
-        with torch.no_grad():
-            wanted = teacher.logits(teacher(inputs)[positions]).float().log_softmax(-1)
-    return F.kl_div(logits.log_softmax(-1), wanted, log_target=True, reduction="batchmean")
+        logits = model.logits(model(inputs)[positions])
+    return F.cross_entropy(logits.float(), targets)
 
 
 @torch.no_grad()
@@ -68,12 +64,12 @@ def held_out_loss(model: Decoder, tokenizer: Tokenizer, n_conversations: int = 1
     for pair in encoded(tokenizer, SEEDS["held-out"], n_conversations, held_out=True):
         length = next(length for length in LENGTHS if len(pair[0]) <= length)
         batch = rows_of([pair], length, padding)
-        total += loss_of(model, batch, None).item() * len(batch[2])
+        total += loss_of(model, batch).item() * len(batch[2])
         count += len(batch[2])
     return total / count
 
 
-def train(name: str, n_steps: int, teacher: Decoder | None) -> None:
+def train(name: str, n_steps: int) -> None:
     tokenizer = load_tokenizer()
     model = Decoder(CONFIGS[name])
     model.initialize(SEEDS[name])
@@ -87,13 +83,11 @@ def train(name: str, n_steps: int, teacher: Decoder | None) -> None:
         first = saved["step"]
     base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     model.compile_layers()
-    if teacher is not None:
-        teacher.compile_layers()
     source = batches(tokenizer, SEEDS[name], skip=first)
     saved_at = logged_at = time.monotonic()
     losses: list[float] = []
     for step in range(first, n_steps):
-        loss = loss_of(model, next(source), teacher)
+        loss = loss_of(model, next(source))
         loss.backward()
         for optimizer, rates in zip(optimizers, base_rates):
             for group, rate in zip(optimizer.param_groups, rates):
@@ -135,8 +129,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for name in [arguments.model] if arguments.model else CONFIGS:
-        teacher = load_model("throng-starter") if name == "throng-starter-draft" else None
-        train(name, arguments.steps or STEPS[name], teacher)
+        train(name, arguments.steps or STEPS[name])
         export.export(load_model(name), name, load_tokenizer(), BUILD)
 
 
