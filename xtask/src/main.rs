@@ -9,15 +9,19 @@ use anyhow::{Result, bail};
 
 const USAGE: &str = "usage: cargo xtask COMMAND
 
-  tidy    the house rules: edges between crates, sizes of files and functions, words, documents
-  test    everything a change must pass: formatting, clippy, tidy, licences, tests";
+  tidy            the house rules: edges between crates, sizes of files and functions, words, documents
+  test            everything a change must pass: formatting, clippy, tidy, licences, tests, clients, browser
+  test --rust     only what needs nothing but a Rust toolchain and a C compiler
+  test --e2e      only the clients and the browser against the real binary";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["tidy"] => tidy::run(),
-        ["test"] => test::run(),
+        ["test"] => test::run(test::Part::All),
+        ["test", "--rust"] => test::run(test::Part::Rust),
+        ["test", "--e2e"] => test::run(test::Part::EndToEnd),
         _ => bail!("{USAGE}"),
     }
 }

@@ -1,0 +1,155 @@
+"""The official OpenAI Python library against the real binary and the starter model."""
+
+import concurrent.futures
+import math
+
+import openai
+import pytest
+
+MODEL = "throng-starter"
+HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+def test_models_are_listed(client):
+    names = [model.id for model in client.models.list()]
+    assert MODEL in names
+    assert client.models.retrieve(MODEL).id == MODEL
+
+
+def test_chat_answers_with_usage(client):
+    answer = client.chat.completions.create(model=MODEL, messages=HELLO, temperature=0, max_tokens=32)
+    assert answer.object == "chat.completion"
+    assert answer.id.startswith("chatcmpl-")
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].message.content.strip()
+    assert answer.choices[0].finish_reason in ("stop", "length")
+    usage = answer.usage
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert 0 < usage.completion_tokens <= 32
+
+
+def test_stream_is_the_unary_answer_in_pieces(client):
+    settings = dict(model=MODEL, messages=HELLO, temperature=0, max_tokens=32)
+    unary = client.chat.completions.create(**settings)
+    chunks = list(client.chat.completions.create(**settings, stream=True, stream_options={"include_usage": True}))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert text == unary.choices[0].message.content
+    finishes = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason]
+    assert finishes == [unary.choices[0].finish_reason]
+    assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == unary.usage.completion_tokens
+    assert all(chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_n_gives_each_choice_its_own_random_numbers(client):
+    settings = dict(model=MODEL, messages=[{"role": "user", "content": "Tell me a story about a cat."}], max_tokens=24)
+    answer = client.chat.completions.create(**settings, n=4, seed=7, temperature=1.2)
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert len({choice.message.content for choice in answer.choices}) > 1
+
+
+def test_a_seed_repeats_and_another_differs(client):
+    def sample(seed):
+        messages = [{"role": "user", "content": "Tell me a story about a dog."}]
+        answer = client.chat.completions.create(
+            model=MODEL, messages=messages, seed=seed, temperature=1.3, max_tokens=24
+        )
+        return answer.choices[0].message.content
+
+    assert sample(1) == sample(1)
+    assert len({sample(seed) for seed in range(6)}) > 1
+
+
+def test_stop_strings_are_cut_out(client):
+    settings = dict(model=MODEL, messages=HELLO, temperature=0, max_tokens=32)
+    whole = client.chat.completions.create(**settings).choices[0].message.content
+    stop = whole[2:5]
+    answer = client.chat.completions.create(**settings, stop=[stop]).choices[0]
+    assert answer.message.content == whole[: whole.index(stop)]
+    assert answer.finish_reason == "stop"
+    streamed = client.chat.completions.create(**settings, stop=[stop], stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+    assert text == answer.message.content
+
+
+def test_logprobs_are_those_of_the_greedy_choice(client):
+    answer = client.chat.completions.create(
+        model=MODEL, messages=HELLO, temperature=0, max_tokens=8, logprobs=True, top_logprobs=5
+    )
+    content = answer.choices[0].logprobs.content
+    assert len(content) == answer.usage.completion_tokens
+    for token in content:
+        assert len(token.top_logprobs) == 5
+        assert token.logprob == token.top_logprobs[0].logprob <= 0
+        assert sum(math.exp(top.logprob) for top in token.top_logprobs) <= 1.0001
+        assert bytes(token.bytes).decode(errors="replace") == token.token or "\ufffd" in token.token
+
+
+def test_completions_take_text_and_lists_and_echo(client):
+    answer = client.completions.create(model=MODEL, prompt=["One two", "Three"], max_tokens=4, temperature=0)
+    assert [choice.index for choice in answer.choices] == [0, 1]
+    echoed = client.completions.create(
+        model=MODEL, prompt="One two", max_tokens=2, temperature=0, echo=True, logprobs=1
+    ).choices[0]
+    assert echoed.text.startswith("One two")
+    assert echoed.logprobs.token_logprobs[0] is None
+    assert all(value <= 0 for value in echoed.logprobs.token_logprobs[1:])
+    assert echoed.logprobs.text_offset[0] == 0
+
+
+def test_ten_users_get_what_one_user_gets(client):
+    def ask(n):
+        messages = [{"role": "user", "content": f"What is {n} plus {n + 1}?"}]
+        stream = client.chat.completions.create(
+            model=MODEL, messages=messages, temperature=0, max_tokens=16, stream=True
+        )
+        return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    alone = [ask(n) for n in range(10)]
+    with concurrent.futures.ThreadPoolExecutor(10) as pool:
+        together = list(pool.map(ask, range(10)))
+    assert together == alone
+
+
+def test_a_second_turn_finds_its_prefix_cached(client):
+    messages = [{"role": "user", "content": "Please remember these words: " + "apple pear plum " * 12}]
+    settings = dict(model=MODEL, temperature=0, max_tokens=4)
+    client.chat.completions.create(**settings, messages=messages)
+    again = client.chat.completions.create(**settings, messages=messages)
+    assert again.usage.prompt_tokens_details.cached_tokens >= 16
+
+
+def test_faults_are_the_library_s_typed_exceptions(client, server):
+    settings = dict(model=MODEL, messages=HELLO)
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(**settings, top_p=1.5)
+    assert raised.value.param == "top_p"
+    assert raised.value.type == "invalid_request_error"
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.chat.completions.create(model="nobody", messages=HELLO)
+    assert raised.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "word " * 20000}])
+    assert raised.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError) as raised:
+        client.chat.completions.create(**settings, response_format={"type": "json_object"})
+    assert raised.value.param.startswith("response_format")
+    with pytest.raises(openai.NotFoundError):
+        client.post("/nowhere", body={}, cast_to=object)
+
+
+def test_leaving_a_stream_early_leaves_the_server_well(client):
+    for _ in range(5):
+        stream = client.chat.completions.create(
+            model=MODEL, messages=HELLO, max_tokens=500, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(iter(stream))
+        stream.close()
+    assert client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=4).choices
+
+
+def test_keys_are_asked_for_when_set(start):
+    with start("--api-key", "secret-one") as server:
+        with pytest.raises(openai.AuthenticationError):
+            server.client(api_key="wrong").models.list()
+        assert list(server.client(api_key="secret-one").models.list())

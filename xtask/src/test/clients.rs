@@ -1,0 +1,16 @@
+//! The whole thing as its users see it: the real binary, the official client library, a browser.
+
+use anyhow::Result;
+
+use super::machine;
+use crate::shell::{cargo, run as start, workspace};
+
+/// Builds the binary and runs `tests/` against it.
+pub fn run() -> Result<()> {
+    machine::browser()?;
+    let python = machine::python()?;
+    cargo(&["build", "--package", "throng-cli"])?;
+    let binary = workspace().join("target/debug/throng");
+    let binary = binary.to_string_lossy();
+    start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])
+}
