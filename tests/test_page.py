@@ -1,5 +1,7 @@
 """The page at `/` in a headless browser: a message goes out, the streamed reply comes in."""
 
+import os
+
 import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -35,12 +37,16 @@ def browser(request, tmp_path):
 def test_a_message_is_answered_in_a_stream(browser, server):
     browser.get(server.url + "/")
     wait = WebDriverWait(browser, 30)
-    box = wait.until(lambda page: page.find_element(By.CSS_SELECTOR, "textarea#message"))
-    wait.until(lambda page: "throng-starter" in page.find_element(By.ID, "model").text)
+    box = wait.until(lambda page: page.find_element(By.CSS_SELECTOR, "textarea#prompt"))
+    wait.until(lambda page: page.find_element(By.ID, "model").get_attribute("value") == "throng-starter")
     box.send_keys("Hello!", Keys.ENTER)
     replies = lambda page: page.find_elements(By.CSS_SELECTOR, ".message.assistant .text")
     wait.until(lambda page: replies(page) and replies(page)[-1].text.strip())
-    wait.until(lambda page: "tokens/s" in page.find_elements(By.CSS_SELECTOR, ".message.assistant .figures")[-1].text)
+    figures = lambda page: page.find_elements(By.CSS_SELECTOR, ".message.assistant .stats")
+    wait.until(lambda page: figures(page) and "tokens/s" in figures(page)[-1].text)
+    assert "first token" in figures(browser)[-1].text
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    if screenshots := os.environ.get("THRONG_SCREENSHOTS"):
+        browser.save_screenshot(f"{screenshots}/{browser.get_window_size()['width']}.png")
     severe = [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
     assert severe == []

@@ -62,6 +62,7 @@ pub(crate) const ROUTES: &[Route] = &[
     open("/health/ready", || get(health::ready)),
     open("/ping", || get(health::ready)),
     open("/version", || get(operations::version)),
+    open("/openapi.json", || get(operations::openapi)),
     keyed("/load", GET, || get(operations::load)),
     keyed("/metrics", GET, || get(operations::metrics)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::app::App;
 use crate::metrics;
-use crate::openai::ApiError;
+use crate::openai::{ApiError, openapi};
 use crate::server::RequestContext;
 
 #[derive(Serialize)]
@@ -21,6 +21,11 @@ pub(super) struct Version {
 /// The version of this program.
 pub(super) async fn version() -> Json<Version> {
     Json(Version { version: env!("CARGO_PKG_VERSION") })
+}
+
+/// All routes and parameters, as an OpenAPI document.
+pub(super) async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], openapi::document())
 }
 
 #[derive(Serialize)]
