@@ -43,6 +43,10 @@ pub trait Backend: Send + Sized + 'static {
     /// When the device has no room, or cannot hold the format or the shape.
     fn matrix(&self, parts: &[TensorView<'_>]) -> Result<Self::Matrix, BackendError>;
 
+    /// Asks for finer activations where this matrix is multiplied, of a backend that rounds them: the projection to
+    /// queries and keys, whose errors the softmax over positions magnifies.
+    fn refine(&self, _matrix: &mut Self::Matrix) {}
+
     /// A vector.
     ///
     /// # Errors

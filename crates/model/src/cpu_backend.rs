@@ -1,5 +1,6 @@
 //! The backend of this machine's processor: packed weights, SIMD lanes, one pool of threads. Activations are rounded
-//! to signed bytes where they meet quantized weights, and nowhere else. Refuses to know architectures; the arithmetic
+//! to signed bytes where they meet quantized weights (twice, remainder and all, for queries, keys and values), and
+//! nowhere else. Refuses to know architectures; the arithmetic
 //! is in `throng-kernels`.
 
 mod experts;
@@ -10,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::attention::{KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention};
-use throng_kernels::matmul::{Activations, Product, matmul};
+use throng_kernels::matmul::{Activations, Forms, Product, matmul};
 use throng_kernels::quant::{Format, PackError, PackedMatrix};
 use throng_kernels::reference;
 use throng_kernels::rows::{self, Gate, Groups};
@@ -56,6 +57,8 @@ impl CpuBackend {
 #[derive(Debug)]
 pub struct CpuMatrix {
     parts: Vec<PackedMatrix>,
+    /// Activations keep what a first rounding leaves over.
+    refined: bool,
 }
 
 impl CpuMatrix {
@@ -63,11 +66,15 @@ impl CpuMatrix {
         self.parts[0].cols()
     }
 
-    /// In which forms its parts need activations: rounded, as they are.
-    fn forms(&self) -> (bool, bool) {
+    /// In which forms its parts need activations.
+    fn forms(&self) -> Forms {
         let is_float =
             |part: &PackedMatrix| matches!(part.format(), Format::F32 | Format::F16 | Format::BF16);
-        (!self.parts.iter().all(is_float), self.parts.iter().any(is_float))
+        Forms {
+            ints: !self.parts.iter().all(is_float),
+            residuals: self.refined,
+            floats: self.parts.iter().any(is_float),
+        }
     }
 
     /// The products of `x` with the parts, side by side from row `first_row` on.
@@ -118,7 +125,11 @@ impl Backend for CpuBackend {
                 }
             })
         };
-        Ok(CpuMatrix { parts: parts.iter().map(pack).collect::<Result<_, _>>()? })
+        Ok(CpuMatrix { parts: parts.iter().map(pack).collect::<Result<_, _>>()?, refined: false })
+    }
+
+    fn refine(&self, matrix: &mut CpuMatrix) {
+        matrix.refined = true;
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
@@ -189,8 +200,7 @@ impl Backend for CpuBackend {
     }
 
     fn matmul(&mut self, x: &HostBuffer, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
-        let (ints, floats) = w.forms();
-        self.activations.set(x.as_slice(), w.cols(), ints, floats, &self.pool);
+        self.activations.set(x.as_slice(), w.cols(), w.forms(), &self.pool);
         let bias = bias.map(Vec::as_slice);
         let stride = out.cols();
         let mut products = w.products(&self.activations, bias, 0);

@@ -244,11 +244,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         let query = config.n_heads * config.head_dim;
         let key = config.n_kv_heads * config.head_dim;
         let stacked = format!("{layer}{}", names.query_key_value);
-        if self.find(&weight(&stacked)).is_some() {
-            return self.linear(&[(&stacked, query + 2 * key)], config.hidden_size);
-        }
-        let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
-        self.linear(&[(&q, query), (&k, key), (&v, key)], config.hidden_size)
+        let mut linear = if self.find(&weight(&stacked)).is_some() {
+            self.linear(&[(&stacked, query + 2 * key)], config.hidden_size)?
+        } else {
+            let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
+            self.linear(&[(&q, query), (&k, key), (&v, key)], config.hidden_size)?
+        };
+        self.backend.refine(&mut linear.weight);
+        Ok(linear)
     }
 
     fn query_key_norms(&mut self, layer: &str) -> Result<Option<QueryKeyNorms<B>>, TensorError> {

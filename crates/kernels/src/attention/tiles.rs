@@ -3,7 +3,7 @@
 use super::kv::{BLOCK_TOKENS, KvFormat, KvShape};
 use crate::matmul::activations::{RECORD, quantize_block};
 use crate::matmul::tile::Tile;
-use crate::quant::{BLOCK, Unpacked};
+use crate::quant::{BLOCK, Unpacked, code_sums};
 use crate::simd::{self, Lane, Task};
 
 /// Query rows of a tile.
@@ -114,11 +114,11 @@ impl<const T: usize> Scores<'_, T> {
             for b in 0..n_blocks {
                 let mut scale = [0.0f32; BLOCK_TOKENS];
                 L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
-                let weights = Unpacked {
-                    codes: self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS),
-                    scales: scale.as_ptr(),
-                    mins: std::ptr::null(),
-                };
+                let codes = self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS);
+                let mut sums = [0i32; BLOCK_TOKENS];
+                code_sums::<L, false, false>(codes, sums.as_mut_ptr());
+                let mins = std::ptr::null();
+                let weights = Unpacked { codes, scales: scale.as_ptr(), mins, sums: sums.as_ptr() };
                 let group = |g: usize| records.add((g * n_blocks + b) * RECORD);
                 let tile = Tile::<T> {
                     weights,
@@ -164,7 +164,6 @@ impl<const T: usize> Task for Values<'_, T> {
                 KvFormat::F32 => self.sum::<L>(|t, d| L::load(values.cast::<f32>().add(t * dim + d))),
                 KvFormat::F16 => self.sum::<L>(|t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
                 KvFormat::Q8_0 => {
-                    // At most eight blocks of 32 at a time, so that scales stay on the stack.
                     let stored = values.add(self.shape.scales_at()).cast::<u16>();
                     let scale = |t: usize, d: usize| {
                         let bits = *stored.add(d / BLOCK * BLOCK_TOKENS + t);

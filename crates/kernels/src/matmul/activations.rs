@@ -1,8 +1,10 @@
 //! The left side of a product: rows of activations in the form that the tiles read. Refuses to know weights.
 //!
-//! Quantized rows have one scale for 32 elements (finer than ggml's Q8_K, one for 256, and kept in f32), so they are
-//! rounded once a call, whatever the number of matrices they meet. A NaN or infinity makes its whole block's scale NaN, and
-//! so every output of that row: it is never silently rounded to a number.
+//! Quantized rows have one scale and one zero point for 32 elements, `x ≈ scale (code + zero)`, so that the codes
+//! span the block's own range: for a bell-shaped block an eighth less error than one scale from the largest magnitude
+//! (ggml's Q8_0), for a block with an outlier nearly half. They are rounded once a call, whatever the number of matrices
+//! they meet. A NaN or infinity makes its whole block's scale NaN, and so every output of that row: it is never
+//! silently rounded to a number.
 
 use crate::memory::{AlignedBytes, Disjoint};
 use crate::quant::BLOCK;
@@ -15,12 +17,12 @@ pub(crate) const GROUP: usize = 4;
 pub(crate) const RECORD: usize = 256;
 /// f32 scales.
 pub(crate) const SCALE_AT: usize = 128;
-/// i32 `-128 Σ codes`: what offset weight codes add too much.
-pub(crate) const OFFSET_AT: usize = 144;
-/// f32 `scale Σ codes`: what a weight block's min is multiplied by.
+/// Pairs of i16, the zero point and `-Σ codes`: what the weights' sum and their codes' offset are multiplied by.
+pub(crate) const PAIR_AT: usize = 144;
+/// f32 `Σ x` of the rounded elements: what a weight block's min is multiplied by.
 pub(crate) const SUM_AT: usize = 160;
-/// The offsets of the two half blocks.
-pub(crate) const HALF_OFFSET_AT: usize = 176;
+/// The pairs of the two half blocks.
+pub(crate) const HALF_PAIR_AT: usize = 176;
 /// The sums of the two half blocks.
 pub(crate) const HALF_SUM_AT: usize = 208;
 /// Bytes of a group's float block: [4][32] f32.
@@ -35,9 +37,23 @@ pub struct Activations {
     n_rows: usize,
     cols: usize,
     ints: Option<AlignedBytes>,
+    residuals: Option<AlignedBytes>,
     floats: Option<AlignedBytes>,
     has_ints: bool,
+    has_residuals: bool,
     has_floats: bool,
+}
+
+/// The forms that activations are kept in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// Quantized, for quantized matrices.
+    pub ints: bool,
+    /// What quantizing left over, quantized again: products of quantized matrices then differ from exact ones by
+    /// about 1e-5, at twice the arithmetic and the same pass over the weights.
+    pub residuals: bool,
+    /// As they are, for float matrices.
+    pub floats: bool,
 }
 
 impl Activations {
@@ -51,62 +67,72 @@ impl Activations {
         self.cols
     }
 
-    /// Takes the rows of `x`, `[n, cols]`, quantized for quantized matrices, as they are for float matrices, or both.
+    /// Takes the rows of `x`, `[n, cols]`, in the given forms.
     ///
     /// # Panics
     /// When `x` is not whole rows, and when there is no memory for them.
-    pub fn set(&mut self, x: &[f32], cols: usize, ints: bool, floats: bool, pool: &ThreadPool) {
+    pub fn set(&mut self, x: &[f32], cols: usize, forms: Forms, pool: &ThreadPool) {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "rows of {cols} in {}", x.len());
-        (self.n_rows, self.cols, self.has_ints, self.has_floats) = (x.len() / cols, cols, ints, floats);
+        (self.n_rows, self.cols) = (x.len() / cols, cols);
+        self.has_ints = forms.ints;
+        self.has_residuals = forms.ints && forms.residuals;
+        self.has_floats = forms.floats;
         let n_groups = self.n_rows.div_ceil(GROUP);
         let n_blocks = cols.div_ceil(BLOCK);
-        let prepare = |buffer: &mut Option<AlignedBytes>, record: usize| {
-            let wanted = n_groups * n_blocks * record;
-            if buffer.as_ref().is_none_or(|b| b.as_slice().len() < wanted) {
-                *buffer = AlignedBytes::zeroed(wanted);
-            }
-            assert!(buffer.is_some(), "no memory for {wanted} bytes of activations");
-        };
-        if ints {
-            prepare(&mut self.ints, RECORD);
-        }
-        if floats {
-            prepare(&mut self.floats, FLOAT_RECORD);
-        }
-        for (wanted, buffer, record) in
-            [(ints, &mut self.ints, RECORD), (floats, &mut self.floats, FLOAT_RECORD)]
-        {
-            let Some(buffer) = buffer.as_mut().filter(|_| wanted) else { continue };
-            let groups = Disjoint::new(buffer.as_mut_slice());
-            let group = |g: usize| {
-                let rows = &x[g * GROUP * cols..x.len().min((g + 1) * GROUP * cols)];
+        let (n_ints, n_floats) = (n_blocks * RECORD, n_blocks * FLOAT_RECORD);
+        let ints = room(&mut self.ints, if self.has_ints { n_groups * n_ints } else { 0 });
+        let residuals = room(&mut self.residuals, if self.has_residuals { n_groups * n_ints } else { 0 });
+        let floats = room(&mut self.floats, if self.has_floats { n_groups * n_floats } else { 0 });
+        let group = |g: usize| {
+            let rows = &x[g * GROUP * cols..x.len().min((g + 1) * GROUP * cols)];
+            if self.has_ints {
+                let n_residuals = if self.has_residuals { n_ints } else { 0 };
                 // SAFETY: each group is one item's.
-                let out = unsafe { groups.part(g * n_blocks * record, n_blocks * record) };
-                if record == RECORD {
-                    // SAFETY: the pool's lane is available.
-                    unsafe { pool.isa().run(Quantize { rows, cols, out }) }
-                } else {
-                    interleave(rows, cols, out);
-                }
-            };
-            if self.n_rows * cols < 16_384 {
-                pool.run_here(|| (0..n_groups).for_each(group));
-            } else {
-                pool.for_each(n_groups, group);
+                let (out, residuals) =
+                    unsafe { (ints.part(g * n_ints, n_ints), residuals.part(g * n_residuals, n_residuals)) };
+                // SAFETY: the pool's lane is available.
+                unsafe { pool.isa().run(Quantize { rows, cols, out, residuals }) };
             }
+            if self.has_floats {
+                // SAFETY: each group is one item's.
+                interleave(rows, cols, unsafe { floats.part(g * n_floats, n_floats) });
+            }
+        };
+        if self.n_rows * cols < 16_384 {
+            pool.run_here(|| (0..n_groups).for_each(group));
+        } else {
+            pool.for_each(n_groups, group);
         }
     }
 
     /// Where group `g`'s records begin; `None` when the rows were not kept in this form.
-    pub(crate) fn records(&self, g: usize, ints: bool) -> Option<&[u8]> {
-        let (buffer, kept, record) = if ints {
-            (&self.ints, self.has_ints, RECORD)
-        } else {
-            (&self.floats, self.has_floats, FLOAT_RECORD)
+    pub(crate) fn records(&self, g: usize, form: Form) -> Option<&[u8]> {
+        let (buffer, kept, record) = match form {
+            Form::Ints => (&self.ints, self.has_ints, RECORD),
+            Form::Residuals => (&self.residuals, self.has_residuals, RECORD),
+            Form::Floats => (&self.floats, self.has_floats, FLOAT_RECORD),
         };
         let n_bytes = self.cols.div_ceil(BLOCK) * record;
         buffer.as_ref().filter(|_| kept).map(|b| &b.as_slice()[g * n_bytes..][..n_bytes])
     }
+}
+
+/// One of the forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    Ints,
+    Residuals,
+    Floats,
+}
+
+/// At least `n_bytes` of a buffer that grows as needed.
+fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> Disjoint<'_, u8> {
+    if buffer.as_ref().is_none_or(|b| b.as_slice().len() < n_bytes) {
+        *buffer = AlignedBytes::zeroed(n_bytes);
+    }
+    let buffer = buffer.as_mut();
+    assert!(buffer.is_some(), "no memory for {n_bytes} bytes of activations");
+    Disjoint::new(buffer.map_or(&mut [], |b| b.as_mut_slice()))
 }
 
 /// Up to four rows to a group's float records.
@@ -125,6 +151,8 @@ struct Quantize<'a> {
     rows: &'a [f32],
     cols: usize,
     out: &'a mut [u8],
+    /// As `out`, or empty.
+    residuals: &'a mut [u8],
 }
 
 impl Task for Quantize<'_> {
@@ -144,9 +172,27 @@ impl Task for Quantize<'_> {
                 };
                 // SAFETY: `x` has 32 elements and the record its size; the features are the caller's word.
                 unsafe { quantize_block::<L>(x.as_ptr(), t, record.as_mut_ptr()) };
+                if !self.residuals.is_empty() {
+                    let rest = rest(x, t, record);
+                    let record = &mut self.residuals[b * RECORD..][..RECORD];
+                    // SAFETY: as above.
+                    unsafe { quantize_block::<L>(rest.as_ptr(), t, record.as_mut_ptr()) };
+                }
             }
         }
     }
+}
+
+/// What the record of row `t` leaves over of `x`.
+#[inline(always)]
+fn rest(x: &[f32], t: usize, record: &[u8]) -> [f32; BLOCK] {
+    let word = |at: usize| {
+        let at = at + 4 * t;
+        [record[at], record[at + 1], record[at + 2], record[at + 3]]
+    };
+    let scale = f32::from_le_bytes(word(SCALE_AT));
+    let zero = i32::from(u32::from_le_bytes(word(PAIR_AT)) as i16);
+    std::array::from_fn(|i| x[i] - scale * (i32::from(record[t * BLOCK + i] as i8) + zero) as f32)
 }
 
 #[inline(always)]
@@ -156,37 +202,60 @@ pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *m
     // SAFETY: 32 floats at `x`, a record at `record`, `t` below four.
     unsafe {
         let (a, b) = (L::load(x), L::load(x.add(16)));
+        let (scale, zero) = scale_and_zero::<L>(a, b);
+        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
+        let mut sums = [0i32; 2];
+        for (half, v) in [a, b].into_iter().enumerate() {
+            let rounded = L::add(L::mul(v, L::splat(inverse)), L::splat(ROUND));
+            let mut codes = L::isub(L::bits(rounded), L::isplat(ROUND.to_bits() as i32 + zero));
+            if inverse == 0.0 {
+                codes = L::isplat(0);
+            }
+            L::istore_i8(record.add(t * BLOCK + half * 16).cast(), codes);
+            let mut stored = [0i32; 16];
+            L::istore(stored.as_mut_ptr(), codes);
+            sums[half] = stored.iter().sum();
+        }
+        let put = |at: usize, word: u32| record.add(at).cast::<u32>().add(t).write_unaligned(word);
+        let pair = |sum: i32| zero as u32 & 0xFFFF | (-sum as u32) << 16;
+        let total = |sum: i32, n: i32| (scale * (sum + n * zero) as f32).to_bits();
+        put(SCALE_AT, scale.to_bits());
+        put(PAIR_AT, pair(sums[0] + sums[1]));
+        put(SUM_AT, total(sums[0] + sums[1], 32));
+        for (half, sum) in sums.into_iter().enumerate() {
+            put(HALF_PAIR_AT + half * 16, pair(sum));
+            put(HALF_SUM_AT + half * 16, total(sum, 16));
+        }
+    }
+}
+
+/// The scale and zero point of a block: codes `round(x / scale) - zero` lie in -127..=127 and zero in ±4096.
+#[inline(always)]
+unsafe fn scale_and_zero<L: Lane>(a: L::F, b: L::F) -> (f32, i32) {
+    // SAFETY: arrays have room for a vector.
+    unsafe {
         let magnitude = |v| L::iand(L::bits(v), L::isplat(i32::MAX));
         let mut bits = [0i32; 16];
         L::istore(bits.as_mut_ptr(), L::imax(magnitude(a), magnitude(b)));
         // As integers the magnitudes sort like the numbers, with NaN above infinity.
-        let max = f32::from_bits(bits.iter().fold(0, |m, &v| m.max(v)) as u32);
-        let (scale, inverse) = if max < SMALLEST {
-            (0.0, 0.0)
-        } else if max < f32::INFINITY {
-            (max / 127.0, 127.0 / max)
-        } else {
-            (f32::NAN, 0.0)
-        };
-        let mut sums = [0i32; 2];
-        for (half, v) in [a, b].into_iter().enumerate() {
-            let rounded = L::add(L::mul(v, L::splat(inverse)), L::splat(ROUND));
-            let mut codes = L::isub(L::bits(rounded), L::isplat(ROUND.to_bits() as i32));
-            if scale.is_nan() {
-                codes = L::isplat(0);
-            }
-            L::istore_i8(record.add(t * BLOCK + half * 16).cast(), codes);
-            L::istore(bits.as_mut_ptr(), codes);
-            sums[half] = bits.iter().sum();
+        let magnitude = f32::from_bits(bits.iter().fold(0, |m, &v| m.max(v)) as u32);
+        if magnitude < SMALLEST {
+            return (0.0, 0);
         }
-        let put = |at: usize, word: u32| record.add(at).cast::<u32>().add(t).write_unaligned(word);
-        let sum = sums[0] + sums[1];
-        put(SCALE_AT, scale.to_bits());
-        put(OFFSET_AT, (-128 * sum) as u32);
-        put(SUM_AT, (scale * sum as f32).to_bits());
-        for (half, sum) in sums.into_iter().enumerate() {
-            put(HALF_OFFSET_AT + half * 16, (-128 * sum) as u32);
-            put(HALF_SUM_AT + half * 16, (scale * sum as f32).to_bits());
+        if !magnitude.is_finite() {
+            return (f32::NAN, 0);
         }
+        let (mut low, mut high) = ([0.0f32; 16], [0.0f32; 16]);
+        L::store(low.as_mut_ptr(), L::min(a, b));
+        L::store(high.as_mut_ptr(), L::max(a, b));
+        let low = low.iter().fold(magnitude, |m, &v| if v < m { v } else { m });
+        let high = high.iter().fold(-magnitude, |m, &v| if v > m { v } else { m });
+        // 253 steps leave half a step at either end for the rounding of the zero point. A narrow range far from zero
+        // keeps a relative precision of 1/8192, which bounds the zero point.
+        let step = high / 253.0 - low / 253.0;
+        let least = magnitude / 4096.0;
+        let scale = if step > least { step } else { least };
+        let center = (high * 0.5 + low * 0.5) / scale;
+        (scale, center.round_ties_even() as i32)
     }
 }

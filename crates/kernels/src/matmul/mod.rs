@@ -8,15 +8,16 @@
 pub(crate) mod activations;
 pub(crate) mod tile;
 
-pub use activations::Activations;
+pub use activations::{Activations, Forms};
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::memory::{AlignedBytes, Disjoint};
 use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpack, Unpacked, unpacked_block_bytes};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
-use activations::{FLOAT_RECORD, GROUP, RECORD};
+use activations::{FLOAT_RECORD, Form, GROUP, RECORD};
 use tile::{MAX_TOKENS, Tile};
 
 /// Blocks of a stretch: 1024 columns of codes are 16 KiB a panel.
@@ -107,13 +108,18 @@ fn check(products: &[Product<'_>], len: usize, stride: usize) {
         let beside = p.first_row == row && p.first_row + n == rows_end && p.first_col >= col;
         assert!(beside || p.first_row >= rows_end, "products overlap or are out of order");
         free = (p.first_row + n, p.first_row, p.first_col + w.rows());
-        let ints = CodeLayout::of(w.format()).is_some();
+        let form = form(w);
         assert!(
-            n == 0 || p.x.records(0, ints).is_some(),
+            n == 0 || p.x.records(0, form).is_some(),
             "activations lack the form for {}",
             w.format().name()
         );
     }
+}
+
+/// The form of activations that a matrix multiplies.
+fn form(weights: &PackedMatrix) -> Form {
+    if CodeLayout::of(weights.format()).is_some() { Form::Ints } else { Form::Floats }
 }
 
 thread_local! {
@@ -126,8 +132,8 @@ struct Scratch {
     scales: Vec<f32>,
 }
 
-/// Scales and mins of a stretch, each for every half block at most.
-const STRETCH_SCALES: usize = STRETCH * 4 * PANEL;
+/// Scales, mins and sums of a stretch, each for every half block at most.
+const STRETCH_SCALES: usize = STRETCH * 6 * PANEL;
 
 impl Scratch {
     fn reserve(&mut self, n_bytes: usize, n_panels: usize) {
@@ -139,6 +145,15 @@ impl Scratch {
             self.scales.resize(n_scales, 0.0);
         }
     }
+}
+
+/// Blocks `first..first + n` of a panel, unpacked.
+#[derive(Clone, Copy)]
+struct Stretch {
+    panel: usize,
+    first: usize,
+    n: usize,
+    weights: Unpacked,
 }
 
 /// Panels of one product, on one thread.
@@ -153,27 +168,26 @@ impl Item<'_> {
     fn run(&self, first: usize, last: usize, scratch: &mut Scratch) {
         let weights = self.product.weights;
         let together = if self.product.n_tiles() <= FEW_TILES { 1 } else { PANELS_TOGETHER };
-        let block_bytes = unpacked_block_bytes(weights.format());
-        scratch.reserve(together * STRETCH * block_bytes, together);
+        scratch.reserve(together * STRETCH * unpacked_block_bytes(weights.format()), together);
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
             let panels = panels..(panels + together).min(last);
             for block in (0..n_blocks).step_by(STRETCH) {
                 let n = STRETCH.min(n_blocks - block);
-                let mut unpacked = [None; PANELS_TOGETHER];
+                let mut stretches = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    unpacked[i] = Some(self.unpack(panel, block, n, i, scratch));
+                    stretches[i] = Some(self.unpack(panel, block, n, i, scratch));
                 }
                 for tile in 0..self.product.n_tiles() {
-                    for (panel, unpacked) in panels.clone().zip(unpacked.into_iter().flatten()) {
-                        self.tile(tile * MAX_TOKENS, panel, unpacked, block, n);
+                    for stretch in stretches.iter().flatten() {
+                        self.tile(tile * MAX_TOKENS, stretch);
                     }
                 }
             }
         }
     }
 
-    fn unpack(&self, panel: usize, first: usize, n: usize, slot: usize, scratch: &mut Scratch) -> Unpacked {
+    fn unpack(&self, panel: usize, first: usize, n: usize, slot: usize, scratch: &mut Scratch) -> Stretch {
         let weights = self.product.weights;
         let slot_bytes = STRETCH * unpacked_block_bytes(weights.format());
         let codes = scratch.codes.as_mut().expect("the scratch was reserved").as_mut_slice();
@@ -187,54 +201,71 @@ impl Item<'_> {
             scratch_scales: &mut scratch.scales[slot * STRETCH_SCALES..][..STRETCH_SCALES],
         };
         // SAFETY: the pool's lane is available; the task checks its own sizes.
-        unsafe { self.isa.run(task) }
+        Stretch { panel, first, n, weights: unsafe { self.isa.run(task) } }
     }
 
     /// Tokens from `first` on, as many as a tile takes, times the rows of a panel.
-    fn tile(&self, first: usize, panel: usize, weights: Unpacked, block: usize, n_blocks: usize) {
+    fn tile(&self, first: usize, stretch: &Stretch) {
         let p = self.product;
-        let n = (p.x.n_rows() - first).min(MAX_TOKENS);
-        let n_rows = (p.weights.rows() - panel * PANEL).min(PANEL);
-        let codes = CodeLayout::of(p.weights.format());
-        let record = if codes.is_some() { RECORD } else { FLOAT_RECORD };
-        let mut x = [std::ptr::null(); MAX_TOKENS / GROUP];
-        for (g, x) in x.iter_mut().enumerate().take(n.div_ceil(GROUP)) {
-            let records = p.x.records(first / GROUP + g, codes.is_some()).expect("checked before the fork");
-            *x = records[block * record..][..n_blocks * record].as_ptr();
-        }
-        let mut acc = [[0.0f32; PANEL]; MAX_TOKENS];
+        let tokens = first..p.x.n_rows().min(first + MAX_TOKENS);
+        let n_rows = (p.weights.rows() - stretch.panel * PANEL).min(PANEL);
         let row = |t: usize| {
-            let at = (p.first_row + first + t) * self.stride + p.first_col + panel * PANEL;
+            let at = (p.first_row + t) * self.stride + p.first_col + stretch.panel * PANEL;
             // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
             unsafe { self.out.part(at, n_rows) }
         };
-        if block > 0 {
-            (0..n).for_each(|t| acc[t][..n_rows].copy_from_slice(row(t)));
+        let mut acc = [[0.0f32; PANEL]; MAX_TOKENS];
+        if stretch.first > 0 {
+            tokens.clone().zip(&mut acc).for_each(|(t, acc)| acc[..n_rows].copy_from_slice(row(t)));
         }
-        let (halves, has_min) = codes.map_or((false, false), |c| (c.scales.halves(), c.scales.has_min()));
-        let floats = codes.is_none();
+        let form = form(p.weights);
+        self.multiply(tokens.clone(), stretch, form, &mut acc);
+        if form == Form::Ints && p.x.records(0, Form::Residuals).is_some() {
+            self.multiply(tokens.clone(), stretch, Form::Residuals, &mut acc);
+        }
+        let is_last = stretch.first + stretch.n == p.weights.layout().n_blocks;
+        for (t, acc) in tokens.zip(&mut acc) {
+            if let Some(bias) = p.bias.filter(|_| is_last) {
+                std::iter::zip(acc.iter_mut(), &bias[stretch.panel * PANEL..]).for_each(|(a, b)| *a += b);
+            }
+            row(t).copy_from_slice(&acc[..n_rows]);
+        }
+    }
+
+    /// Adds the product of `n` tokens in one of their forms.
+    fn multiply(
+        &self,
+        tokens: Range<usize>,
+        stretch: &Stretch,
+        form: Form,
+        acc: &mut [[f32; PANEL]; MAX_TOKENS],
+    ) {
+        let p = self.product;
+        let record = if form == Form::Floats { FLOAT_RECORD } else { RECORD };
+        let mut x = [std::ptr::null(); MAX_TOKENS / GROUP];
+        for (g, x) in x.iter_mut().enumerate().take(tokens.len().div_ceil(GROUP)) {
+            let records = p.x.records(tokens.start / GROUP + g, form).expect("checked before the fork");
+            *x = records[stretch.first * record..][..stretch.n * record].as_ptr();
+        }
+        let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
+        let (weights, n_blocks) = (stretch.weights, stretch.n);
+        let halves = scales.is_some_and(|s| s.halves());
+        let has_min = scales.is_some_and(|s| s.has_min());
         macro_rules! run {
             ($t:literal) => {{
-                let acc = acc.as_mut_ptr().cast();
+                let (floats, acc) = (scales.is_none(), acc.as_mut_ptr().cast());
                 let tile = Tile::<$t> { weights, halves, has_min, floats, n_blocks, x, acc };
                 // SAFETY: the pool's lane is available; weights, records and accumulators are as long as the tile
-                // says: the unpacked stretch has `n_blocks` blocks, and groups of four are always whole.
+                // says: the unpacked stretch has `n` blocks, and groups of four are always whole.
                 unsafe { self.isa.run(tile) }
             }};
         }
-        match n {
+        match tokens.len() {
             1 => run!(1),
             2 => run!(2),
             3..=4 => run!(4),
             5..=8 => run!(8),
             _ => run!(12),
-        }
-        let is_last = block + n_blocks == p.weights.layout().n_blocks;
-        for (t, acc) in acc.iter_mut().enumerate().take(n) {
-            if let Some(bias) = p.bias.filter(|_| is_last) {
-                std::iter::zip(acc.iter_mut(), &bias[panel * PANEL..]).for_each(|(a, b)| *a += b);
-            }
-            row(t).copy_from_slice(&acc[..n_rows]);
         }
     }
 }

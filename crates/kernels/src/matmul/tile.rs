@@ -3,9 +3,7 @@
 //! An output element is a lane of an accumulator: block after block along the columns, `acc += scale · dot` with an
 //! exact integer dot (or a float dot summed from left to right), so its bits do not depend on the tile it was in.
 
-use super::activations::{
-    FLOAT_RECORD, GROUP, HALF_OFFSET_AT, HALF_SUM_AT, OFFSET_AT, RECORD, SCALE_AT, SUM_AT,
-};
+use super::activations::{FLOAT_RECORD, GROUP, HALF_PAIR_AT, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT};
 use crate::quant::{BLOCK, PANEL, Unpacked};
 use crate::simd::{Lane, Task};
 
@@ -71,13 +69,13 @@ impl<const T: usize> Tile<T> {
                 let record = |t: usize| self.x[t / GROUP].add(b * RECORD);
                 let codes = self.weights.codes.add(b * PANEL * BLOCK);
                 for part in 0..parts {
-                    let offset_at = if HALVES { HALF_OFFSET_AT + part * 16 } else { OFFSET_AT };
+                    let pair_at = if HALVES { HALF_PAIR_AT + part * 16 } else { PAIR_AT };
+                    let vector = (b * parts + part) * PANEL;
+                    // zero · Σ weights - offset · Σ codes, exactly.
+                    let sums = L::iload(self.weights.sums.add(vector));
                     let mut dots: [L::I; T] = std::array::from_fn(|t| {
-                        if MIN || L::WIDE_IS_SIGNED {
-                            L::isplat(0)
-                        } else {
-                            L::isplat(*record(t).add(offset_at).cast::<i32>().add(t % GROUP))
-                        }
+                        let pair = *record(t).add(pair_at).cast::<i32>().add(t % GROUP);
+                        L::dot_pairs(L::isplat(0), sums, L::isplat(pair))
                     });
                     for half in if HALVES { part..part + 1 } else { 0..2 } {
                         let w: [L::B; 4] = std::array::from_fn(|v| L::bload(codes.add((4 * half + v) * 64)));
@@ -89,7 +87,6 @@ impl<const T: usize> Tile<T> {
                             *dot = if MIN { L::dot16(*dot, &w, x) } else { L::dot16_wide(*dot, &w, x) };
                         }
                     }
-                    let vector = (b * parts + part) * PANEL;
                     let scale = L::load(self.weights.scales.add(vector));
                     for (t, (acc, dot)) in acc.iter_mut().zip(dots).enumerate() {
                         let float = |at: usize| L::splat(*record(t).add(at).cast::<f32>().add(t % GROUP));

@@ -14,12 +14,15 @@ pub(crate) struct Unpacked {
     pub(crate) scales: *const f32,
     /// As `scales`, to be added; only where the format has mins.
     pub(crate) mins: *const f32,
+    /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in,
+    /// 128 or 0. For integer codes only.
+    pub(crate) sums: *const i32,
 }
 
 /// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128.
 ///
 /// `scratch_codes` has room for `n` blocks of 512 bytes (of 2048 for float formats), `scratch_scales` for `2 n`
-/// vectors of scales and `2 n` of mins.
+/// vectors of scales, `2 n` of mins and `2 n` of sums.
 pub(crate) struct Unpack<'a> {
     pub(crate) format: Format,
     pub(crate) layout: &'a PanelLayout,
@@ -54,13 +57,15 @@ impl Task for Unpack<'_> {
                     Format::F16 => widen(stored, out, self.n, |p| L::load_f16(p), |p, x| L::store(p, x)),
                     _ => widen(stored, out, self.n, |p| L::load_bf16(p), |p, x| L::store(p, x)),
                 };
-                return Unpacked { codes: weights, scales: none, mins: none };
+                return Unpacked { codes: weights, scales: none, mins: none, sums: none.cast() };
             };
             let n_vectors = self.n * if codes.scales.halves() { 2 } else { 1 };
-            assert!(self.scratch_scales.len() >= 2 * n_vectors * PANEL);
+            assert!(self.scratch_scales.len() >= 3 * n_vectors * PANEL);
             let scales = self.scratch_scales.as_mut_ptr();
             let mins = scales.add(n_vectors * PANEL);
+            let sums = mins.add(n_vectors * PANEL).cast::<i32>();
             self.scales::<L>(codes.scales, scales, mins);
+            let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
             let codes = match (codes.bits, codes.codebook) {
                 (8, _) => stored,
                 (4, true) => planes::<L, 4, true>(stored, out, self.n, 0),
@@ -75,7 +80,43 @@ impl Task for Unpack<'_> {
                     }
                 }
             };
-            Unpacked { codes, scales, mins }
+            for b in 0..self.n {
+                let block = codes.add(b * PANEL * BLOCK);
+                match (has_min, halves) {
+                    (false, false) => code_sums::<L, false, false>(block, sums.add(b * PANEL)),
+                    (true, false) => code_sums::<L, true, false>(block, sums.add(b * PANEL)),
+                    (false, true) => code_sums::<L, false, true>(block, sums.add(2 * b * PANEL)),
+                    (true, true) => code_sums::<L, true, true>(block, sums.add(2 * b * PANEL)),
+                }
+            }
+            Unpacked { codes, scales, mins, sums }
+        }
+    }
+}
+
+/// The sums that [`Unpacked::sums`] describes, of one block of unpacked codes.
+#[inline(always)]
+pub(crate) unsafe fn code_sums<L: Lane, const MIN: bool, const HALVES: bool>(
+    codes: *const u8,
+    out: *mut i32,
+) {
+    // SAFETY: a block of codes; one vector of sums, or two.
+    unsafe {
+        let offset = if MIN || L::WIDE_IS_SIGNED { 0 } else { 128 };
+        let mut sum = L::isplat(0);
+        for half in 0..2 {
+            let w: [L::B; 4] = std::array::from_fn(|v| L::bload(codes.add((4 * half + v) * 64)));
+            if HALVES {
+                sum = L::isplat(0);
+            }
+            let ones = [1i8; 16];
+            sum = if MIN {
+                L::dot16(sum, &w, ones.as_ptr())
+            } else {
+                L::isub(L::dot16_wide(sum, &w, ones.as_ptr()), L::isplat(offset * 16))
+            };
+            let pairs = L::iadd(L::iand(sum, L::isplat(0xFFFF)), L::isplat(offset << 16));
+            L::istore(out.add(if HALVES { half * PANEL } else { 0 }), pairs);
         }
     }
 }

@@ -70,6 +70,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
         load_f16(p: *const u16) -> __m256 = 8, _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
         load_bf16(p: *const u16) -> __m256 = 8, _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))));
         store_f16(p: *mut u16, x: __m256) = 8, _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<0>(x));
+        iload(p: *const i32) -> __m256i = 8, _mm256_loadu_si256(p.cast());
         istore(p: *mut i32, x: __m256i) = 8, _mm256_storeu_si256(p.cast(), x);
         iload_i8(p: *const i8) -> __m256i = 8, _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()));
         iload_u8(p: *const u8) -> __m256i = 8, _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast()));
@@ -88,6 +89,11 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
         isub(a: __m256i, b: __m256i) -> __m256i = _mm256_sub_epi32(a, b);
         imax(a: __m256i, b: __m256i) -> __m256i = _mm256_max_epi32(a, b);
         iand(a: __m256i, b: __m256i) -> __m256i = _mm256_and_si256(a, b);
+        dot_pairs(acc: __m256i, a: __m256i, b: __m256i) -> __m256i = if VNNI {
+            _mm256_dpwssd_avx_epi32(acc, a, b)
+        } else {
+            _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
+        };
         float(a: __m256i) -> __m256 = _mm256_cvtepi32_ps(a);
         bits(a: __m256) -> __m256i = _mm256_castps_si256(a);
         from_bits(a: __m256i) -> __m256 = _mm256_castsi256_ps(a);

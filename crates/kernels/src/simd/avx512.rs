@@ -46,6 +46,8 @@ impl Lane for Avx512 {
         max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         isplat(x: i32) -> __m512i = _mm512_set1_epi32(x);
+        iload(p: *const i32) -> __m512i = _mm512_loadu_si512(p.cast());
+        dot_pairs(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(acc, a, b);
         istore(p: *mut i32, x: __m512i) = _mm512_storeu_si512(p.cast(), x);
         iload_i8(p: *const i8) -> __m512i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
         iload_u8(p: *const u8) -> __m512i = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));

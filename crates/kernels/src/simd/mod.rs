@@ -128,6 +128,7 @@ pub(crate) trait Lane: Copy + 'static {
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
 
     unsafe fn isplat(x: i32) -> Self::I;
+    unsafe fn iload(p: *const i32) -> Self::I;
     unsafe fn istore(p: *mut i32, x: Self::I);
     /// Sixteen i8, sign-extended.
     unsafe fn iload_i8(p: *const i8) -> Self::I;
@@ -166,6 +167,9 @@ pub(crate) trait Lane: Copy + 'static {
     unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
     /// The same with codes up to 255, less 128 each if [`Lane::WIDE_IS_SIGNED`].
     unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
+
+    /// `acc + a.low b.low + a.high b.high` of the i16 halves of every element.
+    unsafe fn dot_pairs(acc: Self::I, a: Self::I, b: Self::I) -> Self::I;
 
     /// Asks for the cache line at `p`, which need not be valid.
     unsafe fn prefetch(p: *const u8);

@@ -96,6 +96,16 @@ impl Lane for Scalar {
         [x; 16]
     }
     #[inline(always)]
+    unsafe fn iload(p: *const i32) -> Self::I {
+        // SAFETY: as for `load`.
+        unsafe { p.cast::<Self::I>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn dot_pairs(acc: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        let low = |x: i32| i32::from(x as i16);
+        std::array::from_fn(|i| acc[i] + low(a[i]) * low(b[i]) + (a[i] >> 16) * (b[i] >> 16))
+    }
+    #[inline(always)]
     unsafe fn istore(p: *mut i32, x: Self::I) {
         // SAFETY: as for `load`.
         unsafe { p.cast::<Self::I>().write_unaligned(x) }

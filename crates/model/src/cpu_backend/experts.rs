@@ -138,10 +138,9 @@ fn project<'a>(
     let n_sorted = starts[starts.len() - 1];
     let (x_cols, stride) = (x.len() / n_sorted, out.len() / n_sorted);
     for (expert_idx, matrix) in matrices.clone().enumerate() {
-        let (ints, floats) = matrix.forms();
         let x = &x[starts[expert_idx] * x_cols..starts[expert_idx + 1] * x_cols];
         if !x.is_empty() {
-            activations[expert_idx].set(x, x_cols, ints, floats, pool);
+            activations[expert_idx].set(x, x_cols, matrix.forms(), pool);
         }
     }
     let used = matrices.zip(&*activations).zip(starts.windows(2)).filter(|(_, range)| range[0] < range[1]);
