@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use bad_input::{Case, Endpoint};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use proptest::test_runner::{RngSeed, TestRunner};
 use throng_gateway::openai::{
     ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, GenerationDefaults, ModelFacts, ModelLimits,
     ReadOptions, TokenizeRequest,
@@ -141,23 +142,32 @@ fn read(endpoint: Endpoint, body: &[u8]) -> Result<(), ApiError> {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 8_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn any_body_is_a_request_or_to_blame(
-        seed in any::<Index>(),
-        changes in prop::collection::vec(change(), 0..6),
-    ) {
+#[test]
+fn any_body_is_a_request_or_to_blame() {
+    let seed =
+        std::env::var("THRONG_SEED").map_or_else(|_| fastrand::u64(..), |s| s.parse().expect("a number"));
+    let config = ProptestConfig {
+        cases: 8_000,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed),
+        ..ProptestConfig::default()
+    };
+    let changed = (any::<Index>(), prop::collection::vec(change(), 0..6));
+    let outcome = TestRunner::new(config).run(&changed, |(seed, changes)| {
         let case = seed.get(&SEEDS);
         let mut body = case.body.clone();
         changes.iter().for_each(|change| apply(&mut body, change));
         if let Err(error) = read(case.endpoint, &body) {
             prop_assert!(error.status() == 400, "{error:?}");
             prop_assert!(error.message().len() < 600 && !error.message().chars().any(char::is_control));
-            let object: serde_json::Value = serde_json::from_slice(&error.to_json()).expect("an error is JSON");
+            let object: serde_json::Value =
+                serde_json::from_slice(&error.to_json()).expect("an error is JSON");
             prop_assert_eq!(&object["error"]["type"], "invalid_request_error");
             prop_assert!(object["error"]["code"].is_string());
         }
+        Ok(())
+    });
+    if let Err(fault) = outcome {
+        panic!("THRONG_SEED={seed} cargo test -p throng-gateway --test wire_properties\n{fault}");
     }
 }
