@@ -27,7 +27,7 @@ from tokenizer import END_OF_TEXT, train_tokenizer
 BUILD = Path(__file__).resolve().parent / "build"
 SEEDS = {"tokenizer": 1, "throng-starter": 2, "throng-starter-draft": 3, "held-out": 4}
 CONFIGS = {"throng-starter": STARTER, "throng-starter-draft": DRAFT}
-STEPS = {"throng-starter": 5200, "throng-starter-draft": 1800}
+STEPS = {"throng-starter": 5200, "throng-starter-draft": 1500}
 TOKENIZER_CONVERSATIONS = 60_000
 CHECKPOINT_SECONDS = 180
 LOG_STEPS = 50
