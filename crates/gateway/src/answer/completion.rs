@@ -1,39 +1,15 @@
-//! Text completions on the wire, whole and in chunks. Refuses to know tokenizing.
+//! Text completions, whole and in chunks. Refuses to know tokenizing.
 
-use serde::Serialize;
 use throng_core::request::TokenId;
 use throng_engine::TokenReport;
 
-use super::logprobs::{PromptToken, TextLogprobs};
-use super::{Envelope, StopReason, Usage, finish_reason, stop_reason, to_json, usage_field};
-use crate::generation::{Answer, Choice, Events, Output, StreamFormat};
-
-#[derive(Debug, Serialize)]
-struct Completion<'a> {
-    id: &'a str,
-    object: &'static str,
-    created: u64,
-    model: &'a str,
-    choices: &'a [TextChoice],
-    system_fingerprint: Option<()>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    usage: Option<Option<Usage>>,
-}
-
-#[derive(Debug, Serialize)]
-struct TextChoice {
-    index: usize,
-    text: String,
-    logprobs: Option<TextLogprobs>,
-    finish_reason: Option<&'static str>,
-    stop_reason: Option<StopReason>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_ids: Option<Vec<TokenId>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_token_ids: Option<Vec<TokenId>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prompt_logprobs: Option<Vec<Option<PromptToken>>>,
-}
+use super::{Asked, Tally, to_json};
+use crate::generation::{Answer, Events, Output, StreamFormat};
+use crate::openai::completion_response::{
+    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice,
+};
+use crate::openai::logprobs::{CompletionLogprobs, CompletionToken, PromptLogprobs};
+use crate::openai::response::Finish;
 
 /// What an answer repeats of its prompts.
 #[derive(Debug, Clone, Default)]
@@ -44,157 +20,128 @@ pub(crate) struct EchoedPrompt {
     pub shows_logprobs: bool,
 }
 
+impl EchoedPrompt {
+    fn text(&self, prompt_idx: usize) -> Option<&str> {
+        self.texts.as_ref()?.get(prompt_idx).map(String::as_str)
+    }
+}
+
 /// The body of a whole text completion.
-pub(crate) fn text_completion(envelope: &Envelope, echo: &EchoedPrompt, mut answer: Answer) -> Vec<u8> {
-    let mut usage = Usage::new(&envelope.prompts);
-    answer.prompts.iter().for_each(|prompt| usage.add_cached(prompt.cached_tokens));
-    let choices = std::mem::take(&mut answer.choices);
-    let choices: Vec<TextChoice> = choices
-        .into_iter()
-        .enumerate()
-        .map(|(index, choice)| {
-            usage.add_output(choice.tokens.len());
-            let reports = &answer.prompts[index / envelope.n].logprobs;
-            text_choice(envelope, echo, index, choice, reports)
-        })
-        .collect();
-    let body = completion(envelope, &choices, Some(Some(usage)));
-    to_json(&body)
-}
-
-fn completion<'a>(
-    envelope: &'a Envelope,
-    choices: &'a [TextChoice],
-    usage: Option<Option<Usage>>,
-) -> Completion<'a> {
-    Completion {
-        id: &envelope.id,
-        object: "text_completion",
-        created: envelope.created,
-        model: &envelope.model,
-        choices,
-        system_fingerprint: None,
-        usage,
-    }
-}
-
-fn text_choice(
-    envelope: &Envelope,
-    echo: &EchoedPrompt,
-    index: usize,
-    choice: Choice,
-    prompt_reports: &[TokenReport],
-) -> TextChoice {
-    let prompt = envelope.prompt_of(index);
-    let (reason, stop) = choice.reason_and_stop();
-    let echoed = echo.texts.as_ref().and_then(|texts| texts.get(index / envelope.n));
-    let mut logprobs = envelope.text_logprobs();
-    let mut text = String::new();
-    if let Some(echoed) = echoed {
-        if let Some(logprobs) = &mut logprobs {
-            push_prompt_tokens(envelope, logprobs, prompt, prompt_reports);
-        }
-        text.push_str(echoed);
-    }
-    if let Some(logprobs) = &mut logprobs {
-        for (offset, report) in &choice.tokens {
-            envelope.push_text_token(logprobs, text.len() + offset, report.chosen.token, Some(report));
-        }
-    }
-    let token_ids = envelope.returns_token_ids.then(|| choice.token_ids());
-    text.push_str(&choice.text);
-    TextChoice {
-        index,
-        text,
-        logprobs,
-        finish_reason: Some(finish_reason(reason)),
-        stop_reason: stop_reason(reason, stop),
-        token_ids,
-        prompt_token_ids: envelope.returns_token_ids.then(|| prompt.to_vec()),
-        prompt_logprobs: if echo.shows_logprobs { envelope.prompt_logprobs(prompt_reports) } else { None },
-    }
+pub(crate) fn text_completion(asked: &Asked, echo: &EchoedPrompt, answer: &Answer) -> Vec<u8> {
+    let bytes_of = |token| asked.bytes_of(token);
+    let spelling = asked.spelling(&bytes_of);
+    let mut tally = Tally::new(asked);
+    tally.cached = answer.prompts.iter().map(|prompt| u64::from(prompt.cached_tokens)).sum();
+    let with_prompt = |(index, choice): (usize, &crate::generation::Choice)| {
+        [echo.text(index / asked.n).unwrap_or_default(), &choice.text].concat()
+    };
+    let texts: Vec<String> = answer.choices.iter().enumerate().map(with_prompt).collect();
+    let choices = answer.choices.iter().enumerate().map(|(index, choice)| {
+        tally.output += choice.reports.len() as u64;
+        let (prompt, reports) = (asked.prompt_of(index), &answer.prompts[index / asked.n].logprobs);
+        let logprobs = asked.logprobs.then(|| {
+            let echoed = echo.text(index / asked.n);
+            let mut tokens = echoed.map(|_| prompt_tokens(asked, prompt, reports)).unwrap_or_default();
+            let start = echoed.map_or(0, |text| text.chars().count());
+            tokens.extend(choice.reports.iter().zip(&choice.offsets).map(|(report, offset)| {
+                let (token, text_offset) = (report.chosen.token, start + offset);
+                CompletionToken { token, report: Some(report), text_offset }
+            }));
+            CompletionLogprobs { tokens, spelling }
+        });
+        let told = AskedOfChoice {
+            token_ids: asked.token_ids.then(|| choice.token_ids()),
+            prompt_logprobs: echo.shows_logprobs.then_some(PromptLogprobs { reports, spelling }),
+            prompt_token_ids: asked.token_ids.then_some(prompt),
+        };
+        CompletionChoice::new(index, &texts[index], choice.finish(), logprobs, told)
+    });
+    let choices = choices.collect();
+    to_json(&Completion::new(&asked.envelope(), choices, tally.usage()))
 }
 
 /// The prompt's tokens before those of the answer. Their offsets count the text they spell, one after the other.
-fn push_prompt_tokens(
-    envelope: &Envelope,
-    logprobs: &mut TextLogprobs,
+fn prompt_tokens<'a>(
+    asked: &Asked,
     prompt: &[TokenId],
-    reports: &[TokenReport],
-) {
-    let mut offset = 0;
+    reports: &'a [TokenReport],
+) -> Vec<CompletionToken<'a>> {
     let reports = std::iter::once(None).chain(reports.iter().map(Some)).chain(std::iter::repeat(None));
-    for (&token, report) in prompt.iter().zip(reports) {
-        envelope.push_text_token(logprobs, offset, token, report);
-        offset += envelope.tokenizer.as_ref().map_or(0, |tokenizer| tokenizer.token_text(token).len());
-    }
+    let mut text_offset = 0;
+    let token = |(&token, report)| {
+        let entry = CompletionToken { token, report, text_offset };
+        let bytes = asked.bytes_of(token).unwrap_or_default();
+        text_offset += String::from_utf8_lossy(bytes).chars().count();
+        entry
+    };
+    prompt.iter().zip(reports).map(token).collect()
 }
 
 /// The chunks of a streamed text completion.
 #[derive(Debug)]
 pub(crate) struct CompletionFormat {
-    envelope: Envelope,
+    asked: Asked,
     echo: EchoedPrompt,
-    usage: Usage,
-    /// Bytes of text each choice has had.
-    offsets: Vec<usize>,
+    tally: Tally,
+    choices: Vec<Progress>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Progress {
+    /// Characters of text it has had.
+    n_chars: usize,
+    has_begun: bool,
 }
 
 impl CompletionFormat {
-    /// For the answer of this envelope.
-    pub fn new(envelope: Envelope, echo: EchoedPrompt) -> Self {
-        let usage = Usage::new(&envelope.prompts);
-        let offsets = vec![0; envelope.prompts.len() * envelope.n];
-        Self { envelope, echo, usage, offsets }
+    /// For the answer to what was asked.
+    pub fn new(asked: Asked, echo: EchoedPrompt) -> Self {
+        let tally = Tally::new(&asked);
+        let choices = vec![Progress::default(); asked.prompts.len() * asked.n];
+        Self { asked, echo, tally, choices }
     }
 
-    fn push(&self, choice: TextChoice, events: &mut Events) {
-        let usage = usage_field(self.envelope.options, &self.usage);
-        events.push(&completion(&self.envelope, &[choice], usage));
-    }
-
-    fn chunk(&mut self, index: usize, text: String) -> TextChoice {
-        self.offsets[index] += text.len();
-        TextChoice {
-            index,
-            text,
-            logprobs: None,
-            finish_reason: None,
-            stop_reason: None,
-            token_ids: None,
-            prompt_token_ids: None,
-            prompt_logprobs: None,
+    fn push(
+        &mut self,
+        index: usize,
+        text: &str,
+        told: (Option<Finish<'_>>, Option<Vec<CompletionToken<'_>>>, Option<&[TokenId]>),
+        events: &mut Events,
+    ) {
+        let (finish, tokens, token_ids) = told;
+        let asked = &self.asked;
+        let bytes_of = |token| asked.bytes_of(token);
+        let logprobs =
+            tokens.map(|tokens| CompletionLogprobs { tokens, spelling: asked.spelling(&bytes_of) });
+        let mut choice = CompletionChunkChoice::new(index, text, finish, logprobs, token_ids);
+        let progress = &mut self.choices[index];
+        progress.n_chars += text.chars().count();
+        if asked.token_ids && !std::mem::replace(&mut progress.has_begun, true) {
+            choice = choice.with_prompt_token_ids(asked.prompt_of(index));
         }
+        events.push(&CompletionChunk::new(&asked.envelope(), choice, self.tally.of_chunk(asked)));
     }
 
     fn push_echo(&mut self, prompt_idx: usize, reports: &[TokenReport], events: &mut Events) {
-        let Some(text) = self.echo.texts.as_ref().and_then(|texts| texts.get(prompt_idx)).cloned() else {
-            return;
-        };
-        for i in 0..self.envelope.n {
-            let index = prompt_idx * self.envelope.n + i;
-            let mut choice = self.chunk(index, text.clone());
-            choice.logprobs = self.envelope.text_logprobs();
-            if let Some(logprobs) = &mut choice.logprobs {
-                push_prompt_tokens(&self.envelope, logprobs, self.envelope.prompt_of(index), reports);
-            }
-            self.push(choice, events);
+        let Some(text) = self.echo.text(prompt_idx).map(str::to_owned) else { return };
+        for i in 0..self.asked.n {
+            let index = prompt_idx * self.asked.n + i;
+            let prompt = self.asked.prompt_of(index);
+            let tokens = self.asked.logprobs.then(|| prompt_tokens(&self.asked, prompt, reports));
+            self.push(index, &text, (None, tokens, None), events);
         }
     }
 
-    fn push_token(&mut self, index: usize, text: String, report: &TokenReport, events: &mut Events) {
-        self.usage.add_output(1);
-        let mut logprobs = self.envelope.text_logprobs();
-        if let Some(logprobs) = &mut logprobs {
-            let token = report.chosen.token;
-            self.envelope.push_text_token(logprobs, self.offsets[index], token, Some(report));
-        }
-        let token_ids = self.envelope.returns_token_ids.then(|| vec![report.chosen.token]);
-        if text.is_empty() && logprobs.is_none() && token_ids.is_none() {
+    fn push_token(&mut self, index: usize, text: &str, report: &TokenReport, events: &mut Events) {
+        self.tally.output += 1;
+        if text.is_empty() && !self.asked.logprobs && !self.asked.token_ids {
             return;
         }
-        let choice = TextChoice { logprobs, token_ids, ..self.chunk(index, text) };
-        self.push(choice, events);
+        let (token, text_offset) = (report.chosen.token, self.choices[index].n_chars);
+        let tokens =
+            self.asked.logprobs.then(|| vec![CompletionToken { token, report: Some(report), text_offset }]);
+        let token_ids = self.asked.token_ids.then_some([token]);
+        self.push(index, text, (None, tokens, token_ids.as_ref().map(<[_; 1]>::as_slice)), events);
     }
 }
 
@@ -204,23 +151,21 @@ impl StreamFormat for CompletionFormat {
     fn output(&mut self, output: Output, events: &mut Events) {
         match output {
             Output::Prompt { prompt_idx, cached_tokens, logprobs } => {
-                self.usage.add_cached(cached_tokens);
+                self.tally.cached += u64::from(cached_tokens);
                 self.push_echo(prompt_idx, &logprobs, events);
             }
-            Output::Token { choice_idx, text, report } => self.push_token(choice_idx, text, &report, events),
+            Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
             Output::Finished { choice_idx, text, reason, stop, .. } => {
-                let mut choice = self.chunk(choice_idx, text);
-                choice.finish_reason = Some(finish_reason(reason));
-                choice.stop_reason = stop_reason(reason, stop);
-                self.push(choice, events);
+                let finish = Some(Finish::new(reason, stop.as_deref()));
+                self.push(choice_idx, &text, (finish, None, None), events);
             }
             Output::Failed(_) => {}
         }
     }
 
     fn end(&mut self, events: &mut Events) {
-        if self.envelope.options.include_usage {
-            events.push(&completion(&self.envelope, &[], Some(Some(self.usage))));
+        if self.asked.options.include_usage {
+            events.push(&CompletionChunk::of_usage(&self.asked.envelope(), self.tally.usage()));
         }
         events.push_done();
     }

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::admit::{failure, retry_after_s};
 use super::session::{Output, Session};
 use crate::openai::ApiError;
+use crate::openai::response::Finish;
 use crate::server::Phase;
 
 /// A whole answer.
@@ -33,8 +34,11 @@ pub(crate) struct PromptReport {
 pub(crate) struct Choice {
     /// What was said.
     pub text: String,
-    /// Its tokens, each with the byte of `text` at which it begins.
-    pub tokens: Vec<(usize, TokenReport)>,
+    /// Its tokens.
+    pub reports: Vec<TokenReport>,
+    /// For each token, how many characters of `text` come before it.
+    pub offsets: Vec<usize>,
+    n_chars: usize,
     /// Why it ended.
     pub end: Option<ChoiceEnd>,
 }
@@ -53,12 +57,15 @@ pub(crate) struct ChoiceEnd {
 impl Choice {
     /// Its tokens alone.
     pub fn token_ids(&self) -> Vec<TokenId> {
-        self.tokens.iter().map(|(_, report)| report.chosen.token).collect()
+        self.reports.iter().map(|report| report.chosen.token).collect()
     }
 
     /// Why it ended. One whose end is not known was aborted.
-    pub fn reason_and_stop(&self) -> (FinishReason, Option<String>) {
-        self.end.as_ref().map_or((FinishReason::Abort, None), |end| (end.reason, end.stop.clone()))
+    pub fn finish(&self) -> Finish<'_> {
+        match &self.end {
+            Some(end) => Finish::new(end.reason, end.stop.as_deref()),
+            None => Finish::new(FinishReason::Abort, None),
+        }
     }
 }
 
@@ -90,7 +97,9 @@ pub(crate) async fn collect(
             }
             Some(Output::Token { choice_idx, text, report }) => {
                 let choice = &mut answer.choices[choice_idx];
-                choice.tokens.push((choice.text.len(), report));
+                choice.reports.push(report);
+                choice.offsets.push(choice.n_chars);
+                choice.n_chars += text.chars().count();
                 choice.text.push_str(&text);
             }
             Some(Output::Finished { choice_idx, text, reason, stop, timeline }) => {

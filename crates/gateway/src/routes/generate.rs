@@ -9,12 +9,13 @@ use http::{HeaderName, HeaderValue, header};
 use throng_core::request::TokenId;
 
 use super::json_body::{AppState, JsonBody, with_ignored};
-use crate::answer::{ChatFormat, CompletionFormat, EchoedPrompt, Envelope, chat_completion, text_completion};
+use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
 use crate::generation::{
     Answer, Prepared, StreamSetting, admit, collect, off_the_workers, prepare_chat, prepare_completion,
     retry_after_s, stream,
 };
+use crate::openai::response::{chat_id, completion_id};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest};
 use crate::router::Route;
 use crate::server::RequestContext;
@@ -32,14 +33,19 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
         off_the_workers(&app, context.id_text(), move || prepare_chat(&model, tenant, &request)).await?
     };
     let prompts = prompts_of(&prepared);
-    let envelope = Envelope::new("chatcmpl", generation, route.model.served.tokenizer.clone(), prompts);
+    let asked = Asked::new(
+        chat_id(generation.request_id.as_deref()),
+        generation,
+        route.model.served.tokenizer.clone(),
+        prompts,
+    );
     let session = admit(&route, prepared, "messages")?;
     let response = if generation.is_streaming() {
-        stream(session, ChatFormat::new(envelope), stream_setting(&app, &route, context))
+        stream(session, ChatFormat::new(asked), stream_setting(&app, &route, context))
     } else {
         let answer = collect(session, 1, app.phase.subscribe(), context.id_text()).await?;
         let timing = timing(&answer);
-        (timing, JSON, chat_completion(&envelope, answer)).into_response()
+        (timing, JSON, chat_completion(&asked, &answer)).into_response()
     };
     Ok(with_ignored(response, &generation.ignored))
 }
@@ -59,14 +65,19 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
     let echo = EchoedPrompt { texts: prepared.echo.take(), shows_logprobs: request.returns_prompt_logprobs };
     let prompts = prompts_of(&prepared);
     let n_prompts = prompts.len();
-    let envelope = Envelope::new("cmpl", generation, route.model.served.tokenizer.clone(), prompts);
+    let asked = Asked::new(
+        completion_id(generation.request_id.as_deref()),
+        generation,
+        route.model.served.tokenizer.clone(),
+        prompts,
+    );
     let session = admit(&route, prepared, "prompt")?;
     let response = if generation.is_streaming() {
-        stream(session, CompletionFormat::new(envelope, echo), stream_setting(&app, &route, context))
+        stream(session, CompletionFormat::new(asked, echo), stream_setting(&app, &route, context))
     } else {
         let answer = collect(session, n_prompts, app.phase.subscribe(), context.id_text()).await?;
         let timing = timing(&answer);
-        (timing, JSON, text_completion(&envelope, &echo, answer)).into_response()
+        (timing, JSON, text_completion(&asked, &echo, &answer)).into_response()
     };
     Ok(with_ignored(response, &generation.ignored))
 }

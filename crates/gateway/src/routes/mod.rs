@@ -64,6 +64,7 @@ pub(crate) const ROUTES: &[Route] = &[
     open("/version", || get(operations::version)),
     open("/openapi.json", || get(operations::openapi)),
     keyed("/load", GET, || get(operations::load)),
+    keyed("/openapi.json", GET, || get(operations::openapi)),
     keyed("/metrics", GET, || get(operations::metrics)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
