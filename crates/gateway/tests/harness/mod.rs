@@ -25,7 +25,7 @@ pub const MAX_LEN: u32 = 4096;
 /// Bounds what a failing test may wait; nothing waits this long in a passing one.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}\
+const TEMPLATE: &str = "{% for m in messages %}{% if m.content == 'refuse me' %}{{ raise_exception('so be it') }}\
                         {% endif %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|start|>assistant\n{% endif %}";
 

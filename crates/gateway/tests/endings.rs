@@ -1,0 +1,141 @@
+//! How answers end before they are complete: clients that go, clients that do not read, a server that stops.
+
+mod harness;
+
+use std::time::Duration;
+
+use harness::{Client, PATIENCE, Server, Setup, chat, completion, post_bytes};
+use serde_json::{Value, json};
+
+const STEP: Duration = Duration::from_millis(1);
+
+fn long_stream() -> Vec<u8> {
+    let body = chat(json!({"stream": true, "ignore_eos": true, "max_tokens": 4000}));
+    post_bytes("/v1/chat/completions", &body.to_string(), &[])
+}
+
+/// How many output tokens the engine has made.
+fn n_output(server: &Server) -> u64 {
+    server.engine.stats().scheduler.counters.output_tokens
+}
+
+#[tokio::test]
+async fn a_client_that_goes_ends_its_request() {
+    let server = Server::start(Setup { step_time: STEP, ..Setup::default() }).await;
+    let mut client = server.connect().await;
+    client.send(long_stream()).await;
+    client.read_until("\"content\":\"").await;
+    drop(client);
+    server.idle().await;
+    assert!(n_output(&server) < 4000, "it ended before all tokens were made");
+
+    let mut whole = server.connect().await;
+    let body = completion(json!({"ignore_eos": true, "max_tokens": 4000}));
+    let before = n_output(&server);
+    whole.send(post_bytes("/v1/completions", &body.to_string(), &[])).await;
+    let running = async {
+        // Past the grace in which an end of input means that the client waits for its answer.
+        while n_output(&server) < before + 300 {
+            tokio::time::sleep(STEP).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, running).await.expect("it runs");
+    drop(whole);
+    server.idle().await;
+    assert!(n_output(&server) < before + 4000, "it ended before all tokens were made");
+    let scrape = server.connect().await.get("/metrics").await;
+    assert!(scrape.text().contains("finished_reason=\"abort\"} 2"), "{}", scrape.text());
+}
+
+async fn stream_text(mut client: Client, seed: u64) -> String {
+    let body = completion(json!({"stream": true, "max_tokens": 60, "seed": seed, "ignore_eos": true}));
+    let chunks = client.post("/v1/completions", &body).await.chunks();
+    let text = |chunk: &Value| chunk["choices"][0]["text"].as_str().unwrap_or_default().to_owned();
+    chunks.iter().map(text).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_cancels_harm_nobody_else() {
+    let server = Server::start(Setup::default()).await;
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut expected = Vec::new();
+    for i in 0..8 {
+        expected.push(stream_text(server.connect().await, i).await);
+    }
+    for _ in 0..20 {
+        let mates: Vec<_> = (0..8)
+            .map(|i| {
+                let address = server.address;
+                tokio::spawn(async move { stream_text(Client::connect(address).await, i).await })
+            })
+            .collect();
+        for _ in 0..50 {
+            let mut client = server.connect().await;
+            let bytes = long_stream();
+            let n_sent = if random.u8(..4) == 0 { random.usize(..bytes.len()) } else { bytes.len() };
+            client.send(&bytes[..n_sent]).await;
+            match random.u8(..4) {
+                0 => {}
+                1 => tokio::task::yield_now().await,
+                _ if n_sent == bytes.len() => {
+                    client.read_until("data: ").await;
+                }
+                _ => {}
+            }
+        }
+        for (mate, expected) in mates.into_iter().zip(&expected) {
+            assert_eq!(&mate.await.expect("no panic"), expected, "seed {seed}");
+        }
+    }
+    server.idle().await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_dropped_alone() {
+    let mut setup = Setup { step_time: Duration::from_micros(200), ..Setup::default() };
+    setup.config.server.slow_reader_timeout_s = 1;
+    let server = Server::start(setup).await;
+    let mut deaf = server.connect().await;
+    let body =
+        completion(json!({"stream": true, "ignore_eos": true, "max_tokens": 4000, "logprobs": 20, "n": 8}));
+    deaf.send(post_bytes("/v1/completions", &body.to_string(), &[])).await;
+    let text = stream_text(server.connect().await, 5).await;
+    server.idle().await;
+    assert_eq!(stream_text(server.connect().await, 5).await, text);
+    drop(deaf);
+}
+
+#[tokio::test]
+async fn a_stopping_server_finishes_its_streams() {
+    let mut server = Server::start(Setup { step_time: STEP, ..Setup::default() }).await;
+    let mut client = server.connect().await;
+    let body = chat(json!({"stream": true, "ignore_eos": true, "max_tokens": 100}));
+    client.send(post_bytes("/v1/chat/completions", &body.to_string(), &[])).await;
+    client.read_until("\"content\":\"").await;
+    server.begin_stop();
+    let rest = client.reply().await.expect("the whole stream");
+    assert!(rest.text().ends_with("data: [DONE]\n\n"));
+    assert!(client.is_closed().await);
+    let address = server.address;
+    server.stopped().await;
+    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn a_stopping_server_cuts_what_takes_too_long_and_says_so() {
+    let mut setup = Setup { step_time: STEP, ..Setup::default() };
+    setup.config.server.shutdown_timeout_s = 0;
+    let mut server = Server::start(setup).await;
+    let mut client = server.connect().await;
+    client.send(long_stream()).await;
+    client.read_until("\"content\":\"").await;
+    server.begin_stop();
+    let reply = client.reply().await.expect("the stream, ended properly");
+    let events = reply.events();
+    let last: Value = serde_json::from_str(events.last().expect("events")).expect("json, not [DONE]");
+    assert_eq!(last["error"]["code"], "shutting_down");
+    assert!(client.is_closed().await);
+    server.stopped().await;
+}
