@@ -62,7 +62,6 @@ pub(crate) const ROUTES: &[Route] = &[
     open("/health/ready", || get(health::ready)),
     open("/ping", || get(health::ready)),
     open("/version", || get(operations::version)),
-    open("/openapi.json", || get(operations::openapi)),
     keyed("/load", GET, || get(operations::load)),
     keyed("/openapi.json", GET, || get(operations::openapi)),
     keyed("/metrics", GET, || get(operations::metrics)),

@@ -42,11 +42,6 @@ pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
     Json(Load { server_load })
 }
 
-/// The OpenAPI document.
-pub(super) async fn openapi() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], openapi::document()).into_response()
-}
-
 /// Everything that is counted, for Prometheus.
 pub(super) async fn metrics(
     State(app): State<Arc<App>>,
