@@ -232,7 +232,7 @@ impl Item<'_> {
         }
     }
 
-    /// Adds the product of `n` tokens in one of their forms.
+    /// Adds the product of some tokens in one of their forms, as many at a time as the lane's registers hold.
     fn multiply(
         &self,
         tokens: Range<usize>,
@@ -242,30 +242,34 @@ impl Item<'_> {
     ) {
         let p = self.product;
         let record = if form == Form::Floats { FLOAT_RECORD } else { RECORD };
-        let mut x = [std::ptr::null(); MAX_TOKENS / GROUP];
-        for (g, x) in x.iter_mut().enumerate().take(tokens.len().div_ceil(GROUP)) {
-            let records = p.x.records(tokens.start / GROUP + g, form).expect("checked before the fork");
-            *x = records[stretch.first * record..][..stretch.n * record].as_ptr();
-        }
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
         let (weights, n_blocks) = (stretch.weights, stretch.n);
         let halves = scales.is_some_and(|s| s.halves());
         let has_min = scales.is_some_and(|s| s.has_min());
-        macro_rules! run {
-            ($t:literal) => {{
-                let (floats, acc) = (scales.is_none(), acc.as_mut_ptr().cast());
-                let tile = Tile::<$t> { weights, halves, has_min, floats, n_blocks, x, acc };
-                // SAFETY: the pool's lane is available; weights, records and accumulators are as long as the tile
-                // says: the unpacked stretch has `n` blocks, and groups of four are always whole.
-                unsafe { self.isa.run(tile) }
-            }};
-        }
-        match tokens.len() {
-            1 => run!(1),
-            2 => run!(2),
-            3..=4 => run!(4),
-            5..=8 => run!(8),
-            _ => run!(12),
+        let widest = self.isa.tile_tokens();
+        for (acc, first) in acc.chunks_mut(widest).zip(tokens.clone().step_by(widest)) {
+            let n = (tokens.end - first).min(widest);
+            let mut x = [std::ptr::null(); MAX_TOKENS / GROUP];
+            for (g, x) in x.iter_mut().enumerate().take(n.div_ceil(GROUP)) {
+                let records = p.x.records(first / GROUP + g, form).expect("checked before the fork");
+                *x = records[stretch.first * record..][..stretch.n * record].as_ptr();
+            }
+            macro_rules! run {
+                ($t:literal) => {{
+                    let (floats, acc) = (scales.is_none(), acc.as_mut_ptr().cast());
+                    let tile = Tile::<$t> { weights, halves, has_min, floats, n_blocks, x, acc };
+                    // SAFETY: the pool's lane is available; weights, records and accumulators are as long as the
+                    // tile says: the unpacked stretch has `n` blocks, and groups of four are always whole.
+                    unsafe { self.isa.run(tile) }
+                }};
+            }
+            match n {
+                1 => run!(1),
+                2 => run!(2),
+                3..=4 => run!(4),
+                5..=8 => run!(8),
+                _ => run!(12),
+            }
         }
     }
 }

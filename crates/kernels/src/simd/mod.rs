@@ -68,6 +68,14 @@ impl Isa {
         }
     }
 
+    /// Tokens whose accumulators fit the registers beside a panel's sixteen rows; a multiple of four, at most twelve.
+    pub(crate) const fn tile_tokens(self) -> usize {
+        match self {
+            Self::Avx512Vnni => 12,
+            Self::Avx2 | Self::Avx2Vnni | Self::Scalar => 4,
+        }
+    }
+
     /// Runs the task on this lane.
     ///
     /// # Safety

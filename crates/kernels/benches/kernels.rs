@@ -1,0 +1,122 @@
+//! Speed of the products per lane and format on one thread, each beside its share of the limit measured in the same
+//! run: int8 dot products a second for many tokens, bytes read a second for few.
+//!
+//! Times are of the thread's processor time, so that other programs on the machine disturb less.
+//! `cargo bench -p throng-kernels --bench kernels [-- FORMAT]`
+
+use std::hint::black_box;
+
+use throng_kernels::Isa;
+use throng_kernels::matmul::{Activations, Forms, Product, matmul};
+use throng_kernels::quant::{Format, PackedMatrix};
+use throng_kernels::threads::ThreadPool;
+
+/// Seconds of processor time that this thread has used.
+fn now() -> f64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the struct it is given.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}
+
+/// The median of five runs, after one to warm up, in seconds.
+fn median(mut run: impl FnMut()) -> f64 {
+    run();
+    let mut seconds: Vec<f64> = (0..5)
+        .map(|_| {
+            let start = now();
+            run();
+            now() - start
+        })
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds[2]
+}
+
+/// 10⁹ int8 multiplications and additions a second in registers; 0 without AVX-512 VNNI.
+fn int8_peak() -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    if Isa::available().contains(&Isa::Avx512Vnni) {
+        const N: u64 = 10_000_000;
+        let seconds = median(|| {
+            // SAFETY: the machine has the instruction; only the named registers change.
+            unsafe {
+                std::arch::asm!(
+                    "2:",
+                    "vpdpbusd zmm0, zmm12, zmm13",
+                    "vpdpbusd zmm1, zmm12, zmm13",
+                    "vpdpbusd zmm2, zmm12, zmm13",
+                    "vpdpbusd zmm3, zmm12, zmm13",
+                    "vpdpbusd zmm4, zmm12, zmm13",
+                    "vpdpbusd zmm5, zmm12, zmm13",
+                    "vpdpbusd zmm6, zmm12, zmm13",
+                    "vpdpbusd zmm7, zmm12, zmm13",
+                    "vpdpbusd zmm8, zmm12, zmm13",
+                    "vpdpbusd zmm9, zmm12, zmm13",
+                    "vpdpbusd zmm10, zmm12, zmm13",
+                    "vpdpbusd zmm11, zmm12, zmm13",
+                    "dec {n}",
+                    "jnz 2b",
+                    n = inout(reg) N => _,
+                    out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
+                    out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
+                );
+            }
+        });
+        return 12.0 * 128.0 * N as f64 / seconds / 1e9;
+    }
+    0.0
+}
+
+/// GB a second of a plain pass over memory that no cache holds.
+fn read_bandwidth() -> f64 {
+    let data = vec![1u64; 16 << 20];
+    let seconds = median(|| {
+        black_box(data.iter().fold(0u64, |sum, v| sum ^ v));
+    });
+    data.len() as f64 * 8.0 / seconds / 1e9
+}
+
+fn weights(format: Format, rows: usize, cols: usize, pool: &ThreadPool) -> PackedMatrix {
+    // Bytes whose scales are ordinary numbers; speed does not depend on the values.
+    let stored = vec![0x2C; format.bytes_of(rows * cols).expect("whole blocks")];
+    PackedMatrix::pack(format, rows, cols, &stored, pool).expect("fits")
+}
+
+/// Seconds of one product of `n` tokens, rounding their activations included.
+fn product(w: &PackedMatrix, n: usize, pool: &ThreadPool) -> f64 {
+    let floats = matches!(w.format(), Format::F32 | Format::F16 | Format::BF16);
+    let forms = Forms { ints: !floats, floats, residuals: false };
+    let x: Vec<f32> = (0..n * w.cols()).map(|i| (i % 61) as f32 - 30.0).collect();
+    let mut out = vec![0.0; n * w.rows()];
+    let mut rows = Activations::default();
+    median(|| {
+        rows.set(&x, w.cols(), forms, pool);
+        matmul(&[Product::new(&rows, w)], &mut out, w.rows(), pool);
+    })
+}
+
+fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let (peak, bandwidth) = (int8_peak(), read_bandwidth());
+    println!("limits of one thread: {peak:.0} GOP/s int8 (AVX-512 VNNI), {bandwidth:.1} GB/s read");
+    for isa in Isa::available().into_iter().rev() {
+        let pool = ThreadPool::with_isa(1, isa);
+        let formats =
+            Format::ALL.into_iter().filter(|f| wanted.is_empty() || wanted.iter().any(|w| w == f.name()));
+        for format in formats {
+            let seconds = product(&weights(format, 1024, 1024, &pool), 240, &pool);
+            let gops = 2.0 * 240.0 * 1024.0 * 1024.0 / seconds / 1e9;
+            let share = 100.0 * gops / peak;
+            print!("{:13} {:7} 240 tokens {gops:6.0} GOP/s ({share:3.0} %)", isa.name(), format.name());
+            let large = weights(format, 49152, 1024, &pool);
+            let alone = product(&large, 1, &pool);
+            let rate = large.n_bytes() as f64 / alone / 1e9;
+            print!("  1 token {rate:5.1} GB/s ({:3.0} %)", 100.0 * rate / bandwidth);
+            for n in [4, 16] {
+                print!("  {n} tokens {:.2}x", product(&large, n, &pool) / alone);
+            }
+            println!();
+        }
+    }
+}
