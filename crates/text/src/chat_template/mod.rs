@@ -9,6 +9,7 @@ mod source;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use minijinja::Environment;
@@ -221,7 +222,12 @@ impl Compiled {
         let context = context(input, &messages, &guard, &disguise);
         let mut output = BoundedOutput { bytes: Vec::new(), limit: limits.n_bytes };
         let template = env.get_template(environment::TEMPLATE).map_err(|error| classify(&error))?;
-        template.render_captured_to(context, &mut output).map_err(|error| classify(&error))?;
+        // The template library subtracts lengths unchecked in a slice with a negative step: where arithmetic is
+        // checked, `messages[:3:-1]` of two messages panics.
+        let rendered = catch_unwind(AssertUnwindSafe(|| template.render_captured_to(context, &mut output)));
+        rendered
+            .map_err(|_| TemplateError::Render("the template library failed".to_owned()))?
+            .map_err(|error| classify(&error))?;
         let disguised =
             String::from_utf8(output.bytes).map_err(|error| TemplateError::Render(error.to_string()))?;
         let prompt = RenderedPrompt { disguised, disguise };
