@@ -18,7 +18,7 @@ use crate::args;
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::{KvBudget, show};
 use crate::memory;
-use crate::source::{ModelSource, STARTER, STARTER_NAME, STARTER_NOTICE};
+use crate::source::{ModelSource, STARTER_NOTICE};
 use crate::vocabulary;
 
 /// A model that runs.
@@ -90,7 +90,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
             [] => source.names(&model.name),
             names => names.to_vec(),
         },
-        notice: (source == ModelSource::Starter).then_some(STARTER_NOTICE),
+        notice: matches!(source, ModelSource::BuiltIn(_)).then_some(STARTER_NOTICE),
         tokenizer,
         chat_template,
         engine: handle,
@@ -136,8 +136,8 @@ fn load(section: &ModelSection, prepare: Option<BackendKind>) -> Result<(ModelSo
         bar.set_position(progress.done_bytes);
     };
     let model = match &source {
-        ModelSource::Starter => {
-            throng_model::load::load_bytes(STARTER_NAME, STARTER, &options, &mut progress)?
+        ModelSource::BuiltIn(built_in) => {
+            throng_model::load::load_bytes(built_in.name, built_in.gguf, &options, &mut progress)?
         }
         ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut progress)?,
     };

@@ -7,11 +7,26 @@ use anyhow::Result;
 
 use crate::hub::{HubId, HubSettings, locate};
 
-/// The starter model, as it is compiled in.
-pub const STARTER: &[u8] = include_bytes!("../../../starter/models/throng-starter.gguf");
+/// A model that is compiled in.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BuiltInModel {
+    /// What it answers to.
+    pub name: &'static str,
+    /// Its GGUF file.
+    pub gguf: &'static [u8],
+}
 
-/// What the starter model answers to.
-pub const STARTER_NAME: &str = "throng-starter";
+/// The models that are compiled in; the first is served when none is named.
+pub const BUILT_IN: [BuiltInModel; 2] = [
+    BuiltInModel {
+        name: "throng-starter",
+        gguf: include_bytes!("../../../starter/models/throng-starter.gguf"),
+    },
+    BuiltInModel {
+        name: "throng-starter-draft",
+        gguf: include_bytes!("../../../starter/models/throng-starter-draft.gguf"),
+    },
+];
 
 /// Said once wherever people meet the starter model.
 pub const STARTER_NOTICE: &str = "throng-starter is a toy: a small model trained from scratch so that the first \
@@ -21,8 +36,8 @@ pub const STARTER_NOTICE: &str = "throng-starter is a toy: a small model trained
 /// Where a model comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
-    /// The built-in starter model.
-    Starter,
+    /// One of the built-in ones.
+    BuiltIn(&'static BuiltInModel),
     /// A folder or a file.
     Path {
         /// As it was given: a path or a hub id.
@@ -38,7 +53,10 @@ impl ModelSource {
     /// # Errors
     /// When there is no such place, or the hub cannot be reached.
     pub fn find(model: Option<&str>) -> Result<Self> {
-        let Some(given) = model.filter(|&model| model != STARTER_NAME) else { return Ok(Self::Starter) };
+        let given = model.unwrap_or(BUILT_IN[0].name);
+        if let Some(model) = BUILT_IN.iter().find(|model| model.name == given) {
+            return Ok(Self::BuiltIn(model));
+        }
         let path = locate(given, &HubSettings::from_env(|name| std::env::var(name).ok()))?;
         Ok(Self::Path { given: given.to_owned(), path })
     }
@@ -46,7 +64,10 @@ impl ModelSource {
     /// What the model answers to, its id first. `own_name` is the file's stem or the folder's name, which says
     /// nothing where the folder is one of the hub's cache.
     pub fn names(&self, own_name: &str) -> Vec<String> {
-        let Self::Path { given, path } = self else { return vec![STARTER_NAME.to_owned()] };
+        let (given, path) = match self {
+            Self::BuiltIn(model) => return vec![model.name.to_owned()],
+            Self::Path { given, path } => (given, path),
+        };
         let hub_id = HubId::parse(given).filter(|_| path.is_dir() && !PathBuf::from(given).exists());
         let name = hub_id.as_ref().and_then(|id| id.repository.rsplit('/').next()).unwrap_or(own_name);
         let mut names = vec![name.to_owned(), given.clone()];
@@ -61,8 +82,10 @@ mod tests {
 
     #[test]
     fn without_a_name_it_is_the_starter_model() {
-        assert_eq!(ModelSource::find(None).expect("built in"), ModelSource::Starter);
-        assert_eq!(ModelSource::find(Some("throng-starter")).expect("built in"), ModelSource::Starter);
+        let found = |model| ModelSource::find(model).expect("built in");
+        assert_eq!(found(None), ModelSource::BuiltIn(&BUILT_IN[0]));
+        assert_eq!(found(Some("throng-starter")), found(None));
+        assert_eq!(found(Some("throng-starter-draft")), ModelSource::BuiltIn(&BUILT_IN[1]));
         let error = ModelSource::find(Some("/nowhere/model.gguf")).expect_err("absent");
         assert!(error.to_string().contains("/nowhere/model.gguf"));
     }
