@@ -86,6 +86,11 @@ impl Gateway {
         Ok(Self { app: Arc::new(app) })
     }
 
+    #[cfg(test)]
+    pub(crate) fn into_app(self) -> Arc<App> {
+        self.app
+    }
+
     /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
     /// `shutdown_timeout_s`, and cuts the rest.
     ///
@@ -130,4 +135,33 @@ fn check_names(models: &[ServedModel]) -> Result<(), GatewayError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Secret;
+
+    #[test]
+    fn strangers_need_a_key() {
+        let with = |host: &str, keys: &[&str], allowed: bool| {
+            let mut config = GatewayConfig::default();
+            config.server.host = host.to_owned();
+            config.access.api_keys = keys.iter().copied().map(Secret::new).collect();
+            config.access.allow_unauthenticated = allowed;
+            Gateway::new(config, Vec::new()).map(drop)
+        };
+        for host in ["127.0.0.1", "localhost", "::1", "127.8.9.1"] {
+            assert!(with(host, &[], false).is_ok(), "{host}");
+        }
+        for host in ["0.0.0.0", "::", "192.168.1.5", "example.org", ""] {
+            assert!(matches!(with(host, &[], false), Err(GatewayError::Unauthenticated { .. })), "{host}");
+            assert!(with(host, &["key"], false).is_ok(), "{host}");
+            assert!(with(host, &[], true).is_ok(), "{host}");
+        }
+        assert!(matches!(
+            with("::1", &["ok", "not ok"], false),
+            Err(GatewayError::InvalidApiKey { number: 2 })
+        ));
+    }
 }

@@ -119,3 +119,60 @@ async fn method_not_allowed(path: MatchedPath) -> ApiError {
 async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> ApiError {
     ApiError::unknown_url(method.as_str(), uri.path())
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, StatusCode, Version};
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::config::{GatewayConfig, Secret};
+    use crate::gateway::Gateway;
+
+    /// The routes that the documentation lists as open; any other must ask for a key.
+    const OPEN: &[&str] =
+        &["/", "/ui/{file}", "/health", "/health/live", "/health/ready", "/ping", "/version"];
+
+    async fn status(app: &Arc<App>, route: &Route, key: Option<&str>) -> StatusCode {
+        let method = route.allow.split(',').next().expect("a method");
+        let path = route.path.replace("{file}", "app.js").replace("{*id}", "some/model");
+        let mut request = http::Request::builder().method(method).uri(path);
+        if let Some(key) = key {
+            request = request.header("authorization", key);
+        }
+        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
+        let request = request.extension(Arc::new(context)).body(axum::body::Body::empty());
+        let answer = router(app.clone()).oneshot(request.expect("a valid request")).await;
+        answer.expect("the router always answers").status()
+    }
+
+    #[tokio::test]
+    async fn every_route_of_the_table_asks_for_a_key_but_the_listed_ones() {
+        let mut config = GatewayConfig::default();
+        config.access.api_keys = vec![Secret::new("right"), Secret::new("also-right")];
+        let app = Gateway::new(config, Vec::new()).expect("a valid configuration").into_app();
+        for route in ROUTES {
+            let is_open = OPEN.contains(&route.path);
+            assert_eq!(route.access == Access::Open, is_open, "{}", route.path);
+            for key in [None, Some("Bearer wrong"), Some("right"), Some("Bearer "), Some("Basic right")] {
+                let refused = status(&app, route, key).await == StatusCode::UNAUTHORIZED;
+                assert_eq!(refused, !is_open, "{} with {key:?}", route.path);
+            }
+            for key in ["Bearer right", "Bearer also-right"] {
+                assert_ne!(status(&app, route, Some(key)).await, StatusCode::UNAUTHORIZED, "{}", route.path);
+            }
+        }
+    }
+
+    #[test]
+    fn the_document_lists_every_route() {
+        let listed: Vec<&str> = crate::openai::openapi::paths().collect();
+        for route in ROUTES.iter().filter(|route| route.path != "/ui/{file}") {
+            let path = route.path.replace("{*id}", "{id}");
+            assert!(
+                listed.iter().any(|known| known.replace("{model}", "{id}") == path),
+                "{path}: {listed:?}"
+            );
+        }
+    }
+}

@@ -40,14 +40,14 @@ impl RequestContext {
     pub fn new(
         headers: &HeaderMap,
         version: Version,
-        body: Incoming,
+        body: Option<Incoming>,
         connection: Arc<ConnectionState>,
     ) -> Self {
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
             connection,
-            body: Mutex::new(Some(body)),
+            body: Mutex::new(body),
             body_broken: AtomicBool::new(false),
             tenant: OnceLock::new(),
             version,

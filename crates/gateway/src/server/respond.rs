@@ -53,7 +53,7 @@ impl Responder {
         let (parts, body) = request.into_parts();
         let version = parts.version;
         let method = parts.method.clone();
-        let context = Arc::new(RequestContext::new(&parts.headers, version, body, connection.clone()));
+        let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
         let (mut response, cross_origin) = match self.guard.check(&parts) {
             Ok(cross_origin) => (self.route(parts, &context, cross_origin.is_some()).await, cross_origin),
             Err(error) => (close_after(version, error.into_response()), None),
