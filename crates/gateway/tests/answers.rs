@@ -210,3 +210,43 @@ async fn a_scrape_has_the_names_that_dashboards_read() {
     );
     assert!(text.ends_with("# EOF\n"));
 }
+
+#[tokio::test]
+async fn a_silent_stream_pings() {
+    let mut setup = Setup { step_time: std::time::Duration::from_millis(1500), ..Setup::default() };
+    setup.config.api.ping_interval_s = 1;
+    let server = Server::start(setup).await;
+    let mut client = server.connect().await;
+    let body = chat(json!({"stream": true, "max_tokens": 1, "ignore_eos": true})).to_string();
+    client.send(harness::post_bytes("/v1/chat/completions", &body, &[])).await;
+    let so_far = client.read_until(": ping\n\n").await;
+    assert!(!so_far.contains("finish_reason\":\"length"), "the ping came while nothing else did: {so_far}");
+    assert_eq!(client.reply().await.expect("the rest").chunks().len(), 3);
+}
+
+#[tokio::test]
+async fn http_2_in_clear_text_is_spoken_too() {
+    use http_body_util::{BodyExt, Full};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    let server = Server::start(Setup::default()).await;
+    let stream = tokio::net::TcpStream::connect(server.address).await.expect("the server accepts");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("h2");
+    tokio::spawn(connection);
+    let ask = |body: Value| {
+        let uri = format!("http://localhost:{}/v1/chat/completions", server.address.port());
+        let request = http::Request::post(uri).header("content-type", "application/json");
+        request.body(Full::new(bytes::Bytes::from(body.to_string()))).expect("a valid request")
+    };
+    for (body, status) in [
+        (chat(json!({"max_tokens": 3})), 200),
+        (chat(json!({"temperature": "hot"})), 400),
+        (chat(json!({"max_tokens": 3, "stream": true})), 200),
+    ] {
+        let reply = sender.send_request(ask(body.clone())).await.expect("an answer");
+        assert_eq!(reply.status(), status, "{body}");
+        let bytes = reply.into_body().collect().await.expect("a whole body").to_bytes();
+        assert_eq!(bytes.ends_with(b"data: [DONE]\n\n"), body["stream"] == true);
+    }
+}
