@@ -20,6 +20,8 @@ pub struct ModelCard<'a> {
     parent: Option<&'a str>,
     max_model_len: u32,
     permission: [ModelPermission; 1],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notice: Option<&'a str>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -78,6 +80,13 @@ impl<'a> ModelCard<'a> {
             parent,
             max_model_len,
             permission: [permission],
+            notice: None,
         }
+    }
+
+    /// The same card with what people should be told about the model once.
+    pub fn with_notice(mut self, notice: Option<&'a str>) -> Self {
+        self.notice = notice;
+        self
     }
 }

@@ -128,6 +128,16 @@ impl Server {
         ended.expect("no panic").expect("no error");
     }
 
+    /// Waits until the engine has told of this many output tokens: its numbers follow a step's events.
+    pub async fn has_made(&self, n_tokens: u64) {
+        let made = async {
+            while self.engine.stats().scheduler.counters.output_tokens < n_tokens {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, made).await.expect("the tokens are made");
+    }
+
     /// Waits until nothing runs or waits in the engine, and no block is held.
     pub async fn idle(&self) {
         let idle = async {
