@@ -15,7 +15,7 @@ use super::connection::ConnectionState;
 
 /// An end of input that comes this soon after the last byte is a client that has said all it wanted and waits for
 /// the answer (`shutdown(SHUT_WR)`); a later one is a client that has gone.
-const HALF_CLOSE_GRACE: Duration = Duration::from_millis(100);
+const HALF_CLOSE_GRACE: Duration = Duration::from_millis(250);
 /// How often a held-back end of input is looked at again.
 const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(250);
 /// How long, and how much, of what a refused client still sends is taken in before closing.
