@@ -10,7 +10,8 @@ pub fn run() -> Result<()> {
     machine::browser()?;
     let python = machine::python()?;
     start(&python, &["-m", "unittest", "discover", "-s", "starter"])?;
-    cargo(&["build", "--package", "throng-cli"])?;
+    // As the tests before it were built, so that nothing is compiled twice.
+    cargo(&["build", "--workspace", "--bin", "throng"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
     start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])

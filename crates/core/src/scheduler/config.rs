@@ -25,7 +25,7 @@ impl Default for SchedulerConfig {
         Self {
             max_batch_tokens: 512,
             max_batch_rows: 128,
-            inter_token_target_ms: 150,
+            inter_token_target_ms: 120,
             max_queued_requests: 1024,
             max_queued_tokens: 4_000_000,
             prefix_caching: true,

@@ -3,7 +3,7 @@
 //! A block holds, for each head, a panel of keys and one of values. Keys lie token by token within each dimension (a
 //! panel of the matmul: sixteen scores come out of one vector); values lie dimension by dimension within each token.
 
-use crate::memory::{AlignedBytes, Disjoint};
+use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::BLOCK;
 use crate::simd::{Lane, Task};
 use crate::threads::ThreadPool;
@@ -87,7 +87,7 @@ impl KvLayer {
         if shape.format == KvFormat::Q8_0 && !shape.head_dim.is_multiple_of(BLOCK) {
             return None;
         }
-        Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?)? })
+        Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?, Pages::Small)? })
     }
 
     /// Its shape.

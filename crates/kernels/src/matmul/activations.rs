@@ -6,7 +6,7 @@
 //! they meet. A NaN or infinity makes its whole block's scale NaN, and so every output of that row: it is never
 //! silently rounded to a number.
 
-use crate::memory::{AlignedBytes, Disjoint};
+use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::BLOCK;
 use crate::simd::{Lane, Task};
 use crate::threads::ThreadPool;
@@ -128,7 +128,7 @@ pub(crate) enum Form {
 /// At least `n_bytes` of a buffer that grows as needed.
 fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> Disjoint<'_, u8> {
     if buffer.as_ref().is_none_or(|b| b.as_slice().len() < n_bytes) {
-        *buffer = AlignedBytes::zeroed(n_bytes);
+        *buffer = AlignedBytes::zeroed(n_bytes, Pages::Huge);
     }
     let buffer = buffer.as_mut();
     assert!(buffer.is_some(), "no memory for {n_bytes} bytes of activations");

@@ -13,7 +13,7 @@ pub use activations::{Activations, Forms};
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::memory::{AlignedBytes, Disjoint};
+use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpack, Unpacked, unpacked_block_bytes};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
@@ -138,7 +138,7 @@ const STRETCH_SCALES: usize = STRETCH * 6 * PANEL;
 impl Scratch {
     fn reserve(&mut self, n_bytes: usize, n_panels: usize) {
         if self.codes.as_ref().is_none_or(|c| c.as_slice().len() < n_bytes) {
-            self.codes = AlignedBytes::zeroed(n_bytes);
+            self.codes = AlignedBytes::zeroed(n_bytes, Pages::Huge);
         }
         let n_scales = n_panels * STRETCH_SCALES;
         if self.scales.len() < n_scales {

@@ -3,7 +3,7 @@
 use super::block_codes::block_codes;
 use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
 use super::{Format, IQ4_VALUES, f16_at};
-use crate::memory::{AlignedBytes, Disjoint};
+use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
 
 /// A matrix `[rows, cols]` repacked from its stored format into panels of sixteen rows, losing nothing: its elements
@@ -45,7 +45,7 @@ impl PackedMatrix {
         let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
         let n_panels = rows.div_ceil(PANEL);
         let n_bytes = layout.bytes.checked_mul(n_panels).ok_or(PackError::Shape)?;
-        let mut bytes = AlignedBytes::zeroed(n_bytes).ok_or(PackError::OutOfMemory(n_bytes))?;
+        let mut bytes = AlignedBytes::zeroed(n_bytes, Pages::Huge).ok_or(PackError::OutOfMemory(n_bytes))?;
         let panels = Disjoint::new(bytes.as_mut_slice());
         pool.for_each(n_panels, |p| {
             // SAFETY: each panel is one item's.
