@@ -10,8 +10,7 @@ pub fn run() -> Result<()> {
     machine::browser()?;
     let python = machine::python()?;
     start(&python, &["-m", "unittest", "discover", "-s", "starter"])?;
-    // As the tests before it were built, so that nothing is compiled twice.
-    cargo(&["build", "--workspace", "--bin", "throng"])?;
+    cargo(&["build", "--package", "throng-cli"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
     start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])
