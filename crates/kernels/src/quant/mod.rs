@@ -9,12 +9,15 @@ mod layout;
 mod packed;
 mod quantize;
 mod quantize_k;
+mod quantize_rows;
+mod search;
 mod unpack;
 
 pub use dequantize::dequantize_row;
 pub use format::Format;
 pub use packed::{PackError, PackedMatrix};
 pub use quantize::quantize_row;
+pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
 use codebook::IQ4_VALUES;
 pub(crate) use layout::{BLOCK, CodeLayout, PANEL};

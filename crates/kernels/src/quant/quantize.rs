@@ -1,12 +1,13 @@
 //! f32 rows to stored blocks, plain round-to-nearest. Refuses to search for better scales: what matters at run time
-//! is decoding; this makes test data, small own models and load-time quantization.
+//! is decoding; this makes test data and small own models.
 
 use super::{Format, IQ4_VALUES, quantize_k as k};
 
 /// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes).
 ///
 /// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; the K formats and IQ4 use one
-/// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger.
+/// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger. Models are quantized
+/// by [`super::quantize_rows`], which searches.
 ///
 /// # Panics
 /// When the lengths do not belong together.
@@ -62,13 +63,15 @@ fn q8_0(x: &[f32], out: &mut [u8]) {
 }
 
 /// Nibbles of 32 codes: element `j` low, element `j + 16` high.
-fn put_nibbles(out: &mut [u8], code: impl Fn(usize) -> u8) {
+#[inline(always)]
+pub(super) fn put_nibbles(out: &mut [u8], code: impl Fn(usize) -> u8) {
     for (j, out) in out.iter_mut().enumerate() {
         *out = code(j) & 15 | (code(j + 16) & 15) << 4;
     }
 }
 
-fn put_fifth_bits(out: &mut [u8], code: impl Fn(usize) -> u8) {
+#[inline(always)]
+pub(super) fn put_fifth_bits(out: &mut [u8], code: impl Fn(usize) -> u8) {
     let bits = (0..32).fold(0u32, |bits, j| bits | u32::from(code(j) >> 4 & 1) << j);
     out.copy_from_slice(&bits.to_le_bytes());
 }
