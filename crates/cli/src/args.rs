@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
+use throng_kernels::Isa;
 
 /// Serve large language models to a crowd from the hardware you have.
 #[derive(Debug, Parser)]
@@ -63,6 +64,9 @@ pub struct ModelArgs {
     /// Compute in plain loops with unquantized activations: slow, for checking
     #[arg(long, hide_short_help = true)]
     pub reference: bool,
+    /// Use these instructions of the processor instead of its best, for measuring: scalar, avx2, and so on
+    #[arg(long, hide_short_help = true, conflicts_with = "reference", value_name = "NAME", value_parser = parse_isa)]
+    pub isa: Option<Isa>,
 }
 
 /// `throng serve`.
@@ -306,6 +310,16 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// An instruction set that this machine has, by the name it has in reports: `avx-512-vnni` for `AVX-512 VNNI`.
+fn parse_isa(text: &str) -> Result<Isa, String> {
+    let spelled = |isa: &Isa| isa.name().to_ascii_lowercase().replace(' ', "-");
+    let available = Isa::available();
+    available.iter().copied().find(|isa| spelled(isa) == text).ok_or_else(|| {
+        let names: Vec<String> = available.iter().map(spelled).collect();
+        format!("this machine has {}", names.join(", "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -326,6 +340,15 @@ mod tests {
         assert!(parse_bytes("four").is_err());
         assert!(parse_bytes("-1G").is_err());
         assert!(parse_bytes("1X").is_err());
+    }
+
+    #[test]
+    fn instructions_are_those_the_machine_has() {
+        assert_eq!(parse_isa("scalar"), Ok(Isa::Scalar));
+        for isa in Isa::available() {
+            assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));
+        }
+        assert!(parse_isa("abacus").expect_err("no such lane").starts_with("this machine has scalar"));
     }
 
     #[test]

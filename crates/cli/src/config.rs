@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{GatewayConfig, Secret};
+use throng_kernels::Isa;
 
 use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, ServeArgs};
 
@@ -41,6 +42,9 @@ pub struct ModelSection {
     pub generation_config: GenerationConfigSource,
     /// Compute in plain loops with unquantized activations.
     pub reference: bool,
+    /// The processor's instructions to use instead of its best; only flags say it.
+    #[serde(skip)]
+    pub isa: Option<Isa>,
 }
 
 /// How steps are planned.
@@ -114,6 +118,7 @@ impl ModelSection {
         overlay(&mut self.chat_template, &flags.chat_template);
         self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
         self.reference |= flags.reference;
+        overlay(&mut self.isa, &flags.isa);
     }
 }
 

@@ -54,7 +54,11 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
 /// # Errors
 /// When it cannot be found, is broken, or does not fit.
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
-    let backend = if section.reference { BackendKind::Reference } else { BackendKind::Cpu };
+    let backend = match section.isa {
+        _ if section.reference => BackendKind::Reference,
+        Some(isa) => BackendKind::CpuLane(isa),
+        None => BackendKind::Cpu,
+    };
     let (source, model) = load(section, Some(backend))?;
     let tokenizer = vocabulary::tokenizer(&model)?.map(Arc::new);
     let chat_template = chat_template(section, &model)?.map(Arc::new);

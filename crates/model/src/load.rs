@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throng_core::executor::Executor;
+use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 
 use crate::arch::{Architecture, ConfigError};
@@ -29,6 +30,9 @@ pub enum BackendKind {
     /// The fast kernels of this machine; activations are quantized where the weights are.
     #[default]
     Cpu,
+    /// The same held to one of the machine's instruction sets, to measure what the others are worth. Preparing panics
+    /// when the machine does not have it.
+    CpuLane(Isa),
     /// Plain float loops, for tests.
     Reference,
 }

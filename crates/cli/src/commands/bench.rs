@@ -47,7 +47,7 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let running = running::start(&section, &engine)?;
     eprintln!("{}: {} threads", running.names[0], running::n_threads(&section));
     eprintln!("{}", running.describe_kv_cache());
-    measure(&running, arguments, 1, u64::MAX).await?;
+    measure(&running, &warm_up(arguments), 1, u64::MAX).await?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["users", "prefill s", "prefill tok/s", "decode s", "decode tok/s", "total tok/s"]);
@@ -69,6 +69,15 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
         println!("{table}");
     }
     Ok(())
+}
+
+/// A run that touches every weight and wakes every thread, and needs no long prompt for it.
+fn warm_up(arguments: &BenchArgs) -> BenchArgs {
+    BenchArgs {
+        prompt_tokens: arguments.prompt_tokens.min(512),
+        generate_tokens: arguments.generate_tokens.min(8),
+        ..arguments.clone()
+    }
 }
 
 /// Runs `concurrency` users at once, with prompts that differ from round to round.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::executor::Executor;
+use throng_kernels::Isa;
 
 use super::{BackendKind, LoadError, RunnerOptions};
 use crate::arch::Architecture;
@@ -71,13 +72,12 @@ impl PreparedWeights {
         tensors: &dyn TensorSource,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(), LoadError> {
-        match backend {
-            BackendKind::Cpu => {
-                self.cpu.get(&CpuBackend::new(n_threads), architecture, tensors, progress).map(drop)
+        match cpu_lane(backend) {
+            Some(isa) => {
+                let backend = CpuBackend::with_isa(n_threads, isa);
+                self.cpu.get(&backend, architecture, tensors, progress).map(drop)
             }
-            BackendKind::Reference => {
-                self.reference.get(&ReferenceBackend, architecture, tensors, progress).map(drop)
-            }
+            None => self.reference.get(&ReferenceBackend, architecture, tensors, progress).map(drop),
         }
     }
 
@@ -88,14 +88,21 @@ impl PreparedWeights {
         architecture: &Architecture,
         tensors: &dyn TensorSource,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        match options.backend {
-            BackendKind::Cpu => {
-                let backend = CpuBackend::new(options.n_threads);
+        match cpu_lane(options.backend) {
+            Some(isa) => {
+                let backend = CpuBackend::with_isa(options.n_threads, isa);
                 self.cpu.runner(backend, options, config, architecture, tensors)
             }
-            BackendKind::Reference => {
-                self.reference.runner(ReferenceBackend, options, config, architecture, tensors)
-            }
+            None => self.reference.runner(ReferenceBackend, options, config, architecture, tensors),
         }
+    }
+}
+
+/// The processor's instructions that this backend uses, if it uses kernels at all.
+fn cpu_lane(backend: BackendKind) -> Option<Isa> {
+    match backend {
+        BackendKind::Cpu => Some(Isa::best()),
+        BackendKind::CpuLane(isa) => Some(isa),
+        BackendKind::Reference => None,
     }
 }
