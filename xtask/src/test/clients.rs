@@ -9,7 +9,9 @@ use crate::shell::{cargo, run as start, workspace};
 pub fn run() -> Result<()> {
     machine::browser()?;
     let python = machine::python()?;
-    start(&python, &["-m", "unittest", "discover", "-s", "starter"])?;
+    for scripts in ["starter", "bench"] {
+        start(&python, &["-m", "unittest", "discover", "-s", scripts])?;
+    }
     cargo(&["build", "--package", "throng-cli"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();

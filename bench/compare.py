@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Throng against llama.cpp: the same files, the same threads, runs in turn, one table.
+
+    bench/compare.py all                        # build, make the models, measure everything
+    bench/compare.py prefill decode --rounds 7  # some sections
+    bench/compare.py prepare                    # build and make the models only
+    bench/compare.py table                      # what has been measured so far
+
+Everything is kept in target/bench and used again. Needs Linux, Python 3.11, a C++ compiler and a Rust toolchain; the
+rest is fetched into an environment of its own. A row is noisy where other processes took more than `--most-foreign` of
+the processor in its median round: measure it again on a quiet machine.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from comparison import models, peer, table
+from comparison.places import ROOT, Places
+from comparison.runs import Manner
+from comparison.sections import SECTIONS, Bench
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="+", choices=["all", "prepare", "table", *SECTIONS], metavar="WHAT",
+                        help="all, prepare, table, or sections: " + ", ".join(SECTIONS))
+    parser.add_argument("--models", type=lambda text: text.split(","), help="SHAPE-TYPE,… instead of the sections' own")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5, help="runs of each engine")
+    parser.add_argument("--most-foreign", type=float, default=0.05, help="share of all cores that others may use")
+    parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a run")
+    parser.add_argument("--retries", type=int, default=5, help="disturbed rounds of a row that are measured again")
+    parser.add_argument("--cache", type=Path, default=ROOT / "target" / "bench")
+    parser.add_argument("--throng", type=Path, help="a throng binary, instead of building it")
+    return parser.parse_args()
+
+
+def main():
+    settings = arguments()
+    places = Places(settings.cache.absolute(), settings.throng and settings.throng.absolute())
+    places.cache.mkdir(parents=True, exist_ok=True)
+    asked = [section for section in SECTIONS if section in settings.what or {"all", "prepare"} & set(settings.what)]
+    chosen = {section: settings.models or SECTIONS[section][1] for section in asked}
+    if asked:
+        manner = Manner(settings.rounds, settings.most_foreign, settings.patience, settings.retries)
+        bench = Bench(places, places.throng_binary(), settings.threads, manner)
+        prepare(places, chosen)
+    for section in asked if "prepare" not in settings.what else ():
+        rows = []
+        for model in chosen[section]:
+            rows += SECTIONS[section][0](bench, model)
+            table.save(places.results, section, rows)
+    print(table.table(table.load(places.results, SECTIONS), settings.most_foreign))
+
+
+def prepare(places, chosen):
+    """Builds and makes what the sections need, before anything is measured."""
+    for variant in ("native", *peer.VARIANTS):
+        if variant == "native" or variant in chosen and peer.runs_here(variant):
+            peer.peer(places, variant)
+    for name in dict.fromkeys(name for names in chosen.values() for name in names):
+        models.path(places, name)
+    print(f"{peer.version(places)} in {places.cache}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

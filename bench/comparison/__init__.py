@@ -1,0 +1,1 @@
+"""Throng beside llama.cpp: the same files, the same threads, runs in turn."""

@@ -1,0 +1,29 @@
+"""The models that are measured: random weights at real shapes, made once. Only speed can be read off them."""
+
+import sys
+from pathlib import Path
+
+from .peer import peer
+from .places import run
+
+MAKER = Path(__file__).resolve().parents[1] / "make_synthetic_gguf.py"
+#: Types that the maker lacks, and what llama-quantize calls them.
+QUANTIZED_BY_PEER = {"q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M", "q6_k": "Q6_K"}
+
+
+def path(places, name):
+    """The file of a model called `SHAPE-TYPE`, made when absent."""
+    file = places.models / f"{name}.gguf"
+    if file.exists():
+        return file
+    places.models.mkdir(parents=True, exist_ok=True)
+    shape, kind = name.rsplit("-", 1)
+    unfinished = file.with_suffix(".unfinished")
+    if kind in QUANTIZED_BY_PEER:
+        source = path(places, f"{shape}-f16")
+        run(peer(places).command("llama-quantize", source, unfinished, QUANTIZED_BY_PEER[kind]))
+    else:
+        python = places.python_with(["gguf", "numpy"])
+        run([python, MAKER, "--shape", shape, "--type", kind, "--out", unfinished])
+    print(file, file=sys.stderr)
+    return unfinished.rename(file)

@@ -1,0 +1,29 @@
+"""What the two engines' tools print, made into numbers. Refuses to know how they were started."""
+
+import json
+
+
+def objects(text):
+    """The JSON objects among the lines of a tool's output."""
+    for line in text.splitlines():
+        if line.startswith("{"):
+            yield json.loads(line)
+
+
+def llama_bench(text):
+    """tokens/s of the one test that llama-bench (-o jsonl) ran."""
+    (result,) = objects(text)
+    return result["avg_ts"]
+
+
+def llama_batched_bench(text, users):
+    """tokens/s of so many users together while they generate (--output-format jsonl). Its last line can be lacking:
+    the program ends without waiting for its own log."""
+    (result,) = [result for result in objects(text) if result["pl"] == users]
+    return result["speed_tg"]
+
+
+def throng_bench(text):
+    """tokens/s of the prompts and, once each user has its first token, of all users together (`throng bench --json`)."""
+    (result,) = objects(text)
+    return {"prefill": result["prefill_tokens_per_s"], "decode": result["decode_tokens_per_s"]}
