@@ -251,6 +251,15 @@ pub struct BenchArgs {
     /// How many tokens at the start of the prompts are the same for all users
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub shared_prefix: u32,
+    /// How tokens are chosen: 0 always takes the most likely one
+    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    pub temperature: f32,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    pub top_p: f32,
+    /// Keep this many of the most likely tokens; 0 keeps all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub top_k: u32,
     /// One JSON object a line instead of a table
     #[arg(long)]
     pub json: bool,

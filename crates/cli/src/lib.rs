@@ -10,4 +10,5 @@ pub mod kv_budget;
 pub mod memory;
 pub mod running;
 pub mod source;
+pub mod step_shares;
 pub mod vocabulary;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::request::{SamplingParams, SequenceId, TokenId};
+use crate::time::Nanos;
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -161,6 +162,9 @@ pub struct TokenLogprob {
 /// What a step gave: one entry a row, in the batch's order, over flat buffers that are reused.
 #[derive(Debug, Default)]
 pub struct StepOutput {
+    /// How much of the step went into choosing tokens from logits, where the executor tells. For the record: nothing
+    /// may depend on it.
+    pub choosing: Nanos,
     rows: Vec<RowRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
@@ -205,6 +209,7 @@ pub struct ChosenToken<'a> {
 impl StepOutput {
     /// Empties the output and keeps its buffers.
     pub fn clear(&mut self) {
+        self.choosing = Nanos::default();
         self.rows.clear();
         self.chosen.clear();
         self.top.clear();

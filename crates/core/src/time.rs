@@ -1,6 +1,7 @@
 //! Points in time and lengths of it, as numbers that are handed in. Refuses to know a clock.
 
 use std::ops::{Add, Sub};
+use std::time::Duration;
 
 /// A point in time in nanoseconds since an origin its giver chose (engine start, simulation start).
 ///
@@ -43,6 +44,13 @@ impl Nanos {
     /// The length in seconds.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
+    }
+}
+
+impl From<Duration> for Nanos {
+    /// Saturates after 584 years.
+    fn from(length: Duration) -> Self {
+        Self(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 

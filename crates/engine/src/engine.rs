@@ -10,7 +10,7 @@ use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorError};
 use throng_core::request::{Request, RequestId, SequenceId};
 use throng_core::scheduler::{Scheduler, Step};
-use throng_core::time::Timestamp;
+use throng_core::time::{Nanos, Timestamp};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
@@ -214,7 +214,10 @@ impl EngineLoop {
         let record = StepRecord {
             number: stats.counters.steps,
             started: now,
-            duration: throng_core::time::Nanos::default(),
+            duration: Nanos::default(),
+            planning: self.shared.now().since(now),
+            executing: Nanos::default(),
+            choosing: Nanos::default(),
             n_arrivals: std::mem::take(&mut self.n_arrivals),
             n_rows: rows.len() as u32,
             n_sampled: rows.iter().filter(|row| row.sample).count() as u32,
@@ -237,7 +240,9 @@ impl EngineLoop {
         self.spare_output = done.output;
         let failure = match done.result {
             Ok(()) => {
-                let now = self.log_step(in_flight.record, true);
+                let (executing, choosing) = (done.executing, self.spare_output.choosing);
+                let record = StepRecord { executing, choosing, succeeded: true, ..in_flight.record };
+                let now = self.log_step(record);
                 let (output, outbox) = (&self.spare_output, &mut self.outbox);
                 self.scheduler.complete(in_flight.step, output, now, &mut |event| outbox.deliver(event));
                 return self.abort_overrun();
@@ -271,7 +276,7 @@ impl EngineLoop {
     fn fail_step(&mut self, in_flight: InFlight, failure: EngineFailure) {
         warn!(%failure, n_rows = in_flight.record.n_rows, "a step failed; making a new executor");
         self.executor = None;
-        let now = self.log_step(in_flight.record, false);
+        let now = self.log_step(in_flight.record);
         self.outbox.step_failure = failure;
         let outbox = &mut self.outbox;
         self.scheduler.fail(in_flight.step, now, &mut |event| outbox.deliver(event));
@@ -316,10 +321,10 @@ impl EngineLoop {
         }
     }
 
-    fn log_step(&mut self, record: StepRecord, succeeded: bool) -> Timestamp {
+    fn log_step(&mut self, record: StepRecord) -> Timestamp {
         let now = self.shared.now();
         let duration = now.since(record.started);
-        self.shared.log_step(StepRecord { duration, succeeded, ..record });
+        self.shared.log_step(StepRecord { duration, ..record });
         self.stats.iteration_tokens.observe(u64::from(record.n_tokens));
         self.stats.step_seconds += duration.as_secs_f64();
         now

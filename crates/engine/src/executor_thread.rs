@@ -3,9 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorError};
+use throng_core::time::Nanos;
 
 use crate::engine::Message;
 
@@ -29,6 +31,8 @@ pub struct StepDone {
     pub epoch: Epoch,
     /// What it brought.
     pub output: StepOutput,
+    /// How long the executor took.
+    pub executing: Nanos,
     /// Whether it brought anything. After an error the thread has ended and the executor is gone.
     pub result: Result<(), StepError>,
 }
@@ -64,7 +68,9 @@ impl ExecutorThread {
 
 fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox: Sender<Message>) {
     for Job { batch, mut output } in jobs {
+        let begun = Instant::now();
         let step = catch_unwind(AssertUnwindSafe(|| executor.execute(&batch, &mut output)));
+        let executing = Nanos::from(begun.elapsed());
         let result = match step {
             Ok(result) => result.map_err(StepError::Executor),
             Err(panic) => Err(StepError::Panicked(panic_message(&*panic))),
@@ -75,10 +81,10 @@ fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox
         if failed {
             // Before the report: the next executor may need the memory. What it panics with tells nothing new.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(executor)));
-            let _ = inbox.send(Message::StepDone(StepDone { epoch, output, result }));
+            let _ = inbox.send(Message::StepDone(StepDone { epoch, output, executing, result }));
             return;
         }
-        if inbox.send(Message::StepDone(StepDone { epoch, output, result })).is_err() {
+        if inbox.send(Message::StepDone(StepDone { epoch, output, executing, result })).is_err() {
             return;
         }
     }

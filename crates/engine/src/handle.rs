@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use throng_core::admission::{Admission, QueueBound};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId};
-use throng_core::time::Timestamp;
+use throng_core::time::{Nanos, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::EngineConfig;
@@ -54,7 +54,7 @@ pub struct Shared {
 impl Shared {
     /// Time since the engine's start.
     pub fn now(&self) -> Timestamp {
-        Timestamp::from_ns(u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Timestamp::default() + Nanos::from(self.origin.elapsed())
     }
 
     /// What the first executor could hold; those that follow must be able to as well.

@@ -13,6 +13,12 @@ pub struct StepRecord {
     pub started: Timestamp,
     /// From then until its result was there.
     pub duration: Nanos,
+    /// Of that, until the batch was built and handed to the executor.
+    pub planning: Nanos,
+    /// Of that, in the executor; nothing where the step gave no result.
+    pub executing: Nanos,
+    /// Of the time in the executor, choosing tokens from logits.
+    pub choosing: Nanos,
     /// Requests that arrived since the step before was planned.
     pub n_arrivals: u32,
     /// Sequences that had a share in it.

@@ -173,6 +173,8 @@ fn the_step_log_keeps_the_latest_steps() {
     assert_eq!(n_steps, 2 + 9);
     assert_eq!(log.iter().map(|step| step.number).collect::<Vec<_>>(), [7, 8, 9, 10]);
     assert!(log.iter().all(|step| step.n_tokens == 1 && step.n_sampled == 1 && step.succeeded));
+    assert!(log.iter().all(|step| step.planning.0 > 0 && step.executing.0 > 0 && step.choosing.0 == 0));
+    assert!(log.iter().all(|step| step.planning.max(step.executing) <= step.duration));
     let stats = stop(&engine);
     assert_eq!(stats.iteration_tokens.sum, 109);
     assert_eq!(stats.scheduler.counters.prompt_tokens, 100);

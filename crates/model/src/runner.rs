@@ -1,11 +1,13 @@
-//! The executor that has a model: batch in, tokens and log-probabilities out. Refuses to know requests, scheduling
-//! and time.
+//! The executor that has a model: batch in, tokens and log-probabilities out. Refuses to know requests and
+//! scheduling; of time it tells only how long tokens took to choose.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, ScheduledRow, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
+use throng_core::time::Nanos;
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
@@ -111,7 +113,9 @@ impl<B: Backend> ModelRunner<B> {
         for first in (0..self.wanted.len()).step_by(self.max_logit_rows) {
             let piece = first..self.wanted.len().min(first + self.max_logit_rows);
             let logits = self.decoder.logits(&mut self.backend, piece.clone())?;
+            let begun = Instant::now();
             self.answers.answer(&self.backend, batch, &self.wanted[piece], logits, output);
+            output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
         while output.n_rows() < batch.rows().len() {
             output.begin_row();

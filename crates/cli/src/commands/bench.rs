@@ -12,6 +12,7 @@ use throng_engine::{StreamEvent, TokenStream};
 use crate::args::BenchArgs;
 use crate::config::{EngineSection, ModelSection};
 use crate::running::{self, RunningModel};
+use crate::step_shares::StepShares;
 
 /// One line of the result.
 #[derive(Debug, Serialize)]
@@ -28,6 +29,8 @@ struct Measured {
     decode_tokens_per_s: f64,
     total_s: f64,
     total_tokens_per_s: f64,
+    /// Where the time of a step went in which all users decoded; absent when there was none.
+    decode_step: Option<StepShares>,
 }
 
 /// Runs the command.
@@ -50,7 +53,16 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     measure(&running, &warm_up(arguments), 1, u64::MAX).await?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["users", "prefill s", "prefill tok/s", "decode s", "decode tok/s", "total tok/s"]);
+    table.set_header([
+        "users",
+        "prefill s",
+        "prefill tok/s",
+        "decode s",
+        "decode tok/s",
+        "total tok/s",
+        "decode step ms",
+        "not forward %",
+    ]);
     for (i, &concurrency) in arguments.concurrency.iter().enumerate() {
         let measured = measure(&running, arguments, concurrency, i as u64).await?;
         if arguments.json {
@@ -63,6 +75,8 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
             format!("{:.2}", measured.decode_s),
             format!("{:.1}", measured.decode_tokens_per_s),
             format!("{:.1}", measured.total_tokens_per_s),
+            measured.decode_step.map_or_else(String::new, |step| format!("{:.2}", step.step_ms)),
+            measured.decode_step.map_or_else(String::new, |step| format!("{:.2}", step.not_forward_percent)),
         ]);
     }
     if !arguments.json {
@@ -91,12 +105,13 @@ async fn measure(
     let vocabulary = running.engine.capacity().vocabulary_size;
     let n_shared = arguments.shared_prefix.min(arguments.prompt_tokens);
     let shared: Vec<TokenId> = (0..n_shared).map(|_| draw.u32(0..vocabulary)).collect();
+    let n_steps_before = running.engine.stats().scheduler.counters.steps;
     let started = Instant::now();
     let mut tasks = Vec::new();
     for _ in 0..concurrency {
         let own = (n_shared..arguments.prompt_tokens).map(|_| draw.u32(0..vocabulary));
         let prompt: Vec<TokenId> = shared.iter().copied().chain(own).collect();
-        let stream = running.engine.submit(request(running, prompt, arguments.generate_tokens))?;
+        let stream = running.engine.submit(request(running, prompt, arguments))?;
         tasks.push(tokio::spawn(arrivals(stream)));
     }
     let mut users = Vec::new();
@@ -111,7 +126,10 @@ async fn measure(
     let prefill_s = (all_started - started).as_secs_f64();
     let decode_s = (ended - all_started).as_secs_f64();
     let total_s = (ended - started).as_secs_f64();
+    let mut log = running.engine.step_log();
+    log.retain(|step| step.number >= n_steps_before);
     Ok(Measured {
+        decode_step: StepShares::of_decode(&log, concurrency),
         concurrency,
         prompt_tokens: arguments.prompt_tokens,
         generate_tokens: arguments.generate_tokens,
@@ -125,11 +143,19 @@ async fn measure(
     })
 }
 
-fn request(running: &RunningModel, prompt: Vec<TokenId>, max_tokens: u32) -> Request {
-    let sampling =
-        SamplingParams { temperature: 0.0, max_tokens, ignore_eos: true, ..SamplingParams::default() };
+fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) -> Request {
+    let id = running.engine.next_request_id();
+    let sampling = SamplingParams {
+        temperature: arguments.temperature,
+        top_p: arguments.top_p,
+        top_k: arguments.top_k,
+        seed: id.0,
+        max_tokens: arguments.generate_tokens,
+        ignore_eos: true,
+        ..SamplingParams::default()
+    };
     Request {
-        id: running.engine.next_request_id(),
+        id,
         tenant: TenantId::anonymous(),
         cache_salt: None,
         prompt: prompt.into(),

@@ -1,0 +1,100 @@
+//! Where the time of decode steps went, read off the engine's step log. Refuses to know how steps run.
+
+use serde::Serialize;
+use throng_engine::StepRecord;
+
+/// The parts of one decode step in milliseconds: each the median over all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct StepShares {
+    /// From the planning of one step to that of the next: all that follows, and what the medians leave over.
+    pub step_ms: f64,
+    /// Deciding who has a share, and building the batch.
+    pub planning_ms: f64,
+    /// The forward pass, logits and all.
+    pub forward_ms: f64,
+    /// Choosing tokens from logits.
+    pub choosing_ms: f64,
+    /// From the engine's thread to the executor's and back.
+    pub handing_over_ms: f64,
+    /// Noting what came, sending it to the streams, and reading what arrived meanwhile.
+    pub ending_ms: f64,
+    /// The share of the step that is not the forward pass.
+    pub not_forward_percent: f64,
+}
+
+impl StepShares {
+    /// Of the steps in `log` (oldest first) in which exactly `n_users` sequences decoded, as well as in the next.
+    pub fn of_decode(log: &[StepRecord], n_users: u32) -> Option<Self> {
+        let is_decode = |step: &StepRecord| {
+            step.succeeded && [step.n_rows, step.n_sampled, step.n_tokens].iter().all(|&n| n == n_users)
+        };
+        let is_pair = |pair: &&[StepRecord]| {
+            pair.iter().all(is_decode) && pair[1].number == pair[0].number + 1 && pair[1].n_arrivals == 0
+        };
+        let pairs: Vec<_> = log.windows(2).filter(is_pair).map(|pair| (pair[0], pair[1])).collect();
+        let median_ms = |part: &dyn Fn(&StepRecord, f64) -> f64| {
+            let of = |(step, next): &(StepRecord, StepRecord)| {
+                part(step, next.started.since(step.started).as_ms_f64())
+            };
+            let mut all: Vec<f64> = pairs.iter().map(of).collect();
+            all.sort_by(f64::total_cmp);
+            all.get(all.len() / 2).copied()
+        };
+        let forward = |step: &StepRecord| step.executing.as_ms_f64() - step.choosing.as_ms_f64();
+        Some(Self {
+            step_ms: median_ms(&|_, whole| whole)?,
+            planning_ms: median_ms(&|step, _| step.planning.as_ms_f64())?,
+            forward_ms: median_ms(&|step, _| forward(step))?,
+            choosing_ms: median_ms(&|step, _| step.choosing.as_ms_f64())?,
+            handing_over_ms: median_ms(&|step, _| {
+                step.duration.as_ms_f64() - step.planning.as_ms_f64() - step.executing.as_ms_f64()
+            })?,
+            ending_ms: median_ms(&|step, whole| whole - step.duration.as_ms_f64())?,
+            not_forward_percent: median_ms(&|step, whole| 100.0 * (1.0 - forward(step) / whole))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_core::time::{Nanos, Timestamp};
+
+    use super::*;
+
+    fn step(number: u64, n_rows: u32) -> StepRecord {
+        StepRecord {
+            number,
+            started: Timestamp::default() + Nanos::from_ms(50 * number),
+            duration: Nanos::from_ms(48),
+            planning: Nanos::from_ms(1),
+            executing: Nanos::from_ms(46),
+            choosing: Nanos::from_ms(6),
+            n_arrivals: 0,
+            n_rows,
+            n_sampled: n_rows,
+            n_tokens: n_rows,
+            n_attended: 100,
+            n_waiting: 0,
+            succeeded: true,
+        }
+    }
+
+    #[test]
+    fn the_parts_are_those_of_steps_in_which_all_decode() {
+        let prompt = StepRecord { n_tokens: 400, executing: Nanos::from_ms(900), ..step(0, 4) };
+        let log = [prompt, step(1, 4), step(2, 4), step(3, 4), step(4, 3)];
+        let shares = StepShares::of_decode(&log, 4).expect("there are two such steps");
+        let expected = StepShares {
+            step_ms: 50.0,
+            planning_ms: 1.0,
+            forward_ms: 40.0,
+            choosing_ms: 6.0,
+            handing_over_ms: 1.0,
+            ending_ms: 2.0,
+            not_forward_percent: 20.0,
+        };
+        assert!((shares.not_forward_percent - 20.0).abs() < 1e-9);
+        assert_eq!(StepShares { not_forward_percent: 20.0, ..shares }, expected);
+        assert_eq!(StepShares::of_decode(&log, 3), None);
+    }
+}
