@@ -12,5 +12,6 @@ pub mod reference;
 pub mod rows;
 mod simd;
 pub mod threads;
+pub mod vocabulary;
 
 pub use simd::Isa;

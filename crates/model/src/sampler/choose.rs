@@ -3,74 +3,99 @@
 
 use throng_core::batch::RowError;
 use throng_core::request::{SamplingParams, TokenId};
+use throng_kernels::vocabulary::{BLOCK, weight};
 
-use super::ranking::{Candidate, by_rank, keep_best, top_of_vocabulary};
-use super::softmax::{self, BLOCK, weight};
+use super::ranking::{Candidate, Ranked, by_rank};
+use super::survey::Row;
 
 /// Buffers that are reused from token to token.
 #[derive(Debug, Default)]
 pub(super) struct Chooser {
-    candidates: Vec<Candidate>,
+    pub(super) ranked: Ranked,
+    /// Of the candidates, in their order.
+    weights: Vec<f32>,
     block_sums: Vec<f64>,
-    class_weights: Vec<f64>,
+    class_counts: Vec<u32>,
 }
 
 /// How many tokens `top_p` looks at first, and then.
 const NUCLEI: [usize; 2] = [64, 1024];
-/// Classes of logits, the last of which holds all without weight.
+/// Classes of logits: eighths of the temperature below the largest. The last holds all without weight.
 const N_CLASSES: usize = 8 * 88;
 
 impl Chooser {
-    /// Chooses by the random number `uniform` in [0, 1); greedy parameters do not use it.
+    /// Chooses from the whole vocabulary by the random number `uniform` in [0, 1); greedy parameters do not use it.
     pub(super) fn choose(
         &mut self,
-        logits: &[f32],
+        row: Row<'_>,
         params: &SamplingParams,
         uniform: f64,
     ) -> Result<TokenId, RowError> {
-        let max = match &params.allowed_token_ids {
-            Some(allowed) => self.gather_allowed(logits, allowed)?,
-            None => softmax::checked_max(logits).ok_or(RowError::InvalidLogits)?,
-        };
-        if max == f32::NEG_INFINITY {
+        if row.max == f32::NEG_INFINITY {
             return Err(RowError::InvalidLogits);
         }
-        let is_whole_vocabulary = params.allowed_token_ids.is_none();
         if params.is_greedy() {
-            return Ok(match is_whole_vocabulary {
-                true => first_of(logits, max),
-                false => {
-                    self.candidates.iter().min_by(|a, b| by_rank(a, b)).expect("max is one of them").token
-                }
-            });
+            return row.first_of_largest().ok_or(RowError::InvalidLogits);
         }
-        let temperature = params.temperature;
-        if is_whole_vocabulary && params.top_k == 0 && params.min_p == 0.0 {
-            let total = self.sum_blocks(logits, max, temperature);
+        let (max, temperature) = (row.max, params.temperature);
+        if params.top_k == 0 && params.min_p == 0.0 {
+            let total = self.sum_of_weights(row, temperature);
             if params.top_p >= 1.0 {
                 // Below the total even where the product rounds up to it.
                 let target = (uniform * total).min(total.next_down());
-                return draw_from_blocks(logits, &self.block_sums, max, temperature, target);
+                return draw_from_blocks(row.logits, &self.block_sums, max, temperature, target);
             }
-            let kept = self.nucleus_of_vocabulary(logits, max, temperature, f64::from(params.top_p) * total);
-            return draw(&self.candidates[..kept], max, temperature, uniform);
+            let kept = self.nucleus_of_vocabulary(row, temperature, f64::from(params.top_p) * total);
+            return self.draw(kept, uniform);
         }
-        self.filter(logits, max, params);
+        self.filter(row, params);
+        self.choose_by_rank(max, params, uniform)
+    }
+
+    /// The same among the `allowed` tokens only.
+    pub(super) fn choose_allowed(
+        &mut self,
+        logits: &[f32],
+        allowed: &[TokenId],
+        params: &SamplingParams,
+        uniform: f64,
+    ) -> Result<TokenId, RowError> {
+        let max = self.gather_allowed(logits, allowed)?;
+        if max == f32::NEG_INFINITY {
+            return Err(RowError::InvalidLogits);
+        }
+        let candidates = &mut self.ranked.candidates;
+        if params.is_greedy() {
+            let best = candidates.iter().min_by(|a, b| by_rank(a, b));
+            return best.map(|candidate| candidate.token).ok_or(RowError::InvalidLogits);
+        }
+        candidates.retain(|candidate| is_likely(candidate.logit, max, params));
+        self.ranked.keep_best(params.top_k as usize);
+        self.ranked.candidates.sort_unstable_by(by_rank);
+        self.choose_by_rank(max, params, uniform)
+    }
+
+    /// Chooses among the candidates, which stand in order of rank.
+    fn choose_by_rank(
+        &mut self,
+        max: f32,
+        params: &SamplingParams,
+        uniform: f64,
+    ) -> Result<TokenId, RowError> {
+        self.weigh(max, params.temperature);
         let kept = match params.top_p < 1.0 {
             true => {
-                let total: f64 =
-                    self.candidates.iter().map(|c| f64::from(weight(c.logit, max, temperature))).sum();
-                let target = f64::from(params.top_p) * total;
-                nucleus(&self.candidates, max, temperature, target).unwrap_or(self.candidates.len())
+                let total: f64 = self.weights.iter().map(|&weight| f64::from(weight)).sum();
+                self.nucleus(f64::from(params.top_p) * total).unwrap_or(self.weights.len())
             }
-            false => self.candidates.len(),
+            false => self.weights.len(),
         };
-        draw(&self.candidates[..kept], max, temperature, uniform)
+        self.draw(kept, uniform)
     }
 
     /// Makes the allowed tokens the candidates and gives their largest logit.
     fn gather_allowed(&mut self, logits: &[f32], allowed: &[TokenId]) -> Result<f32, RowError> {
-        self.candidates.clear();
+        self.ranked.candidates.clear();
         let mut max = f32::NEG_INFINITY;
         for &token in allowed {
             let Some(&logit) = logits.get(token as usize) else { continue };
@@ -78,110 +103,104 @@ impl Chooser {
                 return Err(RowError::InvalidLogits);
             }
             max = max.max(logit);
-            self.candidates.push(Candidate { logit: logit + 0.0, token });
+            self.ranked.candidates.push(Candidate { logit: logit + 0.0, token });
         }
         Ok(max)
     }
 
     /// Leaves as candidates, in order, what `min_p` and `top_k` keep.
-    fn filter(&mut self, logits: &[f32], max: f32, params: &SamplingParams) {
-        let is_likely =
-            |logit: f32| params.min_p == 0.0 || weight(logit, max, params.temperature) >= params.min_p;
-        let n_kept = if params.top_k == 0 { usize::MAX } else { params.top_k as usize };
-        if params.allowed_token_ids.is_some() {
-            self.candidates.retain(|candidate| is_likely(candidate.logit));
-        } else if n_kept < logits.len() {
-            top_of_vocabulary(logits, n_kept, &mut self.candidates);
-            let n_likely = self.candidates.partition_point(|candidate| is_likely(candidate.logit));
-            self.candidates.truncate(n_likely);
-            return;
-        } else {
-            self.candidates.clear();
-            // Most tokens are sorted out by a comparison, a little below where their weight would do it.
-            let floor = match params.min_p {
-                0.0 => f32::NEG_INFINITY,
-                min_p => max + params.temperature * (min_p.ln() - 0.01),
-            };
-            let all = (0..).zip(logits).filter(|(_, logit)| **logit >= floor && is_likely(**logit));
-            self.candidates.extend(all.map(|(token, &logit)| Candidate { logit: logit + 0.0, token }));
+    fn filter(&mut self, row: Row<'_>, params: &SamplingParams) {
+        let n_kept = params.top_k as usize;
+        if n_kept > 0 && n_kept < row.logits.len() {
+            self.ranked.take_top(row, n_kept);
+            let candidates = &mut self.ranked.candidates;
+            let n_likely = candidates.partition_point(|c| is_likely(c.logit, row.max, params));
+            return candidates.truncate(n_likely);
         }
-        keep_best(&mut self.candidates, n_kept);
-        self.candidates.sort_unstable_by(by_rank);
+        // Most tokens are sorted out by a comparison, a little below where their weight would do it.
+        let floor = match params.min_p {
+            0.0 => f32::NEG_INFINITY,
+            min_p => row.max + params.temperature * (min_p.ln() - 0.01),
+        };
+        self.ranked.take_reaching(row, floor);
+        self.ranked.candidates.retain(|candidate| is_likely(candidate.logit, row.max, params));
+        self.ranked.sort_from_id_order();
     }
 
     /// The weights of the whole vocabulary, summed block by block.
-    fn sum_blocks(&mut self, logits: &[f32], max: f32, temperature: f32) -> f64 {
-        self.block_sums.clear();
-        let sums = logits.chunks(BLOCK).map(|block| softmax::sum_of_block(block, max, temperature));
-        self.block_sums.extend(sums);
+    pub(super) fn sum_of_weights(&mut self, row: Row<'_>, temperature: f32) -> f64 {
+        self.block_sums.resize(row.logits.len().div_ceil(BLOCK), 0.0);
+        row.walker.sums(row.logits, row.maxima, row.max, temperature, &mut self.block_sums);
         self.block_sums.iter().sum()
     }
 
     /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and says how many
     /// of them it takes.
-    fn nucleus_of_vocabulary(&mut self, logits: &[f32], max: f32, temperature: f32, target: f64) -> usize {
+    fn nucleus_of_vocabulary(&mut self, row: Row<'_>, temperature: f32, target: f64) -> usize {
         for n in NUCLEI {
-            top_of_vocabulary(logits, n, &mut self.candidates);
-            if let Some(kept) = nucleus(&self.candidates, max, temperature, target) {
+            self.ranked.take_top(row, n);
+            self.weigh(row.max, temperature);
+            if let Some(kept) = self.nucleus(target) {
                 return kept;
             }
         }
-        // A flat distribution: weights by classes of logits tell how far down the nucleus reaches, so that no
-        // more than it and one class need sorting.
-        self.class_weights.clear();
-        self.class_weights.resize(N_CLASSES, 0.0);
-        for &logit in logits {
-            self.class_weights[class_of(logit, max, temperature)] +=
-                f64::from(weight(logit, max, temperature));
-        }
+        // A flat distribution: how many logits are how far down tells how far the nucleus can reach at most, so
+        // that no more than it and a little need sorting.
+        let step = temperature / 8.0;
+        self.class_counts.clear();
+        self.class_counts.resize(N_CLASSES, 0);
+        row.walker.count_below(row.logits, row.max, step, &mut self.class_counts);
         let mut sum = 0.0;
-        let reaches = |weight: &f64| {
-            sum += weight;
+        let reaches = |(class, &n): (usize, &u32)| {
+            sum += f64::from(n) * (-(class as f64 + 1.0) / 8.0).exp();
             sum >= target
         };
-        let mut last_class = self.class_weights.iter().position(reaches).unwrap_or(N_CLASSES - 1);
+        let mut last_class = self.class_counts.iter().enumerate().position(reaches).unwrap_or(N_CLASSES);
         loop {
-            self.candidates.clear();
-            let likely = (0..).zip(logits).filter(|(_, l)| class_of(**l, max, temperature) <= last_class);
-            self.candidates.extend(likely.map(|(token, &logit)| Candidate { logit: logit + 0.0, token }));
-            self.candidates.sort_unstable_by(by_rank);
-            if let Some(kept) = nucleus(&self.candidates, max, temperature, target) {
-                return kept;
-            }
+            let floor = match last_class < N_CLASSES - 1 {
+                true => row.max - step * (last_class as f32 + 1.0),
+                false => f32::NEG_INFINITY,
+            };
+            self.ranked.take_reaching(row, floor);
+            self.ranked.sort_from_id_order();
+            self.weigh(row.max, temperature);
             // Sums in another order are rounded otherwise; at the very end all are kept.
-            if last_class == N_CLASSES - 1 {
-                return self.candidates.len();
+            match self.nucleus(target) {
+                Some(kept) => return kept,
+                None if floor == f32::NEG_INFINITY => return self.weights.len(),
+                None => last_class += 1,
             }
-            last_class += 1;
         }
+    }
+
+    /// The weights of the candidates.
+    fn weigh(&mut self, max: f32, temperature: f32) {
+        self.weights.clear();
+        let weights = self.ranked.candidates.iter().map(|c| weight(c.logit, max, temperature));
+        self.weights.extend(weights);
+    }
+
+    /// How many of the first candidates it takes for their weights to reach `target`; `None` when all do not.
+    fn nucleus(&self, target: f64) -> Option<usize> {
+        let mut sum = 0.0;
+        let last = self.weights.iter().position(|&weight| {
+            sum += f64::from(weight);
+            sum >= target
+        });
+        last.map(|last| last + 1)
+    }
+
+    /// Draws from the first `kept` candidates.
+    fn draw(&self, kept: usize, uniform: f64) -> Result<TokenId, RowError> {
+        let weights = self.weights[..kept].iter().map(|&weight| f64::from(weight));
+        let total: f64 = weights.clone().sum();
+        let tokens = self.ranked.candidates.iter().map(|candidate| candidate.token);
+        pick(tokens.zip(weights), uniform * total).or_else(|last| last.ok_or(RowError::InvalidLogits))
     }
 }
 
-/// The class of a logit: how many eighths of the temperature it is below the largest.
-fn class_of(logit: f32, max: f32, temperature: f32) -> usize {
-    let below = (max - logit) / temperature * 8.0;
-    (below as usize).min(N_CLASSES - 1)
-}
-
-fn first_of(logits: &[f32], max: f32) -> TokenId {
-    logits.iter().position(|&logit| logit == max).expect("max is one of them") as TokenId
-}
-
-/// How many of the first `candidates` it takes for their weights to reach `target`; `None` when all do not.
-fn nucleus(candidates: &[Candidate], max: f32, temperature: f32, target: f64) -> Option<usize> {
-    let mut sum = 0.0;
-    let last = candidates.iter().position(|candidate| {
-        sum += f64::from(weight(candidate.logit, max, temperature));
-        sum >= target
-    });
-    last.map(|last| last + 1)
-}
-
-fn draw(candidates: &[Candidate], max: f32, temperature: f32, uniform: f64) -> Result<TokenId, RowError> {
-    let weight_of = |candidate: &Candidate| f64::from(weight(candidate.logit, max, temperature));
-    let total: f64 = candidates.iter().map(weight_of).sum();
-    let weights = candidates.iter().map(|candidate| (candidate.token, weight_of(candidate)));
-    pick(weights, uniform * total).or_else(|last| last.ok_or(RowError::InvalidLogits))
+fn is_likely(logit: f32, max: f32, params: &SamplingParams) -> bool {
+    params.min_p == 0.0 || weight(logit, max, params.temperature) >= params.min_p
 }
 
 /// Draws from the whole vocabulary in order of token id; the sums of blocks tell in which block.

@@ -6,14 +6,14 @@ mod choose;
 pub mod philox;
 mod ranking;
 mod rules;
-mod softmax;
+mod survey;
 
 use throng_core::batch::{ChosenToken, RowError, TokenLogprob};
 use throng_core::request::{SamplingParams, TokenId};
 
 use choose::Chooser;
-use ranking::{Candidate, rank_of, top_of_vocabulary};
 use rules::LogitRules;
+use survey::{Row, Survey};
 
 /// For whom and where a token is chosen.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +45,12 @@ impl<'a> SamplingInput<'a> {
 /// Chooses tokens; holds only buffers, so that a steady state allocates nothing.
 #[derive(Debug, Default)]
 pub struct Sampler {
+    /// Of the logits as the model gave them.
+    raw: Survey,
+    /// Of the logits as the rules made them.
+    ruled: Survey,
     rules: LogitRules,
     chooser: Chooser,
-    candidates: Vec<Candidate>,
     top: Vec<TokenLogprob>,
 }
 
@@ -68,18 +71,24 @@ impl Sampler {
         logits: &mut [f32],
         input: &SamplingInput<'_>,
     ) -> Result<ChosenToken<'_>, RowError> {
-        let max = softmax::checked_max(logits).ok_or(RowError::InvalidLogits)?;
+        self.raw.read(logits).ok_or(RowError::InvalidLogits)?;
         let params = input.params;
         let uniform = match params.is_greedy() {
             true => 0.0,
             false => philox::uniform(params.seed, input.sequence_index, input.position),
         };
         self.rules.apply(logits, input);
-        let chosen = self.chooser.choose(logits, params, uniform);
+        let chosen = match &params.allowed_token_ids {
+            Some(allowed) => self.chooser.choose_allowed(logits, allowed, params, uniform),
+            None => match self.ruled.read_changed(&self.raw, logits, self.rules.changed_tokens()) {
+                Some(row) => self.chooser.choose(row, params, uniform),
+                None => Err(RowError::InvalidLogits),
+            },
+        };
         self.rules.undo(logits);
         let token = chosen?;
         match params.logprobs {
-            Some(n_top) => Ok(self.report(logits, max, token, n_top)),
+            Some(n_top) => Ok(report(&mut self.chooser, &mut self.top, self.raw.row(logits), token, n_top)),
             None => Ok(ChosenToken { chosen: TokenLogprob { token, logprob: 0.0, rank: 0 }, top: &[] }),
         }
     }
@@ -95,30 +104,34 @@ impl Sampler {
         token: TokenId,
         n_top: u32,
     ) -> Result<ChosenToken<'_>, RowError> {
-        let max = softmax::checked_max(logits).ok_or(RowError::InvalidLogits)?;
-        if token as usize >= logits.len() || max == f32::NEG_INFINITY {
+        let row = self.raw.read(logits).ok_or(RowError::InvalidLogits)?;
+        if token as usize >= logits.len() || row.max == f32::NEG_INFINITY {
             return Err(RowError::InvalidLogits);
         }
-        Ok(self.report(logits, max, token, n_top))
+        Ok(report(&mut self.chooser, &mut self.top, row, token, n_top))
     }
+}
 
-    fn report(&mut self, logits: &[f32], max: f32, token: TokenId, n_top: u32) -> ChosenToken<'_> {
-        let log_sum = softmax::log_sum_exp(logits, max);
-        let logprob_of = |logit: f32| (f64::from(logit) - log_sum) as f32;
-        top_of_vocabulary(logits, n_top as usize, &mut self.candidates);
-        self.top.clear();
-        for (idx, candidate) in self.candidates.iter().enumerate() {
-            let rank = match self.candidates[..idx].last() {
-                Some(before) if before.logit == candidate.logit => self.top[idx - 1].rank,
-                _ => idx as u32 + 1,
-            };
-            let logprob = logprob_of(candidate.logit);
-            self.top.push(TokenLogprob { token: candidate.token, logprob, rank });
-        }
-        let logit = logits[token as usize];
-        ChosenToken {
-            chosen: TokenLogprob { token, logprob: logprob_of(logit), rank: rank_of(logits, logit) },
-            top: &self.top,
-        }
+/// The log-probability and rank of `token`, and the `n_top` most likely tokens with theirs, into `top`.
+fn report<'a>(
+    chooser: &mut Chooser,
+    top: &'a mut Vec<TokenLogprob>,
+    row: Row<'_>,
+    token: TokenId,
+    n_top: u32,
+) -> ChosenToken<'a> {
+    let log_sum = f64::from(row.max) + chooser.sum_of_weights(row, 1.0).ln();
+    let logprob_of = |logit: f32| (f64::from(logit) - log_sum) as f32;
+    chooser.ranked.take_top(row, n_top as usize);
+    let candidates = &chooser.ranked.candidates;
+    top.clear();
+    for (idx, candidate) in candidates.iter().enumerate() {
+        let rank = match candidates[..idx].last() {
+            Some(before) if before.logit == candidate.logit => top[idx - 1].rank,
+            _ => idx as u32 + 1,
+        };
+        top.push(TokenLogprob { token: candidate.token, logprob: logprob_of(candidate.logit), rank });
     }
+    let logit = row.logits[token as usize];
+    ChosenToken { chosen: TokenLogprob { token, logprob: logprob_of(logit), rank: row.rank_of(logit) }, top }
 }

@@ -28,6 +28,11 @@ impl LogitRules {
         self.penalize(logits, input);
     }
 
+    /// The tokens whose logits [`Self::apply`] changed, some more than once.
+    pub(super) fn changed_tokens(&self) -> impl Iterator<Item = TokenId> {
+        self.changed.iter().map(|(token, _)| *token)
+    }
+
     /// Undoes [`Self::apply`].
     pub(super) fn undo(&mut self, logits: &mut [f32]) {
         // Backwards: a token changed twice gets its first value last.

@@ -1,0 +1,269 @@
+//! Walks over the logits of one token, a whole vocabulary: maxima, sums of exponentials, counts. Plain loops that the
+//! compiler vectorizes for the machine's lane; the same bits on every lane, since no operation is fused or reordered.
+//! Refuses to know tokens and how they are chosen.
+
+use std::sync::OnceLock;
+
+use crate::simd::{Isa, Lane, Task};
+
+/// Elements that have a maximum of their own.
+pub const GROUP: usize = 128;
+/// Elements that are summed in `f32` before they are added to an `f64`: the unit of the fixed order. Whole groups.
+pub const BLOCK: usize = 512;
+
+/// Partial sums of a block.
+const LANES: usize = 8;
+/// Partial maxima of a group: enough of them to hide an operation's latency.
+const WIDE: usize = 32;
+
+/// Walks on one lane of this machine.
+#[derive(Debug, Clone, Copy)]
+pub struct Walker {
+    isa: Isa,
+}
+
+impl Default for Walker {
+    fn default() -> Self {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        Self { isa: *BEST.get_or_init(Isa::best) }
+    }
+}
+
+impl Walker {
+    /// On a chosen lane, for tests and benchmarks.
+    ///
+    /// # Panics
+    /// When this machine does not have the lane.
+    pub fn with_isa(isa: Isa) -> Self {
+        assert!(Isa::available().contains(&isa), "this machine has no {} lane", isa.name());
+        Self { isa }
+    }
+
+    /// The largest value of every group of `values`, into as many `maxima`. False when a value is NaN or +∞; the
+    /// maxima then mean nothing.
+    ///
+    /// # Panics
+    /// When there are not as many maxima as groups.
+    pub fn maxima(self, values: &[f32], maxima: &mut [f32]) -> bool {
+        assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
+        // SAFETY: the machine has the lane.
+        unsafe { self.isa.run(Maxima { values, maxima }) }
+    }
+
+    /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and their
+    /// largest, into as many `sums`. Blocks without weight are not read.
+    ///
+    /// # Panics
+    /// When there are not as many maxima as groups and sums as blocks.
+    pub fn sums(self, values: &[f32], maxima: &[f32], max: f32, temperature: f32, sums: &mut [f64]) {
+        assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
+        assert_eq!(sums.len(), values.len().div_ceil(BLOCK), "one sum a block");
+        // SAFETY: the machine has the lane.
+        unsafe { self.isa.run(Sums { values, maxima, max, temperature, sums }) }
+    }
+
+    /// Counts the values by how far they are below `max`, in steps of `step`; the last count holds all that are
+    /// farther. A value on an edge may be counted on either side.
+    ///
+    /// # Panics
+    /// When there are no counts.
+    pub fn count_below(self, values: &[f32], max: f32, step: f32, counts: &mut [u32]) {
+        assert!(!counts.is_empty(), "no counts");
+        // SAFETY: the machine has the lane.
+        unsafe { self.isa.run(CountBelow { values, max, step, counts }) }
+    }
+
+    /// How many of `values` are greater than `bound`.
+    pub fn count_above(self, values: &[f32], bound: f32) -> u32 {
+        // SAFETY: the machine has the lane.
+        unsafe { self.isa.run(CountAbove { values, bound }) }
+    }
+}
+
+struct Maxima<'a> {
+    values: &'a [f32],
+    maxima: &'a mut [f32],
+}
+
+impl Task for Maxima<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) -> bool {
+        // Bits, as wide as the values, that anything was not below infinity.
+        let mut bad = [0u32; WIDE];
+        for (group, out) in self.values.chunks(GROUP).zip(self.maxima) {
+            let mut lanes = [f32::NEG_INFINITY; WIDE];
+            let (chunks, rest) = group.as_chunks::<WIDE>();
+            for chunk in chunks {
+                for ((lane, bad), &value) in lanes.iter_mut().zip(&mut bad).zip(chunk) {
+                    *lane = larger(value, *lane);
+                    *bad |= is_not_below_infinity(value);
+                }
+            }
+            for ((lane, bad), &value) in lanes.iter_mut().zip(&mut bad).zip(rest) {
+                *lane = larger(value, *lane);
+                *bad |= is_not_below_infinity(value);
+            }
+            *out = largest(&lanes);
+        }
+        bad.iter().fold(0, |all, bad| all | bad) == 0
+    }
+}
+
+/// `value` unless it is NaN or not above `other`.
+#[inline(always)]
+fn larger(value: f32, other: f32) -> f32 {
+    if value > other { value } else { other }
+}
+
+/// Halves the lanes until one is left.
+#[inline(always)]
+fn largest(lanes: &[f32; WIDE]) -> f32 {
+    let mut lanes = *lanes;
+    let mut half = WIDE / 2;
+    while half > 0 {
+        for i in 0..half {
+            lanes[i] = larger(lanes[i + half], lanes[i]);
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// All bits set for +∞ and NaN, else none.
+#[inline(always)]
+fn is_not_below_infinity(value: f32) -> u32 {
+    u32::from(value < f32::INFINITY).wrapping_sub(1)
+}
+
+struct Sums<'a> {
+    values: &'a [f32],
+    maxima: &'a [f32],
+    max: f32,
+    temperature: f32,
+    sums: &'a mut [f64],
+}
+
+impl Task for Sums<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let blocks = self.values.chunks(BLOCK).zip(self.maxima.chunks(BLOCK / GROUP)).zip(self.sums);
+        for ((block, maxima), sum) in blocks {
+            // Rounding keeps the order of values, so none in the block has weight where the maxima have none.
+            let has_weight = maxima.iter().any(|&value| weight(value, self.max, self.temperature) > 0.0);
+            *sum = if has_weight { sum_of_block(block, self.max, self.temperature) } else { 0.0 };
+        }
+    }
+}
+
+#[inline(always)]
+fn sum_of_block(block: &[f32], max: f32, temperature: f32) -> f64 {
+    // Apart from the sums, so that any lane's width vectorizes it.
+    let mut weights = [0f32; BLOCK];
+    let weights = &mut weights[..block.len()];
+    for (weight_of, &value) in weights.iter_mut().zip(block) {
+        *weight_of = weight(value, max, temperature);
+    }
+    let mut lanes = [0f32; LANES];
+    let (chunks, rest) = weights.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, weight) in lanes.iter_mut().zip(chunk) {
+            *lane += weight;
+        }
+    }
+    let of_rest: f32 = rest.iter().sum();
+    lanes.iter().fold(f64::from(of_rest), |sum, &lane| sum + f64::from(lane))
+}
+
+struct CountAbove<'a> {
+    values: &'a [f32],
+    bound: f32,
+}
+
+impl Task for CountAbove<'_> {
+    type Output = u32;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) -> u32 {
+        self.values.iter().map(|&value| u32::from(value > self.bound)).sum()
+    }
+}
+
+struct CountBelow<'a> {
+    values: &'a [f32],
+    max: f32,
+    step: f32,
+    counts: &'a mut [u32],
+}
+
+impl Task for CountBelow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let last = self.counts.len() - 1;
+        for chunk in self.values.chunks(WIDE) {
+            let mut steps = [0i32; WIDE];
+            for (steps, &value) in steps.iter_mut().zip(chunk) {
+                // Saturates, so that whatever is farther than can be counted is far.
+                *steps = ((self.max - value) / self.step) as i32;
+            }
+            for &steps in &steps[..chunk.len()] {
+                self.counts[(steps as usize).min(last)] += 1;
+            }
+        }
+    }
+}
+
+/// exp((value − max) / temperature): how likely a value is against the largest.
+#[inline(always)]
+pub fn weight(value: f32, max: f32, temperature: f32) -> f32 {
+    exp_nonpositive((value - max) / temperature)
+}
+
+/// exp(x) for x ≤ 0 within 2 units in the last place; 0 where the result would be subnormal. The polynomial is
+/// that of Cephes' `expf` (Moshier); no branch and no call, so that loops over it vectorize.
+#[inline(always)]
+fn exp_nonpositive(x: f32) -> f32 {
+    const LOWEST: f32 = -87.0;
+    /// Adding it rounds to an integer, which then stands in the low bits.
+    const ROUNDER: f32 = 12_582_912.0;
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    const COEFFICIENTS: [f32; 5] = [1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+
+    let clamped = if x > LOWEST { x } else { LOWEST };
+    let shifted = clamped * std::f32::consts::LOG2_E + ROUNDER;
+    let n = shifted - ROUNDER;
+    let r = clamped - n * LN_2_HIGH - n * LN_2_LOW;
+    let polynomial = COEFFICIENTS.iter().fold(1.987_569_1e-4, |sum, coefficient| sum * r + coefficient);
+    let of_r = polynomial * r * r + r + 1.0;
+    let exponent = shifted.to_bits().wrapping_sub(ROUNDER.to_bits()).wrapping_add(127);
+    let power = f32::from_bits(exponent << 23);
+    if x > LOWEST { of_r * power } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_close_over_its_whole_range() {
+        let mut worst = 0f64;
+        for i in 0..=870_000 {
+            let x = -(i as f32) / 10_000.0;
+            let (ours, exact) = (f64::from(exp_nonpositive(x)), f64::from(x).exp());
+            if x > -87.0 {
+                worst = worst.max((ours - exact).abs() / exact);
+            }
+        }
+        assert!(worst < 2.0 * f64::from(f32::EPSILON), "relative error {worst:e}");
+        assert_eq!(exp_nonpositive(0.0), 1.0);
+        for x in [-87.5, -1e30, f32::NEG_INFINITY, f32::NAN] {
+            assert_eq!(exp_nonpositive(x), 0.0);
+        }
+    }
+}
