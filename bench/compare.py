@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Throng against llama.cpp: the same files, the same threads, runs in turn, one table.
 
-    bench/compare.py all                        # build, make the models, measure everything
+    bench/compare.py all                        # build, make the models, measure everything anew
     bench/compare.py prefill decode --rounds 7  # some sections
     bench/compare.py prepare                    # build and make the models only
     bench/compare.py table                      # what has been measured so far
@@ -13,20 +13,22 @@ the processor in its median round: measure it again on a quiet machine.
 
 import argparse
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from comparison import models, peer, table
+from comparison.engines import Bench
 from comparison.places import ROOT, Places
 from comparison.runs import Manner
-from comparison.sections import SECTIONS, Bench
+from comparison.sections import SECTIONS
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=["all", "prepare", "table", *SECTIONS], metavar="WHAT",
-                        help="all, prepare, table, or sections: " + ", ".join(SECTIONS))
-    parser.add_argument("--models", type=lambda text: text.split(","), help="SHAPE-TYPE,… instead of the sections' own")
+    known = ["all", "prepare", "table", *SECTIONS]
+    parser.add_argument("what", nargs="+", choices=known, metavar="WHAT", help=", ".join(known))
+    parser.add_argument("--models", type=lambda text: text.split(","), help="SHAPE-TYPE,… for all sections asked for")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine")
     parser.add_argument("--most-foreign", type=float, default=0.05, help="share of all cores that others may use")
@@ -47,11 +49,11 @@ def main():
         manner = Manner(settings.rounds, settings.most_foreign, settings.patience, settings.retries)
         bench = Bench(places, places.throng_binary(), settings.threads, manner)
         prepare(places, chosen)
+    if "all" in settings.what:
+        shutil.rmtree(places.results, ignore_errors=True)
     for section in asked if "prepare" not in settings.what else ():
-        rows = []
         for model in chosen[section]:
-            rows += SECTIONS[section][0](bench, model)
-            table.save(places.results, section, rows)
+            table.save(places.results, section, SECTIONS[section][0](bench, model))
     print(table.table(table.load(places.results, SECTIONS), settings.most_foreign))
 
 

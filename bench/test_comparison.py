@@ -57,6 +57,14 @@ class Rows(unittest.TestCase):
             table.save(Path(folder), "decode", [])
             self.assertEqual(table.load(Path(folder), ["decode", "crowd", "never"]), [row])
 
+    def test_a_model_measured_again_replaces_only_its_own_rows(self):
+        first, second = (Row("crowd", model, "tokens/s", True, [1.0], [2.0], [0.0]) for model in "ab")
+        again = Row("crowd", "a", "tokens/s", True, [3.0], [2.0], [0.0])
+        with tempfile.TemporaryDirectory() as folder:
+            for row in (first, second, again):
+                table.save(Path(folder), "crowd", [row])
+            self.assertEqual(table.load(Path(folder), ["crowd"]), [second, again])
+
 
 class Turns(unittest.TestCase):
     def turns(self, most_foreign, retries):

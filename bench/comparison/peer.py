@@ -54,7 +54,7 @@ def peer(places, variant="native"):
 def build(places, source, name, flags, targets):
     cmake = places.tool("cmake", ["cmake", "ninja"])
     common = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={cmake.with_name('ninja')}", "-DCMAKE_BUILD_TYPE=Release"]
-    common += ["-DBUILD_SHARED_LIBS=ON", "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]
+    common += ["-DBUILD_SHARED_LIBS=ON", *(f"-DLLAMA_BUILD_{part}=OFF" for part in ("UI", "TESTS", "EXAMPLES"))]
     run([cmake, "-S", source, "-B", source / name, *common, *flags])
     run(["nice", cmake, "--build", source / name, "--target", *targets])
 

@@ -24,6 +24,6 @@ def llama_batched_bench(text, users):
 
 
 def throng_bench(text):
-    """tokens/s of the prompts and, once each user has its first token, of all users together (`throng bench --json`)."""
+    """tokens/s of the prompts and, once each user has its first token, of all users together (--json)."""
     (result,) = objects(text)
     return {"prefill": result["prefill_tokens_per_s"], "decode": result["decode_tokens_per_s"]}

@@ -2,83 +2,16 @@
 
 import asyncio
 import statistics
-import subprocess
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 
 import load
 
-from . import models, reading
-from .peer import peer, runs_here
-from .places import Places
-from .runs import Manner, Row, in_turn
-from .servers import Server
+from .peer import runs_here
+from .runs import Row
 
 QWEN, LLAMA, EXPERTS = "qwen3-0.6b", "llama-3.2-1b", "qwen3-moe"
 ALL = tuple(f"{shape}-{kind}" for shape in (QWEN, LLAMA) for kind in ("q8_0", "q4_0", "q4_k_m"))
 FEW = (f"{QWEN}-q8_0", f"{QWEN}-q4_k_m")
-#: Tokens that a slot of llama-server can hold beyond what a section needs.
-SPARE = 64
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Both engines, ready to be asked."""
-
-    places: Places
-    throng: Path
-    threads: int
-    manner: Manner
-
-    def throng_bench(self, model, prompt, generate, users=1, extra=()):
-        sizes = ["--prompt-tokens", prompt, "--generate-tokens", generate, "--concurrency", users]
-        command = [self.throng, "bench", self.file(model), "--threads", self.threads, "--json", *sizes, *extra]
-        return reading.throng_bench(output(command))
-
-    def llama_bench(self, model, *test, variant="native"):
-        arguments = ["-m", self.file(model), "-t", self.threads, "-r", 1, "-o", "jsonl", *test]
-        return reading.llama_bench(output(peer(self.places, variant).command("llama-bench", *arguments)))
-
-    def llama_batched_bench(self, model, prompt, generate, users, context, *extra):
-        arguments = ["-m", self.file(model), "-t", self.threads, "-c", context, "--output-format", "jsonl"]
-        # A single user after the crowd, so that the crowd's line is not the last, which can be lost.
-        arguments += ["-npp", prompt, "-ntg", generate, "-npl", f"{users},1", *extra]
-        return reading.llama_batched_bench(output(peer(self.places).command("llama-batched-bench", *arguments)), users)
-
-    def throng_server(self, model):
-        command = [self.throng, "serve", self.file(model), "--threads", self.threads, "--port"]
-        return Server(lambda port: [*command, port], self.places.results / "throng-serve.log")
-
-    def llama_server(self, model, users, tokens):
-        """With a slot of `tokens` for each user."""
-        slots = ["-np", users, "-c", users * (tokens + SPARE)]
-        command = ["-m", self.file(model), "-t", self.threads, *slots, "--host", "127.0.0.1", "--port"]
-        program = peer(self.places)
-        return Server(lambda port: program.command("llama-server", *command, port), self.places.results / "llama-server.log")
-
-    @contextmanager
-    def servers(self, model, users, tokens):
-        """Both servers at once; the one that is not asked is idle. Each has answered once."""
-        with self.throng_server(model) as throng, self.llama_server(model, users, tokens) as llama:
-            for server in (throng, llama):
-                asyncio.run(load.Stream(model, load.Prompts(0)(64), 8).run(server.port))
-            yield throng, llama
-
-    def file(self, model):
-        return models.path(self.places, model)
-
-    def in_turn(self, rows, throng, llama, pids=()):
-        return in_turn(self.manner, rows, throng, llama, pids)
-
-
-def output(command):
-    words = [str(word) for word in command]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 def prefill(bench, model, section="prefill", variant="native", extra=()):
@@ -132,7 +65,7 @@ def http(bench, model, users=10, requests=20):
         waits = [stream.times[0] - stream.sent for stream in streams]
         return [sum(stream.n_output for stream in streams) / wall, statistics.median(waits) * 1e3]
 
-    with bench.servers(model, users, 192) as (ours, theirs):
+    with bench.both_servers(model, users, 192) as (ours, theirs):
         pids = (ours.pid, theirs.pid)
         return bench.in_turn([speed, first], lambda i: measured(ours, i), lambda i: measured(theirs, i), pids)
 
@@ -148,7 +81,7 @@ def prefix(bench, model, users=8):
         asyncio.run(load.all_at_once(server.port, streams))
         return [time.perf_counter() - began]
 
-    with bench.servers(model, users, 544) as (ours, theirs):
+    with bench.both_servers(model, users, 544) as (ours, theirs):
         pids = (ours.pid, theirs.pid)
         return bench.in_turn([row], lambda i: measured(ours, i), lambda i: measured(theirs, i), pids)
 
@@ -167,7 +100,7 @@ def intruder(bench, model, users=8):
         p99 = statistics.quantiles(usual, n=100)[98]
         return [max(beside) / p99, max(beside) * 1e3, long.times[0] - long.sent]
 
-    with bench.servers(model, users + 1, 2048) as (ours, theirs):
+    with bench.both_servers(model, users + 1, 2048) as (ours, theirs):
         pids = (ours.pid, theirs.pid)
         rows = [relative, worst, wait]
         return bench.in_turn(rows, lambda i: measured(ours, i), lambda i: measured(theirs, i), pids)

@@ -15,7 +15,10 @@ def load(folder, sections):
 
 
 def save(folder, section, rows):
+    """Keeps these rows instead of earlier ones of the same models."""
     folder.mkdir(parents=True, exist_ok=True)
+    again = {row.model for row in rows}
+    rows = [row for row in load(folder, [section]) if row.model not in again] + rows
     (folder / f"{section}.json").write_text(json.dumps([row.record() for row in rows], indent=1) + "\n")
 
 
