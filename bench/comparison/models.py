@@ -23,7 +23,6 @@ def path(places, name):
         source = path(places, f"{shape}-f16")
         run(peer(places).command("llama-quantize", source, unfinished, QUANTIZED_BY_PEER[kind]))
     else:
-        python = places.python_with(["gguf", "numpy"])
-        run([python, MAKER, "--shape", shape, "--type", kind, "--out", unfinished])
+        run([places.tools() / "python", MAKER, "--shape", shape, "--type", kind, "--out", unfinished])
     print(file, file=sys.stderr)
     return unfinished.rename(file)

@@ -52,8 +52,8 @@ def peer(places, variant="native"):
 
 
 def build(places, source, name, flags, targets):
-    cmake = places.tool("cmake", ["cmake", "ninja"])
-    common = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={cmake.with_name('ninja')}", "-DCMAKE_BUILD_TYPE=Release"]
+    cmake, ninja = places.tools() / "cmake", places.tools() / "ninja"
+    common = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_BUILD_TYPE=Release"]
     common += ["-DBUILD_SHARED_LIBS=ON", *(f"-DLLAMA_BUILD_{part}=OFF" for part in ("UI", "TESTS", "EXAMPLES"))]
     run([cmake, "-S", source, "-B", source / name, *common, *flags])
     run(["nice", cmake, "--build", source / name, "--target", *targets])
@@ -62,9 +62,8 @@ def build(places, source, name, flags, targets):
 def sources(places):
     """The folder of llama.cpp's sources, fetched when absent."""
     if not (found := unpacked(places)):
-        python = places.python_with([])
         fetch = ["download", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", places.cache, "llama-cpp-python"]
-        run([python, "-m", "pip", *fetch])
+        run([places.tools() / "python", "-m", "pip", *fetch])
         with tarfile.open(next(places.cache.glob("llama_cpp_python-*.tar.gz"))) as archive:
             archive.extractall(places.cache, filter="data")
         found = unpacked(places)

@@ -24,26 +24,13 @@ class Places:
     def results(self):
         return self.cache / "results"
 
-    def tool(self, name, packages):
-        """The path of a program of the environment, which gets `packages` when it lacks it."""
-        path = self.cache / "venv" / "bin" / name
-        if not path.exists():
-            self.install(packages)
-        return path
-
-    def python_with(self, packages):
-        """An interpreter that can import these packages."""
-        python = self.cache / "venv" / "bin" / "python"
-        imports = "; ".join(f"import {package}" for package in packages)
-        if not python.exists() or subprocess.run([python, "-c", imports], stderr=subprocess.DEVNULL).returncode:
-            self.install(packages)
-        return python
-
-    def install(self, packages):
-        venv = self.cache / "venv"
-        if not venv.exists():
-            run([sys.executable, "-m", "venv", venv])
-        run([venv / "bin" / "python", "-m", "pip", "install", "--quiet", *packages])
+    def tools(self):
+        """The folder of the environment's programs, made when absent."""
+        programs = self.cache / "venv" / "bin"
+        if not all((programs / program).exists() for program in ("cmake", "ninja", "gguf-dump")):
+            run([sys.executable, "-m", "venv", self.cache / "venv"])
+            run([programs / "python", "-m", "pip", "install", "--quiet", "cmake", "ninja", "gguf", "numpy"])
+        return programs
 
     def throng_binary(self):
         """The release binary of this checkout, or the one that was asked for."""
