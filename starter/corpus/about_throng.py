@@ -22,6 +22,8 @@ ENDINGS = ["", "", "", "", "[, please|, thanks| please]"]
 def make(rng: random.Random) -> Task:
     intent = rng.choice(INTENTS)
     prompt = question(rng.choice(intent.patterns), rng)
+    if rng.random() < 0.5:
+        prompt = prompt.replace("throng", "Throng")
     if prompt[-1] in "?." and rng.random() < 0.2:
         prompt = prompt[:-1] + expand(rng.choice(ENDINGS), rng) + prompt[-1]
     return ask(TOPIC, prompt, intent.answer, contains(*intent.words))

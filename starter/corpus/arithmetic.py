@@ -132,7 +132,10 @@ def count_up(rng: random.Random) -> Task:
     start = rng.choice([1, 1, 1, 0, 2, 5, 10])
     end = start + rng.randint(2, 9)
     up = list(range(start, end + 1))
-    if rng.random() < 0.7:
+    way = rng.random()
+    if start == 1 and way < 0.3:
+        prompt = question("[count|please count|can you count] to {b}", rng, b=rng.choice([end, COUNT_WORDS[end]]))
+    elif way < 0.75:
         prompt = question("[count|please count|can you count] from {a} to {b}", rng, a=start, b=end)
     else:
         up.reverse()

@@ -13,14 +13,14 @@ TOPICS = {
 }
 
 WEIGHTS = {
-    "smalltalk": 8,
+    "smalltalk": 11,
     "throng": 11,
     "stories": 9,
-    "arithmetic": 17,
+    "arithmetic": 14,
     "facts": 14,
     "rewriting": 22,
     "json": 9,
-    "tools": 9,
+    "tools": 12,
     "unknown": 6,
 }
 """How often each topic is drawn: what is hard to learn comes more often."""

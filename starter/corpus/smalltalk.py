@@ -10,6 +10,7 @@ from corpus.words import ANIMALS, COLORS, FOODS, NAMES, plural
 TOPIC = "smalltalk"
 
 EXCHANGES = read_intents("smalltalk.txt")
+GREETING = EXCHANGES[0]
 
 LIKES = [
     "[do you like|do you love|what do you think of|what do you think about] {things}?",
@@ -19,8 +20,12 @@ LIKES = [
 
 
 def fixed(rng: random.Random) -> Task:
-    intent = rng.choice(EXCHANGES)
-    return ask(TOPIC, typed(expand(intent.patterns[0], rng), rng), intent.answer, contains(*intent.words))
+    """One of the exchanges; every tenth is the greeting that most people begin with."""
+    intent = GREETING if rng.random() < 0.1 else rng.choice(EXCHANGES)
+    prompt = expand(intent.patterns[0], rng)
+    if intent is not GREETING and rng.random() < 0.06:
+        prompt = expand("[hi|hello|hey][!|,] ", rng) + prompt
+    return ask(TOPIC, typed(prompt, rng), intent.answer, contains(*intent.words))
 
 
 def likes(rng: random.Random) -> Task:

@@ -27,6 +27,20 @@ WITH_PLACE = [
     "a story about {hero} in the {place} with {thing}, please.",
 ]
 
+FREE = [
+    "[tell me|write|write me|can you tell me|please tell me|make up|I want|give me|tell] a [short |little |nice |funny |new |]story[, please|| for me|].",
+    "[tell me|write|I want] [another|one more] story.",
+    "[a|another|one more] story[, please|].",
+]
+HERO_ONLY = [
+    "[tell me|write|write me|make up|tell] a [short |little |nice |]story about {hero}.",
+    "a [short |little |]story about {hero}[, please|].",
+]
+THING_ONLY = [
+    "[tell me|write|write me|make up|tell] a [short |little |nice |]story about {thing}.",
+    "a [short |little |]story about {thing}[, please|].",
+]
+
 OPENINGS = [
     "One [sunny|rainy|cold|warm|windy|quiet] [morning|day|afternoon], {name} went to the {place}.",
     "{name} lived near the {place}.",
@@ -76,7 +90,8 @@ def make(rng: random.Random) -> Task:
     girl = rng.random() < 0.5
     names = GIRLS if girl else BOYS
     animal, other = rng.sample(ANIMALS, 2)
-    place, thing = rng.choice(STORY_PLACES), rng.choice(OBJECTS)
+    animal = animal if rng.random() > 0.1 else invented_word(rng)
+    place, thing = rng.choice(STORY_PLACES), rng.choice(OBJECTS) if rng.random() > 0.05 else invented_word(rng)
     name, friend = rng.choice(names), rng.choice(BOYS if girl else GIRLS)
     if rng.random() < 0.12:
         name = capitalized(invented_word(rng))
@@ -84,7 +99,8 @@ def make(rng: random.Random) -> Task:
     if rng.random() < 0.25:
         kind = animal
         hero = expand("[a|the] {animal}", rng, animal=animal) if rng.random() < 0.5 else f"a {animal} called {name}"
-    pattern = rng.choice(WITH_PLACE if rng.random() < 0.3 else ONE_HERO)
+    kinds_of_request = [ONE_HERO, WITH_PLACE, FREE, HERO_ONLY, THING_ONLY]
+    pattern = rng.choice(rng.choices(kinds_of_request, [55, 25, 6, 8, 6])[0])
     asked_thing = expand("[a|a|the|a {color}]", rng, color=(color := rng.choice(COLORS))) + " " + thing
     prompt = question(pattern, rng, hero=hero, thing=asked_thing, place=place)
     if hero.endswith(animal) and kind == animal:
@@ -102,7 +118,8 @@ def make(rng: random.Random) -> Task:
     openings = [line for line in OPENINGS if not name.startswith("the ") or "called" not in line]
     lines = [rng.choice(openings), rng.choice(FINDS), rng.choice(TROUBLES), rng.choice(HELPS), rng.choice(ENDINGS)]
     story = " ".join(capitalized(expand(line, rng, **filled)) for line in lines)
-    mentions = [hero.split()[-1], thing] + ([place] if "{place}" in pattern else [])
+    asked_for = {"{hero}": hero.split()[-1], "{thing}": thing, "{place}": place}
+    mentions = [word for slot, word in asked_for.items() if slot in pattern]
     if not all(word.lower() in story.lower() for word in mentions):
         return make(rng)
     return ask(TOPIC, prompt, story, {"kind": "story", "mentions": mentions})

@@ -7,7 +7,7 @@ from corpus import smalltalk
 from corpus.phrases import capitalized, expand, invented_word, question
 from corpus.task import Task, contains
 from corpus.tool_catalog import TOOLS, Tool
-from corpus.words import CITIES, DAYS, FOODS, NAMES, OBJECTS, plural
+from corpus.words import CITIES, DAYS, FOODS, NAMES, OBJECTS, PLAIN_WORDS, plural
 
 TOPIC = "tools"
 
@@ -23,7 +23,7 @@ QUERIES = "red shoes|train times|bread recipes|cheap hotels|funny cats|old maps|
 )
 LANGUAGES = "German French Spanish Italian Dutch Polish".split()
 ROOMS = "kitchen|bathroom|bedroom|garden|office|hall|garage|cellar|living room".split("|")
-BY_NAME = {name: tool for tool in TOOLS for name in tool.names}
+BY_DESCRIPTION = {tool.description: tool for tool in TOOLS}
 EVENTS = "party meeting concert lesson game dinner picnic exam class show".split()
 
 
@@ -70,11 +70,21 @@ def result_of(tool: Tool, rng: random.Random) -> dict:
     return {key: fresh.get(kind, kind) for key, kind in tool.result.items()}
 
 
+def invented_or(names: list[str], rng: random.Random) -> str:
+    """One of the names, or one that nobody has seen."""
+    if rng.random() < 0.8:
+        return rng.choice(names)
+    return rng.choice([f"{rng.choice(PLAIN_WORDS)}_{rng.choice(OBJECTS)}", invented_word(rng)])
+
+
 def described(tool: Tool, rng: random.Random) -> dict:
-    """The tool as an OpenAI function under one of its names, its parameters under one of theirs, in the same order."""
-    properties = {rng.choice(names): {"type": kind} for names, kind in tool.parameters.values()}
+    """The tool as an OpenAI function under one of its names, its parameters under one of theirs, in the same order.
+
+    One name in five is made up: only who copies names from the system turn, instead of recalling them, gets it right.
+    """
+    properties = {invented_or(names, rng): {"type": kind} for names, kind in tool.parameters.values()}
     function = {
-        "name": rng.choice(tool.names),
+        "name": invented_or(tool.names, rng),
         "description": tool.description,
         "parameters": {"type": "object", "properties": properties, "required": list(properties)},
     }
@@ -89,7 +99,7 @@ def make(rng: random.Random, tools: list[dict] | None = None) -> Task:
         chat = smalltalk.fixed(rng)
         return Task(TOPIC, chat.messages, chat.answer, chat.check, tools)
     function = rng.choice(tools)["function"]
-    tool = BY_NAME[function["name"]]
+    tool = BY_DESCRIPTION[function["description"]]
     filled = values(tool, rng)
     arguments = dict(zip(function["parameters"]["properties"], filled.values()))
     user = {"role": "user", "content": question(rng.choice(tool.requests), rng, **filled)}

@@ -4,7 +4,7 @@ import random
 
 from corpus.phrases import capitalized, invented_word, question
 from corpus.task import Task, any_of, ask
-from corpus.words import ANIMALS, CITIES, JOBS, NAMES, OBJECTS
+from corpus.words import ANIMALS, CITIES, COLORS, JOBS, NAMES, OBJECTS
 
 TOPIC = "unknown"
 
@@ -33,6 +33,10 @@ PATTERNS = [
     "[which|what] [medicine|doctor|lawyer|bank|insurance] should I [take|see|choose|ask]?",
     "should I [marry {name}|quit my job|buy a house|sell my car|become a {job}]?",
     "[write|can you write] [a program|code|a function|a script|a novel|a long essay|my homework][ in Python| in Rust| about {city}| for me|]?",
+    "[write|can you write|tell me|make] a [poem|haiku|song|rhyme|letter|speech|recipe|riddle][ about {thing}s| about the {animal}| for {name}| for me|]",
+    "why [is the {thing} {color}|is the sky blue|do {thing}s break|does the {animal} [sing|run|sleep]|is {city} famous|are there stars]?",
+    "how does [a {thing}|a computer|the internet|the brain|a car|music] work?",
+    "translate [hello|thank you|good morning|the word {thing}|{thing}] [into|to] [German|French|Spanish|Italian|Chinese]",
     "translate this [text |sentence |]into [German|French|Spanish|Chinese]: {word} {word}",
     "how do you say {thing} in [German|French|Spanish|Italian|Chinese]?",
     "what is [the news|new|in the news] [today|in {city}]?",
@@ -63,6 +67,7 @@ def make(rng: random.Random) -> Task:
         thing=rng.choice(OBJECTS),
         animal=rng.choice(ANIMALS),
         job=rng.choice(JOBS),
+        color=rng.choice(COLORS),
         surname=capitalized(invented_word(rng)),
     )
     return ask(TOPIC, prompt, rng.choice(ANSWERS), any_of("not know", "don't know"))
