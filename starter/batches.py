@@ -1,7 +1,15 @@
-"""Endless training batches: conversations of similar length side by side, always the same number of tokens."""
+"""Endless training batches: conversations of similar length side by side, always the same number of tokens.
+
+The text can be made in other processes ahead of time, so that a fast device does not wait for it; the batches are the
+same whoever makes them. Knows nothing of models and devices.
+"""
 
 import random
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import count, islice
+from multiprocessing import get_context
 
 import torch
 from tokenizers import Tokenizer
@@ -10,12 +18,13 @@ from torch import Tensor
 from corpus.generate import conversations
 from tokenizer import END_OF_TEXT, chat_renderer, encode_chat
 
-BATCH_TOKENS = 3072
 LENGTHS = [48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
-"""Row lengths. Each divides `BATCH_TOKENS`, so that every batch has one flat shape."""
+"""Row lengths. Each divides 3,072, and the tokens of a batch are a multiple of that: one flat shape for all."""
 
 CHUNK = 12_000
 """Conversations that are drawn and sorted together."""
+
+WAITING_BATCHES = 16
 
 
 def encoded(tokenizer: Tokenizer, seed: int, count: int, held_out: bool = False) -> list[tuple[list[int], list[bool]]]:
@@ -40,17 +49,33 @@ def rows_of(pairs: list[tuple[list[int], list[bool]]], length: int, padding: int
     return inputs, torch.tensor(positions), torch.tensor(targets)
 
 
-def batches(tokenizer: Tokenizer, seed: int, skip: int = 0) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def chunks(tokenizer: Tokenizer, seed: int, n_workers: int) -> Iterator[list[tuple[list[int], list[bool]]]]:
+    """The chunks of a run in order, made ahead by `n_workers` processes, or by this one when it needs them."""
+    seeds = (seed * 1_000_000 + chunk for chunk in count())
+    if n_workers == 0:
+        yield from (encoded(tokenizer, seed, CHUNK) for seed in seeds)
+    pool = ProcessPoolExecutor(n_workers, get_context("spawn"))
+    try:
+        waiting = deque(pool.submit(encoded, tokenizer, seed, CHUNK) for seed in islice(seeds, n_workers))
+        while True:
+            waiting.append(pool.submit(encoded, tokenizer, next(seeds), CHUNK))
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def batches(
+    tokenizer: Tokenizer, seed: int, batch_tokens: int, skip: int = 0, n_workers: int = 0
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """The batches of a run from the `skip`-th on. A chunk's leftovers wait for the next one."""
     padding = tokenizer.token_to_id(END_OF_TEXT)
     waiting: dict[int, list] = {length: [] for length in LENGTHS}
-    chunk = 0
-    while True:
-        for pair in encoded(tokenizer, seed * 1_000_000 + chunk, CHUNK):
+    for chunk, drawn in enumerate(chunks(tokenizer, seed, n_workers)):
+        for pair in drawn:
             waiting[next(length for length in LENGTHS if len(pair[0]) <= length)].append(pair)
         ready = []
         for length, pairs in waiting.items():
-            n_rows = BATCH_TOKENS // length
+            n_rows = batch_tokens // length
             while len(pairs) >= n_rows:
                 ready.append((pairs[:n_rows], length))
                 del pairs[:n_rows]
@@ -58,4 +83,16 @@ def batches(tokenizer: Tokenizer, seed: int, skip: int = 0) -> Iterator[tuple[Te
         for pairs, length in ready[skip:]:
             yield rows_of(pairs, length, padding)
         skip = max(0, skip - len(ready))
-        chunk += 1
+
+
+def ahead(source: Iterator) -> Iterator:
+    """The same items, made by a thread while the caller works; at most `WAITING_BATCHES` of them wait."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        waiting = deque(pool.submit(next, source) for _ in range(WAITING_BATCHES))
+        while True:
+            yield waiting.popleft().result()
+            waiting.append(pool.submit(next, source))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        source.close()

@@ -1,4 +1,4 @@
-"""From a trained model to files: a Hugging Face folder in float32 and the Q8_0 GGUF that the binary embeds."""
+"""From a trained model to files: a Hugging Face folder in float32 and the Q8_0 GGUF that Throng serves."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,7 @@ from tokenizers import Tokenizer
 from model import Decoder
 from tokenizer import END_OF_TEXT, SPECIAL_TOKENS, TEMPLATE, TURN_END
 
-MODELS = Path(__file__).resolve().parent / "models"
 QUANTIZED = gguf.GGMLQuantizationType.Q8_0
-
-
-def export(model: Decoder, name: str, tokenizer: Tokenizer, build: Path) -> None:
-    write_folder(model, tokenizer, build / name)
-    MODELS.mkdir(exist_ok=True)
-    write_gguf(model, name, tokenizer, MODELS / f"{name}.gguf")
 
 
 def write_folder(model: Decoder, tokenizer: Tokenizer, folder: Path) -> None:

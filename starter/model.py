@@ -1,8 +1,9 @@
-"""The network: a small Qwen3-shaped decoder, written for training on a CPU.
+"""The network: a small Qwen3-shaped decoder, written for training on a CPU, and right on a GPU too.
 
 Tokens of a batch are kept as one flat list [n_tokens, hidden], so that everything except attention has a single
 shape whatever the lengths of the conversations are, and is compiled once. Parameter names are those of the
 Hugging Face checkpoint, so that exporting is a plain copy. It knows nothing of text, files or optimizers.
+Weights are drawn on the CPU wherever the model will live, so that a seed means the same on every device.
 """
 
 from dataclasses import asdict, dataclass
@@ -33,6 +34,7 @@ class ModelConfig:
 
 STARTER = ModelConfig(n_layers=6, hidden=256, n_heads=4, n_kv_heads=2, head_dim=64, intermediate=768)
 DRAFT = ModelConfig(n_layers=2, hidden=128, n_heads=2, n_kv_heads=1, head_dim=64, intermediate=320)
+LARGE = ModelConfig(n_layers=12, hidden=512, n_heads=8, n_kv_heads=4, head_dim=64, intermediate=1536)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -56,10 +58,10 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention of [n_rows, heads, length, head_dim]; plain products beat the flash kernel on short rows of a CPU."""
+    """Causal attention of [n_rows, heads, length, head_dim]; plain products beat the fused kernel on short rows of a CPU."""
     n_rows, n_heads, length, head_dim = q.shape
     n_groups = n_rows * k.shape[1]
-    if length > 256:
+    if length > 256 or q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
     q = q.reshape(n_groups, -1, head_dim) * head_dim**-0.5
     scores = (q @ k.reshape(n_groups, length, head_dim).mT).view(n_groups, -1, length, length)

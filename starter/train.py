@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains throng-starter and its draft model from nothing and writes their GGUF files: the whole recipe in one command.
 
-Stops and goes on: a run that is started again continues from its last checkpoint, and the learning rate depends on
-nothing but the step and the total, so that an interrupted run gives what an uninterrupted one gives.
+Stops and goes on: a run that is started again continues from its last checkpoint, on another device too, and the
+learning rate depends on nothing but the step and the total.
 """
 
 import environment
@@ -10,6 +10,7 @@ import environment
 environment.enter()
 
 import argparse
+import os
 import time
 from pathlib import Path
 
@@ -18,20 +19,18 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 from torch import Tensor
 
-import export
-from batches import BATCH_TOKENS, LENGTHS, batches, encoded, rows_of
-from model import DRAFT, STARTER, Decoder
+from batches import LENGTHS, ahead, batches, encoded, rows_of
+from export import write_folder, write_gguf
+from model import Decoder
 from optimizer import optimizers_for, schedule
+from recipe import HELD_OUT_SEED, RECIPES, SIZES, TOKENIZER_CONVERSATIONS, TOKENIZER_SEED
 from tokenizer import END_OF_TEXT, train_tokenizer
 
-BUILD = Path(__file__).resolve().parent / "build"
-SEEDS = {"tokenizer": 1, "throng-starter": 2, "throng-starter-draft": 3, "held-out": 4}
-CONFIGS = {"throng-starter": STARTER, "throng-starter-draft": DRAFT}
-TEACHERS = {"throng-starter-draft": "throng-starter"}
-STEPS = {"throng-starter": 4600, "throng-starter-draft": 2000}
-TOKENIZER_CONVERSATIONS = 60_000
+HERE = Path(__file__).resolve().parent
+BUILD, SHIPPED = HERE / "build", HERE / "models"
 CHECKPOINT_SECONDS = 180
 LOG_STEPS = 50
+MOST_WORKERS = 8
 
 
 def load_tokenizer() -> Tokenizer:
@@ -39,20 +38,28 @@ def load_tokenizer() -> Tokenizer:
     if path.exists():
         return Tokenizer.from_file(str(path))
     BUILD.mkdir(exist_ok=True)
-    return train_tokenizer(path, SEEDS["tokenizer"], TOKENIZER_CONVERSATIONS)
+    return train_tokenizer(path, TOKENIZER_SEED, TOKENIZER_CONVERSATIONS)
 
 
-def load_model(name: str) -> Decoder:
+def load_model(name: str, device: torch.device) -> Decoder:
     """A trained model, from its last checkpoint."""
-    model = Decoder(CONFIGS[name])
-    model.load_state_dict(torch.load(BUILD / f"{name}.pt", weights_only=True)["model"])
+    model = Decoder(RECIPES[name].config).to(device)
+    model.load_state_dict(torch.load(BUILD / f"{name}.pt", map_location=device, weights_only=True)["model"])
     return model
+
+
+def moved(batch: tuple[Tensor, Tensor, Tensor], device: torch.device) -> tuple[Tensor, ...]:
+    """The batch on the device; a GPU fetches it while it still computes."""
+    if device.type != "cuda":
+        return batch
+    return tuple(part.pin_memory().to(device, non_blocking=True) for part in batch)
 
 
 def loss_of(model: Decoder, batch: tuple[Tensor, Tensor, Tensor], teacher: Decoder | None = None) -> Tensor:
     """Cross-entropy of the assistant's tokens; with a teacher, of what the teacher would say in their place."""
-    inputs, positions, targets = batch
-    with torch.autocast("cpu", torch.bfloat16):
+    device = model.embed_tokens.weight.device
+    inputs, positions, targets = moved(batch, device)
+    with torch.autocast(device.type, torch.bfloat16):
         logits = model.logits(model(inputs)[positions])
         if teacher:
             with torch.no_grad():
@@ -65,7 +72,7 @@ def held_out_loss(model: Decoder, tokenizer: Tokenizer, n_conversations: int = 1
     """Mean loss a token over held-out conversations, each on its own."""
     padding = tokenizer.token_to_id(END_OF_TEXT)
     total = count = 0.0
-    for pair in encoded(tokenizer, SEEDS["held-out"], n_conversations, held_out=True):
+    for pair in encoded(tokenizer, HELD_OUT_SEED, n_conversations, held_out=True):
         length = next(length for length in LENGTHS if len(pair[0]) <= length)
         batch = rows_of([pair], length, padding)
         total += loss_of(model, batch).item() * len(batch[2])
@@ -73,73 +80,100 @@ def held_out_loss(model: Decoder, tokenizer: Tokenizer, n_conversations: int = 1
     return total / count
 
 
-def train(name: str, n_steps: int) -> None:
-    tokenizer = load_tokenizer()
-    model = Decoder(CONFIGS[name])
-    model.initialize(SEEDS[name])
-    optimizers = optimizers_for(model)
-    checkpoint, first = BUILD / f"{name}.pt", 0
-    if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(saved["model"])
-        for optimizer, state in zip(optimizers, saved["optimizers"]):
-            optimizer.load_state_dict(state)
-        first = saved["step"]
-    base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
-    model.compile_layers()
-    teacher = load_model(TEACHERS[name]) if name in TEACHERS else None
+class Run:
+    """A model in training with all that a checkpoint holds; goes on from the checkpoint in `folder`, if there is one."""
+
+    def __init__(self, name: str, n_steps: int, device: torch.device, folder: Path):
+        self.n_steps, self.first = n_steps, 0
+        self.model = Decoder(RECIPES[name].config)
+        self.model.initialize(RECIPES[name].seed)
+        self.model.to(device)
+        self.optimizers = optimizers_for(self.model)
+        self.checkpoint = folder / f"{name}.pt"
+        if self.checkpoint.exists():
+            saved = torch.load(self.checkpoint, map_location=device, weights_only=True)
+            self.model.load_state_dict(saved["model"])
+            for optimizer, state in zip(self.optimizers, saved["optimizers"]):
+                optimizer.load_state_dict(state)
+            self.first = saved["step"]
+        self.base_rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
+
+    def set_rates(self, factor: float) -> None:
+        for optimizer, rates in zip(self.optimizers, self.base_rates):
+            for group, rate in zip(optimizer.param_groups, rates):
+                group["lr"] = rate * factor
+
+    def step(self, step: int, batch: tuple[Tensor, Tensor, Tensor], teacher: Decoder | None) -> Tensor:
+        """Learns from a batch; its loss."""
+        loss = loss_of(self.model, batch, teacher)
+        loss.backward()
+        self.set_rates(schedule(step, self.n_steps))
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self.model.zero_grad(set_to_none=True)
+        return loss.detach()
+
+    def save(self, step: int) -> None:
+        """Writes a checkpoint in one move, with the undecayed learning rates."""
+        self.set_rates(1.0)
+        states = [optimizer.state_dict() for optimizer in self.optimizers]
+        part = self.checkpoint.with_suffix(".part")
+        torch.save({"model": self.model.state_dict(), "optimizers": states, "step": step}, part)
+        part.rename(self.checkpoint)
+
+
+def train(name: str, n_steps: int, device: torch.device, n_workers: int) -> None:
+    """Trains one model to its last step, and says how it goes."""
+    recipe, tokenizer = RECIPES[name], load_tokenizer()
+    run = Run(name, n_steps, device, BUILD)
+    run.model.compile_layers()
+    teacher = load_model(recipe.teacher, device) if recipe.teacher else None
     if teacher:
         teacher.compile_layers()
-    source = batches(tokenizer, SEEDS[name], skip=first)
+    source = batches(tokenizer, recipe.seed, recipe.batch_tokens, run.first, n_workers)
+    if n_workers:
+        source = ahead(source)
     started = saved_at = logged_at = time.monotonic()
-    losses: list[float] = []
-    for step in range(first, n_steps):
-        loss = loss_of(model, next(source), teacher)
-        loss.backward()
-        for optimizer, rates in zip(optimizers, base_rates):
-            for group, rate in zip(optimizer.param_groups, rates):
-                group["lr"] = rate * schedule(step, n_steps)
-            optimizer.step()
-        model.zero_grad(set_to_none=True)
-        losses.append(loss.item())
-        now = time.monotonic()
+    losses: list[Tensor] = []
+    for step in range(run.first, n_steps):
+        losses.append(run.step(step, next(source), teacher))
         if (step + 1) % LOG_STEPS == 0:
-            speed = len(losses) * BATCH_TOKENS / (now - logged_at)
-            print(
-                f"{name} step {step + 1}/{n_steps} loss {sum(losses) / len(losses):.4f} {speed:.0f} tokens/s",
-                flush=True,
-            )
+            loss, now = torch.stack(losses).mean().item(), time.monotonic()
+            speed = len(losses) * recipe.batch_tokens / (now - logged_at)
+            print(f"{name} step {step + 1}/{n_steps} loss {loss:.4f} {speed:.0f} tokens/s", flush=True)
             losses, logged_at = [], now
-        if now - saved_at > CHECKPOINT_SECONDS or step + 1 == n_steps:
-            save(checkpoint, model, optimizers, base_rates, step + 1)
-            saved_at = now
+        if time.monotonic() - saved_at > CHECKPOINT_SECONDS or step + 1 == n_steps:
+            run.save(step + 1)
+            saved_at = time.monotonic()
+    source.close()
     minutes = (time.monotonic() - started) / 60
-    print(f"{name} took {minutes:.1f} minutes for steps {first} to {n_steps}")
-    print(f"{name} held-out loss {held_out_loss(load_model(name), tokenizer):.4f}", flush=True)
+    loss = held_out_loss(load_model(name, device), tokenizer)
+    print(f"{name}: {minutes:.1f} minutes from step {run.first} to {n_steps}, held-out loss {loss:.4f}", flush=True)
 
 
-def save(
-    path: Path, model: Decoder, optimizers: list[torch.optim.Optimizer], base_rates: list[list[float]], step: int
-) -> None:
-    """Writes a checkpoint in one move, with the undecayed learning rates."""
-    for optimizer, rates in zip(optimizers, base_rates):
-        for group, rate in zip(optimizer.param_groups, rates):
-            group["lr"] = rate
-    states = [optimizer.state_dict() for optimizer in optimizers]
-    torch.save({"model": model.state_dict(), "optimizers": states, "step": step}, path.with_suffix(".part"))
-    path.with_suffix(".part").rename(path)
+def device_of(name: str) -> torch.device:
+    """The device of that name; `auto` is a GPU where PyTorch finds one."""
+    return torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=list(CONFIGS), help="train only this one")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=list(SIZES), default="starter", help="the shipped models, or a larger one")
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--steps", type=int, help="steps in all, instead of the recipe's")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="of a training on the CPU")
+    parser.add_argument("--workers", type=int, help="processes that make text; by default none on the CPU")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    for name in [arguments.model] if arguments.model else CONFIGS:
-        train(name, arguments.steps or STEPS[name])
-        export.export(load_model(name), name, load_tokenizer(), BUILD)
+    device = device_of(arguments.device)
+    n_workers = arguments.workers
+    if n_workers is None:
+        n_workers = min(os.cpu_count() or 1, MOST_WORKERS) if device.type == "cuda" else 0
+    for name in SIZES[arguments.size]:
+        train(name, arguments.steps or RECIPES[name].n_steps, device, n_workers)
+        model, tokenizer = load_model(name, torch.device("cpu")), load_tokenizer()
+        write_folder(model, tokenizer, BUILD / name)
+        write_gguf(model, name, tokenizer, (SHIPPED if arguments.size == "starter" else BUILD) / f"{name}.gguf")
 
 
 if __name__ == "__main__":
