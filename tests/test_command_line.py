@@ -1,7 +1,10 @@
 """The commands that need no server."""
 
 import json
+import re
 import subprocess
+
+import pytest
 
 
 def throng(binary, *arguments, stdin=""):
@@ -30,6 +33,53 @@ def test_bench_prints_one_json_object_a_line(binary):
     lines = [json.loads(line) for line in answer.stdout.splitlines()]
     assert [line["concurrency"] for line in lines] == [1, 2]
     assert all(line["decode_tokens_per_s"] > 0 and line["prefill_tokens_per_s"] > 0 for line in lines)
+
+
+def test_bench_says_which_share_of_the_limit_each_figure_is(binary):
+    sizes = ("--prompt-tokens", "16", "--generate-tokens", "4", "--concurrency", "2", "--json")
+    answer = throng(binary, "bench", *sizes)
+    assert answer.returncode == 0, answer.stderr
+    line = json.loads(answer.stdout)
+    limits = line["limits"]
+    for phase in ("prefill", "decode"):
+        limit = line[phase + "_limit"]
+        assert limit["share"] == pytest.approx(line[phase + "_tokens_per_s"] / limit["tokens_per_s"])
+        multiplying = (
+            limit["int8_operations"] / limits["int8_operations_per_s"]
+            + limit["f32_operations"] / limits["f32_operations_per_s"]
+        )
+        reading = limit["bytes"] / limits["read_bytes_per_s"]
+        assert limit["binding"] == ("memory" if reading >= multiplying else "compute")
+        assert limit["share"] * line[phase + "_s"] == pytest.approx(max(reading, multiplying))
+    start_up = line["start_up"]
+    assert start_up["ready_s"] >= start_up["load_s"] > 0
+    assert start_up["load_bytes_per_s"] == pytest.approx(start_up["weights_bytes"] / start_up["load_s"])
+    assert start_up["peak_memory_bytes"] > start_up["weights_bytes"]
+    without = json.loads(throng(binary, "bench", *sizes, "--no-limits").stdout)
+    assert not {"limits", "prefill_limit", "decode_limit"} & without.keys()
+
+
+def test_bench_machine_measures_without_a_model(binary):
+    answer = throng(binary, "bench", "machine", "--threads", "2", "--json")
+    assert answer.returncode == 0, answer.stderr
+    lines = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert [line["threads"] for line in lines] == [1, 2]
+    for line in lines:
+        assert [(read["fits"], read["pages"]) for read in line["read"]] == [
+            (fits, pages)
+            for fits in ("second-level cache", "last-level share", "memory")
+            for pages in ("ordinary", "huge")
+        ]
+        assert {"f32", "int8"} <= {peak["of"] for peak in line["arithmetic"]}
+        assert all(read["bytes_per_s"] > 0 for read in line["read"])
+        assert all(peak["operations_per_s"] > 0 for peak in line["arithmetic"])
+
+
+def test_inspect_says_which_path_each_tensor_takes(binary):
+    lines = throng(binary, "inspect", "--tensors").stdout.splitlines()
+    listed = lines[next(i for i, line in enumerate(lines) if line.split()[:1] == ["tensor"]) + 1 :]
+    assert len(listed) > 10
+    assert all(re.search(r"int8 panels|float panels|rows looked up|vector in F32", line) for line in listed)
 
 
 def test_chat_answers_line_by_line(binary):

@@ -29,7 +29,8 @@ class Bench:
 
     def throng_bench(self, model, prompt, generate, users=1, extra=()):
         sizes = ["--prompt-tokens", prompt, "--generate-tokens", generate, "--concurrency", users]
-        command = [self.throng, "bench", self.file(model), "--threads", self.threads, "--json", *sizes, *extra]
+        flags = ["--threads", self.threads, "--json", "--no-limits"]
+        command = [self.throng, "bench", self.file(model), *flags, *sizes, *extra]
         return reading.throng_bench(output(command))
 
     def llama_bench(self, model, *test, variant="native"):

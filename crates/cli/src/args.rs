@@ -1,11 +1,15 @@
 //! The command line: what can be typed, with vLLM's names where a flag means the same. Refuses to know defaults
 //! that depend on the machine or the model.
 
+mod bench;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use throng_kernels::Isa;
+
+pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
 
 /// Serve large language models to a crowd from the hardware you have.
 #[derive(Debug, Parser)]
@@ -231,38 +235,6 @@ pub struct InspectArgs {
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
-}
-
-/// `throng bench`.
-#[derive(Debug, Clone, Args)]
-pub struct BenchArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// Tokens of each prompt
-    #[arg(long, default_value_t = 128, value_name = "N")]
-    pub prompt_tokens: u32,
-    /// Tokens generated for each prompt
-    #[arg(long, default_value_t = 64, value_name = "N")]
-    pub generate_tokens: u32,
-    /// Numbers of users at once
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST")]
-    pub concurrency: Vec<u32>,
-    /// How many tokens at the start of the prompts are the same for all users
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub shared_prefix: u32,
-    /// How tokens are chosen: 0 always takes the most likely one
-    #[arg(long, default_value_t = 0.0, value_name = "T")]
-    pub temperature: f32,
-    /// Keep the most likely tokens that together reach this probability
-    #[arg(long, default_value_t = 1.0, value_name = "P")]
-    pub top_p: f32,
-    /// Keep this many of the most likely tokens; 0 keeps all
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub top_k: u32,
-    /// One JSON object a line instead of a table
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// How keys and values are stored.

@@ -1,4 +1,4 @@
-//! How much memory this process may still take. Refuses to know what it is for.
+//! How much memory this process may still take, and how much it has taken. Refuses to know what it is for.
 
 use std::fs;
 
@@ -8,6 +8,12 @@ pub fn available_bytes() -> Option<u64> {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_field(&text, "MemAvailable:"));
     [machine, group_bytes()].into_iter().flatten().min()
+}
+
+/// The most bytes that this process ever had in memory at once, its pages of mapped files included. `None` where the
+/// system does not tell.
+pub fn peak_bytes() -> Option<u64> {
+    meminfo_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
 
 fn meminfo_field(text: &str, name: &str) -> Option<u64> {
@@ -33,5 +39,13 @@ mod tests {
         let text = "MemTotal:       32 kB\nMemAvailable:   16 kB\n";
         assert_eq!(meminfo_field(text, "MemAvailable:"), Some(16 * 1024));
         assert_eq!(meminfo_field("MemTotal: 1 kB", "MemAvailable:"), None);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_peak_is_at_least_what_was_taken() {
+        let taken = vec![1u8; 64 << 20];
+        let peak = peak_bytes().expect("Linux tells");
+        assert!(peak >= taken.iter().map(|byte| u64::from(*byte)).sum(), "{peak}");
     }
 }

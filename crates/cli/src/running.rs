@@ -2,6 +2,7 @@
 //! know who asks it what.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,6 +40,17 @@ pub struct RunningModel {
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
+    /// How long it took.
+    pub start_up: StartUp,
+}
+
+/// How long a model took to be ready.
+#[derive(Debug, Clone, Copy)]
+pub struct StartUp {
+    /// To find it and prepare its weights.
+    pub load: Duration,
+    /// Until it could take requests.
+    pub ready: Duration,
 }
 
 /// Opens a model without preparing its weights: enough to look at it.
@@ -54,12 +66,14 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
 /// # Errors
 /// When it cannot be found, is broken, or does not fit.
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
+    let started = Instant::now();
     let backend = match section.isa {
         _ if section.reference => BackendKind::Reference,
         Some(isa) => BackendKind::CpuLane(isa),
         None => BackendKind::Cpu,
     };
     let (source, model) = load(section, Some(backend))?;
+    let loaded = started.elapsed();
     let tokenizer = vocabulary::tokenizer(&model)?.map(Arc::new);
     let chat_template = chat_template(section, &model)?.map(Arc::new);
     let scheduler = engine.scheduler();
@@ -101,6 +115,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
         kv_dtype,
         kv_bytes: block_bytes * u64::from(options.limits.n_blocks),
         model,
+        start_up: StartUp { load: loaded, ready: started.elapsed() },
     })
 }
 

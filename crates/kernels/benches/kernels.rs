@@ -7,6 +7,7 @@
 use std::hint::black_box;
 
 use throng_kernels::Isa;
+use throng_kernels::limits::{Arithmetic, Pages, ReadBuffer, RegisterLoop};
 use throng_kernels::matmul::{Activations, Forms, Product, matmul};
 use throng_kernels::quant::{Format, PackedMatrix};
 use throng_kernels::threads::ThreadPool;
@@ -33,48 +34,23 @@ fn median(mut run: impl FnMut()) -> f64 {
     seconds[2]
 }
 
-/// 10⁹ int8 multiplications and additions a second in registers; 0 without AVX-512 VNNI.
+/// 10⁹ operations on bytes a second in registers.
 fn int8_peak() -> f64 {
-    #[cfg(target_arch = "x86_64")]
-    if Isa::available().contains(&Isa::Avx512Vnni) {
-        const N: u64 = 10_000_000;
-        let seconds = median(|| {
-            // SAFETY: the machine has the instruction; only the named registers change.
-            unsafe {
-                std::arch::asm!(
-                    "2:",
-                    "vpdpbusd zmm0, zmm12, zmm13",
-                    "vpdpbusd zmm1, zmm12, zmm13",
-                    "vpdpbusd zmm2, zmm12, zmm13",
-                    "vpdpbusd zmm3, zmm12, zmm13",
-                    "vpdpbusd zmm4, zmm12, zmm13",
-                    "vpdpbusd zmm5, zmm12, zmm13",
-                    "vpdpbusd zmm6, zmm12, zmm13",
-                    "vpdpbusd zmm7, zmm12, zmm13",
-                    "vpdpbusd zmm8, zmm12, zmm13",
-                    "vpdpbusd zmm9, zmm12, zmm13",
-                    "vpdpbusd zmm10, zmm12, zmm13",
-                    "vpdpbusd zmm11, zmm12, zmm13",
-                    "dec {n}",
-                    "jnz 2b",
-                    n = inout(reg) N => _,
-                    out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
-                    out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                );
-            }
-        });
-        return 12.0 * 128.0 * N as f64 / seconds / 1e9;
-    }
-    0.0
+    const N: u64 = 10_000_000;
+    let peak = RegisterLoop::best(Arithmetic::Int8);
+    let seconds = median(|| {
+        black_box(peak.run(N));
+    });
+    peak.operations() * N as f64 / seconds / 1e9
 }
 
-/// GB a second of a plain pass over memory that no cache holds.
-fn read_bandwidth() -> f64 {
-    let data = vec![1u64; 16 << 20];
+/// GB a second from memory that no cache holds.
+fn read_bandwidth(pool: &ThreadPool) -> f64 {
+    let buffer = ReadBuffer::new(1 << 30, Pages::Huge, pool).expect("fits");
     let seconds = median(|| {
-        black_box(data.iter().fold(0u64, |sum, v| sum ^ v));
+        black_box(buffer.read(1, pool));
     });
-    data.len() as f64 * 8.0 / seconds / 1e9
+    buffer.n_bytes() as f64 / seconds / 1e9
 }
 
 fn weights(format: Format, rows: usize, cols: usize, pool: &ThreadPool) -> PackedMatrix {
@@ -98,8 +74,9 @@ fn product(w: &PackedMatrix, n: usize, pool: &ThreadPool) -> f64 {
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let (peak, bandwidth) = (int8_peak(), read_bandwidth());
-    println!("limits of one thread: {peak:.0} GOP/s int8 (AVX-512 VNNI), {bandwidth:.1} GB/s read");
+    let (peak, bandwidth) = (int8_peak(), read_bandwidth(&ThreadPool::new(1)));
+    let name = RegisterLoop::best(Arithmetic::Int8).name();
+    println!("limits of one thread: {peak:.0} GOP/s int8 ({name}), {bandwidth:.1} GB/s read");
     for isa in Isa::available().into_iter().rev() {
         let pool = ThreadPool::with_isa(1, isa);
         let formats =

@@ -4,6 +4,7 @@
 mod affinity;
 pub mod attention;
 mod float_env;
+pub mod limits;
 pub mod mapped_file;
 pub mod matmul;
 mod memory;

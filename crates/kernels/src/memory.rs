@@ -17,7 +17,7 @@ pub(crate) struct AlignedBytes {
 
 /// The pages that large buffers lie on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pages {
+pub enum Pages {
     /// Huge ones where the system gives them: for what is written at once and read as a whole.
     Huge,
     /// Small ones: for what is written here and there over a long time. The first touch of a huge page clears all of

@@ -136,15 +136,8 @@ struct Loader<'a, B: Backend> {
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
-    /// A tensor under its name or under that which a multimodal or a headless checkpoint gives it.
     fn find(&self, name: &str) -> Option<TensorView<'a>> {
-        if let Some(tensor) = self.source.tensor(name) {
-            return Some(tensor);
-        }
-        let bare = name.strip_prefix("model.").unwrap_or(name);
-        [format!("language_model.{name}"), format!("model.language_model.{bare}"), bare.to_owned()]
-            .iter()
-            .find_map(|name| self.source.tensor(name))
+        find_tensor(self.source, name)
     }
 
     fn checked(&self, name: &str, expected: &[usize]) -> Result<TensorView<'a>, TensorError> {
@@ -354,6 +347,17 @@ impl<'a, B: Backend> Loader<'a, B> {
         let n_bytes = tensor.data.len() / shape[0];
         Ok(TensorView { data: &tensor.data[expert_idx * n_bytes..][..n_bytes], ..tensor })
     }
+}
+
+/// A tensor under its name or under that which a multimodal or a headless checkpoint gives it.
+pub(crate) fn find_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Option<TensorView<'a>> {
+    if let Some(tensor) = source.tensor(name) {
+        return Some(tensor);
+    }
+    let bare = name.strip_prefix("model.").unwrap_or(name);
+    [format!("language_model.{name}"), format!("model.language_model.{bare}"), bare.to_owned()]
+        .iter()
+        .find_map(|name| source.tensor(name))
 }
 
 fn weight(name: &str) -> String {

@@ -9,6 +9,7 @@ pub mod config;
 pub mod cpu_backend;
 pub mod decoder;
 pub mod decoder_weights;
+pub mod forward_work;
 pub mod host_buffer;
 pub mod kv_cache;
 pub mod load;
@@ -16,6 +17,7 @@ pub mod reference_backend;
 mod row_answers;
 pub mod runner;
 pub mod sampler;
+pub mod tensor_use;
 pub mod weights;
 
 pub use load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, VocabularySource, load};

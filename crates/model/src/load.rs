@@ -5,6 +5,7 @@ mod folder;
 mod gguf_file;
 mod prepare;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,8 +17,10 @@ use crate::arch::{Architecture, ConfigError};
 use crate::backend::BackendError;
 use crate::config::DecoderConfig;
 use crate::decoder_weights::{LoadProgress, TensorError};
+use crate::forward_work::ForwardWork;
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::runner::RunnerLimits;
+use crate::tensor_use::{TensorUse, tensor_uses};
 use crate::weights::TensorSource;
 use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
@@ -230,6 +233,16 @@ impl LoadedModel {
     /// The weights as stored.
     pub fn tensors(&self) -> &dyn TensorSource {
         &*self.tensors
+    }
+
+    /// What the forward pass does with each tensor, by the tensor's name; a name that is absent is not used.
+    pub fn tensor_uses(&self) -> HashMap<String, TensorUse> {
+        tensor_uses(&self.architecture, &*self.tensors)
+    }
+
+    /// What the forward pass must do at the least.
+    pub fn forward_work(&self, kv_dtype: KvDtype) -> ForwardWork {
+        ForwardWork::new(&self.config, &*self.tensors, &self.tensor_uses(), kv_dtype)
     }
 
     /// The KV dtype that loses nothing the model had: f32 for f32 weights, f16 otherwise.

@@ -1,36 +1,33 @@
-//! `throng bench`: the engine without HTTP, by number of users, as llama-batched-bench measures.
+//! `throng bench`: the engine without HTTP, by number of users, as llama-batched-bench measures, each figure beside
+//! its share of what the machine could do at most. Refuses to know how limits are measured.
+
+mod limits;
+mod machine;
+mod phases;
+mod report;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use comfy_table::{Table, presets};
-use serde::Serialize;
 use throng_core::request::{Priority, Request, SamplingParams, TenantId, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
+use throng_model::forward_work::{ForwardWork, Work};
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};
 use crate::running::{self, RunningModel};
 use crate::step_shares::StepShares;
+use limits::Limits;
+use phases::Arrived;
+use report::{Line, Measured, Share, StartUp};
 
-/// One line of the result.
-#[derive(Debug, Serialize)]
-struct Measured {
-    concurrency: u32,
-    prompt_tokens: u32,
-    generate_tokens: u32,
-    shared_prefix: u32,
-    /// Until the last user has its first token.
-    prefill_s: f64,
-    prefill_tokens_per_s: f64,
-    /// From then on.
-    decode_s: f64,
-    decode_tokens_per_s: f64,
-    total_s: f64,
-    total_tokens_per_s: f64,
-    /// Where the time of a step went in which all users decoded; absent when there was none.
-    decode_step: Option<StepShares>,
+/// A model that runs, and what its figures are measured against.
+struct Bench<'a> {
+    running: &'a RunningModel,
+    max_batch_tokens: u32,
+    work: ForwardWork,
+    limits: Option<Limits>,
 }
 
 /// Runs the command.
@@ -38,6 +35,9 @@ struct Measured {
 /// # Errors
 /// When the model cannot be loaded or the sizes do not fit it.
 pub async fn run(arguments: &BenchArgs) -> Result<()> {
+    if let Some(BenchInstead::Machine(arguments)) = &arguments.instead {
+        return machine::run(arguments);
+    }
     if arguments.prompt_tokens == 0 || arguments.generate_tokens < 2 {
         bail!("--prompt-tokens must be at least 1 and --generate-tokens at least 2");
     }
@@ -48,36 +48,25 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let most_users = arguments.concurrency.iter().copied().max().unwrap_or(1);
     engine.max_batch_rows = engine.max_batch_rows.max(Some(most_users));
     let running = running::start(&section, &engine)?;
-    eprintln!("{}: {} threads", running.names[0], running::n_threads(&section));
+    let start_up = StartUp::of(&running);
+    let work = running.model.forward_work(running.kv_dtype);
+    let n_threads = running::n_threads(&section);
+    let limits = (!arguments.no_limits).then(|| Limits::measure(n_threads, work.step_bytes())).flatten();
+    eprintln!("{}: {n_threads} threads", running.names[0]);
     eprintln!("{}", running.describe_kv_cache());
-    measure(&running, &warm_up(arguments), 1, u64::MAX).await?;
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header([
-        "users",
-        "prefill s",
-        "prefill tok/s",
-        "decode s",
-        "decode tok/s",
-        "total tok/s",
-        "decode step ms",
-        "not forward %",
-    ]);
+    eprintln!("{}", start_up.describe());
+    limits.iter().for_each(|limits| eprintln!("{}", report::describe(limits)));
+    let max_batch_tokens = engine.scheduler().max_batch_tokens;
+    let bench = Bench { running: &running, max_batch_tokens, work, limits };
+    bench.measure(&warm_up(arguments), 1, u64::MAX).await?;
+    let mut table = report::table();
     for (i, &concurrency) in arguments.concurrency.iter().enumerate() {
-        let measured = measure(&running, arguments, concurrency, i as u64).await?;
+        let measured = bench.measure(arguments, concurrency, i as u64).await?;
+        table.add_row(report::row(&measured));
         if arguments.json {
-            println!("{}", serde_json::to_string(&measured)?);
+            let line = Line { measured, start_up, limits: bench.limits.as_ref() };
+            println!("{}", serde_json::to_string(&line)?);
         }
-        table.add_row([
-            concurrency.to_string(),
-            format!("{:.2}", measured.prefill_s),
-            format!("{:.1}", measured.prefill_tokens_per_s),
-            format!("{:.2}", measured.decode_s),
-            format!("{:.1}", measured.decode_tokens_per_s),
-            format!("{:.1}", measured.total_tokens_per_s),
-            measured.decode_step.map_or_else(String::new, |step| format!("{:.2}", step.step_ms)),
-            measured.decode_step.map_or_else(String::new, |step| format!("{:.2}", step.not_forward_percent)),
-        ]);
     }
     if !arguments.json {
         println!("{table}");
@@ -94,53 +83,73 @@ fn warm_up(arguments: &BenchArgs) -> BenchArgs {
     }
 }
 
-/// Runs `concurrency` users at once, with prompts that differ from round to round.
-async fn measure(
-    running: &RunningModel,
-    arguments: &BenchArgs,
-    concurrency: u32,
-    round: u64,
-) -> Result<Measured> {
-    let mut draw = fastrand::Rng::with_seed(round);
-    let vocabulary = running.engine.capacity().vocabulary_size;
-    let n_shared = arguments.shared_prefix.min(arguments.prompt_tokens);
-    let shared: Vec<TokenId> = (0..n_shared).map(|_| draw.u32(0..vocabulary)).collect();
-    let n_steps_before = running.engine.stats().scheduler.counters.steps;
-    let started = Instant::now();
-    let mut tasks = Vec::new();
-    for _ in 0..concurrency {
-        let own = (n_shared..arguments.prompt_tokens).map(|_| draw.u32(0..vocabulary));
-        let prompt: Vec<TokenId> = shared.iter().copied().chain(own).collect();
-        let stream = running.engine.submit(request(running, prompt, arguments))?;
-        tasks.push(tokio::spawn(arrivals(stream)));
+impl Bench<'_> {
+    /// Runs `concurrency` users at once, with prompts that differ from round to round.
+    async fn measure(&self, arguments: &BenchArgs, concurrency: u32, round: u64) -> Result<Measured> {
+        let running = self.running;
+        let mut draw = fastrand::Rng::with_seed(round);
+        let vocabulary = running.engine.capacity().vocabulary_size;
+        let n_shared = arguments.shared_prefix.min(arguments.prompt_tokens);
+        let shared: Vec<TokenId> = (0..n_shared).map(|_| draw.u32(0..vocabulary)).collect();
+        let n_steps_before = running.engine.stats().scheduler.counters.steps;
+        let started = Instant::now();
+        let mut tasks = Vec::new();
+        for _ in 0..concurrency {
+            let own = (n_shared..arguments.prompt_tokens).map(|_| draw.u32(0..vocabulary));
+            let prompt: Vec<TokenId> = shared.iter().copied().chain(own).collect();
+            let stream = running.engine.submit(request(running, prompt, arguments))?;
+            tasks.push(tokio::spawn(arrivals(stream)));
+        }
+        let mut users = Vec::new();
+        for task in tasks {
+            users.push(task.await??);
+        }
+        let all_started = users.iter().filter_map(|times| times.first().copied()).fold(started, Instant::max);
+        let ended = users.iter().filter_map(|times| times.last().copied()).fold(started, Instant::max);
+        let early = |times: &[Instant]| times.iter().filter(|&&at| at <= all_started).count() as u64;
+        let arrived = |times: &Vec<Instant>| Arrived { early: early(times), total: times.len() as u64 };
+        let arrived: Vec<Arrived> = users.iter().map(arrived).collect();
+        let n_output: u64 = arrived.iter().map(|user| user.total).sum();
+        let n_decoded: u64 = arrived.iter().map(|user| user.total - user.early).sum();
+        let n_own = u64::from(concurrency) * u64::from(arguments.prompt_tokens - n_shared);
+        let prefill =
+            phases::prefill(&self.work, u64::from(n_shared) + n_own, &arrived, self.max_batch_tokens);
+        let decode = phases::decode(&self.work, arguments.prompt_tokens, &arrived);
+        let n_prompt = f64::from(concurrency) * f64::from(arguments.prompt_tokens);
+        let prefill_s = (all_started - started).as_secs_f64();
+        let decode_s = (ended - all_started).as_secs_f64().max(1e-9);
+        let total_s = (ended - started).as_secs_f64();
+        let mut log = running.engine.step_log();
+        log.retain(|step| step.number >= n_steps_before);
+        Ok(Measured {
+            decode_step: StepShares::of_decode(&log, concurrency),
+            concurrency,
+            prompt_tokens: arguments.prompt_tokens,
+            generate_tokens: arguments.generate_tokens,
+            shared_prefix: n_shared,
+            prefill_s,
+            prefill_tokens_per_s: n_prompt / prefill_s,
+            prefill_limit: self.share(&prefill, n_prompt, prefill_s),
+            decode_s,
+            decode_tokens_per_s: n_decoded as f64 / decode_s,
+            decode_limit: self.share(&decode, n_decoded as f64, decode_s),
+            total_s,
+            total_tokens_per_s: (n_prompt + n_output as f64) / total_s,
+        })
     }
-    let mut users = Vec::new();
-    for task in tasks {
-        users.push(task.await??);
+
+    /// What share of the limit it is to do this work for so many tokens in so many seconds.
+    fn share(&self, work: &Work, n_tokens: f64, seconds: f64) -> Option<Share> {
+        let (least_s, binding) = self.limits.as_ref()?.least_seconds(work);
+        (n_tokens > 0.0).then(|| Share {
+            int8_operations: work.int8_operations,
+            f32_operations: work.f32_operations,
+            bytes: work.bytes,
+            binding,
+            tokens_per_s: n_tokens / least_s,
+            share: least_s / seconds,
+        })
     }
-    let all_started = users.iter().filter_map(|times| times.first().copied()).fold(started, Instant::max);
-    let ended = users.iter().filter_map(|times| times.last().copied()).fold(started, Instant::max);
-    let n_prompt = f64::from(concurrency) * f64::from(arguments.prompt_tokens);
-    let n_output: usize = users.iter().map(Vec::len).sum();
-    let n_decoded = users.iter().flatten().filter(|&&at| at > all_started).count();
-    let prefill_s = (all_started - started).as_secs_f64();
-    let decode_s = (ended - all_started).as_secs_f64();
-    let total_s = (ended - started).as_secs_f64();
-    let mut log = running.engine.step_log();
-    log.retain(|step| step.number >= n_steps_before);
-    Ok(Measured {
-        decode_step: StepShares::of_decode(&log, concurrency),
-        concurrency,
-        prompt_tokens: arguments.prompt_tokens,
-        generate_tokens: arguments.generate_tokens,
-        shared_prefix: n_shared,
-        prefill_s,
-        prefill_tokens_per_s: n_prompt / prefill_s,
-        decode_s,
-        decode_tokens_per_s: n_decoded as f64 / decode_s.max(1e-9),
-        total_s,
-        total_tokens_per_s: (n_prompt + n_output as f64) / total_s,
-    })
 }
 
 fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) -> Request {

@@ -1,10 +1,15 @@
-//! `throng inspect`: what a model is and what fits.
+//! `throng inspect`: what a model is, what fits, and which way each tensor is computed with.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use throng_core::batch::BLOCK_TOKENS;
+use throng_kernels::Isa;
+use throng_kernels::quant::{Format, MatrixPath};
 use throng_model::LoadedModel;
 use throng_model::config::{DecoderConfig, FeedForward};
+use throng_model::tensor_use::TensorUse;
 
 use crate::args::InspectArgs;
 use crate::config::ModelSection;
@@ -20,7 +25,7 @@ pub fn run(arguments: &InspectArgs) -> Result<()> {
     let (_, model) = running::open(&section)?;
     println!("{}", summary(&section, &model)?);
     if arguments.tensors {
-        println!("{}", tensors(&model));
+        println!("{}", tensors(&model, lane(&section)));
     }
     Ok(())
 }
@@ -52,6 +57,16 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     for (format, n_bytes) in &weights.formats {
         row(&format!("  {}", format.name()), show(*n_bytes));
     }
+    for (path, n_bytes) in paths(model, lane(section)) {
+        row(&format!("  {path}"), show(n_bytes));
+    }
+    row(
+        "instructions",
+        match lane(section) {
+            Isa::Scalar => "scalar: correct and slow".to_owned(),
+            lane => lane.name().to_owned(),
+        },
+    );
     let per_token = block_bytes as f64 / BLOCK_TOKENS as f64;
     row("keys and values", format!("{} per token ({})", show(per_token as u64), dtype.name()));
     if let Some(free) = memory::available_bytes() {
@@ -61,6 +76,11 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
         row("fits beside it", format!("{n_tokens} tokens of keys and values"));
     }
     Ok(table)
+}
+
+/// The instructions that matrices are multiplied with.
+fn lane(section: &ModelSection) -> Isa {
+    section.isa.unwrap_or_else(Isa::best)
 }
 
 fn heads(config: &DecoderConfig) -> String {
@@ -78,20 +98,77 @@ fn feed_forward(config: &DecoderConfig) -> String {
     }
 }
 
-fn tensors(model: &LoadedModel) -> Table {
+fn tensors(model: &LoadedModel, lane: Isa) -> Table {
     let mut table = table();
-    table.set_header(["tensor", "shape", "format", "size"]);
-    let source = model.tensors();
+    table.set_header(["tensor", "shape", "format", "size", "path"]);
+    let (source, uses) = (model.tensors(), model.tensor_uses());
     for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
         let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
         let size = show(tensor.data.len() as u64);
-        table.add_row([tensor.name, &shape.join(" × "), tensor.format.name(), &size]);
+        let path = path(uses.get(tensor.name).copied(), tensor.format, lane);
+        table.add_row([tensor.name, &shape.join(" × "), tensor.format.name(), &size, &path]);
     }
     table
+}
+
+/// How this machine computes with a tensor of such a use and format.
+fn path(tensor_use: Option<TensorUse>, format: Format, lane: Isa) -> String {
+    match tensor_use {
+        Some(TensorUse::Product | TensorUse::Output | TensorUse::Expert) => {
+            format!("{}, {}", MatrixPath::of(format), lane.name())
+        }
+        Some(TensorUse::Lookup) => "rows looked up".to_owned(),
+        Some(TensorUse::Vector) => "vector in F32".to_owned(),
+        None => "not used".to_owned(),
+    }
+}
+
+/// The paths of all tensors with the bytes that take them, most bytes first.
+fn paths(model: &LoadedModel, lane: Isa) -> Vec<(String, u64)> {
+    let (source, uses) = (model.tensors(), model.tensor_uses());
+    let mut paths: BTreeMap<String, u64> = BTreeMap::new();
+    for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
+        let path = path(uses.get(tensor.name).copied(), tensor.format, lane);
+        *paths.entry(path).or_default() += tensor.data.len() as u64;
+    }
+    let mut paths: Vec<_> = paths.into_iter().collect();
+    paths.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
+    paths
 }
 
 fn table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_model::LoadOptions;
+    use throng_model::load::load_bytes;
+    use throng_testkit::tiny_model::TinyModel;
+
+    use super::*;
+
+    #[test]
+    fn every_tensor_of_every_format_has_a_path_and_its_bytes_are_counted() {
+        let best = Isa::best();
+        let lane = best.name();
+        for format in Format::ALL {
+            let tiny = TinyModel { architecture: "qwen3moe", experts: (4, 2), ..TinyModel::default() };
+            let options = LoadOptions { prepare: None, n_threads: 1 };
+            let model = load_bytes("tiny", &tiny.gguf(format), &options, &mut |_| {}).expect("loads");
+            let paths = paths(&model, best);
+            assert_eq!(paths.iter().map(|(_, n)| n).sum::<u64>(), model.weight_summary().n_bytes);
+            let of = |path: &str| paths.iter().find(|(found, _)| found == path).map(|(_, n)| *n);
+            assert_eq!(of("not used"), None, "{paths:?}");
+            assert_eq!(of("rows looked up"), Some(format.bytes_of(64 * 256).expect("whole blocks") as u64));
+            assert!(of(&format!("{}, {lane}", MatrixPath::of(format))).is_some(), "{paths:?}");
+            let listed = tensors(&model, best).to_string();
+            assert_eq!(listed.lines().count(), 1 + model.tensors().names().len());
+            let has_path =
+                |line: &str| [lane, "looked up", "vector in F32"].iter().any(|end| line.contains(end));
+            assert!(listed.lines().skip(1).all(has_path), "{listed}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod dequantize_k;
 mod format;
 mod layout;
 mod packed;
+mod path;
 mod quantize;
 mod quantize_k;
 mod quantize_rows;
@@ -16,6 +17,7 @@ mod unpack;
 pub use dequantize::dequantize_row;
 pub use format::Format;
 pub use packed::{PackError, PackedMatrix};
+pub use path::MatrixPath;
 pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 

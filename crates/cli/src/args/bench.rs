@@ -1,0 +1,88 @@
+//! What can be typed after `throng bench`. Refuses to know how anything is measured.
+
+use clap::{Args, Subcommand};
+
+use super::ModelArgs;
+
+/// `throng bench`.
+#[derive(Debug, Clone, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct BenchArgs {
+    /// What to measure instead of a model.
+    #[command(subcommand)]
+    pub instead: Option<BenchInstead>,
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 128, value_name = "N")]
+    pub prompt_tokens: u32,
+    /// Tokens generated for each prompt
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub generate_tokens: u32,
+    /// Numbers of users at once
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST")]
+    pub concurrency: Vec<u32>,
+    /// How many tokens at the start of the prompts are the same for all users
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub shared_prefix: u32,
+    /// How tokens are chosen: 0 always takes the most likely one
+    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    pub temperature: f32,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    pub top_p: f32,
+    /// Keep this many of the most likely tokens; 0 keeps all
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub top_k: u32,
+    /// Do not measure what the machine could do at most, and print no shares of it
+    #[arg(long)]
+    pub no_limits: bool,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `throng bench` can measure instead of a model.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BenchInstead {
+    /// Measure what this machine can do at most: bytes read and operations a second, by number of threads
+    Machine(BenchMachineArgs),
+}
+
+/// `throng bench machine`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchMachineArgs {
+    /// Most threads; the machine's physical cores when absent
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// One JSON object a line, for each number of threads, instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Command, CommandLine};
+
+    #[test]
+    fn bench_measures_a_model_or_the_machine() {
+        let bench = |arguments: &[&str]| {
+            let line = CommandLine::try_parse_from([&["throng", "bench"], arguments].concat());
+            line.map(|line| match line.command {
+                Some(Command::Bench(bench)) => bench,
+                other => panic!("{other:?}"),
+            })
+        };
+        let model = bench(&["model.gguf", "--no-limits", "--threads", "3"]).expect("valid");
+        assert!(model.instead.is_none() && model.no_limits);
+        assert_eq!((model.model.model.as_deref(), model.model.threads), (Some("model.gguf"), Some(3)));
+        assert!(!bench(&[]).expect("valid").no_limits);
+        let machine = bench(&["machine", "--threads", "2", "--json"]).expect("valid");
+        let Some(BenchInstead::Machine(machine)) = machine.instead else { panic!("a command") };
+        assert!(machine.threads == Some(2) && machine.json);
+    }
+}

@@ -1,0 +1,121 @@
+//! What the machine could do at most, measured for a model, and the least time that work takes under it. Refuses to
+//! know how the work is done.
+
+use serde::Serialize;
+use throng_kernels::limits::{
+    Arithmetic, Pages, ReadBuffer, RegisterLoop, bytes_per_second, operations_per_second,
+};
+use throng_kernels::threads::ThreadPool;
+use throng_model::forward_work::Work;
+
+use crate::memory;
+
+/// No more than this is read to measure bandwidth: far beyond caches all sizes are alike.
+const MOST_READ: usize = 1 << 30;
+const LEAST_READ: usize = 1 << 20;
+
+/// What this machine could do at most on some threads.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Limits {
+    /// The threads.
+    pub threads: usize,
+    /// The instructions of the fastest products of bytes.
+    pub int8_instructions: &'static str,
+    /// Multiplications and additions of bytes, in registers.
+    pub int8_operations_per_s: f64,
+    /// The instructions of the fastest products of floats.
+    pub f32_instructions: &'static str,
+    /// Multiplications and additions of 32-bit floats, in registers.
+    pub f32_operations_per_s: f64,
+    /// Bytes of the buffer that was read: those of the weights, up to 1 GiB and half of what is free.
+    pub read_bytes: usize,
+    /// Reading it over and over, all threads together.
+    pub read_bytes_per_s: f64,
+}
+
+/// What a least time is the time of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binding {
+    /// Reading bytes from memory.
+    Memory,
+    /// Multiplying.
+    Compute,
+}
+
+impl Binding {
+    /// As reports have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Compute => "compute",
+        }
+    }
+}
+
+impl Limits {
+    /// Measures them, in about a second; the buffer is as large as the weights that a step reads. `None` without the
+    /// memory for that.
+    pub fn measure(n_threads: usize, step_bytes: f64) -> Option<Self> {
+        let pool = ThreadPool::new(n_threads);
+        let free = memory::available_bytes().map_or(MOST_READ, |free| (free / 2) as usize);
+        let n_bytes = (step_bytes as usize).clamp(LEAST_READ, MOST_READ).min(free);
+        let buffer = ReadBuffer::new(n_bytes, Pages::Huge, &pool)?;
+        let (int8, f32) = (RegisterLoop::best(Arithmetic::Int8), RegisterLoop::best(Arithmetic::F32));
+        Some(Self {
+            threads: pool.n_threads(),
+            int8_instructions: int8.name(),
+            int8_operations_per_s: operations_per_second(&int8, &pool),
+            f32_instructions: f32.name(),
+            f32_operations_per_s: operations_per_second(&f32, &pool),
+            read_bytes: buffer.n_bytes(),
+            read_bytes_per_s: bytes_per_second(&buffer, &pool),
+        })
+    }
+
+    /// The least seconds that this work takes, and what takes them: reading and multiplying overlap, so that the
+    /// longer of the two is left; products of bytes and of floats use the same units and do not.
+    pub fn least_seconds(&self, work: &Work) -> (f64, Binding) {
+        let reading = work.bytes / self.read_bytes_per_s;
+        let multiplying = work.int8_operations / self.int8_operations_per_s
+            + work.f32_operations / self.f32_operations_per_s;
+        if reading >= multiplying { (reading, Binding::Memory) } else { (multiplying, Binding::Compute) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        threads: 2,
+        int8_instructions: "",
+        int8_operations_per_s: 1000.0,
+        f32_instructions: "",
+        f32_operations_per_s: 100.0,
+        read_bytes: 0,
+        read_bytes_per_s: 10.0,
+    };
+
+    #[test]
+    fn the_longer_of_reading_and_multiplying_is_the_limit() {
+        let work = |int8_operations, f32_operations, bytes| Work { int8_operations, f32_operations, bytes };
+        assert_eq!(LIMITS.least_seconds(&work(1000.0, 0.0, 50.0)), (5.0, Binding::Memory));
+        assert_eq!(LIMITS.least_seconds(&work(7000.0, 0.0, 50.0)), (7.0, Binding::Compute));
+        assert_eq!(
+            LIMITS.least_seconds(&work(1000.0, 500.0, 50.0)),
+            (6.0, Binding::Compute),
+            "one after the other"
+        );
+    }
+
+    #[test]
+    fn what_is_measured_is_positive_and_as_large_as_asked_for() {
+        let limits = Limits::measure(2, 3e6).expect("fits");
+        assert_eq!(limits.threads, 2);
+        assert!((3_000_000..3_001_000).contains(&limits.read_bytes), "{limits:?}");
+        for rate in [limits.int8_operations_per_s, limits.f32_operations_per_s, limits.read_bytes_per_s] {
+            assert!(rate > 0.0 && rate.is_finite(), "{limits:?}");
+        }
+    }
+}

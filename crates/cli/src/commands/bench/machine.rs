@@ -1,0 +1,160 @@
+//! `throng bench machine`: what this machine can do at most, by number of threads. Refuses to know models.
+
+use anyhow::Result;
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use throng_kernels::Isa;
+use throng_kernels::limits::{
+    Arithmetic, Pages, ReadBuffer, RegisterLoop, bytes_per_second, operations_per_second,
+};
+use throng_kernels::threads::ThreadPool;
+
+use crate::args::BenchMachineArgs;
+use crate::caches::Caches;
+use crate::kv_budget::show;
+use crate::memory;
+
+/// The largest share of the last-level cache that is believed: a virtual machine is told of all its host's.
+const MOST_SHARE: usize = 16 << 20;
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+struct Measured {
+    threads: usize,
+    lane: &'static str,
+    read: Vec<Read>,
+    arithmetic: Vec<Peak>,
+}
+
+/// Reading a buffer over and over.
+#[derive(Debug, Serialize)]
+struct Read {
+    /// What the buffer was chosen to fit.
+    fits: &'static str,
+    pages: &'static str,
+    /// Of all threads together.
+    bytes: usize,
+    bytes_per_s: f64,
+}
+
+/// Multiplying and adding in registers; each counts.
+#[derive(Debug, Serialize)]
+struct Peak {
+    of: &'static str,
+    instructions: &'static str,
+    operations_per_s: f64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the result cannot be written.
+pub fn run(arguments: &BenchMachineArgs) -> Result<()> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let most = arguments.threads.filter(|&n| n > 0).unwrap_or_else(cores);
+    let mut all = Vec::new();
+    for n_threads in thread_counts(most) {
+        let measured = measure(n_threads);
+        if arguments.json {
+            println!("{}", serde_json::to_string(&measured)?);
+        }
+        all.push(measured);
+    }
+    if !arguments.json {
+        println!("lane: {}", Isa::best().name());
+        println!("{}", table(&all));
+    }
+    Ok(())
+}
+
+/// The powers of two up to `most`, and `most`.
+fn thread_counts(most: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> =
+        std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < most).collect();
+    counts.push(most);
+    counts
+}
+
+fn measure(n_threads: usize) -> Measured {
+    let pool = ThreadPool::new(n_threads);
+    let read = sizes(Caches::of_this_machine(), n_threads).into_iter().flat_map(|(fits, n_bytes)| {
+        let pool = &pool;
+        [("ordinary", Pages::Small), ("huge", Pages::Huge)].into_iter().filter_map(move |(name, pages)| {
+            let buffer = ReadBuffer::new(n_bytes, pages, pool)?;
+            let bytes_per_s = bytes_per_second(&buffer, pool);
+            Some(Read { fits, pages: name, bytes: buffer.n_bytes(), bytes_per_s })
+        })
+    });
+    let read = read.collect();
+    let arithmetic = [("f32", Arithmetic::F32), ("int8", Arithmetic::Int8)].map(|(of, arithmetic)| {
+        let work = RegisterLoop::best(arithmetic);
+        Peak { of, instructions: work.name(), operations_per_s: operations_per_second(&work, &pool) }
+    });
+    Measured { threads: pool.n_threads(), lane: Isa::best().name(), read, arithmetic: arithmetic.into() }
+}
+
+/// Bytes of the buffers, for all threads together.
+fn sizes(caches: Caches, n_threads: usize) -> [(&'static str, usize); 3] {
+    let share = caches.last_level_share.min(MOST_SHARE).max(2 * caches.second_level);
+    let quarter = memory::available_bytes().map_or(usize::MAX, |free| (free / 4) as usize);
+    let beyond = (2 * caches.last_level).clamp(512 << 20, 2 << 30).min(quarter);
+    [
+        ("second-level cache", caches.second_level / 2 * n_threads),
+        ("last-level share", share * n_threads),
+        ("memory", beyond),
+    ]
+}
+
+fn table(all: &[Measured]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let counts = all.iter().map(|measured| match measured.threads {
+        1 => "1 thread".to_owned(),
+        n => format!("{n} threads"),
+    });
+    table.set_header(std::iter::once(String::new()).chain(counts));
+    let first = &all[0];
+    for (i, read) in first.read.iter().enumerate() {
+        let name =
+            format!("read, {} ({} a thread), {} pages", read.fits, show(read.bytes as u64), read.pages);
+        let name = if read.fits == "memory" { name.replace(" a thread", "") } else { name };
+        let rates = all.iter().map(|measured| {
+            measured
+                .read
+                .get(i)
+                .map_or_else(String::new, |read| format!("{:.1} GB/s", read.bytes_per_s / 1e9))
+        });
+        table.add_row(std::iter::once(name).chain(rates));
+    }
+    for (i, peak) in first.arithmetic.iter().enumerate() {
+        let name = format!("{} ({}), in registers", peak.of, peak.instructions);
+        let rates =
+            all.iter().map(|measured| format!("{:.0} GOP/s", measured.arithmetic[i].operations_per_s / 1e9));
+        table.add_row(std::iter::once(name).chain(rates));
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_double_up_to_the_most() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(2), [1, 2]);
+        assert_eq!(thread_counts(12), [1, 2, 4, 8, 12]);
+    }
+
+    #[test]
+    fn buffers_grow_from_cache_to_memory() {
+        let of = |last_level_share, last_level| {
+            sizes(Caches { second_level: 2 << 20, last_level_share, last_level }, 2)
+                .map(|(_, n_bytes)| n_bytes)
+        };
+        assert_eq!(of(5 << 20, 40 << 20)[..2], [2 << 20, 10 << 20]);
+        assert_eq!(of(240 << 20, 480 << 20)[1], 32 << 20, "a host's cache is not believed");
+        assert_eq!(of(1 << 20, 8 << 20)[1], 8 << 20, "a share is larger than the level before");
+        assert!(of(5 << 20, 40 << 20)[2] <= 512 << 20);
+    }
+}

@@ -1,0 +1,155 @@
+//! How `throng bench` tells its results: lines of JSON, or a table. Refuses to measure.
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use super::limits::{Binding, Limits};
+use crate::kv_budget::show;
+use crate::memory;
+use crate::running::RunningModel;
+use crate::step_shares::StepShares;
+
+/// One line of the result.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    pub concurrency: u32,
+    pub prompt_tokens: u32,
+    pub generate_tokens: u32,
+    pub shared_prefix: u32,
+    /// Until the last user has its first token.
+    pub prefill_s: f64,
+    pub prefill_tokens_per_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefill_limit: Option<Share>,
+    /// From then on.
+    pub decode_s: f64,
+    pub decode_tokens_per_s: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decode_limit: Option<Share>,
+    pub total_s: f64,
+    pub total_tokens_per_s: f64,
+    /// Where the time of a step went in which all users decoded; absent when there was none.
+    pub decode_step: Option<StepShares>,
+}
+
+/// What a figure could be at most.
+#[derive(Debug, Serialize)]
+pub struct Share {
+    /// What must be done at the least.
+    pub int8_operations: f64,
+    pub f32_operations: f64,
+    pub bytes: f64,
+    /// What takes the least time.
+    pub binding: Binding,
+    /// At that time.
+    pub tokens_per_s: f64,
+    /// The figure's share of it.
+    pub share: f64,
+}
+
+/// What stands on every line.
+#[derive(Debug, Serialize)]
+pub struct Line<'a> {
+    #[serde(flatten)]
+    pub measured: Measured,
+    pub start_up: StartUp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<&'a Limits>,
+}
+
+/// What it took until requests could be taken.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct StartUp {
+    /// Of all tensors as stored.
+    pub weights_bytes: u64,
+    /// Until the weights were in memory in their own form.
+    pub load_s: f64,
+    /// Until requests could be taken.
+    pub ready_s: f64,
+    pub load_bytes_per_s: f64,
+    /// Most memory of the process until then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak_memory_bytes: Option<u64>,
+}
+
+impl StartUp {
+    /// That of a model that has just become ready.
+    pub fn of(running: &RunningModel) -> Self {
+        let weights_bytes = running.model.weight_summary().n_bytes;
+        let load_s = running.start_up.load.as_secs_f64();
+        Self {
+            weights_bytes,
+            load_s,
+            ready_s: running.start_up.ready.as_secs_f64(),
+            load_bytes_per_s: weights_bytes as f64 / load_s,
+            peak_memory_bytes: memory::peak_bytes(),
+        }
+    }
+
+    /// One line for the operator.
+    pub fn describe(&self) -> String {
+        let peak = self.peak_memory_bytes.map_or_else(String::new, |peak| {
+            let times = peak as f64 / self.weights_bytes as f64;
+            format!("; {} of memory at most, {times:.2} times the weights", show(peak))
+        });
+        format!(
+            "ready in {:.2} s, {:.2} s of them for {} of weights ({:.2} GB/s){peak}",
+            self.ready_s,
+            self.load_s,
+            show(self.weights_bytes),
+            self.load_bytes_per_s / 1e9,
+        )
+    }
+}
+
+/// One line for the operator.
+pub fn describe(limits: &Limits) -> String {
+    format!(
+        "limits: {:.0} GOP/s int8 ({}), {:.0} GOP/s f32 ({}), {:.1} GB/s read ({})",
+        limits.int8_operations_per_s / 1e9,
+        limits.int8_instructions,
+        limits.f32_operations_per_s / 1e9,
+        limits.f32_instructions,
+        limits.read_bytes_per_s / 1e9,
+        show(limits.read_bytes as u64),
+    )
+}
+
+/// The table without its rows.
+pub fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "users",
+        "prefill s",
+        "prefill tok/s",
+        "of limit",
+        "decode s",
+        "decode tok/s",
+        "of limit",
+        "total tok/s",
+        "decode step ms",
+        "not forward %",
+    ]);
+    table
+}
+
+/// A row of it.
+pub fn row(measured: &Measured) -> [String; 10] {
+    let of_limit = |share: &Option<Share>| {
+        let text = |share: &Share| format!("{:.0} % ({})", 100.0 * share.share, share.binding.name());
+        share.as_ref().map_or_else(|| "-".to_owned(), text)
+    };
+    [
+        measured.concurrency.to_string(),
+        format!("{:.2}", measured.prefill_s),
+        format!("{:.1}", measured.prefill_tokens_per_s),
+        of_limit(&measured.prefill_limit),
+        format!("{:.2}", measured.decode_s),
+        format!("{:.1}", measured.decode_tokens_per_s),
+        of_limit(&measured.decode_limit),
+        format!("{:.1}", measured.total_tokens_per_s),
+        measured.decode_step.map_or_else(String::new, |step| format!("{:.2}", step.step_ms)),
+        measured.decode_step.map_or_else(String::new, |step| format!("{:.2}", step.not_forward_percent)),
+    ]
+}

@@ -1,0 +1,124 @@
+//! What a forward pass must do at the least, whatever computes it: multiplications, and bytes that come from memory.
+//! Refuses to know how fast anything is.
+//!
+//! Matrix products count, attention's arithmetic does not: what is counted is a lower bound. Matrices whose codes are
+//! integers are multiplied as bytes, others as floats.
+
+use std::collections::HashMap;
+
+use throng_kernels::quant::MatrixPath;
+
+use crate::config::{DecoderConfig, FeedForward};
+use crate::kv_cache::{KvDtype, KvLayout};
+use crate::tensor_use::TensorUse;
+use crate::weights::TensorSource;
+
+/// An amount of work.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Work {
+    /// Multiplications and additions of bytes, two for each weight and token.
+    pub int8_operations: f64,
+    /// The same of 32-bit floats.
+    pub f32_operations: f64,
+    /// Bytes of weights, keys and values that are read.
+    pub bytes: f64,
+}
+
+/// Some steps taken together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Forward passes; each reads the weights once.
+    pub n_steps: u64,
+    /// Tokens that go through the layers.
+    pub n_tokens: u64,
+    /// Forward passes in which logits of any token are wanted.
+    pub n_logit_steps: u64,
+    /// Tokens whose logits are wanted.
+    pub n_logits: u64,
+}
+
+/// The work of one model's forward pass.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ForwardWork {
+    /// Of one token in one step, without logits.
+    layers: Work,
+    /// Of the logits of one token in one step.
+    output: Work,
+    /// Bytes of one position's keys and values in one layer.
+    kv_bytes: f64,
+    /// How many positions each layer sees.
+    windows: Vec<Option<usize>>,
+}
+
+impl ForwardWork {
+    pub(crate) fn new(
+        config: &DecoderConfig,
+        tensors: &dyn TensorSource,
+        uses: &HashMap<String, TensorUse>,
+        kv_dtype: KvDtype,
+    ) -> Self {
+        let layout = KvLayout {
+            n_layers: 1,
+            n_blocks: 1,
+            n_kv_heads: config.n_kv_heads,
+            head_dim: config.head_dim,
+            dtype: kv_dtype,
+        };
+        let mut this = Self {
+            layers: Work::default(),
+            output: Work::default(),
+            kv_bytes: layout.bytes_per_token().unwrap_or(0) as f64,
+            windows: config.layers.iter().map(|layer| layer.sliding_window).collect(),
+        };
+        for (name, tensor_use) in uses {
+            let Some(tensor) = tensors.tensor(name) else { continue };
+            // Several tokens may share their experts, so those of one token are what must be read.
+            let (work, share) = match tensor_use {
+                TensorUse::Product => (&mut this.layers, 1.0),
+                TensorUse::Expert => (&mut this.layers, used_share(config)),
+                TensorUse::Output => (&mut this.output, 1.0),
+                TensorUse::Lookup | TensorUse::Vector => continue,
+            };
+            let operations = 2.0 * share * tensor.shape.iter().product::<usize>() as f64;
+            match MatrixPath::of(tensor.format).is_int8() {
+                true => work.int8_operations += operations,
+                false => work.f32_operations += operations,
+            }
+            work.bytes += share * tensor.data.len() as f64;
+        }
+        this
+    }
+
+    /// The work of some steps, without the keys and values that they read.
+    pub fn of(&self, steps: Steps) -> Work {
+        let sum = |of: fn(&Work) -> f64, n_layers: u64, n_output: u64| {
+            of(&self.layers) * n_layers as f64 + of(&self.output) * n_output as f64
+        };
+        Work {
+            int8_operations: sum(|work| work.int8_operations, steps.n_tokens, steps.n_logits),
+            f32_operations: sum(|work| work.f32_operations, steps.n_tokens, steps.n_logits),
+            bytes: sum(|work| work.bytes, steps.n_steps, steps.n_logit_steps),
+        }
+    }
+
+    /// Bytes of keys and values that a token at `position` (the first is 0) reads, its own included.
+    pub fn kv_bytes(&self, position: u64) -> f64 {
+        let seen =
+            |window: &Option<usize>| window.map_or(position + 1, |most| (position + 1).min(most as u64));
+        self.windows.iter().map(seen).sum::<u64>() as f64 * self.kv_bytes
+    }
+
+    /// Bytes of all weights that a step with logits reads.
+    pub fn step_bytes(&self) -> f64 {
+        self.layers.bytes + self.output.bytes
+    }
+}
+
+/// The share of all experts that one token uses.
+fn used_share(config: &DecoderConfig) -> f64 {
+    let share = config.layers.iter().find_map(|layer| match layer.feed_forward {
+        FeedForward::Experts { n_experts, routing, .. } => Some(routing.n_used as f64 / n_experts as f64),
+        FeedForward::Dense { .. } => None,
+    });
+    share.unwrap_or(1.0)
+}

@@ -1,0 +1,97 @@
+//! What the forward pass does with each of a model's tensors. Refuses to know how tensors are stored and computed
+//! with.
+
+use std::collections::HashMap;
+
+use crate::arch::{Architecture, LayerNames};
+use crate::config::FeedForward;
+use crate::decoder_weights::find_tensor;
+use crate::weights::TensorSource;
+
+/// What a tensor is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TensorUse {
+    /// Multiplied by every token of a step.
+    Product,
+    /// Multiplied by those tokens whose logits are wanted; as embeddings too, where both are one table.
+    Output,
+    /// Multiplied by the tokens that were routed to it: one expert's tensor, or that of all experts of a layer.
+    Expert,
+    /// Only rows of it are looked up.
+    Lookup,
+    /// A gain or a bias, in 32-bit floats.
+    Vector,
+}
+
+/// The use of every tensor in `source` that the forward pass has one for, by its name there.
+pub fn tensor_uses(architecture: &Architecture, source: &dyn TensorSource) -> HashMap<String, TensorUse> {
+    let (config, names) = (&architecture.config, architecture.names);
+    let mut uses = Uses { source, by_name: HashMap::new() };
+    let untied =
+        !config.tied_embeddings && find_tensor(source, &format!("{}.weight", names.output)).is_some();
+    uses.weight(names.embedding, if untied { TensorUse::Lookup } else { TensorUse::Output });
+    if untied {
+        uses.weight(names.output, TensorUse::Output);
+    }
+    uses.weight(names.final_norm, TensorUse::Vector);
+    for (layer_idx, layer) in config.layers.iter().enumerate() {
+        uses.layer(&format!("{}{layer_idx}.", names.layer_prefix), &names.layer, layer.feed_forward);
+    }
+    uses.by_name
+}
+
+struct Uses<'a> {
+    source: &'a dyn TensorSource,
+    by_name: HashMap<String, TensorUse>,
+}
+
+impl Uses<'_> {
+    fn weight(&mut self, name: &str, tensor_use: TensorUse) {
+        self.note(&format!("{name}.weight"), tensor_use);
+    }
+
+    fn note(&mut self, name: &str, tensor_use: TensorUse) {
+        if let Some(tensor) = find_tensor(self.source, name) {
+            self.by_name.insert(tensor.name.to_owned(), tensor_use);
+        }
+    }
+
+    /// Those of the names that the kind of file has.
+    fn weights(&mut self, prefix: &str, names: &[&str], tensor_use: TensorUse) {
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            self.weight(&format!("{prefix}{name}"), tensor_use);
+        }
+    }
+
+    fn linears(&mut self, prefix: &str, names: &[&str]) {
+        self.weights(prefix, names, TensorUse::Product);
+        for name in names.iter().filter(|name| !name.is_empty()) {
+            self.note(&format!("{prefix}{name}.bias"), TensorUse::Vector);
+        }
+    }
+
+    fn layer(&mut self, prefix: &str, names: &LayerNames, feed_forward: FeedForward) {
+        let before = [names.pre_attention_norm, names.pre_feed_forward_norm];
+        let after = [names.post_attention_norm, names.post_feed_forward_norm];
+        let heads = [names.query_norm, names.key_norm];
+        self.weights(prefix, &[before, after, heads].concat(), TensorUse::Vector);
+        self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
+        self.linears(prefix, &[names.attention_output]);
+        match feed_forward {
+            FeedForward::Dense { .. } => {
+                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
+            }
+            FeedForward::Experts { n_experts, .. } => {
+                self.weights(prefix, &[names.router, names.shared_router], TensorUse::Product);
+                self.linears(prefix, &[names.shared_gate, names.shared_up, names.shared_down]);
+                let stacked = [names.experts_gate, names.experts_up, names.experts_down];
+                self.weights(prefix, &stacked, TensorUse::Expert);
+                for expert_idx in 0..n_experts {
+                    let alone = [names.expert_gate, names.expert_up, names.expert_down];
+                    let alone = alone.map(|name| name.replace("{}", &expert_idx.to_string()));
+                    self.weights(prefix, &alone.each_ref().map(String::as_str), TensorUse::Expert);
+                }
+            }
+        }
+    }
+}
