@@ -10,10 +10,10 @@ CPUS = os.cpu_count()
 
 
 def busy_s():
-    """Seconds that all cores together have worked so far."""
+    """Seconds that all cores together have worked so far, or that a hypervisor has kept for others."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    user, nice, system, _idle, _iowait, irq, softirq = fields[:7]
-    return (user + nice + system + irq + softirq) / TICK
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) / TICK
 
 
 def own_s(pids):
@@ -34,7 +34,7 @@ class Watch:
         self.start = (time.monotonic(), busy_s(), own_s(self.pids))
 
     def foreign(self):
-        """The share of all cores that others used since."""
+        """The share of all cores that others, on this machine or beside it, used since."""
         at, busy, own = self.start
         others = busy_s() - busy - (own_s(self.pids) - own)
         return max(0.0, others / (CPUS * (time.monotonic() - at)))

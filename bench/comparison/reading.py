@@ -17,13 +17,18 @@ def llama_bench(text):
 
 
 def llama_batched_bench(text, users):
-    """tokens/s of so many users together while they generate (--output-format jsonl). Its last line can be lacking:
-    the program ends without waiting for its own log."""
+    """tokens/s of so many users together while they generate, and the seconds from the first prompt to the last token
+    (--output-format jsonl). Its last line can be lacking: the program ends without waiting for its own log."""
     (result,) = [result for result in objects(text) if result["pl"] == users]
-    return result["speed_tg"]
+    return {"decode": result["speed_tg"], "all_s": result["t"]}
 
 
 def throng_bench(text):
-    """tokens/s of the prompts and, once each user has its first token, of all users together (--json)."""
+    """tokens/s of the prompts and, once each user has its first token, of all users together; the seconds from the
+    first prompt to the last token (--json)."""
     (result,) = objects(text)
-    return {"prefill": result["prefill_tokens_per_s"], "decode": result["decode_tokens_per_s"]}
+    return {
+        "prefill": result["prefill_tokens_per_s"],
+        "decode": result["decode_tokens_per_s"],
+        "all_s": result["total_s"],
+    }

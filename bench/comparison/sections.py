@@ -38,17 +38,22 @@ def crowd(bench, model, section="crowd", users=16):
     return bench.in_turn(
         [row],
         lambda i: [bench.throng_bench(model, 128, 64, users)["decode"]],
-        lambda i: [bench.llama_batched_bench(model, 128, 64, users, users * 192)],
+        lambda i: [bench.llama_batched_bench(model, 128, 64, users, users * 192)["decode"]],
     )
 
 
 def shared(bench, model, users=32, prompt=512):
-    row = Row("shared", model, f"{users} users of one prompt of {prompt} decode, tokens/s", True)
-    together, context = ["--shared-prefix", prompt], prompt + users * 64
+    speed = Row("shared", model, f"{users} users of one prompt of {prompt} decode, tokens/s", True)
+    done = Row("shared", model, "prompt and 64 tokens each, s", False)
+    context = prompt + users * 64
+
+    def measured(result):
+        return [result["decode"], result["all_s"]]
+
     return bench.in_turn(
-        [row],
-        lambda i: [bench.throng_bench(model, prompt, 64, users, together)["decode"]],
-        lambda i: [bench.llama_batched_bench(model, prompt, 64, users, context, "-pps", "-kvu")],
+        [speed, done],
+        lambda i: measured(bench.throng_bench(model, prompt, 64, users, ["--shared-prefix", prompt])),
+        lambda i: measured(bench.llama_batched_bench(model, prompt, 64, users, context, "-pps", "-kvu")),
     )
 
 
