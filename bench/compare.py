@@ -14,6 +14,7 @@ the processor in its median round: measure it again on a quiet machine.
 import argparse
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -40,6 +41,8 @@ def arguments():
 
 
 def main():
+    # Servers and tools must not outlive the script: leaving in order ends them.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     settings = arguments()
     places = Places(settings.cache.absolute(), settings.throng and settings.throng.absolute())
     places.cache.mkdir(parents=True, exist_ok=True)
