@@ -102,3 +102,10 @@ def test_an_unsupported_model_type_lists_what_is(binary, tmp_path):
     assert answer.returncode != 0
     assert "not supported yet: deepseek_v3" in answer.stderr
     assert "qwen3" in answer.stderr
+
+
+def test_a_model_that_is_quantized_already_is_not_quantized_again(binary):
+    answer = throng(binary, "generate", "--quantize", "q4_k", "--prompt", "Hello")
+    assert answer.returncode != 0
+    assert "the model is quantized already" in answer.stderr
+    assert "panicked" not in answer.stderr

@@ -50,6 +50,9 @@ pub struct ModelArgs {
     /// Worker threads; the machine's physical cores when absent
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// Quantize a model in F32, F16 or BF16 while it is loaded
+    #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
+    pub quantize: Option<Quantization>,
     /// How keys and values are stored; auto: f32 for f32 models, else f16
     #[arg(long, value_enum, value_name = "TYPE")]
     pub kv_cache_dtype: Option<KvDtype>,
@@ -237,6 +240,19 @@ pub struct InspectArgs {
     pub tensors: bool,
 }
 
+/// What a model is quantized to while it is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
+pub enum Quantization {
+    #[value(name = "q8_0")]
+    Q8_0,
+    #[value(name = "q4_0")]
+    Q4_0,
+    #[value(name = "q4_k")]
+    Q4_K,
+}
+
 /// How keys and values are stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -330,6 +346,19 @@ mod tests {
             assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));
         }
         assert!(parse_isa("abacus").expect_err("no such lane").starts_with("this machine has scalar"));
+    }
+
+    #[test]
+    fn formats_to_quantize_to_are_few_and_their_case_is_free() {
+        let quantize = |name| {
+            CommandLine::try_parse_from(["throng", "model", "--quantize", name])
+                .map(|line| line.serve.model.quantize)
+        };
+        assert_eq!(quantize("q4_k").expect("valid"), Some(Quantization::Q4_K));
+        assert_eq!(quantize("Q8_0").expect("valid"), Some(Quantization::Q8_0));
+        let error = quantize("q4_k_m").expect_err("not a format").to_string();
+        assert!(error.contains("invalid value 'q4_k_m' for '--quantize <TYPE>'"), "{error}");
+        assert!(error.contains("[possible values: q8_0, q4_0, q4_k]"), "{error}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct ModelSection {
     pub served_names: Vec<String>,
     /// Most tokens of one sequence.
     pub max_model_len_tokens: Option<u32>,
+    /// What a float model is quantized to while it is loaded.
+    pub quantize: Option<args::Quantization>,
     /// How keys and values are stored.
     pub kv_cache_dtype: KvDtype,
     /// Memory for keys and values.
@@ -113,6 +115,7 @@ impl ModelSection {
     fn overlay(&mut self, flags: &ModelArgs) {
         overlay(&mut self.model, &flags.model);
         overlay(&mut self.max_model_len_tokens, &flags.max_model_len);
+        overlay(&mut self.quantize, &flags.quantize);
         overlay(&mut self.kv_cache_memory_bytes, &flags.kv_cache_memory);
         overlay(&mut self.n_threads, &flags.threads);
         overlay(&mut self.chat_template, &flags.chat_template);
@@ -208,7 +211,12 @@ fn refuse_foreign(flags: &ForeignArgs) -> Result<()> {
         ("--block-size", flags.block_size.is_some_and(|size| size != 16)),
     ];
     if let Some((flag, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
-        bail!("{flag} is not supported yet");
+        let instead = if *flag == "--quantization" {
+            "; --quantize quantizes a float model while it is loaded"
+        } else {
+            ""
+        };
+        bail!("{flag} is not supported yet{instead}");
     }
     let idle = [
         ("--gpu-memory-utilization", flags.gpu_memory_utilization.is_some()),
@@ -221,4 +229,25 @@ fn refuse_foreign(flags: &ForeignArgs) -> Result<()> {
         tracing::warn!("{flag} has no effect here");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model_section(toml: &str) -> Result<ModelSection, String> {
+        toml::from_str::<ConfigFile>(toml).map(|file| file.model).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_file_names_what_to_quantize_to_and_flags_win() {
+        let mut section = model_section("[model]\nquantize = \"q4_k\"").expect("valid");
+        assert_eq!(section.quantize, Some(args::Quantization::Q4_K));
+        section.overlay(&ModelArgs { quantize: Some(args::Quantization::Q8_0), ..Default::default() });
+        assert_eq!(section.quantize, Some(args::Quantization::Q8_0));
+        section.overlay(&ModelArgs::default());
+        assert_eq!(section.quantize, Some(args::Quantization::Q8_0));
+        let error = model_section("[model]\nquantize = \"q5\"").expect_err("not a format");
+        assert!(error.contains("unknown variant `q5`, expected one of `q8_0`, `q4_0`, `q4_k`"), "{error}");
+    }
 }

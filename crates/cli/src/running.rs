@@ -12,6 +12,7 @@ use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_model::decoder_weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
+use throng_model::quantization::{Quantization, QuantizeOptions, QuantizeReport};
 use throng_model::runner::RunnerLimits;
 use throng_text::{ChatTemplate, Tokenizer};
 
@@ -129,6 +130,11 @@ impl RunningModel {
         ids
     }
 
+    /// One line for the operator: what quantizing did; `None` where nothing was quantized.
+    pub fn describe_quantizing(&self) -> Option<String> {
+        self.model.quantize_report().map(describe_quantizing)
+    }
+
     /// One line for the operator: what the KV cache holds.
     pub fn describe_kv_cache(&self) -> String {
         let capacity = self.engine.capacity();
@@ -143,9 +149,24 @@ impl RunningModel {
     }
 }
 
+fn describe_quantizing(report: &QuantizeReport) -> String {
+    let bytes: u64 = report.formats.iter().map(|(.., bytes)| bytes).sum();
+    let formats = report.formats.iter().map(|(format, n, _)| format!("{n} matrices in {}", format.name()));
+    let kept = (report.n_kept > 0).then(|| format!("{} kept: no format fits their rows", report.n_kept));
+    format!(
+        "quantized to {} in {:.1} s: {} of weights became {} ({})",
+        report.to,
+        report.took.as_secs_f64(),
+        show(report.stored_bytes),
+        show(bytes),
+        formats.chain(kept).collect::<Vec<_>>().join(", "),
+    )
+}
+
 fn load(section: &ModelSection, prepare: Option<BackendKind>) -> Result<(ModelSource, LoadedModel)> {
     let source = ModelSource::find(section.model.as_deref())?;
-    let options = LoadOptions { prepare, n_threads: n_threads(section) };
+    let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to) });
+    let options = LoadOptions { prepare, n_threads: n_threads(section), quantize };
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -181,6 +202,14 @@ pub fn kv_dtype(section: &ModelSection, model: &LoadedModel) -> KvDtype {
         args::KvDtype::F32 => KvDtype::F32,
         args::KvDtype::F16 => KvDtype::F16,
         args::KvDtype::Q8_0 => KvDtype::Q8_0,
+    }
+}
+
+fn quantization(to: args::Quantization) -> Quantization {
+    match to {
+        args::Quantization::Q8_0 => Quantization::Q8_0,
+        args::Quantization::Q4_0 => Quantization::Q4_0,
+        args::Quantization::Q4_K => Quantization::Q4_K,
     }
 }
 

@@ -6,6 +6,7 @@ use throng_kernels::quant::dequantize_row;
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Expert};
 use crate::config::{DecoderConfig, FeedForward, QkNorm};
+use crate::quantization::Quantizer;
 use crate::weights::{TensorSource, TensorView};
 
 /// The weights of a model on a device.
@@ -100,6 +101,17 @@ impl<B: Backend> DecoderWeights<B> {
         source: &dyn TensorSource,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, TensorError> {
+        Self::load_with(backend, architecture, source, None, progress)
+    }
+
+    /// The same, and quantizes matrices on the way.
+    pub(crate) fn load_with(
+        backend: &B,
+        architecture: &Architecture,
+        source: &dyn TensorSource,
+        quantizer: Option<&mut Quantizer>,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Self, TensorError> {
         let config = &architecture.config;
         let names = source.names();
         let sizes =
@@ -109,6 +121,7 @@ impl<B: Backend> DecoderWeights<B> {
             source,
             config,
             names: &architecture.names.layer,
+            quantizer,
             progress,
             state: LoadProgress { done_bytes: 0, total_bytes: sizes.sum() },
         };
@@ -131,6 +144,7 @@ struct Loader<'a, B: Backend> {
     source: &'a dyn TensorSource,
     config: &'a DecoderConfig,
     names: &'a LayerNames,
+    quantizer: Option<&'a mut Quantizer>,
     progress: &'a mut dyn FnMut(LoadProgress),
     state: LoadProgress,
 }
@@ -188,10 +202,17 @@ impl<'a, B: Backend> Loader<'a, B> {
         let mut views = views.collect::<Result<Vec<_>, _>>()?;
         let shapes: Vec<[usize; 2]> = parts.iter().map(|(_, rows)| [*rows, cols]).collect();
         views.iter_mut().zip(&shapes).for_each(|(view, shape)| view.shape = shape);
-        let matrix = self.backend.matrix(&views)?;
+        let matrix = self.make(&views)?;
         views.iter().for_each(|view| self.source.release(view.name));
         self.note(views.iter().map(|view| view.data.len()).sum());
         Ok(matrix)
+    }
+
+    fn make(&mut self, parts: &[TensorView<'_>]) -> Result<B::Matrix, BackendError> {
+        match &mut self.quantizer {
+            None => self.backend.matrix(parts),
+            Some(quantizer) => quantizer.matrix(self.backend, parts),
+        }
     }
 
     /// Stacked tensors with their biases, where there are any.
@@ -338,7 +359,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (up_shape, down_shape) = ([width, hidden], [hidden, width]);
         let gate_up = [gate, up].map(|view| TensorView { shape: &up_shape, ..view });
         let down = TensorView { shape: &down_shape, ..down };
-        Ok(Expert { gate_up: self.backend.matrix(&gate_up)?, down: self.backend.matrix(&[down])? })
+        Ok(Expert { gate_up: self.make(&gate_up)?, down: self.make(&[down])? })
     }
 
     /// One expert's part of a tensor that holds all; its shape is still that of the whole.

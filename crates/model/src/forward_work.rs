@@ -10,8 +10,8 @@ use throng_kernels::quant::MatrixPath;
 
 use crate::config::{DecoderConfig, FeedForward};
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::load::LoadedModel;
 use crate::tensor_use::TensorUse;
-use crate::weights::TensorSource;
 
 /// An amount of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -53,7 +53,7 @@ pub struct ForwardWork {
 impl ForwardWork {
     pub(crate) fn new(
         config: &DecoderConfig,
-        tensors: &dyn TensorSource,
+        model: &LoadedModel,
         uses: &HashMap<String, TensorUse>,
         kv_dtype: KvDtype,
     ) -> Self {
@@ -71,7 +71,7 @@ impl ForwardWork {
             windows: config.layers.iter().map(|layer| layer.sliding_window).collect(),
         };
         for (name, tensor_use) in uses {
-            let Some(tensor) = tensors.tensor(name) else { continue };
+            let Some(tensor) = model.tensors().tensor(name) else { continue };
             // Several tokens may share their experts, so those of one token are what must be read.
             let (work, share) = match tensor_use {
                 TensorUse::Product => (&mut this.layers, 1.0),
@@ -80,11 +80,11 @@ impl ForwardWork {
                 TensorUse::Lookup | TensorUse::Vector => continue,
             };
             let operations = 2.0 * share * tensor.shape.iter().product::<usize>() as f64;
-            match MatrixPath::of(tensor.format).is_int8() {
+            match MatrixPath::of(model.held_format(&tensor)).is_int8() {
                 true => work.int8_operations += operations,
                 false => work.f32_operations += operations,
             }
-            work.bytes += share * tensor.data.len() as f64;
+            work.bytes += share * model.held_bytes(&tensor) as f64;
         }
         this
     }

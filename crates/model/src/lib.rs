@@ -13,6 +13,7 @@ pub mod forward_work;
 pub mod host_buffer;
 pub mod kv_cache;
 pub mod load;
+pub mod quantization;
 pub mod reference_backend;
 mod row_answers;
 pub mod runner;

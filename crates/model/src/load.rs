@@ -19,13 +19,14 @@ use crate::config::DecoderConfig;
 use crate::decoder_weights::{LoadProgress, TensorError};
 use crate::forward_work::ForwardWork;
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::quantization::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::runner::RunnerLimits;
 use crate::tensor_use::{TensorUse, tensor_uses};
-use crate::weights::TensorSource;
 use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
+use crate::weights::{TensorSource, TensorView};
 
-use prepare::PreparedWeights;
+use prepare::{PreparedWeights, UnpreparedWeights};
 
 /// What computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,13 +42,15 @@ pub enum BackendKind {
 }
 
 /// How a model is opened.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// For which backend the weights are prepared at once; `None` leaves that to the first runner (and makes
     /// opening quick for those who only look).
     pub prepare: Option<BackendKind>,
     /// Threads that prepare weights.
     pub n_threads: usize,
+    /// Quantize the weights when they are prepared.
+    pub quantize: Option<QuantizeOptions>,
 }
 
 /// How a runner is made.
@@ -81,6 +84,7 @@ pub struct LoadedModel {
     pub bos_token_id: Option<u32>,
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
+    quantize: Option<QuantizePlan>,
     prepared: PreparedWeights,
 }
 
@@ -112,7 +116,7 @@ pub struct GenerationDefaults {
     pub max_new_tokens: Option<u32>,
 }
 
-/// How a model's tensors are stored.
+/// How a model's tensors are stored, or held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightSummary {
     /// Elements of all tensors.
@@ -162,6 +166,9 @@ pub enum LoadError {
     /// Tensors are missing or have wrong shapes.
     #[error(transparent)]
     Tensors(#[from] TensorError),
+    /// It cannot be quantized.
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
     /// The backend refused.
     #[error(transparent)]
     Backend(#[from] BackendError),
@@ -205,20 +212,25 @@ pub fn load_bytes(
 
 impl LoadedModel {
     fn prepared_for(
-        self,
+        mut self,
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, LoadError> {
+        let plan =
+            |quantize: &QuantizeOptions| QuantizePlan::new(quantize.to, &self.architecture, &*self.tensors);
+        self.quantize = options.quantize.as_ref().map(plan).transpose()?;
         if let Some(backend) = options.prepare {
-            self.prepared.prepare(
-                backend,
-                options.n_threads,
-                &self.architecture,
-                &*self.tensors,
-                progress,
-            )?;
+            self.prepared.prepare(backend, options.n_threads, &self.unprepared(), progress)?;
         }
         Ok(self)
+    }
+
+    fn unprepared(&self) -> UnpreparedWeights<'_> {
+        UnpreparedWeights {
+            architecture: &self.architecture,
+            tensors: &*self.tensors,
+            quantize: self.quantize,
+        }
     }
 
     /// An executor with its own KV cache. Weights are shared between runners, so that another after a failure costs
@@ -227,7 +239,7 @@ impl LoadedModel {
     /// # Errors
     /// When there is no room, or the backend cannot hold the model or such a cache.
     pub fn runner(&self, options: &RunnerOptions) -> Result<Box<dyn Executor>, LoadError> {
-        self.prepared.runner(options, &self.config, &self.architecture, &*self.tensors)
+        self.prepared.runner(options, &self.config, &self.unprepared())
     }
 
     /// The weights as stored.
@@ -242,10 +254,26 @@ impl LoadedModel {
 
     /// What the forward pass must do at the least.
     pub fn forward_work(&self, kv_dtype: KvDtype) -> ForwardWork {
-        ForwardWork::new(&self.config, &*self.tensors, &self.tensor_uses(), kv_dtype)
+        ForwardWork::new(&self.config, self, &self.tensor_uses(), kv_dtype)
     }
 
-    /// The KV dtype that loses nothing the model had: f32 for f32 weights, f16 otherwise.
+    /// The format in which a tensor is held: its own, or what it is quantized to.
+    pub fn held_format(&self, tensor: &TensorView<'_>) -> Format {
+        self.quantize.map_or(tensor.format, |plan| plan.format_of(tensor))
+    }
+
+    /// Bytes of the tensor in that format.
+    pub fn held_bytes(&self, tensor: &TensorView<'_>) -> u64 {
+        let n_elements = tensor.shape.iter().product();
+        self.held_format(tensor).bytes_of(n_elements).unwrap_or(tensor.data.len()) as u64
+    }
+
+    /// What quantizing did, once the weights have been prepared; `None` for a model that is held as it is stored.
+    pub fn quantize_report(&self) -> Option<&QuantizeReport> {
+        self.prepared.quantize_report()
+    }
+
+    /// The KV dtype that loses nothing the model has: f32 for f32 weights, f16 otherwise.
     pub fn default_kv_dtype(&self) -> KvDtype {
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,
@@ -265,15 +293,24 @@ impl LoadedModel {
     }
 
     /// How the tensors are stored.
+    pub fn stored_summary(&self) -> WeightSummary {
+        self.summary(|tensor| (tensor.format, tensor.data.len() as u64))
+    }
+
+    /// How the tensors are held: as they are stored, unless the model is quantized.
     pub fn weight_summary(&self) -> WeightSummary {
+        self.summary(|tensor| (self.held_format(tensor), self.held_bytes(tensor)))
+    }
+
+    fn summary(&self, of: impl Fn(&TensorView<'_>) -> (Format, u64)) -> WeightSummary {
         let mut summary = WeightSummary { n_parameters: 0, n_bytes: 0, formats: Vec::new() };
         for tensor in self.tensors.names().into_iter().filter_map(|name| self.tensors.tensor(name)) {
-            let n_bytes = tensor.data.len() as u64;
+            let (format, n_bytes) = of(&tensor);
             summary.n_parameters += tensor.shape.iter().product::<usize>() as u64;
             summary.n_bytes += n_bytes;
-            match summary.formats.iter_mut().find(|(format, _)| *format == tensor.format) {
+            match summary.formats.iter_mut().find(|(known, _)| *known == format) {
                 Some((_, bytes)) => *bytes += n_bytes,
-                None => summary.formats.push((tensor.format, n_bytes)),
+                None => summary.formats.push((format, n_bytes)),
             }
         }
         summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));

@@ -174,7 +174,8 @@ fn every_format_is_as_close_to_exact_as_it_should_be() {
         let path = folder.path().join(format!("{}.gguf", format.name()));
         let bytes = shape.gguf(format);
         std::fs::write(&path, &bytes).unwrap();
-        let model = load(&path, &LoadOptions { prepare: None, n_threads: 2 }, &mut |_| {}).unwrap();
+        let model =
+            load(&path, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {}).unwrap();
         let float64 = |rounding| {
             Float64 { shape: shape.clone(), gguf: Gguf::parse(&bytes).unwrap(), rounding }.logprobs(&tokens)
         };

@@ -74,7 +74,7 @@ fn a_tensor_has_a_use_exactly_when_loading_reads_it() {
 }
 
 fn model(tiny: &TinyModel, format: Format) -> LoadedModel {
-    let options = LoadOptions { prepare: None, n_threads: 1 };
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
     load_bytes("tiny", &tiny.gguf(format), &options, &mut |_| {}).unwrap()
 }
 
@@ -124,7 +124,7 @@ fn keys_and_values_are_read_as_far_as_a_layer_sees() {
     assert_eq!(work(KvDtype::F32).kv_bytes(99), (100 * 3 * 2 * 32 * 2 * 4) as f64);
     assert_eq!(work(KvDtype::Q8_0).kv_bytes(9), (10 * 3 * 2 * 34 * 2) as f64);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mistral-sliding");
-    let options = LoadOptions { prepare: None, n_threads: 1 };
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
     let sliding = throng_model::load(&folder, &options, &mut |_| {}).unwrap();
     let window = sliding.config.layers[0].sliding_window.unwrap() as u64;
     let work = sliding.forward_work(KvDtype::F16);

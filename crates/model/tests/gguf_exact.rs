@@ -42,7 +42,8 @@ fn files() -> Vec<PathBuf> {
 }
 
 fn open(file: &Path) -> (LoadedModel, Expected) {
-    let model = load(file, &LoadOptions { prepare: None, n_threads: 2 }, &mut |_| {}).unwrap();
+    let model =
+        load(file, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {}).unwrap();
     let expected = std::fs::read(file.with_added_extension("expected.json")).unwrap();
     (model, serde_json::from_slice(&expected).unwrap())
 }

@@ -319,7 +319,8 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         let checkpoint = Checkpoint::read(fixture);
         let path = folder.path().join(format!("{fixture}.gguf"));
         to_gguf(&checkpoint, &rules(architecture), &path);
-        let model = load(&path, &LoadOptions { prepare: None, n_threads: 1 }, &mut |_| {}).unwrap();
+        let model =
+            load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap();
         let vocabulary = model.config.vocabulary_size;
         let options = RunnerOptions { backend: BackendKind::Reference, n_threads: 1, limits: LIMITS };
         let sampling = SamplingParams {

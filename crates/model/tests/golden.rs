@@ -49,7 +49,7 @@ fn fixtures() -> Vec<PathBuf> {
 }
 
 fn open(folder: &Path) -> LoadedModel {
-    load(folder, &LoadOptions { prepare: None, n_threads: 2 }, &mut |_| {}).unwrap()
+    load(folder, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {}).unwrap()
 }
 
 /// Log-probabilities of all tokens after each of `input_ids`, prefilled in chunks of `chunk` tokens.
@@ -130,7 +130,7 @@ fn other_families_are_refused_by_name() {
     for (file, model_type) in [("gpt-oss.json", "gpt_oss"), ("deepseek-v3.json", "deepseek_v3")] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::copy(root.join(file), folder.path().join("config.json")).unwrap();
-        let options = LoadOptions { prepare: None, n_threads: 1 };
+        let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
         let error = load(folder.path(), &options, &mut |_| {}).err().unwrap().to_string();
         assert!(
             error.starts_with(&format!("not supported yet: {model_type} (supported: llama, ")),

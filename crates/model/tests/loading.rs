@@ -17,7 +17,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn try_open(path: &Path) -> Result<LoadedModel, LoadError> {
-    let options = LoadOptions { prepare: Some(BackendKind::Reference), n_threads: 1 };
+    let options = LoadOptions { prepare: Some(BackendKind::Reference), n_threads: 1, quantize: None };
     load(path, &options, &mut |_| {})
 }
 

@@ -32,7 +32,7 @@ fn poisoned_model() -> LoadedModel {
     let element = start + POISONED as usize * 256 * 4;
     bytes[element..element + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     std::fs::write(&path, bytes).unwrap();
-    load(&path, &LoadOptions { prepare: None, n_threads: 1 }, &mut |_| {}).unwrap()
+    load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap()
 }
 
 fn options(backend: BackendKind) -> RunnerOptions {
@@ -137,7 +137,8 @@ fn heads_that_do_not_fill_blocks_cannot_be_stored_in_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
     TinyModel { head_dim: 16, ..Default::default() }.write_gguf(Format::F32, &path).unwrap();
-    let model = load(&path, &LoadOptions { prepare: None, n_threads: 1 }, &mut |_| {}).unwrap();
+    let model =
+        load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap();
     let limits = RunnerLimits { kv_dtype: KvDtype::Q8_0, ..LIMITS };
     let error = model.runner(&RunnerOptions { limits, ..options(BackendKind::Cpu) }).err().unwrap();
     assert_eq!(error.to_string(), "this backend cannot do a q8_0 KV cache with heads of 16");

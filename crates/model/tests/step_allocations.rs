@@ -40,7 +40,8 @@ fn a_step_in_steady_state_allocates_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
     TinyModel { n_layers: 2, ..Default::default() }.write_gguf(Format::Q8_0, &path).unwrap();
-    let model = load(&path, &LoadOptions { prepare: None, n_threads: 1 }, &mut |_| {}).unwrap();
+    let model =
+        load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap();
     let limits = RunnerLimits {
         n_blocks: 128,
         kv_dtype: KvDtype::F16,

@@ -53,6 +53,9 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let n_threads = running::n_threads(&section);
     let limits = (!arguments.no_limits).then(|| Limits::measure(n_threads, work.step_bytes())).flatten();
     eprintln!("{}: {n_threads} threads", running.names[0]);
+    if let Some(line) = running.describe_quantizing() {
+        eprintln!("{line}");
+    }
     eprintln!("{}", running.describe_kv_cache());
     eprintln!("{}", start_up.describe());
     limits.iter().for_each(|limits| eprintln!("{}", report::describe(limits)));

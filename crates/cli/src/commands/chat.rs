@@ -22,6 +22,9 @@ const HELP: &str = "Commands: /new starts over, /undo takes the last exchange ba
 pub async fn run(arguments: &ChatArgs) -> Result<()> {
     let section = ModelSection::of(&arguments.model);
     let running = running::start(&section, &EngineSection::of(&arguments.model))?;
+    if let Some(line) = running.describe_quantizing() {
+        eprintln!("{line}");
+    }
     let is_terminal = std::io::stdin().is_terminal();
     if let Some(notice) = running.notice {
         eprintln!("{notice}\n");

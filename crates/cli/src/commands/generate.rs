@@ -15,6 +15,9 @@ use crate::running;
 pub async fn run(arguments: &GenerateArgs) -> Result<()> {
     let section = ModelSection::of(&arguments.model);
     let running = running::start(&section, &EngineSection::of(&arguments.model))?;
+    if let Some(line) = running.describe_quantizing() {
+        eprintln!("{line}");
+    }
     let text = match &arguments.prompt {
         Some(prompt) => prompt.clone(),
         None => {

@@ -53,7 +53,16 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
         row("sliding window", format!("{window} tokens in {n} layers"));
     }
     row("chat template", if model.chat_template.is_some() { "yes" } else { "no" }.to_owned());
-    row("weights", show(weights.n_bytes));
+    let stored_bytes = model.stored_summary().n_bytes;
+    row(
+        "weights",
+        match section.quantize {
+            None => show(weights.n_bytes),
+            Some(_) => {
+                format!("{} when quantized, {} in the file", show(weights.n_bytes), show(stored_bytes))
+            }
+        },
+    );
     for (format, n_bytes) in &weights.formats {
         row(&format!("  {}", format.name()), show(*n_bytes));
     }
@@ -105,8 +114,13 @@ fn tensors(model: &LoadedModel, lane: Isa) -> Table {
     for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
         let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
         let size = show(tensor.data.len() as u64);
-        let path = path(uses.get(tensor.name).copied(), tensor.format, lane);
-        table.add_row([tensor.name, &shape.join(" × "), tensor.format.name(), &size, &path]);
+        let held = model.held_format(&tensor).name();
+        let format = match tensor.format.name() {
+            stored if stored == held => stored.to_owned(),
+            stored => format!("{stored} → {held}"),
+        };
+        let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), lane);
+        table.add_row([tensor.name, &shape.join(" × "), &format, &size, &path]);
     }
     table
 }
@@ -128,8 +142,8 @@ fn paths(model: &LoadedModel, lane: Isa) -> Vec<(String, u64)> {
     let (source, uses) = (model.tensors(), model.tensor_uses());
     let mut paths: BTreeMap<String, u64> = BTreeMap::new();
     for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
-        let path = path(uses.get(tensor.name).copied(), tensor.format, lane);
-        *paths.entry(path).or_default() += tensor.data.len() as u64;
+        let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), lane);
+        *paths.entry(path).or_default() += model.held_bytes(&tensor);
     }
     let mut paths: Vec<_> = paths.into_iter().collect();
     paths.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
@@ -156,7 +170,7 @@ mod tests {
         let lane = best.name();
         for format in Format::ALL {
             let tiny = TinyModel { architecture: "qwen3moe", experts: (4, 2), ..TinyModel::default() };
-            let options = LoadOptions { prepare: None, n_threads: 1 };
+            let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
             let model = load_bytes("tiny", &tiny.gguf(format), &options, &mut |_| {}).expect("loads");
             let paths = paths(&model, best);
             assert_eq!(paths.iter().map(|(_, n)| n).sum::<u64>(), model.weight_summary().n_bytes);

@@ -22,6 +22,9 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
         .with_context(|| format!("cannot listen on {}:{}", server.host, server.port))?;
     let running = running::start(&settings.model, &settings.engine)?;
     tracing::info!("{}: {} threads", running.names[0], running::n_threads(&settings.model));
+    if let Some(line) = running.describe_quantizing() {
+        tracing::info!("{line}");
+    }
     tracing::info!("{}", running.describe_kv_cache());
     if let Some(notice) = running.notice {
         println!("{notice}");

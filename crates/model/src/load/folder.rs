@@ -50,6 +50,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         bos_token_id,
         architecture,
         tensors: Arc::new(SafetensorsFolder::open(folder)?),
+        quantize: None,
         prepared: Default::default(),
     })
 }

@@ -37,6 +37,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         bos_token_id: token_id(metadata, "bos_token_id"),
         architecture,
         tensors: gguf,
+        quantize: None,
         prepared: Default::default(),
     })
 }

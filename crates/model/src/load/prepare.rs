@@ -1,6 +1,6 @@
 //! Weights in the layout of a backend, made once and shared by all runners. Refuses to know files.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throng_core::executor::Executor;
 use throng_kernels::Isa;
@@ -11,9 +11,17 @@ use crate::backend::Backend;
 use crate::config::DecoderConfig;
 use crate::cpu_backend::CpuBackend;
 use crate::decoder_weights::{DecoderWeights, LoadProgress};
+use crate::quantization::{QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
 use crate::weights::TensorSource;
+
+/// What weights are made from.
+pub(super) struct UnpreparedWeights<'a> {
+    pub(super) architecture: &'a Architecture,
+    pub(super) tensors: &'a dyn TensorSource,
+    pub(super) quantize: Option<QuantizePlan>,
+}
 
 /// The weights of each backend that has asked for them.
 #[derive(Default)]
@@ -23,11 +31,14 @@ pub(super) struct PreparedWeights {
 }
 
 /// One backend's weights, once made.
-struct Prepared<B: Backend>(Mutex<Option<Arc<DecoderWeights<B>>>>);
+struct Prepared<B: Backend> {
+    weights: Mutex<Option<Arc<DecoderWeights<B>>>>,
+    report: OnceLock<QuantizeReport>,
+}
 
 impl<B: Backend> Default for Prepared<B> {
     fn default() -> Self {
-        Self(Mutex::new(None))
+        Self { weights: Mutex::new(None), report: OnceLock::new() }
     }
 }
 
@@ -35,17 +46,23 @@ impl<B: Backend> Prepared<B> {
     fn get(
         &self,
         backend: &B,
-        architecture: &Architecture,
-        tensors: &dyn TensorSource,
+        from: &UnpreparedWeights<'_>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Arc<DecoderWeights<B>>, LoadError> {
         // A panic while loading leaves `None` behind, which is as good as before.
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = &*slot {
             return Ok(Arc::clone(weights));
         }
-        let weights = Arc::new(DecoderWeights::load(backend, architecture, tensors, progress)?);
+        let mut quantizer = from.quantize.map(Quantizer::new);
+        let (architecture, tensors) = (from.architecture, from.tensors);
+        let weights =
+            DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress)?;
+        let weights = Arc::new(weights);
         *slot = Some(Arc::clone(&weights));
+        if let Some(quantizer) = quantizer {
+            self.report.get_or_init(|| quantizer.into_report());
+        }
         Ok(weights)
     }
 
@@ -54,30 +71,32 @@ impl<B: Backend> Prepared<B> {
         backend: B,
         options: &RunnerOptions,
         config: &Arc<DecoderConfig>,
-        architecture: &Architecture,
-        tensors: &dyn TensorSource,
+        from: &UnpreparedWeights<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        let weights = self.get(&backend, architecture, tensors, &mut |_| {})?;
+        let weights = self.get(&backend, from, &mut |_| {})?;
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
         Ok(Box::new(runner))
     }
 }
 
 impl PreparedWeights {
+    pub(super) fn quantize_report(&self) -> Option<&QuantizeReport> {
+        self.cpu.report.get().or_else(|| self.reference.report.get())
+    }
+
     pub(super) fn prepare(
         &self,
         backend: BackendKind,
         n_threads: usize,
-        architecture: &Architecture,
-        tensors: &dyn TensorSource,
+        from: &UnpreparedWeights<'_>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(), LoadError> {
         match cpu_lane(backend) {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(n_threads, isa);
-                self.cpu.get(&backend, architecture, tensors, progress).map(drop)
+                self.cpu.get(&backend, from, progress).map(drop)
             }
-            None => self.reference.get(&ReferenceBackend, architecture, tensors, progress).map(drop),
+            None => self.reference.get(&ReferenceBackend, from, progress).map(drop),
         }
     }
 
@@ -85,15 +104,14 @@ impl PreparedWeights {
         &self,
         options: &RunnerOptions,
         config: &Arc<DecoderConfig>,
-        architecture: &Architecture,
-        tensors: &dyn TensorSource,
+        from: &UnpreparedWeights<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         match cpu_lane(options.backend) {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(options.n_threads, isa);
-                self.cpu.runner(backend, options, config, architecture, tensors)
+                self.cpu.runner(backend, options, config, from)
             }
-            None => self.reference.runner(ReferenceBackend, options, config, architecture, tensors),
+            None => self.reference.runner(ReferenceBackend, options, config, from),
         }
     }
 }

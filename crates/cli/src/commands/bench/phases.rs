@@ -50,7 +50,7 @@ mod tests {
     const KV: f64 = (2 * 2 * 32 * 2) as f64;
 
     fn tiny() -> ForwardWork {
-        let options = LoadOptions { prepare: None, n_threads: 1 };
+        let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
         let bytes = TinyModel::default().gguf(Format::Q8_0);
         load_bytes("tiny", &bytes, &options, &mut |_| {}).expect("loads").forward_work(KvDtype::F16)
     }

@@ -1,0 +1,135 @@
+//! Quantizes one matrix after the other on the backend's threads and hands it over. Refuses to know what the matrices
+//! are for.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use throng_kernels::Isa;
+use throng_kernels::quant::{Format, quantize_rows};
+
+use super::{QuantizePlan, QuantizeReport};
+use crate::backend::{Backend, BackendError};
+use crate::weights::TensorView;
+
+/// Elements that a thread takes at a time.
+const SHARE: usize = 1 << 16;
+/// Larger buffers of blocks are given back after each matrix.
+const KEPT_BYTES: usize = 64 << 20;
+
+/// Makes the matrices of a model while it is loaded.
+pub(crate) struct Quantizer {
+    plan: QuantizePlan,
+    report: QuantizeReport,
+    started: Instant,
+    /// The blocks of each part of the matrix at hand, and maybe more; kept from matrix to matrix.
+    blocks: Vec<Vec<u8>>,
+}
+
+impl Quantizer {
+    pub(crate) fn new(plan: QuantizePlan) -> Self {
+        let report = QuantizeReport {
+            to: plan.to,
+            stored_bytes: 0,
+            formats: Vec::new(),
+            n_kept: 0,
+            took: Default::default(),
+        };
+        Self { plan, report, started: Instant::now(), blocks: Vec::new() }
+    }
+
+    /// The matrix of these parts (all in one role and with equally long rows), quantized by the plan.
+    pub(crate) fn matrix<B: Backend>(
+        &mut self,
+        backend: &B,
+        parts: &[TensorView<'_>],
+    ) -> Result<B::Matrix, BackendError> {
+        let formats: Vec<Format> = parts.iter().map(|part| self.plan.format_of(part)).collect();
+        self.note(parts, &formats);
+        if parts.iter().zip(&formats).all(|(part, format)| part.format == *format) {
+            return backend.matrix(parts);
+        }
+        let sizes = parts.iter().zip(&formats).map(|(part, &format)| n_bytes(part, format));
+        let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+        self.quantize(backend, parts, &formats, &sizes)?;
+        let blocks = self.blocks.iter().zip(sizes).map(|(blocks, n_bytes)| &blocks[..n_bytes]);
+        let quantized: Vec<TensorView<'_>> = parts
+            .iter()
+            .zip(formats)
+            .zip(blocks)
+            .map(|((part, format), data)| TensorView { format, data, ..part.clone() })
+            .collect();
+        let matrix = backend.matrix(&quantized);
+        self.blocks.retain(|blocks| blocks.len() <= KEPT_BYTES);
+        matrix
+    }
+
+    /// Fills `blocks`, part by part.
+    fn quantize<B: Backend>(
+        &mut self,
+        backend: &B,
+        parts: &[TensorView<'_>],
+        formats: &[Format],
+        sizes: &[usize],
+    ) -> Result<(), BackendError> {
+        if self.blocks.len() < parts.len() {
+            self.blocks.resize_with(parts.len(), Vec::new);
+        }
+        let mut shares = Vec::new();
+        let of_parts = parts.iter().zip(formats).zip(sizes).zip(&mut self.blocks);
+        for (((part, &format), &n_bytes), blocks) in of_parts {
+            let more = n_bytes.saturating_sub(blocks.len());
+            let no_room = |_| BackendError::OutOfMemory { what: "quantized weights", n_bytes };
+            blocks.try_reserve_exact(more).map_err(no_room)?;
+            blocks.resize(blocks.len() + more, 0);
+            let cols = part.shape.last().copied().unwrap_or(0);
+            let n_rows = (SHARE / cols.max(1)).max(1);
+            let of_rows = |format| row_bytes(part, format).map(|row| row * n_rows);
+            let stored = part.data.chunks(of_rows(part.format)?);
+            let of_part = stored.zip(blocks[..n_bytes].chunks_mut(of_rows(format)?));
+            shares.extend(of_part.map(|(stored, out)| (part.format, format, cols, stored, out)));
+        }
+        let (shares, isa) = (Mutex::new(shares.into_iter()), Isa::best());
+        backend.run_on_host(&|_| {
+            loop {
+                let next = shares.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((from, to, cols, stored, out)) = next else { break };
+                quantize_rows(isa, from, to, cols, stored, out);
+            }
+        });
+        Ok(())
+    }
+
+    fn note(&mut self, parts: &[TensorView<'_>], formats: &[Format]) {
+        for (part, &format) in parts.iter().zip(formats) {
+            if part.format == format {
+                self.report.n_kept += usize::from(self.plan.has_format_for(part));
+                continue;
+            }
+            self.report.stored_bytes += part.data.len() as u64;
+            let n_bytes = n_bytes(part, format).unwrap_or(0) as u64;
+            match self.report.formats.iter_mut().find(|(known, ..)| *known == format) {
+                Some((_, n_matrices, total)) => (*n_matrices, *total) = (*n_matrices + 1, *total + n_bytes),
+                None => self.report.formats.push((format, 1, n_bytes)),
+            }
+        }
+    }
+
+    /// What was done since it was made.
+    pub(crate) fn into_report(self) -> QuantizeReport {
+        QuantizeReport { took: self.started.elapsed(), ..self.report }
+    }
+}
+
+/// Bytes of one row of a matrix in `format`.
+fn row_bytes(part: &TensorView<'_>, format: Format) -> Result<usize, BackendError> {
+    let unsupported = || BackendError::Unsupported(format!("{} {:?}", format.name(), part.shape));
+    let cols = part.shape.last().filter(|cols| **cols > 0);
+    cols.and_then(|cols| format.bytes_of(*cols)).ok_or_else(unsupported)
+}
+
+/// Bytes of a matrix in `format`.
+fn n_bytes(part: &TensorView<'_>, format: Format) -> Result<usize, BackendError> {
+    let n_rows: usize = part.shape[..part.shape.len().saturating_sub(1)].iter().product();
+    let too_many = || BackendError::OutOfMemory { what: "quantized weights", n_bytes: usize::MAX };
+    row_bytes(part, format)?.checked_mul(n_rows).ok_or_else(too_many)
+}
