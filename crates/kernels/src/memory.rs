@@ -125,6 +125,15 @@ impl<'a, T> Disjoint<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), _borrow: std::marker::PhantomData }
     }
 
+    /// A pointer to element `at`, good for what no part still in use overlaps.
+    ///
+    /// # Panics
+    /// When there is no such element.
+    pub(crate) fn pointer(&self, at: usize) -> *mut T {
+        assert!(at < self.len, "{at} of {}", self.len);
+        self.start.wrapping_add(at)
+    }
+
     /// Elements `at..at + len`.
     ///
     /// # Safety

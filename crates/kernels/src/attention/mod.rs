@@ -183,7 +183,7 @@ impl Item<'_> {
         }
         if kv.format == KvFormat::Q8_0 {
             queries.records.clear();
-            queries.records.resize(2 * dim / BLOCK * RECORD, 0);
+            queries.records.resize(dim / BLOCK * RECORD, 0);
             // SAFETY: the pool's lane is available.
             unsafe { self.isa.run(QuantizeQueries { queries, n, head_dim: dim }) };
         }

@@ -15,7 +15,7 @@ pub(super) const SPLIT: usize = 256;
 pub(super) struct Queries {
     /// [8][padded_dim].
     pub(super) floats: Vec<f32>,
-    /// Quantized records, two groups of four rows.
+    /// Quantized records of one group, a block each 32 dimensions.
     pub(super) records: Vec<u8>,
 }
 
@@ -32,12 +32,12 @@ impl Task for QuantizeQueries<'_> {
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
         let n_blocks = self.head_dim / BLOCK;
-        assert!(self.queries.records.len() >= 2 * n_blocks * RECORD);
+        assert!(self.queries.records.len() >= n_blocks * RECORD);
         for (i, row) in self.queries.floats.chunks_exact(self.head_dim).take(self.n).enumerate() {
             for (b, x) in row.chunks_exact(BLOCK).enumerate() {
-                let at = ((i / 4) * n_blocks + b) * RECORD;
+                let record = self.queries.records[b * RECORD..].as_mut_ptr();
                 // SAFETY: 32 elements and a whole record.
-                unsafe { quantize_block::<L>(x.as_ptr(), i % 4, self.queries.records[at..].as_mut_ptr()) };
+                unsafe { quantize_block::<L>(x.as_ptr(), i, record) };
             }
         }
     }
@@ -86,7 +86,7 @@ impl<const T: usize> Scores<'_, T> {
                 for (parity, sums) in sums.iter_mut().enumerate() {
                     let k = key(d + parity);
                     for (t, sum) in sums.iter_mut().enumerate() {
-                        *sum = L::add(*sum, L::mul(k, L::splat(*q.add(t * stride + d + parity))));
+                        *sum = L::fma(k, L::splat(*q.add(t * stride + d + parity)), *sum);
                     }
                 }
                 d += 2;
@@ -94,7 +94,7 @@ impl<const T: usize> Scores<'_, T> {
             if d < head_dim {
                 let k = key(d);
                 for (t, sum) in sums[0].iter_mut().enumerate() {
-                    *sum = L::add(*sum, L::mul(k, L::splat(*q.add(t * stride + d))));
+                    *sum = L::fma(k, L::splat(*q.add(t * stride + d)), *sum);
                 }
             }
             for (t, (even, odd)) in sums[0].into_iter().zip(sums[1]).enumerate() {
@@ -119,15 +119,17 @@ impl<const T: usize> Scores<'_, T> {
                 code_sums::<L, false, false>(codes, sums.as_mut_ptr());
                 let mins = std::ptr::null();
                 let weights = Unpacked { codes, scales: scale.as_ptr(), mins, sums: sums.as_ptr() };
-                let group = |g: usize| records.add((g * n_blocks + b) * RECORD);
-                let tile = Tile::<T> {
-                    weights,
+                let tile = Tile::<T, 1> {
+                    weights: [weights],
                     halves: false,
                     has_min: false,
                     floats: false,
                     n_blocks: 1,
-                    x: [group(0), group(1), std::ptr::null()],
-                    acc: acc.as_mut_ptr().cast(),
+                    x: records.add(b * RECORD),
+                    first: 0,
+                    out: [acc.as_mut_ptr().cast()],
+                    stride: BLOCK_TOKENS,
+                    adds: b > 0,
                 };
                 tile.run::<L>();
             }
@@ -190,7 +192,7 @@ impl<const T: usize> Values<'_, T> {
                 for token in self.first..self.last {
                     let v = value(token, d);
                     for (t, acc) in acc.iter_mut().enumerate() {
-                        *acc = L::add(*acc, L::mul(v, L::splat(*self.weights.add(t * SPLIT + token))));
+                        *acc = L::fma(v, L::splat(*self.weights.add(t * SPLIT + token)), *acc);
                     }
                 }
                 for (t, acc) in acc.into_iter().enumerate() {

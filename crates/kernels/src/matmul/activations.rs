@@ -6,27 +6,36 @@
 //! they meet. A NaN or infinity makes its whole block's scale NaN, and so every output of that row: it is never
 //! silently rounded to a number.
 
+use std::ops::Range;
+
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::BLOCK;
 use crate::simd::{Lane, Task};
 use crate::threads::ThreadPool;
 
 /// Tokens that lie interleaved, block by block.
-pub(crate) const GROUP: usize = 4;
-/// Bytes of a group's quantized block: 4 × 32 codes, then the arrays below, four values each.
-pub(crate) const RECORD: usize = 256;
+pub(crate) const GROUP: usize = 16;
+/// Bytes of a group's quantized block: 16 × 32 codes, then the arrays below, sixteen values each.
+pub(crate) const RECORD: usize = 960;
 /// f32 scales.
-pub(crate) const SCALE_AT: usize = 128;
+pub(crate) const SCALE_AT: usize = 512;
 /// Pairs of i16, the zero point and `-Σ codes`: what the weights' sum and their codes' offset are multiplied by.
-pub(crate) const PAIR_AT: usize = 144;
+pub(crate) const PAIR_AT: usize = 576;
 /// f32 `Σ x` of the rounded elements: what a weight block's min is multiplied by.
-pub(crate) const SUM_AT: usize = 160;
+pub(crate) const SUM_AT: usize = 640;
 /// The pairs of the two half blocks.
-pub(crate) const HALF_PAIR_AT: usize = 176;
+pub(crate) const HALF_PAIR_AT: usize = 704;
 /// The sums of the two half blocks.
-pub(crate) const HALF_SUM_AT: usize = 208;
-/// Bytes of a group's float block: [4][32] f32.
+pub(crate) const HALF_SUM_AT: usize = 832;
+/// Bytes from one array of a half block to the other's.
+pub(crate) const HALF_STEP: usize = 64;
+/// Bytes of a group's float block: [16][32] f32.
 pub(crate) const FLOAT_RECORD: usize = GROUP * BLOCK * 4;
+
+/// Elements under which waking the other threads costs more than it saves.
+const WORTH_FORKING: usize = 16_384;
+/// Blocks of a group that one item of work takes.
+const PART: usize = 16;
 
 /// Below this magnitude (2^-100) a block counts as zeros: its scale's inverse would leave the floats' range.
 const SMALLEST: f32 = 7.888_609e-31;
@@ -79,29 +88,34 @@ impl Activations {
         self.has_floats = forms.floats;
         let n_groups = self.n_rows.div_ceil(GROUP);
         let n_blocks = cols.div_ceil(BLOCK);
-        let (n_ints, n_floats) = (n_blocks * RECORD, n_blocks * FLOAT_RECORD);
-        let ints = room(&mut self.ints, if self.has_ints { n_groups * n_ints } else { 0 });
-        let residuals = room(&mut self.residuals, if self.has_residuals { n_groups * n_ints } else { 0 });
-        let floats = room(&mut self.floats, if self.has_floats { n_groups * n_floats } else { 0 });
-        let group = |g: usize| {
-            let rows = &x[g * GROUP * cols..x.len().min((g + 1) * GROUP * cols)];
+        let n_records = |kept: bool| if kept { n_groups * n_blocks } else { 0 };
+        let ints = room(&mut self.ints, n_records(self.has_ints) * RECORD);
+        let residuals = room(&mut self.residuals, n_records(self.has_residuals) * RECORD);
+        let floats = room(&mut self.floats, n_records(self.has_floats) * FLOAT_RECORD);
+        let n_parts = if self.n_rows * cols < WORTH_FORKING { 1 } else { n_blocks.div_ceil(PART) };
+        let part = |item: usize| {
+            let (g, part) = (item / n_parts, item % n_parts);
+            let blocks = part * n_blocks / n_parts..(part + 1) * n_blocks / n_parts;
+            let rows = Rows { x: &x[g * GROUP * cols..x.len().min((g + 1) * GROUP * cols)], cols, blocks };
+            let at = g * n_blocks + rows.blocks.start;
+            let n = rows.blocks.len();
             if self.has_ints {
-                let n_residuals = if self.has_residuals { n_ints } else { 0 };
-                // SAFETY: each group is one item's.
+                let (rest_at, n_rest) = if self.has_residuals { (at * RECORD, n * RECORD) } else { (0, 0) };
+                // SAFETY: each part of a group's blocks is one item's.
                 let (out, residuals) =
-                    unsafe { (ints.part(g * n_ints, n_ints), residuals.part(g * n_residuals, n_residuals)) };
+                    unsafe { (ints.part(at * RECORD, n * RECORD), residuals.part(rest_at, n_rest)) };
                 // SAFETY: the pool's lane is available.
-                unsafe { pool.isa().run(Quantize { rows, cols, out, residuals }) };
+                unsafe { pool.isa().run(Quantize { rows: &rows, out, residuals }) };
             }
             if self.has_floats {
-                // SAFETY: each group is one item's.
-                interleave(rows, cols, unsafe { floats.part(g * n_floats, n_floats) });
+                // SAFETY: each part of a group's blocks is one item's.
+                interleave(&rows, unsafe { floats.part(at * FLOAT_RECORD, n * FLOAT_RECORD) });
             }
         };
-        if self.n_rows * cols < 16_384 {
-            pool.run_here(|| (0..n_groups).for_each(group));
+        if n_parts == 1 && n_groups == 1 {
+            pool.run_here(|| part(0));
         } else {
-            pool.for_each(n_groups, group);
+            pool.for_each(n_groups * n_parts, part);
         }
     }
 
@@ -135,21 +149,39 @@ fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> Disjoint<'_, u8> {
     Disjoint::new(buffer.map_or(&mut [], |b| b.as_mut_slice()))
 }
 
-/// Up to four rows to a group's float records.
-fn interleave(rows: &[f32], cols: usize, out: &mut [u8]) {
-    for (t, row) in rows.chunks_exact(cols).enumerate() {
-        for (b, x) in row.chunks(BLOCK).enumerate() {
-            let out: &mut [u8] = &mut out[b * FLOAT_RECORD + t * BLOCK * 4..][..BLOCK * 4];
-            out[..x.len() * 4].copy_from_slice(bytemuck::cast_slice(x));
-            out[x.len() * 4..].fill(0);
+/// Some blocks of up to sixteen rows.
+struct Rows<'a> {
+    x: &'a [f32],
+    cols: usize,
+    blocks: Range<usize>,
+}
+
+impl Rows<'_> {
+    /// Calls `take(t, b, x)` for each row `t` and each block `b`, counted from the first of these blocks; the last
+    /// block of a row may be short.
+    #[inline(always)]
+    fn each_block(&self, mut take: impl FnMut(usize, usize, &[f32])) {
+        for (t, row) in self.x.chunks_exact(self.cols).enumerate() {
+            let columns = self.blocks.start * BLOCK..self.cols.min(self.blocks.end * BLOCK);
+            for (b, x) in row[columns].chunks(BLOCK).enumerate() {
+                take(t, b, x);
+            }
         }
     }
 }
 
-/// Up to four rows to a group's quantized records; rows that are not there stay what they were.
+/// Rows to a group's float records.
+fn interleave(rows: &Rows<'_>, out: &mut [u8]) {
+    rows.each_block(|t, b, x| {
+        let out = &mut out[b * FLOAT_RECORD + t * BLOCK * 4..][..BLOCK * 4];
+        out[..x.len() * 4].copy_from_slice(bytemuck::cast_slice(x));
+        out[x.len() * 4..].fill(0);
+    });
+}
+
+/// Rows to a group's quantized records; rows that are not there stay what they were.
 struct Quantize<'a> {
-    rows: &'a [f32],
-    cols: usize,
+    rows: &'a Rows<'a>,
     out: &'a mut [u8],
     /// As `out`, or empty.
     residuals: &'a mut [u8],
@@ -160,26 +192,24 @@ impl Task for Quantize<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
-        for (t, row) in self.rows.chunks_exact(self.cols).enumerate() {
-            for (b, x) in row.chunks(BLOCK).enumerate() {
-                let record = &mut self.out[b * RECORD..][..RECORD];
-                let mut padded = [0.0; BLOCK];
-                let x = if x.len() == BLOCK {
-                    x
-                } else {
-                    padded[..x.len()].copy_from_slice(x);
-                    &padded
-                };
-                // SAFETY: `x` has 32 elements and the record its size; the features are the caller's word.
-                unsafe { quantize_block::<L>(x.as_ptr(), t, record.as_mut_ptr()) };
-                if !self.residuals.is_empty() {
-                    let rest = rest(x, t, record);
-                    let record = &mut self.residuals[b * RECORD..][..RECORD];
-                    // SAFETY: as above.
-                    unsafe { quantize_block::<L>(rest.as_ptr(), t, record.as_mut_ptr()) };
-                }
+        self.rows.each_block(|t, b, x| {
+            let record = &mut self.out[b * RECORD..][..RECORD];
+            let mut padded = [0.0; BLOCK];
+            let x = if x.len() == BLOCK {
+                x
+            } else {
+                padded[..x.len()].copy_from_slice(x);
+                &padded
+            };
+            // SAFETY: `x` has 32 elements and the record its size; the features are the caller's word.
+            unsafe { quantize_block::<L>(x.as_ptr(), t, record.as_mut_ptr()) };
+            if !self.residuals.is_empty() {
+                let rest = rest(x, t, record);
+                let record = &mut self.residuals[b * RECORD..][..RECORD];
+                // SAFETY: as above.
+                unsafe { quantize_block::<L>(rest.as_ptr(), t, record.as_mut_ptr()) };
             }
-        }
+        });
     }
 }
 
@@ -199,7 +229,7 @@ fn rest(x: &[f32], t: usize, record: &[u8]) -> [f32; BLOCK] {
 pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *mut u8) {
     /// Adding it rounds to the nearest integer (even in a tie), which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    // SAFETY: 32 floats at `x`, a record at `record`, `t` below four.
+    // SAFETY: 32 floats at `x`, a record at `record`, `t` below sixteen.
     unsafe {
         let (a, b) = (L::load(x), L::load(x.add(16)));
         let (scale, zero) = scale_and_zero::<L>(a, b);
@@ -212,9 +242,7 @@ pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *m
                 codes = L::isplat(0);
             }
             L::istore_i8(record.add(t * BLOCK + half * 16).cast(), codes);
-            let mut stored = [0i32; 16];
-            L::istore(stored.as_mut_ptr(), codes);
-            sums[half] = stored.iter().sum();
+            sums[half] = L::isum(codes);
         }
         let put = |at: usize, word: u32| record.add(at).cast::<u32>().add(t).write_unaligned(word);
         let pair = |sum: i32| zero as u32 & 0xFFFF | (-sum as u32) << 16;
@@ -223,8 +251,8 @@ pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *m
         put(PAIR_AT, pair(sums[0] + sums[1]));
         put(SUM_AT, total(sums[0] + sums[1], 32));
         for (half, sum) in sums.into_iter().enumerate() {
-            put(HALF_PAIR_AT + half * 16, pair(sum));
-            put(HALF_SUM_AT + half * 16, total(sum, 16));
+            put(HALF_PAIR_AT + half * HALF_STEP, pair(sum));
+            put(HALF_SUM_AT + half * HALF_STEP, total(sum, 16));
         }
     }
 }
@@ -232,24 +260,18 @@ pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *m
 /// The scale and zero point of a block: codes `round(x / scale) - zero` lie in -127..=127 and zero in ±4096.
 #[inline(always)]
 unsafe fn scale_and_zero<L: Lane>(a: L::F, b: L::F) -> (f32, i32) {
-    // SAFETY: arrays have room for a vector.
+    // SAFETY: no memory is touched.
     unsafe {
         let magnitude = |v| L::iand(L::bits(v), L::isplat(i32::MAX));
-        let mut bits = [0i32; 16];
-        L::istore(bits.as_mut_ptr(), L::imax(magnitude(a), magnitude(b)));
         // As integers the magnitudes sort like the numbers, with NaN above infinity.
-        let magnitude = f32::from_bits(bits.iter().fold(0, |m, &v| m.max(v)) as u32);
+        let magnitude = f32::from_bits(L::ilargest(L::imax(magnitude(a), magnitude(b))) as u32);
         if magnitude < SMALLEST {
             return (0.0, 0);
         }
         if !magnitude.is_finite() {
             return (f32::NAN, 0);
         }
-        let (mut low, mut high) = ([0.0f32; 16], [0.0f32; 16]);
-        L::store(low.as_mut_ptr(), L::min(a, b));
-        L::store(high.as_mut_ptr(), L::max(a, b));
-        let low = low.iter().fold(magnitude, |m, &v| if v < m { v } else { m });
-        let high = high.iter().fold(-magnitude, |m, &v| if v > m { v } else { m });
+        let (low, high) = (L::smallest(L::min(a, b)), L::largest(L::max(a, b)));
         // 253 steps leave half a step at either end for the rounding of the zero point. A narrow range far from zero
         // keeps a relative precision of 1/8192, which bounds the zero point.
         let step = high / 253.0 - low / 253.0;

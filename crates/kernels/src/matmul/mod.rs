@@ -2,7 +2,7 @@
 //! Refuses to know what the matrices are for.
 //!
 //! Work is split by panels. A stretch of a panel is unpacked once, in the first cache, and meets all tokens of the
-//! call; with many tokens a group of panels is unpacked into the second cache while each tile of tokens stays in the
+//! call; with many tokens several panels are unpacked into the second cache while each group of tokens stays in the
 //! first. Neither changes an output's bits (see the `tile` module).
 
 pub(crate) mod activations;
@@ -11,6 +11,7 @@ pub(crate) mod tile;
 pub use activations::{Activations, Forms};
 
 use std::cell::RefCell;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::memory::{AlignedBytes, Disjoint, Pages};
@@ -20,12 +21,14 @@ use crate::threads::ThreadPool;
 use activations::{FLOAT_RECORD, Form, GROUP, RECORD};
 use tile::{MAX_TOKENS, Tile};
 
-/// Blocks of a stretch: 1024 columns of codes are 16 KiB a panel.
-const STRETCH: usize = 32;
+/// Blocks of a stretch: 512 columns of codes are 8 KiB a panel.
+const STRETCH: usize = 16;
+/// Panels that meet a tile together.
+const PAIR: usize = 2;
 /// Panels unpacked together when there are many tokens.
 const PANELS_TOGETHER: usize = 16;
-/// Up to so many tiles of tokens, a panel's stretch stays in the first cache while all of them pass.
-const FEW_TILES: usize = 4;
+/// Up to so many groups of tokens, a panel's stretch stays in the first cache while all of them pass.
+const FEW_GROUPS: usize = 3;
 
 /// One matrix, its tokens, and where the product goes.
 #[derive(Debug, Clone, Copy)]
@@ -50,12 +53,12 @@ impl<'a> Product<'a> {
 
     /// Panels that one item of work takes: enough items for every thread, large enough to be worth the claim.
     fn panels_an_item(&self, n_threads: usize) -> usize {
-        let (most, items) = if self.n_tiles() <= FEW_TILES { (8, 8) } else { (PANELS_TOGETHER, 2) };
+        let (most, items) = if self.n_groups() <= FEW_GROUPS { (8, 8) } else { (PANELS_TOGETHER, 2) };
         (self.weights.n_panels() / (n_threads * items)).clamp(1, most)
     }
 
-    fn n_tiles(&self) -> usize {
-        self.x.n_rows().div_ceil(MAX_TOKENS)
+    fn n_groups(&self) -> usize {
+        self.x.n_rows().div_ceil(GROUP)
     }
 
     fn n_items(&self, n_threads: usize) -> usize {
@@ -156,6 +159,13 @@ struct Stretch {
     weights: Unpacked,
 }
 
+impl Stretch {
+    /// Whether it is the end of its panel.
+    fn is_last(&self, weights: &PackedMatrix) -> bool {
+        self.first + self.n == weights.layout().n_blocks
+    }
+}
+
 /// Panels of one product, on one thread.
 struct Item<'a> {
     product: &'a Product<'a>,
@@ -167,7 +177,7 @@ struct Item<'a> {
 impl Item<'_> {
     fn run(&self, first: usize, last: usize, scratch: &mut Scratch) {
         let weights = self.product.weights;
-        let together = if self.product.n_tiles() <= FEW_TILES { 1 } else { PANELS_TOGETHER };
+        let together = if self.product.n_groups() <= FEW_GROUPS { PAIR } else { PANELS_TOGETHER };
         scratch.reserve(together * STRETCH * unpacked_block_bytes(weights.format()), together);
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
@@ -178,9 +188,12 @@ impl Item<'_> {
                 for (i, panel) in panels.clone().enumerate() {
                     stretches[i] = Some(self.unpack(panel, block, n, i, scratch));
                 }
-                for tile in 0..self.product.n_tiles() {
-                    for stretch in stretches.iter().flatten() {
-                        self.tile(tile * MAX_TOKENS, stretch);
+                for group in 0..self.product.n_groups() {
+                    for pair in stretches[..panels.len()].chunks(PAIR) {
+                        match *pair {
+                            [Some(a), Some(b)] => self.group(group, &[a, b]),
+                            _ => pair.iter().flatten().for_each(|a| self.group(group, &[*a])),
+                        }
                     }
                 }
             }
@@ -204,72 +217,104 @@ impl Item<'_> {
         Stretch { panel, first, n, weights: unsafe { self.isa.run(task) } }
     }
 
-    /// Tokens from `first` on, as many as a tile takes, times the rows of a panel.
-    fn tile(&self, first: usize, stretch: &Stretch) {
-        let p = self.product;
-        let tokens = first..p.x.n_rows().min(first + MAX_TOKENS);
-        let n_rows = (p.weights.rows() - stretch.panel * PANEL).min(PANEL);
-        let row = |t: usize| {
-            let at = (p.first_row + t) * self.stride + p.first_col + stretch.panel * PANEL;
-            // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
-            unsafe { self.out.part(at, n_rows) }
-        };
-        let mut acc = [[0.0f32; PANEL]; MAX_TOKENS];
-        if stretch.first > 0 {
-            tokens.clone().zip(&mut acc).for_each(|(t, acc)| acc[..n_rows].copy_from_slice(row(t)));
+    /// A group's tokens times the rows of one or two panels, as many tokens at a time as the lane's registers hold.
+    fn group<const P: usize>(&self, group: usize, stretches: &[Stretch; P]) {
+        if P > 1 && self.n_rows(&stretches[P - 1]) < PANEL {
+            return stretches.iter().for_each(|s| self.group(group, &[*s]));
         }
-        let form = form(p.weights);
-        self.multiply(tokens.clone(), stretch, form, &mut acc);
-        if form == Form::Ints && p.x.records(0, Form::Residuals).is_some() {
-            self.multiply(tokens.clone(), stretch, Form::Residuals, &mut acc);
-        }
-        let is_last = stretch.first + stretch.n == p.weights.layout().n_blocks;
-        for (t, acc) in tokens.zip(&mut acc) {
-            if let Some(bias) = p.bias.filter(|_| is_last) {
-                std::iter::zip(acc.iter_mut(), &bias[stretch.panel * PANEL..]).for_each(|(a, b)| *a += b);
-            }
-            row(t).copy_from_slice(&acc[..n_rows]);
+        let n_tokens = (self.product.x.n_rows() - group * GROUP).min(GROUP);
+        let widest = self.isa.tile_tokens();
+        let mut first = 0;
+        while first < n_tokens {
+            let n = (n_tokens - first).min(widest);
+            self.tile(group, first..first + n, stretches);
+            first += n;
         }
     }
 
-    /// Adds the product of some tokens in one of their forms, as many at a time as the lane's registers hold.
-    fn multiply(
+    /// Rows of the stretch's panel that the matrix has.
+    fn n_rows(&self, stretch: &Stretch) -> usize {
+        (self.product.weights.rows() - stretch.panel * PANEL).min(PANEL)
+    }
+
+    /// Where a token's outputs for the stretch's panel begin.
+    fn out_at(&self, token: usize, stretch: &Stretch) -> usize {
+        (self.product.first_row + token) * self.stride + self.product.first_col + stretch.panel * PANEL
+    }
+
+    /// Some tokens of a group. A tile writes whole vectors for whole powers of two of tokens: what goes beyond the
+    /// outputs is put aside.
+    fn tile<const P: usize>(&self, group: usize, tokens: Range<usize>, stretches: &[Stretch; P]) {
+        let n_rows = self.n_rows(&stretches[P - 1]);
+        let first_token = group * GROUP + tokens.start;
+        // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
+        let row = |t: usize, s: &Stretch| unsafe { self.out.part(self.out_at(first_token + t, s), n_rows) };
+        let is_whole = n_rows == PANEL && tokens.len().is_power_of_two();
+        let mut aside = [const { MaybeUninit::<[[f32; PANEL]; MAX_TOKENS]>::uninit() }; P];
+        let (out, stride) = if is_whole {
+            (stretches.each_ref().map(|s| self.out.pointer(self.out_at(first_token, s))), self.stride)
+        } else {
+            for (aside, s) in aside.iter_mut().zip(stretches) {
+                let aside = aside.write([[0.0; PANEL]; MAX_TOKENS]);
+                if s.first > 0 {
+                    (0..tokens.len()).for_each(|t| aside[t][..n_rows].copy_from_slice(row(t, s)));
+                }
+            }
+            (aside.each_mut().map(|aside| aside.as_mut_ptr().cast()), PANEL)
+        };
+        let form = form(self.product.weights);
+        let adds = stretches[0].first > 0;
+        self.multiply((group, &tokens), stretches, form, (out, stride, adds));
+        if form == Form::Ints && self.product.x.records(0, Form::Residuals).is_some() {
+            self.multiply((group, &tokens), stretches, Form::Residuals, (out, stride, true));
+        }
+        let bias = self.product.bias.filter(|_| stretches[0].is_last(self.product.weights));
+        for (aside, s) in aside.iter().zip(stretches).filter(|_| !is_whole || bias.is_some()) {
+            for t in 0..tokens.len() {
+                if !is_whole {
+                    // SAFETY: written above.
+                    row(t, s).copy_from_slice(&unsafe { aside.assume_init_ref() }[t][..n_rows]);
+                }
+                if let Some(bias) = bias {
+                    std::iter::zip(row(t, s), &bias[s.panel * PANEL..]).for_each(|(out, b)| *out += b);
+                }
+            }
+        }
+    }
+
+    /// The product of the tokens in one of their forms.
+    fn multiply<const P: usize>(
         &self,
-        tokens: Range<usize>,
-        stretch: &Stretch,
+        (group, tokens): (usize, &Range<usize>),
+        stretches: &[Stretch; P],
         form: Form,
-        acc: &mut [[f32; PANEL]; MAX_TOKENS],
+        (out, stride, adds): ([*mut f32; P], usize, bool),
     ) {
         let p = self.product;
         let record = if form == Form::Floats { FLOAT_RECORD } else { RECORD };
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
-        let (weights, n_blocks) = (stretch.weights, stretch.n);
+        let n_blocks = stretches[0].n;
+        let weights = stretches.map(|s| s.weights);
         let halves = scales.is_some_and(|s| s.halves());
         let has_min = scales.is_some_and(|s| s.has_min());
-        let widest = self.isa.tile_tokens();
-        for (acc, first) in acc.chunks_mut(widest).zip(tokens.clone().step_by(widest)) {
-            let n = (tokens.end - first).min(widest);
-            let mut x = [std::ptr::null(); MAX_TOKENS / GROUP];
-            for (g, x) in x.iter_mut().enumerate().take(n.div_ceil(GROUP)) {
-                let records = p.x.records(first / GROUP + g, form).expect("checked before the fork");
-                *x = records[stretch.first * record..][..stretch.n * record].as_ptr();
-            }
-            macro_rules! run {
-                ($t:literal) => {{
-                    let (floats, acc) = (scales.is_none(), acc.as_mut_ptr().cast());
-                    let tile = Tile::<$t> { weights, halves, has_min, floats, n_blocks, x, acc };
-                    // SAFETY: the pool's lane is available; weights, records and accumulators are as long as the
-                    // tile says: the unpacked stretch has `n` blocks, and groups of four are always whole.
-                    unsafe { self.isa.run(tile) }
-                }};
-            }
-            match n {
-                1 => run!(1),
-                2 => run!(2),
-                3..=4 => run!(4),
-                5..=8 => run!(8),
-                _ => run!(12),
-            }
+        let floats = scales.is_none();
+        let records = p.x.records(group, form).expect("checked before the fork");
+        let x = records[stretches[0].first * record..][..n_blocks * record].as_ptr();
+        let first = tokens.start;
+        macro_rules! run {
+            ($t:literal) => {{
+                let tile =
+                    Tile::<$t, P> { weights, halves, has_min, floats, n_blocks, x, first, out, stride, adds };
+                // SAFETY: the pool's lane is available; weights, records and outputs are as long as the tile says: the
+                // unpacked stretch has `n` blocks, and a group is always whole.
+                unsafe { self.isa.run(tile) }
+            }};
+        }
+        match tokens.len() {
+            1 => run!(1),
+            2 => run!(2),
+            3..=4 => run!(4),
+            _ => run!(8),
         }
     }
 }

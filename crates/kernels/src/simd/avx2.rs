@@ -9,7 +9,7 @@ pub(crate) struct Avx2<const VNNI: bool>;
 
 /// # Safety
 /// The machine must have the features; the task's own conditions hold.
-#[target_feature(enable = "avx2,f16c")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx2<false>>() }
@@ -17,7 +17,7 @@ pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
 
 /// # Safety
 /// The machine must have the features; the task's own conditions hold.
-#[target_feature(enable = "avx2,f16c,avxvnni")]
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn run_vnni<T: Task>(task: T) -> T::Output {
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx2<true>>() }
@@ -83,6 +83,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
         sub(a: __m256, b: __m256) -> __m256 = _mm256_sub_ps(a, b);
         mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
         div(a: __m256, b: __m256) -> __m256 = _mm256_div_ps(a, b);
+        fma(a: __m256, b: __m256, c: __m256) -> __m256 = _mm256_fmadd_ps(a, b, c);
         max(a: __m256, b: __m256) -> __m256 = _mm256_max_ps(a, b);
         min(a: __m256, b: __m256) -> __m256 = _mm256_min_ps(a, b);
         iadd(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(a, b);
@@ -196,6 +197,47 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
                 }
             }
             acc
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn largest(a: Self::F) -> f32 {
+        // SAFETY: the features are there.
+        unsafe {
+            let a = _mm256_max_ps(a[0], a[1]);
+            let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_max_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_max_ss(a, _mm_movehdup_ps(a)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn smallest(a: Self::F) -> f32 {
+        // SAFETY: the features are there.
+        unsafe {
+            let a = _mm256_min_ps(a[0], a[1]);
+            let a = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let a = _mm_min_ps(a, _mm_movehl_ps(a, a));
+            _mm_cvtss_f32(_mm_min_ss(a, _mm_movehdup_ps(a)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn ilargest(a: Self::I) -> i32 {
+        // SAFETY: the features are there.
+        unsafe {
+            let a = _mm256_max_epi32(a[0], a[1]);
+            let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            let a = _mm_max_epi32(a, _mm_shuffle_epi32::<0b01_00_11_10>(a));
+            _mm_cvtsi128_si32(_mm_max_epi32(a, _mm_shuffle_epi32::<0b10_11_00_01>(a)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn isum(a: Self::I) -> i32 {
+        // SAFETY: the features are there.
+        unsafe {
+            let a = _mm256_add_epi32(a[0], a[1]);
+            let a = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            let a = _mm_add_epi32(a, _mm_shuffle_epi32::<0b01_00_11_10>(a));
+            _mm_cvtsi128_si32(_mm_add_epi32(a, _mm_shuffle_epi32::<0b10_11_00_01>(a)))
         }
     }
 

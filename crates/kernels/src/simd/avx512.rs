@@ -2,14 +2,15 @@
 
 use std::arch::x86_64::*;
 
-use super::{Lane, Task};
+use super::avx512_pair_tile::pair_tile;
+use super::{Lane, PairBlock, Task};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
 /// # Safety
 /// The machine must have the features; the task's own conditions hold.
-#[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx512>() }
@@ -31,6 +32,7 @@ impl Lane for Avx512 {
     type B = __m512i;
 
     const WIDE_IS_SIGNED: bool = false;
+    const HAS_PAIR_TILE: bool = true;
 
     lane! {
         splat(x: f32) -> __m512 = _mm512_set1_ps(x);
@@ -43,11 +45,15 @@ impl Lane for Avx512 {
         sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);
         mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
         div(a: __m512, b: __m512) -> __m512 = _mm512_div_ps(a, b);
+        fma(a: __m512, b: __m512, c: __m512) -> __m512 = _mm512_fmadd_ps(a, b, c);
+        largest(a: __m512) -> f32 = _mm512_reduce_max_ps(a);
+        smallest(a: __m512) -> f32 = _mm512_reduce_min_ps(a);
+        ilargest(a: __m512i) -> i32 = _mm512_reduce_max_epi32(a);
+        isum(a: __m512i) -> i32 = _mm512_reduce_add_epi32(a);
         max(a: __m512, b: __m512) -> __m512 = _mm512_max_ps(a, b);
         min(a: __m512, b: __m512) -> __m512 = _mm512_min_ps(a, b);
         isplat(x: i32) -> __m512i = _mm512_set1_epi32(x);
         iload(p: *const i32) -> __m512i = _mm512_loadu_si512(p.cast());
-        dot_pairs(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(acc, a, b);
         istore(p: *mut i32, x: __m512i) = _mm512_storeu_si512(p.cast(), x);
         iload_i8(p: *const i8) -> __m512i = _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()));
         iload_u8(p: *const u8) -> __m512i = _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()));
@@ -67,9 +73,17 @@ impl Lane for Avx512 {
         badd(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi8(a, b);
         blookup(table: &[u8; 16], x: __m512i) -> __m512i = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x);
         dot16_wide(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i = Self::dot16(acc, codes, x);
+        dot_pairs(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(acc, a, b);
         prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T0>(p.cast());
     }
 
+    #[inline(always)]
+    unsafe fn pair_tile<const VECTORS: usize, const PAIRS: usize, const SUMS: usize, const MIN: bool>(
+        block: PairBlock,
+    ) {
+        // SAFETY: the features are there, and memory is valid, by the contract of `Lane`.
+        unsafe { pair_tile::<VECTORS, PAIRS, SUMS, MIN>(block) }
+    }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {
         // SAFETY: the features are there.

@@ -1,8 +1,8 @@
 //! Instruction sets: one vocabulary of sixteen-wide vectors, spoken by every lane, and the choice between them.
 //!
 //! Intrinsics live only here. A kernel is written once as a [`Task`] over [`Lane`]; [`Isa::run`] calls it inside a
-//! function compiled for the lane's features. All lanes do the same IEEE operations in the same order (no fused
-//! multiply-add, no approximate instruction), so every lane gives the same bits.
+//! function compiled for the lane's features. All lanes do the same IEEE operations in the same order (fused
+//! multiply-add where a kernel says so and nowhere else, no approximate instruction), so every lane gives the same bits.
 
 mod math;
 mod scalar;
@@ -11,6 +11,8 @@ mod scalar;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_pair_tile;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
 
@@ -19,7 +21,7 @@ pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
 pub enum Isa {
     /// Plain loops, vectorized by the compiler for the target's baseline.
     Scalar,
-    /// x86-64 AVX2 and F16C.
+    /// x86-64 AVX2, FMA and F16C.
     Avx2,
     /// AVX2 with AVX-VNNI.
     Avx2Vnni,
@@ -33,7 +35,9 @@ impl Isa {
         let mut lanes = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         {
-            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c");
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
             if avx2 {
                 lanes.push(Self::Avx2);
             }
@@ -68,10 +72,10 @@ impl Isa {
         }
     }
 
-    /// Tokens whose accumulators fit the registers beside a panel's sixteen rows; a multiple of four, at most twelve.
+    /// Tokens whose accumulators fit the registers beside a panel's sixteen rows; a divisor of sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
         match self {
-            Self::Avx512Vnni => 12,
+            Self::Avx512Vnni => 8,
             Self::Avx2 | Self::Avx2Vnni | Self::Scalar => 4,
         }
     }
@@ -106,6 +110,21 @@ pub(crate) trait Task {
     unsafe fn run<L: Lane>(self) -> Self::Output;
 }
 
+/// One block, or half of it, of eight tokens and two panels: see `matmul::tile`.
+#[derive(Clone, Copy)]
+pub(crate) struct PairBlock {
+    /// Codes of the tokens, 32 bytes apart.
+    pub(crate) x: *const i8,
+    /// The tokens' record, from the first token's entries on.
+    pub(crate) record: *const u8,
+    pub(crate) codes: [*const u8; 2],
+    pub(crate) sums: [*const i32; 2],
+    pub(crate) scales: [*const f32; 2],
+    pub(crate) mins: [*const f32; 2],
+    /// [8][16] each.
+    pub(crate) acc: [*mut f32; 2],
+}
+
 /// Sixteen f32 (`F`), sixteen i32 (`I`) or sixty-four bytes (`B`, four for each of sixteen rows).
 ///
 /// # Safety of all functions
@@ -130,10 +149,17 @@ pub(crate) trait Lane: Copy + 'static {
     unsafe fn sub(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn div(a: Self::F, b: Self::F) -> Self::F;
+    /// `a b + c`, rounded once.
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// `a > b ? a : b`, element by element: `b` where either is NaN.
     unsafe fn max(a: Self::F, b: Self::F) -> Self::F;
     /// `a < b ? a : b`, element by element: `b` where either is NaN.
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
+
+    /// The greatest element; unspecified with a NaN among them.
+    unsafe fn largest(a: Self::F) -> f32;
+    /// The least element; unspecified with a NaN among them.
+    unsafe fn smallest(a: Self::F) -> f32;
 
     unsafe fn isplat(x: i32) -> Self::I;
     unsafe fn iload(p: *const i32) -> Self::I;
@@ -148,6 +174,10 @@ pub(crate) trait Lane: Copy + 'static {
     unsafe fn isub(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn imax(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn iand(a: Self::I, b: Self::I) -> Self::I;
+    /// The greatest element.
+    unsafe fn ilargest(a: Self::I) -> i32;
+    /// The sum of the elements.
+    unsafe fn isum(a: Self::I) -> i32;
     unsafe fn ishl<const N: u32>(a: Self::I) -> Self::I;
     /// Shifts zeros in.
     unsafe fn ishr<const N: u32>(a: Self::I) -> Self::I;
@@ -175,6 +205,17 @@ pub(crate) trait Lane: Copy + 'static {
     unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
     /// The same with codes up to 255, less 128 each if [`Lane::WIDE_IS_SIGNED`].
     unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
+
+    /// Whether the lane has code of its own for eight tokens times two panels; only then may it be called.
+    const HAS_PAIR_TILE: bool = false;
+    /// Adds a block (`VECTORS` = 8) or half a block (4) to the outputs; the tokens' pairs and sums stand at these offsets
+    /// in their record.
+    unsafe fn pair_tile<const VECTORS: usize, const PAIRS: usize, const SUMS: usize, const MIN: bool>(
+        block: PairBlock,
+    ) {
+        let _ = block;
+        unreachable!("the lane has no such code");
+    }
 
     /// `acc + a.low b.low + a.high b.high` of the i16 halves of every element.
     unsafe fn dot_pairs(acc: Self::I, a: Self::I, b: Self::I) -> Self::I;

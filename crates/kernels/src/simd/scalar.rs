@@ -92,6 +92,26 @@ impl Lane for Scalar {
     }
 
     #[inline(always)]
+    unsafe fn fma(a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    unsafe fn largest(a: Self::F) -> f32 {
+        a.into_iter().fold(f32::NEG_INFINITY, |m, v| if v > m { v } else { m })
+    }
+    #[inline(always)]
+    unsafe fn smallest(a: Self::F) -> f32 {
+        a.into_iter().fold(f32::INFINITY, |m, v| if v < m { v } else { m })
+    }
+    #[inline(always)]
+    unsafe fn ilargest(a: Self::I) -> i32 {
+        a.into_iter().fold(i32::MIN, i32::max)
+    }
+    #[inline(always)]
+    unsafe fn isum(a: Self::I) -> i32 {
+        a.into_iter().fold(0, i32::wrapping_add)
+    }
+    #[inline(always)]
     unsafe fn isplat(x: i32) -> Self::I {
         [x; 16]
     }
