@@ -53,10 +53,23 @@ fn read_bandwidth(pool: &ThreadPool) -> f64 {
     buffer.n_bytes() as f64 / seconds / 1e9
 }
 
+/// A large matrix, and the GB a second at which it was packed.
+fn packed(format: Format, rows: usize, cols: usize, pool: &ThreadPool) -> (PackedMatrix, f64) {
+    let stored = stored(format, rows, cols);
+    let pack = || PackedMatrix::pack(format, rows, cols, &stored, pool).expect("fits");
+    let seconds = median(|| {
+        black_box(pack());
+    });
+    (pack(), stored.len() as f64 / seconds / 1e9)
+}
+
 fn weights(format: Format, rows: usize, cols: usize, pool: &ThreadPool) -> PackedMatrix {
-    // Bytes whose scales are ordinary numbers; speed does not depend on the values.
-    let stored = vec![0x2C; format.bytes_of(rows * cols).expect("whole blocks")];
-    PackedMatrix::pack(format, rows, cols, &stored, pool).expect("fits")
+    PackedMatrix::pack(format, rows, cols, &stored(format, rows, cols), pool).expect("fits")
+}
+
+/// Bytes whose scales are ordinary numbers; speed does not depend on the values.
+fn stored(format: Format, rows: usize, cols: usize) -> Vec<u8> {
+    vec![0x2C; format.bytes_of(rows * cols).expect("whole blocks")]
 }
 
 /// Seconds of one product of `n` tokens, rounding their activations included.
@@ -86,14 +99,14 @@ fn main() {
             let gops = 2.0 * 240.0 * 1024.0 * 1024.0 / seconds / 1e9;
             let share = 100.0 * gops / peak;
             print!("{:13} {:7} 240 tokens {gops:6.0} GOP/s ({share:3.0} %)", isa.name(), format.name());
-            let large = weights(format, 49152, 1024, &pool);
+            let (large, packing) = packed(format, 49152, 1024, &pool);
             let alone = product(&large, 1, &pool);
             let rate = large.n_bytes() as f64 / alone / 1e9;
             print!("  1 token {rate:5.1} GB/s ({:3.0} %)", 100.0 * rate / bandwidth);
             for n in [4, 16] {
                 print!("  {n} tokens {:.2}x", product(&large, n, &pool) / alone);
             }
-            println!();
+            println!("  packed at {packing:.1} GB/s");
         }
     }
 }

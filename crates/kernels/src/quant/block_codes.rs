@@ -2,9 +2,7 @@
 //! where in a panel they go.
 
 use super::Format;
-use super::dequantize_k::{
-    iq4_xs_scale, nibble, q3_k_code, q3_k_scale, q4_k_scale_min, q5_k_code, q6_k_code, two_bits,
-};
+use super::dequantize_k::{iq4_xs_scale, q3_k_scale, q4_k_scale_min};
 use super::layout::BLOCK;
 
 /// One row's block of 32.
@@ -30,12 +28,7 @@ fn pair(bytes: &[u8], at: usize) -> [u8; 2] {
 
 fn simple(format: Format, s: &[u8]) -> BlockCodes {
     let mut codes = [0; BLOCK];
-    let mut nibbles = |at: usize| {
-        let (low, high) = codes.split_at_mut(16);
-        for ((low, high), q) in low.iter_mut().zip(high).zip(&s[at..at + 16]) {
-            (*low, *high) = (q & 15, q >> 4);
-        }
-    };
+    let mut nibbles = |at: usize| halves(&mut codes, &s[at..]);
     let mut fifth = None;
     let mut min = [0; 2];
     match format {
@@ -66,38 +59,54 @@ fn simple(format: Format, s: &[u8]) -> BlockCodes {
 }
 
 fn superblock(format: Format, s: &[u8], b: usize) -> BlockCodes {
-    let codes = |code: &dyn Fn(usize) -> u8| std::array::from_fn(|i| code(BLOCK * b + i));
+    // A block's codes are bits of 32 neighbouring bytes: from `at` on, shifted down.
+    let bits = |at: usize, shift: usize, mask: u8| -> [u8; BLOCK] {
+        let bytes: &[u8; BLOCK] = s[at..].first_chunk().expect("inside the superblock");
+        bytes.map(|byte| byte >> shift & mask)
+    };
+    let joined = |low: [u8; BLOCK], high: [u8; BLOCK], shift: usize| -> [u8; BLOCK] {
+        std::array::from_fn(|i| low[i] | high[i] << shift)
+    };
+    // Two bits of four blocks share bytes, and nibbles of two.
+    let two_bits = |at: usize| bits(at + b / 4 * BLOCK, b % 4 * 2, 3);
+    let nibbles = |at: usize| bits(at + b / 2 * BLOCK, b % 2 * 4, 15);
     let one = |x: u8| [x, 0];
     let none = [0; 2];
     let (codes, scales, superscales) = match format {
-        Format::Q2_K => (
-            codes(&|i| two_bits(&s[16..80], i)),
-            [one(s[2 * b]), one(s[2 * b + 1])],
-            [pair(s, 80), pair(s, 82)],
-        ),
+        Format::Q2_K => (two_bits(16), [one(s[2 * b]), one(s[2 * b + 1])], [pair(s, 80), pair(s, 82)]),
         Format::Q3_K => {
             let scale = |j| one(q3_k_scale(&s[96..108], j) as u8);
-            let codes = codes(&|i| q3_k_code(&s[..32], &s[32..96], i));
+            let codes = joined(two_bits(32), bits(0, b, 1), 2);
             (codes, [scale(2 * b), scale(2 * b + 1)], [pair(s, 108), none])
         }
         Format::Q4_K | Format::Q5_K => {
             let (scale, min) = q4_k_scale_min(&s[4..16], b);
-            let codes = if format == Format::Q4_K {
-                codes(&|i| nibble(&s[16..144], i))
-            } else {
-                codes(&|i| q5_k_code(&s[16..48], &s[48..176], i))
+            let codes = match format {
+                Format::Q4_K => nibbles(16),
+                _ => joined(nibbles(48), bits(16, b, 1), 4),
             };
             (codes, [one(scale), one(min)], [pair(s, 0), pair(s, 2)])
         }
         Format::Q6_K => {
-            let codes = codes(&|i| q6_k_code(&s[..128], &s[128..192], i));
+            // Nibbles of blocks two apart share bytes.
+            let low = bits(b / 4 * 64 + b % 2 * BLOCK, b % 4 / 2 * 4, 15);
+            let codes = joined(low, two_bits(128), 4);
             (codes, [one(s[192 + 2 * b]), one(s[193 + 2 * b])], [pair(s, 208), none])
         }
         Format::IQ4_XS => {
-            let codes = codes(&|i| s[8 + 16 * (i / 32) + i % 16] >> (4 * (i % 32 / 16)) & 15);
+            let mut codes = [0; BLOCK];
+            halves(&mut codes, &s[8 + 16 * b..]);
             (codes, [one(iq4_xs_scale(s, b) as u8), none], [pair(s, 0), none])
         }
         _ => unreachable!("{} has no superblocks", format.name()),
     };
     BlockCodes { codes, scales, superscales }
+}
+
+/// Sixteen bytes' low nibbles, then their high ones.
+fn halves(codes: &mut [u8; BLOCK], bytes: &[u8]) {
+    let (low, high) = codes.split_at_mut(16);
+    for ((low, high), q) in low.iter_mut().zip(high).zip(&bytes[..16]) {
+        (*low, *high) = (q & 15, q >> 4);
+    }
 }

@@ -51,12 +51,11 @@ impl PackedMatrix {
             // SAFETY: each panel is one item's.
             let panel = unsafe { panels.part(p * layout.bytes, layout.bytes) };
             let stored = &stored[p * PANEL * row_bytes..];
-            let rows = stored[..stored.len().min(PANEL * row_bytes)].chunks_exact(row_bytes);
-            for (r, row) in rows.enumerate() {
-                match CodeLayout::of(format) {
-                    None => pack_floats(format.block_bytes(), row, r, panel),
-                    Some(codes) => pack_codes(format, codes, &layout, row, r, panel),
-                }
+            let stored = &stored[..stored.len().min(PANEL * row_bytes)];
+            match (CodeLayout::of(format), format.block_bytes()) {
+                (Some(codes), _) => pack_codes(format, codes, &layout, stored, row_bytes, panel),
+                (None, 2) => pack_floats::<2>(stored, row_bytes, panel),
+                (None, _) => pack_floats::<4>(stored, row_bytes, panel),
             }
         });
         Ok(Self { format, rows, cols, layout, bytes })
@@ -123,10 +122,17 @@ impl PackedMatrix {
     }
 }
 
-/// Element `k` of row `r` goes to `[k][r]`.
-fn pack_floats(size: usize, row: &[u8], r: usize, panel: &mut [u8]) {
-    for (k, element) in row.chunks_exact(size).enumerate() {
-        panel[(k * PANEL + r) * size..][..size].copy_from_slice(element);
+/// Element `k` of row `r` goes to `[k][r]`; a block of columns at a time, so that what is written stays in the first
+/// cache until all rows have come.
+fn pack_floats<const SIZE: usize>(stored: &[u8], row_bytes: usize, panel: &mut [u8]) {
+    for (b, out) in panel.as_chunks_mut::<SIZE>().0.chunks_mut(PANEL * BLOCK).enumerate() {
+        for (r, row) in stored.chunks_exact(row_bytes).enumerate() {
+            let row = row.as_chunks::<SIZE>().0;
+            let row = &row[(b * BLOCK).min(row.len())..row.len().min((b + 1) * BLOCK)];
+            for (element, out) in row.iter().zip(out.iter_mut().skip(r).step_by(PANEL)) {
+                *out = *element;
+            }
+        }
     }
 }
 
@@ -146,37 +152,55 @@ fn pack_codes(
     format: Format,
     codes: CodeLayout,
     layout: &PanelLayout,
-    row: &[u8],
-    r: usize,
+    stored: &[u8],
+    row_bytes: usize,
     panel: &mut [u8],
 ) {
     for b in 0..layout.n_blocks {
-        let block = block_codes(format, row, b);
-        let c = words(&block.codes);
-        let out = &mut panel[layout.codes_at + b * layout.code_bytes..][..layout.code_bytes];
-        let mut put = |v: usize, word: u32| out[word_at(v, r)..][..4].copy_from_slice(&word.to_le_bytes());
-        // The planes, in the order and with the meaning that `unpack` reads.
-        let mut v = 0;
-        let mut shift = 0;
-        if codes.bits == 8 {
-            (0..8).for_each(|j| put(j, c[j]));
-            shift = 8;
-        }
-        if codes.bits & 4 != 0 {
-            (0..4).for_each(|j| put(j, c[j] & 0x0F0F_0F0F | (c[j + 4] & 0x0F0F_0F0F) << 4));
-            (v, shift) = (4, 4);
-        }
-        if codes.bits & 2 != 0 {
-            for half in 0..2 {
-                let field = |i: usize| (c[4 * half + i] >> shift & 0x0303_0303) << (2 * i);
-                put(v + half, field(0) | field(1) | field(2) | field(3));
+        // Rows that are missing in the last panel stay zeros.
+        let mut vectors = [[0; PANEL]; 8];
+        let mut scales = [[[0; 2]; PANEL]; 2];
+        let mut superscales = scales;
+        for (r, row) in stored.chunks_exact(row_bytes).enumerate() {
+            let block = block_codes(format, row, b);
+            std::iter::zip(&mut vectors, words(&block.codes)).for_each(|(vector, word)| vector[r] = word);
+            for i in 0..2 {
+                (scales[i][r], superscales[i][r]) = (block.scales[i], block.superscales[i]);
             }
-            (v, shift) = (v + 2, shift + 2);
         }
-        if codes.bits & 1 != 0 {
-            put(v, (0..8).fold(0, |word, j| word | (c[j] >> shift & 0x0101_0101) << j));
+        put_planes(codes.bits, &vectors, &mut panel[layout.codes_at + b * layout.code_bytes..]);
+        put_scales(codes.scales, layout, panel, b, &scales, &superscales);
+    }
+}
+
+/// The planes of a block's codes, in the order and with the meaning that `unpack` reads.
+fn put_planes(bits: usize, c: &[[u32; PANEL]; 8], out: &mut [u8]) {
+    let lines = &mut out.as_chunks_mut::<64>().0.iter_mut();
+    if bits == 8 {
+        return c.iter().for_each(|vector| put_line(lines, |r| vector[r]));
+    }
+    let mut shift = 0;
+    if bits & 4 != 0 {
+        (0..4).for_each(|j| put_line(lines, |r| c[j][r] & 0x0F0F_0F0F | (c[j + 4][r] & 0x0F0F_0F0F) << 4));
+        shift = 4;
+    }
+    if bits & 2 != 0 {
+        for c in [&c[..4], &c[4..]] {
+            let field = |i: usize, r: usize| (c[i][r] >> shift & 0x0303_0303) << (2 * i);
+            put_line(lines, |r| field(0, r) | field(1, r) | field(2, r) | field(3, r));
         }
-        put_scales(codes.scales, layout, panel, r, b, &block.scales, &block.superscales);
+        shift += 2;
+    }
+    if bits & 1 != 0 {
+        put_line(lines, |r| (0..8).fold(0, |word, j| word | (c[j][r] >> shift & 0x0101_0101) << j));
+    }
+}
+
+/// Each row's word to the next of the lines.
+fn put_line(lines: &mut std::slice::IterMut<'_, [u8; 64]>, word: impl Fn(usize) -> u32) {
+    let line = lines.next().expect("a panel has room for its planes");
+    for (r, out) in line.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        *out = word(r).to_le_bytes();
     }
 }
 
@@ -184,26 +208,27 @@ fn put_scales(
     kind: ScaleKind,
     layout: &PanelLayout,
     panel: &mut [u8],
-    r: usize,
     b: usize,
-    scales: &[[u8; 2]; 2],
-    superscales: &[[u8; 2]; 2],
+    scales: &[[[u8; 2]; PANEL]; 2],
+    superscales: &[[[u8; 2]; PANEL]; 2],
 ) {
-    let at = layout.scales_at + b * kind.block_bytes();
-    // Bytes of one scale, and how many of them a row has.
-    let (size, n) = match kind {
-        ScaleKind::F16 => (2, 1),
-        ScaleKind::F16Min => (2, 2),
-        ScaleKind::Super => (1, 1),
-        ScaleKind::SuperMin | ScaleKind::SuperHalves | ScaleKind::SuperHalvesMin => (1, 2),
-    };
-    for (i, scale) in scales.iter().take(n).enumerate() {
-        panel[at + (i * PANEL + r) * size..][..size].copy_from_slice(&scale[..size]);
+    let out = &mut panel[layout.scales_at + b * kind.block_bytes()..][..kind.block_bytes()];
+    match kind {
+        ScaleKind::F16 | ScaleKind::F16Min => {
+            for (out, scales) in out.chunks_exact_mut(2 * PANEL).zip(scales) {
+                out.copy_from_slice(scales.as_flattened());
+            }
+        }
+        ScaleKind::Super | ScaleKind::SuperMin | ScaleKind::SuperHalves | ScaleKind::SuperHalvesMin => {
+            for (out, scales) in out.chunks_exact_mut(PANEL).zip(scales) {
+                std::iter::zip(out, scales).for_each(|(out, scale)| *out = scale[0]);
+            }
+        }
     }
     if b.is_multiple_of(SUPER) {
-        let at = b / SUPER * kind.super_bytes();
-        for (i, d) in superscales.iter().take(kind.super_bytes() / 32).enumerate() {
-            panel[at + (i * PANEL + r) * 2..][..2].copy_from_slice(d);
+        let out = &mut panel[b / SUPER * kind.super_bytes()..][..kind.super_bytes()];
+        for (out, d) in out.chunks_exact_mut(2 * PANEL).zip(superscales) {
+            out.copy_from_slice(d.as_flattened());
         }
     }
 }
