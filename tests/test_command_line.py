@@ -53,7 +53,7 @@ def test_bench_says_which_share_of_the_limit_each_figure_is(binary):
         assert limit["share"] * line[phase + "_s"] == pytest.approx(max(reading, multiplying))
     start_up = line["start_up"]
     assert start_up["ready_s"] >= start_up["load_s"] > 0
-    assert start_up["load_bytes_per_s"] == pytest.approx(start_up["weights_bytes"] / start_up["load_s"])
+    assert start_up["load_bytes_per_s"] == pytest.approx(start_up["stored_bytes"] / start_up["load_s"])
     assert start_up["peak_memory_bytes"] > start_up["weights_bytes"]
     without = json.loads(throng(binary, "bench", *sizes, "--no-limits").stdout)
     assert not {"limits", "prefill_limit", "decode_limit"} & without.keys()

@@ -1,6 +1,7 @@
 //! A model that runs: weights, KV cache, engine and the text around it, put together from settings. Refuses to
 //! know who asks it what.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,16 @@ pub struct StartUp {
 /// # Errors
 /// When it cannot be found or is broken.
 pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
-    load(section, None)
+    let source = ModelSource::find(section.model.as_deref())?;
+    let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to) });
+    let options = LoadOptions { prepare: None, n_threads: n_threads(section), quantize };
+    let model = match &source {
+        ModelSource::BuiltIn(built_in) => {
+            throng_model::load::load_bytes(built_in.name, built_in.gguf, &options, &mut |_| {})?
+        }
+        ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut |_| {})?,
+    };
+    Ok((source, model))
 }
 
 /// Loads a model and starts an engine on it.
@@ -73,9 +83,14 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
         Some(isa) => BackendKind::CpuLane(isa),
         None => BackendKind::Cpu,
     };
-    let (source, model) = load(section, Some(backend))?;
-    let loaded = started.elapsed();
-    let tokenizer = vocabulary::tokenizer(&model)?.map(Arc::new);
+    let (source, model) = open(section)?;
+    // A large vocabulary takes one thread about as long as the weights of a small model take all of them.
+    let (loaded, tokenizer) = std::thread::scope(|scope| {
+        let tokenizer = scope.spawn(|| vocabulary::tokenizer(&model));
+        prepare(section, &model, backend)?;
+        let loaded = started.elapsed();
+        anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
+    })?;
     let chat_template = chat_template(section, &model)?.map(Arc::new);
     let scheduler = engine.scheduler();
     let kv_dtype = kv_dtype(section, &model);
@@ -163,26 +178,18 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
     )
 }
 
-fn load(section: &ModelSection, prepare: Option<BackendKind>) -> Result<(ModelSource, LoadedModel)> {
-    let source = ModelSource::find(section.model.as_deref())?;
-    let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to) });
-    let options = LoadOptions { prepare, n_threads: n_threads(section), quantize };
+/// Prepares the weights, with a bar on the terminal.
+fn prepare(section: &ModelSection, model: &LoadedModel, backend: BackendKind) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let mut progress = |progress: LoadProgress| {
+    model.prepare(backend, n_threads(section), &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
-    };
-    let model = match &source {
-        ModelSource::BuiltIn(built_in) => {
-            throng_model::load::load_bytes(built_in.name, built_in.gguf, &options, &mut progress)?
-        }
-        ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut progress)?,
-    };
+    })?;
     bar.finish_and_clear();
-    Ok((source, model))
+    Ok(())
 }
 
 fn chat_template(section: &ModelSection, model: &LoadedModel) -> Result<Option<ChatTemplate>> {

@@ -220,7 +220,7 @@ impl LoadedModel {
             |quantize: &QuantizeOptions| QuantizePlan::new(quantize.to, &self.architecture, &*self.tensors);
         self.quantize = options.quantize.as_ref().map(plan).transpose()?;
         if let Some(backend) = options.prepare {
-            self.prepared.prepare(backend, options.n_threads, &self.unprepared(), progress)?;
+            self.prepare(backend, options.n_threads, progress)?;
         }
         Ok(self)
     }
@@ -231,6 +231,19 @@ impl LoadedModel {
             tensors: &*self.tensors,
             quantize: self.quantize,
         }
+    }
+
+    /// Prepares the weights for a backend, on so many threads, unless that has been done.
+    ///
+    /// # Errors
+    /// When tensors are missing or of wrong shapes, or the backend has no room for them.
+    pub fn prepare(
+        &self,
+        backend: BackendKind,
+        n_threads: usize,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<(), LoadError> {
+        self.prepared.prepare(backend, n_threads, &self.unprepared(), progress)
     }
 
     /// An executor with its own KV cache. Weights are shared between runners, so that another after a failure costs

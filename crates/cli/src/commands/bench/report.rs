@@ -60,7 +60,9 @@ pub struct Line<'a> {
 /// What it took until requests could be taken.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StartUp {
-    /// Of all tensors as stored.
+    /// Of all tensors as they are stored.
+    pub stored_bytes: u64,
+    /// Of all tensors as they are held: the same unless they were quantized.
     pub weights_bytes: u64,
     /// Until the weights were in memory in their own form.
     pub load_s: f64,
@@ -75,13 +77,14 @@ pub struct StartUp {
 impl StartUp {
     /// That of a model that has just become ready.
     pub fn of(running: &RunningModel) -> Self {
-        let weights_bytes = running.model.weight_summary().n_bytes;
+        let stored_bytes = running.model.stored_summary().n_bytes;
         let load_s = running.start_up.load.as_secs_f64();
         Self {
-            weights_bytes,
+            stored_bytes,
+            weights_bytes: running.model.weight_summary().n_bytes,
             load_s,
             ready_s: running.start_up.ready.as_secs_f64(),
-            load_bytes_per_s: weights_bytes as f64 / load_s,
+            load_bytes_per_s: stored_bytes as f64 / load_s,
             peak_memory_bytes: memory::peak_bytes(),
         }
     }
@@ -96,7 +99,7 @@ impl StartUp {
             "ready in {:.2} s, {:.2} s of them for {} of weights ({:.2} GB/s){peak}",
             self.ready_s,
             self.load_s,
-            show(self.weights_bytes),
+            show(self.stored_bytes),
             self.load_bytes_per_s / 1e9,
         )
     }
