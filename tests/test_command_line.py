@@ -109,3 +109,9 @@ def test_a_model_that_is_quantized_already_is_not_quantized_again(binary):
     assert answer.returncode != 0
     assert "the model is quantized already" in answer.stderr
     assert "panicked" not in answer.stderr
+
+
+def test_a_cache_of_nothing_is_refused(binary, tmp_path):
+    answer = throng(binary, "generate", "--quantize-cache", str(tmp_path), "--prompt", "Hello")
+    assert answer.returncode != 0
+    assert "--quantize-cache keeps what --quantize makes" in answer.stderr

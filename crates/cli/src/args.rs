@@ -53,6 +53,9 @@ pub struct ModelArgs {
     /// Quantize a model in F32, F16 or BF16 while it is loaded
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub quantize: Option<Quantization>,
+    /// Keep what --quantize makes in this folder, and read it from there at the next start
+    #[arg(long, value_name = "DIR")]
+    pub quantize_cache: Option<PathBuf>,
     /// How keys and values are stored; auto: f32 for f32 models, else f16
     #[arg(long, value_enum, value_name = "TYPE")]
     pub kv_cache_dtype: Option<KvDtype>,

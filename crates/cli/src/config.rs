@@ -32,6 +32,8 @@ pub struct ModelSection {
     pub max_model_len_tokens: Option<u32>,
     /// What a float model is quantized to while it is loaded.
     pub quantize: Option<args::Quantization>,
+    /// A folder where the quantized weights are kept for the next start.
+    pub quantize_cache: Option<PathBuf>,
     /// How keys and values are stored.
     pub kv_cache_dtype: KvDtype,
     /// Memory for keys and values.
@@ -116,6 +118,7 @@ impl ModelSection {
         overlay(&mut self.model, &flags.model);
         overlay(&mut self.max_model_len_tokens, &flags.max_model_len);
         overlay(&mut self.quantize, &flags.quantize);
+        overlay(&mut self.quantize_cache, &flags.quantize_cache);
         overlay(&mut self.kv_cache_memory_bytes, &flags.kv_cache_memory);
         overlay(&mut self.n_threads, &flags.threads);
         overlay(&mut self.chat_template, &flags.chat_template);

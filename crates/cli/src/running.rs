@@ -13,7 +13,7 @@ use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_model::decoder_weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
-use throng_model::quantization::{Quantization, QuantizeOptions, QuantizeReport};
+use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, QuantizeReport};
 use throng_model::runner::RunnerLimits;
 use throng_text::{ChatTemplate, Tokenizer};
 
@@ -61,7 +61,11 @@ pub struct StartUp {
 /// When it cannot be found or is broken.
 pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
     let source = ModelSource::find(section.model.as_deref())?;
-    let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to) });
+    if section.quantize_cache.is_some() && section.quantize.is_none() {
+        bail!("--quantize-cache keeps what --quantize makes: name a TYPE to quantize to as well");
+    }
+    let cache = || section.quantize_cache.clone();
+    let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to), cache: cache() });
     let options = LoadOptions { prepare: None, n_threads: n_threads(section), quantize };
     let model = match &source {
         ModelSource::BuiltIn(built_in) => {
@@ -169,7 +173,12 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
     let formats = report.formats.iter().map(|(format, n, _)| format!("{n} matrices in {}", format.name()));
     let kept = (report.n_kept > 0).then(|| format!("{} kept: no format fits their rows", report.n_kept));
     format!(
-        "quantized to {} in {:.1} s: {} of weights became {} ({})",
+        "{} {} in {:.2} s: {} of weights became {} ({})",
+        match report.cache {
+            CacheUse::None | CacheUse::Failed => "quantized to",
+            CacheUse::Written => "quantized and kept for the next start, to",
+            CacheUse::Read => "read from what an earlier start quantized to",
+        },
         report.to,
         report.took.as_secs_f64(),
         show(report.stored_bytes),

@@ -17,6 +17,36 @@ use memmap2::UncheckedAdvice;
 #[derive(Debug)]
 pub struct MappedFile {
     map: Mmap,
+    stamp: FileStamp,
+}
+
+/// What the system says of a file when it is opened; a file that was written to since has another stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileStamp {
+    /// How long it is.
+    pub n_bytes: u64,
+    /// When its content changed last, in nanoseconds since 1970. Programs that copy files may set it back.
+    pub modified_ns: i128,
+    /// When anything about it changed last, where the system tells: nobody can set that back.
+    pub changed_ns: i128,
+}
+
+impl FileStamp {
+    fn of(metadata: &std::fs::Metadata) -> Self {
+        #[cfg(unix)]
+        let (modified_ns, changed_ns) = {
+            use std::os::unix::fs::MetadataExt;
+            let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
+            (ns(metadata.mtime(), metadata.mtime_nsec()), ns(metadata.ctime(), metadata.ctime_nsec()))
+        };
+        #[cfg(not(unix))]
+        let (modified_ns, changed_ns) = {
+            let since =
+                metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            (since.map_or(0, |since| since.as_nanos() as i128), 0)
+        };
+        Self { n_bytes: metadata.len(), modified_ns, changed_ns }
+    }
 }
 
 impl MappedFile {
@@ -26,7 +56,8 @@ impl MappedFile {
     /// When it cannot be opened or mapped, or is not a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         // SAFETY: the mapping is private and read-only, so nothing in this process can change what the slice
@@ -34,7 +65,12 @@ impl MappedFile {
         // the documented condition of this type and of every loader that maps its weights. All bytes are plain
         // `u8`, for which any value is valid.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Self { map })
+        Ok(Self { map, stamp: FileStamp::of(&metadata) })
+    }
+
+    /// What the system said of the file when it was opened.
+    pub fn stamp(&self) -> FileStamp {
+        self.stamp
     }
 
     /// Tells the system that these bytes are not read again soon: their whole pages no longer count as this process's
@@ -88,6 +124,8 @@ mod tests {
             assert_eq!(&*file, content);
             file.release(0..content.len());
             assert_eq!(&*file, content, "released bytes come back");
+            assert_eq!(file.stamp().n_bytes, content.len() as u64);
+            assert_eq!(file.stamp(), MappedFile::open(&path).unwrap().stamp());
             std::fs::remove_file(&path).unwrap();
         }
         assert_eq!(MappedFile::open(&folder).unwrap_err().kind(), io::ErrorKind::InvalidInput);

@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+use throng_kernels::quant::PackedMatrix;
+
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
 use crate::kv_cache::KvLayout;
@@ -42,6 +44,22 @@ pub trait Backend: Send + Sized + 'static {
     /// # Errors
     /// When the device has no room, or cannot hold the format or the shape.
     fn matrix(&self, parts: &[TensorView<'_>]) -> Result<Self::Matrix, BackendError>;
+
+    /// Whether [`Self::packed`] gives a matrix in a form that a file can keep.
+    const KEEPS_PACKED: bool = false;
+
+    /// The parts of a matrix in this device's own layout, where that lies in host memory.
+    fn packed<'m>(&self, _matrix: &'m Self::Matrix) -> &'m [PackedMatrix] {
+        &[]
+    }
+
+    /// A matrix of parts whose data are the bytes that [`Self::packed`] gave. They are copied.
+    ///
+    /// # Errors
+    /// When the device has no room, or has no such layout.
+    fn matrix_of_packed(&self, _parts: &[TensorView<'_>]) -> Result<Self::Matrix, BackendError> {
+        Err(BackendError::Unsupported("packed weights".to_owned()))
+    }
 
     /// Asks for finer activations where this matrix is multiplied, of a backend that rounds them: the projection to
     /// queries and keys, whose errors the softmax over positions magnifies.

@@ -114,18 +114,17 @@ impl Backend for CpuBackend {
     }
 
     fn matrix(&self, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
-        let pack = |part: &TensorView<'_>| {
-            let [rows, cols] = *part.shape else {
-                return Err(BackendError::Unsupported(format!("a matrix of shape {:?}", part.shape)));
-            };
-            PackedMatrix::pack(part.format, rows, cols, part.data, &self.pool).map_err(|error| match error {
-                PackError::OutOfMemory(n_bytes) => BackendError::OutOfMemory { what: "weights", n_bytes },
-                PackError::Shape => {
-                    BackendError::Unsupported(format!("{} {:?}", part.format.name(), part.shape))
-                }
-            })
-        };
-        Ok(CpuMatrix { parts: parts.iter().map(pack).collect::<Result<_, _>>()?, refined: false })
+        self.matrix_by(parts, PackedMatrix::pack)
+    }
+
+    const KEEPS_PACKED: bool = true;
+
+    fn packed<'m>(&self, matrix: &'m CpuMatrix) -> &'m [PackedMatrix] {
+        &matrix.parts
+    }
+
+    fn matrix_of_packed(&self, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
+        self.matrix_by(parts, PackedMatrix::from_packed)
     }
 
     fn refine(&self, matrix: &mut CpuMatrix) {
@@ -332,7 +331,24 @@ impl Backend for CpuBackend {
     }
 }
 
+type MakePacked = fn(Format, usize, usize, &[u8], &ThreadPool) -> Result<PackedMatrix, PackError>;
+
 impl CpuBackend {
+    fn matrix_by(&self, parts: &[TensorView<'_>], make: MakePacked) -> Result<CpuMatrix, BackendError> {
+        let of_part = |part: &TensorView<'_>| {
+            let [rows, cols] = *part.shape else {
+                return Err(BackendError::Unsupported(format!("a matrix of shape {:?}", part.shape)));
+            };
+            make(part.format, rows, cols, part.data, &self.pool).map_err(|error| match error {
+                PackError::OutOfMemory(n_bytes) => BackendError::OutOfMemory { what: "weights", n_bytes },
+                PackError::Shape => {
+                    BackendError::Unsupported(format!("{} {:?}", part.format.name(), part.shape))
+                }
+            })
+        };
+        Ok(CpuMatrix { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined: false })
+    }
+
     /// Calls `fill` for every row of `out`, on all threads when there are many.
     fn each_row(&self, out: &mut HostBuffer, fill: impl Fn(usize, &mut [f32]) + Sync) {
         let (cols, n_rows) = (out.cols(), out.n_rows());

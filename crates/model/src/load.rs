@@ -19,7 +19,7 @@ use crate::config::DecoderConfig;
 use crate::decoder_weights::{LoadProgress, TensorError};
 use crate::forward_work::ForwardWork;
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::quantization::{QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
+use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::runner::RunnerLimits;
 use crate::tensor_use::{TensorUse, tensor_uses};
 use crate::weights::gguf::{Gguf, GgufError};
@@ -85,6 +85,7 @@ pub struct LoadedModel {
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
     quantize: Option<QuantizePlan>,
+    cache: Option<CachePlace>,
     prepared: PreparedWeights,
 }
 
@@ -219,6 +220,10 @@ impl LoadedModel {
         let plan =
             |quantize: &QuantizeOptions| QuantizePlan::new(quantize.to, &self.architecture, &*self.tensors);
         self.quantize = options.quantize.as_ref().map(plan).transpose()?;
+        self.cache = options.quantize.as_ref().and_then(|quantize| {
+            let (folder, to) = (quantize.cache.as_deref()?, quantize.to);
+            CachePlace::new(folder, &self.path, &self.name, to, &self.architecture, &*self.tensors)
+        });
         if let Some(backend) = options.prepare {
             self.prepare(backend, options.n_threads, progress)?;
         }
@@ -230,6 +235,7 @@ impl LoadedModel {
             architecture: &self.architecture,
             tensors: &*self.tensors,
             quantize: self.quantize,
+            cache: self.cache.as_ref(),
         }
     }
 

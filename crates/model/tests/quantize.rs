@@ -23,7 +23,7 @@ use throng_testkit::tiny_model::TinyModel;
 const ALL: [Quantization; 3] = [Quantization::Q8_0, Quantization::Q4_0, Quantization::Q4_K];
 
 fn try_open(path: &Path, to: Option<Quantization>, n_threads: usize) -> Result<LoadedModel, LoadError> {
-    let quantize = to.map(|to| QuantizeOptions { to });
+    let quantize = to.map(|to| QuantizeOptions { to, cache: None });
     load(path, &LoadOptions { prepare: Some(BackendKind::Cpu), n_threads, quantize }, &mut |_| {})
 }
 

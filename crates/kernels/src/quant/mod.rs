@@ -16,7 +16,7 @@ mod unpack;
 
 pub use dequantize::dequantize_row;
 pub use format::Format;
-pub use packed::{PackError, PackedMatrix};
+pub use packed::{PACKING_VERSION, PackError, PackedMatrix};
 pub use path::MatrixPath;
 pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};

@@ -17,6 +17,12 @@ pub struct PackedMatrix {
     bytes: AlignedBytes,
 }
 
+/// Goes up whenever packed bytes change their meaning, so that what was kept of them is made again.
+pub const PACKING_VERSION: u32 = 1;
+
+/// Bytes that a thread copies at a time.
+const COPY_BYTES: usize = 1 << 20;
+
 /// Why a matrix could not be packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackError {
@@ -59,6 +65,40 @@ impl PackedMatrix {
             }
         });
         Ok(Self { format, rows, cols, layout, bytes })
+    }
+
+    /// A matrix of the bytes that [`Self::as_bytes`] gave, copied on all threads of the pool: weights lie on huge pages,
+    /// which a mapped file does not have. Bytes that mean nothing make a matrix of senseless numbers.
+    ///
+    /// # Errors
+    /// When there are more or fewer bytes than the shape takes, or memory is short.
+    pub fn from_packed(
+        format: Format,
+        rows: usize,
+        cols: usize,
+        packed: &[u8],
+        pool: &ThreadPool,
+    ) -> Result<Self, PackError> {
+        format.bytes_of(cols).filter(|_| rows > 0 && cols > 0).ok_or(PackError::Shape)?;
+        let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
+        let n_bytes = layout.bytes.checked_mul(rows.div_ceil(PANEL)).ok_or(PackError::Shape)?;
+        if n_bytes != packed.len() {
+            return Err(PackError::Shape);
+        }
+        let mut bytes = AlignedBytes::zeroed(n_bytes, Pages::Huge).ok_or(PackError::OutOfMemory(n_bytes))?;
+        let out = Disjoint::new(bytes.as_mut_slice());
+        pool.for_each(n_bytes.div_ceil(COPY_BYTES), |i| {
+            let at = i * COPY_BYTES;
+            let from = &packed[at..packed.len().min(at + COPY_BYTES)];
+            // SAFETY: each stretch is one item's.
+            unsafe { out.part(at, from.len()) }.copy_from_slice(from);
+        });
+        Ok(Self { format, rows, cols, layout, bytes })
+    }
+
+    /// The packed bytes, [`Self::n_bytes`] of them, as [`Self::from_packed`] takes them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes.as_slice()[..self.n_bytes()]
     }
 
     /// Output rows.

@@ -51,6 +51,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         architecture,
         tensors: Arc::new(SafetensorsFolder::open(folder)?),
         quantize: None,
+        cache: None,
         prepared: Default::default(),
     })
 }

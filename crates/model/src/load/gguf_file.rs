@@ -38,6 +38,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         architecture,
         tensors: gguf,
         quantize: None,
+        cache: None,
         prepared: Default::default(),
     })
 }

@@ -11,7 +11,7 @@ use crate::backend::Backend;
 use crate::config::DecoderConfig;
 use crate::cpu_backend::CpuBackend;
 use crate::decoder_weights::{DecoderWeights, LoadProgress};
-use crate::quantization::{QuantizePlan, QuantizeReport, Quantizer};
+use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
 use crate::weights::TensorSource;
@@ -21,6 +21,7 @@ pub(super) struct UnpreparedWeights<'a> {
     pub(super) architecture: &'a Architecture,
     pub(super) tensors: &'a dyn TensorSource,
     pub(super) quantize: Option<QuantizePlan>,
+    pub(super) cache: Option<&'a CachePlace>,
 }
 
 /// The weights of each backend that has asked for them.
@@ -54,14 +55,14 @@ impl<B: Backend> Prepared<B> {
         if let Some(weights) = &*slot {
             return Ok(Arc::clone(weights));
         }
-        let mut quantizer = from.quantize.map(Quantizer::new);
+        let mut quantizer = from.quantize.map(|plan| Quantizer::new(plan, from.cache, backend));
         let (architecture, tensors) = (from.architecture, from.tensors);
         let weights =
             DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress)?;
         let weights = Arc::new(weights);
         *slot = Some(Arc::clone(&weights));
         if let Some(quantizer) = quantizer {
-            self.report.get_or_init(|| quantizer.into_report());
+            self.report.get_or_init(|| quantizer.finish());
         }
         Ok(weights)
     }

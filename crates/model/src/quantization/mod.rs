@@ -1,9 +1,12 @@
 //! A float model quantized while it is loaded: which matrices, to which formats. Refuses to know how a block is made and
 //! which backend holds it.
 
+mod cache;
+mod cache_writer;
 mod quantizer;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use throng_kernels::quant::Format;
@@ -11,6 +14,7 @@ use throng_kernels::quant::Format;
 use crate::arch::{Architecture, TensorNames};
 use crate::weights::{TensorSource, TensorView};
 
+pub(crate) use cache::CachePlace;
 pub(crate) use quantizer::Quantizer;
 
 /// What the matrices of a float model can be quantized to while it is loaded.
@@ -27,6 +31,21 @@ pub enum Quantization {
 pub struct QuantizeOptions {
     /// To what.
     pub to: Quantization,
+    /// A folder where the result is kept for the next start.
+    pub cache: Option<PathBuf>,
+}
+
+/// What became of the folder where quantized weights are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheUse {
+    /// None was named, or there is nothing to keep: a backend without packed weights, a model that is not in files.
+    None,
+    /// The weights came from there.
+    Read,
+    /// They are there for the next start.
+    Written,
+    /// They could not be written there; the log has said why.
+    Failed,
 }
 
 /// What quantizing did.
@@ -40,7 +59,9 @@ pub struct QuantizeReport {
     pub formats: Vec<(Format, usize, u64)>,
     /// Matrices that stayed as they were because no format fits the length of their rows.
     pub n_kept: usize,
-    /// How long all weights took to load.
+    /// Whether they were kept.
+    pub cache: CacheUse,
+    /// How long all weights took to load, and to keep.
     pub took: Duration,
 }
 

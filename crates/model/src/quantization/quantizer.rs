@@ -1,13 +1,16 @@
 //! Quantizes one matrix after the other on the backend's threads and hands it over. Refuses to know what the matrices
 //! are for.
 
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_kernels::Isa;
 use throng_kernels::quant::{Format, quantize_rows};
 
-use super::{QuantizePlan, QuantizeReport};
+use super::cache::{Cache, CachePlace};
+use super::cache_writer::CacheWriter;
+use super::{CacheUse, QuantizePlan, QuantizeReport};
 use crate::backend::{Backend, BackendError};
 use crate::weights::TensorView;
 
@@ -19,22 +22,39 @@ const KEPT_BYTES: usize = 64 << 20;
 /// Makes the matrices of a model while it is loaded.
 pub(crate) struct Quantizer {
     plan: QuantizePlan,
+    kept: Kept,
     report: QuantizeReport,
     started: Instant,
     /// The blocks of each part of the matrix at hand, and maybe more; kept from matrix to matrix.
     blocks: Vec<Vec<u8>>,
 }
 
+/// What is kept on disk.
+enum Kept {
+    Nothing,
+    Reading(Cache),
+    Writing(CacheWriter),
+}
+
 impl Quantizer {
-    pub(crate) fn new(plan: QuantizePlan) -> Self {
+    /// Reads what is kept at `place`, or keeps it there.
+    pub(crate) fn new<B: Backend>(plan: QuantizePlan, place: Option<&CachePlace>, backend: &B) -> Self {
+        let started = Instant::now();
+        let kept = place.filter(|_| B::KEEPS_PACKED).map_or(Kept::Nothing, |place| Kept::at(place, backend));
         let report = QuantizeReport {
             to: plan.to,
             stored_bytes: 0,
             formats: Vec::new(),
             n_kept: 0,
+            cache: match (&kept, place.is_some() && B::KEEPS_PACKED) {
+                (Kept::Reading(_), _) => CacheUse::Read,
+                (Kept::Nothing, false) => CacheUse::None,
+                // Until the file is whole.
+                (Kept::Writing(_), _) | (Kept::Nothing, true) => CacheUse::Failed,
+            },
             took: Default::default(),
         };
-        Self { plan, report, started: Instant::now(), blocks: Vec::new() }
+        Self { plan, kept, report, started, blocks: Vec::new() }
     }
 
     /// The matrix of these parts (all in one role and with equally long rows), quantized by the plan.
@@ -48,19 +68,34 @@ impl Quantizer {
         if parts.iter().zip(&formats).all(|(part, format)| part.format == *format) {
             return backend.matrix(parts);
         }
+        if let Kept::Reading(cache) = &mut self.kept {
+            if let Some(packed) = cache.next(parts, &formats) {
+                let matrix = backend.matrix_of_packed(&in_formats(parts, &formats, packed));
+                cache.release();
+                return matrix;
+            }
+            // Not what its header promised; the rest is quantized.
+            self.kept = Kept::Nothing;
+            self.report.cache = CacheUse::Failed;
+        }
         let sizes = parts.iter().zip(&formats).map(|(part, &format)| n_bytes(part, format));
         let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         self.quantize(backend, parts, &formats, &sizes)?;
         let blocks = self.blocks.iter().zip(sizes).map(|(blocks, n_bytes)| &blocks[..n_bytes]);
-        let quantized: Vec<TensorView<'_>> = parts
-            .iter()
-            .zip(formats)
-            .zip(blocks)
-            .map(|((part, format), data)| TensorView { format, data, ..part.clone() })
-            .collect();
-        let matrix = backend.matrix(&quantized);
+        let matrix = backend.matrix(&in_formats(parts, &formats, blocks))?;
         self.blocks.retain(|blocks| blocks.len() <= KEPT_BYTES);
-        matrix
+        self.keep(|writer| writer.add(parts, backend.packed(&matrix), backend));
+        Ok(matrix)
+    }
+
+    /// Writes something to the file, unless that failed before.
+    fn keep(&mut self, write: impl FnOnce(&mut CacheWriter) -> io::Result<()>) {
+        if let Kept::Writing(writer) = &mut self.kept
+            && let Err(error) = write(writer)
+        {
+            warn_of(&error);
+            self.kept = Kept::Nothing;
+        }
     }
 
     /// Fills `blocks`, part by part.
@@ -114,10 +149,49 @@ impl Quantizer {
         }
     }
 
-    /// What was done since it was made.
-    pub(crate) fn into_report(self) -> QuantizeReport {
+    /// Puts what was kept in its place, and says what was done.
+    pub(crate) fn finish(mut self) -> QuantizeReport {
+        if let Kept::Writing(writer) = self.kept {
+            match writer.finish() {
+                Ok(()) => self.report.cache = CacheUse::Written,
+                Err(error) => warn_of(&error),
+            }
+        }
         QuantizeReport { took: self.started.elapsed(), ..self.report }
     }
+}
+
+impl Kept {
+    fn at<B: Backend>(place: &CachePlace, backend: &B) -> Self {
+        match Cache::open(place, backend) {
+            Ok(cache) => return Self::Reading(cache),
+            Err(reason) if reason.is_empty() => {}
+            Err(reason) => {
+                tracing::warn!("{} is made again: {reason}", place.path.display());
+            }
+        }
+        match CacheWriter::create(place) {
+            Ok(writer) => Self::Writing(writer),
+            Err(error) => {
+                warn_of(&error);
+                Self::Nothing
+            }
+        }
+    }
+}
+
+fn warn_of(error: &io::Error) {
+    tracing::warn!("the quantized weights are not kept: {error}");
+}
+
+/// The parts with other data, in other formats.
+fn in_formats<'a>(
+    parts: &[TensorView<'a>],
+    formats: &[Format],
+    data: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<TensorView<'a>> {
+    let parts = parts.iter().zip(formats).zip(data);
+    parts.map(|((part, &format), data)| TensorView { format, data, ..part.clone() }).collect()
 }
 
 /// Bytes of one row of a matrix in `format`.

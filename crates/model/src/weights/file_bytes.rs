@@ -4,7 +4,7 @@ use std::io;
 use std::ops::{Deref, Range};
 use std::path::Path;
 
-use throng_kernels::mapped_file::MappedFile;
+use throng_kernels::mapped_file::{FileStamp, MappedFile};
 
 /// The bytes of a weight file: mapped, or in memory (tests and fuzzing).
 #[derive(Debug)]
@@ -17,6 +17,14 @@ impl FileBytes {
     /// Maps the file at `path`.
     pub(super) fn map(path: &Path) -> io::Result<Self> {
         MappedFile::open(path).map(Self::Mapped)
+    }
+
+    /// What the system said of the file; `None` for bytes in memory.
+    pub(super) fn stamp(&self) -> Option<FileStamp> {
+        match self {
+            Self::Mapped(map) => Some(map.stamp()),
+            Self::Owned(_) => None,
+        }
     }
 
     /// Gives memory back that these bytes take, if any; they can be read again.

@@ -4,6 +4,7 @@ mod file_bytes;
 pub mod gguf;
 pub mod safetensors;
 
+use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::Format;
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
@@ -26,6 +27,11 @@ pub trait TensorSource: Send + Sync {
 
     /// All names, sorted.
     fn names(&self) -> Vec<&str>;
+
+    /// What the system said of each file when it was opened; `None` when the tensors are not in files.
+    fn stamps(&self) -> Option<Vec<FileStamp>> {
+        None
+    }
 
     /// The tensor has been copied: memory that its bytes take can be given back. It can be read again all the same.
     fn release(&self, _name: &str) {}

@@ -14,6 +14,8 @@ pub use error::GgufError;
 pub use header::{GgufHeader, GgufTensor};
 pub use value::{GgufArray, GgufMetadata, GgufStrings, GgufValue};
 
+use throng_kernels::mapped_file::FileStamp;
+
 use crate::weights::file_bytes::FileBytes;
 use crate::weights::{TensorSource, TensorView};
 
@@ -117,6 +119,10 @@ impl TensorSource for Gguf {
             format: tensor.format,
             data: file.tensor_bytes(tensor),
         })
+    }
+
+    fn stamps(&self) -> Option<Vec<FileStamp>> {
+        self.files.iter().map(|file| file.bytes.stamp()).collect()
     }
 
     fn release(&self, name: &str) {

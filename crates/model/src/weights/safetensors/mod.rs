@@ -8,6 +8,8 @@ use std::path::Path;
 pub use error::SafetensorsError;
 pub use header::{SafetensorsEntry, parse_header, parse_index};
 
+use throng_kernels::mapped_file::FileStamp;
+
 use crate::weights::file_bytes::FileBytes;
 use crate::weights::{TensorSource, TensorView};
 
@@ -98,6 +100,10 @@ impl TensorSource for SafetensorsFolder {
             format: entry.format,
             data: &self.files[*file_idx][entry.start..entry.start + entry.n_bytes],
         })
+    }
+
+    fn stamps(&self) -> Option<Vec<FileStamp>> {
+        self.files.iter().map(|file| file.stamp()).collect()
     }
 
     fn release(&self, name: &str) {

@@ -1,0 +1,61 @@
+//! Packed bytes as something that outlives the process: taken back they are the same matrix, and other bytes come with
+//! another version.
+
+mod support;
+
+use support::{Random, bits};
+use throng_kernels::quant::{Format, PACKING_VERSION, PackError, PackedMatrix};
+use throng_kernels::threads::ThreadPool;
+
+const ROWS: usize = 37;
+const COLS: usize = 512;
+
+fn packed(format: Format) -> PackedMatrix {
+    let stored = Random(21).weights(format, ROWS, COLS);
+    PackedMatrix::pack(format, ROWS, COLS, &stored, &ThreadPool::new(2)).expect("fits")
+}
+
+#[test]
+fn packed_bytes_taken_back_are_the_same_matrix() {
+    for format in Format::ALL {
+        let first = packed(format);
+        assert_eq!(first.as_bytes().len(), first.n_bytes());
+        let again = PackedMatrix::from_packed(format, ROWS, COLS, first.as_bytes(), &ThreadPool::new(2))
+            .expect("the same shape");
+        assert!(again.as_bytes() == first.as_bytes());
+        let row = |matrix: &PackedMatrix| {
+            let mut row = vec![0.0; COLS];
+            matrix.dequantize_row(ROWS - 1, &mut row);
+            bits(&row)
+        };
+        assert_eq!(row(&again), row(&first), "{}", format.name());
+    }
+}
+
+#[test]
+fn bytes_of_another_shape_are_refused() {
+    let matrix = packed(Format::Q4_K);
+    let pool = ThreadPool::new(1);
+    let bytes = matrix.as_bytes();
+    let of = |format, rows, cols, bytes| PackedMatrix::from_packed(format, rows, cols, bytes, &pool).err();
+    assert_eq!(of(Format::Q4_K, ROWS, COLS, &bytes[1..]), Some(PackError::Shape));
+    assert_eq!(of(Format::Q4_K, ROWS + 16, COLS, bytes), Some(PackError::Shape));
+    assert_eq!(of(Format::Q4_K, ROWS, COLS + 1, bytes), Some(PackError::Shape));
+    assert_eq!(of(Format::Q8_0, ROWS, COLS, bytes), Some(PackError::Shape));
+    assert_eq!(of(Format::Q4_K, 0, COLS, &[]), Some(PackError::Shape));
+}
+
+#[test]
+fn other_bytes_come_with_another_version() {
+    let mut digest = 0xcbf2_9ce4_8422_2325u64;
+    for format in Format::ALL {
+        for byte in packed(format).as_bytes() {
+            digest = (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    assert_eq!(
+        (PACKING_VERSION, digest),
+        (1, 15_799_012_078_477_169_217),
+        "the bytes changed: raise PACKING_VERSION and put both numbers here"
+    );
+}
