@@ -21,8 +21,8 @@ use crate::threads::ThreadPool;
 use activations::{FLOAT_RECORD, Form, GROUP, RECORD};
 use tile::{MAX_TOKENS, Tile};
 
-/// Blocks of a stretch: 512 columns of codes are 8 KiB a panel.
-const STRETCH: usize = 16;
+/// Blocks of a stretch: 1024 columns of codes are 16 KiB a panel.
+const STRETCH: usize = 32;
 /// Panels that meet a tile together.
 const PAIR: usize = 2;
 /// Panels unpacked together when there are many tokens.
