@@ -15,10 +15,12 @@ pub use registers::{Arithmetic, RegisterLoop};
 
 use crate::threads::ThreadPool;
 
-/// Passes of which the fastest counts.
-const N_PASSES: usize = 5;
-/// A pass takes at least so long that starting the threads is nothing beside it.
-const PASS: Duration = Duration::from_millis(20);
+/// A pass takes at least so long that starting the threads is little beside it, and no longer than that if it can: a
+/// short one has a chance to be undisturbed.
+const PASS: Duration = Duration::from_millis(3);
+/// Passes go on for so long, and there are at least so many.
+const ALL_PASSES: Duration = Duration::from_millis(150);
+const LEAST_PASSES: usize = 5;
 
 /// Operations a second on all threads of the pool, a multiplication and an addition counting as two.
 pub fn operations_per_second(work: &RegisterLoop, pool: &ThreadPool) -> f64 {
@@ -37,17 +39,20 @@ pub fn bytes_per_second(buffer: &ReadBuffer, pool: &ThreadPool) -> f64 {
     })
 }
 
-/// Rounds a second, in units of `amount` a round, of passes of so many rounds.
+/// The most rounds a second, in units of `amount` a round.
 fn fastest(amount: f64, pass: impl Fn(u64)) -> f64 {
-    let time = |n_rounds| {
+    let started = Instant::now();
+    let (mut n_rounds, mut n_passes, mut fastest) = (1, 0, Duration::MAX);
+    while n_passes < LEAST_PASSES || started.elapsed() < ALL_PASSES {
         let start = Instant::now();
         pass(n_rounds);
-        start.elapsed()
-    };
-    let mut n_rounds = 1;
-    while time(n_rounds) < PASS && n_rounds < u64::from(u32::MAX) {
-        n_rounds *= 2;
+        let took = start.elapsed();
+        if took < PASS && n_rounds < u64::from(u32::MAX) {
+            // Those before were as short, and only looked long enough because they were disturbed.
+            (n_rounds, n_passes, fastest) = (2 * n_rounds, 0, Duration::MAX);
+            continue;
+        }
+        (n_passes, fastest) = (n_passes + 1, fastest.min(took));
     }
-    let times = (0..N_PASSES).map(|_| time(n_rounds).as_secs_f64());
-    amount * n_rounds as f64 / times.fold(f64::INFINITY, f64::min)
+    amount * n_rounds as f64 / fastest.as_secs_f64()
 }
