@@ -3,7 +3,6 @@
 use throng_core::admission::Refusal;
 use throng_core::batch::RowError;
 use throng_core::executor::ExecutorError;
-use throng_core::request::TokenId;
 
 /// Why an engine did not start.
 #[derive(Debug, thiserror::Error)]
@@ -22,59 +21,15 @@ pub enum EngineError {
 /// Why a request was not taken in. Said at once, without waiting for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// A request has a prompt of at least one token and at least one continuation.
-    #[error("the request has no prompt or asks for no continuation")]
-    Empty,
-    /// A prompt token is outside the vocabulary.
-    #[error("token {token} is outside the vocabulary of {vocabulary_size} tokens")]
-    InvalidToken {
-        /// The token.
-        token: TokenId,
-        /// Token ids are below this.
-        vocabulary_size: u32,
-    },
-    /// The prompt leaves no room for an output token.
-    #[error("the prompt needs {n_tokens} tokens of context, the limit is {limit}")]
-    TooLong {
-        /// Prompt tokens, and one for the output if any is asked for.
-        n_tokens: usize,
-        /// Most tokens of a sequence.
-        limit: usize,
-    },
-    /// The KV cache is too small for the prompt, whoever else leaves.
-    #[error("the prompt needs {needed_blocks} KV blocks, there are {n_blocks}")]
-    NeverFits {
-        /// Blocks the prompt and one output token need.
-        needed_blocks: usize,
-        /// Blocks there are.
-        n_blocks: usize,
-    },
-    /// Too much waits already; later there may be room.
-    #[error("the queue is full: {n_requests} requests, {n_tokens} prompt tokens")]
-    QueueFull {
-        /// Requests that wait.
-        n_requests: usize,
-        /// Their prompt tokens.
-        n_tokens: usize,
-    },
+    /// It can never run, or too much waits already.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The engine finishes what it has and takes nothing new.
     #[error("the engine is shutting down")]
     Draining,
     /// The engine has no executor and could not get another.
     #[error("the engine is not healthy")]
     Unhealthy,
-}
-
-impl From<Refusal> for SubmitError {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Empty => Self::Empty,
-            Refusal::InvalidToken { token, vocabulary_size } => Self::InvalidToken { token, vocabulary_size },
-            Refusal::TooLong { n_tokens, limit } => Self::TooLong { n_tokens, limit },
-            Refusal::NeverFits { needed_blocks, n_blocks } => Self::NeverFits { needed_blocks, n_blocks },
-            Refusal::QueueFull { n_requests, n_tokens } => Self::QueueFull { n_requests, n_tokens },
-        }
-    }
 }
 
 /// Why a request that was taken in has no (more) result.

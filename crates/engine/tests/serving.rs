@@ -3,6 +3,7 @@
 mod gate;
 
 use gate::{Answer, CAPACITY, Gate, Pass, random_request, request, start, stop};
+use throng_core::admission::Refusal;
 use throng_core::batch::RowError;
 use throng_core::request::{FinishReason, Request};
 use throng_core::scheduler::SchedulerConfig;
@@ -52,11 +53,14 @@ fn what_cannot_run_is_refused_at_once() {
     // The gate stays closed: nothing here waits for a step.
     let engine = start(EngineConfig::default(), &Gate::closed());
     let refusal = |request| engine.submit(request).expect_err("it is refused");
-    assert_eq!(refusal(request(&engine, &[], 1)), SubmitError::Empty);
-    assert_eq!(refusal(request(&engine, &[1; 400], 1)), SubmitError::TooLong { n_tokens: 401, limit: 400 });
+    assert_eq!(refusal(request(&engine, &[], 1)), SubmitError::Refused(Refusal::Empty));
+    assert_eq!(
+        refusal(request(&engine, &[1; 400], 1)),
+        SubmitError::Refused(Refusal::TooLong { n_tokens: 401, limit: 400 })
+    );
     assert_eq!(
         refusal(request(&engine, &[50], 1)),
-        SubmitError::InvalidToken { token: 50, vocabulary_size: 50 }
+        SubmitError::Refused(Refusal::InvalidToken { token: 50, vocabulary_size: 50 })
     );
     assert_eq!(engine.capacity(), CAPACITY);
 }
@@ -73,7 +77,7 @@ fn a_full_queue_says_so_while_a_step_is_blocked() {
     gate.wait_for_step(1);
     streams.extend((1..4).map(|i| submit(i).expect("there is room")));
     let refused = engine.submit(request(&engine, &[1], 1)).expect_err("the queue is full");
-    assert_eq!(refused, SubmitError::QueueFull { n_requests: 3, n_tokens: 30 });
+    assert_eq!(refused, SubmitError::Refused(Refusal::QueueFull { n_requests: 3, n_tokens: 30 }));
     assert_eq!(gate.n_steps(), 1);
     gate.let_all_pass();
     for (request, stream) in requests.iter().zip(streams) {

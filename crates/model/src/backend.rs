@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use throng_kernels::quant::PackedMatrix;
+pub use throng_kernels::reference::AttentionShape;
 
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
@@ -155,7 +156,7 @@ pub trait Backend: Send + Sized + 'static {
     );
 
     /// Causal attention of every token over the positions of its sequence up to its own (or the last
-    /// `sliding_window` of them), read through the block table. `out` is `[n, n_heads * head_dim]`. Keys and values
+    /// `window` of them), read through the block table. `out` is `[n, n_heads * head_dim]`. Keys and values
     /// of the batch's own tokens are in the cache already. Blocks are walked in order of position, and where the
     /// walk is split depends on the position only.
     fn attention(
@@ -224,48 +225,25 @@ pub struct Columns {
     pub width: usize,
 }
 
-/// What attention needs to know of a layer.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AttentionShape {
-    /// Query heads; a multiple of `n_kv_heads`. Head `h` reads key-value head `h / (n_heads / n_kv_heads)`.
-    pub n_heads: usize,
-    /// Key and value heads.
-    pub n_kv_heads: usize,
-    /// Elements of one head.
-    pub head_dim: usize,
-    /// Multiplies query · key.
-    pub scale: f32,
-    /// With a cap, scores become `cap * tanh(score / cap)` (arXiv:2408.00118).
-    pub softcap: Option<f32>,
-    /// A token sees this many positions, its own included; all when absent.
-    pub sliding_window: Option<usize>,
-}
-
-impl AttentionShape {
-    /// The columns of the queries.
-    pub fn query_columns(&self) -> Columns {
-        Columns { first: 0, n_groups: self.n_heads, width: self.head_dim }
+impl Columns {
+    /// The queries among queries, keys and values side by side.
+    pub fn of_queries(shape: &AttentionShape) -> Self {
+        Self { first: 0, n_groups: shape.n_heads, width: shape.head_dim }
     }
 
-    /// The columns of the keys.
-    pub fn key_columns(&self) -> Columns {
-        Columns { first: self.n_heads * self.head_dim, n_groups: self.n_kv_heads, width: self.head_dim }
+    /// The keys behind them.
+    pub fn of_keys(shape: &AttentionShape) -> Self {
+        Self { first: shape.n_heads * shape.head_dim, n_groups: shape.n_kv_heads, width: shape.head_dim }
     }
 
-    /// The columns of the values.
-    pub fn value_columns(&self) -> Columns {
-        let first = (self.n_heads + self.n_kv_heads) * self.head_dim;
-        Columns { first, n_groups: self.n_kv_heads, width: self.head_dim }
+    /// The values behind those.
+    pub fn of_values(shape: &AttentionShape) -> Self {
+        Self { first: Self::of_keys(shape).end(), ..Self::of_keys(shape) }
     }
 
-    /// Columns of a buffer with queries, keys and values side by side.
-    pub fn qkv_width(&self) -> usize {
-        (self.n_heads + 2 * self.n_kv_heads) * self.head_dim
-    }
-
-    /// The first position that a token at `position` sees.
-    pub fn first_visible(&self, position: usize) -> usize {
-        self.sliding_window.map_or(0, |window| (position + 1).saturating_sub(window))
+    /// The column behind the last one.
+    pub fn end(&self) -> usize {
+        self.first + self.n_groups * self.width
     }
 }
 

@@ -251,8 +251,8 @@ impl Backend for CpuBackend {
         let new = NewKv {
             rows: qkv.as_slice(),
             stride: qkv.cols(),
-            key_col: shape.key_columns().first,
-            value_col: shape.value_columns().first,
+            key_col: Columns::of_keys(shape).first,
+            value_col: Columns::of_values(shape).first,
         };
         cache[layer_idx].store(&batch.slots, new, &self.pool);
     }
@@ -272,15 +272,7 @@ impl Backend for CpuBackend {
             spans: &batch.spans,
             blocks: &batch.input.blocks,
         };
-        let shape = reference::AttentionShape {
-            n_heads: shape.n_heads,
-            n_kv_heads: shape.n_kv_heads,
-            head_dim: shape.head_dim,
-            scale: shape.scale,
-            softcap: shape.softcap,
-            window: shape.sliding_window,
-        };
-        attention(&shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
+        attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
     }
 
     fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {

@@ -132,7 +132,7 @@ fn attend<B: Backend>(
     };
     project(backend, input, &weights.query_key_value, &mut ws.qkv);
     if let Some(norms) = &weights.query_key_norms {
-        let (mut queries, mut keys) = (shape.query_columns(), shape.key_columns());
+        let (mut queries, mut keys) = (Columns::of_queries(&shape), Columns::of_keys(&shape));
         if config.qk_norm == QkNorm::WholeWidth {
             (queries, keys) = (one_group(queries), one_group(keys));
         }
@@ -141,7 +141,7 @@ fn attend<B: Backend>(
     }
     if let Some(rope_idx) = layer.rope_idx {
         // Keys follow queries, so both turn in one pass.
-        let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..shape.query_columns() };
+        let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(&shape) };
         backend.rope(&mut ws.qkv, &ws.batch, rope_idx, heads, config.rope_style);
     }
     backend.store_kv(cache, layer_idx, &ws.batch, &ws.qkv, &shape);
@@ -240,7 +240,7 @@ fn attention_shape(config: &DecoderConfig, layer: &LayerConfig) -> AttentionShap
         head_dim: config.head_dim,
         scale: config.attention_scale,
         softcap: config.attention_softcap,
-        sliding_window: layer.sliding_window,
+        window: layer.sliding_window,
     }
 }
 

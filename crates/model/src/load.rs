@@ -78,7 +78,7 @@ pub struct LoadedModel {
     pub chat_template: Option<String>,
     /// What the model's authors recommend.
     pub generation_defaults: GenerationDefaults,
-    /// Tokens that end an answer, sorted.
+    /// Tokens that the files name as the end of an answer, sorted; a vocabulary may spell more of them.
     pub eos_token_ids: Vec<u32>,
     /// The token that begins a text.
     pub bos_token_id: Option<u32>,

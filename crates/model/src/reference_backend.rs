@@ -161,8 +161,9 @@ impl Backend for ReferenceBackend {
                 let (block, slot) = batch.slot(row, row.start + i);
                 let to = (block * BLOCK_TOKENS + slot) * width;
                 let from = qkv.row(row.first_token + i);
-                layer.keys[to..to + width].copy_from_slice(&from[shape.key_columns().first..][..width]);
-                layer.values[to..to + width].copy_from_slice(&from[shape.value_columns().first..][..width]);
+                layer.keys[to..to + width].copy_from_slice(&from[Columns::of_keys(shape).first..][..width]);
+                layer.values[to..to + width]
+                    .copy_from_slice(&from[Columns::of_values(shape).first..][..width]);
             }
         }
     }
@@ -177,14 +178,6 @@ impl Backend for ReferenceBackend {
         out: &mut HostBuffer,
     ) {
         let layer = &cache.layers[layer_idx];
-        let shape = reference::AttentionShape {
-            n_heads: shape.n_heads,
-            n_kv_heads: shape.n_kv_heads,
-            head_dim: shape.head_dim,
-            scale: shape.scale,
-            softcap: shape.softcap,
-            window: shape.sliding_window,
-        };
         for row in &batch.rows {
             let kv = reference::PagedKv {
                 keys: &layer.keys,
@@ -194,7 +187,7 @@ impl Backend for ReferenceBackend {
             };
             for i in 0..row.n_tokens {
                 let q = &qkv.row(row.first_token + i)[..shape.n_heads * shape.head_dim];
-                reference::attention(&shape, q, &kv, row.start + i, out.row_mut(row.first_token + i));
+                reference::attention(shape, q, &kv, row.start + i, out.row_mut(row.first_token + i));
             }
         }
     }

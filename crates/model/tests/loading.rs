@@ -102,7 +102,7 @@ fn senseless_sizes_are_refused_before_anything_is_allocated() {
         (
             "num_hidden_layers",
             json!(4_000_000_000u64),
-            "num_hidden_layers = 4000000000, expected at most 4096",
+            "number of layers = 4000000000, expected between 1 and 4096",
         ),
         ("num_hidden_layers", json!(0), "number of layers = 0"),
         ("hidden_size", json!(1u64 << 40), "hidden size = 1099511627776"),

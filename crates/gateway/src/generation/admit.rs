@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use throng_core::admission::Refusal;
 use throng_engine::{EngineFailure, SubmitError};
 
 use super::prepare::Prepared;
 use super::session::Session;
 use crate::openai::ApiError;
-use crate::replica::{ReplicaError, ReplicaErrorKind};
+use crate::replica::ReplicaError;
 use crate::router::Route;
 
 /// Clients that come back all at once would find the queue full again: they are told to wait 1 to this many
@@ -39,10 +40,12 @@ pub(crate) fn admit(route: &Route, prepared: Prepared, prompt_param: &str) -> Re
 
 fn rejection_name(error: &ReplicaError) -> &'static str {
     match error.source {
-        SubmitError::Empty | SubmitError::InvalidToken { .. } => "invalid",
-        SubmitError::TooLong { .. } => "too_long",
-        SubmitError::NeverFits { .. } => "never_fits",
-        SubmitError::QueueFull { .. } => "queue_full",
+        SubmitError::Refused(refusal) => match refusal {
+            Refusal::Empty | Refusal::InvalidToken { .. } => "invalid",
+            Refusal::TooLong { .. } => "too_long",
+            Refusal::NeverFits { .. } => "never_fits",
+            Refusal::QueueFull { .. } => "queue_full",
+        },
         SubmitError::Draining => "draining",
         SubmitError::Unhealthy => "unhealthy",
     }
@@ -50,20 +53,20 @@ fn rejection_name(error: &ReplicaError) -> &'static str {
 
 fn refusal(error: &ReplicaError, param: &str, route: &Route) -> ApiError {
     let vocabulary_size = route.model.limits().vocabulary_size;
-    match (error.kind, error.source) {
-        (_, SubmitError::InvalidToken { .. }) => ApiError::invalid_token(param, Some(vocabulary_size)),
-        (_, SubmitError::TooLong { n_tokens, limit }) => {
-            ApiError::prompt_too_long(param, n_tokens, u32::try_from(limit).unwrap_or(u32::MAX))
-        }
-        (_, SubmitError::NeverFits { needed_blocks, n_blocks }) => {
-            ApiError::prompt_exceeds_capacity(param, needed_blocks as u64, n_blocks as u64)
-        }
-        (ReplicaErrorKind::Refused, _) => ApiError::empty_array(param),
-        (ReplicaErrorKind::Overloaded, _) => {
-            ApiError::overloaded("The server's queue is full.", retry_after_s())
-        }
-        (ReplicaErrorKind::Draining, _) => ApiError::shutting_down(retry_after_s()),
-        (ReplicaErrorKind::Unhealthy, _) => ApiError::no_healthy_worker(retry_after_s()),
+    match error.source {
+        SubmitError::Refused(refusal) => match refusal {
+            Refusal::Empty => ApiError::empty_array(param),
+            Refusal::InvalidToken { .. } => ApiError::invalid_token(param, Some(vocabulary_size)),
+            Refusal::TooLong { n_tokens, limit } => {
+                ApiError::prompt_too_long(param, n_tokens, u32::try_from(limit).unwrap_or(u32::MAX))
+            }
+            Refusal::NeverFits { needed_blocks, n_blocks } => {
+                ApiError::prompt_exceeds_capacity(param, needed_blocks as u64, n_blocks as u64)
+            }
+            Refusal::QueueFull { .. } => ApiError::overloaded("The server's queue is full.", retry_after_s()),
+        },
+        SubmitError::Draining => ApiError::shutting_down(retry_after_s()),
+        SubmitError::Unhealthy => ApiError::no_healthy_worker(retry_after_s()),
     }
 }
 

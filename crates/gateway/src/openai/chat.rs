@@ -5,7 +5,7 @@ use throng_core::request::SamplingParams;
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
 use super::error::ApiError;
 use super::field::Kind::{Boolean, Custom, Ignored, Integer, Refused};
-use super::field::{Bound, Field, ReadOptions, Shape, read_body};
+use super::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
@@ -37,14 +37,6 @@ enum ToolChoice {
     None,
     Auto,
     Required,
-}
-
-const fn field(
-    name: &'static str,
-    kind: super::field::Kind<ChatOptions>,
-    about: &'static str,
-) -> Field<ChatOptions> {
-    Field { name, about, kind }
 }
 
 /// The parameters that only chat completions have.

@@ -4,9 +4,10 @@ use throng_core::request::{SamplingParams, TokenId};
 
 use super::error::ApiError;
 use super::field::Kind::{Boolean, Custom, Integer, Refused};
-use super::field::{Bound, Field, ReadOptions, Shape, read_body};
+use super::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
+use super::generation_values::{TOKENS, read_tokens};
 use super::json::{JsonType, Node};
 use super::sampling::{EncodeWord, ModelFacts};
 
@@ -48,17 +49,6 @@ pub struct CompletionOptions {
     logprobs: Option<i64>,
     add_special_tokens: Option<bool>,
 }
-
-const fn field(
-    name: &'static str,
-    kind: super::field::Kind<CompletionOptions>,
-    about: &'static str,
-) -> Field<CompletionOptions> {
-    Field { name, about, kind }
-}
-
-const TOKEN: Shape = Shape::Integer(0, u32::MAX as i64);
-const TOKENS: Shape = Shape::Array(usize::MAX, &TOKEN);
 
 /// What `prompt` may be.
 pub const PROMPT_SHAPE: Shape = Shape::AnyOf(&[
@@ -174,7 +164,10 @@ fn read_list(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
         }
         match first {
             JsonType::String => prompts.push(Prompt::Text(element.string(usize::MAX)?.into_owned())),
-            JsonType::Array => prompts.push(Prompt::Tokens(read_tokens(&element)?)),
+            JsonType::Array => match read_tokens(&element, usize::MAX)? {
+                tokens if tokens.is_empty() => return Err(ApiError::empty_array(element.path())),
+                tokens => prompts.push(Prompt::Tokens(tokens)),
+            },
             _ => return Err(element.wrong_type("a string, a token id or an array of token ids")),
         }
         Ok(())
@@ -184,13 +177,4 @@ fn read_list(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
         Some(JsonType::Number) => Ok(vec![Prompt::Tokens(tokens)]),
         Some(_) => Ok(prompts),
     }
-}
-
-fn read_tokens(node: &Node<'_, '_>) -> Result<Vec<TokenId>, ApiError> {
-    let mut tokens = Vec::new();
-    node.elements(usize::MAX, |_, element| {
-        tokens.push(element.token_id()?);
-        Ok(())
-    })?;
-    if tokens.is_empty() { Err(ApiError::empty_array(node.path())) } else { Ok(tokens) }
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::error::ApiError;
 use super::field::Kind::{Boolean, Custom, Refused};
-use super::field::{Field, IgnoredParameters, Shape};
+use super::field::{Field, IgnoredParameters, Shape, field};
 use super::generation_fields::UNSUPPORTED;
 use super::generation_values::is_empty;
 use super::json::{MAX_MEMBERS, Node};
@@ -61,14 +61,6 @@ pub struct Conversation {
     pub chat_template_kwargs: Map<String, Value>,
     /// Unknown keys of messages.
     pub ignored: IgnoredParameters,
-}
-
-const fn field(
-    name: &'static str,
-    kind: super::field::Kind<Conversation>,
-    about: &'static str,
-) -> Field<Conversation> {
-    Field { name, about, kind }
 }
 
 /// The parameters that make up a conversation.

@@ -31,6 +31,11 @@ pub struct Field<T: 'static> {
     pub kind: Kind<T>,
 }
 
+/// A parameter in one line of a table.
+pub(super) const fn field<T>(name: &'static str, kind: Kind<T>, about: &'static str) -> Field<T> {
+    Field { name, about, kind }
+}
+
 /// What a parameter takes and where that goes.
 pub enum Kind<T> {
     /// A boolean.

@@ -1,7 +1,7 @@
 //! The table of the parameters that chat and text completions share, row by row. Refuses to know what the parameters do to tokens.
 
 use super::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
-use super::field::{Field, Range, Shape};
+use super::field::{Field, Range, Shape, field};
 use super::generation_request::{GenerationRequest, TruncationSide};
 use super::generation_values::*;
 
@@ -11,14 +11,6 @@ pub const MAX_N: i64 = 128;
 const TOKEN: Shape = Shape::Integer(0, u32::MAX as i64);
 const TEXT_OR_TEXTS: Shape =
     Shape::AnyOf(&[Shape::Text(MAX_STOP_BYTES), Shape::Array(16, &Shape::Text(MAX_STOP_BYTES))]);
-
-const fn field(
-    name: &'static str,
-    kind: super::field::Kind<GenerationRequest>,
-    about: &'static str,
-) -> Field<GenerationRequest> {
-    Field { name, about, kind }
-}
 
 /// The parameters of both kinds of completion.
 pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[

@@ -3,7 +3,7 @@
 use throng_core::request::TokenId;
 
 use super::error::{ApiError, echo};
-use super::field::{Range, ReadOptions};
+use super::field::{Range, ReadOptions, Shape};
 use super::generation_request::{GenerationRequest, StreamOptions};
 use super::json::{JsonType, MAX_MEMBERS, Node};
 
@@ -94,6 +94,9 @@ pub(super) fn read_logit_bias(
     r.logit_bias = biases;
     Ok(())
 }
+
+/// A list of token ids of any length.
+pub(super) const TOKENS: Shape = Shape::Array(usize::MAX, &Shape::Integer(0, u32::MAX as i64));
 
 pub(super) fn read_tokens(node: &Node<'_, '_>, max: usize) -> Result<Vec<TokenId>, ApiError> {
     let mut tokens = Vec::new();

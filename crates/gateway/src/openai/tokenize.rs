@@ -6,11 +6,11 @@ use throng_core::request::TokenId;
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
 use super::error::ApiError;
 use super::field::Kind::{Boolean, Custom};
-use super::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, read_body};
-use super::generation_values::model_name;
+use super::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
+use super::generation_values::{TOKENS, model_name, read_tokens};
 use super::json::Node;
 
-const TOKENS: Shape = Shape::Array(usize::MAX, &Shape::Integer(0, u32::MAX as i64));
+const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 
 /// What is to be tokenized.
 #[derive(Debug, Clone)]
@@ -49,27 +49,23 @@ pub struct TokenizeOptions {
 
 /// The parameters of tokenize beside those of a conversation.
 pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
-    Field {
-        name: "model",
-        about: "The model whose tokenizer to use.",
-        kind: Custom(Shape::Text(512), |o, node, _| {
+    field(
+        "model",
+        Custom(Shape::Text(512), |o, node, _| {
             o.model = Some(model_name(node)?);
             Ok(())
         }),
-    },
-    Field {
-        name: "prompt",
-        about: "The text to tokenize, instead of messages.",
-        kind: Custom(Shape::Text(usize::MAX), |o, node, _| {
+        ABOUT_MODEL,
+    ),
+    field(
+        "prompt",
+        Custom(Shape::Text(usize::MAX), |o, node, _| {
             o.prompt = Some(node.string(usize::MAX)?.into_owned());
             Ok(())
         }),
-    },
-    Field {
-        name: "return_token_strs",
-        about: "Give the tokens' texts too.",
-        kind: Boolean(|o| &mut o.return_token_strs),
-    },
+        "The text to tokenize, instead of messages.",
+    ),
+    field("return_token_strs", Boolean(|o| &mut o.return_token_strs), "Give the tokens' texts too."),
 ];
 
 impl TokenizeRequest {
@@ -123,25 +119,22 @@ pub struct DetokenizeOptions {
 
 /// The parameters of detokenize.
 pub const DETOKENIZE_FIELDS: &[Field<DetokenizeOptions>] = &[
-    Field {
-        name: "model",
-        about: "The model whose tokenizer to use.",
-        kind: Custom(Shape::Text(512), |o, node, _| {
+    field(
+        "model",
+        Custom(Shape::Text(512), |o, node, _| {
             o.model = Some(model_name(node)?);
             Ok(())
         }),
-    },
-    Field {
-        name: "tokens",
-        about: "The token ids.",
-        kind: Custom(TOKENS, |o, node, _| {
-            let tokens = o.tokens.insert(Vec::new());
-            node.elements(usize::MAX, |_, token| {
-                tokens.push(token.token_id()?);
-                Ok(())
-            })
+        ABOUT_MODEL,
+    ),
+    field(
+        "tokens",
+        Custom(TOKENS, |o, node, _| {
+            o.tokens = Some(read_tokens(node, usize::MAX)?);
+            Ok(())
         }),
-    },
+        "The token ids.",
+    ),
 ];
 
 impl DetokenizeRequest {

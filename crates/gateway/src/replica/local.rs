@@ -2,6 +2,7 @@
 
 use std::task::{Context, Poll};
 
+use throng_core::admission::Refusal;
 use throng_core::request::Request;
 use throng_engine::{EngineHandle, EngineStats, StreamEvent, SubmitError, TokenStream};
 
@@ -40,11 +41,8 @@ impl Generation for TokenStream {
 impl From<SubmitError> for ReplicaError {
     fn from(source: SubmitError) -> Self {
         let (kind, retryable) = match source {
-            SubmitError::Empty
-            | SubmitError::InvalidToken { .. }
-            | SubmitError::TooLong { .. }
-            | SubmitError::NeverFits { .. } => (ReplicaErrorKind::Refused, false),
-            SubmitError::QueueFull { .. } => (ReplicaErrorKind::Overloaded, true),
+            SubmitError::Refused(Refusal::QueueFull { .. }) => (ReplicaErrorKind::Overloaded, true),
+            SubmitError::Refused(_) => (ReplicaErrorKind::Refused, false),
             SubmitError::Draining => (ReplicaErrorKind::Draining, true),
             SubmitError::Unhealthy => (ReplicaErrorKind::Unhealthy, true),
         };

@@ -1,16 +1,13 @@
 //! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Refuses to know families.
 
 use super::ConfigError;
-use super::limits::check_head_dim;
+use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{RopeScaling, yarn_amplitude};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable, Routing,
 };
 use crate::weights::TensorSource;
 use crate::weights::gguf::{GgufMetadata, GgufValue};
-
-/// Most layers that are believed before anything is allocated for them.
-const MAX_LAYERS: usize = 4096;
 
 /// GGUF metadata under the prefix of its architecture, and the tensors in which a few sizes stand.
 pub struct GgufConfig<'a> {
@@ -96,13 +93,7 @@ impl<'a> GgufConfig<'a> {
             return Err(ConfigError::invalid(key, value_length, format!("{head_dim}, as the key length")));
         }
         let n_layers = self.required_size("block_count")?;
-        if n_layers > MAX_LAYERS {
-            return Err(ConfigError::invalid(
-                self.key("block_count"),
-                n_layers,
-                format!("at most {MAX_LAYERS}"),
-            ));
-        }
+        check_n_layers(n_layers)?;
         let layer = |layer_idx| -> Result<LayerConfig, ConfigError> {
             let feed_forward = self.feed_forward(layer_idx)?;
             Ok(LayerConfig { rope_idx: Some(0), sliding_window: None, feed_forward })

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::ConfigError;
-use super::limits::check_head_dim;
+use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{RopeScaling, longrope_amplitude, yarn_amplitude};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
@@ -101,6 +101,7 @@ impl HfConfig {
         };
         check_head_dim(head_dim)?;
         let n_layers = self.required_size("num_hidden_layers")?;
+        check_n_layers(n_layers)?;
         let width = self.required_size("intermediate_size")?;
         let layer = LayerConfig {
             rope_idx: Some(0),
@@ -130,7 +131,7 @@ impl HfConfig {
             rope_style: RopeStyle::HalfSplit,
             ropes: vec![self.rope("full_attention", head_dim)?],
             tied_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
-            layers: vec![layer; bounded_layers(n_layers)?],
+            layers: vec![layer; n_layers],
         })
     }
 
@@ -208,15 +209,6 @@ impl HfConfig {
             ConfigError::invalid("rope factors", "a list of another length", expected)
         })
     }
-}
-
-/// Bounds the number of layers before they are allocated.
-fn bounded_layers(n_layers: usize) -> Result<usize, ConfigError> {
-    const MAX_LAYERS: usize = 4096;
-    if n_layers > MAX_LAYERS {
-        return Err(ConfigError::invalid("num_hidden_layers", n_layers, format!("at most {MAX_LAYERS}")));
-    }
-    Ok(n_layers)
 }
 
 /// Where a rotation's numbers stand: in its own object or beside it.

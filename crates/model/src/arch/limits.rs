@@ -17,7 +17,6 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     let sizes = [
         ("vocabulary size", config.vocabulary_size, MAX_WIDTH),
         ("hidden size", config.hidden_size, MAX_WIDTH),
-        ("number of layers", config.layers.len(), MAX_LAYERS),
         ("number of attention heads", config.n_heads, MAX_HEADS),
         ("number of key-value heads", config.n_kv_heads, MAX_HEADS),
         ("context length", config.max_sequence_tokens, MAX_SEQUENCE_TOKENS),
@@ -25,6 +24,7 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     for (what, found, most) in sizes {
         in_range(what, found, most)?;
     }
+    check_n_layers(config.layers.len())?;
     check_head_dim(config.head_dim)?;
     if !config.n_heads.is_multiple_of(config.n_kv_heads) {
         let expected = format!("a divisor of the {} attention heads", config.n_heads);
@@ -53,6 +53,11 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
 /// Refuses an impossible head size: to be asked before a rotation's table is made, which is as long.
 pub(super) fn check_head_dim(head_dim: usize) -> Result<(), ConfigError> {
     in_range("head size", head_dim, MAX_HEAD_DIM)
+}
+
+/// Refuses an impossible number of layers: to be asked before they are allocated.
+pub(super) fn check_n_layers(n_layers: usize) -> Result<(), ConfigError> {
+    in_range("number of layers", n_layers, MAX_LAYERS)
 }
 
 fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {

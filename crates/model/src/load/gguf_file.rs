@@ -7,11 +7,6 @@ use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource};
 use crate::arch::Architecture;
 use crate::weights::gguf::{Gguf, GgufMetadata};
 
-/// Control tokens that end a turn. Many files name only the end of a text in their metadata.
-const END_OF_TURN: [&str; 5] = ["<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>"];
-/// The `tokenizer.ggml.token_type` of control tokens.
-const CONTROL: u64 = 3;
-
 pub(super) fn open(path: &Path) -> Result<LoadedModel, LoadError> {
     of(Gguf::open(path)?, path)
 }
@@ -33,7 +28,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         vocabulary,
         chat_template,
         generation_defaults: generation_defaults(metadata),
-        eos_token_ids: eos_token_ids(metadata)?,
+        eos_token_ids: eos_token_ids(metadata),
         bos_token_id: token_id(metadata, "bos_token_id"),
         architecture,
         tensors: gguf,
@@ -58,18 +53,14 @@ fn token_id(metadata: &GgufMetadata, name: &str) -> Option<u32> {
     u32::try_from(id).ok()
 }
 
-fn eos_token_ids(metadata: &GgufMetadata) -> Result<Vec<u32>, LoadError> {
+/// The ids that the metadata names. Many files name only the end of a text; what else ends an answer, the vocabulary's
+/// spellings tell whoever reads it.
+fn eos_token_ids(metadata: &GgufMetadata) -> Vec<u32> {
     let named = ["eos_token_id", "eot_token_id", "eom_token_id"];
     let mut ids: Vec<u32> = named.iter().filter_map(|name| token_id(metadata, name)).collect();
-    let types = metadata.array("tokenizer.ggml.token_type")?.and_then(|types| types.to_u64s());
-    if let (Some(tokens), Some(types)) = (metadata.strings("tokenizer.ggml.tokens")?, types) {
-        let ends = tokens.iter().zip(types).enumerate();
-        let ends = ends.filter(|(_, (token, kind))| *kind == CONTROL && END_OF_TURN.contains(token));
-        ids.extend(ends.map(|(id, _)| id as u32));
-    }
     ids.sort_unstable();
     ids.dedup();
-    Ok(ids)
+    ids
 }
 
 fn generation_defaults(metadata: &GgufMetadata) -> GenerationDefaults {

@@ -2,20 +2,14 @@
 
 use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
-use throng_model::backend::{AttentionShape, Backend};
+use throng_model::backend::{AttentionShape, Backend, Columns};
 use throng_model::batch_input::{BatchInput, BatchRow};
 use throng_model::kv_cache::{KvDtype, KvLayout};
 
 use super::{Op, batch, buffer, check_op, download, output, random, same_bits};
 
-const PLAIN: AttentionShape = AttentionShape {
-    n_heads: 4,
-    n_kv_heads: 2,
-    head_dim: 32,
-    scale: 0.18,
-    softcap: None,
-    sliding_window: None,
-};
+const PLAIN: AttentionShape =
+    AttentionShape { n_heads: 4, n_kv_heads: 2, head_dim: 32, scale: 0.18, softcap: None, window: None };
 
 /// Lengths of the sequences: within a block, at its end, over several.
 const LENGTHS: [usize; 6] = [1, 5, 16, 17, 70, 150];
@@ -27,8 +21,8 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         PLAIN,
         AttentionShape { n_kv_heads: 4, head_dim: 64, ..PLAIN },
         AttentionShape { n_heads: 6, n_kv_heads: 1, head_dim: 128, ..PLAIN },
-        AttentionShape { sliding_window: Some(16), ..PLAIN },
-        AttentionShape { sliding_window: Some(37), softcap: Some(0.7), ..PLAIN },
+        AttentionShape { window: Some(16), ..PLAIN },
+        AttentionShape { window: Some(37), softcap: Some(0.7), ..PLAIN },
         AttentionShape { softcap: Some(50.0), scale: 1.0, ..PLAIN },
         AttentionShape { head_dim: 16, ..PLAIN },
         AttentionShape { head_dim: 80, ..PLAIN },
@@ -39,8 +33,12 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
                 continue;
             }
             let n_tokens: usize = LENGTHS.iter().sum();
-            let op =
-                Attention { shape, dtype, chunk: usize::MAX, qkv: random(rng, n_tokens * shape.qkv_width()) };
+            let op = Attention {
+                shape,
+                dtype,
+                chunk: usize::MAX,
+                qkv: random(rng, n_tokens * Columns::of_values(&shape).end()),
+            };
             check_op(backends, &op);
             check_chunks(backends, op);
         }
@@ -118,7 +116,7 @@ impl Op for Attention {
         while start < LENGTHS[items[items.len() - 1]] {
             let input = self.step(items, start);
             let rows: Vec<usize> = input.tokens.iter().map(|&token| token as usize).collect();
-            let qkv = buffer(backend, &self.qkv, shape.qkv_width(), &rows);
+            let qkv = buffer(backend, &self.qkv, Columns::of_values(shape).end(), &rows);
             let on_device = batch(backend, &input);
             let mut out = output(backend, rows.len(), width);
             backend.store_kv(&mut cache, LAYER, &on_device, &qkv, shape);
