@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
 use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
@@ -47,13 +47,14 @@ struct Job {
 pub struct ExecutorThread {
     /// Results of other epochs come from threads that were left behind.
     pub epoch: Epoch,
-    jobs: Sender<Job>,
+    /// Room for one: the next job comes after the end of the last was told.
+    jobs: SyncSender<Job>,
 }
 
 impl ExecutorThread {
     /// Starts a thread for `executor` that reports to `inbox`.
     pub fn start(executor: Box<dyn Executor>, epoch: Epoch, inbox: Sender<Message>) -> std::io::Result<Self> {
-        let (jobs, receiver) = channel();
+        let (jobs, receiver) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("throng-step-{}", epoch.0));
         thread.spawn(move || run(executor, epoch, receiver, inbox))?;
         Ok(Self { epoch, jobs })

@@ -1,7 +1,7 @@
 //! A routed mixture of experts: rows sorted by expert, so that every expert's weights are read once, for all of its
 //! rows, in one fork of all threads a projection. Refuses to know where router logits come from.
 
-use throng_kernels::matmul::{Activations, matmul};
+use throng_kernels::matmul::{Activations, Product, matmul};
 use throng_kernels::reference::softmax;
 use throng_kernels::rows::{self, Gate};
 use throng_kernels::threads::ThreadPool;
@@ -24,6 +24,8 @@ pub(super) struct ExpertsScratch {
     places: Vec<usize>,
     /// Of each expert.
     activations: Vec<Activations>,
+    /// Room for the list of a projection's products; empty between calls.
+    products: Vec<Product<'static>>,
     sorted: Vec<f32>,
     gate_up: Vec<f32>,
     hidden: Vec<f32>,
@@ -51,10 +53,11 @@ impl ExpertsScratch {
         resize(&mut self.hidden, n_sorted * width);
         resize(&mut self.results, n_sorted * hidden);
         let gate_ups = experts.iter().map(|expert| &expert.gate_up);
-        project(pool, gate_ups, &self.starts, &mut self.activations, &self.sorted, &mut self.gate_up);
+        let (room, activations) = (&mut self.products, &mut self.activations);
+        project(pool, gate_ups, &self.starts, activations, room, &self.sorted, &mut self.gate_up);
         rows::glu(&self.gate_up, width, gate, &mut self.hidden, pool);
         let downs = experts.iter().map(|expert| &expert.down);
-        project(pool, downs, &self.starts, &mut self.activations, &self.hidden, &mut self.results);
+        project(pool, downs, &self.starts, activations, room, &self.hidden, &mut self.results);
 
         let of_rows = self.chosen.chunks(routing.n_used).zip(self.places.chunks(routing.n_used));
         for (row_idx, (chosen, places)) in of_rows.enumerate() {
@@ -132,6 +135,7 @@ fn project<'a>(
     matrices: impl Iterator<Item = &'a CpuMatrix> + Clone,
     starts: &[usize],
     activations: &mut [Activations],
+    room: &mut Vec<Product<'static>>,
     x: &[f32],
     out: &mut [f32],
 ) {
@@ -144,8 +148,16 @@ fn project<'a>(
         }
     }
     let used = matrices.zip(&*activations).zip(starts.windows(2)).filter(|(_, range)| range[0] < range[1]);
-    let products: Vec<_> = used.flat_map(|((matrix, x), range)| matrix.products(x, None, range[0])).collect();
+    let mut products = emptied(std::mem::take(room));
+    products.extend(used.flat_map(|((matrix, x), range)| matrix.products(x, None, range[0])));
     matmul(&products, out, stride, pool);
+    *room = emptied(products);
+}
+
+/// The same room for products of other borrows: collected in place, so that nothing is allocated.
+fn emptied<'a>(mut products: Vec<Product<'_>>) -> Vec<Product<'a>> {
+    products.clear();
+    products.into_iter().map_while(|_| None).collect()
 }
 
 fn resize(buffer: &mut Vec<f32>, n: usize) {
