@@ -1,6 +1,7 @@
 //! The `throng` binary.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
 use clap::Parser;
@@ -25,8 +26,7 @@ fn main() -> ExitCode {
 }
 
 fn run(line: CommandLine) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         match line.command {
             None => serve::run(&line.serve).await,
             Some(Command::Serve(arguments)) => serve::run(&arguments).await,
@@ -36,6 +36,25 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
         }
     })
+}
+
+/// Threads that talk to clients.
+const N_TALKING: usize = 2;
+
+/// Two threads for all connections: a token costs them microseconds. Whatever takes longer runs on others, which give
+/// way to those that compute.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    let n_started = AtomicUsize::new(0);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(N_TALKING)
+        .on_thread_start(move || {
+            // The runtime starts those that talk first, all of them at once.
+            if n_started.fetch_add(1, Ordering::Relaxed) >= N_TALKING {
+                throng_kernels::threads::step_back();
+            }
+        })
+        .enable_all()
+        .build()
 }
 
 /// `THRONG_LOG` chooses what is logged, in the syntax of tracing's `EnvFilter`; else `default` does.

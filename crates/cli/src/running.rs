@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::executor::ExecutorError;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_kernels::threads::default_threads;
 use throng_model::decoder_weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
@@ -242,8 +243,7 @@ fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u3
 
 /// Threads that compute.
 pub fn n_threads(section: &ModelSection) -> usize {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    section.n_threads.filter(|&n| n > 0).unwrap_or_else(cores)
+    section.n_threads.filter(|&n| n > 0).unwrap_or_else(default_threads)
 }
 
 fn engine_config(section: &EngineSection) -> EngineConfig {

@@ -1,8 +1,58 @@
-//! Which cores this process may use, and pinning a thread to one. Where the system offers neither, nothing is pinned.
+//! Which cores this process may use, pinning a thread to one, and giving way to pinned ones. Where the system offers
+//! none of it, nothing happens.
+
+/// What a thread that gives way adds to its niceness: beside threads that compute it gets a quarter of a core.
+#[cfg(target_os = "linux")]
+const STEP_BACK: i32 = 5;
+
+/// Cores that this process may use: logical ones, at least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cores {
+    /// One of every physical core, then those that share one with them.
+    pub(crate) logical: Vec<usize>,
+    /// How many physical ones there are.
+    pub(crate) n_physical: usize,
+}
+
+impl Cores {
+    /// Those of this process.
+    pub(crate) fn allowed() -> Self {
+        Self::spread(allowed_cores(), first_sibling)
+    }
+
+    /// Orders cores given the first logical one of each one's physical core.
+    fn spread(allowed: Vec<usize>, first_of: impl Fn(usize) -> usize) -> Self {
+        let mut seen = std::collections::BTreeSet::new();
+        let (mut logical, shared): (Vec<_>, Vec<_>) =
+            allowed.into_iter().partition(|&core| seen.insert(first_of(core)));
+        let n_physical = logical.len();
+        logical.extend(shared);
+        Self { logical, n_physical }
+    }
+}
+
+/// The first logical core of the physical core that `core` belongs to; `core` itself where the system does not say.
+fn first_sibling(core: usize) -> usize {
+    let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
+    let siblings = std::fs::read_to_string(path).unwrap_or_default();
+    let first = siblings.split([',', '-']).next().and_then(|first| first.trim().parse().ok());
+    first.unwrap_or(core)
+}
+
+/// Makes the calling thread wait for threads that compute where both want the same core, without starving it.
+/// Without effect on systems whose threads have no priority of their own.
+pub(crate) fn step_back() {
+    // SAFETY: reads and sets the priority of the calling thread (on Linux a thread's own); no memory is passed.
+    #[cfg(target_os = "linux")]
+    unsafe {
+        let niceness = libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::setpriority(libc::PRIO_PROCESS, 0, niceness + STEP_BACK);
+    }
+}
 
 /// The cores this thread may run on, in ascending order; at least one entry.
 #[cfg(target_os = "linux")]
-pub(crate) fn allowed_cores() -> Vec<usize> {
+fn allowed_cores() -> Vec<usize> {
     // SAFETY: a cpu_set_t of zeros is an empty set; the call fills at most its size.
     let set = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -28,10 +78,25 @@ pub(crate) fn pin_to(core: usize) {
 
 /// The cores of the machine, by number.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn allowed_cores() -> Vec<usize> {
+fn allowed_cores() -> Vec<usize> {
     (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
 }
 
 /// Without effect.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn pin_to(_core: usize) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_physical_core_comes_before_any_is_shared() {
+        // Neighbours share, as on many desktops; then halves, as on many servers; one core is not allowed.
+        let spread = |first_of: fn(usize) -> usize| Cores::spread(vec![0, 1, 2, 3, 4, 5, 7], first_of);
+        let neighbours = spread(|core| core / 2 * 2);
+        assert_eq!(neighbours, Cores { logical: vec![0, 2, 4, 7, 1, 3, 5], n_physical: 4 });
+        let halves = spread(|core| core % 4);
+        assert_eq!(halves, Cores { logical: vec![0, 1, 2, 3, 4, 5, 7], n_physical: 4 });
+    }
+}

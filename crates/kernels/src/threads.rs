@@ -5,7 +5,7 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ impl ThreadPool {
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
         assert!(Isa::available().contains(&isa), "this machine has no {} lane", isa.name());
         let n_workers = n_threads.max(1) - 1;
-        let cores = affinity::allowed_cores();
+        let cores = affinity::Cores::allowed().logical;
         let oversubscribed = n_workers + 1 > cores.len();
         let shared = Arc::new(Shared {
             epoch: Padded::default(),
@@ -277,8 +277,15 @@ impl Shared {
     }
 }
 
-/// How many cores this process may use.
-pub fn n_allowed_cores() -> usize {
-    static N_CORES: OnceLock<usize> = OnceLock::new();
-    *N_CORES.get_or_init(|| affinity::allowed_cores().len())
+/// How many threads are worth computing with: the physical cores that this process may use (two threads on one share
+/// its arithmetic), and no more than what a container's quota pays for.
+pub fn default_threads() -> usize {
+    let granted = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+    affinity::Cores::allowed().n_physical.min(granted)
+}
+
+/// Makes the calling thread give way to threads that compute, for work that may take long and that nobody waits for
+/// with every core.
+pub fn step_back() {
+    affinity::step_back();
 }
