@@ -171,10 +171,10 @@ impl RunningModel {
 
 fn describe_quantizing(report: &QuantizeReport) -> String {
     let bytes: u64 = report.formats.iter().map(|(.., bytes)| bytes).sum();
-    let formats = report.formats.iter().map(|(format, n, _)| format!("{n} matrices in {}", format.name()));
+    let formats = report.formats.iter().map(|(format, n, _)| format!("{n} in {}", format.name()));
     let kept = (report.n_kept > 0).then(|| format!("{} kept: no format fits their rows", report.n_kept));
     format!(
-        "{} {} in {:.2} s: {} of weights became {} ({})",
+        "{} {} in {:.2} s: {} of matrices became {} ({})",
         match report.cache {
             CacheUse::None | CacheUse::Failed => "quantized to",
             CacheUse::Written => "quantized and kept for the next start, to",
