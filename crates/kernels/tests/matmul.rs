@@ -240,10 +240,39 @@ fn residuals_make_products_nearly_exact() {
             let mut rows = Activations::default();
             rows.set(&x, k, Forms { ints: true, residuals: true, floats: false }, &pool);
             let mut out = vec![0.0; n * m];
-            matmul(&[Product::new(&rows, &packed)], &mut out, m, &pool);
+            let product = Product { refined: (0, m), ..Product::new(&rows, &packed) };
+            matmul(&[product], &mut out, m, &pool);
             assert!(distance(&out, &want) < 1e-4, "{} {}", isa.name(), format.name());
             outputs.push(bits(&out));
         }
         assert!(outputs.iter().all(|o| *o == outputs[0]), "{}", format.name());
+    }
+}
+
+/// Only the panels that hold the rows in question change, and they as if all were refined, on any number of threads.
+#[test]
+fn rows_are_refined_by_panels() {
+    let mut random = Random(9);
+    let (n, k, m) = (19, 320, 200);
+    let x = random.normals(n * k);
+    let scalar = ThreadPool::with_isa(1, Isa::Scalar);
+    let packed =
+        PackedMatrix::pack(Format::Q8_0, m, k, &random.weights(Format::Q8_0, m, k), &scalar).expect("fits");
+    let multiply = |refined, pool: &ThreadPool| {
+        let mut rows = Activations::default();
+        rows.set(&x, k, Forms { ints: true, residuals: true, floats: false }, pool);
+        let mut out = vec![0.0; n * m];
+        matmul(&[Product { refined, ..Product::new(&rows, &packed) }], &mut out, m, pool);
+        out
+    };
+    let (all, none) = (multiply((0, m), &scalar), multiply((0, 0), &scalar));
+    for isa in Isa::available() {
+        for n_threads in [1, 2, 3] {
+            let some = multiply((50, 113), &ThreadPool::with_isa(n_threads, isa));
+            for (i, out) in some.iter().enumerate() {
+                let want = if (48..128).contains(&(i % m)) { all[i] } else { none[i] };
+                assert_eq!(out.to_bits(), want.to_bits(), "{} row {}", isa.name(), i % m);
+            }
+        }
     }
 }

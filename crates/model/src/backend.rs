@@ -62,9 +62,9 @@ pub trait Backend: Send + Sized + 'static {
         Err(BackendError::Unsupported("packed weights".to_owned()))
     }
 
-    /// Asks for finer activations where this matrix is multiplied, of a backend that rounds them: the projection to
-    /// queries and keys, whose errors the softmax over positions magnifies.
-    fn refine(&self, _matrix: &mut Self::Matrix) {}
+    /// Asks for finer activations where these rows of the matrix are multiplied, of a backend that rounds them: the
+    /// projection to keys, whose errors the softmax over positions magnifies and every later query meets again.
+    fn refine(&self, _matrix: &mut Self::Matrix, _rows: Range<usize>) {}
 
     /// A vector.
     ///

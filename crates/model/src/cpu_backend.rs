@@ -1,5 +1,5 @@
 //! The backend of this machine's processor: packed weights, SIMD lanes, one pool of threads. Activations are rounded
-//! to signed bytes where they meet quantized weights (twice, remainder and all, for queries, keys and values), and
+//! to signed bytes where they meet quantized weights (twice, remainder and all, for keys), and
 //! nowhere else. Refuses to know architectures; the arithmetic
 //! is in `throng-kernels`.
 
@@ -57,8 +57,8 @@ impl CpuBackend {
 #[derive(Debug)]
 pub struct CpuMatrix {
     parts: Vec<PackedMatrix>,
-    /// Activations keep what a first rounding leaves over.
-    refined: bool,
+    /// Rows that also meet what a first rounding of the activations leaves over.
+    refined: Range<usize>,
 }
 
 impl CpuMatrix {
@@ -72,7 +72,7 @@ impl CpuMatrix {
             |part: &PackedMatrix| matches!(part.format(), Format::F32 | Format::F16 | Format::BF16);
         Forms {
             ints: !self.parts.iter().all(is_float),
-            residuals: self.refined,
+            residuals: !self.refined.is_empty(),
             floats: self.parts.iter().any(is_float),
         }
     }
@@ -88,7 +88,9 @@ impl CpuMatrix {
             let columns = *first_col..*first_col + weights.rows();
             *first_col = columns.end;
             let bias = bias.map(|bias| &bias[columns.clone()]);
-            Some(Product { x, weights, bias, first_row, first_col: columns.start })
+            let row_of = |row: usize| row.clamp(columns.start, columns.end) - columns.start;
+            let refined = (row_of(self.refined.start), row_of(self.refined.end));
+            Some(Product { x, weights, bias, first_row, first_col: columns.start, refined })
         })
     }
 }
@@ -127,8 +129,8 @@ impl Backend for CpuBackend {
         self.matrix_by(parts, PackedMatrix::from_packed)
     }
 
-    fn refine(&self, matrix: &mut CpuMatrix) {
-        matrix.refined = true;
+    fn refine(&self, matrix: &mut CpuMatrix, rows: Range<usize>) {
+        matrix.refined = rows;
     }
 
     fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
@@ -338,7 +340,7 @@ impl CpuBackend {
                 }
             })
         };
-        Ok(CpuMatrix { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined: false })
+        Ok(CpuMatrix { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined: 0..0 })
     }
 
     /// Calls `fill` for every row of `out`, on all threads when there are many.

@@ -264,7 +264,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
             self.linear(&[(&q, query), (&k, key), (&v, key)], config.hidden_size)?
         };
-        self.backend.refine(&mut linear.weight);
+        self.backend.refine(&mut linear.weight, query..query + key);
         Ok(linear)
     }
 

@@ -43,12 +43,15 @@ pub struct Product<'a> {
     pub first_row: usize,
     /// The output column of the weights' first row.
     pub first_col: usize,
+    /// Rows of the weights, first and end, whose panels meet what rounding the tokens left over as well, if they are
+    /// quantized.
+    pub refined: (usize, usize),
 }
 
 impl<'a> Product<'a> {
     /// A product that begins at the output's first element.
     pub fn new(x: &'a Activations, weights: &'a PackedMatrix) -> Self {
-        Self { x, weights, bias: None, first_row: 0, first_col: 0 }
+        Self { x, weights, bias: None, first_row: 0, first_col: 0, refined: (0, 0) }
     }
 
     /// Panels that one item of work takes: enough items for every thread, large enough to be worth the claim.
@@ -117,6 +120,9 @@ fn check(products: &[Product<'_>], len: usize, stride: usize) {
             "activations lack the form for {}",
             w.format().name()
         );
+        let lacks_rest =
+            p.refined.0 < p.refined.1 && form == Form::Ints && p.x.records(0, Form::Residuals).is_none();
+        assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");
     }
 }
 
@@ -237,6 +243,13 @@ impl Item<'_> {
         (self.product.weights.rows() - stretch.panel * PANEL).min(PANEL)
     }
 
+    /// Whether a row of the stretch's panel is to be refined.
+    fn is_refined(&self, stretch: &Stretch) -> bool {
+        let (first, end) = self.product.refined;
+        let meets = stretch.panel * PANEL < end && (stretch.panel + 1) * PANEL > first;
+        meets && form(self.product.weights) == Form::Ints
+    }
+
     /// Where a token's outputs for the stretch's panel begin.
     fn out_at(&self, token: usize, stretch: &Stretch) -> usize {
         (self.product.first_row + token) * self.stride + self.product.first_col + stretch.panel * PANEL
@@ -265,8 +278,13 @@ impl Item<'_> {
         let form = form(self.product.weights);
         let adds = stretches[0].first > 0;
         self.multiply((group, &tokens), stretches, form, (out, stride, adds));
-        if form == Form::Ints && self.product.x.records(0, Form::Residuals).is_some() {
+        let is_refined = stretches.each_ref().map(|s| self.is_refined(s));
+        if is_refined.iter().all(|r| *r) {
             self.multiply((group, &tokens), stretches, Form::Residuals, (out, stride, true));
+        } else {
+            for ((s, out), _) in stretches.iter().zip(out).zip(is_refined).filter(|(_, r)| *r) {
+                self.multiply((group, &tokens), &[*s], Form::Residuals, ([out], stride, true));
+            }
         }
         let bias = self.product.bias.filter(|_| stretches[0].is_last(self.product.weights));
         for (aside, s) in aside.iter().zip(stretches).filter(|_| !is_whole || bias.is_some()) {
