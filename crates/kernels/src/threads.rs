@@ -51,6 +51,8 @@ struct Shared {
 }
 
 const STOP: u64 = u64::MAX;
+/// Into so many stretches items are divided at most; with more threads, some share one from the start.
+const MAX_STRETCHES: usize = 32;
 
 // SAFETY: `job` is written by the one caller that holds `turn`, before the epoch's release store, and read by workers
 // after its acquire load; the next write comes after all of them decremented `n_running`.
@@ -146,23 +148,32 @@ impl ThreadPool {
         }
     }
 
-    /// Calls `item(i)` once for every `i` below `n_items`, on whichever thread is free next: work divides itself
-    /// when cores differ. A single item runs on the caller without waking anyone.
+    /// Calls `item(i)` once for every `i` below `n_items`. Each thread goes through a stretch of its own, in order, so that
+    /// it meets what lies together in memory one after the other; who is done early takes from the others' stretches, so
+    /// that work divides itself when cores differ. A single item runs on the caller without waking anyone.
     ///
     /// # Panics
     /// As [`Self::run`].
     pub fn for_each(&self, n_items: usize, item: impl Fn(usize) + Sync) {
-        let next = AtomicUsize::new(0);
-        let share = |_| {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= n_items {
-                    break;
+        let n_stretches = self.n_threads().min(MAX_STRETCHES);
+        let first_of = |stretch: usize| stretch * n_items / n_stretches;
+        let claimed = [const { Padded(AtomicUsize::new(0)) }; MAX_STRETCHES];
+        let share = |worker_idx: usize| {
+            for stretch in (0..n_stretches).map(|i| (worker_idx + i) % n_stretches) {
+                let (first, end) = (first_of(stretch), first_of(stretch + 1));
+                loop {
+                    let i = first + claimed[stretch].0.fetch_add(1, Ordering::Relaxed);
+                    if i >= end {
+                        break;
+                    }
+                    item(i);
                 }
-                item(i);
             }
         };
-        if n_items <= 1 || self.workers.is_empty() { self.run_here(|| share(0)) } else { self.run(share) }
+        if n_items > 1 && !self.workers.is_empty() {
+            return self.run(share);
+        }
+        self.run_here(|| (0..n_items).for_each(&item));
     }
 
     /// Runs on the caller's thread alone, in the pool's floating-point environment.

@@ -118,7 +118,8 @@ impl<const T: usize> Scores<'_, T> {
                 let mut sums = [0i32; BLOCK_TOKENS];
                 code_sums::<L, false, false>(codes, sums.as_mut_ptr());
                 let mins = std::ptr::null();
-                let weights = Unpacked { codes, scales: scale.as_ptr(), mins, sums: sums.as_ptr() };
+                let (scales, sums) = (scale.as_ptr(), sums.as_ptr());
+                let weights = Unpacked { codes, scales, mins, sums, ahead: codes, ahead_bytes: 0 };
                 let tile = Tile::<T, 1> {
                     weights: [weights],
                     halves: false,

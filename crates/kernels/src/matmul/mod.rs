@@ -23,6 +23,8 @@ use tile::{MAX_TOKENS, Tile};
 
 /// Blocks of a stretch: 1024 columns of codes are 16 KiB a panel.
 const STRETCH: usize = 32;
+/// With so few tokens, memory is what a product waits for.
+const FEW_TOKENS: usize = 4;
 /// Panels that meet a tile together.
 const PAIR: usize = 2;
 /// Panels unpacked together when there are many tokens.
@@ -183,7 +185,12 @@ struct Item<'a> {
 impl Item<'_> {
     fn run(&self, first: usize, last: usize, scratch: &mut Scratch) {
         let weights = self.product.weights;
-        let together = if self.product.n_groups() <= FEW_GROUPS { PAIR } else { PANELS_TOGETHER };
+        let together = match self.product.x.n_rows() {
+            // Panels stand in memory one behind the other, and are asked for in that order.
+            ..=FEW_TOKENS => 1,
+            _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
+            _ => PANELS_TOGETHER,
+        };
         scratch.reserve(together * STRETCH * unpacked_block_bytes(weights.format()), together);
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {

@@ -162,6 +162,19 @@ impl<const T: usize, const P: usize> Tile<T, P> {
         self.x.wrapping_add(b * RECORD + (self.first + t) * BLOCK).cast()
     }
 
+    /// Asks for what the stretch after this one needs, a block's share with each block: with few tokens memory is what
+    /// everything waits for, and it should not rest while a stretch is multiplied.
+    #[inline(always)]
+    unsafe fn ask_ahead<L: Lane>(&self, p: usize, b: usize) {
+        let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];
+        if T <= 4 {
+            for at in (0..ahead_bytes).step_by(64) {
+                // SAFETY: any address may be asked for.
+                unsafe { L::prefetch(ahead.wrapping_add(b * ahead_bytes + at)) };
+            }
+        }
+    }
+
     /// Dots by vectors of bytes, in registers, with the outputs of one panel.
     #[inline(always)]
     unsafe fn registers<L: Lane, const HALVES: bool, const MIN: bool>(&self, p: usize) {
@@ -170,13 +183,11 @@ impl<const T: usize, const P: usize> Tile<T, P> {
             let mut acc = self.load_acc::<L>(p);
             for b in 0..self.n_blocks {
                 let codes = self.weights[p].codes.add(b * PANEL * BLOCK);
+                self.ask_ahead::<L>(p, b);
                 for part in 0..if HALVES { 2 } else { 1 } {
                     let mut dots = [L::isplat(0); T];
                     for half in if HALVES { part..part + 1 } else { 0..2 } {
                         let w: [L::B; 4] = std::array::from_fn(|v| L::bload(codes.add((4 * half + v) * 64)));
-                        if T <= 4 {
-                            (0..4).for_each(|v| L::prefetch(codes.wrapping_add(4096 + (4 * half + v) * 64)));
-                        }
                         for_each_token!(t in T {
                             let x = self.codes_of(b, t).add(half * 16);
                             dots[t] = if MIN { L::dot16(dots[t], &w, x) } else { L::dot16_wide(dots[t], &w, x) };
@@ -243,12 +254,10 @@ impl<const T: usize, const P: usize> Tile<T, P> {
                 for b in 0..self.n_blocks {
                     let weights = self.weights[p].codes.cast::<f32>().add(b * PANEL * BLOCK);
                     let x = self.x.add(b * FLOAT_RECORD).cast::<f32>().add(self.first * BLOCK);
+                    self.ask_ahead::<L>(p, b);
                     let mut dots = [L::splat(0.0); T];
                     for k in 0..BLOCK {
                         let w = L::load(weights.add(k * PANEL));
-                        if T <= 4 {
-                            L::prefetch(weights.wrapping_add(k * PANEL + 1024).cast());
-                        }
                         for_each_token!(t in T {
                             dots[t] = L::fma(w, L::splat(*x.add(t * BLOCK + k)), dots[t]);
                         });

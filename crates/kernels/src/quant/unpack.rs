@@ -17,6 +17,10 @@ pub(crate) struct Unpacked {
     /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in,
     /// 128 or 0. For integer codes only.
     pub(crate) sums: *const i32,
+    /// The stored bytes behind the stretch, to be asked for early; need not be valid.
+    pub(crate) ahead: *const u8,
+    /// How many of them belong to each block of the stretch.
+    pub(crate) ahead_bytes: usize,
 }
 
 /// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128.
@@ -49,6 +53,8 @@ impl Task for Unpack<'_> {
         let stored = self.panel[at..].as_ptr();
         let out = self.scratch_codes.as_mut_ptr();
         let none = std::ptr::null();
+        let ahead_bytes = self.layout.code_bytes;
+        let ahead = stored.wrapping_add(self.n * ahead_bytes);
         // SAFETY: sizes were checked above and by the layout; the features are the caller's word.
         unsafe {
             let Some(codes) = CodeLayout::of(self.format) else {
@@ -57,7 +63,8 @@ impl Task for Unpack<'_> {
                     Format::F16 => widen(stored, out, self.n, |p| L::load_f16(p), |p, x| L::store(p, x)),
                     _ => widen(stored, out, self.n, |p| L::load_bf16(p), |p, x| L::store(p, x)),
                 };
-                return Unpacked { codes: weights, scales: none, mins: none, sums: none.cast() };
+                let sums = std::ptr::null();
+                return Unpacked { codes: weights, scales: none, mins: none, sums, ahead, ahead_bytes };
             };
             let n_vectors = self.n * if codes.scales.halves() { 2 } else { 1 };
             assert!(self.scratch_scales.len() >= 3 * n_vectors * PANEL);
@@ -89,7 +96,7 @@ impl Task for Unpack<'_> {
                     (true, true) => code_sums::<L, true, true>(block, sums.add(2 * b * PANEL)),
                 }
             }
-            Unpacked { codes, scales, mins, sums }
+            Unpacked { codes, scales, mins, sums, ahead, ahead_bytes }
         }
     }
 }
