@@ -168,6 +168,18 @@ struct Stretch {
 }
 
 impl Stretch {
+    /// Sets what to ask for early: what this place in a pass over `together` panels holds next.
+    fn ask_ahead(&mut self, weights: &PackedMatrix, together: usize) {
+        let layout = weights.layout();
+        let next = if self.is_last(weights) {
+            together * layout.bytes + layout.codes_at
+        } else {
+            layout.codes_at + (self.first + self.n) * layout.code_bytes
+        };
+        self.weights.ahead = weights.panel(self.panel).as_ptr().wrapping_add(next);
+        self.weights.ahead_bytes = layout.code_bytes;
+    }
+
     /// Whether it is the end of its panel.
     fn is_last(&self, weights: &PackedMatrix) -> bool {
         self.first + self.n == weights.layout().n_blocks
@@ -199,7 +211,9 @@ impl Item<'_> {
                 let n = STRETCH.min(n_blocks - block);
                 let mut stretches = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    stretches[i] = Some(self.unpack(panel, block, n, i, scratch));
+                    let mut stretch = self.unpack(panel, block, n, i, scratch);
+                    stretch.ask_ahead(weights, together);
+                    stretches[i] = Some(stretch);
                 }
                 for group in 0..self.product.n_groups() {
                     for pair in stretches[..panels.len()].chunks(PAIR) {
@@ -319,7 +333,10 @@ impl Item<'_> {
         let record = if form == Form::Floats { FLOAT_RECORD } else { RECORD };
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
         let n_blocks = stretches[0].n;
-        let weights = stretches.map(|s| s.weights);
+        // The first tile asks for what comes next, for all others.
+        let asks = group == 0 && tokens.start == 0 && form != Form::Residuals;
+        let weights = stretches
+            .map(|s| Unpacked { ahead_bytes: if asks { s.weights.ahead_bytes } else { 0 }, ..s.weights });
         let halves = scales.is_some_and(|s| s.halves());
         let has_min = scales.is_some_and(|s| s.has_min());
         let floats = scales.is_none();

@@ -162,16 +162,14 @@ impl<const T: usize, const P: usize> Tile<T, P> {
         self.x.wrapping_add(b * RECORD + (self.first + t) * BLOCK).cast()
     }
 
-    /// Asks for what the stretch after this one needs, a block's share with each block: with few tokens memory is what
-    /// everything waits for, and it should not rest while a stretch is multiplied.
+    /// Asks for what the stretch after this one needs, a block's share with each block: memory should not rest while a
+    /// stretch is multiplied.
     #[inline(always)]
     unsafe fn ask_ahead<L: Lane>(&self, p: usize, b: usize) {
         let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];
-        if T <= 4 {
-            for at in (0..ahead_bytes).step_by(64) {
-                // SAFETY: any address may be asked for.
-                unsafe { L::prefetch(ahead.wrapping_add(b * ahead_bytes + at)) };
-            }
+        for at in (0..ahead_bytes).step_by(64) {
+            // SAFETY: any address may be asked for.
+            unsafe { L::prefetch(ahead.wrapping_add(b * ahead_bytes + at)) };
         }
     }
 
@@ -217,6 +215,9 @@ impl<const T: usize, const P: usize> Tile<T, P> {
                 });
             }
             for b in 0..self.n_blocks {
+                for p in 0..P {
+                    self.ask_ahead::<L>(p, b);
+                }
                 let block = |part: usize| {
                     let vector = (b * if HALVES { 2 } else { 1 } + part) * PANEL;
                     PairBlock {

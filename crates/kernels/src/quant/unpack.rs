@@ -17,9 +17,9 @@ pub(crate) struct Unpacked {
     /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in,
     /// 128 or 0. For integer codes only.
     pub(crate) sums: *const i32,
-    /// The stored bytes behind the stretch, to be asked for early; need not be valid.
+    /// The stored bytes that will be wanted after these, to be asked for early; need not be valid.
     pub(crate) ahead: *const u8,
-    /// How many of them belong to each block of the stretch.
+    /// How many of them to ask for with each block of the stretch.
     pub(crate) ahead_bytes: usize,
 }
 
@@ -52,9 +52,8 @@ impl Task for Unpack<'_> {
         let at = self.layout.codes_at + self.first * self.layout.code_bytes;
         let stored = self.panel[at..].as_ptr();
         let out = self.scratch_codes.as_mut_ptr();
-        let none = std::ptr::null();
-        let ahead_bytes = self.layout.code_bytes;
-        let ahead = stored.wrapping_add(self.n * ahead_bytes);
+        let none = std::ptr::null::<f32>();
+        let (ahead, ahead_bytes) = (none.cast(), 0);
         // SAFETY: sizes were checked above and by the layout; the features are the caller's word.
         unsafe {
             let Some(codes) = CodeLayout::of(self.format) else {
