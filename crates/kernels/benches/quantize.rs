@@ -2,34 +2,16 @@
 //!
 //! Times are of the thread's processor time. `cargo bench -p throng-kernels --bench quantize`
 
+mod support;
+
 use std::hint::black_box;
 
+use support::median;
 use throng_kernels::Isa;
 use throng_kernels::quant::{Format, quantize_row, quantize_rows};
 
 const COLS: usize = 1024;
 const ROWS: usize = 1024;
-
-/// Seconds of processor time that this thread has used.
-fn now() -> f64 {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: fills the struct it is given.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
-    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
-}
-
-/// The median of five runs, in seconds.
-fn median(mut run: impl FnMut()) -> f64 {
-    let mut seconds: Vec<f64> = (0..5)
-        .map(|_| {
-            let start = now();
-            run();
-            now() - start
-        })
-        .collect();
-    seconds.sort_by(f64::total_cmp);
-    seconds[2]
-}
 
 fn main() {
     let mut state = 1u64;

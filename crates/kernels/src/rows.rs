@@ -7,7 +7,7 @@ use crate::simd::{self, Lane, Task};
 use crate::threads::ThreadPool;
 
 /// Elements under which waking the other threads costs more than it saves.
-const WORTH_FORKING: usize = 16_384;
+pub(crate) const WORTH_FORKING: usize = 16_384;
 /// Elements that one item of work takes.
 const ITEM: usize = 4096;
 

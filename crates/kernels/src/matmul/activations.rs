@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::BLOCK;
+use crate::rows::WORTH_FORKING;
 use crate::simd::{Lane, Task};
 use crate::threads::ThreadPool;
 
@@ -32,8 +33,6 @@ pub(crate) const HALF_STEP: usize = 64;
 /// Bytes of a group's float block: [16][32] f32.
 pub(crate) const FLOAT_RECORD: usize = GROUP * BLOCK * 4;
 
-/// Elements under which waking the other threads costs more than it saves.
-const WORTH_FORKING: usize = 16_384;
 /// Blocks of a group that one item of work takes.
 const PART: usize = 16;
 
