@@ -2,6 +2,8 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+#[cfg(target_os = "linux")]
+use std::sync::{Arc, Mutex, Weak};
 
 /// Buffers from this size on are aligned to huge pages and ask for them.
 const HUGE_PAGE: usize = 2 << 20;
@@ -20,6 +22,9 @@ pub(crate) struct AlignedBytes {
 pub enum Pages {
     /// Huge ones where the system gives them: for what is written at once and read as a whole.
     Huge,
+    /// As `Huge`, with others of its kind side by side on the same pages: for what is smaller than a few huge pages and
+    /// lives as long as its neighbours, since a region is given back only as a whole.
+    Shared,
     /// Small ones: for what is written here and there over a long time. The first touch of a huge page clears all of
     /// it, and one page of each layer at once held a step up by a tenth of a second.
     Small,
@@ -31,8 +36,11 @@ enum Origin {
     Heap(Layout),
     #[cfg(target_os = "linux")]
     Mapping {
-        address: *mut libc::c_void,
-        len: usize,
+        _held: Mapping,
+    },
+    #[cfg(target_os = "linux")]
+    Region {
+        _held: Arc<Region>,
     },
 }
 
@@ -46,8 +54,13 @@ impl AlignedBytes {
     pub(crate) fn zeroed(n_bytes: usize, pages: Pages) -> Option<Self> {
         let len = n_bytes.max(1).checked_next_multiple_of(CACHE_LINE)?;
         #[cfg(target_os = "linux")]
+        if pages == Pages::Shared && len <= Region::LARGEST {
+            return Self::in_region(len);
+        }
+        #[cfg(target_os = "linux")]
         if len >= 2 * HUGE_PAGE {
-            return Self::mapped(len, pages);
+            let mapping = Mapping::new(len, pages)?;
+            return Some(Self { start: mapping.start, len, origin: Origin::Mapping { _held: mapping } });
         }
         #[cfg(not(target_os = "linux"))]
         let _ = pages;
@@ -57,27 +70,22 @@ impl AlignedBytes {
         Some(Self { start, len, origin: Origin::Heap(layout) })
     }
 
+    /// The next bytes of the region in use, or the first of a new one.
     #[cfg(target_os = "linux")]
-    fn mapped(len: usize, pages: Pages) -> Option<Self> {
-        let mapped = len.checked_add(HUGE_PAGE)?;
-        // SAFETY: a new private mapping of zeros, checked below; advice on it may be refused without harm.
-        unsafe {
-            let (protection, flags) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            let address = libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0);
-            if address == libc::MAP_FAILED {
-                return None;
+    fn in_region(len: usize) -> Option<Self> {
+        static IN_USE: Mutex<Weak<Region>> = Mutex::new(Weak::new());
+        let mut in_use = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (region, start) = match in_use.upgrade().and_then(|region| Some((region.take(len)?, region))) {
+            Some((start, region)) => (region, start),
+            None => {
+                let mapping = Mapping::new(Region::BYTES, Pages::Huge)?;
+                let region = Arc::new(Region { mapping, used: Mutex::new(0) });
+                *in_use = Arc::downgrade(&region);
+                let start = region.take(len)?;
+                (region, start)
             }
-            let skip = address.cast::<u8>().align_offset(HUGE_PAGE);
-            let start = address.cast::<u8>().add(skip);
-            let advice = match pages {
-                Pages::Huge => libc::MADV_HUGEPAGE,
-                Pages::Small => libc::MADV_NOHUGEPAGE,
-            };
-            libc::madvise(start.cast(), len, advice);
-            let start = NonNull::new(start)?;
-            Some(Self { start, len, origin: Origin::Mapping { address, len: mapped } })
-        }
+        };
+        Some(Self { start, len, origin: Origin::Region { _held: region } })
     }
 
     /// The bytes, rounded up to whole cache lines.
@@ -95,18 +103,88 @@ impl AlignedBytes {
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        // SAFETY: each is given back as it was taken.
-        unsafe {
-            match self.origin {
-                Origin::Heap(layout) => dealloc(self.start.as_ptr(), layout),
-                #[cfg(target_os = "linux")]
-                Origin::Mapping { address, len } => {
-                    libc::munmap(address, len);
-                }
-            }
+        match self.origin {
+            // SAFETY: it is given back as it was taken.
+            Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
+            #[cfg(target_os = "linux")]
+            Origin::Mapping { .. } | Origin::Region { .. } => {}
         }
     }
 }
+
+/// Pages of zeros from the system, aligned to huge ones.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    address: *mut libc::c_void,
+    mapped: usize,
+}
+
+#[cfg(target_os = "linux")]
+impl Mapping {
+    fn new(len: usize, pages: Pages) -> Option<Self> {
+        let mapped = len.checked_add(HUGE_PAGE)?;
+        // SAFETY: a new private mapping of zeros, checked below; advice on it may be refused without harm.
+        unsafe {
+            let (protection, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let address = libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0);
+            if address == libc::MAP_FAILED {
+                return None;
+            }
+            let skip = address.cast::<u8>().align_offset(HUGE_PAGE);
+            let start = address.cast::<u8>().add(skip);
+            let advice = match pages {
+                Pages::Huge | Pages::Shared => libc::MADV_HUGEPAGE,
+                Pages::Small => libc::MADV_NOHUGEPAGE,
+            };
+            libc::madvise(start.cast(), len, advice);
+            Some(Self { start: NonNull::new(start)?, address, mapped })
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it is given back as it was taken.
+        unsafe { libc::munmap(self.address, self.mapped) };
+    }
+}
+
+/// Huge pages that several buffers share; each takes its bytes from the front, and the last one gives all back.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Region {
+    mapping: Mapping,
+    used: Mutex<usize>,
+}
+
+#[cfg(target_os = "linux")]
+impl Region {
+    /// What is never touched takes no memory.
+    const BYTES: usize = 64 << 20;
+    /// Larger buffers lose little of their last page.
+    const LARGEST: usize = 16 << 20;
+
+    /// The next `len` bytes, if there are so many left.
+    fn take(&self, len: usize) -> Option<NonNull<u8>> {
+        let mut used = self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let end = used.checked_add(len).filter(|end| *end <= Self::BYTES)?;
+        // SAFETY: within the mapping.
+        let start = unsafe { self.mapping.start.add(*used) };
+        *used = end;
+        Some(start)
+    }
+}
+
+// SAFETY: only bytes that one buffer owns alone are read and written through it.
+#[cfg(target_os = "linux")]
+unsafe impl Send for Region {}
+// SAFETY: as above; what is used is behind a lock.
+#[cfg(target_os = "linux")]
+unsafe impl Sync for Region {}
 
 /// A slice whose disjoint parts several threads write at once.
 pub(crate) struct Disjoint<'a, T> {

@@ -51,7 +51,8 @@ impl PackedMatrix {
         let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
         let n_panels = rows.div_ceil(PANEL);
         let n_bytes = layout.bytes.checked_mul(n_panels).ok_or(PackError::Shape)?;
-        let mut bytes = AlignedBytes::zeroed(n_bytes, Pages::Huge).ok_or(PackError::OutOfMemory(n_bytes))?;
+        let mut bytes =
+            AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
         let panels = Disjoint::new(bytes.as_mut_slice());
         pool.for_each(n_panels, |p| {
             // SAFETY: each panel is one item's.
@@ -85,7 +86,8 @@ impl PackedMatrix {
         if n_bytes != packed.len() {
             return Err(PackError::Shape);
         }
-        let mut bytes = AlignedBytes::zeroed(n_bytes, Pages::Huge).ok_or(PackError::OutOfMemory(n_bytes))?;
+        let mut bytes =
+            AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
         let out = Disjoint::new(bytes.as_mut_slice());
         pool.for_each(n_bytes.div_ceil(COPY_BYTES), |i| {
             let at = i * COPY_BYTES;
