@@ -5,9 +5,12 @@
 //! (ggml's Q8_0), for a block with an outlier nearly half. They are rounded once a call, whatever the number of matrices
 //! they meet. A NaN or infinity makes its whole block's scale NaN, and so every output of that row: it is never
 //! silently rounded to a number.
+//!
+//! Lanes with tiles take bfloat16 instead, eight significant bits for every element by itself: see [`super::bfloats`].
 
 use std::ops::Range;
 
+use super::bfloats::{BFLOAT_RECORD, Round};
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::BLOCK;
 use crate::rows::WORTH_FORKING;
@@ -44,21 +47,25 @@ const SMALLEST: f32 = 7.888_609e-31;
 pub struct Activations {
     n_rows: usize,
     cols: usize,
-    ints: Option<AlignedBytes>,
-    residuals: Option<AlignedBytes>,
-    floats: Option<AlignedBytes>,
-    has_ints: bool,
-    has_residuals: bool,
-    has_floats: bool,
+    /// One for each [`Form`].
+    buffers: [Buffer; 4],
+}
+
+/// The records of one form.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Option<AlignedBytes>,
+    /// How many of them the rows take; none when they are not kept in this form.
+    n_bytes: usize,
 }
 
 /// The forms that activations are kept in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forms {
-    /// Quantized, for quantized matrices.
+    /// Rounded, for quantized matrices.
     pub ints: bool,
     /// What quantizing left over, quantized again: products of quantized matrices then differ from exact ones by
-    /// about 1e-5, at twice the arithmetic and the same pass over the weights.
+    /// about 1e-5, at twice the arithmetic and the same pass over the weights. Lanes with tiles go without.
     pub residuals: bool,
     /// As they are, for float matrices.
     pub floats: bool,
@@ -82,15 +89,22 @@ impl Activations {
     pub fn set(&mut self, x: &[f32], cols: usize, forms: Forms, pool: &ThreadPool) {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "rows of {cols} in {}", x.len());
         (self.n_rows, self.cols) = (x.len() / cols, cols);
-        self.has_ints = forms.ints;
-        self.has_residuals = forms.ints && forms.residuals;
-        self.has_floats = forms.floats;
         let n_groups = self.n_rows.div_ceil(GROUP);
         let n_blocks = cols.div_ceil(BLOCK);
-        let n_records = |kept: bool| if kept { n_groups * n_blocks } else { 0 };
-        let ints = room(&mut self.ints, n_records(self.has_ints) * RECORD);
-        let residuals = room(&mut self.residuals, n_records(self.has_residuals) * RECORD);
-        let floats = room(&mut self.floats, n_records(self.has_floats) * FLOAT_RECORD);
+        let has_tiles = pool.isa().has_tiles();
+        for (form, is_kept) in [
+            (Form::Bytes, forms.ints && !has_tiles),
+            (Form::Residuals, forms.ints && forms.residuals && !has_tiles),
+            (Form::BFloats, forms.ints && has_tiles),
+            (Form::Floats, forms.floats),
+        ] {
+            let n_records = if is_kept { n_groups * n_blocks } else { 0 };
+            let buffer = &mut self.buffers[form as usize];
+            buffer.n_bytes = n_records * form.record();
+            buffer.make_room();
+        }
+        let n_bytes = self.buffers.each_ref().map(|buffer| buffer.n_bytes);
+        let rooms = self.buffers.each_mut().map(Buffer::room);
         let n_parts = if self.n_rows * cols < WORTH_FORKING { 1 } else { n_blocks.div_ceil(PART) };
         let part = |item: usize| {
             let (g, part) = (item / n_parts, item % n_parts);
@@ -98,18 +112,17 @@ impl Activations {
             let rows = Rows { x: &x[g * GROUP * cols..x.len().min((g + 1) * GROUP * cols)], cols, blocks };
             let at = g * n_blocks + rows.blocks.start;
             let n = rows.blocks.len();
-            if self.has_ints {
-                let (rest_at, n_rest) = if self.has_residuals { (at * RECORD, n * RECORD) } else { (0, 0) };
+            let records = |form: Form| {
+                let (first, n) = if n_bytes[form as usize] > 0 { (at, n) } else { (0, 0) };
                 // SAFETY: each part of a group's blocks is one item's.
-                let (out, residuals) =
-                    unsafe { (ints.part(at * RECORD, n * RECORD), residuals.part(rest_at, n_rest)) };
-                // SAFETY: the pool's lane is available.
-                unsafe { pool.isa().run(Quantize { rows: &rows, out, residuals }) };
-            }
-            if self.has_floats {
-                // SAFETY: each part of a group's blocks is one item's.
-                interleave(&rows, unsafe { floats.part(at * FLOAT_RECORD, n * FLOAT_RECORD) });
-            }
+                unsafe { rooms[form as usize].part(first * form.record(), n * form.record()) }
+            };
+            let (out, residuals) = (records(Form::Bytes), records(Form::Residuals));
+            // SAFETY: the pool's lane is available.
+            unsafe { pool.isa().run(Quantize { rows: &rows, out, residuals }) };
+            // SAFETY: the same, and it has tiles where there are such records.
+            unsafe { pool.isa().run(Round { rows: &rows, out: records(Form::BFloats) }) };
+            interleave(&rows, records(Form::Floats));
         };
         if n_parts == 1 && n_groups == 1 {
             pool.run_here(|| part(0));
@@ -120,36 +133,53 @@ impl Activations {
 
     /// Where group `g`'s records begin; `None` when the rows were not kept in this form.
     pub(crate) fn records(&self, g: usize, form: Form) -> Option<&[u8]> {
-        let (buffer, kept, record) = match form {
-            Form::Ints => (&self.ints, self.has_ints, RECORD),
-            Form::Residuals => (&self.residuals, self.has_residuals, RECORD),
-            Form::Floats => (&self.floats, self.has_floats, FLOAT_RECORD),
-        };
-        let n_bytes = self.cols.div_ceil(BLOCK) * record;
-        buffer.as_ref().filter(|_| kept).map(|b| &b.as_slice()[g * n_bytes..][..n_bytes])
+        let n_bytes = self.cols.div_ceil(BLOCK) * form.record();
+        let buffer = &self.buffers[form as usize];
+        let bytes = buffer.bytes.as_ref().filter(|_| buffer.n_bytes > 0)?;
+        Some(&bytes.as_slice()[g * n_bytes..][..n_bytes])
     }
 }
 
-/// One of the forms.
+/// One of the forms that records have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    Ints,
+    /// Quantized, for the dots of bytes.
+    Bytes,
+    /// What [`Form::Bytes`] leaves over, quantized again.
     Residuals,
+    /// bfloat16, for the dots of tiles.
+    BFloats,
+    /// As they are.
     Floats,
 }
 
-/// At least `n_bytes` of a buffer that grows as needed.
-fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> Disjoint<'_, u8> {
-    if buffer.as_ref().is_none_or(|b| b.as_slice().len() < n_bytes) {
-        *buffer = AlignedBytes::zeroed(n_bytes, Pages::Huge);
+impl Form {
+    /// Bytes of a group's block.
+    pub(crate) const fn record(self) -> usize {
+        match self {
+            Self::Bytes | Self::Residuals => RECORD,
+            Self::BFloats => BFLOAT_RECORD,
+            Self::Floats => FLOAT_RECORD,
+        }
     }
-    let buffer = buffer.as_mut();
-    assert!(buffer.is_some(), "no memory for {n_bytes} bytes of activations");
-    Disjoint::new(buffer.map_or(&mut [], |b| b.as_mut_slice()))
+}
+
+impl Buffer {
+    /// Grows to at least `n_bytes`.
+    fn make_room(&mut self) {
+        if self.bytes.as_ref().is_none_or(|b| b.as_slice().len() < self.n_bytes) {
+            self.bytes = AlignedBytes::zeroed(self.n_bytes, Pages::Huge);
+        }
+        assert!(self.bytes.is_some(), "no memory for {} bytes of activations", self.n_bytes);
+    }
+
+    fn room(&mut self) -> Disjoint<'_, u8> {
+        Disjoint::new(self.bytes.as_mut().map_or(&mut [], |b| b.as_mut_slice()))
+    }
 }
 
 /// Some blocks of up to sixteen rows.
-struct Rows<'a> {
+pub(super) struct Rows<'a> {
     x: &'a [f32],
     cols: usize,
     blocks: Range<usize>,
@@ -159,7 +189,7 @@ impl Rows<'_> {
     /// Calls `take(t, b, x)` for each row `t` and each block `b`, counted from the first of these blocks; the last
     /// block of a row may be short.
     #[inline(always)]
-    fn each_block(&self, mut take: impl FnMut(usize, usize, &[f32])) {
+    pub(super) fn each_block(&self, mut take: impl FnMut(usize, usize, &[f32])) {
         for (t, row) in self.x.chunks_exact(self.cols).enumerate() {
             let columns = self.blocks.start * BLOCK..self.cols.min(self.blocks.end * BLOCK);
             for (b, x) in row[columns].chunks(BLOCK).enumerate() {
@@ -169,8 +199,21 @@ impl Rows<'_> {
     }
 }
 
+/// A block of 32, with zeros behind what is there.
+#[inline(always)]
+pub(super) fn whole<'a>(x: &'a [f32], room: &'a mut [f32; BLOCK]) -> &'a [f32] {
+    if x.len() == BLOCK {
+        return x;
+    }
+    room[..x.len()].copy_from_slice(x);
+    room
+}
+
 /// Rows to a group's float records.
 fn interleave(rows: &Rows<'_>, out: &mut [u8]) {
+    if out.is_empty() {
+        return;
+    }
     rows.each_block(|t, b, x| {
         let out = &mut out[b * FLOAT_RECORD + t * BLOCK * 4..][..BLOCK * 4];
         out[..x.len() * 4].copy_from_slice(bytemuck::cast_slice(x));
@@ -191,15 +234,13 @@ impl Task for Quantize<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
+        if self.out.is_empty() {
+            return;
+        }
         self.rows.each_block(|t, b, x| {
             let record = &mut self.out[b * RECORD..][..RECORD];
             let mut padded = [0.0; BLOCK];
-            let x = if x.len() == BLOCK {
-                x
-            } else {
-                padded[..x.len()].copy_from_slice(x);
-                &padded
-            };
+            let x = whole(x, &mut padded);
             // SAFETY: `x` has 32 elements and the record its size; the features are the caller's word.
             unsafe { quantize_block::<L>(x.as_ptr(), t, record.as_mut_ptr()) };
             if !self.residuals.is_empty() {

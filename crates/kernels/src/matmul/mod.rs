@@ -6,23 +6,25 @@
 //! first. Neither changes an output's bits (see the `tile` module).
 
 pub(crate) mod activations;
+mod bfloat_tile;
+pub(crate) mod bfloats;
+mod stretch;
 pub(crate) mod tile;
 
 pub use activations::{Activations, Forms};
 
-use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use crate::memory::{AlignedBytes, Disjoint, Pages};
-use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpack, Unpacked, unpacked_block_bytes};
-use crate::simd::Isa;
+use crate::memory::Disjoint;
+use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpacked};
+use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
-use activations::{FLOAT_RECORD, Form, GROUP, RECORD};
-use tile::{MAX_TOKENS, Tile};
+use activations::{Form, GROUP};
+use bfloat_tile::BfloatTile;
+use stretch::{SCRATCH, Scratch, Stretch, stretch_blocks};
+use tile::Tile;
 
-/// Blocks of a stretch: 1024 columns of codes are 16 KiB a panel.
-const STRETCH: usize = 32;
 /// With so few tokens, memory is what a product waits for.
 const FEW_TOKENS: usize = 4;
 /// Panels that meet a tile together.
@@ -82,7 +84,7 @@ impl<'a> Product<'a> {
 /// When shapes do not fit, products overlap or are out of that order, or the activations were not kept in the form
 /// that a matrix needs (see [`Activations::set`]).
 pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &ThreadPool) {
-    check(products, out.len(), stride);
+    check(products, out.len(), stride, pool.isa());
     let n_threads = pool.n_threads();
     let n_items: usize = products.iter().map(|p| p.n_items(n_threads)).sum();
     let out = Disjoint::new(out);
@@ -93,7 +95,8 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
                 let n_panels = product.panels_an_item(n_threads);
                 let first = item * n_panels;
                 let last = (first + n_panels).min(product.weights.n_panels());
-                let work = Item { product, out: &out, stride, isa: pool.isa() };
+                let (form, tiles) = (form(product.weights, pool.isa()), TileConfig::default());
+                let work = Item { product, out: &out, stride, isa: pool.isa(), form, tiles };
                 SCRATCH.with_borrow_mut(|scratch| work.run(first, last, scratch));
                 return;
             }
@@ -102,7 +105,7 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
     });
 }
 
-fn check(products: &[Product<'_>], len: usize, stride: usize) {
+fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
     let mut free = (0, 0, 0);
     for p in products {
         let (n, w) = (p.x.n_rows(), p.weights);
@@ -116,73 +119,24 @@ fn check(products: &[Product<'_>], len: usize, stride: usize) {
         let beside = p.first_row == row && p.first_row + n == rows_end && p.first_col >= col;
         assert!(beside || p.first_row >= rows_end, "products overlap or are out of order");
         free = (p.first_row + n, p.first_row, p.first_col + w.rows());
-        let form = form(w);
+        let form = form(w, isa);
         assert!(
             n == 0 || p.x.records(0, form).is_some(),
             "activations lack the form for {}",
             w.format().name()
         );
         let lacks_rest =
-            p.refined.0 < p.refined.1 && form == Form::Ints && p.x.records(0, Form::Residuals).is_none();
+            p.refined.0 < p.refined.1 && form == Form::Bytes && p.x.records(0, Form::Residuals).is_none();
         assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");
     }
 }
 
 /// The form of activations that a matrix multiplies.
-fn form(weights: &PackedMatrix) -> Form {
-    if CodeLayout::of(weights.format()).is_some() { Form::Ints } else { Form::Floats }
-}
-
-thread_local! {
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { codes: None, scales: Vec::new() }) };
-}
-
-/// Room for unpacked stretches, kept by each thread.
-struct Scratch {
-    codes: Option<AlignedBytes>,
-    scales: Vec<f32>,
-}
-
-/// Scales, mins and sums of a stretch, each for every half block at most.
-const STRETCH_SCALES: usize = STRETCH * 6 * PANEL;
-
-impl Scratch {
-    fn reserve(&mut self, n_bytes: usize, n_panels: usize) {
-        if self.codes.as_ref().is_none_or(|c| c.as_slice().len() < n_bytes) {
-            self.codes = AlignedBytes::zeroed(n_bytes, Pages::Huge);
-        }
-        let n_scales = n_panels * STRETCH_SCALES;
-        if self.scales.len() < n_scales {
-            self.scales.resize(n_scales, 0.0);
-        }
-    }
-}
-
-/// Blocks `first..first + n` of a panel, unpacked.
-#[derive(Clone, Copy)]
-struct Stretch {
-    panel: usize,
-    first: usize,
-    n: usize,
-    weights: Unpacked,
-}
-
-impl Stretch {
-    /// Sets what to ask for early: what this place in a pass over `together` panels holds next.
-    fn ask_ahead(&mut self, weights: &PackedMatrix, together: usize) {
-        let layout = weights.layout();
-        let next = if self.is_last(weights) {
-            together * layout.bytes + layout.codes_at
-        } else {
-            layout.codes_at + (self.first + self.n) * layout.code_bytes
-        };
-        self.weights.ahead = weights.panel(self.panel).as_ptr().wrapping_add(next);
-        self.weights.ahead_bytes = layout.code_bytes;
-    }
-
-    /// Whether it is the end of its panel.
-    fn is_last(&self, weights: &PackedMatrix) -> bool {
-        self.first + self.n == weights.layout().n_blocks
+fn form(weights: &PackedMatrix, isa: Isa) -> Form {
+    match CodeLayout::of(weights.format()) {
+        None => Form::Floats,
+        Some(_) if isa.has_tiles() => Form::BFloats,
+        Some(_) => Form::Bytes,
     }
 }
 
@@ -192,6 +146,9 @@ struct Item<'a> {
     out: &'a Disjoint<'a, f32>,
     stride: usize,
     isa: Isa,
+    /// Of the activations.
+    form: Form,
+    tiles: TileConfig,
 }
 
 impl Item<'_> {
@@ -200,23 +157,24 @@ impl Item<'_> {
         let together = match self.product.x.n_rows() {
             // Panels stand in memory one behind the other, and are asked for in that order.
             ..=FEW_TOKENS => 1,
+            _ if self.product.n_groups() <= FEW_GROUPS && self.form == Form::BFloats => 1,
             _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
             _ => PANELS_TOGETHER,
         };
-        scratch.reserve(together * STRETCH * unpacked_block_bytes(weights.format()), together);
+        scratch.reserve(self.isa, weights, together);
+        let longest = stretch_blocks(self.isa);
+        let beside = if self.form == Form::BFloats { 1 } else { PAIR };
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
             let panels = panels..(panels + together).min(last);
-            for block in (0..n_blocks).step_by(STRETCH) {
-                let n = STRETCH.min(n_blocks - block);
+            for block in (0..n_blocks).step_by(longest) {
+                let n = longest.min(n_blocks - block);
                 let mut stretches = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    let mut stretch = self.unpack(panel, block, n, i, scratch);
-                    stretch.ask_ahead(weights, together);
-                    stretches[i] = Some(stretch);
+                    stretches[i] = Some(scratch.unpack(self.isa, weights, (panel, block, n), (i, together)));
                 }
                 for group in 0..self.product.n_groups() {
-                    for pair in stretches[..panels.len()].chunks(PAIR) {
+                    for pair in stretches[..panels.len()].chunks(beside) {
                         match *pair {
                             [Some(a), Some(b)] => self.group(group, &[a, b]),
                             _ => pair.iter().flatten().for_each(|a| self.group(group, &[*a])),
@@ -227,30 +185,13 @@ impl Item<'_> {
         }
     }
 
-    fn unpack(&self, panel: usize, first: usize, n: usize, slot: usize, scratch: &mut Scratch) -> Stretch {
-        let weights = self.product.weights;
-        let slot_bytes = STRETCH * unpacked_block_bytes(weights.format());
-        let codes = scratch.codes.as_mut().expect("the scratch was reserved").as_mut_slice();
-        let task = Unpack {
-            format: weights.format(),
-            layout: weights.layout(),
-            panel: weights.panel(panel),
-            first,
-            n,
-            scratch_codes: &mut codes[slot * slot_bytes..][..slot_bytes],
-            scratch_scales: &mut scratch.scales[slot * STRETCH_SCALES..][..STRETCH_SCALES],
-        };
-        // SAFETY: the pool's lane is available; the task checks its own sizes.
-        Stretch { panel, first, n, weights: unsafe { self.isa.run(task) } }
-    }
-
     /// A group's tokens times the rows of one or two panels, as many tokens at a time as the lane's registers hold.
     fn group<const P: usize>(&self, group: usize, stretches: &[Stretch; P]) {
         if P > 1 && self.n_rows(&stretches[P - 1]) < PANEL {
             return stretches.iter().for_each(|s| self.group(group, &[*s]));
         }
         let n_tokens = (self.product.x.n_rows() - group * GROUP).min(GROUP);
-        let widest = self.isa.tile_tokens();
+        let widest = if self.form == Form::BFloats { GROUP } else { self.isa.tile_tokens() };
         let mut first = 0;
         while first < n_tokens {
             let n = (n_tokens - first).min(widest);
@@ -268,7 +209,7 @@ impl Item<'_> {
     fn is_refined(&self, stretch: &Stretch) -> bool {
         let (first, end) = self.product.refined;
         let meets = stretch.panel * PANEL < end && (stretch.panel + 1) * PANEL > first;
-        meets && form(self.product.weights) == Form::Ints
+        meets && self.form == Form::Bytes
     }
 
     /// Where a token's outputs for the stretch's panel begin.
@@ -284,21 +225,20 @@ impl Item<'_> {
         // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
         let row = |t: usize, s: &Stretch| unsafe { self.out.part(self.out_at(first_token + t, s), n_rows) };
         let is_whole = n_rows == PANEL && tokens.len().is_power_of_two();
-        let mut aside = [const { MaybeUninit::<[[f32; PANEL]; MAX_TOKENS]>::uninit() }; P];
+        let mut aside = [const { MaybeUninit::<[[f32; PANEL]; GROUP]>::uninit() }; P];
         let (out, stride) = if is_whole {
             (stretches.each_ref().map(|s| self.out.pointer(self.out_at(first_token, s))), self.stride)
         } else {
             for (aside, s) in aside.iter_mut().zip(stretches) {
-                let aside = aside.write([[0.0; PANEL]; MAX_TOKENS]);
+                let aside = aside.write([[0.0; PANEL]; GROUP]);
                 if s.first > 0 {
                     (0..tokens.len()).for_each(|t| aside[t][..n_rows].copy_from_slice(row(t, s)));
                 }
             }
             (aside.each_mut().map(|aside| aside.as_mut_ptr().cast()), PANEL)
         };
-        let form = form(self.product.weights);
         let adds = stretches[0].first > 0;
-        self.multiply((group, &tokens), stretches, form, (out, stride, adds));
+        self.multiply((group, &tokens), stretches, self.form, (out, stride, adds));
         let is_refined = stretches.each_ref().map(|s| self.is_refined(s));
         if is_refined.iter().all(|r| *r) {
             self.multiply((group, &tokens), stretches, Form::Residuals, (out, stride, true));
@@ -330,7 +270,7 @@ impl Item<'_> {
         (out, stride, adds): ([*mut f32; P], usize, bool),
     ) {
         let p = self.product;
-        let record = if form == Form::Floats { FLOAT_RECORD } else { RECORD };
+        let record = form.record();
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
         let n_blocks = stretches[0].n;
         // The first tile asks for what comes next, for all others.
@@ -343,6 +283,16 @@ impl Item<'_> {
         let records = p.x.records(group, form).expect("checked before the fork");
         let x = records[stretches[0].first * record..][..n_blocks * record].as_ptr();
         let first = tokens.start;
+        if form == Form::BFloats {
+            let (weights, n_tokens, out) = (weights[0], tokens.len(), out[0]);
+            let tile = BfloatTile { weights, halves, has_min, n_tokens, n_blocks, x, out, stride, adds };
+            // SAFETY: as below, with one panel at a time and whole groups; the lane has tiles.
+            unsafe {
+                self.tiles.shape(tile.rows(), halves);
+                self.isa.run(tile);
+            }
+            return;
+        }
         macro_rules! run {
             ($t:literal) => {{
                 let tile =

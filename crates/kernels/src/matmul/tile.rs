@@ -10,7 +10,7 @@ use crate::quant::{BLOCK, PANEL, Unpacked};
 use crate::simd::{Lane, PairBlock, Task};
 
 /// The widest tile, in tokens.
-pub(crate) const MAX_TOKENS: usize = 8;
+const MAX_TOKENS: usize = 8;
 /// Tokens of a tile of two panels.
 const PAIR_TOKENS: usize = MAX_TOKENS;
 

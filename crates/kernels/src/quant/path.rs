@@ -7,7 +7,8 @@ use super::{CodeLayout, Format};
 /// How a matrix is held and multiplied. Every format has a path of its own in every lane: none is converted to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MatrixPath {
-    /// Panels of integer codes of so many bits; activations are rounded to bytes and dots are exact integers.
+    /// Panels of integer codes of so many bits; activations are rounded to bytes and dots are exact integers, or to
+    /// bfloat16 where the lane has tiles for it.
     Int8 {
         /// Of a stored code: 2, 3, 4, 5, 6 or 8.
         bits: usize,

@@ -3,19 +3,19 @@
 
 use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
 use super::{Format, IQ4_VALUES};
-use crate::simd::{Lane, Task};
+use crate::simd::{Lane, PairTable, TILE_ASKS, Task, WIDE_PAIRS};
 
 /// Where the unpacked stretch lies: in the panel itself where the format is that form already, else in the scratch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unpacked {
-    /// [block][8][64] codes, or [column][16] f32 of float formats.
+    /// [block][8][64] codes; [block][16][64] pairs of bfloat16 for tiles; [column][16] f32 of float formats.
     pub(crate) codes: *const u8,
     /// [block][half or whole][16].
     pub(crate) scales: *const f32,
     /// As `scales`, to be added; only where the format has mins.
     pub(crate) mins: *const f32,
     /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in,
-    /// 128 or 0. For integer codes only.
+    /// 128 or 0. Not for tiles and floats.
     pub(crate) sums: *const i32,
     /// The stored bytes that will be wanted after these, to be asked for early; need not be valid.
     pub(crate) ahead: *const u8,
@@ -33,27 +33,35 @@ pub(crate) struct Unpack<'a> {
     pub(crate) panel: &'a [u8],
     pub(crate) first: usize,
     pub(crate) n: usize,
+    /// What will be wanted after these, to be asked for early: a panel, which need not be valid, and the first block.
+    pub(crate) ahead: (*const u8, usize),
     pub(crate) scratch_codes: &'a mut [u8],
     pub(crate) scratch_scales: &'a mut [f32],
 }
 
 /// Bytes of a block in the scratch.
-pub(crate) fn unpacked_block_bytes(format: Format) -> usize {
-    if CodeLayout::of(format).is_some() { PANEL * BLOCK } else { PANEL * BLOCK * 4 }
+pub(crate) fn unpacked_block_bytes(format: Format, has_tiles: bool) -> usize {
+    match CodeLayout::of(format) {
+        Some(_) if has_tiles => PANEL * BLOCK * 2,
+        Some(_) => PANEL * BLOCK,
+        None => PANEL * BLOCK * 4,
+    }
 }
 
 impl Task for Unpack<'_> {
     type Output = Unpacked;
+    const USES_TILES: bool = true;
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) -> Unpacked {
         assert!(self.first + self.n <= self.layout.n_blocks && self.panel.len() == self.layout.bytes);
-        assert!(self.scratch_codes.len() >= self.n * unpacked_block_bytes(self.format));
+        assert!(self.scratch_codes.len() >= self.n * unpacked_block_bytes(self.format, L::HAS_TILES));
         let at = self.layout.codes_at + self.first * self.layout.code_bytes;
         let stored = self.panel[at..].as_ptr();
         let out = self.scratch_codes.as_mut_ptr();
         let none = std::ptr::null::<f32>();
-        let (ahead, ahead_bytes) = (none.cast(), 0);
+        let ahead_bytes = self.layout.code_bytes;
+        let ahead = self.ahead.0.wrapping_add(self.layout.codes_at + self.ahead.1 * ahead_bytes);
         // SAFETY: sizes were checked above and by the layout; the features are the caller's word.
         unsafe {
             let Some(codes) = CodeLayout::of(self.format) else {
@@ -71,21 +79,29 @@ impl Task for Unpack<'_> {
             let mins = scales.add(n_vectors * PANEL);
             let sums = mins.add(n_vectors * PANEL).cast::<i32>();
             self.scales::<L>(codes.scales, scales, mins);
-            let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
-            let codes = match (codes.bits, codes.codebook) {
-                (8, _) => stored,
-                (4, true) => planes::<L, 4, true>(stored, out, self.n, 0),
-                (bits, _) => {
-                    let offset = if codes.scales.has_min() { 0 } else { 128 - codes.zero };
-                    match bits {
-                        2 => planes::<L, 2, false>(stored, out, self.n, offset),
-                        3 => planes::<L, 3, false>(stored, out, self.n, offset),
-                        4 => planes::<L, 4, false>(stored, out, self.n, offset),
-                        5 => planes::<L, 5, false>(stored, out, self.n, offset),
-                        _ => planes::<L, 6, false>(stored, out, self.n, offset),
-                    }
+            self.ask_for_scales::<L>(codes.scales);
+            if L::HAS_TILES && codes.bits == 8 {
+                for b in 0..self.n {
+                    let scale = scales.add(b * PANEL);
+                    L::store(scale, L::mul(L::load(scale), L::splat(1.0 / WIDE_PAIRS)));
                 }
+            }
+            let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
+            let offset = if has_min { 0 } else { 128 - codes.zero };
+            let table = table(&codes);
+            let codes = match (codes.bits, codes.codebook) {
+                (8, _) if L::HAS_TILES => wide::<L>(stored, out, self.n, ahead),
+                (8, _) => stored,
+                (4, true) => planes::<L, 4, true>(stored, out, self.n, (0, table, ahead)),
+                (2, _) => planes::<L, 2, false>(stored, out, self.n, (offset, table, ahead)),
+                (3, _) => planes::<L, 3, false>(stored, out, self.n, (offset, table, ahead)),
+                (4, _) => planes::<L, 4, false>(stored, out, self.n, (offset, table, ahead)),
+                (5, _) => planes::<L, 5, false>(stored, out, self.n, (offset, table, ahead)),
+                _ => planes::<L, 6, false>(stored, out, self.n, (offset, table, ahead)),
             };
+            if L::HAS_TILES {
+                return Unpacked { codes, scales, mins, sums, ahead, ahead_bytes };
+            }
             for b in 0..self.n {
                 let block = codes.add(b * PANEL * BLOCK);
                 match (has_min, halves) {
@@ -144,6 +160,22 @@ unsafe fn widen<F>(
 }
 
 impl Unpack<'_> {
+    /// Asks for the scales of as many blocks as these, where the next begin.
+    #[inline(always)]
+    unsafe fn ask_for_scales<L: Lane>(&self, kind: ScaleKind) {
+        let (panel, first) = self.ahead;
+        let scales = panel.wrapping_add(self.layout.scales_at + first * kind.block_bytes());
+        let supers = panel.wrapping_add(first / SUPER * kind.super_bytes());
+        for at in (0..self.n * kind.block_bytes()).step_by(64) {
+            // SAFETY: any address may be asked for.
+            unsafe { L::prefetch(scales.wrapping_add(at)) };
+        }
+        for at in (0..self.n.div_ceil(SUPER) * kind.super_bytes()).step_by(64) {
+            // SAFETY: as above.
+            unsafe { L::prefetch(supers.wrapping_add(at)) };
+        }
+    }
+
     /// The f32 scales and mins of the stretch.
     #[inline(always)]
     unsafe fn scales<L: Lane>(&self, kind: ScaleKind, scales: *mut f32, mins: *mut f32) {
@@ -204,20 +236,78 @@ const CODEBOOK: [u8; 16] = {
     table
 };
 
+/// The values of codes below eight bits.
+fn table(codes: &CodeLayout) -> &'static PairTable {
+    static CODEBOOK: PairTable = {
+        let mut values = [0; 16];
+        let mut i = 0;
+        while i < 16 {
+            values[i] = IQ4_VALUES[i] as i16;
+            i += 1;
+        }
+        PairTable::of(&values)
+    };
+    static ZEROS: [PairTable; 5] = [
+        PairTable::from_zero(0),
+        PairTable::from_zero(4),
+        PairTable::from_zero(8),
+        PairTable::from_zero(16),
+        PairTable::from_zero(32),
+    ];
+    match codes.zero {
+        _ if codes.codebook => &CODEBOOK,
+        4 => &ZEROS[1],
+        8 => &ZEROS[2],
+        16 => &ZEROS[3],
+        32 => &ZEROS[4],
+        _ => &ZEROS[0],
+    }
+}
+
+#[inline(always)]
+unsafe fn store_pairs<L: Lane>(out: *mut u8, pairs: [L::B; 2]) {
+    // SAFETY: room for two vectors, by the callers.
+    unsafe {
+        L::bstore(out, pairs[0]);
+        L::bstore(out.add(64), pairs[1]);
+    }
+}
+
+/// Codes of eight bits to pairs for tiles.
+#[inline(always)]
+unsafe fn wide<L: Lane>(stored: *const u8, out: *mut u8, n: usize, ahead: *const u8) -> *const u8 {
+    for v in 0..n * BLOCK / 4 {
+        // SAFETY: `n` blocks on both sides, by the caller; any address may be asked for.
+        unsafe {
+            if v % 8 >= TILE_ASKS {
+                L::prefetch(ahead.wrapping_add(v * 64));
+            }
+            store_pairs::<L>(out.add(v * 128), L::wide_pairs(L::bload(stored.add(v * 64))));
+        }
+    }
+    out
+}
+
 /// Puts the planes of codes back together (the inverse of `packed::pack_codes`) and adds `offset`.
 #[inline(always)]
 unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
     stored: *const u8,
     out: *mut u8,
     n: usize,
-    offset: u8,
+    (offset, table, ahead): (u8, &PairTable, *const u8),
 ) -> *const u8 {
+    let block_bytes = if L::HAS_TILES { 2 * PANEL * BLOCK } else { PANEL * BLOCK };
     for b in 0..n {
         // SAFETY: `n` blocks on both sides, by the caller; shifts are below 8 and followed by their masks.
         unsafe {
-            let (stored, out) = (stored.add(b * BITS * 64), out.add(b * PANEL * BLOCK));
+            let (stored, out) = (stored.add(b * BITS * 64), out.add(b * block_bytes));
             for line in 0..BITS {
-                L::prefetch(stored.wrapping_add(4096 + line * 64));
+                // Tiles ask for the first lines of what comes next.
+                if !L::HAS_TILES {
+                    L::prefetch(stored.wrapping_add(4096 + line * 64));
+                } else if line >= TILE_ASKS {
+                    L::prefetch(ahead.wrapping_add((b * BITS + line) * 64));
+                }
             }
             let mut codes = [L::bsplat(0); 8];
             if BITS & 4 != 0 {
@@ -245,6 +335,12 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
                 for (code, v) in codes.iter_mut().zip(shifted) {
                     *code = L::bor(*code, L::band(v, L::bsplat(1 << (BITS - 1))));
                 }
+            }
+            if L::HAS_TILES {
+                for (j, code) in codes.into_iter().enumerate() {
+                    store_pairs::<L>(out.add(j * 128), L::table_pairs(code, table));
+                }
+                continue;
             }
             for (j, code) in codes.into_iter().enumerate() {
                 let code = if CODEBOOK_CODES {

@@ -1,19 +1,30 @@
-//! The AVX-512 VNNI lane: one 512-bit register a vector.
+//! The AVX-512 lanes, with AMX tiles and without: one 512-bit register a vector.
 
 use std::arch::x86_64::*;
 
+use super::amx;
 use super::avx512_pair_tile::pair_tile;
-use super::{Lane, PairBlock, Task};
+use super::{Lane, PairBlock, PairTable, Task, TileRun};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512;
+pub(crate) struct Avx512<const TILES: bool>;
 
 /// # Safety
 /// The machine must have the features; the task's own conditions hold.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
     // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Avx512>() }
+    unsafe { task.run::<Avx512<false>>() }
+}
+
+/// # Safety
+/// The machine must have the features and AMX tiles; the task's own conditions hold.
+#[target_feature(
+    enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bf16,avx512fp16"
+)]
+pub(super) unsafe fn run_tiles<T: Task>(task: T) -> T::Output {
+    // SAFETY: the caller vouches for the task.
+    unsafe { task.run::<Avx512<true>>() }
 }
 
 macro_rules! lane {
@@ -26,13 +37,14 @@ macro_rules! lane {
     )*};
 }
 
-impl Lane for Avx512 {
+impl<const TILES: bool> Lane for Avx512<TILES> {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
 
     const WIDE_IS_SIGNED: bool = false;
     const HAS_PAIR_TILE: bool = true;
+    const HAS_TILES: bool = TILES;
 
     lane! {
         splat(x: f32) -> __m512 = _mm512_set1_ps(x);
@@ -83,6 +95,26 @@ impl Lane for Avx512 {
     ) {
         // SAFETY: the features are there, and memory is valid, by the contract of `Lane`.
         unsafe { pair_tile::<VECTORS, PAIRS, SUMS, MIN>(block) }
+    }
+    #[inline(always)]
+    unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) -> [f32; 2] {
+        // SAFETY: a lane with tiles has the features, and `p` has room for 32, by the contract of `Lane`.
+        unsafe { amx::store_bfloats(p, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn wide_pairs(codes: __m512i) -> [__m512i; 2] {
+        // SAFETY: as above.
+        unsafe { amx::wide_pairs(codes) }
+    }
+    #[inline(always)]
+    unsafe fn table_pairs(codes: __m512i, table: &PairTable) -> [__m512i; 2] {
+        // SAFETY: as above.
+        unsafe { amx::table_pairs(codes, table) }
+    }
+    #[inline(always)]
+    unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bool>(run: &TileRun) {
+        // SAFETY: as above; the run's memory is valid by its own contract.
+        unsafe { amx::tile_dots::<T, HALVES, MIN>(run) }
     }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {

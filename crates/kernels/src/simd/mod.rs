@@ -2,19 +2,24 @@
 //!
 //! Intrinsics live only here. A kernel is written once as a [`Task`] over [`Lane`]; [`Isa::run`] calls it inside a
 //! function compiled for the lane's features. All lanes do the same IEEE operations in the same order (fused
-//! multiply-add where a kernel says so and nowhere else, no approximate instruction), so every lane gives the same bits.
+//! multiply-add where a kernel says so and nowhere else, no approximate instruction), so every lane gives the same bits;
+//! but for lanes with tiles, whose products with quantized matrices have bits of their own.
 
 mod math;
 mod scalar;
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_pair_tile;
+mod tiles;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
+pub(crate) use tiles::{PairTable, TILE_ASKS, TileConfig, TileRun, WIDE_PAIRS};
 
 /// An instruction set that the kernels have a lane for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +32,8 @@ pub enum Isa {
     Avx2Vnni,
     /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512Vnni,
+    /// AVX-512 with VBMI and BF16, and AMX tiles of bfloat16 for quantized matrices.
+    AmxBf16,
 }
 
 impl Isa {
@@ -52,6 +59,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vnni")
             {
                 lanes.push(Self::Avx512Vnni);
+                if amx::is_available() {
+                    lanes.push(Self::AmxBf16);
+                }
             }
         }
         lanes
@@ -69,15 +79,21 @@ impl Isa {
             Self::Avx2 => "AVX2",
             Self::Avx2Vnni => "AVX2 VNNI",
             Self::Avx512Vnni => "AVX-512 VNNI",
+            Self::AmxBf16 => "AMX BF16",
         }
     }
 
-    /// Tokens whose accumulators fit the registers beside a panel's sixteen rows; a divisor of sixteen.
+    /// Tokens whose accumulators fit the vector registers beside a panel's sixteen rows; a divisor of sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
         match self {
-            Self::Avx512Vnni => 8,
+            Self::Avx512Vnni | Self::AmxBf16 => 8,
             Self::Avx2 | Self::Avx2Vnni | Self::Scalar => 4,
         }
+    }
+
+    /// Whether quantized matrices are multiplied in tiles of bfloat16.
+    pub(crate) const fn has_tiles(self) -> bool {
+        matches!(self, Self::AmxBf16)
     }
 
     /// Runs the task on this lane.
@@ -89,7 +105,9 @@ impl Isa {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx512Vnni => avx512::run(task),
+                Self::AmxBf16 if T::USES_TILES => avx512::run_tiles(task),
+                #[cfg(target_arch = "x86_64")]
+                Self::AmxBf16 | Self::Avx512Vnni => avx512::run(task),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2Vnni => avx2::run_vnni(task),
                 #[cfg(target_arch = "x86_64")]
@@ -104,10 +122,16 @@ impl Isa {
 /// compiled with the features of the lane's entry function.
 pub(crate) trait Task {
     type Output;
+    /// Whether it is another task where [`Lane::HAS_TILES`].
+    const USES_TILES: bool = false;
 
     /// # Safety
     /// The lane's features must be there; pointers in `self` must be valid for what the task documents.
     unsafe fn run<L: Lane>(self) -> Self::Output;
+}
+
+fn no_tiles() -> ! {
+    unreachable!("the lane has no tiles")
 }
 
 /// One block, or half of it, of eight tokens and two panels: see `matmul::tile`.
@@ -215,6 +239,31 @@ pub(crate) trait Lane: Copy + 'static {
     ) {
         let _ = block;
         unreachable!("the lane has no such code");
+    }
+
+    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next four be called.
+    const HAS_TILES: bool = false;
+    /// Rounds 32 columns to bfloat16 (nearest even), in the order of the pairs that codes come in, and gives the sums of
+    /// the rounded halves.
+    unsafe fn store_bfloats(p: *mut u16, a: Self::F, b: Self::F) -> [f32; 2] {
+        let _ = (p, a, b);
+        no_tiles()
+    }
+    /// Codes of value + 128, four columns of sixteen rows, to pairs of bfloat16, [`WIDE_PAIRS`] times the values: columns
+    /// 0 and 2 of all rows, then columns 1 and 3.
+    unsafe fn wide_pairs(codes: Self::B) -> [Self::B; 2] {
+        let _ = codes;
+        no_tiles()
+    }
+    /// Codes below 64 that stand for entries of a table to pairs of their values, in the same order.
+    unsafe fn table_pairs(codes: Self::B, table: &PairTable) -> [Self::B; 2] {
+        let _ = (codes, table);
+        no_tiles()
+    }
+    /// Runs a tile of `T` tokens along a stretch; see [`TileRun`].
+    unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bool>(run: &TileRun) {
+        let _ = run;
+        no_tiles()
     }
 
     /// `acc + a.low b.low + a.high b.high` of the i16 halves of every element.
