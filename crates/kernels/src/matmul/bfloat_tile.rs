@@ -4,25 +4,15 @@
 //! `out += scale · Σ code · x (+ min · Σ x)`, block by block in order, each addition fused with its multiplication: an
 //! element's bits depend on its own row and token only.
 
-use crate::quant::Unpacked;
+use crate::quant::CodeLayout;
 use crate::simd::{Lane, Task, TileRun};
 
 /// One group's tokens over a stretch of blocks of one panel.
 pub(super) struct BfloatTile {
-    pub(super) weights: Unpacked,
-    /// A half block has its own scale.
-    pub(super) halves: bool,
-    /// Mins are added.
-    pub(super) has_min: bool,
+    /// [`BfloatTile::rows`] rows of outputs.
+    pub(super) run: TileRun,
+    pub(super) codes: CodeLayout,
     pub(super) n_tokens: usize,
-    pub(super) n_blocks: usize,
-    /// The group's first record of the stretch.
-    pub(super) x: *const u8,
-    /// Where the outputs begin: [`BfloatTile::rows`] rows of sixteen, `stride` apart.
-    pub(super) out: *mut f32,
-    pub(super) stride: usize,
-    /// Adds to what the outputs are, instead of setting them.
-    pub(super) adds: bool,
 }
 
 impl BfloatTile {
@@ -38,18 +28,14 @@ impl Task for BfloatTile {
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
-        let Self { weights, n_blocks, x, out, stride, adds, .. } = self;
-        let Unpacked { codes, scales, mins, ahead, ahead_bytes, .. } = weights;
-        // Asking for what is in the first cache costs next to nothing.
-        let (ahead, ahead_step) = if ahead_bytes > 0 { (ahead, ahead_bytes) } else { (codes, 0) };
-        let run = TileRun { x, codes, scales, mins, n_blocks, ahead, ahead_step, out, stride, adds };
+        let (run, scales) = (&self.run, self.codes.scales);
         macro_rules! run {
             ($rows:literal) => {
-                match (self.halves, self.has_min) {
-                    (false, false) => L::tile_dots::<$rows, false, false>(&run),
-                    (false, true) => L::tile_dots::<$rows, false, true>(&run),
-                    (true, false) => L::tile_dots::<$rows, true, false>(&run),
-                    (true, true) => L::tile_dots::<$rows, true, true>(&run),
+                match (scales.halves(), scales.has_min()) {
+                    (false, false) => L::tile_dots::<$rows, false, false>(run),
+                    (false, true) => L::tile_dots::<$rows, false, true>(run),
+                    (true, false) => L::tile_dots::<$rows, true, false>(run),
+                    (true, true) => L::tile_dots::<$rows, true, true>(run),
                 }
             };
         }

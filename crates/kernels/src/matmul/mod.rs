@@ -6,6 +6,7 @@
 //! first. Neither changes an output's bits (see the `tile` module).
 
 pub(crate) mod activations;
+mod bfloat_few;
 mod bfloat_tile;
 pub(crate) mod bfloats;
 mod stretch;
@@ -18,11 +19,12 @@ use std::ops::Range;
 
 use crate::memory::Disjoint;
 use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpacked};
-use crate::simd::{Isa, TileConfig};
+use crate::simd::{Isa, TileConfig, TileRun};
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
+use bfloat_few::{FEW_BLOCKS, FewTokens};
 use bfloat_tile::BfloatTile;
-use stretch::{SCRATCH, Scratch, Stretch, stretch_blocks};
+use stretch::{SCRATCH, Scratch, Stretch, Unpacking};
 use tile::Tile;
 
 /// With so few tokens, memory is what a product waits for.
@@ -161,8 +163,9 @@ impl Item<'_> {
             _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
             _ => PANELS_TOGETHER,
         };
-        scratch.reserve(self.isa, weights, together);
-        let longest = stretch_blocks(self.isa);
+        let unpacking = self.unpacking();
+        let longest = unpacking.n_blocks;
+        scratch.reserve(unpacking, weights, together);
         let beside = if self.form == Form::BFloats { 1 } else { PAIR };
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
@@ -171,7 +174,7 @@ impl Item<'_> {
                 let n = longest.min(n_blocks - block);
                 let mut stretches = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    stretches[i] = Some(scratch.unpack(self.isa, weights, (panel, block, n), (i, together)));
+                    stretches[i] = Some(scratch.unpack(unpacking, weights, (panel, block, n), (i, together)));
                 }
                 for group in 0..self.product.n_groups() {
                     for pair in stretches[..panels.len()].chunks(beside) {
@@ -183,6 +186,18 @@ impl Item<'_> {
                 }
             }
         }
+    }
+
+    /// How the panels are unpacked: what is unpacked at once, 16 KiB of codes, leaves room in the first cache for the tokens.
+    fn unpacking(&self) -> Unpacking {
+        let scales_only = self.is_few();
+        let n_blocks = if self.form == Form::BFloats && !scales_only { 16 } else { FEW_BLOCKS };
+        Unpacking { isa: self.isa, n_blocks, scales_only }
+    }
+
+    /// Whether codes are read as they are stored.
+    fn is_few(&self) -> bool {
+        self.form == Form::BFloats && self.product.x.n_rows() <= bfloat_few::FEW_TOKENS
     }
 
     /// A group's tokens times the rows of one or two panels, as many tokens at a time as the lane's registers hold.
@@ -284,14 +299,7 @@ impl Item<'_> {
         let x = records[stretches[0].first * record..][..n_blocks * record].as_ptr();
         let first = tokens.start;
         if form == Form::BFloats {
-            let (weights, n_tokens, out) = (weights[0], tokens.len(), out[0]);
-            let tile = BfloatTile { weights, halves, has_min, n_tokens, n_blocks, x, out, stride, adds };
-            // SAFETY: as below, with one panel at a time and whole groups; the lane has tiles.
-            unsafe {
-                self.tiles.shape(tile.rows(), halves);
-                self.isa.run(tile);
-            }
-            return;
+            return self.multiply_bfloats(tokens.len(), &weights[0], n_blocks, x, (out[0], stride, adds));
         }
         macro_rules! run {
             ($t:literal) => {{
@@ -307,6 +315,36 @@ impl Item<'_> {
             2 => run!(2),
             3..=4 => run!(4),
             _ => run!(8),
+        }
+    }
+
+    /// The product of a group's tokens in bfloat16 with one panel.
+    fn multiply_bfloats(
+        &self,
+        n_tokens: usize,
+        weights: &Unpacked,
+        n_blocks: usize,
+        x: *const u8,
+        (out, stride, adds): (*mut f32, usize, bool),
+    ) {
+        let codes = CodeLayout::of(self.product.weights.format()).expect("quantized");
+        let Unpacked { scales, mins, ahead, ahead_bytes, .. } = *weights;
+        // Asking for what is in the first cache costs next to nothing.
+        let (ahead, ahead_step) = if ahead_bytes > 0 { (ahead, ahead_bytes) } else { (weights.codes, 0) };
+        let run =
+            TileRun { x, codes: weights.codes, scales, mins, n_blocks, ahead, ahead_step, out, stride, adds };
+        // SAFETY: the pool's lane is available and has tiles; weights, records and outputs are as long as the run says: the
+        // stretch has `n_blocks`, and a group is always whole.
+        unsafe {
+            match n_tokens {
+                1 if self.is_few() => self.isa.run(FewTokens::<1> { run, codes }),
+                2 if self.is_few() => self.isa.run(FewTokens::<2> { run, codes }),
+                _ => {
+                    let tile = BfloatTile { run, codes, n_tokens };
+                    self.tiles.shape(tile.rows(), codes.scales.halves());
+                    self.isa.run(tile);
+                }
+            }
         }
     }
 }

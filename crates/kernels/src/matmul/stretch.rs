@@ -20,16 +20,21 @@ pub(super) struct Scratch {
 /// Scales, mins and sums of a block and sixteen rows, each for every half block at most.
 const BLOCK_SCALES: usize = 6 * PANEL;
 
-/// Blocks of a stretch: what is unpacked of a panel, 16 KiB of codes, leaves room in the first cache for the tokens.
-pub(super) const fn stretch_blocks(isa: Isa) -> usize {
-    if isa.has_tiles() { 16 } else { 32 }
+/// How panels are unpacked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Unpacking {
+    pub(super) isa: Isa,
+    /// Blocks of a stretch at most.
+    pub(super) n_blocks: usize,
+    /// Codes are read as they are stored.
+    pub(super) scales_only: bool,
 }
 
 impl Scratch {
     /// Room for a stretch of so many panels.
-    pub(super) fn reserve(&mut self, isa: Isa, weights: &PackedMatrix, n_panels: usize) {
-        let n_blocks = n_panels * stretch_blocks(isa);
-        let n_bytes = n_blocks * unpacked_block_bytes(weights.format(), isa.has_tiles());
+    pub(super) fn reserve(&mut self, how: Unpacking, weights: &PackedMatrix, n_panels: usize) {
+        let n_blocks = n_panels * how.n_blocks;
+        let n_bytes = n_blocks * unpacked_block_bytes(weights.format(), how.isa.has_tiles());
         if self.codes.as_ref().is_none_or(|c| c.as_slice().len() < n_bytes) {
             self.codes = AlignedBytes::zeroed(n_bytes, Pages::Huge);
         }
@@ -41,13 +46,13 @@ impl Scratch {
     /// Unpacks blocks `first..first + n` of a panel to the place of number `slot` of `together` panels.
     pub(super) fn unpack(
         &mut self,
-        isa: Isa,
+        how: Unpacking,
         weights: &PackedMatrix,
         (panel, first, n): (usize, usize, usize),
         (slot, together): (usize, usize),
     ) -> Stretch {
-        let n_codes = stretch_blocks(isa) * unpacked_block_bytes(weights.format(), isa.has_tiles());
-        let n_scales = stretch_blocks(isa) * BLOCK_SCALES;
+        let n_codes = how.n_blocks * unpacked_block_bytes(weights.format(), how.isa.has_tiles());
+        let n_scales = how.n_blocks * BLOCK_SCALES;
         let codes = self.codes.as_mut().expect("the scratch was reserved").as_mut_slice();
         let layout = weights.layout();
         // What this place in a pass over `together` panels holds next.
@@ -60,11 +65,12 @@ impl Scratch {
             ahead: (ahead, next),
             first,
             n,
+            scales_only: how.scales_only,
             scratch_codes: &mut codes[slot * n_codes..][..n_codes],
             scratch_scales: &mut self.scales[slot * n_scales..][..n_scales],
         };
         // SAFETY: the pool's lane is available; the task checks its own sizes.
-        Stretch { panel, first, n, weights: unsafe { isa.run(task) } }
+        Stretch { panel, first, n, weights: unsafe { how.isa.run(task) } }
     }
 }
 

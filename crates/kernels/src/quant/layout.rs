@@ -6,7 +6,8 @@
 //! vectors, so that a panel takes as many bits as the file's format. A panel is three runs of whole cache lines:
 //! the superblocks' scales, the blocks' scales, the blocks' codes.
 
-use super::Format;
+use super::{Format, IQ4_VALUES};
+use crate::simd::PairTable;
 
 /// Output rows of a panel.
 pub(crate) const PANEL: usize = 16;
@@ -92,6 +93,34 @@ impl CodeLayout {
             Format::IQ4_XS => (4, 128, true, Super),
         };
         Some(Self { bits, zero, codebook, scales })
+    }
+
+    /// The values of codes below eight bits.
+    pub(crate) fn table(self) -> &'static PairTable {
+        static CODEBOOK: PairTable = {
+            let mut values = [0; 16];
+            let mut i = 0;
+            while i < 16 {
+                values[i] = IQ4_VALUES[i] as i16;
+                i += 1;
+            }
+            PairTable::of(&values)
+        };
+        static ZEROS: [PairTable; 5] = [
+            PairTable::from_zero(0),
+            PairTable::from_zero(4),
+            PairTable::from_zero(8),
+            PairTable::from_zero(16),
+            PairTable::from_zero(32),
+        ];
+        match self.zero {
+            _ if self.codebook => &CODEBOOK,
+            4 => &ZEROS[1],
+            8 => &ZEROS[2],
+            16 => &ZEROS[3],
+            32 => &ZEROS[4],
+            _ => &ZEROS[0],
+        }
     }
 
     /// Bytes of one block's codes.

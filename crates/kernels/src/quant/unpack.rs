@@ -35,6 +35,8 @@ pub(crate) struct Unpack<'a> {
     pub(crate) n: usize,
     /// What will be wanted after these, to be asked for early: a panel, which need not be valid, and the first block.
     pub(crate) ahead: (*const u8, usize),
+    /// Codes stay as they are stored; only scales and mins are unpacked.
+    pub(crate) scales_only: bool,
     pub(crate) scratch_codes: &'a mut [u8],
     pub(crate) scratch_scales: &'a mut [f32],
 }
@@ -87,8 +89,12 @@ impl Task for Unpack<'_> {
                 }
             }
             let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
+            if self.scales_only {
+                let codes = stored;
+                return Unpacked { codes, scales, mins, sums, ahead, ahead_bytes };
+            }
             let offset = if has_min { 0 } else { 128 - codes.zero };
-            let table = table(&codes);
+            let table = codes.table();
             let codes = match (codes.bits, codes.codebook) {
                 (8, _) if L::HAS_TILES => wide::<L>(stored, out, self.n, ahead),
                 (8, _) => stored,
@@ -236,34 +242,6 @@ const CODEBOOK: [u8; 16] = {
     table
 };
 
-/// The values of codes below eight bits.
-fn table(codes: &CodeLayout) -> &'static PairTable {
-    static CODEBOOK: PairTable = {
-        let mut values = [0; 16];
-        let mut i = 0;
-        while i < 16 {
-            values[i] = IQ4_VALUES[i] as i16;
-            i += 1;
-        }
-        PairTable::of(&values)
-    };
-    static ZEROS: [PairTable; 5] = [
-        PairTable::from_zero(0),
-        PairTable::from_zero(4),
-        PairTable::from_zero(8),
-        PairTable::from_zero(16),
-        PairTable::from_zero(32),
-    ];
-    match codes.zero {
-        _ if codes.codebook => &CODEBOOK,
-        4 => &ZEROS[1],
-        8 => &ZEROS[2],
-        16 => &ZEROS[3],
-        32 => &ZEROS[4],
-        _ => &ZEROS[0],
-    }
-}
-
 #[inline(always)]
 unsafe fn store_pairs<L: Lane>(out: *mut u8, pairs: [L::B; 2]) {
     // SAFETY: room for two vectors, by the callers.
@@ -288,7 +266,7 @@ unsafe fn wide<L: Lane>(stored: *const u8, out: *mut u8, n: usize, ahead: *const
     out
 }
 
-/// Puts the planes of codes back together (the inverse of `packed::pack_codes`) and adds `offset`.
+/// Puts the planes of codes back together and adds `offset`.
 #[inline(always)]
 unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
     stored: *const u8,
@@ -309,33 +287,15 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
                     L::prefetch(ahead.wrapping_add((b * BITS + line) * 64));
                 }
             }
-            let mut codes = [L::bsplat(0); 8];
-            if BITS & 4 != 0 {
+            if L::HAS_TILES && BITS == 4 {
                 for j in 0..4 {
-                    let v = L::bload(stored.add(j * 64));
-                    codes[j] = L::band(v, L::bsplat(15));
-                    codes[j + 4] = L::band(L::bshr::<4>(v), L::bsplat(15));
+                    let [low, high] = L::nibble_pairs(L::bload(stored.add(j * 64)), table);
+                    store_pairs::<L>(out.add(j * 128), low);
+                    store_pairs::<L>(out.add((j + 4) * 128), high);
                 }
+                continue;
             }
-            if BITS & 2 != 0 {
-                for half in 0..2 {
-                    let v = L::bload(stored.add(((BITS & 4) + half) * 64));
-                    let low = [v, L::bshr::<2>(v), L::bshr::<4>(v), L::bshr::<6>(v)];
-                    // In a code of six bits the pair stands above the nibble.
-                    let high = [L::bshl::<4>(v), L::bshl::<2>(v), v, L::bshr::<2>(v)];
-                    for i in 0..4 {
-                        let (v, mask) = if BITS & 4 != 0 { (high[i], 0x30) } else { (low[i], 3) };
-                        codes[4 * half + i] = L::bor(codes[4 * half + i], L::band(v, L::bsplat(mask)));
-                    }
-                }
-            }
-            if BITS & 1 != 0 {
-                let v = L::bload(stored.add((BITS - 1) * 64));
-                let shifted = if BITS == 5 { fifth_bits::<L>(v) } else { third_bits::<L>(v) };
-                for (code, v) in codes.iter_mut().zip(shifted) {
-                    *code = L::bor(*code, L::band(v, L::bsplat(1 << (BITS - 1))));
-                }
-            }
+            let codes = gather::<L, BITS>(stored);
             if L::HAS_TILES {
                 for (j, code) in codes.into_iter().enumerate() {
                     store_pairs::<L>(out.add(j * 128), L::table_pairs(code, table));
@@ -353,6 +313,45 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
         }
     }
     out
+}
+
+/// The codes of a block as they are stored, put together from their planes (the inverse of `packed::pack_codes`).
+#[inline(always)]
+pub(crate) unsafe fn gather<L: Lane, const BITS: usize>(stored: *const u8) -> [L::B; 8] {
+    // SAFETY: a block's codes at `stored`, by the caller; shifts are below 8 and followed by their masks.
+    unsafe {
+        if BITS == 8 {
+            return std::array::from_fn(|v| L::bload(stored.add(v * 64)));
+        }
+        let mut codes = [L::bsplat(0); 8];
+        if BITS & 4 != 0 {
+            for j in 0..4 {
+                let v = L::bload(stored.add(j * 64));
+                codes[j] = L::band(v, L::bsplat(15));
+                codes[j + 4] = L::band(L::bshr::<4>(v), L::bsplat(15));
+            }
+        }
+        if BITS & 2 != 0 {
+            for half in 0..2 {
+                let v = L::bload(stored.add(((BITS & 4) + half) * 64));
+                let low = [v, L::bshr::<2>(v), L::bshr::<4>(v), L::bshr::<6>(v)];
+                // In a code of six bits the pair stands above the nibble.
+                let high = [L::bshl::<4>(v), L::bshl::<2>(v), v, L::bshr::<2>(v)];
+                for i in 0..4 {
+                    let (v, mask) = if BITS & 4 != 0 { (high[i], 0x30) } else { (low[i], 3) };
+                    codes[4 * half + i] = L::bor(codes[4 * half + i], L::band(v, L::bsplat(mask)));
+                }
+            }
+        }
+        if BITS & 1 != 0 {
+            let v = L::bload(stored.add((BITS - 1) * 64));
+            let shifted = if BITS == 5 { fifth_bits::<L>(v) } else { third_bits::<L>(v) };
+            for (code, v) in codes.iter_mut().zip(shifted) {
+                *code = L::bor(*code, L::band(v, L::bsplat(1 << (BITS - 1))));
+            }
+        }
+        codes
+    }
 }
 
 /// Bit `j` of each byte moved to bit 4, for every `j`; other bits are unspecified.

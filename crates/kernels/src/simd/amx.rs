@@ -10,7 +10,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-use super::{PairTable, TILE_ASKS, TileRun};
+use super::{PairTable, TILE_ASKS, TileRun, WIDE_PAIRS};
 use crate::matmul::bfloats::{BFLOAT_RECORD, BLOCK_SUM_AT, HALF_SUMS_AT};
 use crate::quant::PANEL;
 
@@ -227,6 +227,94 @@ pub(super) unsafe fn table_pairs(codes: __m512i, table: &PairTable) -> [__m512i;
         let low = _mm512_permutexvar_epi8(codes, _mm512_loadu_si512(table.low.as_ptr().cast()));
         let high = _mm512_permutexvar_epi8(codes, _mm512_loadu_si512(table.high.as_ptr().cast()));
         pairs(low, high)
+    }
+}
+
+/// See [`super::Lane::nibble_pairs`].
+///
+/// # Safety
+/// AVX-512 BW must be there.
+#[inline(always)]
+pub(super) unsafe fn nibble_pairs(codes: __m512i, table: &PairTable) -> [[__m512i; 2]; 2] {
+    // SAFETY: the features are there; the table is a whole vector.
+    unsafe {
+        let table = _mm512_loadu_si512(table.nibbles.as_ptr().cast());
+        // The lowest five bits of a word choose one of 32, of which the upper half repeats the lower.
+        let pick = |words| _mm512_permutexvar_epi16(words, table);
+        let low = [pick(codes), pick(_mm512_srli_epi16::<8>(codes))];
+        let high = [pick(_mm512_srli_epi16::<4>(codes)), pick(_mm512_srli_epi16::<12>(codes))];
+        [low, high]
+    }
+}
+
+/// 2^23 as bits: its floats are whole numbers, with the lowest in the last bit.
+const WHOLE: i32 = 0x4B00_0000;
+
+/// `(bits & mask) - zero` as floats.
+#[inline(always)]
+unsafe fn difference(bits: __m512i, mask: i32, zero: f32) -> __m512 {
+    // SAFETY: the features are there, by the callers.
+    unsafe {
+        // bits & mask | WHOLE
+        let bits = _mm512_ternarylogic_epi32::<0xEA>(bits, _mm512_set1_epi32(mask), _mm512_set1_epi32(WHOLE));
+        _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(f32::from_bits(WHOLE as u32) + zero))
+    }
+}
+
+/// See [`super::Lane::wide_values`].
+///
+/// # Safety
+/// AVX-512 must be there.
+#[inline(always)]
+pub(super) unsafe fn wide_values(codes: __m512i) -> [__m512; 4] {
+    // SAFETY: the features are there. Bits 8 to 15 are 256 times a code.
+    unsafe {
+        let value = |bits| difference(bits, 0xFF00, 128.0 * WIDE_PAIRS);
+        [
+            value(_mm512_slli_epi32::<8>(codes)),
+            value(codes),
+            value(_mm512_srli_epi32::<8>(codes)),
+            value(_mm512_srli_epi32::<16>(codes)),
+        ]
+    }
+}
+
+/// See [`super::Lane::nibble_values`].
+///
+/// # Safety
+/// AVX-512 must be there.
+#[inline(always)]
+pub(super) unsafe fn nibble_values(codes: __m512i, table: &PairTable) -> [__m512; 4] {
+    // SAFETY: the features are there; the table has sixteen values.
+    unsafe {
+        let values = _mm512_cvtepu16_epi32(_mm256_loadu_si256(table.nibbles.as_ptr().cast()));
+        let values = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(values));
+        // The lowest four bits of an element choose.
+        let value = |bits| _mm512_permutexvar_ps(bits, values);
+        [
+            value(codes),
+            value(_mm512_srli_epi32::<8>(codes)),
+            value(_mm512_srli_epi32::<16>(codes)),
+            value(_mm512_srli_epi32::<24>(codes)),
+        ]
+    }
+}
+
+/// See [`super::Lane::small_values`].
+///
+/// # Safety
+/// AVX-512 must be there.
+#[inline(always)]
+pub(super) unsafe fn small_values(codes: __m512i, zero: u8) -> [__m512; 4] {
+    // SAFETY: the features are there.
+    unsafe {
+        let value = |bits| difference(bits, 0xFF, f32::from(zero));
+        [
+            value(codes),
+            value(_mm512_srli_epi32::<8>(codes)),
+            value(_mm512_srli_epi32::<16>(codes)),
+            value(_mm512_srli_epi32::<24>(codes)),
+        ]
     }
 }
 

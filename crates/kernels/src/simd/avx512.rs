@@ -112,6 +112,26 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { amx::table_pairs(codes, table) }
     }
     #[inline(always)]
+    unsafe fn nibble_pairs(codes: __m512i, table: &PairTable) -> [[__m512i; 2]; 2] {
+        // SAFETY: as above.
+        unsafe { amx::nibble_pairs(codes, table) }
+    }
+    #[inline(always)]
+    unsafe fn wide_values(codes: __m512i) -> [__m512; 4] {
+        // SAFETY: as above.
+        unsafe { amx::wide_values(codes) }
+    }
+    #[inline(always)]
+    unsafe fn nibble_values(codes: __m512i, table: &PairTable) -> [__m512; 4] {
+        // SAFETY: as above.
+        unsafe { amx::nibble_values(codes, table) }
+    }
+    #[inline(always)]
+    unsafe fn small_values(codes: __m512i, zero: u8) -> [__m512; 4] {
+        // SAFETY: as above.
+        unsafe { amx::small_values(codes, zero) }
+    }
+    #[inline(always)]
     unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bool>(run: &TileRun) {
         // SAFETY: as above; the run's memory is valid by its own contract.
         unsafe { amx::tile_dots::<T, HALVES, MIN>(run) }

@@ -241,7 +241,7 @@ pub(crate) trait Lane: Copy + 'static {
         unreachable!("the lane has no such code");
     }
 
-    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next four be called.
+    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next eight be called.
     const HAS_TILES: bool = false;
     /// Rounds 32 columns to bfloat16 (nearest even), in the order of the pairs that codes come in, and gives the sums of
     /// the rounded halves.
@@ -258,6 +258,26 @@ pub(crate) trait Lane: Copy + 'static {
     /// Codes below 64 that stand for entries of a table to pairs of their values, in the same order.
     unsafe fn table_pairs(codes: Self::B, table: &PairTable) -> [Self::B; 2] {
         let _ = (codes, table);
+        no_tiles()
+    }
+    /// The same of two codes in each byte, as [`Lane::table_pairs`] of the low and of the high halves.
+    unsafe fn nibble_pairs(codes: Self::B, table: &PairTable) -> [[Self::B; 2]; 2] {
+        let _ = (codes, table);
+        no_tiles()
+    }
+    /// As [`Lane::wide_pairs`] to floats, column by column.
+    unsafe fn wide_values(codes: Self::B) -> [Self::F; 4] {
+        let _ = codes;
+        no_tiles()
+    }
+    /// The same of the entries of a table that the low halves of bytes stand for.
+    unsafe fn nibble_values(codes: Self::B, table: &PairTable) -> [Self::F; 4] {
+        let _ = (codes, table);
+        no_tiles()
+    }
+    /// The same of codes below 64, less `zero`.
+    unsafe fn small_values(codes: Self::B, zero: u8) -> [Self::F; 4] {
+        let _ = (codes, zero);
         no_tiles()
     }
     /// Runs a tile of `T` tokens along a stretch; see [`TileRun`].

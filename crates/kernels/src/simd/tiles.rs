@@ -9,10 +9,13 @@ use super::amx;
 /// What [`super::Lane::wide_pairs`] multiplies values by: a power of two, and so without rounding.
 pub(crate) const WIDE_PAIRS: f32 = 256.0;
 
-/// The bfloat16 values of codes below 64, low and high bytes apart.
+/// The bfloat16 values of codes below 64.
 pub(crate) struct PairTable {
+    /// Low and high bytes apart.
     pub(crate) low: [u8; 64],
     pub(crate) high: [u8; 64],
+    /// Whole, of the codes below 16, and once more.
+    pub(crate) nibbles: [u16; 32],
 }
 
 impl PairTable {
@@ -29,11 +32,15 @@ impl PairTable {
 
     /// Code `c` stands for `values[c]`, at most eight bits.
     pub(crate) const fn of(values: &[i16]) -> Self {
-        let mut table = Self { low: [0; 64], high: [0; 64] };
+        let mut table = Self { low: [0; 64], high: [0; 64], nibbles: [0; 32] };
         let mut i = 0;
         while i < values.len() {
             let [_, _, low, high] = (values[i] as f32).to_bits().to_le_bytes();
             (table.low[i], table.high[i]) = (low, high);
+            if i < 16 {
+                let value = u16::from_le_bytes([low, high]);
+                (table.nibbles[i], table.nibbles[i + 16]) = (value, value);
+            }
             i += 1;
         }
         table
@@ -47,14 +54,14 @@ pub(crate) const TILE_ASKS: usize = 4;
 pub(crate) struct TileRun {
     /// The first token's row in the stretch's first bfloat16 record.
     pub(crate) x: *const u8,
-    /// [block][16 pairs of columns][16 rows] bfloat16 pairs.
+    /// [block][16 pairs of columns][16 rows] bfloat16 pairs, or the codes as they are stored.
     pub(crate) codes: *const u8,
     /// [block or half][16].
     pub(crate) scales: *const f32,
     /// As `scales`; only with mins.
     pub(crate) mins: *const f32,
     pub(crate) n_blocks: usize,
-    /// Stored bytes to ask for early, [`TILE_ASKS`] lines with each block.
+    /// Stored bytes to ask for early, [`TILE_ASKS`] lines with each block, or all of it where codes are read as stored.
     pub(crate) ahead: *const u8,
     /// Bytes from one block's to the next's.
     pub(crate) ahead_step: usize,
