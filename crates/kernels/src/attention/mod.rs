@@ -204,9 +204,21 @@ impl Item<'_> {
         for b in blocks.clone() {
             let keys = self.layer.keys(block(b), self.kv_head);
             let scores = room.scores[b * BLOCK_TOKENS - base..].as_mut_ptr();
+            let ahead = match b + 1 {
+                next if next < blocks.end => self.layer.keys(block(next), self.kv_head),
+                _ => self.layer.values(block(blocks.start), self.kv_head),
+            };
             // SAFETY: the pool's lane is available; T rows of SPLIT scores lie from there on, less what is before
             // the block.
-            unsafe { self.isa.run(Scores::<T> { shape, queries: &room.queries, keys, scores }) };
+            unsafe {
+                self.isa.run(Scores::<T> {
+                    shape,
+                    queries: &room.queries,
+                    keys,
+                    ahead: ahead.as_ptr(),
+                    scores,
+                })
+            };
         }
         let padded = shape.padded_dim();
         let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
@@ -225,11 +237,13 @@ impl Item<'_> {
             // SAFETY: the pool's lane is available.
             unsafe { self.isa.run(softmax) };
         }
-        for b in blocks {
+        for b in blocks.clone() {
             let start = b * BLOCK_TOKENS;
+            let next = (b + 1).min(blocks.end - 1);
             let values = Values::<T> {
                 shape,
                 values: self.layer.values(block(b), self.kv_head),
+                ahead: self.layer.values(block(next), self.kv_head).as_ptr(),
                 first: tokens.start.saturating_sub(start),
                 last: (tokens.end - start).min(BLOCK_TOKENS),
                 weights: room.scores[start - base..].as_ptr(),

@@ -43,11 +43,22 @@ impl Task for QuantizeQueries<'_> {
     }
 }
 
+/// Asks for `n_bytes` at `from + at`: the panels of a sequence lie here and there in memory.
+#[inline(always)]
+unsafe fn ask<L: Lane>(from: *const u8, at: usize, n_bytes: usize) {
+    for line in (at..at + n_bytes).step_by(64) {
+        // SAFETY: any address may be asked for.
+        unsafe { L::prefetch(from.wrapping_add(line)) };
+    }
+}
+
 /// `scores[t][token] = q_t · k_token` for one block of keys; `T` rows.
 pub(super) struct Scores<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) queries: &'a Queries,
     pub(super) keys: &'a [u8],
+    /// The panel that will be wanted next, to be asked for early; need not be valid.
+    pub(super) ahead: *const u8,
     /// [T][SPLIT], from the block's first token on.
     pub(super) scores: *mut f32,
 }
@@ -63,8 +74,10 @@ impl<const T: usize> Task for Scores<'_, T> {
         // SAFETY: a whole panel; T rows of queries and of scores.
         unsafe {
             match self.shape.format {
-                KvFormat::F32 => self.floats::<L>(|d| L::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
-                KvFormat::F16 => self.floats::<L>(|d| L::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS))),
+                KvFormat::F32 => self.floats::<L>(4, |d| L::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
+                KvFormat::F16 => {
+                    self.floats::<L>(2, |d| L::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS)))
+                }
                 KvFormat::Q8_0 => self.codes::<L>(),
             }
         }
@@ -74,7 +87,7 @@ impl<const T: usize> Task for Scores<'_, T> {
 impl<const T: usize> Scores<'_, T> {
     /// Even and odd dimensions are summed apart: two chains hide the additions' latency when T is small.
     #[inline(always)]
-    unsafe fn floats<L: Lane>(&self, key: impl Fn(usize) -> L::F) {
+    unsafe fn floats<L: Lane>(&self, bytes: usize, key: impl Fn(usize) -> L::F) {
         let stride = self.shape.padded_dim();
         let q = self.queries.floats.as_ptr();
         // SAFETY: `q` has T rows of `stride`.
@@ -83,6 +96,7 @@ impl<const T: usize> Scores<'_, T> {
             let head_dim = self.shape.head_dim;
             let mut d = 0;
             while d + 1 < head_dim {
+                ask::<L>(self.ahead, d * BLOCK_TOKENS * bytes, 2 * BLOCK_TOKENS * bytes);
                 for (parity, sums) in sums.iter_mut().enumerate() {
                     let k = key(d + parity);
                     for (t, sum) in sums.iter_mut().enumerate() {
@@ -112,6 +126,7 @@ impl<const T: usize> Scores<'_, T> {
             let scales = self.keys.as_ptr().add(self.shape.scales_at()).cast::<u16>();
             let records = self.queries.records.as_ptr();
             for b in 0..n_blocks {
+                ask::<L>(self.ahead, b * BLOCK * BLOCK_TOKENS, BLOCK * BLOCK_TOKENS);
                 let mut scale = [0.0f32; BLOCK_TOKENS];
                 L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
                 let codes = self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS);
@@ -145,6 +160,8 @@ impl<const T: usize> Scores<'_, T> {
 pub(super) struct Values<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) values: &'a [u8],
+    /// As for [`Scores`].
+    pub(super) ahead: *const u8,
     pub(super) first: usize,
     pub(super) last: usize,
     /// [T][SPLIT], from the block's first token on.
@@ -164,15 +181,15 @@ impl<const T: usize> Task for Values<'_, T> {
         // SAFETY: a whole panel; T rows of weights and of outputs.
         unsafe {
             match self.shape.format {
-                KvFormat::F32 => self.sum::<L>(|t, d| L::load(values.cast::<f32>().add(t * dim + d))),
-                KvFormat::F16 => self.sum::<L>(|t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
+                KvFormat::F32 => self.sum::<L>(4, |t, d| L::load(values.cast::<f32>().add(t * dim + d))),
+                KvFormat::F16 => self.sum::<L>(2, |t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
                 KvFormat::Q8_0 => {
                     let stored = values.add(self.shape.scales_at()).cast::<u16>();
                     let scale = |t: usize, d: usize| {
                         let bits = *stored.add(d / BLOCK * BLOCK_TOKENS + t);
                         half::f16::from_bits(bits).to_f32()
                     };
-                    self.sum::<L>(|t, d| {
+                    self.sum::<L>(1, |t, d| {
                         let codes = L::float(L::iload_i8(values.cast::<i8>().add(t * dim + d)));
                         L::mul(codes, L::splat(scale(t, d)))
                     });
@@ -184,9 +201,12 @@ impl<const T: usize> Task for Values<'_, T> {
 
 impl<const T: usize> Values<'_, T> {
     #[inline(always)]
-    unsafe fn sum<L: Lane>(&self, value: impl Fn(usize, usize) -> L::F) {
+    unsafe fn sum<L: Lane>(&self, bytes: usize, value: impl Fn(usize, usize) -> L::F) {
         let dim = self.shape.padded_dim();
+        let share = 16 * BLOCK_TOKENS * bytes;
         for d in (0..dim).step_by(16) {
+            // SAFETY: any address may be asked for.
+            unsafe { ask::<L>(self.ahead, d / 16 * share, share) };
             // SAFETY: T rows of `dim` outputs and of SPLIT weights.
             unsafe {
                 let mut acc: [L::F; T] = std::array::from_fn(|t| L::load(self.out.add(t * dim + d)));

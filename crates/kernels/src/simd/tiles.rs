@@ -63,7 +63,7 @@ pub(crate) struct TileRun {
     pub(crate) n_blocks: usize,
     /// Stored bytes to ask for early, [`TILE_ASKS`] lines with each block, or all of it where codes are read as stored.
     pub(crate) ahead: *const u8,
-    /// Bytes from one block's to the next's.
+    /// Bytes from one block's to the next's; none to ask for nothing.
     pub(crate) ahead_step: usize,
     /// T rows of sixteen outputs, `stride` elements apart.
     pub(crate) out: *mut f32,
