@@ -16,6 +16,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_pair_tile;
+#[cfg(test)]
+mod tests;
 mod tiles;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
