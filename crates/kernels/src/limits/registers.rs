@@ -1,5 +1,8 @@
 //! Loops of multiplications and additions that touch no memory. Refuses to know what they are a limit of.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+
 /// A kind of arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arithmetic {
@@ -31,7 +34,9 @@ impl RegisterLoop {
         };
         #[cfg(target_arch = "x86_64")]
         let vectors = x86_64::available(arithmetic);
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let vectors = aarch64::available(arithmetic);
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let vectors = std::iter::empty();
         vectors.chain([plain]).collect()
     }
