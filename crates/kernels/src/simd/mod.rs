@@ -16,6 +16,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_pair_tile;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 #[cfg(test)]
 mod tests;
 mod tiles;
@@ -36,6 +38,10 @@ pub enum Isa {
     Avx512Vnni,
     /// AVX-512 with VBMI and BF16, and AMX tiles of bfloat16 for quantized matrices.
     AmxBf16,
+    /// aarch64 NEON.
+    Neon,
+    /// NEON with dot products of bytes.
+    NeonDotprod,
 }
 
 impl Isa {
@@ -66,6 +72,16 @@ impl Isa {
                 }
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let neon = std::arch::is_aarch64_feature_detected!("neon");
+            if neon {
+                lanes.push(Self::Neon);
+            }
+            if neon && std::arch::is_aarch64_feature_detected!("dotprod") {
+                lanes.push(Self::NeonDotprod);
+            }
+        }
         lanes
     }
 
@@ -82,6 +98,8 @@ impl Isa {
             Self::Avx2Vnni => "AVX2 VNNI",
             Self::Avx512Vnni => "AVX-512 VNNI",
             Self::AmxBf16 => "AMX BF16",
+            Self::Neon => "NEON",
+            Self::NeonDotprod => "NEON dotprod",
         }
     }
 
@@ -89,7 +107,7 @@ impl Isa {
     pub(crate) const fn tile_tokens(self) -> usize {
         match self {
             Self::Avx512Vnni | Self::AmxBf16 => 8,
-            Self::Avx2 | Self::Avx2Vnni | Self::Scalar => 4,
+            Self::Avx2 | Self::Avx2Vnni | Self::Neon | Self::NeonDotprod | Self::Scalar => 4,
         }
     }
 
@@ -114,6 +132,10 @@ impl Isa {
                 Self::Avx2Vnni => avx2::run_vnni(task),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2 => avx2::run(task),
+                #[cfg(target_arch = "aarch64")]
+                Self::NeonDotprod => neon::run_dotprod(task),
+                #[cfg(target_arch = "aarch64")]
+                Self::Neon => neon::run(task),
                 _ => task.run::<scalar::Scalar>(),
             }
         }
@@ -125,6 +147,7 @@ impl Isa {
 pub(crate) trait Task {
     type Output;
     /// Whether it is another task where [`Lane::HAS_TILES`].
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other lane has tiles"))]
     const USES_TILES: bool = false;
 
     /// # Safety
@@ -138,6 +161,10 @@ fn no_tiles() -> ! {
 
 /// One block, or half of it, of eight tokens and two panels: see `matmul::tile`.
 #[derive(Clone, Copy)]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "no other lane has code of its own for it")
+)]
 pub(crate) struct PairBlock {
     /// Codes of the tokens, 32 bytes apart.
     pub(crate) x: *const i8,
