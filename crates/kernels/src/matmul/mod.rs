@@ -6,7 +6,7 @@
 //! first. Neither changes an output's bits (see the `tile` module).
 
 pub(crate) mod activations;
-mod bfloat_few;
+mod bfloat_lone;
 mod bfloat_tile;
 pub(crate) mod bfloats;
 mod stretch;
@@ -22,7 +22,7 @@ use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpacked};
 use crate::simd::{Isa, TileConfig, TileRun};
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
-use bfloat_few::{FEW_BLOCKS, FewTokens};
+use bfloat_lone::{LONE_BLOCKS, LoneToken};
 use bfloat_tile::BfloatTile;
 use stretch::{SCRATCH, Scratch, Stretch, Unpacking};
 use tile::Tile;
@@ -190,14 +190,14 @@ impl Item<'_> {
 
     /// How the panels are unpacked: what is unpacked at once, 16 KiB of codes, leaves room in the first cache for the tokens.
     fn unpacking(&self) -> Unpacking {
-        let scales_only = self.is_few();
-        let n_blocks = if self.form == Form::BFloats && !scales_only { 16 } else { FEW_BLOCKS };
+        let scales_only = self.is_lone();
+        let n_blocks = if self.form == Form::BFloats && !scales_only { 16 } else { LONE_BLOCKS };
         Unpacking { isa: self.isa, n_blocks, scales_only }
     }
 
-    /// Whether codes are read as they are stored.
-    fn is_few(&self) -> bool {
-        self.form == Form::BFloats && self.product.x.n_rows() <= bfloat_few::FEW_TOKENS
+    /// Whether codes are read as they are stored, for a single token.
+    fn is_lone(&self) -> bool {
+        self.form == Form::BFloats && self.product.x.n_rows() == 1
     }
 
     /// A group's tokens times the rows of one or two panels, as many tokens at a time as the lane's registers hold.
@@ -336,15 +336,12 @@ impl Item<'_> {
         // SAFETY: the pool's lane is available and has tiles; weights, records and outputs are as long as the run says: the
         // stretch has `n_blocks`, and a group is always whole.
         unsafe {
-            match n_tokens {
-                1 if self.is_few() => self.isa.run(FewTokens::<1> { run, codes }),
-                2 if self.is_few() => self.isa.run(FewTokens::<2> { run, codes }),
-                _ => {
-                    let tile = BfloatTile { run, codes, n_tokens };
-                    self.tiles.shape(tile.rows(), codes.scales.halves());
-                    self.isa.run(tile);
-                }
+            if self.is_lone() {
+                return self.isa.run(LoneToken { run, codes });
             }
+            let tile = BfloatTile { run, codes, n_tokens };
+            self.tiles.shape(tile.rows(), codes.scales.halves());
+            self.isa.run(tile);
         }
     }
 }
