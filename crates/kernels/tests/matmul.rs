@@ -28,7 +28,7 @@ fn bfloat(x: f32) -> f32 {
 fn multiply(x: &[f32], w: &PackedMatrix, pool: &ThreadPool) -> Vec<f32> {
     let mut rows = Activations::default();
     let floats = is_float(w.format());
-    rows.set(x, w.cols(), Forms { ints: !floats, floats, ..Forms::default() }, pool);
+    rows.set(x, w.cols(), Forms { ints: !floats, floats, sums: true, ..Forms::default() }, pool);
     let mut out = vec![f32::NAN; rows.n_rows() * w.rows()];
     matmul(&[Product::new(&rows, w)], &mut out, w.rows(), pool);
     out
@@ -184,7 +184,7 @@ fn stacked_and_grouped_products_land_where_they_belong() {
     let x = random.normals(6 * k);
     let bias = random.normals(33);
     let mut rows = Activations::default();
-    rows.set(&x, k, Forms { ints: true, floats: true, residuals: false }, &pool);
+    rows.set(&x, k, Forms { ints: true, floats: true, residuals: false, sums: true }, &pool);
     let mut out = vec![0.0; 6 * 60];
     let at = |i: usize, first_col| Product {
         first_col,
@@ -204,7 +204,7 @@ fn stacked_and_grouped_products_land_where_they_belong() {
 
     // Two experts with two and four tokens.
     let (mut few, mut more) = (Activations::default(), Activations::default());
-    let forms = Forms { ints: true, ..Forms::default() };
+    let forms = Forms { ints: true, sums: true, ..Forms::default() };
     few.set(&x[..2 * k], k, forms, &pool);
     more.set(&x[2 * k..], k, forms, &pool);
     let experts =
@@ -263,7 +263,7 @@ fn residuals_make_products_nearly_exact() {
             let pool = ThreadPool::with_isa(2, isa);
             let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
             let mut rows = Activations::default();
-            rows.set(&x, k, Forms { ints: true, residuals: true, floats: false }, &pool);
+            rows.set(&x, k, Forms { ints: true, residuals: true, floats: false, sums: true }, &pool);
             let mut out = vec![0.0; n * m];
             let product = Product { refined: (0, m), ..Product::new(&rows, &packed) };
             matmul(&[product], &mut out, m, &pool);
@@ -285,7 +285,7 @@ fn rows_are_refined_by_panels() {
         PackedMatrix::pack(Format::Q8_0, m, k, &random.weights(Format::Q8_0, m, k), &scalar).expect("fits");
     let multiply = |refined, pool: &ThreadPool| {
         let mut rows = Activations::default();
-        rows.set(&x, k, Forms { ints: true, residuals: true, floats: false }, pool);
+        rows.set(&x, k, Forms { ints: true, residuals: true, floats: false, sums: true }, pool);
         let mut out = vec![0.0; n * m];
         matmul(&[Product { refined, ..Product::new(&rows, &packed) }], &mut out, m, pool);
         out

@@ -20,6 +20,8 @@ pub(super) struct Round<'a> {
     pub(super) rows: &'a Rows<'a>,
     /// One record a block, or empty.
     pub(super) out: &'a mut [u8],
+    /// Whether sums are wanted.
+    pub(super) sums: bool,
 }
 
 impl Task for Round<'_> {
@@ -38,7 +40,11 @@ impl Task for Round<'_> {
             // SAFETY: 32 floats, 64 bytes of the record for each of sixteen rows; the features are the caller's word.
             let sums = unsafe {
                 let out = record.as_mut_ptr().add(t * BLOCK * 2).cast();
-                L::store_bfloats(out, L::load(x), L::load(x.add(PANEL)))
+                L::store_bfloats(out, L::load(x), L::load(x.add(PANEL)));
+                if !self.sums {
+                    return;
+                }
+                L::sum_bfloats(out)
             };
             let mut put = |at: usize, sum: f32| record[at + t * 4..][..4].copy_from_slice(&sum.to_le_bytes());
             put(BLOCK_SUM_AT, sums[0] + sums[1]);

@@ -127,6 +127,11 @@ fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
             "activations lack the form for {}",
             w.format().name()
         );
+        assert!(
+            n == 0 || p.x.has_sums() || !w.format().has_mins(),
+            "activations lack their sums for {}",
+            w.format().name()
+        );
         let lacks_rest =
             p.refined.0 < p.refined.1 && form == Form::Bytes && p.x.records(0, Form::Residuals).is_none();
         assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");

@@ -167,15 +167,26 @@ pub(super) unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bo
 /// # Safety
 /// AVX-512 BF16 must be there, and room for 32 values at `p`.
 #[inline(always)]
-pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) -> [f32; 2] {
+pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
     // Of four columns: 0, 2, 1, 3.
     const ORDER: i64 = 0x0706_0302_0504_0100;
     // SAFETY: the features are there and `p` is valid, by the caller.
     unsafe {
         let rounded: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(b, a));
         let order = _mm512_broadcast_i32x4(_mm_set_epi64x(ORDER + 0x0808_0808_0808_0808, ORDER));
-        let rounded = _mm512_shuffle_epi8(rounded, order);
-        _mm512_storeu_si512(p.cast(), rounded);
+        _mm512_storeu_si512(p.cast(), _mm512_shuffle_epi8(rounded, order));
+    }
+}
+
+/// See [`super::Lane::sum_bfloats`].
+///
+/// # Safety
+/// AVX-512 must be there, and 32 values at `p`.
+#[inline(always)]
+pub(super) unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
+    // SAFETY: the features are there and `p` is valid, by the caller.
+    unsafe {
+        let rounded = _mm512_loadu_si512(p.cast());
         let even = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(rounded));
         let odd = _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(0xFFFF_0000_u32 as i32)));
         let sum = _mm512_add_ps(even, odd);

@@ -97,9 +97,14 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { pair_tile::<VECTORS, PAIRS, SUMS, MIN>(block) }
     }
     #[inline(always)]
-    unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) -> [f32; 2] {
+    unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
         // SAFETY: a lane with tiles has the features, and `p` has room for 32, by the contract of `Lane`.
         unsafe { amx::store_bfloats(p, a, b) }
+    }
+    #[inline(always)]
+    unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
+        // SAFETY: as above; there are 32.
+        unsafe { amx::sum_bfloats(p) }
     }
     #[inline(always)]
     unsafe fn wide_pairs(codes: __m512i) -> [__m512i; 2] {

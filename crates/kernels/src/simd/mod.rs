@@ -270,12 +270,16 @@ pub(crate) trait Lane: Copy + 'static {
         unreachable!("the lane has no such code");
     }
 
-    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next eight be called.
+    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next nine be called.
     const HAS_TILES: bool = false;
-    /// Rounds 32 columns to bfloat16 (nearest even), in the order of the pairs that codes come in, and gives the sums of
-    /// the rounded halves.
-    unsafe fn store_bfloats(p: *mut u16, a: Self::F, b: Self::F) -> [f32; 2] {
+    /// Rounds 32 columns to bfloat16 (nearest even), in the order of the pairs that codes come in.
+    unsafe fn store_bfloats(p: *mut u16, a: Self::F, b: Self::F) {
         let _ = (p, a, b);
+        no_tiles()
+    }
+    /// The sums of the two halves of what [`Lane::store_bfloats`] left.
+    unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
+        let _ = p;
         no_tiles()
     }
     /// Codes of value + 128, four columns of sixteen rows, to pairs of bfloat16, [`WIDE_PAIRS`] times the values: columns
