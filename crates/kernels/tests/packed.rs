@@ -59,3 +59,27 @@ fn other_bytes_come_with_another_version() {
         "the bytes changed: raise PACKING_VERSION and put both numbers here"
     );
 }
+
+/// Matrices share memory: each keeps its bytes while others come and go, over more than one region of it (64 MiB).
+#[test]
+fn matrices_side_by_side_keep_to_themselves() {
+    let pool = ThreadPool::new(2);
+    let cols = 512;
+    let filled = |byte: u8, rows: usize| {
+        let bytes = vec![byte; rows * cols * 4];
+        PackedMatrix::from_packed(Format::F32, rows, cols, &bytes, &pool).expect("the same shape")
+    };
+    let holds = |matrix: &PackedMatrix, byte: u8| matrix.as_bytes().iter().all(|b| *b == byte);
+    let mut random = Random(23);
+    let mut alive: Vec<(u8, PackedMatrix)> = Vec::new();
+    for byte in 1..=40 {
+        alive.push((byte, filled(byte, 16 * (1 + random.below(300)))));
+        if random.below(3) == 0 {
+            let (byte, matrix) = alive.swap_remove(random.below(alive.len()));
+            assert!(holds(&matrix, byte), "matrix {byte}, seed 23");
+        }
+    }
+    for (byte, matrix) in &alive {
+        assert!(holds(matrix, *byte), "matrix {byte}, seed 23");
+    }
+}
