@@ -67,6 +67,7 @@ pub(crate) struct TileRun {
     pub(crate) ahead_step: usize,
     /// T rows of sixteen outputs, `stride` elements apart.
     pub(crate) out: *mut f32,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
     pub(crate) stride: usize,
     /// Adds to what the outputs are, instead of setting them.
     pub(crate) adds: bool,
