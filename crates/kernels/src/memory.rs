@@ -8,6 +8,12 @@ use std::sync::{Arc, Mutex, Weak};
 /// Buffers from this size on are aligned to huge pages and ask for them.
 const HUGE_PAGE: usize = 2 << 20;
 const CACHE_LINE: usize = 64;
+/// Bytes of a region that buffers share; what is never touched takes no memory.
+#[cfg(target_os = "linux")]
+const REGION: usize = 64 << 20;
+/// Larger buffers lose little of their own last page.
+#[cfg(target_os = "linux")]
+const LARGEST_SHARED: usize = 16 << 20;
 
 /// Zeroed bytes, aligned to a cache line. Large ones take no memory before they are first touched.
 #[derive(Debug)]
@@ -34,13 +40,10 @@ pub enum Pages {
 #[derive(Debug)]
 enum Origin {
     Heap(Layout),
+    /// The last buffer on a mapping gives it back.
     #[cfg(target_os = "linux")]
     Mapping {
-        _held: Mapping,
-    },
-    #[cfg(target_os = "linux")]
-    Region {
-        _held: Arc<Region>,
+        _held: Arc<Mapping>,
     },
 }
 
@@ -54,12 +57,12 @@ impl AlignedBytes {
     pub(crate) fn zeroed(n_bytes: usize, pages: Pages) -> Option<Self> {
         let len = n_bytes.max(1).checked_next_multiple_of(CACHE_LINE)?;
         #[cfg(target_os = "linux")]
-        if pages == Pages::Shared && len <= Region::LARGEST {
-            return Self::in_region(len);
+        if pages == Pages::Shared && len <= LARGEST_SHARED {
+            return Self::shared(len);
         }
         #[cfg(target_os = "linux")]
         if len >= 2 * HUGE_PAGE {
-            let mapping = Mapping::new(len, pages)?;
+            let mapping = Arc::new(Mapping::new(len, pages)?);
             return Some(Self { start: mapping.start, len, origin: Origin::Mapping { _held: mapping } });
         }
         #[cfg(not(target_os = "linux"))]
@@ -72,20 +75,18 @@ impl AlignedBytes {
 
     /// The next bytes of the region in use, or the first of a new one.
     #[cfg(target_os = "linux")]
-    fn in_region(len: usize) -> Option<Self> {
-        static IN_USE: Mutex<Weak<Region>> = Mutex::new(Weak::new());
+    fn shared(len: usize) -> Option<Self> {
+        /// The region, and how much of it is taken.
+        static IN_USE: Mutex<(Weak<Mapping>, usize)> = Mutex::new((Weak::new(), 0));
         let mut in_use = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let (region, start) = match in_use.upgrade().and_then(|region| Some((region.take(len)?, region))) {
-            Some((start, region)) => (region, start),
-            None => {
-                let mapping = Mapping::new(Region::BYTES, Pages::Huge)?;
-                let region = Arc::new(Region { mapping, used: Mutex::new(0) });
-                *in_use = Arc::downgrade(&region);
-                let start = region.take(len)?;
-                (region, start)
-            }
+        let (region, taken) = match in_use.0.upgrade().filter(|_| in_use.1 + len <= REGION) {
+            Some(region) => (region, in_use.1),
+            None => (Arc::new(Mapping::new(REGION, Pages::Huge)?), 0),
         };
-        Some(Self { start, len, origin: Origin::Region { _held: region } })
+        *in_use = (Arc::downgrade(&region), taken + len);
+        // SAFETY: within the mapping.
+        let start = unsafe { region.start.add(taken) };
+        Some(Self { start, len, origin: Origin::Mapping { _held: region } })
     }
 
     /// The bytes, rounded up to whole cache lines.
@@ -107,7 +108,7 @@ impl Drop for AlignedBytes {
             // SAFETY: it is given back as it was taken.
             Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
             #[cfg(target_os = "linux")]
-            Origin::Mapping { .. } | Origin::Region { .. } => {}
+            Origin::Mapping { .. } => {}
         }
     }
 }
@@ -153,38 +154,12 @@ impl Drop for Mapping {
     }
 }
 
-/// Huge pages that several buffers share; each takes its bytes from the front, and the last one gives all back.
-#[cfg(target_os = "linux")]
-#[derive(Debug)]
-struct Region {
-    mapping: Mapping,
-    used: Mutex<usize>,
-}
-
-#[cfg(target_os = "linux")]
-impl Region {
-    /// What is never touched takes no memory.
-    const BYTES: usize = 64 << 20;
-    /// Larger buffers lose little of their last page.
-    const LARGEST: usize = 16 << 20;
-
-    /// The next `len` bytes, if there are so many left.
-    fn take(&self, len: usize) -> Option<NonNull<u8>> {
-        let mut used = self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let end = used.checked_add(len).filter(|end| *end <= Self::BYTES)?;
-        // SAFETY: within the mapping.
-        let start = unsafe { self.mapping.start.add(*used) };
-        *used = end;
-        Some(start)
-    }
-}
-
 // SAFETY: only bytes that one buffer owns alone are read and written through it.
 #[cfg(target_os = "linux")]
-unsafe impl Send for Region {}
-// SAFETY: as above; what is used is behind a lock.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
 #[cfg(target_os = "linux")]
-unsafe impl Sync for Region {}
+unsafe impl Sync for Mapping {}
 
 /// A slice whose disjoint parts several threads write at once.
 pub(crate) struct Disjoint<'a, T> {
