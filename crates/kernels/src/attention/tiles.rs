@@ -43,21 +43,13 @@ impl Task for QuantizeQueries<'_> {
     }
 }
 
-/// Asks for `n_bytes` at `from + at`: the panels of a sequence lie here and there in memory.
-#[inline(always)]
-unsafe fn ask<L: Lane>(from: *const u8, at: usize, n_bytes: usize) {
-    for line in (at..at + n_bytes).step_by(64) {
-        // SAFETY: any address may be asked for.
-        unsafe { L::prefetch(from.wrapping_add(line)) };
-    }
-}
-
 /// `scores[t][token] = q_t · k_token` for one block of keys; `T` rows.
 pub(super) struct Scores<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) queries: &'a Queries,
     pub(super) keys: &'a [u8],
-    /// The panel that will be wanted next, to be asked for early; need not be valid.
+    /// The panel that will be wanted next, to be asked for early, since the panels of a sequence lie here and there in
+    /// memory; need not be valid.
     pub(super) ahead: *const u8,
     /// [T][SPLIT], from the block's first token on.
     pub(super) scores: *mut f32,
@@ -96,7 +88,7 @@ impl<const T: usize> Scores<'_, T> {
             let head_dim = self.shape.head_dim;
             let mut d = 0;
             while d + 1 < head_dim {
-                ask::<L>(self.ahead, d * BLOCK_TOKENS * bytes, 2 * BLOCK_TOKENS * bytes);
+                simd::ask::<L>(self.ahead.wrapping_add(d * BLOCK_TOKENS * bytes), 2 * BLOCK_TOKENS * bytes);
                 for (parity, sums) in sums.iter_mut().enumerate() {
                     let k = key(d + parity);
                     for (t, sum) in sums.iter_mut().enumerate() {
@@ -126,7 +118,7 @@ impl<const T: usize> Scores<'_, T> {
             let scales = self.keys.as_ptr().add(self.shape.scales_at()).cast::<u16>();
             let records = self.queries.records.as_ptr();
             for b in 0..n_blocks {
-                ask::<L>(self.ahead, b * BLOCK * BLOCK_TOKENS, BLOCK * BLOCK_TOKENS);
+                simd::ask::<L>(self.ahead.wrapping_add(b * BLOCK * BLOCK_TOKENS), BLOCK * BLOCK_TOKENS);
                 let mut scale = [0.0f32; BLOCK_TOKENS];
                 L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
                 let codes = self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS);
@@ -206,7 +198,7 @@ impl<const T: usize> Values<'_, T> {
         let share = 16 * BLOCK_TOKENS * bytes;
         for d in (0..dim).step_by(16) {
             // SAFETY: any address may be asked for.
-            unsafe { ask::<L>(self.ahead, d / 16 * share, share) };
+            unsafe { simd::ask::<L>(self.ahead.wrapping_add(d / 16 * share), share) };
             // SAFETY: T rows of `dim` outputs and of SPLIT weights.
             unsafe {
                 let mut acc: [L::F; T] = std::array::from_fn(|t| L::load(self.out.add(t * dim + d)));

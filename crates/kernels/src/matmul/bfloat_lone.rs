@@ -4,11 +4,9 @@
 use std::mem::MaybeUninit;
 
 use super::bfloats::{BFLOAT_RECORD, BLOCK_SUM_AT, HALF_SUMS_AT};
+use super::stretch::STRETCH;
 use crate::quant::{BLOCK, CodeLayout, PANEL, gather};
 use crate::simd::{Lane, Task, TileRun};
-
-/// Blocks of a stretch at most.
-pub(super) const LONE_BLOCKS: usize = 32;
 
 /// One token over a stretch of one panel; the run's codes are as they are stored.
 pub(super) struct LoneToken {
@@ -46,8 +44,8 @@ impl LoneToken {
     #[inline(always)]
     unsafe fn dots<L: Lane, const BITS: usize, const HALVES: bool, const MIN: bool>(&self) {
         let run = &self.run;
-        assert!(run.n_blocks <= LONE_BLOCKS, "{} blocks", run.n_blocks);
-        let mut x = MaybeUninit::<[Widened; LONE_BLOCKS]>::uninit();
+        assert!(run.n_blocks <= STRETCH, "{} blocks", run.n_blocks);
+        let mut x = MaybeUninit::<[Widened; STRETCH]>::uninit();
         let x = x.as_mut_ptr().cast::<Widened>();
         // SAFETY: `n_blocks` records, blocks of codes and vectors of scales, a row of outputs, by the driver.
         unsafe {

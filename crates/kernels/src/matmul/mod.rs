@@ -22,9 +22,9 @@ use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpacked};
 use crate::simd::{Isa, TileConfig, TileRun};
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
-use bfloat_lone::{LONE_BLOCKS, LoneToken};
+use bfloat_lone::LoneToken;
 use bfloat_tile::BfloatTile;
-use stretch::{SCRATCH, Scratch, Stretch, Unpacking};
+use stretch::{SCRATCH, STRETCH, Scratch, Stretch, TILE_STRETCH, Unpacking};
 use tile::Tile;
 
 /// With so few tokens, memory is what a product waits for.
@@ -196,7 +196,7 @@ impl Item<'_> {
     /// How the panels are unpacked: what is unpacked at once, 16 KiB of codes, leaves room in the first cache for the tokens.
     fn unpacking(&self) -> Unpacking {
         let scales_only = self.is_lone();
-        let n_blocks = if self.form == Form::BFloats && !scales_only { 16 } else { LONE_BLOCKS };
+        let n_blocks = if self.form == Form::BFloats && !scales_only { TILE_STRETCH } else { STRETCH };
         Unpacking { isa: self.isa, n_blocks, scales_only }
     }
 
@@ -332,12 +332,9 @@ impl Item<'_> {
         x: *const u8,
         (out, stride, adds): (*mut f32, usize, bool),
     ) {
+        let Unpacked { codes, scales, mins, ahead, ahead_bytes: ahead_step, .. } = *weights;
+        let run = TileRun { x, codes, scales, mins, n_blocks, ahead, ahead_step, out, stride, adds };
         let codes = CodeLayout::of(self.product.weights.format()).expect("quantized");
-        let Unpacked { scales, mins, ahead, ahead_bytes, .. } = *weights;
-        // Asking for what is in the first cache costs next to nothing.
-        let (ahead, ahead_step) = if ahead_bytes > 0 { (ahead, ahead_bytes) } else { (weights.codes, 0) };
-        let run =
-            TileRun { x, codes: weights.codes, scales, mins, n_blocks, ahead, ahead_step, out, stride, adds };
         // SAFETY: the pool's lane is available and has tiles; weights, records and outputs are as long as the run says: the
         // stretch has `n_blocks`, and a group is always whole.
         unsafe {

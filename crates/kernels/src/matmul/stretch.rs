@@ -20,6 +20,11 @@ pub(super) struct Scratch {
 /// Scales, mins and sums of a block and sixteen rows, each for every half block at most.
 const BLOCK_SCALES: usize = 6 * PANEL;
 
+/// Blocks of a stretch at most.
+pub(super) const STRETCH: usize = 32;
+/// The same where codes are unpacked to bfloat16, twice as large.
+pub(super) const TILE_STRETCH: usize = 16;
+
 /// How panels are unpacked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unpacking {

@@ -7,7 +7,7 @@ use super::activations::{
     FLOAT_RECORD, HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT,
 };
 use crate::quant::{BLOCK, PANEL, Unpacked};
-use crate::simd::{Lane, PairBlock, Task};
+use crate::simd::{Lane, PairBlock, Task, ask};
 
 /// The widest tile, in tokens.
 const MAX_TOKENS: usize = 8;
@@ -167,10 +167,8 @@ impl<const T: usize, const P: usize> Tile<T, P> {
     #[inline(always)]
     unsafe fn ask_ahead<L: Lane>(&self, p: usize, b: usize) {
         let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];
-        for at in (0..ahead_bytes).step_by(64) {
-            // SAFETY: any address may be asked for.
-            unsafe { L::prefetch(ahead.wrapping_add(b * ahead_bytes + at)) };
-        }
+        // SAFETY: any address may be asked for.
+        unsafe { ask::<L>(ahead.wrapping_add(b * ahead_bytes), ahead_bytes) };
     }
 
     /// Dots by vectors of bytes, in registers, with the outputs of one panel.

@@ -3,7 +3,7 @@
 
 use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
 use super::{Format, IQ4_VALUES};
-use crate::simd::{Lane, PairTable, TILE_ASKS, Task, WIDE_PAIRS};
+use crate::simd::{Lane, PairTable, TILE_ASKS, Task, WIDE_PAIRS, ask};
 
 /// Where the unpacked stretch lies: in the panel itself where the format is that form already, else in the scratch.
 #[derive(Debug, Clone, Copy)]
@@ -172,13 +172,10 @@ impl Unpack<'_> {
         let (panel, first) = self.ahead;
         let scales = panel.wrapping_add(self.layout.scales_at + first * kind.block_bytes());
         let supers = panel.wrapping_add(first / SUPER * kind.super_bytes());
-        for at in (0..self.n * kind.block_bytes()).step_by(64) {
-            // SAFETY: any address may be asked for.
-            unsafe { L::prefetch(scales.wrapping_add(at)) };
-        }
-        for at in (0..self.n.div_ceil(SUPER) * kind.super_bytes()).step_by(64) {
-            // SAFETY: as above.
-            unsafe { L::prefetch(supers.wrapping_add(at)) };
+        // SAFETY: any address may be asked for.
+        unsafe {
+            ask::<L>(scales, self.n * kind.block_bytes());
+            ask::<L>(supers, self.n.div_ceil(SUPER) * kind.super_bytes());
         }
     }
 

@@ -36,7 +36,7 @@ pub enum Isa {
     Avx2Vnni,
     /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512Vnni,
-    /// AVX-512 with VBMI and BF16, and AMX tiles of bfloat16 for quantized matrices.
+    /// AVX-512 with VBMI, BF16 and FP16, and AMX tiles of bfloat16 for quantized matrices.
     AmxBf16,
     /// aarch64 NEON.
     Neon,
@@ -153,6 +153,18 @@ pub(crate) trait Task {
     /// # Safety
     /// The lane's features must be there; pointers in `self` must be valid for what the task documents.
     unsafe fn run<L: Lane>(self) -> Self::Output;
+}
+
+/// Asks for the cache lines of so many bytes.
+///
+/// # Safety
+/// The lane's features must be there; the bytes need not be valid.
+#[inline(always)]
+pub(crate) unsafe fn ask<L: Lane>(from: *const u8, n_bytes: usize) {
+    for at in (0..n_bytes).step_by(64) {
+        // SAFETY: any address may be asked for.
+        unsafe { L::prefetch(from.wrapping_add(at)) };
+    }
 }
 
 fn no_tiles() -> ! {
