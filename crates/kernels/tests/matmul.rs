@@ -1,5 +1,5 @@
 //! Products with packed matrices: against the reference, and the same bits for every number of tokens and threads, on
-//! every lane but the one with tiles, whose activations are bfloat16: it has the same bits with itself.
+//! every lane but the one with tiles, whose activations and weights are bfloat16: it has the same bits with itself.
 
 mod support;
 
@@ -25,10 +25,18 @@ fn bfloat(x: f32) -> f32 {
     f32::from_bits((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000)
 }
 
+/// What becomes of a weight in tiles: the nearest half float, even in a tie, then the nearest bfloat16, away from zero in a
+/// tie.
+fn tile_weight(w: f32) -> f32 {
+    let bits = w.to_bits();
+    let half = (bits + 0xFFF + (bits >> 13 & 1)) & !0x1FFF;
+    f32::from_bits((half + 0x8000) & 0xFFFF_0000)
+}
+
 fn multiply(x: &[f32], w: &PackedMatrix, pool: &ThreadPool) -> Vec<f32> {
     let mut rows = Activations::default();
     let floats = is_float(w.format());
-    rows.set(x, w.cols(), Forms { ints: !floats, floats, sums: true, ..Forms::default() }, pool);
+    rows.set(x, w.cols(), Forms { ints: !floats, floats, ..Forms::default() }, pool);
     let mut out = vec![f32::NAN; rows.n_rows() * w.rows()];
     matmul(&[Product::new(&rows, w)], &mut out, w.rows(), pool);
     out
@@ -71,7 +79,9 @@ fn a_wrong_shape_is_refused() {
 /// Float formats differ from it by the order of summation only: 1e-5 of the outputs' size. With quantized
 /// activations each of them is off by up to half a step of its block, a step being 1/253 of the block's range
 /// (about 4.2 of a normal distribution's sigmas): an rms error of 0.0048 a value, and so of the sum; six sigmas, 0.03.
-/// The lane with tiles is compared with the product of rounded activations, which leaves the order of summation.
+/// The lane with tiles is compared with the product of rounded activations and rounded weights, which leaves the order of
+/// summation; but in formats whose scales are themselves products, which become half floats first, one weight in eight
+/// may fall to the other side: a 256th of it, six sigmas of the sum 0.01.
 #[test]
 fn every_lane_is_close_to_the_reference() {
     let mut random = Random(2);
@@ -84,6 +94,7 @@ fn every_lane_is_close_to_the_reference() {
             let mut want = vec![0.0; n * m];
             reference::matmul(&x, &weights, &mut want, n, k, m);
             let rounded: Vec<f32> = x.iter().copied().map(bfloat).collect();
+            weights.iter_mut().for_each(|w| *w = tile_weight(*w));
             let mut want_rounded = vec![0.0; n * m];
             reference::matmul(&rounded, &weights, &mut want_rounded, n, k, m);
             for isa in Isa::available() {
@@ -91,7 +102,8 @@ fn every_lane_is_close_to_the_reference() {
                 let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
                 let (want, bound) = match (is_float(format), isa) {
                     (true, _) => (&want, 1e-5),
-                    (false, Isa::AmxBf16) => (&want_rounded, 1e-5),
+                    (false, Isa::AmxBf16) if format.block_elements() == 32 => (&want_rounded, 1e-5),
+                    (false, Isa::AmxBf16) => (&want_rounded, 0.01),
                     (false, _) => (&want, 0.03),
                 };
                 let d = distance(&multiply(&x, &packed, &pool), want);
@@ -184,7 +196,7 @@ fn stacked_and_grouped_products_land_where_they_belong() {
     let x = random.normals(6 * k);
     let bias = random.normals(33);
     let mut rows = Activations::default();
-    rows.set(&x, k, Forms { ints: true, floats: true, residuals: false, sums: true }, &pool);
+    rows.set(&x, k, Forms { ints: true, floats: true, residuals: false }, &pool);
     let mut out = vec![0.0; 6 * 60];
     let at = |i: usize, first_col| Product {
         first_col,
@@ -204,7 +216,7 @@ fn stacked_and_grouped_products_land_where_they_belong() {
 
     // Two experts with two and four tokens.
     let (mut few, mut more) = (Activations::default(), Activations::default());
-    let forms = Forms { ints: true, sums: true, ..Forms::default() };
+    let forms = Forms { ints: true, ..Forms::default() };
     few.set(&x[..2 * k], k, forms, &pool);
     more.set(&x[2 * k..], k, forms, &pool);
     let experts =
@@ -228,9 +240,11 @@ fn extreme_values_stay_in_their_row() {
         x[3] = f32::NAN;
         x[k + 5] = f32::INFINITY;
         x[2 * k..3 * k].fill(1e-40);
-        x[3 * k..4 * k].iter_mut().for_each(|v| *v *= 1e30);
-        x[4 * k..5 * k].iter_mut().for_each(|v| *v *= 1e-25);
         for isa in Isa::available() {
+            let (large, small) = if isa == Isa::AmxBf16 { (1e18, 1e-18) } else { (1e30, 1e-25) };
+            let mut x = x.clone();
+            x[3 * k..4 * k].iter_mut().for_each(|v| *v *= large);
+            x[4 * k..5 * k].iter_mut().for_each(|v| *v *= small);
             let pool = ThreadPool::with_isa(1, isa);
             let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
             let out = multiply(&x, &packed, &pool);
@@ -239,8 +253,8 @@ fn extreme_values_stay_in_their_row() {
             assert!(row(0).iter().all(|v| v.is_nan()), "{name}: NaN must show");
             assert!(row(1).iter().all(|v| !v.is_finite()), "{name}: infinity must show");
             assert!(row(2).iter().all(|v| *v == 0.0), "{name}: subnormals are zero");
-            assert!(row(3).iter().all(|v| v.is_finite() && v.abs() > 1e27), "{name}: large values");
-            assert!(row(4).iter().any(|v| v.abs() > 1e-26), "{name}: small values");
+            assert!(row(3).iter().all(|v| v.is_finite() && v.abs() > large / 1e3), "{name}: large values");
+            assert!(row(4).iter().any(|v| v.abs() > small / 10.0), "{name}: small values");
             assert_eq!(bits(row(5)), bits(&multiply(&x[5 * k..], &packed, &pool)), "{name}");
         }
     }
@@ -263,7 +277,7 @@ fn residuals_make_products_nearly_exact() {
             let pool = ThreadPool::with_isa(2, isa);
             let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
             let mut rows = Activations::default();
-            rows.set(&x, k, Forms { ints: true, residuals: true, floats: false, sums: true }, &pool);
+            rows.set(&x, k, Forms { ints: true, residuals: true, floats: false }, &pool);
             let mut out = vec![0.0; n * m];
             let product = Product { refined: (0, m), ..Product::new(&rows, &packed) };
             matmul(&[product], &mut out, m, &pool);
@@ -285,7 +299,7 @@ fn rows_are_refined_by_panels() {
         PackedMatrix::pack(Format::Q8_0, m, k, &random.weights(Format::Q8_0, m, k), &scalar).expect("fits");
     let multiply = |refined, pool: &ThreadPool| {
         let mut rows = Activations::default();
-        rows.set(&x, k, Forms { ints: true, residuals: true, floats: false, sums: true }, pool);
+        rows.set(&x, k, Forms { ints: true, residuals: true, floats: false }, pool);
         let mut out = vec![0.0; n * m];
         matmul(&[Product { refined, ..Product::new(&rows, &packed) }], &mut out, m, pool);
         out

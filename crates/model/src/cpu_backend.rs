@@ -74,7 +74,6 @@ impl CpuMatrix {
             ints: !self.parts.iter().all(is_float),
             residuals: !self.refined.is_empty(),
             floats: self.parts.iter().any(is_float),
-            sums: self.parts.iter().any(|part| part.format().has_mins()),
         }
     }
 

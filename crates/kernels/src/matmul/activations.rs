@@ -47,7 +47,6 @@ const SMALLEST: f32 = 7.888_609e-31;
 pub struct Activations {
     n_rows: usize,
     cols: usize,
-    has_sums: bool,
     /// One for each [`Form`].
     buffers: [Buffer; 4],
 }
@@ -70,19 +69,12 @@ pub struct Forms {
     pub residuals: bool,
     /// As they are, for float matrices.
     pub floats: bool,
-    /// Sums of blocks beside the rounded ones, for matrices with mins.
-    pub sums: bool,
 }
 
 impl Activations {
     /// Rows it holds.
     pub fn n_rows(&self) -> usize {
         self.n_rows
-    }
-
-    /// Whether they were kept with the sums that mins are multiplied by.
-    pub(crate) fn has_sums(&self) -> bool {
-        self.has_sums
     }
 
     /// Elements of a row.
@@ -97,7 +89,6 @@ impl Activations {
     pub fn set(&mut self, x: &[f32], cols: usize, forms: Forms, pool: &ThreadPool) {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "rows of {cols} in {}", x.len());
         (self.n_rows, self.cols) = (x.len() / cols, cols);
-        self.has_sums = forms.sums;
         let n_groups = self.n_rows.div_ceil(GROUP);
         let n_blocks = cols.div_ceil(BLOCK);
         let has_tiles = pool.isa().has_tiles();
@@ -130,7 +121,7 @@ impl Activations {
             // SAFETY: the pool's lane is available.
             unsafe { pool.isa().run(Quantize { rows: &rows, out, residuals }) };
             // SAFETY: the same, and it has tiles where there are such records.
-            unsafe { pool.isa().run(Round { rows: &rows, out: records(Form::BFloats), sums: forms.sums }) };
+            unsafe { pool.isa().run(Round { rows: &rows, out: records(Form::BFloats) }) };
             interleave(&rows, records(Form::Floats));
         };
         if n_parts == 1 && n_groups == 1 {

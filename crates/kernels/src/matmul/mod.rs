@@ -3,11 +3,11 @@
 //!
 //! Work is split by panels. A stretch of a panel is unpacked once, in the first cache, and meets all tokens of the
 //! call; with many tokens several panels are unpacked into the second cache while each group of tokens stays in the
-//! first. Neither changes an output's bits (see the `tile` module).
+//! first. Neither changes an output's bits (see the `tile` module). Lanes with tiles go another way: see
+//! [`bfloat_product`].
 
 pub(crate) mod activations;
-mod bfloat_lone;
-mod bfloat_tile;
+mod bfloat_product;
 pub(crate) mod bfloats;
 mod stretch;
 pub(crate) mod tile;
@@ -19,12 +19,11 @@ use std::ops::Range;
 
 use crate::memory::Disjoint;
 use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpacked};
-use crate::simd::{Isa, TileConfig, TileRun};
+use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
-use bfloat_lone::LoneToken;
-use bfloat_tile::BfloatTile;
-use stretch::{SCRATCH, STRETCH, Scratch, Stretch, TILE_STRETCH, Unpacking};
+use bfloat_product::BfloatProduct;
+use stretch::{SCRATCH, STRETCH, Scratch, Stretch};
 use tile::Tile;
 
 /// With so few tokens, memory is what a product waits for.
@@ -97,10 +96,12 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
                 let n_panels = product.panels_an_item(n_threads);
                 let first = item * n_panels;
                 let last = (first + n_panels).min(product.weights.n_panels());
-                let (form, tiles) = (form(product.weights, pool.isa()), TileConfig::default());
-                let work = Item { product, out: &out, stride, isa: pool.isa(), form, tiles };
-                SCRATCH.with_borrow_mut(|scratch| work.run(first, last, scratch));
-                return;
+                let (isa, form) = (pool.isa(), form(product.weights, pool.isa()));
+                if form == Form::BFloats {
+                    return BfloatProduct { product, out: &out, stride, isa }.run(first..last);
+                }
+                let work = Item { product, out: &out, stride, isa, form };
+                return SCRATCH.with_borrow_mut(|scratch| work.run(first, last, scratch));
             }
             item -= n;
         }
@@ -127,11 +128,6 @@ fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
             "activations lack the form for {}",
             w.format().name()
         );
-        assert!(
-            n == 0 || p.x.has_sums() || !w.format().has_mins(),
-            "activations lack their sums for {}",
-            w.format().name()
-        );
         let lacks_rest =
             p.refined.0 < p.refined.1 && form == Form::Bytes && p.x.records(0, Form::Residuals).is_none();
         assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");
@@ -155,7 +151,6 @@ struct Item<'a> {
     isa: Isa,
     /// Of the activations.
     form: Form,
-    tiles: TileConfig,
 }
 
 impl Item<'_> {
@@ -164,25 +159,21 @@ impl Item<'_> {
         let together = match self.product.x.n_rows() {
             // Panels stand in memory one behind the other, and are asked for in that order.
             ..=FEW_TOKENS => 1,
-            _ if self.product.n_groups() <= FEW_GROUPS && self.form == Form::BFloats => 1,
             _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
             _ => PANELS_TOGETHER,
         };
-        let unpacking = self.unpacking();
-        let longest = unpacking.n_blocks;
-        scratch.reserve(unpacking, weights, together);
-        let beside = if self.form == Form::BFloats { 1 } else { PAIR };
+        scratch.reserve(weights, together);
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
             let panels = panels..(panels + together).min(last);
-            for block in (0..n_blocks).step_by(longest) {
-                let n = longest.min(n_blocks - block);
+            for block in (0..n_blocks).step_by(STRETCH) {
+                let n = STRETCH.min(n_blocks - block);
                 let mut stretches = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    stretches[i] = Some(scratch.unpack(unpacking, weights, (panel, block, n), (i, together)));
+                    stretches[i] = Some(scratch.unpack(self.isa, weights, (panel, block, n), (i, together)));
                 }
                 for group in 0..self.product.n_groups() {
-                    for pair in stretches[..panels.len()].chunks(beside) {
+                    for pair in stretches[..panels.len()].chunks(PAIR) {
                         match *pair {
                             [Some(a), Some(b)] => self.group(group, &[a, b]),
                             _ => pair.iter().flatten().for_each(|a| self.group(group, &[*a])),
@@ -193,28 +184,15 @@ impl Item<'_> {
         }
     }
 
-    /// How the panels are unpacked: what is unpacked at once, 16 KiB of codes, leaves room in the first cache for the tokens.
-    fn unpacking(&self) -> Unpacking {
-        let scales_only = self.is_lone();
-        let n_blocks = if self.form == Form::BFloats && !scales_only { TILE_STRETCH } else { STRETCH };
-        Unpacking { isa: self.isa, n_blocks, scales_only }
-    }
-
-    /// Whether codes are read as they are stored, for a single token.
-    fn is_lone(&self) -> bool {
-        self.form == Form::BFloats && self.product.x.n_rows() == 1
-    }
-
     /// A group's tokens times the rows of one or two panels, as many tokens at a time as the lane's registers hold.
     fn group<const P: usize>(&self, group: usize, stretches: &[Stretch; P]) {
         if P > 1 && self.n_rows(&stretches[P - 1]) < PANEL {
             return stretches.iter().for_each(|s| self.group(group, &[*s]));
         }
         let n_tokens = (self.product.x.n_rows() - group * GROUP).min(GROUP);
-        let widest = if self.form == Form::BFloats { GROUP } else { self.isa.tile_tokens() };
         let mut first = 0;
         while first < n_tokens {
-            let n = (n_tokens - first).min(widest);
+            let n = (n_tokens - first).min(self.isa.tile_tokens());
             self.tile(group, first..first + n, stretches);
             first += n;
         }
@@ -303,9 +281,6 @@ impl Item<'_> {
         let records = p.x.records(group, form).expect("checked before the fork");
         let x = records[stretches[0].first * record..][..n_blocks * record].as_ptr();
         let first = tokens.start;
-        if form == Form::BFloats {
-            return self.multiply_bfloats(tokens.len(), &weights[0], n_blocks, x, (out[0], stride, adds));
-        }
         macro_rules! run {
             ($t:literal) => {{
                 let tile =
@@ -320,30 +295,6 @@ impl Item<'_> {
             2 => run!(2),
             3..=4 => run!(4),
             _ => run!(8),
-        }
-    }
-
-    /// The product of a group's tokens in bfloat16 with one panel.
-    fn multiply_bfloats(
-        &self,
-        n_tokens: usize,
-        weights: &Unpacked,
-        n_blocks: usize,
-        x: *const u8,
-        (out, stride, adds): (*mut f32, usize, bool),
-    ) {
-        let Unpacked { codes, scales, mins, ahead, ahead_bytes: ahead_step, .. } = *weights;
-        let run = TileRun { x, codes, scales, mins, n_blocks, ahead, ahead_step, out, stride, adds };
-        let codes = CodeLayout::of(self.product.weights.format()).expect("quantized");
-        // SAFETY: the pool's lane is available and has tiles; weights, records and outputs are as long as the run says: the
-        // stretch has `n_blocks`, and a group is always whole.
-        unsafe {
-            if self.is_lone() {
-                return self.isa.run(LoneToken { run, codes });
-            }
-            let tile = BfloatTile { run, codes, n_tokens };
-            self.tiles.shape(tile.rows(), codes.scales.halves());
-            self.isa.run(tile);
         }
     }
 }

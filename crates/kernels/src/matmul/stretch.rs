@@ -20,26 +20,14 @@ pub(super) struct Scratch {
 /// Scales, mins and sums of a block and sixteen rows, each for every half block at most.
 const BLOCK_SCALES: usize = 6 * PANEL;
 
-/// Blocks of a stretch at most.
+/// Blocks of a stretch at most: unpacked, 16 KiB of codes, which leaves room in the first cache for the tokens.
 pub(super) const STRETCH: usize = 32;
-/// The same where codes are unpacked to bfloat16, twice as large.
-pub(super) const TILE_STRETCH: usize = 16;
-
-/// How panels are unpacked.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Unpacking {
-    pub(super) isa: Isa,
-    /// Blocks of a stretch at most.
-    pub(super) n_blocks: usize,
-    /// Codes are read as they are stored.
-    pub(super) scales_only: bool,
-}
 
 impl Scratch {
     /// Room for a stretch of so many panels.
-    pub(super) fn reserve(&mut self, how: Unpacking, weights: &PackedMatrix, n_panels: usize) {
-        let n_blocks = n_panels * how.n_blocks;
-        let n_bytes = n_blocks * unpacked_block_bytes(weights.format(), how.isa.has_tiles());
+    pub(super) fn reserve(&mut self, weights: &PackedMatrix, n_panels: usize) {
+        let n_blocks = n_panels * STRETCH;
+        let n_bytes = n_blocks * unpacked_block_bytes(weights.format());
         if self.codes.as_ref().is_none_or(|c| c.as_slice().len() < n_bytes) {
             self.codes = AlignedBytes::zeroed(n_bytes, Pages::Huge);
         }
@@ -51,32 +39,40 @@ impl Scratch {
     /// Unpacks blocks `first..first + n` of a panel to the place of number `slot` of `together` panels.
     pub(super) fn unpack(
         &mut self,
-        how: Unpacking,
+        isa: Isa,
         weights: &PackedMatrix,
         (panel, first, n): (usize, usize, usize),
         (slot, together): (usize, usize),
     ) -> Stretch {
-        let n_codes = how.n_blocks * unpacked_block_bytes(weights.format(), how.isa.has_tiles());
-        let n_scales = how.n_blocks * BLOCK_SCALES;
+        let n_codes = STRETCH * unpacked_block_bytes(weights.format());
+        let n_scales = STRETCH * BLOCK_SCALES;
         let codes = self.codes.as_mut().expect("the scratch was reserved").as_mut_slice();
         let layout = weights.layout();
-        // What this place in a pass over `together` panels holds next.
-        let (panels_on, next) = if first + n == layout.n_blocks { (together, 0) } else { (0, first + n) };
-        let ahead = weights.panel(panel).as_ptr().wrapping_add(panels_on * layout.bytes);
         let task = Unpack {
             format: weights.format(),
             layout,
             panel: weights.panel(panel),
-            ahead: (ahead, next),
+            ahead: ahead(weights, (panel, first + n), together),
             first,
             n,
-            scales_only: how.scales_only,
             scratch_codes: &mut codes[slot * n_codes..][..n_codes],
             scratch_scales: &mut self.scales[slot * n_scales..][..n_scales],
         };
         // SAFETY: the pool's lane is available; the task checks its own sizes.
-        Stretch { panel, first, n, weights: unsafe { how.isa.run(task) } }
+        Stretch { panel, first, n, weights: unsafe { isa.run(task) } }
     }
+}
+
+/// What a place in a pass over `together` panels holds after a panel's blocks before `end`: where a panel begins, which need
+/// not be valid, and its first block.
+pub(super) fn ahead(
+    weights: &PackedMatrix,
+    (panel, end): (usize, usize),
+    together: usize,
+) -> (*const u8, usize) {
+    let layout = weights.layout();
+    let (panels_on, next) = if end >= layout.n_blocks { (together, end - layout.n_blocks) } else { (0, end) };
+    (weights.panel(panel).as_ptr().wrapping_add(panels_on * layout.bytes), next)
 }
 
 /// Blocks `first..first + n` of a panel, unpacked.

@@ -7,7 +7,7 @@
 //! the superblocks' scales, the blocks' scales, the blocks' codes.
 
 use super::{Format, IQ4_VALUES};
-use crate::simd::PairTable;
+use crate::simd::NibbleTable;
 
 /// Output rows of a panel.
 pub(crate) const PANEL: usize = 16;
@@ -95,32 +95,36 @@ impl CodeLayout {
         Some(Self { bits, zero, codebook, scales })
     }
 
-    /// The values of codes below eight bits.
-    pub(crate) fn table(self) -> &'static PairTable {
-        static CODEBOOK: PairTable = {
-            let mut values = [0; 16];
-            let mut i = 0;
-            while i < 16 {
-                values[i] = IQ4_VALUES[i] as i16;
-                i += 1;
-            }
-            PairTable::of(&values)
-        };
-        static ZEROS: [PairTable; 5] = [
-            PairTable::from_zero(0),
-            PairTable::from_zero(4),
-            PairTable::from_zero(8),
-            PairTable::from_zero(16),
-            PairTable::from_zero(32),
-        ];
+    /// The values of codes of four bits.
+    pub(crate) fn table(self) -> &'static NibbleTable {
+        static CODEBOOK: NibbleTable = NibbleTable::of(&IQ4_VALUES);
+        static FROM_EIGHT: NibbleTable = NibbleTable::from_zero(8);
+        static FROM_NONE: NibbleTable = NibbleTable::from_zero(0);
         match self.zero {
             _ if self.codebook => &CODEBOOK,
-            4 => &ZEROS[1],
-            8 => &ZEROS[2],
-            16 => &ZEROS[3],
-            32 => &ZEROS[4],
-            _ => &ZEROS[0],
+            8 => &FROM_EIGHT,
+            _ => &FROM_NONE,
         }
+    }
+
+    /// The greatest magnitude of what a code stands for.
+    const fn largest_value(self) -> f32 {
+        match self.zero {
+            128 => 128.0,
+            0 => ((1 << self.bits) - 1) as f32,
+            zero => zero as f32,
+        }
+    }
+
+    /// The greatest magnitude that a weight of a matrix can have.
+    pub(crate) fn largest_weight(self, [scale, min]: [f32; 2]) -> f32 {
+        let (scales, mins) = match self.scales {
+            ScaleKind::F16 | ScaleKind::F16Min => (1.0, 1.0),
+            ScaleKind::Super | ScaleKind::SuperHalves => (128.0, 0.0),
+            ScaleKind::SuperMin => (63.0, 63.0),
+            ScaleKind::SuperHalvesMin => (15.0, 15.0),
+        };
+        scale * scales * self.largest_value() + min * mins
     }
 
     /// Bytes of one block's codes.
@@ -157,5 +161,24 @@ impl PanelLayout {
         let codes_at = scales_at.checked_add(line(n_blocks.checked_mul(scale_bytes)?)?)?;
         let bytes = codes_at.checked_add(n_blocks.checked_mul(code_bytes)?)?;
         Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
+    }
+
+    /// The f16 scale and the f16 min of a panel that are greatest in magnitude, without their signs: of blocks, or of
+    /// superblocks where there are such. What is not a number counts as more than all numbers.
+    pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u16; 2] {
+        let stored = match kind {
+            ScaleKind::F16 | ScaleKind::F16Min => {
+                &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()]
+            }
+            _ => &panel[..self.n_blocks.div_ceil(SUPER) * kind.super_bytes()],
+        };
+        let mut largest = [0; 2];
+        for (i, of_rows) in stored.as_chunks::<{ 2 * PANEL }>().0.iter().enumerate() {
+            let largest = &mut largest[if kind.has_min() { i % 2 } else { 0 }];
+            for bits in of_rows.as_chunks::<2>().0 {
+                *largest = (*largest).max(u16::from_le_bytes(*bits) & 0x7FFF);
+            }
+        }
+        largest
     }
 }

@@ -7,6 +7,7 @@ mod dequantize_k;
 mod format;
 mod layout;
 mod packed;
+mod pairs;
 mod path;
 mod quantize;
 mod quantize_k;
@@ -23,7 +24,8 @@ pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
 use codebook::IQ4_VALUES;
 pub(crate) use layout::{BLOCK, CodeLayout, PANEL};
-pub(crate) use unpack::{Unpack, Unpacked, code_sums, gather, unpacked_block_bytes};
+pub(crate) use pairs::{PAIRS_BYTES, UnpackPairs};
+pub(crate) use unpack::{Unpack, Unpacked, code_sums, unpacked_block_bytes};
 
 /// Bytes `at..at + 2` as an f16 widened to f32.
 pub(crate) fn f16_at(bytes: &[u8], at: usize) -> f32 {

@@ -1,7 +1,12 @@
 //! A weight matrix in panels. Refuses to multiply: that is `matmul`'s.
 
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use half::f16;
+
 use super::block_codes::block_codes;
 use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
+use super::pairs::PairScale;
 use super::{Format, IQ4_VALUES, f16_at};
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
@@ -15,6 +20,8 @@ pub struct PackedMatrix {
     cols: usize,
     layout: PanelLayout,
     bytes: AlignedBytes,
+    /// For lanes with tiles.
+    pair_scale: PairScale,
 }
 
 /// Goes up whenever packed bytes change their meaning, so that what was kept of them is made again.
@@ -65,7 +72,7 @@ impl PackedMatrix {
                 (None, _) => pack_floats::<4>(stored, row_bytes, panel),
             }
         });
-        Ok(Self { format, rows, cols, layout, bytes })
+        Ok(Self::of_panels(format, (rows, cols), layout, bytes, pool))
     }
 
     /// A matrix of the bytes that [`Self::as_bytes`] gave, copied on all threads of the pool: weights lie on huge pages,
@@ -95,7 +102,29 @@ impl PackedMatrix {
             // SAFETY: each stretch is one item's.
             unsafe { out.part(at, from.len()) }.copy_from_slice(from);
         });
-        Ok(Self { format, rows, cols, layout, bytes })
+        Ok(Self::of_panels(format, (rows, cols), layout, bytes, pool))
+    }
+
+    fn of_panels(
+        format: Format,
+        (rows, cols): (usize, usize),
+        layout: PanelLayout,
+        bytes: AlignedBytes,
+        pool: &ThreadPool,
+    ) -> Self {
+        let mut matrix = Self { format, rows, cols, layout, bytes, pair_scale: PairScale::of(0.0) };
+        if let Some(codes) = CodeLayout::of(format) {
+            let largest = [const { AtomicU16::new(0) }; 2];
+            pool.for_each(matrix.n_panels(), |p| {
+                let of_panel = layout.largest_scales(codes.scales, matrix.panel(p));
+                std::iter::zip(&largest, of_panel).for_each(|(all, of_panel)| {
+                    all.fetch_max(of_panel, Ordering::Relaxed);
+                });
+            });
+            let largest = largest.map(|bits| f16::from_bits(bits.into_inner()).to_f32());
+            matrix.pair_scale = PairScale::of(codes.largest_weight(largest));
+        }
+        matrix
     }
 
     /// The packed bytes, [`Self::n_bytes`] of them, as [`Self::from_packed`] takes them.
@@ -129,6 +158,10 @@ impl PackedMatrix {
 
     pub(crate) fn layout(&self) -> &PanelLayout {
         &self.layout
+    }
+
+    pub(crate) fn pair_scale(&self) -> PairScale {
+        self.pair_scale
     }
 
     pub(crate) fn panel(&self, idx: usize) -> &[u8] {

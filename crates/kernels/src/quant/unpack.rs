@@ -3,19 +3,19 @@
 
 use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
 use super::{Format, IQ4_VALUES};
-use crate::simd::{Lane, PairTable, TILE_ASKS, Task, WIDE_PAIRS, ask};
+use crate::simd::{Lane, Task, ask};
 
 /// Where the unpacked stretch lies: in the panel itself where the format is that form already, else in the scratch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Unpacked {
-    /// [block][8][64] codes; [block][16][64] pairs of bfloat16 for tiles; [column][16] f32 of float formats.
+    /// [block][8][64] codes; [column][16] f32 of float formats.
     pub(crate) codes: *const u8,
     /// [block][half or whole][16].
     pub(crate) scales: *const f32,
     /// As `scales`, to be added; only where the format has mins.
     pub(crate) mins: *const f32,
     /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in,
-    /// 128 or 0. Not for tiles and floats.
+    /// 128 or 0. Not of float formats.
     pub(crate) sums: *const i32,
     /// The stored bytes that will be wanted after these, to be asked for early; need not be valid.
     pub(crate) ahead: *const u8,
@@ -35,16 +35,13 @@ pub(crate) struct Unpack<'a> {
     pub(crate) n: usize,
     /// What will be wanted after these, to be asked for early: a panel, which need not be valid, and the first block.
     pub(crate) ahead: (*const u8, usize),
-    /// Codes stay as they are stored; only scales and mins are unpacked.
-    pub(crate) scales_only: bool,
     pub(crate) scratch_codes: &'a mut [u8],
     pub(crate) scratch_scales: &'a mut [f32],
 }
 
 /// Bytes of a block in the scratch.
-pub(crate) fn unpacked_block_bytes(format: Format, has_tiles: bool) -> usize {
+pub(crate) fn unpacked_block_bytes(format: Format) -> usize {
     match CodeLayout::of(format) {
-        Some(_) if has_tiles => PANEL * BLOCK * 2,
         Some(_) => PANEL * BLOCK,
         None => PANEL * BLOCK * 4,
     }
@@ -52,12 +49,11 @@ pub(crate) fn unpacked_block_bytes(format: Format, has_tiles: bool) -> usize {
 
 impl Task for Unpack<'_> {
     type Output = Unpacked;
-    const USES_TILES: bool = true;
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) -> Unpacked {
         assert!(self.first + self.n <= self.layout.n_blocks && self.panel.len() == self.layout.bytes);
-        assert!(self.scratch_codes.len() >= self.n * unpacked_block_bytes(self.format, L::HAS_TILES));
+        assert!(self.scratch_codes.len() >= self.n * unpacked_block_bytes(self.format));
         let at = self.layout.codes_at + self.first * self.layout.code_bytes;
         let stored = self.panel[at..].as_ptr();
         let out = self.scratch_codes.as_mut_ptr();
@@ -81,33 +77,18 @@ impl Task for Unpack<'_> {
             let mins = scales.add(n_vectors * PANEL);
             let sums = mins.add(n_vectors * PANEL).cast::<i32>();
             self.scales::<L>(codes.scales, scales, mins);
-            self.ask_for_scales::<L>(codes.scales);
-            if L::HAS_TILES && codes.bits == 8 {
-                for b in 0..self.n {
-                    let scale = scales.add(b * PANEL);
-                    L::store(scale, L::mul(L::load(scale), L::splat(1.0 / WIDE_PAIRS)));
-                }
-            }
+            ask_for_scales::<L>(codes.scales, self.layout, self.ahead, self.n);
             let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
-            if self.scales_only {
-                let codes = stored;
-                return Unpacked { codes, scales, mins, sums, ahead, ahead_bytes };
-            }
             let offset = if has_min { 0 } else { 128 - codes.zero };
-            let table = codes.table();
             let codes = match (codes.bits, codes.codebook) {
-                (8, _) if L::HAS_TILES => wide::<L>(stored, out, self.n, ahead),
                 (8, _) => stored,
-                (4, true) => planes::<L, 4, true>(stored, out, self.n, (0, table, ahead)),
-                (2, _) => planes::<L, 2, false>(stored, out, self.n, (offset, table, ahead)),
-                (3, _) => planes::<L, 3, false>(stored, out, self.n, (offset, table, ahead)),
-                (4, _) => planes::<L, 4, false>(stored, out, self.n, (offset, table, ahead)),
-                (5, _) => planes::<L, 5, false>(stored, out, self.n, (offset, table, ahead)),
-                _ => planes::<L, 6, false>(stored, out, self.n, (offset, table, ahead)),
+                (4, true) => planes::<L, 4, true>(stored, out, self.n, 0),
+                (2, _) => planes::<L, 2, false>(stored, out, self.n, offset),
+                (3, _) => planes::<L, 3, false>(stored, out, self.n, offset),
+                (4, _) => planes::<L, 4, false>(stored, out, self.n, offset),
+                (5, _) => planes::<L, 5, false>(stored, out, self.n, offset),
+                _ => planes::<L, 6, false>(stored, out, self.n, offset),
             };
-            if L::HAS_TILES {
-                return Unpacked { codes, scales, mins, sums, ahead, ahead_bytes };
-            }
             for b in 0..self.n {
                 let block = codes.add(b * PANEL * BLOCK);
                 match (has_min, halves) {
@@ -166,63 +147,73 @@ unsafe fn widen<F>(
 }
 
 impl Unpack<'_> {
-    /// Asks for the scales of as many blocks as these, where the next begin.
-    #[inline(always)]
-    unsafe fn ask_for_scales<L: Lane>(&self, kind: ScaleKind) {
-        let (panel, first) = self.ahead;
-        let scales = panel.wrapping_add(self.layout.scales_at + first * kind.block_bytes());
-        let supers = panel.wrapping_add(first / SUPER * kind.super_bytes());
-        // SAFETY: any address may be asked for.
-        unsafe {
-            ask::<L>(scales, self.n * kind.block_bytes());
-            ask::<L>(supers, self.n.div_ceil(SUPER) * kind.super_bytes());
-        }
-    }
-
     /// The f32 scales and mins of the stretch.
     #[inline(always)]
     unsafe fn scales<L: Lane>(&self, kind: ScaleKind, scales: *mut f32, mins: *mut f32) {
-        let panel = self.panel.as_ptr();
+        let n_parts = if kind.halves() { 2 } else { 1 };
         for i in 0..self.n {
-            let b = self.first + i;
-            // SAFETY: block `b` is in the panel, and the scratch has room for `n` of them.
-            unsafe {
-                let at = panel.add(self.layout.scales_at + b * kind.block_bytes());
-                let d = panel.add(b / SUPER * kind.super_bytes()).cast::<u16>();
-                let (scale, min) = (scales.add(i * PANEL), mins.add(i * PANEL));
-                match kind {
-                    ScaleKind::F16 => L::store(scale, L::load_f16(at.cast())),
-                    ScaleKind::F16Min => {
-                        L::store(scale, L::load_f16(at.cast()));
-                        L::store(min, L::load_f16(at.cast::<u16>().add(PANEL)));
-                    }
-                    ScaleKind::Super => {
-                        L::store(scale, L::mul(L::load_f16(d), L::float(L::iload_i8(at.cast()))));
-                    }
-                    ScaleKind::SuperMin => {
-                        let (s, m) = (L::iload_u8(at), L::iload_u8(at.add(PANEL)));
-                        L::store(scale, L::mul(L::load_f16(d), L::float(s)));
-                        let m = L::float(L::isub(L::isplat(0), m));
-                        L::store(min, L::mul(L::load_f16(d.add(PANEL)), m));
-                    }
-                    ScaleKind::SuperHalves => {
-                        for half in 0..2 {
-                            let s = L::iload_i8(at.add(half * PANEL).cast());
-                            let scale = scales.add((2 * i + half) * PANEL);
-                            L::store(scale, L::mul(L::load_f16(d), L::float(s)));
-                        }
-                    }
-                    ScaleKind::SuperHalvesMin => {
-                        for half in 0..2 {
-                            let sm = L::iload_u8(at.add(half * PANEL));
-                            let s = L::iand(sm, L::isplat(15));
-                            let m = L::isub(L::isplat(0), L::ishr::<4>(sm));
-                            let offset = (2 * i + half) * PANEL;
-                            L::store(scales.add(offset), L::mul(L::load_f16(d), L::float(s)));
-                            L::store(mins.add(offset), L::mul(L::load_f16(d.add(PANEL)), L::float(m)));
-                        }
+            for part in 0..n_parts {
+                let at = (i * n_parts + part) * PANEL;
+                // SAFETY: the block is in the panel, and the scratch has room for `n` of them.
+                unsafe {
+                    let of_block = (self.first + i, part);
+                    let (scale, min) = scale_and_min::<L>(kind, self.layout, self.panel.as_ptr(), of_block);
+                    L::store(scales.add(at), scale);
+                    if kind.has_min() {
+                        L::store(mins.add(at), min);
                     }
                 }
+            }
+        }
+    }
+}
+
+/// Asks for the scales of `n` blocks of a panel, which need not be valid, from block `first` on.
+#[inline(always)]
+pub(crate) unsafe fn ask_for_scales<L: Lane>(
+    kind: ScaleKind,
+    layout: &PanelLayout,
+    (panel, first): (*const u8, usize),
+    n: usize,
+) {
+    let scales = panel.wrapping_add(layout.scales_at + first * kind.block_bytes());
+    let supers = panel.wrapping_add(first / SUPER * kind.super_bytes());
+    // SAFETY: any address may be asked for.
+    unsafe {
+        ask::<L>(scales, n * kind.block_bytes());
+        ask::<L>(supers, n.div_ceil(SUPER) * kind.super_bytes());
+    }
+}
+
+/// The f32 scales of a block, or of one of its halves, and what is added to its values: the mins, or zeros.
+#[inline(always)]
+pub(crate) unsafe fn scale_and_min<L: Lane>(
+    kind: ScaleKind,
+    layout: &PanelLayout,
+    panel: *const u8,
+    (b, part): (usize, usize),
+) -> (L::F, L::F) {
+    // SAFETY: block `b` is in the panel, by the caller.
+    unsafe {
+        let at = panel.add(layout.scales_at + b * kind.block_bytes());
+        let d = panel.add(b / SUPER * kind.super_bytes()).cast::<u16>();
+        let negative = |min| L::float(L::isub(L::isplat(0), min));
+        let zero = L::splat(0.0);
+        match kind {
+            ScaleKind::F16 => (L::load_f16(at.cast()), zero),
+            ScaleKind::F16Min => (L::load_f16(at.cast()), L::load_f16(at.cast::<u16>().add(PANEL))),
+            ScaleKind::Super | ScaleKind::SuperHalves => {
+                let scale = L::float(L::iload_i8(at.add(part * PANEL).cast()));
+                (L::mul(L::load_f16(d), scale), zero)
+            }
+            ScaleKind::SuperMin => {
+                let (s, m) = (L::iload_u8(at), L::iload_u8(at.add(PANEL)));
+                (L::mul(L::load_f16(d), L::float(s)), L::mul(L::load_f16(d.add(PANEL)), negative(m)))
+            }
+            ScaleKind::SuperHalvesMin => {
+                let both = L::iload_u8(at.add(part * PANEL));
+                let (s, m) = (L::iand(both, L::isplat(15)), L::ishr::<4>(both));
+                (L::mul(L::load_f16(d), L::float(s)), L::mul(L::load_f16(d.add(PANEL)), negative(m)))
             }
         }
     }
@@ -239,67 +230,20 @@ const CODEBOOK: [u8; 16] = {
     table
 };
 
-#[inline(always)]
-unsafe fn store_pairs<L: Lane>(out: *mut u8, pairs: [L::B; 2]) {
-    // SAFETY: room for two vectors, by the callers.
-    unsafe {
-        L::bstore(out, pairs[0]);
-        L::bstore(out.add(64), pairs[1]);
-    }
-}
-
-/// Codes of eight bits to pairs for tiles.
-#[inline(always)]
-unsafe fn wide<L: Lane>(stored: *const u8, out: *mut u8, n: usize, ahead: *const u8) -> *const u8 {
-    for v in 0..n * BLOCK / 4 {
-        // SAFETY: `n` blocks on both sides, by the caller; any address may be asked for.
-        unsafe {
-            if v % 8 >= TILE_ASKS {
-                L::prefetch(ahead.wrapping_add(v * 64));
-            }
-            store_pairs::<L>(out.add(v * 128), L::wide_pairs(L::bload(stored.add(v * 64))));
-        }
-    }
-    out
-}
-
 /// Puts the planes of codes back together and adds `offset`.
 #[inline(always)]
 unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
     stored: *const u8,
     out: *mut u8,
     n: usize,
-    (offset, table, ahead): (u8, &PairTable, *const u8),
+    offset: u8,
 ) -> *const u8 {
-    let block_bytes = if L::HAS_TILES { 2 * PANEL * BLOCK } else { PANEL * BLOCK };
     for b in 0..n {
-        // SAFETY: `n` blocks on both sides, by the caller; shifts are below 8 and followed by their masks.
+        // SAFETY: `n` blocks on both sides, by the caller; any address may be asked for.
         unsafe {
-            let (stored, out) = (stored.add(b * BITS * 64), out.add(b * block_bytes));
-            for line in 0..BITS {
-                // Tiles ask for the first lines of what comes next.
-                if !L::HAS_TILES {
-                    L::prefetch(stored.wrapping_add(4096 + line * 64));
-                } else if line >= TILE_ASKS {
-                    L::prefetch(ahead.wrapping_add((b * BITS + line) * 64));
-                }
-            }
-            if L::HAS_TILES && BITS == 4 {
-                for j in 0..4 {
-                    let [low, high] = L::nibble_pairs(L::bload(stored.add(j * 64)), table);
-                    store_pairs::<L>(out.add(j * 128), low);
-                    store_pairs::<L>(out.add((j + 4) * 128), high);
-                }
-                continue;
-            }
-            let codes = gather::<L, BITS>(stored);
-            if L::HAS_TILES {
-                for (j, code) in codes.into_iter().enumerate() {
-                    store_pairs::<L>(out.add(j * 128), L::table_pairs(code, table));
-                }
-                continue;
-            }
-            for (j, code) in codes.into_iter().enumerate() {
+            let (stored, out) = (stored.add(b * BITS * 64), out.add(b * PANEL * BLOCK));
+            ask::<L>(stored.wrapping_add(4096), BITS * 64);
+            for (j, code) in gather::<L, BITS>(stored).into_iter().enumerate() {
                 let code = if CODEBOOK_CODES {
                     L::blookup(&CODEBOOK, code)
                 } else {
@@ -317,9 +261,6 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
 pub(crate) unsafe fn gather<L: Lane, const BITS: usize>(stored: *const u8) -> [L::B; 8] {
     // SAFETY: a block's codes at `stored`, by the caller; shifts are below 8 and followed by their masks.
     unsafe {
-        if BITS == 8 {
-            return std::array::from_fn(|v| L::bload(stored.add(v * 64)));
-        }
         let mut codes = [L::bsplat(0); 8];
         if BITS & 4 != 0 {
             for j in 0..4 {

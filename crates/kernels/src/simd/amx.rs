@@ -1,18 +1,17 @@
 //! AMX tiles of bfloat16: sixteen tokens times sixteen rows and a block of columns in one instruction, exact products
-//! added up in f32. What of it stays in vector registers (scales, sums) is in assembly too, since compilers
-//! keep no tile registers across statements.
+//! added up in f32. It is assembly, since compilers keep no tile registers across statements.
 //!
-//! The dots of a block: `Σ` over even places of the record and `Σ` over odd ones, each a chain of fused
-//! multiply-adds from the first pair to the last, then both together (Intel 64 manual, TDPBF16PS). A token's row sees
+//! A block adds to an output: `Σ` over even places of the record and `Σ` over odd ones, each a chain of fused
+//! multiply-adds from the first pair to the last, both together (Intel 64 manual, TDPBF16PS). A token's row sees
 //! nothing of the others.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
-use super::{PairTable, TILE_ASKS, TileRun, WIDE_PAIRS};
-use crate::matmul::bfloats::{BFLOAT_RECORD, BLOCK_SUM_AT, HALF_SUMS_AT};
-use crate::quant::PANEL;
+use super::tiles::ACTIVATIONS_BY;
+use super::{NibbleTable, TILE_ASKS, TileRun};
+use crate::matmul::bfloats::BFLOAT_RECORD;
 
 /// Whether the machine has AMX with bfloat16, AVX-512 VBMI, BF16 and FP16 beside it, and the system lets this process use them.
 pub(super) fn is_available() -> bool {
@@ -51,16 +50,16 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Tile 0 holds dots, tile 1 tokens, tile 2 codes.
+/// Tiles 0 to 3 hold sums, 4 and 5 tokens, 6 and 7 weights.
 ///
 /// # Safety
 /// [`is_available`]; at most sixteen tokens.
-pub(super) unsafe fn configure(n_tokens: usize, halves: bool) {
-    let (pairs, token_bytes) = if halves { (8, 32) } else { (16, 64) };
+pub(super) unsafe fn configure(n_tokens: usize) {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-    config.row_bytes[..3].copy_from_slice(&[64, token_bytes, 64]);
-    config.rows[..3].copy_from_slice(&[n_tokens as u8, n_tokens as u8, pairs]);
+    config.row_bytes[..8].fill(64);
+    config.rows[..6].fill(n_tokens as u8);
+    config.rows[6..8].fill(16);
     // SAFETY: the tiles are there and the operand is whole.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly, preserves_flags)) };
 }
@@ -72,91 +71,65 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
-/// Does the work for every token `t` of a tile.
-macro_rules! each_token {
-    ($work:literal) => {
-        concat!(
-            ".irp t,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n.if \\t < {tokens}\n",
-            $work,
-            "\n.endif\n.endr"
-        )
-    };
-}
-
-/// Room for the dots of a tile.
-#[repr(align(64))]
-struct Dots([std::mem::MaybeUninit<f32>; 16 * PANEL]);
-
 /// See [`super::Lane::tile_dots`]. What is done for a block is not spread by hand: the machine runs blocks ahead of each
 /// other by itself.
 ///
 /// # Safety
-/// The tiles are shaped for `T` tokens and for `HALVES`; memory is valid as [`TileRun`] says.
+/// The tiles are shaped for the groups' tokens; memory is valid as [`TileRun`] says.
 #[inline(always)]
-pub(super) unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bool>(run: &TileRun) {
-    let mut dots = Dots([const { std::mem::MaybeUninit::uninit() }; 16 * PANEL]);
-    let kept = if run.adds { 0xFFFF } else { 0 };
-    // zmm0..15 are the outputs of the tokens.
+pub(super) unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
     // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
     unsafe {
         asm!(
-            "kmovw k1, {kept:e}",
-            "mov {at}, {out}",
-            each_token!("vmovups zmm\\t {{k1}}{{z}}, [{at}]; add {at}, {stride}"),
+            "test {adds:e}, {adds:e}; jz 2f",
+            "tileloadd tmm0, [{s0} + {line}*1]",
+            ".if {p} > 1; tileloadd tmm1, [{s0} + {line}*1 + 1024]; .endif",
+            ".if {g} > 1; tileloadd tmm2, [{s1} + {line}*1]; .endif",
+            ".if {g} > 1 && {p} > 1; tileloadd tmm3, [{s1} + {line}*1 + 1024]; .endif",
+            "jmp 3f",
             "2:",
-            "test {ahead_step}, {ahead_step}; jz 3f",
-            ".irp l,0,1,2,3",
-            ".if \\l < {asks}",
-            "prefetcht0 [{ahead} + \\l*64]",
-            ".endif",
-            ".endr",
-            "add {ahead}, {ahead_step}",
+            "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
             "3:",
-            ".irp u,0,1",
-            ".if \\u < {units}",
-            "tileloadd tmm1, [{x} + {line}*1 + \\u*32]",
-            "tileloadd tmm2, [{codes} + {line}*1 + \\u*512]",
-            "tilezero tmm0",
-            "tdpbf16ps tmm0, tmm1, tmm2",
-            "tilestored [{dots} + {line}*1], tmm0",
-            "vmovups zmm16, [{scales} + \\u*64]",
-            each_token!("vfmadd231ps zmm\\t, zmm16, [{dots} + \\t*64]"),
-            ".if {min}",
-            "vmovups zmm17, [{mins} + \\u*64]",
-            each_token!("vfmadd231ps zmm\\t, zmm17, dword ptr [{x} + {sums} + \\u*64 + \\t*4]{{1to16}}"),
-            ".endif",
+            "test {ahead_step}, {ahead_step}; jz 4f",
+            ".irp l,0,1,2,3,4,5,6,7",
+            ".if \\l < {asks}",
+            "prefetcht1 [{a0} + \\l*64]",
+            ".if {p} > 1; prefetcht1 [{a1} + \\l*64]; .endif",
             ".endif",
             ".endr",
-            "add {x}, {record}; add {codes}, 1024; add {scales}, {units}*64; add {mins}, {units}*64",
+            "add {a0}, {ahead_step}; add {a1}, {ahead_step}",
+            "4:",
+            "tileloadd tmm4, [{x0} + {line}*1]",
+            "tileloadd tmm6, [{w0} + {line}*1]",
+            "tdpbf16ps tmm0, tmm4, tmm6",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; tdpbf16ps tmm2, tmm5, tmm6; .endif",
+            ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1]; tdpbf16ps tmm1, tmm4, tmm7; .endif",
+            ".if {g} > 1 && {p} > 1; tdpbf16ps tmm3, tmm5, tmm7; .endif",
+            "add {x0}, {record}; add {x1}, {record}; add {w0}, 1024; add {w1}, 1024",
             "dec {n_blocks}",
-            "jnz 2b",
-            "mov {at}, {out}",
-            each_token!("vmovups [{at}], zmm\\t; add {at}, {stride}"),
-            // Else the compiler's next SSE instruction waits for all of this, to keep the registers' upper parts.
-            "vzeroupper",
-            x = inout(reg) run.x => _,
-            codes = inout(reg) run.codes => _,
-            scales = inout(reg) run.scales => _,
-            mins = inout(reg) run.mins => _,
+            "jnz 3b",
+            "tilestored [{s0} + {line}*1], tmm0",
+            ".if {p} > 1; tilestored [{s0} + {line}*1 + 1024], tmm1; .endif",
+            ".if {g} > 1; tilestored [{s1} + {line}*1], tmm2; .endif",
+            ".if {g} > 1 && {p} > 1; tilestored [{s1} + {line}*1 + 1024], tmm3; .endif",
+            x0 = inout(reg) run.x[0] => _,
+            x1 = inout(reg) run.x[1] => _,
+            w0 = inout(reg) run.pairs[0] => _,
+            w1 = inout(reg) run.pairs[1] => _,
             n_blocks = inout(reg) run.n_blocks => _,
-            ahead = inout(reg) run.ahead => _,
+            s0 = in(reg) run.sums[0],
+            s1 = in(reg) run.sums[1],
+            a0 = inout(reg) run.ahead[0] => _,
+            a1 = inout(reg) run.ahead[1] => _,
             ahead_step = in(reg) run.ahead_step,
-            out = in(reg) run.out,
-            stride = in(reg) run.stride * 4,
-            at = out(reg) _,
-            dots = in(reg) dots.0.as_mut_ptr(),
             line = in(reg) 64usize,
-            kept = in(reg) kept,
             asks = const TILE_ASKS,
-            tokens = const T,
-            units = const if HALVES { 2 } else { 1 },
-            sums = const if HALVES { HALF_SUMS_AT } else { BLOCK_SUM_AT },
+            adds = in(reg) u32::from(run.adds),
+            g = const G,
+            p = const P,
             record = const BFLOAT_RECORD,
-            min = const MIN as usize,
-            out("zmm0") _, out("zmm1") _, out("zmm2") _, out("zmm3") _, out("zmm4") _, out("zmm5") _, out("zmm6") _,
-            out("zmm7") _, out("zmm8") _, out("zmm9") _, out("zmm10") _, out("zmm11") _, out("zmm12") _,
-            out("zmm13") _, out("zmm14") _, out("zmm15") _, out("zmm16") _, out("zmm17") _, out("k1") _,
-            out("tmm0") _, out("tmm1") _, out("tmm2") _,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
+            out("tmm7") _,
             options(nostack),
         );
     }
@@ -172,28 +145,42 @@ pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
     const ORDER: i64 = 0x0706_0302_0504_0100;
     // SAFETY: the features are there and `p` is valid, by the caller.
     unsafe {
-        let rounded: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(b, a));
+        let by = _mm512_set1_ps(ACTIVATIONS_BY);
+        let rounded: __m512i =
+            std::mem::transmute(_mm512_cvtne2ps_pbh(_mm512_mul_ps(b, by), _mm512_mul_ps(a, by)));
         let order = _mm512_broadcast_i32x4(_mm_set_epi64x(ORDER + 0x0808_0808_0808_0808, ORDER));
         _mm512_storeu_si512(p.cast(), _mm512_shuffle_epi8(rounded, order));
     }
 }
 
-/// See [`super::Lane::sum_bfloats`].
+/// See [`super::Lane::halves`].
 ///
 /// # Safety
-/// AVX-512 must be there, and 32 values at `p`.
+/// AVX-512 must be there.
 #[inline(always)]
-pub(super) unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
-    // SAFETY: the features are there and `p` is valid, by the caller.
+pub(super) unsafe fn halves(x: __m512) -> __m512i {
+    // SAFETY: the features are there.
     unsafe {
-        let rounded = _mm512_loadu_si512(p.cast());
-        let even = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(rounded));
-        let odd = _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(0xFFFF_0000_u32 as i32)));
-        let sum = _mm512_add_ps(even, odd);
-        let sum = _mm512_add_ps(sum, _mm512_shuffle_f32x4::<0b10_11_00_01>(sum, sum));
-        let sum = _mm512_add_ps(sum, _mm512_permute_ps::<0b01_00_11_10>(sum));
-        let sum = _mm512_add_ps(sum, _mm512_permute_ps::<0b10_11_00_01>(sum));
-        [_mm512_cvtss_f32(sum), _mm_cvtss_f32(_mm512_extractf32x4_ps::<2>(sum))]
+        let words = _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
+        _mm512_or_si512(words, _mm512_slli_epi32::<16>(words))
+    }
+}
+
+/// Half floats times a scale, with a min added where there is one, to bfloat16 of 2^-112 of them. Sign, exponent and
+/// seven bits of ten of the mantissa stay, rounded to nearest (up in a tie, which carries into the exponent as it should).
+#[inline(always)]
+unsafe fn scaled<const MIN: bool>(values: __m512h, scale: __m512i, min: __m512i) -> __m512i {
+    // SAFETY: the features are there, by the callers.
+    unsafe {
+        let scale = _mm512_castsi512_ph(scale);
+        let weights = if MIN {
+            _mm512_fmadd_ph(values, scale, _mm512_castsi512_ph(min))
+        } else {
+            _mm512_mul_ph(values, scale)
+        };
+        let rounded = _mm512_add_epi16(_mm512_castph_si512(weights), _mm512_set1_epi16(4));
+        // Arithmetic: four times the sign, of which one is kept.
+        _mm512_and_si512(_mm512_srai_epi16::<3>(rounded), _mm512_set1_epi16(0x8FFF_u16 as i16))
     }
 }
 
@@ -202,144 +189,64 @@ pub(super) unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
 /// # Safety
 /// AVX-512 FP16 must be there.
 #[inline(always)]
-pub(super) unsafe fn wide_pairs(codes: __m512i) -> [__m512i; 2] {
+pub(super) unsafe fn wide_pairs(codes: __m512i, scale: __m512i) -> [__m512i; 2] {
     // SAFETY: the features are there.
     unsafe {
         let values = _mm512_xor_si512(codes, _mm512_set1_epi8(-128));
         // Words of 256 times the value.
+        let even = _mm512_slli_epi16::<8>(values);
         let odd = _mm512_and_si512(values, _mm512_set1_epi16(0xFF00_u16 as i16));
-        [bfloats(_mm512_slli_epi16::<8>(values)), bfloats(odd)]
+        let scaled = |words| scaled::<false>(_mm512_cvtepi16_ph(words), scale, scale);
+        [scaled(even), scaled(odd)]
     }
 }
 
-/// Words of whole numbers, 256 to 32,768 or none, to bfloat16, by way of half floats: seven of their ten bits of
-/// mantissa are enough, and their exponents 10111 to 11110 are 10000111 to 10001110 here.
-#[inline(always)]
-unsafe fn bfloats(words: __m512i) -> __m512i {
-    // SAFETY: the features are there, by the caller.
-    unsafe {
-        let halves = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
-        // Four times the sign, five bits of exponent, seven of mantissa.
-        let shifted = _mm512_srai_epi16::<3>(halves);
-        let is_value = _mm512_test_epi16_mask(words, words);
-        let (kept, set) = (_mm512_set1_epi16(0x87FF_u16 as i16), _mm512_set1_epi16(0x4000));
-        // shifted & kept | set, or nothing
-        let bfloats = _mm512_ternarylogic_epi32::<0xEA>(shifted, kept, set);
-        _mm512_maskz_mov_epi16(is_value, bfloats)
-    }
-}
-
-/// See [`super::Lane::table_pairs`].
+/// See [`super::Lane::small_pairs`].
 ///
 /// # Safety
-/// AVX-512 VBMI must be there.
+/// AVX-512 FP16 must be there.
 #[inline(always)]
-pub(super) unsafe fn table_pairs(codes: __m512i, table: &PairTable) -> [__m512i; 2] {
-    // SAFETY: the features are there; tables are whole vectors.
+pub(super) unsafe fn small_pairs<const MIN: bool>(
+    codes: __m512i,
+    zero: u8,
+    scale: __m512i,
+    min: __m512i,
+) -> [__m512i; 2] {
+    /// 1024 as a half float: the whole numbers from there on have their lowest bit in the last.
+    const WHOLE: u16 = 0x6400;
+    // SAFETY: the features are there.
     unsafe {
-        let low = _mm512_permutexvar_epi8(codes, _mm512_loadu_si512(table.low.as_ptr().cast()));
-        let high = _mm512_permutexvar_epi8(codes, _mm512_loadu_si512(table.high.as_ptr().cast()));
-        pairs(low, high)
+        let whole = _mm512_set1_epi16(WHOLE as i16);
+        // codes & 0xFF | whole
+        let even = _mm512_ternarylogic_epi32::<0xEA>(codes, _mm512_set1_epi16(0xFF), whole);
+        let odd = _mm512_or_si512(_mm512_srli_epi16::<8>(codes), whole);
+        let zero = _mm512_castsi512_ph(_mm512_set1_epi16((WHOLE + u16::from(zero)) as i16));
+        let scaled = |words| scaled::<MIN>(_mm512_sub_ph(_mm512_castsi512_ph(words), zero), scale, min);
+        [scaled(even), scaled(odd)]
     }
 }
 
 /// See [`super::Lane::nibble_pairs`].
 ///
 /// # Safety
-/// AVX-512 BW must be there.
+/// AVX-512 FP16 must be there.
 #[inline(always)]
-pub(super) unsafe fn nibble_pairs(codes: __m512i, table: &PairTable) -> [[__m512i; 2]; 2] {
+pub(super) unsafe fn nibble_pairs<const MIN: bool>(
+    codes: __m512i,
+    table: &NibbleTable,
+    scale: __m512i,
+    min: __m512i,
+) -> [[__m512i; 2]; 2] {
     // SAFETY: the features are there; the table is a whole vector.
     unsafe {
-        let table = _mm512_loadu_si512(table.nibbles.as_ptr().cast());
+        let table = _mm512_loadu_si512(table.0.as_ptr().cast());
         // The lowest five bits of a word choose one of 32, of which the upper half repeats the lower.
-        let pick = |words| _mm512_permutexvar_epi16(words, table);
+        let pick = |words| {
+            let values = _mm512_castsi512_ph(_mm512_permutexvar_epi16(words, table));
+            scaled::<MIN>(values, scale, min)
+        };
         let low = [pick(codes), pick(_mm512_srli_epi16::<8>(codes))];
         let high = [pick(_mm512_srli_epi16::<4>(codes)), pick(_mm512_srli_epi16::<12>(codes))];
         [low, high]
-    }
-}
-
-/// 2^23 as bits: its floats are whole numbers, with the lowest in the last bit.
-const WHOLE: i32 = 0x4B00_0000;
-
-/// `(bits & mask) - zero` as floats.
-#[inline(always)]
-unsafe fn difference(bits: __m512i, mask: i32, zero: f32) -> __m512 {
-    // SAFETY: the features are there, by the callers.
-    unsafe {
-        // bits & mask | WHOLE
-        let bits = _mm512_ternarylogic_epi32::<0xEA>(bits, _mm512_set1_epi32(mask), _mm512_set1_epi32(WHOLE));
-        _mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(f32::from_bits(WHOLE as u32) + zero))
-    }
-}
-
-/// See [`super::Lane::wide_values`].
-///
-/// # Safety
-/// AVX-512 must be there.
-#[inline(always)]
-pub(super) unsafe fn wide_values(codes: __m512i) -> [__m512; 4] {
-    // SAFETY: the features are there. Bits 8 to 15 are 256 times a code.
-    unsafe {
-        let value = |bits| difference(bits, 0xFF00, 128.0 * WIDE_PAIRS);
-        [
-            value(_mm512_slli_epi32::<8>(codes)),
-            value(codes),
-            value(_mm512_srli_epi32::<8>(codes)),
-            value(_mm512_srli_epi32::<16>(codes)),
-        ]
-    }
-}
-
-/// See [`super::Lane::nibble_values`].
-///
-/// # Safety
-/// AVX-512 must be there.
-#[inline(always)]
-pub(super) unsafe fn nibble_values(codes: __m512i, table: &PairTable) -> [__m512; 4] {
-    // SAFETY: the features are there; the table has sixteen values.
-    unsafe {
-        let values = _mm512_cvtepu16_epi32(_mm256_loadu_si256(table.nibbles.as_ptr().cast()));
-        let values = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(values));
-        // The lowest four bits of an element choose.
-        let value = |bits| _mm512_permutexvar_ps(bits, values);
-        [
-            value(codes),
-            value(_mm512_srli_epi32::<8>(codes)),
-            value(_mm512_srli_epi32::<16>(codes)),
-            value(_mm512_srli_epi32::<24>(codes)),
-        ]
-    }
-}
-
-/// See [`super::Lane::small_values`].
-///
-/// # Safety
-/// AVX-512 must be there.
-#[inline(always)]
-pub(super) unsafe fn small_values(codes: __m512i, zero: u8) -> [__m512; 4] {
-    // SAFETY: the features are there.
-    unsafe {
-        let value = |bits| difference(bits, 0xFF, f32::from(zero));
-        [
-            value(codes),
-            value(_mm512_srli_epi32::<8>(codes)),
-            value(_mm512_srli_epi32::<16>(codes)),
-            value(_mm512_srli_epi32::<24>(codes)),
-        ]
-    }
-}
-
-/// Words of low and high bytes: of bytes 0 and 2 of every four, then of bytes 1 and 3.
-#[inline(always)]
-unsafe fn pairs(low: __m512i, high: __m512i) -> [__m512i; 2] {
-    // SAFETY: the features are there, by the callers.
-    unsafe {
-        let low_bytes = _mm512_set1_epi16(0x00FF);
-        // low_bytes ? a : b
-        let even = _mm512_ternarylogic_epi32::<0xCA>(low_bytes, low, _mm512_slli_epi16::<8>(high));
-        let odd = _mm512_ternarylogic_epi32::<0xCA>(low_bytes, _mm512_srli_epi16::<8>(low), high);
-        [even, odd]
     }
 }

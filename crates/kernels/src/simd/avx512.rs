@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::amx;
 use super::avx512_pair_tile::pair_tile;
-use super::{Lane, PairBlock, PairTable, Task, TileRun};
+use super::{Lane, NibbleTable, PairBlock, Task, TileRun};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const TILES: bool>;
@@ -86,7 +86,7 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         blookup(table: &[u8; 16], x: __m512i) -> __m512i = _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), x);
         dot16_wide(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i = Self::dot16(acc, codes, x);
         dot_pairs(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(acc, a, b);
-        prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
     }
 
     #[inline(always)]
@@ -102,44 +102,37 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { amx::store_bfloats(p, a, b) }
     }
     #[inline(always)]
-    unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
-        // SAFETY: as above; there are 32.
-        unsafe { amx::sum_bfloats(p) }
-    }
-    #[inline(always)]
-    unsafe fn wide_pairs(codes: __m512i) -> [__m512i; 2] {
+    unsafe fn halves(x: __m512) -> __m512i {
         // SAFETY: as above.
-        unsafe { amx::wide_pairs(codes) }
+        unsafe { amx::halves(x) }
     }
     #[inline(always)]
-    unsafe fn table_pairs(codes: __m512i, table: &PairTable) -> [__m512i; 2] {
+    unsafe fn wide_pairs(codes: __m512i, scale: __m512i) -> [__m512i; 2] {
         // SAFETY: as above.
-        unsafe { amx::table_pairs(codes, table) }
+        unsafe { amx::wide_pairs(codes, scale) }
     }
     #[inline(always)]
-    unsafe fn nibble_pairs(codes: __m512i, table: &PairTable) -> [[__m512i; 2]; 2] {
+    unsafe fn small_pairs<const MIN: bool>(
+        codes: __m512i,
+        zero: u8,
+        [scale, min]: [__m512i; 2],
+    ) -> [__m512i; 2] {
         // SAFETY: as above.
-        unsafe { amx::nibble_pairs(codes, table) }
+        unsafe { amx::small_pairs::<MIN>(codes, zero, scale, min) }
     }
     #[inline(always)]
-    unsafe fn wide_values(codes: __m512i) -> [__m512; 4] {
+    unsafe fn nibble_pairs<const MIN: bool>(
+        codes: __m512i,
+        table: &NibbleTable,
+        [scale, min]: [__m512i; 2],
+    ) -> [[__m512i; 2]; 2] {
         // SAFETY: as above.
-        unsafe { amx::wide_values(codes) }
+        unsafe { amx::nibble_pairs::<MIN>(codes, table, scale, min) }
     }
     #[inline(always)]
-    unsafe fn nibble_values(codes: __m512i, table: &PairTable) -> [__m512; 4] {
-        // SAFETY: as above.
-        unsafe { amx::nibble_values(codes, table) }
-    }
-    #[inline(always)]
-    unsafe fn small_values(codes: __m512i, zero: u8) -> [__m512; 4] {
-        // SAFETY: as above.
-        unsafe { amx::small_values(codes, zero) }
-    }
-    #[inline(always)]
-    unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bool>(run: &TileRun) {
+    unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
         // SAFETY: as above; the run's memory is valid by its own contract.
-        unsafe { amx::tile_dots::<T, HALVES, MIN>(run) }
+        unsafe { amx::tile_dots::<G, P>(run) }
     }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {

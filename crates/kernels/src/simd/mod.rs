@@ -23,7 +23,7 @@ mod tests;
 mod tiles;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
-pub(crate) use tiles::{PairTable, TILE_ASKS, TileConfig, TileRun, WIDE_PAIRS};
+pub(crate) use tiles::{NibbleTable, TILE_ASKS, TILE_DOTS_BY, TileConfig, TileRun};
 
 /// An instruction set that the kernels have a lane for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -282,51 +282,41 @@ pub(crate) trait Lane: Copy + 'static {
         unreachable!("the lane has no such code");
     }
 
-    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next nine be called.
+    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next six be called.
     const HAS_TILES: bool = false;
-    /// Rounds 32 columns to bfloat16 (nearest even), in the order of the pairs that codes come in.
+    /// Rounds 32 columns, times a power of two (see [`TILE_DOTS_BY`]), to bfloat16 (nearest even), in the order of the
+    /// pairs that codes come in.
     unsafe fn store_bfloats(p: *mut u16, a: Self::F, b: Self::F) {
         let _ = (p, a, b);
         no_tiles()
     }
-    /// The sums of the two halves of what [`Lane::store_bfloats`] left.
-    unsafe fn sum_bfloats(p: *const u16) -> [f32; 2] {
-        let _ = p;
+    /// Rounds to half floats (nearest even), each of them twice: a scale or a min for the two columns of a pair.
+    unsafe fn halves(x: Self::F) -> Self::B {
+        let _ = x;
         no_tiles()
     }
-    /// Codes of value + 128, four columns of sixteen rows, to pairs of bfloat16, [`WIDE_PAIRS`] times the values: columns
-    /// 0 and 2 of all rows, then columns 1 and 3.
-    unsafe fn wide_pairs(codes: Self::B) -> [Self::B; 2] {
-        let _ = codes;
+    /// Codes of value + 128, four columns of sixteen rows, to pairs of weights in bfloat16: columns 0 and 2 of all rows,
+    /// then columns 1 and 3. The scale is that of 256ths. A product is rounded to a half float, then to bfloat16.
+    unsafe fn wide_pairs(codes: Self::B, scale: Self::B) -> [Self::B; 2] {
+        let _ = (codes, scale);
         no_tiles()
     }
-    /// Codes below 64 that stand for entries of a table to pairs of their values, in the same order.
-    unsafe fn table_pairs(codes: Self::B, table: &PairTable) -> [Self::B; 2] {
-        let _ = (codes, table);
+    /// The same of codes below 64 that stand for `code - zero`, with a scale and a min that is added if `MIN`.
+    unsafe fn small_pairs<const MIN: bool>(codes: Self::B, zero: u8, scale: [Self::B; 2]) -> [Self::B; 2] {
+        let _ = (codes, zero, scale);
         no_tiles()
     }
-    /// The same of two codes in each byte, as [`Lane::table_pairs`] of the low and of the high halves.
-    unsafe fn nibble_pairs(codes: Self::B, table: &PairTable) -> [[Self::B; 2]; 2] {
-        let _ = (codes, table);
+    /// The same of two codes in each byte that stand for entries of a table: of the low halves, then of the high ones.
+    unsafe fn nibble_pairs<const MIN: bool>(
+        codes: Self::B,
+        table: &NibbleTable,
+        scale: [Self::B; 2],
+    ) -> [[Self::B; 2]; 2] {
+        let _ = (codes, table, scale);
         no_tiles()
     }
-    /// As [`Lane::wide_pairs`] to floats, column by column.
-    unsafe fn wide_values(codes: Self::B) -> [Self::F; 4] {
-        let _ = codes;
-        no_tiles()
-    }
-    /// The same of the entries of a table that the low halves of bytes stand for.
-    unsafe fn nibble_values(codes: Self::B, table: &PairTable) -> [Self::F; 4] {
-        let _ = (codes, table);
-        no_tiles()
-    }
-    /// The same of codes below 64, less `zero`.
-    unsafe fn small_values(codes: Self::B, zero: u8) -> [Self::F; 4] {
-        let _ = (codes, zero);
-        no_tiles()
-    }
-    /// Runs a tile of `T` tokens along a stretch; see [`TileRun`].
-    unsafe fn tile_dots<const T: usize, const HALVES: bool, const MIN: bool>(run: &TileRun) {
+    /// Runs `G` groups of tokens and `P` panels along a stretch; see [`TileRun`].
+    unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
         let _ = run;
         no_tiles()
     }
