@@ -83,11 +83,7 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
 /// When it cannot be found, is broken, or does not fit.
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
     let started = Instant::now();
-    let backend = match section.isa {
-        _ if section.reference => BackendKind::Reference,
-        Some(isa) => BackendKind::CpuLane(isa),
-        None => BackendKind::Cpu,
-    };
+    let backend = backend(section);
     let (source, model) = open(section)?;
     // A large vocabulary takes one thread about as long as the weights of a small model take all of them.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
@@ -212,12 +208,22 @@ fn chat_template(section: &ModelSection, model: &LoadedModel) -> Result<Option<C
     Ok(source.as_deref().map(ChatTemplate::new).transpose()?)
 }
 
+/// What computes.
+fn backend(section: &ModelSection) -> BackendKind {
+    match section.isa {
+        _ if section.reference => BackendKind::Reference,
+        Some(isa) => BackendKind::CpuLane(isa),
+        None => BackendKind::Cpu,
+    }
+}
+
 /// How keys and values of this model are stored under these settings.
 pub fn kv_dtype(section: &ModelSection, model: &LoadedModel) -> KvDtype {
     match section.kv_cache_dtype {
-        args::KvDtype::Auto => model.default_kv_dtype(),
+        args::KvDtype::Auto => model.default_kv_dtype(backend(section)),
         args::KvDtype::F32 => KvDtype::F32,
         args::KvDtype::F16 => KvDtype::F16,
+        args::KvDtype::BF16 => KvDtype::BF16,
         args::KvDtype::Q8_0 => KvDtype::Q8_0,
     }
 }

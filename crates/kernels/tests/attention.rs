@@ -1,5 +1,5 @@
 //! Paged attention: against the reference in every KV format, and the same bits whatever the lane, the chunks, the
-//! company and the threads.
+//! company and the threads; but that the lane with tiles has bits of its own where keys and values are bfloat16.
 
 mod support;
 
@@ -140,39 +140,53 @@ fn cases(random: &mut Random) -> Vec<Case> {
         Case::new(shape(14, 2, 64), &[40, 3, 33], random),
         Case::new(capped, &[50, 9], random),
         Case::new(windowed, &[530, 36, 38], random),
+        Case::new(shape(8, 1, 128), &[90, 2], random),
     ]
 }
 
-/// f32: summation order only. f16: keys and values rounded to 11 bits. q8_0: rounded to steps of 1/127 of a block's
+/// f32: summation order only. f16: keys and values rounded to 11 bits. bf16: to 8. q8_0: rounded to steps of 1/127 of a block's
 /// maximum, as are the queries: about 0.6 % of their size each, six sigmas.
 #[test]
 fn every_format_is_close_to_the_reference() {
     let mut random = Random(21);
-    let pool = ThreadPool::new(2);
+    let formats =
+        [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3), (KvFormat::BF16, 0.04), (KvFormat::Q8_0, 0.1)];
     for case in cases(&mut random) {
         let want = case.reference();
-        for (format, bound) in [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3), (KvFormat::Q8_0, 0.1)] {
-            let got = case.run(format, &pool, |_| usize::MAX);
-            for (got, want) in got.iter().zip(&want) {
-                let d = distance(got, want);
-                assert!(d <= bound, "{format:?} {:?}: {d}", case.shape);
+        for (format, bound) in formats {
+            for isa in Isa::available() {
+                let got = case.run(format, &ThreadPool::with_isa(2, isa), |_| usize::MAX);
+                for (got, want) in got.iter().zip(&want) {
+                    let d = distance(got, want);
+                    assert!(d <= bound, "{format:?} {:?} {}: {d}", case.shape, isa.name());
+                }
             }
         }
     }
 }
 
+/// Tiles take queries and weights in two parts, of sixteen bits together.
 #[test]
 fn a_rows_bits_depend_on_its_sequence_only() {
     let mut random = Random(22);
     for case in cases(&mut random) {
-        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0] {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0, KvFormat::BF16] {
             let scalar = ThreadPool::with_isa(1, Isa::Scalar);
-            let want = case.run(format, &scalar, |_| usize::MAX);
+            let of_scalar = case.run(format, &scalar, |_| usize::MAX);
             for isa in Isa::available() {
+                let of_tiles = (isa == Isa::AmxBf16 && format == KvFormat::BF16).then(|| {
+                    let got = case.run(format, &ThreadPool::with_isa(1, isa), |_| usize::MAX);
+                    for (got, want) in got.iter().zip(&of_scalar) {
+                        let d = distance(got, want);
+                        assert!(d < 1e-3, "{:?}: {d}", case.shape);
+                    }
+                    got
+                });
+                let want = of_tiles.as_ref().unwrap_or(&of_scalar);
                 let pool = ThreadPool::with_isa(2, isa);
                 for most in [1, 7, 64] {
                     let got = case.run(format, &pool, |_| random.below(most + 1));
-                    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                    for (i, (got, want)) in got.iter().zip(want).enumerate() {
                         let same = bits(got) == bits(want);
                         assert!(
                             same,

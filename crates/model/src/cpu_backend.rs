@@ -145,6 +145,7 @@ impl Backend for CpuBackend {
             format: match layout.dtype {
                 KvDtype::F32 => KvFormat::F32,
                 KvDtype::F16 => KvFormat::F16,
+                KvDtype::BF16 => KvFormat::BF16,
                 KvDtype::Q8_0 => KvFormat::Q8_0,
             },
         };

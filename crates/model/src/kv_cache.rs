@@ -13,6 +13,8 @@ pub enum KvDtype {
     F32,
     /// 16-bit IEEE floats.
     F16,
+    /// bfloat16, eight significant bits; heads are whole blocks of 32. What AMX multiplies.
+    BF16,
     /// Blocks of 32 signed bytes with a 16-bit scale, along a head; 8.5 bits an element.
     Q8_0,
 }
@@ -23,6 +25,7 @@ impl KvDtype {
         match self {
             Self::F32 => n.checked_mul(4),
             Self::F16 => n.checked_mul(2),
+            Self::BF16 => n.is_multiple_of(32).then(|| n.checked_mul(2))?,
             Self::Q8_0 => n.is_multiple_of(32).then(|| (n / 32).checked_mul(34))?,
         }
     }
@@ -32,6 +35,7 @@ impl KvDtype {
         match self {
             Self::F32 => "f32",
             Self::F16 => "f16",
+            Self::BF16 => "bf16",
             Self::Q8_0 => "q8_0",
         }
     }
@@ -45,14 +49,14 @@ impl fmt::Display for KvDtype {
 
 /// A name that is no [`KvDtype`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown KV cache type; one of f32, f16, q8_0")]
+#[error("unknown KV cache type; one of f32, f16, bf16, q8_0")]
 pub struct UnknownKvDtype;
 
 impl FromStr for KvDtype {
     type Err = UnknownKvDtype;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        [Self::F32, Self::F16, Self::Q8_0]
+        [Self::F32, Self::F16, Self::BF16, Self::Q8_0]
             .into_iter()
             .find(|dtype| dtype.name() == name)
             .ok_or(UnknownKvDtype)
@@ -103,6 +107,8 @@ mod tests {
         assert_eq!(layout(KvDtype::F16, 64).bytes_per_block(), Some(3 * 2 * 2 * 64 * 2 * 16));
         assert_eq!(layout(KvDtype::Q8_0, 64).bytes(), Some(3 * 2 * 2 * 68 * 16 * 5));
         assert_eq!(layout(KvDtype::Q8_0, 80).bytes(), None);
+        assert_eq!(layout(KvDtype::BF16, 64).bytes(), layout(KvDtype::F16, 64).bytes());
+        assert_eq!(layout(KvDtype::BF16, 80).bytes(), None);
         assert_eq!(layout(KvDtype::F32, usize::MAX / 2).bytes(), None);
     }
 }

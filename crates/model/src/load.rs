@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use throng_core::executor::Executor;
 use throng_kernels::Isa;
-use throng_kernels::quant::Format;
+use throng_kernels::quant::{Format, MatrixPath};
 
 use crate::arch::{Architecture, ConfigError};
 use crate::backend::BackendError;
@@ -292,10 +292,18 @@ impl LoadedModel {
         self.prepared.quantize_report()
     }
 
-    /// The KV dtype that loses nothing the model has: f32 for f32 weights, f16 otherwise.
-    pub fn default_kv_dtype(&self) -> KvDtype {
+    /// The KV dtype that loses nothing beside what the backend loses of the weights and activations: f32 for f32 weights,
+    /// bf16 for quantized weights where the backend multiplies those in bfloat16, f16 otherwise.
+    pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
+        let has_tiles = match backend {
+            BackendKind::Cpu => Isa::best().has_tiles(),
+            BackendKind::CpuLane(isa) => isa.has_tiles(),
+            BackendKind::Reference => false,
+        };
+        let fits = KvDtype::BF16.bytes_of(self.config.head_dim).is_some();
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,
+            Some((format, _)) if MatrixPath::of(*format).is_int8() && has_tiles && fits => KvDtype::BF16,
             _ => KvDtype::F16,
         }
     }

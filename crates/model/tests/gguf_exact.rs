@@ -51,7 +51,7 @@ fn open(file: &Path) -> (LoadedModel, Expected) {
 /// Log-probabilities of every token after the prompt, and the tokens that greedy decoding chooses.
 fn run(model: &LoadedModel, backend: BackendKind, prompt: &[u32], n_output: usize) -> (Vec<f64>, Vec<u32>) {
     let vocabulary = model.config.vocabulary_size;
-    let limits = RunnerLimits { kv_dtype: model.default_kv_dtype(), ..LIMITS };
+    let limits = RunnerLimits { kv_dtype: model.default_kv_dtype(backend), ..LIMITS };
     let mut runner = model.runner(&RunnerOptions { backend, n_threads: 2, limits }).unwrap();
     let sampling = SamplingParams {
         temperature: 0.0,

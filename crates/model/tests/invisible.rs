@@ -279,6 +279,7 @@ fn company_is_invisible() {
         (&two_layers, Format::Q8_0, KvDtype::F16),
         (&TinyModel::default(), Format::Q4_K, KvDtype::Q8_0),
         (&experts, Format::Q8_0, KvDtype::F16),
+        (&two_layers, Format::Q4_0, KvDtype::BF16),
     ];
     let (mut seen, mut first) = (Seen::default(), 0);
     let mut next = |n: u64| {

@@ -189,7 +189,7 @@ fn the_cache_is_as_wide_as_the_weights() {
         let path = folder.path().join("tiny.gguf");
         TinyModel::default().write_gguf(format, &path).unwrap();
         let model = try_open(&path).unwrap();
-        assert_eq!(model.default_kv_dtype(), dtype, "{format:?}");
+        assert_eq!(model.default_kv_dtype(BackendKind::Reference), dtype, "{format:?}");
         let layout = model.kv_layout(dtype, 3);
         assert_eq!(layout.bytes_per_token(), Some(2 * 2 * dtype.bytes_of(32).unwrap()));
         assert_eq!(model.weight_summary().formats[0].0, format);

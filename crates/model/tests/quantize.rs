@@ -109,7 +109,11 @@ fn the_same_bits_as_a_file_with_the_same_blocks() {
             std::fs::write(&file, quantized_file(&path, &model)).unwrap();
             let stored = open(&file, None, 2);
             assert_eq!(model.weight_summary(), stored.weight_summary());
-            assert_eq!(model.default_kv_dtype(), KvDtype::F16, "it is no model of f32 any more");
+            assert_eq!(
+                model.default_kv_dtype(BackendKind::Reference),
+                KvDtype::F16,
+                "it is no model of f32 any more"
+            );
             for backend in BACKENDS {
                 assert!(
                     bits(&model, backend) == bits(&stored, backend),

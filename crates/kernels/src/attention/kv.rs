@@ -1,7 +1,8 @@
 //! Keys and values of one layer in blocks of sixteen tokens. Refuses to know who owns a block.
 //!
 //! A block holds, for each head, a panel of keys and one of values. Keys lie token by token within each dimension (a
-//! panel of the matmul: sixteen scores come out of one vector); values lie dimension by dimension within each token.
+//! panel of the matmul: sixteen scores come out of one vector); values lie dimension by dimension within each token. For
+//! tiles, dimensions `d` and `d + 16` of 32 keys stand in pairs, and so do neighbouring tokens of sixteen values.
 
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::quant::BLOCK;
@@ -18,6 +19,8 @@ pub enum KvFormat {
     F32,
     /// 16-bit IEEE floats.
     F16,
+    /// bfloat16 in the order that tiles take it in; heads are whole blocks of 32.
+    BF16,
     /// 32 signed bytes along the head with an f16 scale; heads are whole blocks of 32.
     Q8_0,
 }
@@ -46,7 +49,7 @@ impl KvShape {
         let elements = self.padded_dim() * BLOCK_TOKENS;
         match self.format {
             KvFormat::F32 => elements * 4,
-            KvFormat::F16 => elements * 2,
+            KvFormat::F16 | KvFormat::BF16 => elements * 2,
             KvFormat::Q8_0 => elements + elements / BLOCK * 2,
         }
     }
@@ -82,9 +85,11 @@ pub struct NewKv<'a> {
 }
 
 impl KvLayer {
-    /// An empty cache; `None` when there is no room for it, and when Q8_0 heads are not whole blocks of 32.
+    /// An empty cache; `None` when there is no room for it, and when heads are not whole blocks of 32 where the format
+    /// wants that.
     pub fn new(shape: KvShape) -> Option<Self> {
-        if shape.format == KvFormat::Q8_0 && !shape.head_dim.is_multiple_of(BLOCK) {
+        let in_blocks = matches!(shape.format, KvFormat::BF16 | KvFormat::Q8_0);
+        if in_blocks && !shape.head_dim.is_multiple_of(BLOCK) {
             return None;
         }
         Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?, Pages::Small)? })
@@ -162,6 +167,7 @@ struct Store<'a> {
 
 impl Task for Store<'_> {
     type Output = ();
+    const USES_TILES: bool = true;
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
@@ -185,6 +191,24 @@ impl Task for Store<'_> {
                 for (i, x) in self.value.chunks(16).enumerate() {
                     let half = half_floats::<L>(x);
                     self.values[(t * dim + 16 * i) * 2..][..32].copy_from_slice(bytemuck::cast_slice(&half));
+                }
+            }
+            KvFormat::BF16 => {
+                for (i, x) in self.key.chunks_exact(16).enumerate() {
+                    let at = i / 2 * 1024 + t * 4 + i % 2 * 2;
+                    for (j, b) in bfloats::<L>(x).iter().enumerate() {
+                        self.keys[at + j * 64..][..2].copy_from_slice(&b.to_le_bytes());
+                    }
+                }
+                if t == 0 {
+                    // What an earlier owner left, not a number perhaps, is not to be multiplied by the weight zero.
+                    self.values.fill(0);
+                }
+                for (i, x) in self.value.chunks_exact(16).enumerate() {
+                    let at = i * 512 + t / 2 * 64 + t % 2 * 2;
+                    for (j, b) in bfloats::<L>(x).iter().enumerate() {
+                        self.values[at + j * 4..][..2].copy_from_slice(&b.to_le_bytes());
+                    }
                 }
             }
             KvFormat::Q8_0 => {
@@ -216,6 +240,19 @@ fn half_floats<L: Lane>(x: &[f32]) -> [u16; 16] {
     // SAFETY: sixteen elements on both sides; only called in a task, where the lane is available.
     unsafe { L::store_f16(half.as_mut_ptr(), L::load(padded.as_ptr())) };
     half
+}
+
+/// Sixteen floats rounded to bfloat16.
+#[inline(always)]
+fn bfloats<L: Lane>(x: &[f32]) -> [u16; 16] {
+    let x = &x[..16];
+    if !L::HAS_TILES {
+        return std::array::from_fn(|i| half::bf16::from_f32(x[i]).to_bits());
+    }
+    let mut rounded = [0; 16];
+    // SAFETY: sixteen elements on both sides; only called in a task, where the lane is available.
+    unsafe { L::store_bf16(rounded.as_mut_ptr(), L::load(x.as_ptr())) };
+    rounded
 }
 
 /// One block of 32 as ggml's Q8_0 has it; a NaN or infinity makes the scale NaN.

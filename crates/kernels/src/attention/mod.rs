@@ -5,6 +5,7 @@
 //! A query row walks the positions it sees in order, in splits at fixed multiples of 256: its bits depend on its own
 //! sequence only, not on the tile, the chunk or the thread it was computed in.
 
+mod bfloat_tiles;
 mod kv;
 mod tiles;
 
@@ -16,8 +17,9 @@ use crate::matmul::activations::RECORD;
 use crate::memory::Disjoint;
 use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
-use crate::simd::Isa;
+use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
+use bfloat_tiles::{Parts, TileSplit};
 use tiles::{QuantizeQueries, Queries, RowState, SPLIT, Scores, Softmax, TILE, Values};
 
 /// One sequence's new tokens in a batch.
@@ -61,7 +63,9 @@ pub fn attention(
 ) {
     check(shape, layer, queries, out.len());
     let group = shape.n_heads / shape.n_kv_heads;
-    let tiles_of = |span: &QuerySpan| (span.n_rows * group).div_ceil(TILE);
+    let in_tiles = layer.shape().format == KvFormat::BF16 && pool.isa().has_tiles();
+    let rows = if in_tiles { bfloat_tiles::ROWS } else { TILE };
+    let tiles_of = |span: &QuerySpan| (span.n_rows * group).div_ceil(rows);
     let n_items: usize = queries.spans.iter().map(|span| tiles_of(span) * shape.n_kv_heads).sum();
     let out = Disjoint::new(out);
     pool.for_each(n_items, |mut item| {
@@ -70,7 +74,9 @@ pub fn attention(
             if item < n {
                 // Later tiles see more: they go first, so that no thread ends on a long one alone.
                 let (kv_head, tile) = (item / tiles_of(span), tiles_of(span) - 1 - item % tiles_of(span));
-                let work = Item { shape, layer, queries, span, kv_head, first: tile * TILE, isa: pool.isa() };
+                let first = tile * rows;
+                let work =
+                    Item { shape, layer, queries, span, kv_head, first, rows, in_tiles, isa: pool.isa() };
                 ROOM.with_borrow_mut(|room| work.run(room, &out));
                 return;
             }
@@ -102,20 +108,25 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 thread_local! {
     static ROOM: RefCell<Room> = const {
         let queries = Queries { floats: Vec::new(), records: Vec::new() };
-        RefCell::new(Room { queries, scores: Vec::new(), out: Vec::new() })
+        let state = Vec::new();
+        RefCell::new(Room { queries, parts: Parts::new(), scores: Vec::new(), out: Vec::new(), state })
     };
 }
 
 /// A tile's intermediate values, kept by each thread.
 struct Room {
     queries: Queries,
-    /// [8][SPLIT].
+    /// For tiles.
+    parts: Parts,
+    /// [row][SPLIT], or rows of [`bfloat_tiles::SCORES_STRIDE`].
     scores: Vec<f32>,
-    /// [8][padded_dim].
+    /// [row][padded_dim].
     out: Vec<f32>,
+    /// Of each row.
+    state: Vec<RowState>,
 }
 
-/// Up to eight query rows (tokens times heads of a group) of one key-value head.
+/// Some query rows (tokens times heads of a group) of one key-value head.
 struct Item<'a> {
     shape: &'a AttentionShape,
     layer: &'a KvLayer,
@@ -123,27 +134,31 @@ struct Item<'a> {
     span: &'a QuerySpan,
     kv_head: usize,
     first: usize,
+    /// At most.
+    rows: usize,
+    in_tiles: bool,
     isa: Isa,
 }
 
 impl Item<'_> {
     fn run(&self, room: &mut Room, out: &Disjoint<'_, f32>) {
-        let n = (self.span.n_rows * self.group() - self.first).min(TILE);
+        let n = (self.span.n_rows * self.group() - self.first).min(self.rows);
         self.load_queries(n, room);
-        let mut state = [RowState { max: f32::NEG_INFINITY, sum: 0.0 }; TILE];
+        let config = TileConfig::default();
         let (first, last) = (self.position(0), self.position(n - 1));
         let first_visible = self.shape.first_visible(first);
         for split in first_visible / SPLIT..=last / SPLIT {
             let tokens = first_visible.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT);
             match n {
-                1 => self.split::<1>(split * SPLIT, tokens, n, room, &mut state),
-                2 => self.split::<2>(split * SPLIT, tokens, n, room, &mut state),
-                3..=4 => self.split::<4>(split * SPLIT, tokens, n, room, &mut state),
-                _ => self.split::<8>(split * SPLIT, tokens, n, room, &mut state),
+                _ if self.in_tiles => self.split_in_tiles(split * SPLIT, tokens, n, room, &config),
+                1 => self.split::<1>(split * SPLIT, tokens, n, room),
+                2 => self.split::<2>(split * SPLIT, tokens, n, room),
+                3..=4 => self.split::<4>(split * SPLIT, tokens, n, room),
+                _ => self.split::<8>(split * SPLIT, tokens, n, room),
             }
         }
         let (dim, padded) = (self.shape.head_dim, self.layer.shape().padded_dim());
-        for (i, state) in state.iter().enumerate().take(n) {
+        for (i, state) in room.state.iter().enumerate().take(n) {
             let (row, head) = self.row_and_head(i);
             // SAFETY: a row's head belongs to one item.
             let out = unsafe { out.part((row * self.shape.n_heads + head) * dim, dim) };
@@ -170,16 +185,26 @@ impl Item<'_> {
     fn load_queries(&self, n: usize, room: &mut Room) {
         let kv = self.layer.shape();
         let (dim, padded) = (self.shape.head_dim, kv.padded_dim());
-        room.scores.resize(TILE * SPLIT, 0.0);
+        // The vectors' tiles write whole powers of two of rows.
+        let rows = if self.in_tiles { n } else { TILE };
+        let n_scores = if self.in_tiles { n * bfloat_tiles::SCORES_STRIDE } else { TILE * SPLIT };
+        if room.scores.len() < n_scores {
+            room.scores.resize(n_scores, 0.0);
+        }
         room.out.clear();
-        room.out.resize(TILE * padded, 0.0);
+        room.out.resize(rows * padded, 0.0);
+        room.state.clear();
+        room.state.resize(n, RowState { max: f32::NEG_INFINITY, sum: 0.0 });
         let queries = &mut room.queries;
         queries.floats.clear();
-        queries.floats.resize(TILE * padded, 0.0);
+        queries.floats.resize(rows * padded, 0.0);
         for i in 0..n {
             let (row, head) = self.row_and_head(i);
             let q = &self.queries.rows[row * self.queries.stride + head * dim..][..dim];
             queries.floats[i * padded..][..dim].copy_from_slice(q);
+        }
+        if self.in_tiles {
+            room.parts.set_queries(&queries.floats, dim, self.isa);
         }
         if kv.format == KvFormat::Q8_0 {
             queries.records.clear();
@@ -190,17 +215,10 @@ impl Item<'_> {
     }
 
     /// The part of the walk between two multiples of SPLIT: `tokens`, seen by some row of the tile.
-    fn split<const T: usize>(
-        &self,
-        base: usize,
-        tokens: std::ops::Range<usize>,
-        n: usize,
-        room: &mut Room,
-        state: &mut [RowState; TILE],
-    ) {
+    fn split<const T: usize>(&self, base: usize, tokens: std::ops::Range<usize>, n: usize, room: &mut Room) {
         let shape = self.layer.shape();
-        let blocks = tokens.start / BLOCK_TOKENS..tokens.end.div_ceil(BLOCK_TOKENS);
-        let block = |b: usize| self.queries.blocks[self.span.first_block + b];
+        let blocks = blocks_of(&tokens);
+        let block = |b: usize| self.block(b);
         for b in blocks.clone() {
             let keys = self.layer.keys(block(b), self.kv_head);
             let scores = room.scores[b * BLOCK_TOKENS - base..].as_mut_ptr();
@@ -220,23 +238,7 @@ impl Item<'_> {
                 })
             };
         }
-        let padded = shape.padded_dim();
-        let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
-        for (i, state) in state.iter_mut().enumerate().take(n) {
-            let position = self.position(i);
-            let first = self.shape.first_visible(position).clamp(from, to);
-            let visible = first - from..(position + 1).clamp(first, to) - from;
-            let softmax = Softmax {
-                scores: &mut room.scores[i * SPLIT..][from - base..to - base],
-                visible,
-                scale: self.shape.scale,
-                softcap: self.shape.softcap,
-                state,
-                out: &mut room.out[i * padded..][..padded],
-            };
-            // SAFETY: the pool's lane is available.
-            unsafe { self.isa.run(softmax) };
-        }
+        self.soften(&blocks, n, room, (SPLIT, base));
         for b in blocks.clone() {
             let start = b * BLOCK_TOKENS;
             let next = (b + 1).min(blocks.end - 1);
@@ -253,4 +255,69 @@ impl Item<'_> {
             unsafe { self.isa.run(values) };
         }
     }
+
+    /// The same as [`Self::split`] in tiles.
+    fn split_in_tiles(
+        &self,
+        base: usize,
+        tokens: std::ops::Range<usize>,
+        n: usize,
+        room: &mut Room,
+        config: &TileConfig,
+    ) {
+        let (shape, blocks) = (self.layer.shape(), blocks_of(&tokens));
+        let keys = |b: usize| self.layer.keys(self.block(b), self.kv_head);
+        let values = |b: usize| self.layer.values(self.block(b), self.kv_head);
+        let split = TileSplit { isa: self.isa, shape, config, n_rows: n, blocks: blocks.clone() };
+        split.scores(&room.parts, &mut room.scores, |b| [keys(b), values(b)], |b| self.keys_ahead(b));
+        self.soften(&blocks, n, room, (bfloat_tiles::SCORES_STRIDE, base));
+        split.values(&mut room.parts, &room.scores, &mut room.out, values);
+    }
+
+    /// The keys of block `b`, which may be beyond the last: then those of the next head, which the thread is likely to walk
+    /// next.
+    fn keys_ahead(&self, b: usize) -> &[u8] {
+        let last = (self.span.n_rows * self.group() - self.first).min(self.rows) - 1;
+        let end = self.position(last) / BLOCK_TOKENS + 1;
+        let first = self.shape.first_visible(self.position(0)) / BLOCK_TOKENS;
+        let (b, head) = if b < end { (b, self.kv_head) } else { (first + (b - end), self.kv_head + 1) };
+        let (b, head) = (b.min(end - 1), head.min(self.shape.n_kv_heads - 1));
+        self.layer.keys(self.block(b), head)
+    }
+
+    /// Scores of the blocks to weights; rows of scores lie `stride` apart and begin with token `base`.
+    fn soften(
+        &self,
+        blocks: &std::ops::Range<usize>,
+        n: usize,
+        room: &mut Room,
+        (stride, base): (usize, usize),
+    ) {
+        let padded = self.layer.shape().padded_dim();
+        let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
+        for (i, state) in room.state.iter_mut().enumerate().take(n) {
+            let position = self.position(i);
+            let first = self.shape.first_visible(position).clamp(from, to);
+            let visible = first - from..(position + 1).clamp(first, to) - from;
+            let softmax = Softmax {
+                scores: &mut room.scores[i * stride..][from - base..to - base],
+                visible,
+                scale: self.shape.scale,
+                softcap: self.shape.softcap,
+                state,
+                out: &mut room.out[i * padded..][..padded],
+            };
+            // SAFETY: the pool's lane is available.
+            unsafe { self.isa.run(softmax) };
+        }
+    }
+
+    /// Block `b` of the sequence.
+    fn block(&self, b: usize) -> u32 {
+        self.queries.blocks[self.span.first_block + b]
+    }
+}
+
+fn blocks_of(tokens: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+    tokens.start / BLOCK_TOKENS..tokens.end.div_ceil(BLOCK_TOKENS)
 }

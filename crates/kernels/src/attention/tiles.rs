@@ -70,6 +70,10 @@ impl<const T: usize> Task for Scores<'_, T> {
                 KvFormat::F16 => {
                     self.floats::<L>(2, |d| L::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS)))
                 }
+                KvFormat::BF16 => self.floats::<L>(2, |d| {
+                    let pairs = keys.add(d / BLOCK * (BLOCK * BLOCK_TOKENS * 2) + d % 16 * 64);
+                    half_of_pairs::<L>(pairs, d % BLOCK / 16)
+                }),
                 KvFormat::Q8_0 => self.codes::<L>(),
             }
         }
@@ -148,6 +152,17 @@ impl<const T: usize> Scores<'_, T> {
     }
 }
 
+/// The first of sixteen pairs of bfloat16, or the second.
+#[inline(always)]
+unsafe fn half_of_pairs<L: Lane>(pairs: *const u8, which: usize) -> L::F {
+    // SAFETY: sixteen pairs at the pointer, by the callers.
+    unsafe {
+        let pairs = L::iload(pairs.cast());
+        let upper = L::isplat(0xFFFF_0000_u32 as i32);
+        L::from_bits(if which == 0 { L::ishl::<16>(pairs) } else { L::iand(pairs, upper) })
+    }
+}
+
 /// `out[t] += Σ_token p[t][token] v_token` over tokens `first..last` of one block of values; `T` rows.
 pub(super) struct Values<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
@@ -175,6 +190,10 @@ impl<const T: usize> Task for Values<'_, T> {
             match self.shape.format {
                 KvFormat::F32 => self.sum::<L>(4, |t, d| L::load(values.cast::<f32>().add(t * dim + d))),
                 KvFormat::F16 => self.sum::<L>(2, |t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
+                KvFormat::BF16 => self.sum::<L>(2, |t, d| {
+                    let pairs = values.add(d / 16 * (16 * BLOCK_TOKENS * 2) + t / 2 * 64);
+                    half_of_pairs::<L>(pairs, t % 2)
+                }),
                 KvFormat::Q8_0 => {
                     let stored = values.add(self.shape.scales_at()).cast::<u16>();
                     let scale = |t: usize, d: usize| {

@@ -11,7 +11,7 @@ use super::Product;
 use super::activations::{Form, GROUP};
 use super::stretch::ahead;
 use crate::memory::{AlignedBytes, Disjoint, Pages};
-use crate::quant::{CodeLayout, PAIRS_BYTES, PANEL, UnpackPairs};
+use crate::quant::{BLOCK, CodeLayout, PAIRS_BYTES, PANEL, UnpackPairs};
 use crate::simd::{Isa, Lane, Task, TileConfig, TileRun};
 
 thread_local! {
@@ -187,7 +187,7 @@ impl Together<'_> {
             TileRun { x, pairs, n_blocks: blocks.len(), sums, adds: blocks.start > 0, ahead, ahead_step };
         // SAFETY: the pool's lane is available and has tiles; records, pairs and sums are as long as the run says.
         unsafe {
-            self.tiles.shape(n_tokens);
+            self.tiles.shape(n_tokens, BLOCK / 2);
             self.of.isa.run(Dots::<G, P>(run));
         }
     }

@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use std::sync::OnceLock;
 
 use super::tiles::ACTIVATIONS_BY;
-use super::{NibbleTable, TILE_ASKS, TileRun};
+use super::{KeyRun, NibbleTable, TILE_ASKS, TileRun, ValueRun};
 use crate::matmul::bfloats::BFLOAT_RECORD;
 
 /// Whether the machine has AMX with bfloat16, AVX-512 VBMI, BF16 and FP16 beside it, and the system lets this process use them.
@@ -50,16 +50,17 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Tiles 0 to 3 hold sums, 4 and 5 tokens, 6 and 7 weights.
+/// Tiles 0 to 3 hold sums, 4 and 5 tokens, 6 and 7 what they meet, of which there are sixteen pairs or eight.
 ///
 /// # Safety
 /// [`is_available`]; at most sixteen tokens.
-pub(super) unsafe fn configure(n_tokens: usize) {
+pub(super) unsafe fn configure(n_tokens: usize, n_pairs: usize) {
     let mut config =
         Config { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
     config.row_bytes[..8].fill(64);
+    config.row_bytes[4..6].fill(4 * n_pairs as u16);
     config.rows[..6].fill(n_tokens as u8);
-    config.rows[6..8].fill(16);
+    config.rows[6..8].fill(n_pairs as u8);
     // SAFETY: the tiles are there and the operand is whole.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly, preserves_flags)) };
 }
@@ -248,5 +249,139 @@ pub(super) unsafe fn nibble_pairs<const MIN: bool>(
         let low = [pick(codes), pick(_mm512_srli_epi16::<8>(codes))];
         let high = [pick(_mm512_srli_epi16::<4>(codes)), pick(_mm512_srli_epi16::<12>(codes))];
         [low, high]
+    }
+}
+
+/// Adds what a step's tiles of rows (4 and 5) and of columns (6 and 7) make to the sums.
+macro_rules! split_products {
+    () => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            ".if {p} > 1; tdpbf16ps tmm1, tmm4, tmm7; .endif\n",
+            ".if {g} > 1; tdpbf16ps tmm2, tmm5, tmm6; .endif\n",
+            ".if {g} > 1 && {p} > 1; tdpbf16ps tmm3, tmm5, tmm7; .endif",
+        )
+    };
+}
+
+/// See [`super::Lane::key_dots`].
+///
+/// # Safety
+/// The tiles are shaped for the groups' rows; memory is valid as [`KeyRun`] says.
+#[inline(always)]
+pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
+    // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
+    unsafe {
+        asm!(
+            "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
+            "2:",
+            "tileloadd tmm4, [{q0} + {line}*1]",
+            ".if {g} > 1; tileloadd tmm5, [{q1} + {line}*1]; .endif",
+            "tileloadd tmm6, [{k0} + {line}*1]",
+            ".if {p} > 1; tileloadd tmm7, [{k1} + {line}*1]; .endif",
+            split_products!(),
+            "tileloadd tmm4, [{q0} + {line}*1 + 1024]",
+            ".if {g} > 1; tileloadd tmm5, [{q1} + {line}*1 + 1024]; .endif",
+            split_products!(),
+            "add {q0}, 2048; add {q1}, 2048; add {k0}, 1024; add {k1}, 1024",
+            "dec {n_steps}",
+            "jnz 2b",
+            "tilestored [{s0} + {stride}*1], tmm0",
+            ".if {p} > 1; tilestored [{s0} + {stride}*1 + 64], tmm1; .endif",
+            ".if {g} > 1; tilestored [{s1} + {stride}*1], tmm2; .endif",
+            ".if {g} > 1 && {p} > 1; tilestored [{s1} + {stride}*1 + 64], tmm3; .endif",
+            q0 = inout(reg) run.queries[0] => _,
+            q1 = inout(reg) run.queries[1] => _,
+            k0 = inout(reg) run.keys[0] => _,
+            k1 = inout(reg) run.keys[1] => _,
+            n_steps = inout(reg) run.n_steps => _,
+            s0 = in(reg) run.scores[0],
+            s1 = in(reg) run.scores[1],
+            stride = in(reg) run.stride * 4,
+            line = in(reg) 64usize,
+            g = const G,
+            p = const P,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
+            out("tmm7") _,
+            options(nostack),
+        );
+    }
+}
+
+/// See [`super::Lane::value_dots`].
+///
+/// # Safety
+/// The tiles are shaped for the groups' rows and for blocks of sixteen tokens; memory is valid as [`ValueRun`] says.
+#[inline(always)]
+pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
+    // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
+    unsafe {
+        asm!(
+            "tileloadd tmm0, [{s0} + {stride}*1]",
+            "tileloadd tmm1, [{s0} + {stride}*1 + 64]",
+            ".if {g} > 1; tileloadd tmm2, [{s1} + {stride}*1]; .endif",
+            ".if {g} > 1; tileloadd tmm3, [{s1} + {stride}*1 + 64]; .endif",
+            "2:",
+            "mov {v}, [{blocks}]; add {v}, {offset}",
+            "tileloadd tmm4, [{w0} + {line}*1]",
+            ".if {g} > 1; tileloadd tmm5, [{w1} + {line}*1]; .endif",
+            "tileloadd tmm6, [{v} + {line}*1]",
+            "tileloadd tmm7, [{v} + {line}*1 + 512]",
+            split_products!(),
+            "tileloadd tmm4, [{w0} + {line}*1 + 32]",
+            ".if {g} > 1; tileloadd tmm5, [{w1} + {line}*1 + 32]; .endif",
+            split_products!(),
+            "add {w0}, 1024; add {w1}, 1024; add {blocks}, 8",
+            "dec {n_blocks}",
+            "jnz 2b",
+            "tilestored [{s0} + {stride}*1], tmm0",
+            "tilestored [{s0} + {stride}*1 + 64], tmm1",
+            ".if {g} > 1; tilestored [{s1} + {stride}*1], tmm2; .endif",
+            ".if {g} > 1; tilestored [{s1} + {stride}*1 + 64], tmm3; .endif",
+            w0 = inout(reg) run.weights[0] => _,
+            w1 = inout(reg) run.weights[1] => _,
+            blocks = inout(reg) run.blocks => _,
+            n_blocks = inout(reg) run.n_blocks => _,
+            v = out(reg) _,
+            offset = in(reg) run.offset,
+            s0 = in(reg) run.sums[0],
+            s1 = in(reg) run.sums[1],
+            stride = in(reg) run.stride * 4,
+            line = in(reg) 64usize,
+            g = const G,
+            p = const 2,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
+            out("tmm7") _,
+            options(nostack),
+        );
+    }
+}
+
+/// See [`super::Lane::store_bf16`].
+///
+/// # Safety
+/// AVX-512 BF16 must be there, and room for sixteen values at `p`.
+#[inline(always)]
+pub(super) unsafe fn store_bf16(p: *mut u16, x: __m512) {
+    // SAFETY: the features are there and `p` is valid, by the caller.
+    unsafe { _mm256_storeu_si256(p.cast(), std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x))) };
+}
+
+/// See [`super::Lane::store_split`].
+///
+/// # Safety
+/// AVX-512 must be there, and room for sixteen values at `high` and at `low`.
+#[inline(always)]
+pub(super) unsafe fn store_split(high: *mut u16, low: *mut u16, x: __m512) {
+    // SAFETY: the features are there and the pointers valid, by the caller.
+    unsafe {
+        let bits = _mm512_castps_si512(x);
+        let upper = _mm512_and_si512(bits, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
+        let rest = _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(upper)));
+        let store = |p: *mut u16, bits| {
+            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(bits)));
+        };
+        store(high, bits);
+        store(low, rest);
     }
 }

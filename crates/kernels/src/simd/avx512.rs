@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::amx;
 use super::avx512_pair_tile::pair_tile;
-use super::{Lane, NibbleTable, PairBlock, Task, TileRun};
+use super::{KeyRun, Lane, NibbleTable, PairBlock, Task, TileRun, ValueRun};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const TILES: bool>;
@@ -133,6 +133,26 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
     unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
         // SAFETY: as above; the run's memory is valid by its own contract.
         unsafe { amx::tile_dots::<G, P>(run) }
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(p: *mut u16, x: __m512) {
+        // SAFETY: as above, with room for sixteen.
+        unsafe { amx::store_bf16(p, x) }
+    }
+    #[inline(always)]
+    unsafe fn store_split(high: *mut u16, low: *mut u16, x: __m512) {
+        // SAFETY: as above.
+        unsafe { amx::store_split(high, low, x) }
+    }
+    #[inline(always)]
+    unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
+        // SAFETY: as above; the run's memory is valid by its own contract.
+        unsafe { amx::key_dots::<G, P>(run) }
+    }
+    #[inline(always)]
+    unsafe fn value_dots<const G: usize>(run: &ValueRun) {
+        // SAFETY: as above.
+        unsafe { amx::value_dots::<G>(run) }
     }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {

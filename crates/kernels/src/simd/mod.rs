@@ -23,7 +23,7 @@ mod tests;
 mod tiles;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
-pub(crate) use tiles::{NibbleTable, TILE_ASKS, TILE_DOTS_BY, TileConfig, TileRun};
+pub(crate) use tiles::{KeyRun, NibbleTable, TILE_ASKS, TILE_DOTS_BY, TileConfig, TileRun, ValueRun};
 
 /// An instruction set that the kernels have a lane for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,7 +112,7 @@ impl Isa {
     }
 
     /// Whether quantized matrices are multiplied in tiles of bfloat16.
-    pub(crate) const fn has_tiles(self) -> bool {
+    pub const fn has_tiles(self) -> bool {
         matches!(self, Self::AmxBf16)
     }
 
@@ -282,7 +282,7 @@ pub(crate) trait Lane: Copy + 'static {
         unreachable!("the lane has no such code");
     }
 
-    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next six be called.
+    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next ten be called.
     const HAS_TILES: bool = false;
     /// Rounds 32 columns, times a power of two (see [`TILE_DOTS_BY`]), to bfloat16 (nearest even), in the order of the
     /// pairs that codes come in.
@@ -317,6 +317,27 @@ pub(crate) trait Lane: Copy + 'static {
     }
     /// Runs `G` groups of tokens and `P` panels along a stretch; see [`TileRun`].
     unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
+        let _ = run;
+        no_tiles()
+    }
+
+    /// Rounds to bfloat16 (nearest even).
+    unsafe fn store_bf16(p: *mut u16, x: Self::F) {
+        let _ = (p, x);
+        no_tiles()
+    }
+    /// In two parts of bfloat16: the high eight bits, and the next eight.
+    unsafe fn store_split(high: *mut u16, low: *mut u16, x: Self::F) {
+        let _ = (high, low, x);
+        no_tiles()
+    }
+    /// See [`KeyRun`].
+    unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
+        let _ = run;
+        no_tiles()
+    }
+    /// See [`ValueRun`].
+    unsafe fn value_dots<const G: usize>(run: &ValueRun) {
         let _ = run;
         no_tiles()
     }

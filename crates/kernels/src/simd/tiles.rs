@@ -64,23 +64,54 @@ pub(crate) struct TileRun {
     pub(crate) ahead_step: usize,
 }
 
+/// `G` groups of query rows, each in two parts of bfloat16 that are multiplied one after the other, meet `P` blocks of keys.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
+pub(crate) struct KeyRun {
+    /// Each group's [32 dimensions][part][16 rows][32].
+    pub(crate) queries: [*const u8; 2],
+    /// Each block's [32 dimensions][16 pairs][16 tokens] pairs.
+    pub(crate) keys: [*const u8; 2],
+    /// Steps of 32 dimensions.
+    pub(crate) n_steps: usize,
+    /// Each group's rows of `P` times sixteen scores, which are set.
+    pub(crate) scores: [*mut f32; 2],
+    /// Elements from one row's scores to the next's.
+    pub(crate) stride: usize,
+}
+
+/// `G` groups of rows of weights, in two parts as [`KeyRun`]'s, meet 32 columns of blocks of values.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
+pub(crate) struct ValueRun {
+    /// Each group's [block][16 rows][part][16].
+    pub(crate) weights: [*const u8; 2],
+    /// Each block's [16 dimensions][8 pairs of tokens][16] pairs.
+    pub(crate) blocks: *const *const u8,
+    pub(crate) n_blocks: usize,
+    /// Bytes from a block's begin to its first column.
+    pub(crate) offset: usize,
+    /// Each group's rows of 32 sums, which are added to.
+    pub(crate) sums: [*mut f32; 2],
+    /// Elements from one row's sums to the next's.
+    pub(crate) stride: usize,
+}
+
 /// This thread's hold on its tile registers. They have a shape while it lives, and are given back when it is dropped.
 #[derive(Default)]
 pub(crate) struct TileConfig {
-    n_tokens: Cell<Option<usize>>,
+    shape: Cell<Option<(usize, usize)>>,
 }
 
 impl TileConfig {
-    /// Shapes the tiles for so many tokens of a group.
+    /// Shapes the tiles for so many tokens (or other rows), at most sixteen, that meet sixteen pairs of columns, or eight.
     ///
     /// # Safety
     /// The machine must have a lane with tiles.
-    pub(crate) unsafe fn shape(&self, n_tokens: usize) {
-        if self.n_tokens.replace(Some(n_tokens)) != Some(n_tokens) {
+    pub(crate) unsafe fn shape(&self, n_tokens: usize, n_pairs: usize) {
+        if self.shape.replace(Some((n_tokens, n_pairs))) != Some((n_tokens, n_pairs)) {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the caller vouches for the tiles.
             unsafe {
-                amx::configure(n_tokens);
+                amx::configure(n_tokens, n_pairs);
             }
         }
     }
@@ -88,7 +119,7 @@ impl TileConfig {
 
 impl Drop for TileConfig {
     fn drop(&mut self) {
-        if self.n_tokens.get().is_some() {
+        if self.shape.get().is_some() {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: tiles were shaped, so that the machine has them.
             unsafe {

@@ -28,7 +28,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         AttentionShape { head_dim: 80, ..PLAIN },
     ];
     for shape in shapes {
-        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0] {
+        for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::BF16, KvDtype::Q8_0] {
             if dtype.bytes_of(shape.head_dim).is_none() {
                 continue;
             }
@@ -132,11 +132,12 @@ impl Op for Attention {
     }
 
     /// Values are between -1 and 1. Float sums and exponentials: a few units in the last place. f16 rounds keys and
-    /// values by at most 2⁻¹², q8_0 (queries perhaps, too) by a 254th; scores of up to 32 products move little.
+    /// values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (queries perhaps, too) by a 254th; scores of up to 32 products move little.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let tolerance = match self.dtype {
             KvDtype::F32 => 1e-5,
             KvDtype::F16 => 3e-3,
+            KvDtype::BF16 => 2.4e-2,
             KvDtype::Q8_0 => 5e-2,
         };
         vec![tolerance; reference.len()]

@@ -1,0 +1,273 @@
+//! Query rows meeting blocks of keys and values in tiles of bfloat16, on lanes that have them. Queries and weights are in
+//! two parts, so that they lose nothing beside keys and values, which are rounded. Refuses to know masks and block tables.
+//!
+//! A row's sums are one chain each, 32 dimensions or a block of tokens after the others, the same whatever rows stand
+//! beside it: what a row does not see has the weight zero.
+
+use std::ops::Range;
+
+use super::kv::{BLOCK_TOKENS, KvShape};
+use super::tiles::SPLIT;
+use crate::memory::{AlignedBytes, Pages};
+use crate::quant::BLOCK;
+use crate::simd::{Isa, KeyRun, Lane, Task, TileConfig, ValueRun, ask};
+
+/// Query rows of an item of work.
+pub(super) const ROWS: usize = 64;
+/// Query rows of a tile.
+const TILE_ROWS: usize = 16;
+/// Elements from one row's scores to the next's: not a power of two, so that rows do not share sets of the first cache.
+pub(super) const SCORES_STRIDE: usize = SPLIT + 16;
+const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
+/// Bytes of 32 dimensions of a tile of queries, in two parts.
+const QUERY_STEP: usize = 2 * TILE_ROWS * BLOCK * 2;
+/// Bytes of 32 dimensions of a block of keys.
+const KEY_STEP: usize = BLOCK * BLOCK_TOKENS * 2;
+/// Bytes of a block of a tile of weights, in two parts.
+const WEIGHT_STEP: usize = 2 * TILE_ROWS * BLOCK_TOKENS * 2;
+/// Bytes of sixteen dimensions of a block of values.
+const VALUE_STEP: usize = BLOCK_TOKENS * 16 * 2;
+
+/// Room for queries and weights in two parts, kept by each thread.
+pub(super) struct Parts {
+    /// [tile][32 dimensions].
+    queries: Option<AlignedBytes>,
+    /// [tile][block].
+    weights: Option<AlignedBytes>,
+}
+
+/// At least so many bytes, kept for the next time.
+fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> &mut [u8] {
+    if buffer.as_ref().is_none_or(|b| b.as_slice().len() < n_bytes) {
+        *buffer = AlignedBytes::zeroed(n_bytes, Pages::Huge);
+    }
+    buffer.as_mut().expect("no memory for parts of queries").as_mut_slice()
+}
+
+impl Parts {
+    pub(super) const fn new() -> Self {
+        Self { queries: None, weights: None }
+    }
+
+    /// Takes query rows apart, `[n][dim]`.
+    pub(super) fn set_queries(&mut self, rows: &[f32], dim: usize, isa: Isa) {
+        let n_tiles = (rows.len() / dim).div_ceil(TILE_ROWS);
+        let out = room(&mut self.queries, n_tiles * dim / BLOCK * QUERY_STEP);
+        // SAFETY: the pool's lane is available and has tiles.
+        unsafe { isa.run(SplitQueries { rows, dim, out }) };
+    }
+}
+
+/// Query rows of one key-value head over blocks of one split.
+pub(super) struct TileSplit<'a> {
+    pub(super) isa: Isa,
+    pub(super) shape: &'a KvShape,
+    pub(super) config: &'a TileConfig,
+    pub(super) n_rows: usize,
+    /// Of the sequence.
+    pub(super) blocks: Range<usize>,
+}
+
+impl TileSplit<'_> {
+    /// `scores[row][token] = q · k` for all tokens of the blocks; `scores` begin with the split. `panels` gives a block's keys
+    /// and values.
+    pub(super) fn scores<'k>(
+        &self,
+        parts: &Parts,
+        scores: &mut [f32],
+        panels: impl Fn(usize) -> [&'k [u8]; 2],
+        ahead: impl Fn(usize) -> &'k [u8],
+    ) {
+        let n_steps = self.shape.head_dim / BLOCK;
+        let queries = parts.queries.as_ref().expect("queries were set").as_slice();
+        assert!(scores.len() >= self.n_rows * SCORES_STRIDE);
+        for first in self.blocks.clone().step_by(2) {
+            let n = (self.blocks.end - first).min(2);
+            let [[a, values_a], [b, values_b]] = [first, first + n - 1].map(&panels);
+            for panel in [ahead(first + 2), ahead(first + 3), values_a, values_b] {
+                // SAFETY: the pool's lane is available.
+                unsafe { self.isa.run(Ask(panel)) };
+            }
+            let scores = scores[first * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
+            self.each_group(|config_rows, [row, second]| {
+                let queries = [row, second].map(|row| {
+                    let n_bytes = n_steps * QUERY_STEP;
+                    queries[row / TILE_ROWS * n_bytes..][..n_bytes].as_ptr()
+                });
+                let keys = [a, b].map(|keys| keys[..n_steps * KEY_STEP].as_ptr());
+                let scores = [row, second].map(|row| scores.wrapping_add(row * SCORES_STRIDE));
+                let run = KeyRun { queries, keys, n_steps, scores, stride: SCORES_STRIDE };
+                // SAFETY: the pool's lane is available and has tiles; rows have room for all tokens of the split.
+                unsafe {
+                    self.config.shape(config_rows, BLOCK / 2);
+                    match (row == second, n) {
+                        (true, 1) => self.isa.run(KeyDots::<1, 1>(run)),
+                        (true, _) => self.isa.run(KeyDots::<1, 2>(run)),
+                        (false, 1) => self.isa.run(KeyDots::<2, 1>(run)),
+                        (false, _) => self.isa.run(KeyDots::<2, 2>(run)),
+                    }
+                }
+            });
+        }
+    }
+
+    /// `out[row][d] += Σ_token weight v`; `weights` begin with the split, and are zero where a row does not see a token of the
+    /// blocks. `values` gives a block's values.
+    pub(super) fn values<'k>(
+        &self,
+        parts: &mut Parts,
+        weights: &[f32],
+        out: &mut [f32],
+        values: impl Fn(usize) -> &'k [u8],
+    ) {
+        let (dim, n_blocks) = (self.shape.head_dim, self.blocks.len());
+        let split = room(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
+        let rows = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
+        // SAFETY: the pool's lane is available and has tiles.
+        unsafe { self.isa.run(SplitWeights { rows, n_rows: self.n_rows, n_blocks, out: split }) };
+        let mut panels = [std::ptr::null(); SPLIT_BLOCKS];
+        for (panel, b) in panels.iter_mut().zip(self.blocks.clone()) {
+            *panel = values(b)[..dim / 16 * VALUE_STEP].as_ptr();
+        }
+        assert!(n_blocks <= SPLIT_BLOCKS && out.len() >= self.n_rows * dim);
+        for d in (0..dim).step_by(2 * 16) {
+            let out = out[d..].as_mut_ptr();
+            self.each_group(|config_rows, [row, second]| {
+                let weights = [row, second].map(|row| {
+                    let n_bytes = n_blocks * WEIGHT_STEP;
+                    split[row / TILE_ROWS * n_bytes..][..n_bytes].as_ptr()
+                });
+                let sums = [row, second].map(|row| out.wrapping_add(row * dim));
+                let (blocks, offset) = (panels.as_ptr(), d / 16 * VALUE_STEP);
+                let run = ValueRun { weights, blocks, n_blocks, offset, sums, stride: dim };
+                // SAFETY: the pool's lane is available and has tiles; heads are whole blocks of 32.
+                unsafe {
+                    self.config.shape(config_rows, BLOCK_TOKENS / 2);
+                    if row == second {
+                        self.isa.run(ValueDots::<1>(run))
+                    } else {
+                        self.isa.run(ValueDots::<2>(run))
+                    }
+                }
+            });
+        }
+    }
+
+    /// Calls `take` with how many rows a tile has and with the first rows of two tiles, or twice that of one.
+    fn each_group(&self, mut take: impl FnMut(usize, [usize; 2])) {
+        let mut row = 0;
+        while row < self.n_rows {
+            let n = (self.n_rows - row).min(TILE_ROWS);
+            let is_pair = row + 2 * TILE_ROWS <= self.n_rows;
+            let second = if is_pair { row + TILE_ROWS } else { row };
+            take(n, [row, second]);
+            row = second + n;
+        }
+    }
+}
+
+struct KeyDots<const G: usize, const P: usize>(KeyRun);
+
+impl<const G: usize, const P: usize> Task for KeyDots<G, P> {
+    type Output = ();
+    const USES_TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        // SAFETY: the tiles are shaped and memory is valid, by the driver.
+        unsafe { L::key_dots::<G, P>(&self.0) }
+    }
+}
+
+struct ValueDots<const G: usize>(ValueRun);
+
+impl<const G: usize> Task for ValueDots<G> {
+    type Output = ();
+    const USES_TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        // SAFETY: the tiles are shaped and memory is valid, by the driver.
+        unsafe { L::value_dots::<G>(&self.0) }
+    }
+}
+
+/// Asks for the first quarter of a panel that will be wanted next, since those of a sequence lie here and there in memory. From
+/// there on the processor asks by itself, and faster: asking for all of it took half as long again.
+struct Ask<'a>(&'a [u8]);
+
+impl Task for Ask<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        // SAFETY: the features are the caller's word.
+        unsafe { ask::<L>(self.0.as_ptr(), self.0.len() / 4) };
+    }
+}
+
+/// Query rows to both parts: dimensions `d` and `d + 16` of 32 are a pair, as they are in keys.
+struct SplitQueries<'a> {
+    rows: &'a [f32],
+    dim: usize,
+    /// [tile][32 dimensions].
+    out: &'a mut [u8],
+}
+
+impl Task for SplitQueries<'_> {
+    type Output = ();
+    const USES_TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let n_steps = self.dim / BLOCK;
+        for (i, row) in self.rows.chunks_exact(self.dim).enumerate() {
+            for (step, x) in row.chunks_exact(BLOCK).enumerate() {
+                let at = (i / TILE_ROWS * n_steps + step) * QUERY_STEP + i % TILE_ROWS * BLOCK * 2;
+                let (high, low) = self.out[at..][..QUERY_STEP / 2 + BLOCK * 2].split_at_mut(QUERY_STEP / 2);
+                let mut parts = [[0u16; BLOCK]; 2];
+                let [high_parts, low_parts] = &mut parts;
+                for half in 0..2 {
+                    // SAFETY: sixteen elements on all sides; the features are the caller's word.
+                    unsafe {
+                        let x = L::load(x[half * 16..][..16].as_ptr());
+                        let (high, low) = (&mut high_parts[half * 16..], &mut low_parts[half * 16..]);
+                        L::store_split(high.as_mut_ptr(), low.as_mut_ptr(), x);
+                    }
+                }
+                for (out, part) in [high, low].into_iter().zip(parts) {
+                    for (d, pair) in out.as_chunks_mut::<4>().0.iter_mut().take(16).enumerate() {
+                        *pair = (u32::from(part[d + 16]) << 16 | u32::from(part[d])).to_le_bytes();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Rows of weights, [`SCORES_STRIDE`] apart, to both parts, a block of tokens a step.
+struct SplitWeights<'a> {
+    rows: &'a [f32],
+    n_rows: usize,
+    n_blocks: usize,
+    /// [tile][block].
+    out: &'a mut [u8],
+}
+
+impl Task for SplitWeights<'_> {
+    type Output = ();
+    const USES_TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        for i in 0..self.n_rows {
+            let row = &self.rows[i * SCORES_STRIDE..][..self.n_blocks * BLOCK_TOKENS];
+            for (b, x) in row.chunks_exact(BLOCK_TOKENS).enumerate() {
+                let at = (i / TILE_ROWS * self.n_blocks + b) * WEIGHT_STEP + i % TILE_ROWS * 64;
+                let out = self.out[at..][..64].as_mut_ptr().cast::<u16>();
+                // SAFETY: sixteen weights, and room for both parts of them; the features are the caller's word.
+                unsafe { L::store_split(out, out.add(BLOCK_TOKENS), L::load(x.as_ptr())) };
+            }
+        }
+    }
+}
