@@ -14,6 +14,8 @@ use throng_kernels::threads::ThreadPool;
 /// A sequence's projected rows: queries, keys, values side by side.
 struct Sequence {
     n_tokens: usize,
+    /// Its first tokens, which are the first sequence's, whole blocks of them.
+    shared: usize,
     qkv: Vec<f32>,
     blocks: Vec<u32>,
 }
@@ -32,9 +34,22 @@ impl Case {
             let n = n_tokens.div_ceil(BLOCK_TOKENS);
             let blocks = (0..n).map(|_| free.swap_remove(random.below(free.len()))).collect();
             let qkv = random.normals(n_tokens * (shape.n_heads + 2 * shape.n_kv_heads) * shape.head_dim);
-            Sequence { n_tokens, qkv, blocks }
+            Sequence { n_tokens, shared: 0, qkv, blocks }
         };
         Self { shape, n_blocks, sequences: lengths.iter().map(&mut sequence).collect() }
+    }
+
+    /// Lets all but the first sequence begin with the first one's tokens, up to so many.
+    fn sharing(mut self, n_tokens: usize) -> Self {
+        let stride = self.stride();
+        let (first, others) = self.sequences.split_first_mut().expect("a sequence");
+        for sequence in others {
+            let shared = n_tokens.min(sequence.n_tokens - 1) / BLOCK_TOKENS * BLOCK_TOKENS;
+            sequence.shared = shared;
+            sequence.qkv[..shared * stride].copy_from_slice(&first.qkv[..shared * stride]);
+            sequence.blocks[..shared / BLOCK_TOKENS].copy_from_slice(&first.blocks[..shared / BLOCK_TOKENS]);
+        }
+        self
     }
 
     fn stride(&self) -> usize {
@@ -61,7 +76,7 @@ impl Case {
             for (position, (q, out)) in rows().zip(out.chunks_mut(d)).enumerate() {
                 reference::attention(&self.shape, &q[..d], &kv, position, out);
             }
-            outputs.push(out);
+            outputs.push(out.split_off(sequence.shared * d));
         }
         outputs
     }
@@ -84,9 +99,9 @@ impl Case {
             let (mut rows, mut spans, mut blocks, mut slots, mut owners) =
                 (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
             for (i, sequence) in self.sequences.iter().enumerate() {
-                let start = outputs[i].len() / width;
+                let start = sequence.shared + outputs[i].len() / width;
                 let n_rows = next(i).min(sequence.n_tokens - start);
-                if n_rows == 0 {
+                if n_rows == 0 || outputs[0].len() / width < sequence.shared {
                     continue;
                 }
                 let first_row = slots.len();
@@ -111,7 +126,7 @@ impl Case {
                 outputs[i].extend_from_slice(mine);
                 out = rest;
             }
-            if outputs.iter().zip(&self.sequences).all(|(o, s)| o.len() == s.n_tokens * width) {
+            if outputs.iter().zip(&self.sequences).all(|(o, s)| o.len() == (s.n_tokens - s.shared) * width) {
                 return outputs;
             }
         }
@@ -141,16 +156,18 @@ fn cases(random: &mut Random) -> Vec<Case> {
         Case::new(capped, &[50, 9], random),
         Case::new(windowed, &[530, 36, 38], random),
         Case::new(shape(8, 1, 128), &[90, 2], random),
+        Case::new(shape(4, 2, 32), &[600, 530, 300, 700, 514], random).sharing(528),
     ]
 }
 
 /// f32: summation order only. f16: keys and values rounded to 11 bits. bf16: to 8. q8_0: rounded to steps of 1/127 of a block's
-/// maximum, as are the queries: about 0.6 % of their size each, six sigmas.
+/// maximum, as are the queries: about 0.6 % of their size each, six sigmas; over hundreds of tokens values cancel and errors
+/// do not.
 #[test]
 fn every_format_is_close_to_the_reference() {
     let mut random = Random(21);
     let formats =
-        [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3), (KvFormat::BF16, 0.04), (KvFormat::Q8_0, 0.1)];
+        [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3), (KvFormat::BF16, 0.06), (KvFormat::Q8_0, 0.15)];
     for case in cases(&mut random) {
         let want = case.reference();
         for (format, bound) in formats {

@@ -76,7 +76,6 @@ impl TileSplit<'_> {
         parts: &Parts,
         scores: &mut [f32],
         panels: impl Fn(usize) -> [&'k [u8]; 2],
-        ahead: impl Fn(usize) -> &'k [u8],
     ) {
         let n_steps = self.shape.head_dim / BLOCK;
         let queries = parts.queries.as_ref().expect("queries were set").as_slice();
@@ -84,10 +83,9 @@ impl TileSplit<'_> {
         for first in self.blocks.clone().step_by(2) {
             let n = (self.blocks.end - first).min(2);
             let [[a, values_a], [b, values_b]] = [first, first + n - 1].map(&panels);
-            for panel in [ahead(first + 2), ahead(first + 3), values_a, values_b] {
-                // SAFETY: the pool's lane is available.
-                unsafe { self.isa.run(Ask(panel)) };
-            }
+            let ahead = (first + 2..self.blocks.end).take(2).map(|b| panels(b)[0]);
+            // SAFETY: the pool's lane is available.
+            ahead.chain([values_a, values_b]).for_each(|panel| unsafe { self.isa.run(Ask(panel)) });
             let scores = scores[first * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
             self.each_group(|config_rows, [row, second]| {
                 let queries = [row, second].map(|row| {

@@ -2,16 +2,18 @@
 //! arXiv:2205.14135), all query heads of a group sharing each load of their keys and values. Refuses to know
 //! sequences beyond their block tables.
 //!
-//! A query row walks the positions it sees in order, in splits at fixed multiples of 256: its bits depend on its own
-//! sequence only, not on the tile, the chunk or the thread it was computed in.
+//! A query row walks the positions it sees in order, in splits at fixed multiples of 128: its bits depend on its own
+//! sequence only, not on the tile, the chunk, the thread or the company it was computed in.
 
 mod bfloat_tiles;
+mod cohorts;
 mod kv;
 mod tiles;
 
 pub use kv::{BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv};
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::matmul::activations::RECORD;
 use crate::memory::Disjoint;
@@ -20,6 +22,7 @@ use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
 use bfloat_tiles::{Parts, TileSplit};
+use cohorts::{Cohort, Cohorts, rows_of};
 use tiles::{QuantizeQueries, Queries, RowState, SPLIT, Scores, Softmax, TILE, Values};
 
 /// One sequence's new tokens in a batch.
@@ -62,27 +65,57 @@ pub fn attention(
     pool: &ThreadPool,
 ) {
     check(shape, layer, queries, out.len());
-    let group = shape.n_heads / shape.n_kv_heads;
     let in_tiles = layer.shape().format == KvFormat::BF16 && pool.isa().has_tiles();
-    let rows = if in_tiles { bfloat_tiles::ROWS } else { TILE };
-    let tiles_of = |span: &QuerySpan| (span.n_rows * group).div_ceil(rows);
-    let n_items: usize = queries.spans.iter().map(|span| tiles_of(span) * shape.n_kv_heads).sum();
-    let out = Disjoint::new(out);
-    pool.for_each(n_items, |mut item| {
-        for span in queries.spans {
-            let n = tiles_of(span) * shape.n_kv_heads;
-            if item < n {
-                // Later tiles see more: they go first, so that no thread ends on a long one alone.
-                let (kv_head, tile) = (item / tiles_of(span), tiles_of(span) - 1 - item % tiles_of(span));
-                let first = tile * rows;
-                let work =
-                    Item { shape, layer, queries, span, kv_head, first, rows, in_tiles, isa: pool.isa() };
-                ROOM.with_borrow_mut(|room| work.run(room, &out));
-                return;
-            }
-            item -= n;
+    let most_rows = if in_tiles { bfloat_tiles::ROWS } else { TILE };
+    let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
+    COHORTS.with_borrow_mut(|cohorts| {
+        cohorts.find(shape, queries);
+        let mut states = std::mem::take(&mut cohorts.states);
+        let (out, shared_states) = (Disjoint::new(out), Disjoint::new(&mut states));
+        let call =
+            Call { shape, layer, queries, in_tiles, isa: pool.isa(), out: &out, states: &shared_states };
+        if !cohorts.all().is_empty() {
+            let items_of = |cohort: &Cohort| tiles_of(cohort.n_rows) * shape.n_kv_heads;
+            pool.for_each(cohorts.all().iter().map(items_of).sum(), |item| {
+                let (i, item) = locate(cohorts.all().iter().map(items_of), item);
+                let (cohort, n_tiles) = (&cohorts.all()[i], items_of(&cohorts.all()[i]) / shape.n_kv_heads);
+                let spans = cohorts.members(cohort).iter().map(|&i| &queries.spans[i]);
+                let first_row = item % n_tiles * most_rows;
+                ROOM.with_borrow_mut(|room| {
+                    call.load_rows(rows_of(spans), item / n_tiles, (first_row, most_rows), room);
+                    call.walk_together(
+                        queries.spans[cohorts.members(cohort)[0]].first_block,
+                        cohort.n_splits,
+                        room,
+                    );
+                });
+            });
         }
+        let items_of = |span: &QuerySpan| tiles_of(span.n_rows) * shape.n_kv_heads;
+        pool.for_each(queries.spans.iter().map(items_of).sum(), |item| {
+            let (i, item) = locate(queries.spans.iter().map(items_of), item);
+            let (span, n_tiles) = (&queries.spans[i], tiles_of(queries.spans[i].n_rows));
+            // Later tiles see more: they go first, so that no thread ends on a long one alone.
+            let first_row = (n_tiles - 1 - item % n_tiles) * most_rows;
+            ROOM.with_borrow_mut(|room| {
+                call.load_rows(rows_of(std::iter::once(span)), item / n_tiles, (first_row, most_rows), room);
+                call.walk_alone(span.first_block, cohorts.walked(i), room);
+            });
+        });
+        cohorts.states = states;
     });
+}
+
+/// Which of those that have so many items each has item number `item`, and its number there.
+fn locate(n_items: impl Iterator<Item = usize>, mut item: usize) -> (usize, usize) {
+    let mut i = 0;
+    for n in n_items {
+        if item < n {
+            break;
+        }
+        (i, item) = (i + 1, item - n);
+    }
+    (i, item)
 }
 
 fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_len: usize) {
@@ -106,15 +139,26 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 }
 
 thread_local! {
+    static COHORTS: RefCell<Cohorts> = const { RefCell::new(Cohorts::new()) };
     static ROOM: RefCell<Room> = const {
         let queries = Queries { floats: Vec::new(), records: Vec::new() };
-        let state = Vec::new();
-        RefCell::new(Room { queries, parts: Parts::new(), scores: Vec::new(), out: Vec::new(), state })
+        RefCell::new(Room {
+            rows: Vec::new(),
+            kv_head: 0,
+            queries,
+            parts: Parts::new(),
+            scores: Vec::new(),
+            out: Vec::new(),
+            state: Vec::new(),
+        })
     };
 }
 
-/// A tile's intermediate values, kept by each thread.
+/// A tile's rows and intermediate values, kept by each thread.
 struct Room {
+    /// Some query rows of one key-value head.
+    rows: Vec<TileRow>,
+    kv_head: usize,
     queries: Queries,
     /// For tiles.
     parts: Parts,
@@ -126,82 +170,112 @@ struct Room {
     state: Vec<RowState>,
 }
 
-/// Some query rows (tokens times heads of a group) of one key-value head.
-struct Item<'a> {
+/// A head of a row of queries.
+#[derive(Debug, Clone, Copy)]
+struct TileRow {
+    row: usize,
+    head: usize,
+    position: usize,
+}
+
+/// What all items of a call have in common.
+struct Call<'a> {
     shape: &'a AttentionShape,
     layer: &'a KvLayer,
     queries: &'a QueryBatch<'a>,
-    span: &'a QuerySpan,
-    kv_head: usize,
-    first: usize,
-    /// At most.
-    rows: usize,
     in_tiles: bool,
     isa: Isa,
+    out: &'a Disjoint<'a, f32>,
+    /// Of rows whose first splits were walked together.
+    states: &'a Disjoint<'a, RowState>,
 }
 
-impl Item<'_> {
-    fn run(&self, room: &mut Room, out: &Disjoint<'_, f32>) {
-        let n = (self.span.n_rows * self.group() - self.first).min(self.rows);
-        self.load_queries(n, room);
-        let config = TileConfig::default();
-        let (first, last) = (self.position(0), self.position(n - 1));
-        let first_visible = self.shape.first_visible(first);
-        for split in first_visible / SPLIT..=last / SPLIT {
-            let tokens = first_visible.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT);
-            match n {
-                _ if self.in_tiles => self.split_in_tiles(split * SPLIT, tokens, n, room, &config),
-                1 => self.split::<1>(split * SPLIT, tokens, n, room),
-                2 => self.split::<2>(split * SPLIT, tokens, n, room),
-                3..=4 => self.split::<4>(split * SPLIT, tokens, n, room),
-                _ => self.split::<8>(split * SPLIT, tokens, n, room),
-            }
+impl<'a> Call<'a> {
+    /// The first splits of a cohort, which all of its rows see as a whole: leaves sums and states for [`Self::walk_alone`].
+    fn walk_together(&self, first_block: usize, n_splits: usize, room: &mut Room) {
+        let walk = Walk { call: self, kv_head: room.kv_head, first_block, config: TileConfig::default() };
+        for split in 0..n_splits {
+            walk.split(split * SPLIT, split * SPLIT..(split + 1) * SPLIT, room);
         }
-        let (dim, padded) = (self.shape.head_dim, self.layer.shape().padded_dim());
-        for (i, state) in room.state.iter().enumerate().take(n) {
-            let (row, head) = self.row_and_head(i);
-            // SAFETY: a row's head belongs to one item.
-            let out = unsafe { out.part((row * self.shape.n_heads + head) * dim, dim) };
-            for (out, sum) in out.iter_mut().zip(&room.out[i * padded..]) {
-                *out = sum / state.sum;
-            }
+        let padded = self.layer.shape().padded_dim();
+        for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
+            let out = self.out_of(row);
+            out.copy_from_slice(&sums[..out.len()]);
+            *self.state_of(row) = *state;
         }
     }
 
-    fn group(&self) -> usize {
-        self.shape.n_heads / self.shape.n_kv_heads
+    /// What is left of a span after so many splits.
+    fn walk_alone(&self, first_block: usize, walked: usize, room: &mut Room) {
+        let walk = Walk { call: self, kv_head: room.kv_head, first_block, config: TileConfig::default() };
+        let (first, last) = (room.rows[0].position, room.rows[room.rows.len() - 1].position);
+        let padded = self.layer.shape().padded_dim();
+        if walked > 0 {
+            let places = room.state.iter_mut().zip(room.out.chunks_mut(padded));
+            for (row, (state, sums)) in room.rows.iter().zip(places) {
+                let out = self.out_of(row);
+                sums[..out.len()].copy_from_slice(out);
+                *state = *self.state_of(row);
+            }
+        }
+        let begin = self.shape.first_visible(first).max(walked * SPLIT);
+        for split in begin / SPLIT..=last / SPLIT {
+            let tokens = begin.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT);
+            walk.split(split * SPLIT, tokens, room);
+        }
+        for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
+            self.out_of(row).iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / state.sum);
+        }
     }
 
-    fn position(&self, i: usize) -> usize {
-        self.span.start + (self.first + i) / self.group()
+    /// Where a row's output goes, and its sums until then.
+    fn out_of(&self, row: &TileRow) -> &'a mut [f32] {
+        let dim = self.shape.head_dim;
+        // SAFETY: a row's head belongs to one item of each of the two walks, which follow each other.
+        unsafe { self.out.part((row.row * self.shape.n_heads + row.head) * dim, dim) }
     }
 
-    fn row_and_head(&self, i: usize) -> (usize, usize) {
-        let (group, i) = (self.group(), self.first + i);
-        (self.span.first_row + i / group, self.kv_head * group + i % group)
+    /// Its state, if its first splits are walked together.
+    fn state_of(&self, row: &TileRow) -> &'a mut RowState {
+        // SAFETY: as above.
+        unsafe { &mut self.states.part(row.row * self.shape.n_heads + row.head, 1)[0] }
     }
 
-    /// Copies the tile's queries together; rows that are not there are zeros.
-    fn load_queries(&self, n: usize, room: &mut Room) {
+    /// Copies together the queries of the heads of a group: of `rows`, `most` from number `first` on. Rows that are not there
+    /// are zeros.
+    fn load_rows(
+        &self,
+        rows: impl Iterator<Item = (usize, usize)>,
+        kv_head: usize,
+        (first, most): (usize, usize),
+        room: &mut Room,
+    ) {
+        let group = self.shape.n_heads / self.shape.n_kv_heads;
+        let heads = rows.skip(first / group).flat_map(|(row, position)| {
+            (kv_head * group..(kv_head + 1) * group).map(move |head| TileRow { row, head, position })
+        });
+        room.kv_head = kv_head;
+        room.rows.clear();
+        room.rows.extend(heads.skip(first % group).take(most));
+        let n = room.rows.len();
         let kv = self.layer.shape();
         let (dim, padded) = (self.shape.head_dim, kv.padded_dim());
         // The vectors' tiles write whole powers of two of rows.
-        let rows = if self.in_tiles { n } else { TILE };
+        let n_places = if self.in_tiles { n } else { TILE };
         let n_scores = if self.in_tiles { n * bfloat_tiles::SCORES_STRIDE } else { TILE * SPLIT };
         if room.scores.len() < n_scores {
             room.scores.resize(n_scores, 0.0);
         }
         room.out.clear();
-        room.out.resize(rows * padded, 0.0);
+        room.out.resize(n_places * padded, 0.0);
         room.state.clear();
-        room.state.resize(n, RowState { max: f32::NEG_INFINITY, sum: 0.0 });
+        room.state.resize(n, RowState::new());
         let queries = &mut room.queries;
         queries.floats.clear();
-        queries.floats.resize(rows * padded, 0.0);
-        for i in 0..n {
-            let (row, head) = self.row_and_head(i);
-            let q = &self.queries.rows[row * self.queries.stride + head * dim..][..dim];
-            queries.floats[i * padded..][..dim].copy_from_slice(q);
+        queries.floats.resize(n_places * padded, 0.0);
+        for (row, floats) in room.rows.iter().zip(queries.floats.chunks_mut(padded)) {
+            let q = &self.queries.rows[row.row * self.queries.stride + row.head * dim..][..dim];
+            floats[..dim].copy_from_slice(q);
         }
         if self.in_tiles {
             room.parts.set_queries(&queries.floats, dim, self.isa);
@@ -213,111 +287,107 @@ impl Item<'_> {
             unsafe { self.isa.run(QuantizeQueries { queries, n, head_dim: dim }) };
         }
     }
+}
 
+/// One tile of rows on its way over the blocks of a sequence.
+struct Walk<'a> {
+    call: &'a Call<'a>,
+    kv_head: usize,
+    /// Where the block table begins in the batch's.
+    first_block: usize,
+    config: TileConfig,
+}
+
+impl Walk<'_> {
     /// The part of the walk between two multiples of SPLIT: `tokens`, seen by some row of the tile.
-    fn split<const T: usize>(&self, base: usize, tokens: std::ops::Range<usize>, n: usize, room: &mut Room) {
-        let shape = self.layer.shape();
+    fn split(&self, base: usize, tokens: Range<usize>, room: &mut Room) {
+        match room.rows.len() {
+            _ if self.call.in_tiles => self.split_in_tiles(base, tokens, room),
+            1 => self.split_in_vectors::<1>(base, tokens, room),
+            2 => self.split_in_vectors::<2>(base, tokens, room),
+            3..=4 => self.split_in_vectors::<4>(base, tokens, room),
+            _ => self.split_in_vectors::<8>(base, tokens, room),
+        }
+    }
+
+    fn split_in_vectors<const T: usize>(&self, base: usize, tokens: Range<usize>, room: &mut Room) {
+        let (shape, isa) = (self.call.layer.shape(), self.call.isa);
         let blocks = blocks_of(&tokens);
-        let block = |b: usize| self.block(b);
         for b in blocks.clone() {
-            let keys = self.layer.keys(block(b), self.kv_head);
+            let keys = self.keys(b);
             let scores = room.scores[b * BLOCK_TOKENS - base..].as_mut_ptr();
             let ahead = match b + 1 {
-                next if next < blocks.end => self.layer.keys(block(next), self.kv_head),
-                _ => self.layer.values(block(blocks.start), self.kv_head),
+                next if next < blocks.end => self.keys(next),
+                _ => self.values(blocks.start),
             };
             // SAFETY: the pool's lane is available; T rows of SPLIT scores lie from there on, less what is before
             // the block.
             unsafe {
-                self.isa.run(Scores::<T> {
-                    shape,
-                    queries: &room.queries,
-                    keys,
-                    ahead: ahead.as_ptr(),
-                    scores,
-                })
+                isa.run(Scores::<T> { shape, queries: &room.queries, keys, ahead: ahead.as_ptr(), scores })
             };
         }
-        self.soften(&blocks, n, room, (SPLIT, base));
+        self.soften(&blocks, room, (SPLIT, base));
         for b in blocks.clone() {
             let start = b * BLOCK_TOKENS;
             let next = (b + 1).min(blocks.end - 1);
             let values = Values::<T> {
                 shape,
-                values: self.layer.values(block(b), self.kv_head),
-                ahead: self.layer.values(block(next), self.kv_head).as_ptr(),
+                values: self.values(b),
+                ahead: self.values(next).as_ptr(),
                 first: tokens.start.saturating_sub(start),
                 last: (tokens.end - start).min(BLOCK_TOKENS),
                 weights: room.scores[start - base..].as_ptr(),
                 out: room.out.as_mut_ptr(),
             };
             // SAFETY: the pool's lane is available; T rows of weights and of outputs.
-            unsafe { self.isa.run(values) };
+            unsafe { isa.run(values) };
         }
     }
 
-    /// The same as [`Self::split`] in tiles.
-    fn split_in_tiles(
-        &self,
-        base: usize,
-        tokens: std::ops::Range<usize>,
-        n: usize,
-        room: &mut Room,
-        config: &TileConfig,
-    ) {
-        let (shape, blocks) = (self.layer.shape(), blocks_of(&tokens));
-        let keys = |b: usize| self.layer.keys(self.block(b), self.kv_head);
-        let values = |b: usize| self.layer.values(self.block(b), self.kv_head);
-        let split = TileSplit { isa: self.isa, shape, config, n_rows: n, blocks: blocks.clone() };
-        split.scores(&room.parts, &mut room.scores, |b| [keys(b), values(b)], |b| self.keys_ahead(b));
-        self.soften(&blocks, n, room, (bfloat_tiles::SCORES_STRIDE, base));
-        split.values(&mut room.parts, &room.scores, &mut room.out, values);
-    }
-
-    /// The keys of block `b`, which may be beyond the last: then those of the next head, which the thread is likely to walk
-    /// next.
-    fn keys_ahead(&self, b: usize) -> &[u8] {
-        let last = (self.span.n_rows * self.group() - self.first).min(self.rows) - 1;
-        let end = self.position(last) / BLOCK_TOKENS + 1;
-        let first = self.shape.first_visible(self.position(0)) / BLOCK_TOKENS;
-        let (b, head) = if b < end { (b, self.kv_head) } else { (first + (b - end), self.kv_head + 1) };
-        let (b, head) = (b.min(end - 1), head.min(self.shape.n_kv_heads - 1));
-        self.layer.keys(self.block(b), head)
+    fn split_in_tiles(&self, base: usize, tokens: Range<usize>, room: &mut Room) {
+        let (blocks, config) = (blocks_of(&tokens), &self.config);
+        let (shape, isa, n_rows) = (self.call.layer.shape(), self.call.isa, room.rows.len());
+        let split = TileSplit { isa, shape, config, n_rows, blocks: blocks.clone() };
+        split.scores(&room.parts, &mut room.scores, |b| [self.keys(b), self.values(b)]);
+        self.soften(&blocks, room, (bfloat_tiles::SCORES_STRIDE, base));
+        split.values(&mut room.parts, &room.scores, &mut room.out, |b| self.values(b));
     }
 
     /// Scores of the blocks to weights; rows of scores lie `stride` apart and begin with token `base`.
-    fn soften(
-        &self,
-        blocks: &std::ops::Range<usize>,
-        n: usize,
-        room: &mut Room,
-        (stride, base): (usize, usize),
-    ) {
-        let padded = self.layer.shape().padded_dim();
+    fn soften(&self, blocks: &Range<usize>, room: &mut Room, (stride, base): (usize, usize)) {
+        let Call { shape, layer, isa, .. } = *self.call;
+        let padded = layer.shape().padded_dim();
         let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
-        for (i, state) in room.state.iter_mut().enumerate().take(n) {
-            let position = self.position(i);
-            let first = self.shape.first_visible(position).clamp(from, to);
-            let visible = first - from..(position + 1).clamp(first, to) - from;
+        for (i, (row, state)) in room.rows.iter().zip(&mut room.state).enumerate() {
+            let first = shape.first_visible(row.position).clamp(from, to);
+            let visible = first - from..(row.position + 1).clamp(first, to) - from;
             let softmax = Softmax {
                 scores: &mut room.scores[i * stride..][from - base..to - base],
                 visible,
-                scale: self.shape.scale,
-                softcap: self.shape.softcap,
+                scale: shape.scale,
+                softcap: shape.softcap,
                 state,
                 out: &mut room.out[i * padded..][..padded],
             };
             // SAFETY: the pool's lane is available.
-            unsafe { self.isa.run(softmax) };
+            unsafe { isa.run(softmax) };
         }
     }
 
     /// Block `b` of the sequence.
     fn block(&self, b: usize) -> u32 {
-        self.queries.blocks[self.span.first_block + b]
+        self.call.queries.blocks[self.first_block + b]
+    }
+
+    fn keys(&self, b: usize) -> &[u8] {
+        self.call.layer.keys(self.block(b), self.kv_head)
+    }
+
+    fn values(&self, b: usize) -> &[u8] {
+        self.call.layer.values(self.block(b), self.kv_head)
     }
 }
 
-fn blocks_of(tokens: &std::ops::Range<usize>) -> std::ops::Range<usize> {
+fn blocks_of(tokens: &Range<usize>) -> Range<usize> {
     tokens.start / BLOCK_TOKENS..tokens.end.div_ceil(BLOCK_TOKENS)
 }

@@ -9,7 +9,7 @@ use crate::simd::{self, Lane, Task};
 /// Query rows of a tile.
 pub(super) const TILE: usize = 8;
 /// Tokens between two updates of the running softmax; splits lie at multiples of it, whatever the query.
-pub(super) const SPLIT: usize = 256;
+pub(super) const SPLIT: usize = 128;
 
 /// A tile's queries in the form that the keys' format wants.
 pub(super) struct Queries {
@@ -253,6 +253,13 @@ pub(super) struct Softmax<'a> {
 pub(super) struct RowState {
     pub(super) max: f32,
     pub(super) sum: f32,
+}
+
+impl RowState {
+    /// Of a row that has seen nothing.
+    pub(super) const fn new() -> Self {
+        Self { max: f32::NEG_INFINITY, sum: 0.0 }
+    }
 }
 
 impl Task for Softmax<'_> {
