@@ -73,6 +73,19 @@ impl AlignedBytes {
         Some(Self { start, len, origin: Origin::Heap(layout) })
     }
 
+    /// At least so many bytes of a buffer that is kept between uses, zeros when it is made anew.
+    ///
+    /// # Panics
+    /// When there is no memory for them.
+    pub(crate) fn at_least(kept: &mut Option<Self>, n_bytes: usize) -> &mut [u8] {
+        if kept.as_ref().is_none_or(|bytes| bytes.as_slice().len() < n_bytes) {
+            *kept = Self::zeroed(n_bytes, Pages::Huge);
+        }
+        let bytes =
+            kept.as_mut().unwrap_or_else(|| panic!("no memory for {n_bytes} bytes of intermediate values"));
+        bytes.as_mut_slice()
+    }
+
     /// The next bytes of the region in use, or the first of a new one.
     #[cfg(target_os = "linux")]
     fn shared(len: usize) -> Option<Self> {

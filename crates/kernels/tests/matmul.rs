@@ -260,6 +260,23 @@ fn extreme_values_stay_in_their_row() {
     }
 }
 
+#[test]
+fn a_scale_that_is_no_number_shows() {
+    let mut random = Random(10);
+    let (k, m) = (64, 20);
+    let x = random.normals(3 * k);
+    for bits in [0x7C00u16, 0xFC00, 0x7E00] {
+        let mut stored = random.weights(Format::Q8_0, m, k);
+        stored[..2].copy_from_slice(&bits.to_le_bytes());
+        for isa in Isa::available() {
+            let pool = ThreadPool::with_isa(1, isa);
+            let packed = PackedMatrix::pack(Format::Q8_0, m, k, &stored, &pool).expect("fits");
+            let out = multiply(&x, &packed, &pool);
+            assert!(out.iter().step_by(m).all(|v| !v.is_finite()), "{} {bits:x}", isa.name());
+        }
+    }
+}
+
 /// A second code for what the first left over: about 1/253² of a block's range.
 #[test]
 fn residuals_make_products_nearly_exact() {

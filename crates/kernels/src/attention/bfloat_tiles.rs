@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::kv::{BLOCK_TOKENS, KvShape};
 use super::tiles::SPLIT;
-use crate::memory::{AlignedBytes, Pages};
+use crate::memory::AlignedBytes;
 use crate::quant::BLOCK;
 use crate::simd::{Isa, KeyRun, Lane, Task, TileConfig, ValueRun, ask};
 
@@ -36,14 +36,6 @@ pub(super) struct Parts {
     weights: Option<AlignedBytes>,
 }
 
-/// At least so many bytes, kept for the next time.
-fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> &mut [u8] {
-    if buffer.as_ref().is_none_or(|b| b.as_slice().len() < n_bytes) {
-        *buffer = AlignedBytes::zeroed(n_bytes, Pages::Huge);
-    }
-    buffer.as_mut().expect("no memory for parts of queries").as_mut_slice()
-}
-
 impl Parts {
     pub(super) const fn new() -> Self {
         Self { queries: None, weights: None }
@@ -52,7 +44,7 @@ impl Parts {
     /// Takes query rows apart, `[n][dim]`.
     pub(super) fn set_queries(&mut self, rows: &[f32], dim: usize, isa: Isa) {
         let n_tiles = (rows.len() / dim).div_ceil(TILE_ROWS);
-        let out = room(&mut self.queries, n_tiles * dim / BLOCK * QUERY_STEP);
+        let out = AlignedBytes::at_least(&mut self.queries, n_tiles * dim / BLOCK * QUERY_STEP);
         // SAFETY: the pool's lane is available and has tiles.
         unsafe { isa.run(SplitQueries { rows, dim, out }) };
     }
@@ -119,7 +111,7 @@ impl TileSplit<'_> {
         values: impl Fn(usize) -> &'k [u8],
     ) {
         let (dim, n_blocks) = (self.shape.head_dim, self.blocks.len());
-        let split = room(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
+        let split = AlignedBytes::at_least(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
         let rows = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
         // SAFETY: the pool's lane is available and has tiles.
         unsafe { self.isa.run(SplitWeights { rows, n_rows: self.n_rows, n_blocks, out: split }) };

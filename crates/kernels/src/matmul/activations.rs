@@ -11,7 +11,7 @@
 use std::ops::Range;
 
 use super::bfloats::{BFLOAT_RECORD, Round};
-use crate::memory::{AlignedBytes, Disjoint, Pages};
+use crate::memory::{AlignedBytes, Disjoint};
 use crate::quant::BLOCK;
 use crate::rows::WORTH_FORKING;
 use crate::simd::{Lane, Task};
@@ -101,7 +101,6 @@ impl Activations {
             let n_records = if is_kept { n_groups * n_blocks } else { 0 };
             let buffer = &mut self.buffers[form as usize];
             buffer.n_bytes = n_records * form.record();
-            buffer.make_room();
         }
         let n_bytes = self.buffers.each_ref().map(|buffer| buffer.n_bytes);
         let rooms = self.buffers.each_mut().map(Buffer::room);
@@ -166,15 +165,8 @@ impl Form {
 
 impl Buffer {
     /// Grows to at least `n_bytes`.
-    fn make_room(&mut self) {
-        if self.bytes.as_ref().is_none_or(|b| b.as_slice().len() < self.n_bytes) {
-            self.bytes = AlignedBytes::zeroed(self.n_bytes, Pages::Huge);
-        }
-        assert!(self.bytes.is_some(), "no memory for {} bytes of activations", self.n_bytes);
-    }
-
     fn room(&mut self) -> Disjoint<'_, u8> {
-        Disjoint::new(self.bytes.as_mut().map_or(&mut [], |b| b.as_mut_slice()))
+        Disjoint::new(AlignedBytes::at_least(&mut self.bytes, self.n_bytes))
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::Product;
 use super::activations::{Form, GROUP};
 use super::stretch::ahead;
-use crate::memory::{AlignedBytes, Disjoint, Pages};
+use crate::memory::{AlignedBytes, Disjoint};
 use crate::quant::{BLOCK, CodeLayout, PAIRS_BYTES, PANEL, UnpackPairs};
 use crate::simd::{Isa, Lane, Task, TileConfig, TileRun};
 
@@ -66,8 +66,10 @@ impl BfloatProduct<'_> {
             for first in (0..n_groups).step_by(GROUPS_TOGETHER) {
                 let groups = first..n_groups.min(first + GROUPS_TOGETHER);
                 let shape = if groups.len() <= FEW_GROUPS { FEW } else { MANY };
-                let pairs = room(&mut scratch.pairs, shape.n_panels * shape.n_blocks * PAIRS_BYTES);
-                let sums = room(&mut scratch.sums, groups.len() * shape.n_panels * TILE * 4);
+                let pairs =
+                    AlignedBytes::at_least(&mut scratch.pairs, shape.n_panels * shape.n_blocks * PAIRS_BYTES);
+                let sums =
+                    AlignedBytes::at_least(&mut scratch.sums, groups.len() * shape.n_panels * TILE * 4);
                 for first in panels.clone().step_by(shape.n_panels) {
                     let panels = first..panels.end.min(first + shape.n_panels);
                     let groups = groups.clone();
@@ -78,14 +80,6 @@ impl BfloatProduct<'_> {
             }
         });
     }
-}
-
-/// At least so many bytes, kept for the next time.
-fn room(buffer: &mut Option<AlignedBytes>, n_bytes: usize) -> &mut [u8] {
-    if buffer.as_ref().is_none_or(|b| b.as_slice().len() < n_bytes) {
-        *buffer = AlignedBytes::zeroed(n_bytes, Pages::Huge);
-    }
-    buffer.as_mut().expect("no memory for a stretch of weights").as_mut_slice()
 }
 
 /// Some groups of tokens and some panels, from the first block to the last.

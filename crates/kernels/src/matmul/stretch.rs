@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::memory::{AlignedBytes, Pages};
+use crate::memory::AlignedBytes;
 use crate::quant::{PANEL, PackedMatrix, Unpack, Unpacked, unpacked_block_bytes};
 use crate::simd::Isa;
 
@@ -28,9 +28,7 @@ impl Scratch {
     pub(super) fn reserve(&mut self, weights: &PackedMatrix, n_panels: usize) {
         let n_blocks = n_panels * STRETCH;
         let n_bytes = n_blocks * unpacked_block_bytes(weights.format());
-        if self.codes.as_ref().is_none_or(|c| c.as_slice().len() < n_bytes) {
-            self.codes = AlignedBytes::zeroed(n_bytes, Pages::Huge);
-        }
+        AlignedBytes::at_least(&mut self.codes, n_bytes);
         if self.scales.len() < n_blocks * BLOCK_SCALES {
             self.scales.resize(n_blocks * BLOCK_SCALES, 0.0);
         }

@@ -140,3 +140,18 @@ impl UnpackPairs<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_fill_the_range_of_half_floats_and_products_come_back() {
+        for largest in [1.0, 0.999, 1e-7, 3.0e4, 65_504.0 * 128.0 * 63.0, f32::from_bits(1), 0.0] {
+            let PairScale { by, back } = PairScale::of(largest);
+            assert!(largest * by < 32_768.0 && (largest < 1e-10 || largest * by >= 16_384.0), "{largest}");
+            assert!(back.is_normal() && by * back == TILE_DOTS_BY, "{largest}");
+        }
+        assert!(PairScale::of(f32::INFINITY).back.is_nan() && PairScale::of(f32::NAN).back.is_nan());
+    }
+}
