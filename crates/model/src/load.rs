@@ -41,6 +41,17 @@ pub enum BackendKind {
     Reference,
 }
 
+impl BackendKind {
+    /// The processor's instructions that it uses, if it uses kernels at all.
+    pub(crate) fn lane(self) -> Option<Isa> {
+        match self {
+            Self::Cpu => Some(Isa::best()),
+            Self::CpuLane(isa) => Some(isa),
+            Self::Reference => None,
+        }
+    }
+}
+
 /// How a model is opened.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
@@ -295,11 +306,7 @@ impl LoadedModel {
     /// The KV dtype that loses nothing beside what the backend loses of the weights and activations: f32 for f32 weights,
     /// bf16 for quantized weights where the backend multiplies those in bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
-        let has_tiles = match backend {
-            BackendKind::Cpu => Isa::best().has_tiles(),
-            BackendKind::CpuLane(isa) => isa.has_tiles(),
-            BackendKind::Reference => false,
-        };
+        let has_tiles = backend.lane().is_some_and(Isa::has_tiles);
         let fits = KvDtype::BF16.bytes_of(self.config.head_dim).is_some();
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,

@@ -1,7 +1,5 @@
 //! The element formats of stored tensors. Refuses to know how they are computed with.
 
-use super::CodeLayout;
-
 /// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
@@ -42,14 +40,6 @@ impl Format {
         Self::IQ4_NL,
         Self::IQ4_XS,
     ];
-
-    /// Whether a min is added to the codes of each block: its products want the sums of activations.
-    pub const fn has_mins(self) -> bool {
-        match CodeLayout::of(self) {
-            Some(codes) => codes.scales.has_min(),
-            None => false,
-        }
-    }
 
     /// Elements that share one block; a row's length is a multiple of it.
     pub const fn block_elements(self) -> usize {

@@ -27,9 +27,6 @@ pub struct PackedMatrix {
 /// Goes up whenever packed bytes change their meaning, so that what was kept of them is made again.
 pub const PACKING_VERSION: u32 = 1;
 
-/// Bytes that a thread copies at a time.
-const COPY_BYTES: usize = 1 << 20;
-
 /// Why a matrix could not be packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PackError {
@@ -55,24 +52,15 @@ impl PackedMatrix {
         if row_bytes.checked_mul(rows) != Some(stored.len()) {
             return Err(PackError::Shape);
         }
-        let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
-        let n_panels = rows.div_ceil(PANEL);
-        let n_bytes = layout.bytes.checked_mul(n_panels).ok_or(PackError::Shape)?;
-        let mut bytes =
-            AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
-        let panels = Disjoint::new(bytes.as_mut_slice());
-        pool.for_each(n_panels, |p| {
-            // SAFETY: each panel is one item's.
-            let panel = unsafe { panels.part(p * layout.bytes, layout.bytes) };
+        Self::fill(format, rows, cols, pool, |layout, p, panel| {
             let stored = &stored[p * PANEL * row_bytes..];
             let stored = &stored[..stored.len().min(PANEL * row_bytes)];
             match (CodeLayout::of(format), format.block_bytes()) {
-                (Some(codes), _) => pack_codes(format, codes, &layout, stored, row_bytes, panel),
+                (Some(codes), _) => pack_codes(format, codes, layout, stored, row_bytes, panel),
                 (None, 2) => pack_floats::<2>(stored, row_bytes, panel),
                 (None, _) => pack_floats::<4>(stored, row_bytes, panel),
             }
-        });
-        Ok(Self::of_panels(format, (rows, cols), layout, bytes, pool))
+        })
     }
 
     /// A matrix of the bytes that [`Self::as_bytes`] gave, copied on all threads of the pool: weights lie on huge pages,
@@ -93,38 +81,41 @@ impl PackedMatrix {
         if n_bytes != packed.len() {
             return Err(PackError::Shape);
         }
-        let mut bytes =
-            AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
-        let out = Disjoint::new(bytes.as_mut_slice());
-        pool.for_each(n_bytes.div_ceil(COPY_BYTES), |i| {
-            let at = i * COPY_BYTES;
-            let from = &packed[at..packed.len().min(at + COPY_BYTES)];
-            // SAFETY: each stretch is one item's.
-            unsafe { out.part(at, from.len()) }.copy_from_slice(from);
-        });
-        Ok(Self::of_panels(format, (rows, cols), layout, bytes, pool))
+        Self::fill(format, rows, cols, pool, |layout, p, panel| {
+            panel.copy_from_slice(&packed[p * layout.bytes..][..layout.bytes]);
+        })
     }
 
-    fn of_panels(
+    /// A matrix whose panels `fill` writes by their number, on all threads of the pool.
+    fn fill(
         format: Format,
-        (rows, cols): (usize, usize),
-        layout: PanelLayout,
-        bytes: AlignedBytes,
+        rows: usize,
+        cols: usize,
         pool: &ThreadPool,
-    ) -> Self {
-        let mut matrix = Self { format, rows, cols, layout, bytes, pair_scale: PairScale::of(0.0) };
-        if let Some(codes) = CodeLayout::of(format) {
-            let largest = [const { AtomicU16::new(0) }; 2];
-            pool.for_each(matrix.n_panels(), |p| {
-                let of_panel = layout.largest_scales(codes.scales, matrix.panel(p));
+        fill: impl Fn(&PanelLayout, usize, &mut [u8]) + Sync,
+    ) -> Result<Self, PackError> {
+        let layout = PanelLayout::of(format, cols).ok_or(PackError::Shape)?;
+        let n_panels = rows.div_ceil(PANEL);
+        let n_bytes = layout.bytes.checked_mul(n_panels).ok_or(PackError::Shape)?;
+        let mut bytes =
+            AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
+        let codes = CodeLayout::of(format);
+        let largest = [const { AtomicU16::new(0) }; 2];
+        let panels = Disjoint::new(bytes.as_mut_slice());
+        pool.for_each(n_panels, |p| {
+            // SAFETY: each panel is one item's.
+            let panel = unsafe { panels.part(p * layout.bytes, layout.bytes) };
+            fill(&layout, p, panel);
+            if let Some(codes) = codes {
+                let of_panel = layout.largest_scales(codes.scales, panel);
                 std::iter::zip(&largest, of_panel).for_each(|(all, of_panel)| {
                     all.fetch_max(of_panel, Ordering::Relaxed);
                 });
-            });
-            let largest = largest.map(|bits| f16::from_bits(bits.into_inner()).to_f32());
-            matrix.pair_scale = PairScale::of(codes.largest_weight(largest));
-        }
-        matrix
+            }
+        });
+        let largest = largest.map(|bits| f16::from_bits(bits.into_inner()).to_f32());
+        let pair_scale = PairScale::of(codes.map_or(0.0, |codes| codes.largest_weight(largest)));
+        Ok(Self { format, rows, cols, layout, bytes, pair_scale })
     }
 
     /// The packed bytes, [`Self::n_bytes`] of them, as [`Self::from_packed`] takes them.

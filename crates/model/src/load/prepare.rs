@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throng_core::executor::Executor;
-use throng_kernels::Isa;
 
 use super::{BackendKind, LoadError, RunnerOptions};
 use crate::arch::Architecture;
@@ -92,7 +91,7 @@ impl PreparedWeights {
         from: &UnpreparedWeights<'_>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(), LoadError> {
-        match cpu_lane(backend) {
+        match backend.lane() {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(n_threads, isa);
                 self.cpu.get(&backend, from, progress).map(drop)
@@ -107,21 +106,12 @@ impl PreparedWeights {
         config: &Arc<DecoderConfig>,
         from: &UnpreparedWeights<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        match cpu_lane(options.backend) {
+        match options.backend.lane() {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(options.n_threads, isa);
                 self.cpu.runner(backend, options, config, from)
             }
             None => self.reference.runner(ReferenceBackend, options, config, from),
         }
-    }
-}
-
-/// The processor's instructions that this backend uses, if it uses kernels at all.
-fn cpu_lane(backend: BackendKind) -> Option<Isa> {
-    match backend {
-        BackendKind::Cpu => Some(Isa::best()),
-        BackendKind::CpuLane(isa) => Some(isa),
-        BackendKind::Reference => None,
     }
 }
