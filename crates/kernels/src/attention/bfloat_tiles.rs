@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::kv::{BLOCK_TOKENS, KvShape};
-use super::tiles::SPLIT;
+use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
+use super::tiles::{SPLIT, SPLIT_BLOCKS};
 use crate::memory::AlignedBytes;
 use crate::quant::BLOCK;
 use crate::simd::{Isa, KeyRun, Lane, Task, TileConfig, ValueRun, ask};
@@ -18,15 +18,10 @@ pub(super) const ROWS: usize = 64;
 const TILE_ROWS: usize = 16;
 /// Elements from one row's scores to the next's: not a power of two, so that rows do not share sets of the first cache.
 pub(super) const SCORES_STRIDE: usize = SPLIT + 16;
-const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
 /// Bytes of 32 dimensions of a tile of queries, in two parts.
 const QUERY_STEP: usize = 2 * TILE_ROWS * BLOCK * 2;
-/// Bytes of 32 dimensions of a block of keys.
-const KEY_STEP: usize = BLOCK * BLOCK_TOKENS * 2;
 /// Bytes of a block of a tile of weights, in two parts.
 const WEIGHT_STEP: usize = 2 * TILE_ROWS * BLOCK_TOKENS * 2;
-/// Bytes of sixteen dimensions of a block of values.
-const VALUE_STEP: usize = BLOCK_TOKENS * 16 * 2;
 
 /// Room for queries and weights in two parts, kept by each thread.
 pub(super) struct Parts {
@@ -214,21 +209,13 @@ impl Task for SplitQueries<'_> {
         for (i, row) in self.rows.chunks_exact(self.dim).enumerate() {
             for (step, x) in row.chunks_exact(BLOCK).enumerate() {
                 let at = (i / TILE_ROWS * n_steps + step) * QUERY_STEP + i % TILE_ROWS * BLOCK * 2;
-                let (high, low) = self.out[at..][..QUERY_STEP / 2 + BLOCK * 2].split_at_mut(QUERY_STEP / 2);
-                let mut parts = [[0u16; BLOCK]; 2];
-                let [high_parts, low_parts] = &mut parts;
-                for half in 0..2 {
-                    // SAFETY: sixteen elements on all sides; the features are the caller's word.
+                let paired: [f32; BLOCK] = std::array::from_fn(|i| x[i / 2 + i % 2 * 16]);
+                for (half, x) in paired.chunks_exact(16).enumerate() {
+                    let out = self.out[at + half * 32..][..QUERY_STEP / 2 + 32].as_mut_ptr();
+                    // SAFETY: sixteen elements, and room for both parts of them; the features are the caller's word.
                     unsafe {
-                        let x = L::load(x[half * 16..][..16].as_ptr());
-                        let (high, low) = (&mut high_parts[half * 16..], &mut low_parts[half * 16..]);
-                        L::store_split(high.as_mut_ptr(), low.as_mut_ptr(), x);
-                    }
-                }
-                for (out, part) in [high, low].into_iter().zip(parts) {
-                    for (d, pair) in out.as_chunks_mut::<4>().0.iter_mut().take(16).enumerate() {
-                        *pair = (u32::from(part[d + 16]) << 16 | u32::from(part[d])).to_le_bytes();
-                    }
+                        L::store_split(out.cast(), out.add(QUERY_STEP / 2).cast(), L::load(x.as_ptr()))
+                    };
                 }
             }
         }

@@ -1,13 +1,9 @@
 //! Sequences of a batch that begin with the same blocks, as users of one system prompt do: they walk those together, so that
 //! the keys and values of many are read once. Refuses to compute.
 
-use super::kv::BLOCK_TOKENS;
-use super::tiles::{RowState, SPLIT};
+use super::tiles::{SPLIT, SPLIT_BLOCKS};
 use super::{QueryBatch, QuerySpan};
 use crate::reference::AttentionShape;
-
-/// Blocks of a split.
-const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
 
 /// Who walks together. Keeps its memory between uses.
 pub(super) struct Cohorts {
@@ -16,8 +12,6 @@ pub(super) struct Cohorts {
     cohorts: Vec<Cohort>,
     /// Of each span: splits that its cohort walks.
     walked: Vec<usize>,
-    /// Of each head of each row, between its cohort's walk and its own.
-    pub(super) states: Vec<RowState>,
 }
 
 /// Two or more spans whose first splits are the same blocks, all before their first rows.
@@ -32,7 +26,7 @@ pub(super) struct Cohort {
 
 impl Cohorts {
     pub(super) const fn new() -> Self {
-        Self { order: Vec::new(), cohorts: Vec::new(), walked: Vec::new(), states: Vec::new() }
+        Self { order: Vec::new(), cohorts: Vec::new(), walked: Vec::new() }
     }
 
     /// Looks for them in a batch. A window moves with each row, so that there is nothing to walk together.
@@ -71,10 +65,6 @@ impl Cohorts {
             }
             first = end;
         }
-        let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
-        if !self.cohorts.is_empty() && self.states.len() < n_rows * shape.n_heads {
-            self.states.resize(n_rows * shape.n_heads, RowState::new());
-        }
     }
 
     pub(super) fn all(&self) -> &[Cohort] {
@@ -101,6 +91,7 @@ pub(super) fn rows_of<'a>(
 
 #[cfg(test)]
 mod tests {
+    use super::super::kv::BLOCK_TOKENS;
     use super::*;
 
     const SHAPE: AttentionShape =

@@ -11,6 +11,10 @@ use crate::threads::ThreadPool;
 
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
+/// Bytes of 32 dimensions of a block of keys in [`KvFormat::BF16`].
+pub(super) const KEY_STEP: usize = BLOCK * BLOCK_TOKENS * 2;
+/// Bytes of sixteen dimensions of a block of values in it.
+pub(super) const VALUE_STEP: usize = 16 * BLOCK_TOKENS * 2;
 
 /// How keys and values are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -195,7 +199,7 @@ impl Task for Store<'_> {
             }
             KvFormat::BF16 => {
                 for (i, x) in self.key.chunks_exact(16).enumerate() {
-                    let at = i / 2 * 1024 + t * 4 + i % 2 * 2;
+                    let at = i / 2 * KEY_STEP + t * 4 + i % 2 * 2;
                     for (j, b) in bfloats::<L>(x).iter().enumerate() {
                         self.keys[at + j * 64..][..2].copy_from_slice(&b.to_le_bytes());
                     }
@@ -205,7 +209,7 @@ impl Task for Store<'_> {
                     self.values.fill(0);
                 }
                 for (i, x) in self.value.chunks_exact(16).enumerate() {
-                    let at = i * 512 + t / 2 * 64 + t % 2 * 2;
+                    let at = i * VALUE_STEP + t / 2 * 64 + t % 2 * 2;
                     for (j, b) in bfloats::<L>(x).iter().enumerate() {
                         self.values[at + j * 4..][..2].copy_from_slice(&b.to_le_bytes());
                     }

@@ -68,12 +68,14 @@ pub fn attention(
     let in_tiles = layer.shape().format == KvFormat::BF16 && pool.isa().has_tiles();
     let most_rows = if in_tiles { bfloat_tiles::ROWS } else { TILE };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
-    COHORTS.with_borrow_mut(|cohorts| {
+    COHORTS.with_borrow_mut(|(cohorts, states)| {
         cohorts.find(shape, queries);
-        let mut states = std::mem::take(&mut cohorts.states);
-        let (out, shared_states) = (Disjoint::new(out), Disjoint::new(&mut states));
-        let call =
-            Call { shape, layer, queries, in_tiles, isa: pool.isa(), out: &out, states: &shared_states };
+        if !cohorts.all().is_empty() {
+            let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
+            states.resize(states.len().max(n_rows * shape.n_heads), RowState::new());
+        }
+        let (out, states) = (Disjoint::new(out), Disjoint::new(states));
+        let call = Call { shape, layer, queries, in_tiles, isa: pool.isa(), out: &out, states: &states };
         if !cohorts.all().is_empty() {
             let items_of = |cohort: &Cohort| tiles_of(cohort.n_rows) * shape.n_kv_heads;
             pool.for_each(cohorts.all().iter().map(items_of).sum(), |item| {
@@ -102,7 +104,6 @@ pub fn attention(
                 call.walk_alone(span.first_block, cohorts.walked(i), room);
             });
         });
-        cohorts.states = states;
     });
 }
 
@@ -139,7 +140,8 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 }
 
 thread_local! {
-    static COHORTS: RefCell<Cohorts> = const { RefCell::new(Cohorts::new()) };
+    /// And the state of each head of each row, between its cohort's walk and its own.
+    static COHORTS: RefCell<(Cohorts, Vec<RowState>)> = const { RefCell::new((Cohorts::new(), Vec::new())) };
     static ROOM: RefCell<Room> = const {
         let queries = Queries { floats: Vec::new(), records: Vec::new() };
         RefCell::new(Room {

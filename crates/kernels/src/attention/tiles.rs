@@ -1,6 +1,6 @@
 //! Up to eight query rows meeting one block of keys or values. Refuses to know masks and block tables.
 
-use super::kv::{BLOCK_TOKENS, KvFormat, KvShape};
+use super::kv::{BLOCK_TOKENS, KEY_STEP, KvFormat, KvShape, VALUE_STEP};
 use crate::matmul::activations::{RECORD, quantize_block};
 use crate::matmul::tile::Tile;
 use crate::quant::{BLOCK, Unpacked, code_sums};
@@ -10,6 +10,7 @@ use crate::simd::{self, Lane, Task};
 pub(super) const TILE: usize = 8;
 /// Tokens between two updates of the running softmax; splits lie at multiples of it, whatever the query.
 pub(super) const SPLIT: usize = 128;
+pub(super) const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
 
 /// A tile's queries in the form that the keys' format wants.
 pub(super) struct Queries {
@@ -71,7 +72,7 @@ impl<const T: usize> Task for Scores<'_, T> {
                     self.floats::<L>(2, |d| L::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS)))
                 }
                 KvFormat::BF16 => self.floats::<L>(2, |d| {
-                    let pairs = keys.add(d / BLOCK * (BLOCK * BLOCK_TOKENS * 2) + d % 16 * 64);
+                    let pairs = keys.add(d / BLOCK * KEY_STEP + d % 16 * 64);
                     half_of_pairs::<L>(pairs, d % BLOCK / 16)
                 }),
                 KvFormat::Q8_0 => self.codes::<L>(),
@@ -191,7 +192,7 @@ impl<const T: usize> Task for Values<'_, T> {
                 KvFormat::F32 => self.sum::<L>(4, |t, d| L::load(values.cast::<f32>().add(t * dim + d))),
                 KvFormat::F16 => self.sum::<L>(2, |t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
                 KvFormat::BF16 => self.sum::<L>(2, |t, d| {
-                    let pairs = values.add(d / 16 * (16 * BLOCK_TOKENS * 2) + t / 2 * 64);
+                    let pairs = values.add(d / 16 * VALUE_STEP + t / 2 * 64);
                     half_of_pairs::<L>(pairs, t % 2)
                 }),
                 KvFormat::Q8_0 => {

@@ -105,16 +105,13 @@ impl Together<'_> {
             let mut group = self.groups.start;
             while group < self.groups.end {
                 let is_pair = group + 2 <= self.groups.end.min(n_whole);
-                let mut slot = 0;
-                while slot < self.panels.len() {
-                    let are_two = slot + 2 <= self.panels.len();
-                    match (is_pair, are_two) {
+                for slot in (0..self.panels.len()).step_by(2) {
+                    match (is_pair, slot + 2 <= self.panels.len()) {
                         (false, false) => self.run::<1, 1>(group, slot, &blocks),
                         (false, true) => self.run::<1, 2>(group, slot, &blocks),
                         (true, false) => self.run::<2, 1>(group, slot, &blocks),
                         (true, true) => self.run::<2, 2>(group, slot, &blocks),
                     }
-                    slot += if are_two { 2 } else { 1 };
                 }
                 group += if is_pair { 2 } else { 1 };
             }

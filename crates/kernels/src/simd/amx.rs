@@ -72,6 +72,55 @@ pub(super) unsafe fn release() {
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
+/// The sums from memory to tiles 0 to 3: two groups' rows at `s0` and `s1`, so many bytes apart, and the second column of each
+/// so many bytes on.
+macro_rules! load_sums {
+    ($stride:literal, $next:literal) => {
+        concat!(
+            "tileloadd tmm0, [{s0} + ",
+            $stride,
+            "*1]\n",
+            ".if {p} > 1; tileloadd tmm1, [{s0} + ",
+            $stride,
+            "*1 + ",
+            $next,
+            "]; .endif\n",
+            ".if {g} > 1; tileloadd tmm2, [{s1} + ",
+            $stride,
+            "*1]; .endif\n",
+            ".if {g} > 1 && {p} > 1; tileloadd tmm3, [{s1} + ",
+            $stride,
+            "*1 + ",
+            $next,
+            "]; .endif",
+        )
+    };
+}
+
+/// And back.
+macro_rules! store_sums {
+    ($stride:literal, $next:literal) => {
+        concat!(
+            "tilestored [{s0} + ",
+            $stride,
+            "*1], tmm0\n",
+            ".if {p} > 1; tilestored [{s0} + ",
+            $stride,
+            "*1 + ",
+            $next,
+            "], tmm1; .endif\n",
+            ".if {g} > 1; tilestored [{s1} + ",
+            $stride,
+            "*1], tmm2; .endif\n",
+            ".if {g} > 1 && {p} > 1; tilestored [{s1} + ",
+            $stride,
+            "*1 + ",
+            $next,
+            "], tmm3; .endif",
+        )
+    };
+}
+
 /// See [`super::Lane::tile_dots`]. What is done for a block is not spread by hand: the machine runs blocks ahead of each
 /// other by itself.
 ///
@@ -83,10 +132,7 @@ pub(super) unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
     unsafe {
         asm!(
             "test {adds:e}, {adds:e}; jz 2f",
-            "tileloadd tmm0, [{s0} + {line}*1]",
-            ".if {p} > 1; tileloadd tmm1, [{s0} + {line}*1 + 1024]; .endif",
-            ".if {g} > 1; tileloadd tmm2, [{s1} + {line}*1]; .endif",
-            ".if {g} > 1 && {p} > 1; tileloadd tmm3, [{s1} + {line}*1 + 1024]; .endif",
+            load_sums!("{line}", "1024"),
             "jmp 3f",
             "2:",
             "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
@@ -109,10 +155,7 @@ pub(super) unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
             "add {x0}, {record}; add {x1}, {record}; add {w0}, 1024; add {w1}, 1024",
             "dec {n_blocks}",
             "jnz 3b",
-            "tilestored [{s0} + {line}*1], tmm0",
-            ".if {p} > 1; tilestored [{s0} + {line}*1 + 1024], tmm1; .endif",
-            ".if {g} > 1; tilestored [{s1} + {line}*1], tmm2; .endif",
-            ".if {g} > 1 && {p} > 1; tilestored [{s1} + {line}*1 + 1024], tmm3; .endif",
+            store_sums!("{line}", "1024"),
             x0 = inout(reg) run.x[0] => _,
             x1 = inout(reg) run.x[1] => _,
             w0 = inout(reg) run.pairs[0] => _,
@@ -286,10 +329,7 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
             "add {q0}, 2048; add {q1}, 2048; add {k0}, 1024; add {k1}, 1024",
             "dec {n_steps}",
             "jnz 2b",
-            "tilestored [{s0} + {stride}*1], tmm0",
-            ".if {p} > 1; tilestored [{s0} + {stride}*1 + 64], tmm1; .endif",
-            ".if {g} > 1; tilestored [{s1} + {stride}*1], tmm2; .endif",
-            ".if {g} > 1 && {p} > 1; tilestored [{s1} + {stride}*1 + 64], tmm3; .endif",
+            store_sums!("{stride}", "64"),
             q0 = inout(reg) run.queries[0] => _,
             q1 = inout(reg) run.queries[1] => _,
             k0 = inout(reg) run.keys[0] => _,
@@ -317,10 +357,7 @@ pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
     // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
     unsafe {
         asm!(
-            "tileloadd tmm0, [{s0} + {stride}*1]",
-            "tileloadd tmm1, [{s0} + {stride}*1 + 64]",
-            ".if {g} > 1; tileloadd tmm2, [{s1} + {stride}*1]; .endif",
-            ".if {g} > 1; tileloadd tmm3, [{s1} + {stride}*1 + 64]; .endif",
+            load_sums!("{stride}", "64"),
             "2:",
             "mov {v}, [{blocks}]; add {v}, {offset}",
             "tileloadd tmm4, [{w0} + {line}*1]",
@@ -334,10 +371,7 @@ pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
             "add {w0}, 1024; add {w1}, 1024; add {blocks}, 8",
             "dec {n_blocks}",
             "jnz 2b",
-            "tilestored [{s0} + {stride}*1], tmm0",
-            "tilestored [{s0} + {stride}*1 + 64], tmm1",
-            ".if {g} > 1; tilestored [{s1} + {stride}*1], tmm2; .endif",
-            ".if {g} > 1; tilestored [{s1} + {stride}*1 + 64], tmm3; .endif",
+            store_sums!("{stride}", "64"),
             w0 = inout(reg) run.weights[0] => _,
             w1 = inout(reg) run.weights[1] => _,
             blocks = inout(reg) run.blocks => _,
