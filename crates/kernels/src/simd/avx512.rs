@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::amx;
 use super::avx512_pair_tile::pair_tile;
 use super::{KeyRun, Lane, NibbleTable, PairBlock, Task, TileRun, ValueRun};
+use super::{amx, amx_operands};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const TILES: bool>;
@@ -99,17 +99,17 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
     #[inline(always)]
     unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
         // SAFETY: a lane with tiles has the features, and `p` has room for 32, by the contract of `Lane`.
-        unsafe { amx::store_bfloats(p, a, b) }
+        unsafe { amx_operands::store_bfloats(p, a, b) }
     }
     #[inline(always)]
     unsafe fn halves(x: __m512) -> __m512i {
         // SAFETY: as above.
-        unsafe { amx::halves(x) }
+        unsafe { amx_operands::halves(x) }
     }
     #[inline(always)]
     unsafe fn wide_pairs(codes: __m512i, scale: __m512i) -> [__m512i; 2] {
         // SAFETY: as above.
-        unsafe { amx::wide_pairs(codes, scale) }
+        unsafe { amx_operands::wide_pairs(codes, scale) }
     }
     #[inline(always)]
     unsafe fn small_pairs<const MIN: bool>(
@@ -118,7 +118,7 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         [scale, min]: [__m512i; 2],
     ) -> [__m512i; 2] {
         // SAFETY: as above.
-        unsafe { amx::small_pairs::<MIN>(codes, zero, scale, min) }
+        unsafe { amx_operands::small_pairs::<MIN>(codes, zero, scale, min) }
     }
     #[inline(always)]
     unsafe fn nibble_pairs<const MIN: bool>(
@@ -127,7 +127,7 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         [scale, min]: [__m512i; 2],
     ) -> [[__m512i; 2]; 2] {
         // SAFETY: as above.
-        unsafe { amx::nibble_pairs::<MIN>(codes, table, scale, min) }
+        unsafe { amx_operands::nibble_pairs::<MIN>(codes, table, scale, min) }
     }
     #[inline(always)]
     unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
@@ -137,12 +137,12 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, x: __m512) {
         // SAFETY: as above, with room for sixteen.
-        unsafe { amx::store_bf16(p, x) }
+        unsafe { amx_operands::store_bf16(p, x) }
     }
     #[inline(always)]
     unsafe fn store_split(high: *mut u16, low: *mut u16, x: __m512) {
         // SAFETY: as above.
-        unsafe { amx::store_split(high, low, x) }
+        unsafe { amx_operands::store_split(high, low, x) }
     }
     #[inline(always)]
     unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
