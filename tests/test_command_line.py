@@ -46,6 +46,7 @@ def test_bench_says_which_share_of_the_limit_each_figure_is(binary):
         assert limit["share"] == pytest.approx(line[phase + "_tokens_per_s"] / limit["tokens_per_s"])
         multiplying = (
             limit["int8_operations"] / limits["int8_operations_per_s"]
+            + limit["bf16_operations"] / limits["bf16_operations_per_s"]
             + limit["f32_operations"] / limits["f32_operations_per_s"]
         )
         reading = limit["bytes"] / limits["read_bytes_per_s"]
@@ -70,7 +71,7 @@ def test_bench_machine_measures_without_a_model(binary):
             for fits in ("second-level cache", "last-level share", "memory")
             for pages in ("ordinary", "huge")
         ]
-        assert {"f32", "int8"} <= {peak["of"] for peak in line["arithmetic"]}
+        assert {"f32", "bf16", "int8"} <= {peak["of"] for peak in line["arithmetic"]}
         assert all(read["bytes_per_s"] > 0 for read in line["read"])
         assert all(peak["operations_per_s"] > 0 for peak in line["arithmetic"])
 

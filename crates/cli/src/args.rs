@@ -56,7 +56,7 @@ pub struct ModelArgs {
     /// Keep what --quantize makes in this folder, and read it from there at the next start
     #[arg(long, value_name = "DIR")]
     pub quantize_cache: Option<PathBuf>,
-    /// How keys and values are stored; auto: f32 for f32 models, bf16 for quantized ones with AMX, else f16
+    /// How keys and values are stored; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else f16
     #[arg(long, value_enum, value_name = "TYPE")]
     pub kv_cache_dtype: Option<KvDtype>,
     /// Memory for keys and values, for example 4GiB; a share of what is free when absent

@@ -55,13 +55,11 @@ fn stored(format: Format, rows: usize, cols: usize) -> Vec<u8> {
 
 /// Seconds of one product of `n` tokens, rounding their activations included.
 fn product(w: &PackedMatrix, n: usize, pool: &ThreadPool) -> f64 {
-    let floats = matches!(w.format(), Format::F32 | Format::F16 | Format::BF16);
-    let forms = Forms { ints: !floats, floats, residuals: false };
     let x: Vec<f32> = (0..n * w.cols()).map(|i| (i % 61) as f32 - 30.0).collect();
     let mut out = vec![0.0; n * w.rows()];
     let mut rows = Activations::default();
     median(|| {
-        rows.set(&x, w.cols(), forms, pool);
+        rows.set(&x, w.cols(), Forms::of(w.format()), pool);
         matmul(&[Product::new(&rows, w)], &mut out, w.rows(), pool);
     })
 }

@@ -68,13 +68,9 @@ impl CpuMatrix {
 
     /// In which forms its parts need activations.
     fn forms(&self) -> Forms {
-        let is_float =
-            |part: &PackedMatrix| matches!(part.format(), Format::F32 | Format::F16 | Format::BF16);
-        Forms {
-            ints: !self.parts.iter().all(is_float),
-            residuals: !self.refined.is_empty(),
-            floats: self.parts.iter().any(is_float),
-        }
+        let of_part = |part: &PackedMatrix| Forms::of(part.format());
+        let refined = Forms { residuals: !self.refined.is_empty(), ..Forms::default() };
+        self.parts.iter().map(of_part).fold(refined, Forms::and)
     }
 
     /// The products of `x` with the parts, side by side from row `first_row` on.

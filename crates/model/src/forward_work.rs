@@ -2,11 +2,11 @@
 //! Refuses to know how fast anything is.
 //!
 //! Matrix products count, attention's arithmetic does not: what is counted is a lower bound. Matrices whose codes are
-//! integers are multiplied as bytes, others as floats.
+//! integers are multiplied as bytes, others as floats of 16 or 32 bits.
 
 use std::collections::HashMap;
 
-use throng_kernels::quant::MatrixPath;
+use throng_kernels::quant::{Format, MatrixPath};
 
 use crate::config::{DecoderConfig, FeedForward};
 use crate::kv_cache::{KvDtype, KvLayout};
@@ -18,6 +18,8 @@ use crate::tensor_use::TensorUse;
 pub struct Work {
     /// Multiplications and additions of bytes, two for each weight and token.
     pub int8_operations: f64,
+    /// The same of 16-bit floats.
+    pub bf16_operations: f64,
     /// The same of 32-bit floats.
     pub f32_operations: f64,
     /// Bytes of weights, keys and values that are read.
@@ -80,9 +82,10 @@ impl ForwardWork {
                 TensorUse::Lookup | TensorUse::Vector => continue,
             };
             let operations = 2.0 * share * tensor.shape.iter().product::<usize>() as f64;
-            match MatrixPath::of(model.held_format(&tensor)).is_int8() {
-                true => work.int8_operations += operations,
-                false => work.f32_operations += operations,
+            match MatrixPath::of(model.held_format(&tensor)) {
+                MatrixPath::Int8 { .. } => work.int8_operations += operations,
+                MatrixPath::Float(Format::F32) => work.f32_operations += operations,
+                MatrixPath::Float(_) => work.bf16_operations += operations,
             }
             work.bytes += share * model.held_bytes(&tensor) as f64;
         }
@@ -96,6 +99,7 @@ impl ForwardWork {
         };
         Work {
             int8_operations: sum(|work| work.int8_operations, steps.n_tokens, steps.n_logits),
+            bf16_operations: sum(|work| work.bf16_operations, steps.n_tokens, steps.n_logits),
             f32_operations: sum(|work| work.f32_operations, steps.n_tokens, steps.n_logits),
             bytes: sum(|work| work.bytes, steps.n_steps, steps.n_logit_steps),
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use throng_core::executor::Executor;
 use throng_kernels::Isa;
-use throng_kernels::quant::{Format, MatrixPath};
+use throng_kernels::quant::Format;
 
 use crate::arch::{Architecture, ConfigError};
 use crate::backend::BackendError;
@@ -304,13 +304,13 @@ impl LoadedModel {
     }
 
     /// The KV dtype that loses nothing beside what the backend loses of the weights and activations: f32 for f32 weights,
-    /// bf16 for quantized weights where the backend multiplies those in bfloat16, f16 otherwise.
+    /// bf16 for bf16 and quantized weights where the backend multiplies those in tiles of bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
         let has_tiles = backend.lane().is_some_and(Isa::has_tiles);
         let fits = KvDtype::BF16.bytes_of(self.config.head_dim).is_some();
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,
-            Some((format, _)) if MatrixPath::of(*format).is_int8() && has_tiles && fits => KvDtype::BF16,
+            Some((format, _)) if *format != Format::F16 && has_tiles && fits => KvDtype::BF16,
             _ => KvDtype::F16,
         }
     }

@@ -90,10 +90,10 @@ fn a_dense_model_multiplies_every_matrix_and_looks_embeddings_up() {
     let q8_0 = model(&tiny, Format::Q8_0);
     let bytes = |element: f64| 3.0 * layers * element + 2.0 * output * element;
     let work = q8_0.forward_work(KvDtype::F16);
-    let expected = Work { int8_operations: operations, f32_operations: 0.0, bytes: bytes(34.0 / 32.0) };
+    let expected = Work { int8_operations: operations, bytes: bytes(34.0 / 32.0), ..Work::default() };
     assert_eq!(work.of(STEPS), expected);
     assert_eq!(work.step_bytes(), (layers + output) * 34.0 / 32.0);
-    let expected = Work { int8_operations: 0.0, f32_operations: operations, bytes: bytes(4.0) };
+    let expected = Work { f32_operations: operations, bytes: bytes(4.0), ..Work::default() };
     assert_eq!(model(&tiny, Format::F32).forward_work(KvDtype::F16).of(STEPS), expected);
     let uses = q8_0.tensor_uses();
     assert_eq!(uses["token_embd.weight"], TensorUse::Lookup);

@@ -146,6 +146,7 @@ impl Bench<'_> {
         let (least_s, binding) = self.limits.as_ref()?.least_seconds(work);
         (n_tokens > 0.0).then(|| Share {
             int8_operations: work.int8_operations,
+            bf16_operations: work.bf16_operations,
             f32_operations: work.f32_operations,
             bytes: work.bytes,
             binding,

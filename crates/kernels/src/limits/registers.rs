@@ -2,12 +2,16 @@
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+#[cfg(target_arch = "x86_64")]
+mod amx;
 
 /// A kind of arithmetic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arithmetic {
     /// 32-bit floats, fused where the machine can.
     F32,
+    /// Floats of 16 bits; 32-bit ones where the machine multiplies those only.
+    Bf16,
     /// Dot products of bytes in vector registers.
     Int8,
 }
@@ -29,7 +33,9 @@ impl RegisterLoop {
     pub fn available(arithmetic: Arithmetic) -> Vec<Self> {
         let name = "plain loops";
         let plain = match arithmetic {
-            Arithmetic::F32 => Self { name, n_elements: PLAIN_F32, n_products: 1, run: plain_f32 },
+            Arithmetic::F32 | Arithmetic::Bf16 => {
+                Self { name, n_elements: PLAIN_F32, n_products: 1, run: plain_f32 }
+            }
             Arithmetic::Int8 => Self { name, n_elements: PLAIN_I16, n_products: 1, run: plain_i16 },
         };
         #[cfg(target_arch = "x86_64")]
@@ -96,7 +102,7 @@ mod x86_64 {
     pub(super) fn available(arithmetic: Arithmetic) -> impl Iterator<Item = RegisterLoop> {
         let avx2 = is_x86_feature_detected!("avx2");
         let loops = match arithmetic {
-            Arithmetic::F32 => vec![
+            Arithmetic::F32 | Arithmetic::Bf16 => vec![
                 (is_x86_feature_detected!("avx512f"), FMA_512),
                 (avx2 && is_x86_feature_detected!("fma"), FMA_256),
             ],
@@ -106,7 +112,8 @@ mod x86_64 {
                 (avx2, MADD_256),
             ],
         };
-        loops.into_iter().filter_map(|(is_there, found)| is_there.then_some(found))
+        let tiles = if arithmetic == Arithmetic::Bf16 { super::amx::available() } else { None };
+        tiles.into_iter().chain(loops.into_iter().filter_map(|(is_there, found)| is_there.then_some(found)))
     }
 
     const FMA_512: RegisterLoop =
@@ -201,7 +208,7 @@ mod tests {
 
     #[test]
     fn loops_add_up_as_many_products_as_they_claim() {
-        for arithmetic in [Arithmetic::F32, Arithmetic::Int8] {
+        for arithmetic in [Arithmetic::F32, Arithmetic::Bf16, Arithmetic::Int8] {
             for each in RegisterLoop::available(arithmetic) {
                 for n_rounds in [1, 7, 1000] {
                     let expected = (each.n_products as u64 * n_rounds) as f64;

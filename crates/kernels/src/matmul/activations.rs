@@ -6,13 +6,14 @@
 //! they meet. A NaN or infinity makes its whole block's scale NaN, and so every output of that row: it is never
 //! silently rounded to a number.
 //!
-//! Lanes with tiles take bfloat16 instead, eight significant bits for every element by itself: see [`super::bfloats`].
+//! Lanes with tiles take bfloat16 instead, eight significant bits for every element by itself, and sixteen where they meet
+//! short floats: see [`super::bfloats`].
 
 use std::ops::Range;
 
-use super::bfloats::{BFLOAT_RECORD, Round};
+use super::bfloats::{BFLOAT_RECORD, Round, SPLIT_RECORD, Split};
 use crate::memory::{AlignedBytes, Disjoint};
-use crate::quant::BLOCK;
+use crate::quant::{BLOCK, Format};
 use crate::rows::WORTH_FORKING;
 use crate::simd::{Lane, Task};
 use crate::threads::ThreadPool;
@@ -48,7 +49,7 @@ pub struct Activations {
     n_rows: usize,
     cols: usize,
     /// One for each [`Form`].
-    buffers: [Buffer; 4],
+    buffers: [Buffer; 5],
 }
 
 /// The records of one form.
@@ -67,8 +68,31 @@ pub struct Forms {
     /// What quantizing left over, quantized again: products of quantized matrices then differ from exact ones by
     /// about 1e-5, at twice the arithmetic and the same pass over the weights. Lanes with tiles go without.
     pub residuals: bool,
-    /// As they are, for float matrices.
+    /// For matrices of floats of 16 bits.
+    pub short_floats: bool,
+    /// As they are, for matrices of floats of 32 bits.
     pub floats: bool,
+}
+
+impl Forms {
+    /// What a matrix of this format needs.
+    pub fn of(format: Format) -> Self {
+        match format {
+            Format::F32 => Self { floats: true, ..Self::default() },
+            Format::F16 | Format::BF16 => Self { short_floats: true, ..Self::default() },
+            _ => Self { ints: true, ..Self::default() },
+        }
+    }
+
+    /// What either needs.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            ints: self.ints || other.ints,
+            residuals: self.residuals || other.residuals,
+            short_floats: self.short_floats || other.short_floats,
+            floats: self.floats || other.floats,
+        }
+    }
 }
 
 impl Activations {
@@ -96,7 +120,8 @@ impl Activations {
             (Form::Bytes, forms.ints && !has_tiles),
             (Form::Residuals, forms.ints && forms.residuals && !has_tiles),
             (Form::BFloats, forms.ints && has_tiles),
-            (Form::Floats, forms.floats),
+            (Form::SplitBFloats, forms.short_floats && has_tiles),
+            (Form::Floats, forms.floats || forms.short_floats && !has_tiles),
         ] {
             let n_records = if is_kept { n_groups * n_blocks } else { 0 };
             let buffer = &mut self.buffers[form as usize];
@@ -121,6 +146,8 @@ impl Activations {
             unsafe { pool.isa().run(Quantize { rows: &rows, out, residuals }) };
             // SAFETY: the same, and it has tiles where there are such records.
             unsafe { pool.isa().run(Round { rows: &rows, out: records(Form::BFloats) }) };
+            // SAFETY: the same.
+            unsafe { pool.isa().run(Split { rows: &rows, out: records(Form::SplitBFloats) }) };
             interleave(&rows, records(Form::Floats));
         };
         if n_parts == 1 && n_groups == 1 {
@@ -148,6 +175,8 @@ pub(crate) enum Form {
     Residuals,
     /// bfloat16, for the dots of tiles.
     BFloats,
+    /// The same in two parts.
+    SplitBFloats,
     /// As they are.
     Floats,
 }
@@ -158,6 +187,7 @@ impl Form {
         match self {
             Self::Bytes | Self::Residuals => RECORD,
             Self::BFloats => BFLOAT_RECORD,
+            Self::SplitBFloats => SPLIT_RECORD,
             Self::Floats => FLOAT_RECORD,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The weights of a stretch are unpacked to bfloat16, scales and all, so that an output is one chain of sums: block after
 //! block along the columns, in one register or, between two stretches, in memory. An element's bits depend on its own row
-//! and token only.
+//! and token only. Short floats stay what they are: they and their tokens come in as many parts as that takes.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use super::Product;
 use super::activations::{Form, GROUP};
 use super::stretch::ahead;
 use crate::memory::{AlignedBytes, Disjoint};
-use crate::quant::{BLOCK, CodeLayout, PAIRS_BYTES, PANEL, UnpackPairs};
+use crate::quant::{BLOCK, CodeLayout, PAIRS_BYTES, PANEL, PairFloats, UnpackPairs, weight_parts};
 use crate::simd::{Isa, Lane, Task, TileConfig, TileRun};
 
 thread_local! {
@@ -47,17 +47,24 @@ pub(super) struct BfloatProduct<'a> {
     /// Of the outputs.
     pub(super) stride: usize,
     pub(super) isa: Isa,
+    /// Of the activations.
+    pub(super) form: Form,
 }
 
 /// Room that each thread keeps.
 struct Scratch {
-    /// [panel][block] of a stretch.
+    /// [panel][block][part] of a stretch.
     pairs: Option<AlignedBytes>,
     /// [group][panel][16 tokens][16 rows] f32.
     sums: Option<AlignedBytes>,
 }
 
 impl BfloatProduct<'_> {
+    /// Bytes of an unpacked block.
+    fn block_bytes(&self) -> usize {
+        weight_parts(self.product.weights.format()) * PAIRS_BYTES
+    }
+
     /// The product with a range of the weights' panels.
     pub(super) fn run(&self, panels: Range<usize>) {
         let tiles = TileConfig::default();
@@ -66,8 +73,8 @@ impl BfloatProduct<'_> {
             for first in (0..n_groups).step_by(GROUPS_TOGETHER) {
                 let groups = first..n_groups.min(first + GROUPS_TOGETHER);
                 let shape = if groups.len() <= FEW_GROUPS { FEW } else { MANY };
-                let pairs =
-                    AlignedBytes::at_least(&mut scratch.pairs, shape.n_panels * shape.n_blocks * PAIRS_BYTES);
+                let n_bytes = shape.n_panels * shape.n_blocks * self.block_bytes();
+                let pairs = AlignedBytes::at_least(&mut scratch.pairs, n_bytes);
                 let sums =
                     AlignedBytes::at_least(&mut scratch.sums, groups.len() * shape.n_panels * TILE * 4);
                 for first in panels.clone().step_by(shape.n_panels) {
@@ -119,20 +126,24 @@ impl Together<'_> {
     }
 
     fn unpack(&mut self, panel: usize, blocks: &Range<usize>) {
-        let weights = self.of.product.weights;
-        let at = (panel - self.panels.start) * blocks.len() * PAIRS_BYTES;
-        let task = UnpackPairs {
-            codes: CodeLayout::of(weights.format()).expect("quantized"),
-            scale: weights.pair_scale(),
-            layout: weights.layout(),
-            panel: weights.panel(panel),
-            first: blocks.start,
-            n: blocks.len(),
-            ahead: self.ahead(panel, blocks),
-            out: &mut self.pairs[at..],
-        };
-        // SAFETY: the pool's lane is available; the task checks its own sizes.
-        unsafe { self.of.isa.run(task) };
+        let at = (panel - self.panels.start) * blocks.len() * self.of.block_bytes();
+        let (isa, weights) = (self.of.isa, self.of.product.weights);
+        let (format, layout, first, n) = (weights.format(), weights.layout(), blocks.start, blocks.len());
+        let (panel, ahead) = (weights.panel(panel), self.ahead(panel, blocks));
+        let out = &mut self.pairs[at..];
+        match CodeLayout::of(format) {
+            Some(codes) => {
+                let scale = weights.pair_scale();
+                let task = UnpackPairs { codes, scale, layout, panel, first, n, ahead, out };
+                // SAFETY: the pool's lane is available; the task checks its own sizes.
+                unsafe { isa.run(task) };
+            }
+            None => {
+                let task = PairFloats { format, layout, panel, first, n, ahead, out };
+                // SAFETY: as above.
+                unsafe { isa.run(task) };
+            }
+        }
     }
 
     /// What is to be asked for while blocks of a panel are in work.
@@ -155,11 +166,12 @@ impl Together<'_> {
     fn run<const G: usize, const P: usize>(&mut self, group: usize, slot: usize, blocks: &Range<usize>) {
         let x = |g: usize| {
             let records =
-                self.of.product.x.records(group + g, Form::BFloats).expect("checked before the fork");
-            records[blocks.start * Form::BFloats.record()..][..blocks.len() * Form::BFloats.record()].as_ptr()
+                self.of.product.x.records(group + g, self.of.form).expect("checked before the fork");
+            let record = self.of.form.record();
+            records[blocks.start * record..][..blocks.len() * record].as_ptr()
         };
         let pairs = |p: usize| {
-            let n_bytes = blocks.len() * PAIRS_BYTES;
+            let n_bytes = blocks.len() * self.of.block_bytes();
             self.pairs[(slot + p) * n_bytes..][..n_bytes].as_ptr()
         };
         let (x, pairs) = ([x(0), x(G - 1)], [pairs(0), pairs(P - 1)]);
@@ -176,16 +188,21 @@ impl Together<'_> {
         let ahead = [ahead_at(0), ahead_at(P - 1)];
         let run =
             TileRun { x, pairs, n_blocks: blocks.len(), sums, adds: blocks.start > 0, ahead, ahead_step };
-        // SAFETY: the pool's lane is available and has tiles; records, pairs and sums are as long as the run says.
+        // SAFETY: the pool's lane is available and has tiles; records, pairs and sums are as long as the run says, in as many
+        // parts.
         unsafe {
             self.tiles.shape(n_tokens, BLOCK / 2);
-            self.of.isa.run(Dots::<G, P>(run));
+            match (self.of.form, weight_parts(self.of.product.weights.format())) {
+                (Form::BFloats, _) => self.of.isa.run(Dots::<G, P, 1, 1>(run)),
+                (_, 1) => self.of.isa.run(Dots::<G, P, 2, 1>(run)),
+                _ => self.of.isa.run(Dots::<G, P, 2, 2>(run)),
+            }
         }
     }
 
     /// The sums to where they belong.
     fn finish(&self) {
-        let BfloatProduct { product, out, stride, isa } = *self.of;
+        let BfloatProduct { product, out, stride, isa, .. } = *self.of;
         let rows = self.panels.start * PANEL..product.weights.rows().min(self.panels.end * PANEL);
         for group in self.groups.clone() {
             let at =
@@ -203,17 +220,17 @@ impl Together<'_> {
     }
 }
 
-/// The dots of a stretch.
-struct Dots<const G: usize, const P: usize>(TileRun);
+/// The dots of a stretch; the tokens come in `X` parts, the weights in `W`.
+struct Dots<const G: usize, const P: usize, const X: usize, const W: usize>(TileRun);
 
-impl<const G: usize, const P: usize> Task for Dots<G, P> {
+impl<const G: usize, const P: usize, const X: usize, const W: usize> Task for Dots<G, P, X, W> {
     type Output = ();
     const USES_TILES: bool = true;
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
         // SAFETY: the tiles are shaped and memory is valid, by the driver.
-        unsafe { L::tile_dots::<G, P>(&self.0) }
+        unsafe { L::tile_dots::<G, P, X, W>(&self.0) }
     }
 }
 

@@ -10,6 +10,9 @@ use crate::simd::{Lane, Task};
 /// Bytes of a group's block: [16][32] bfloat16 in the order of [`Lane::store_bfloats`].
 pub(crate) const BFLOAT_RECORD: usize = GROUP * BLOCK * 2;
 
+/// Bytes of a group's block in two parts: [part][16][32] bfloat16, see [`Lane::store_split`].
+pub(crate) const SPLIT_RECORD: usize = 2 * BFLOAT_RECORD;
+
 /// Rows to a group's records; rows that are not there stay what they were.
 pub(super) struct Round<'a> {
     pub(super) rows: &'a Rows<'a>,
@@ -34,6 +37,38 @@ impl Task for Round<'_> {
             unsafe {
                 let out = record.as_mut_ptr().add(t * BLOCK * 2).cast();
                 L::store_bfloats(out, L::load(x), L::load(x.add(PANEL)));
+            }
+        });
+    }
+}
+
+/// As [`Round`], in two parts, columns in their own order: what is left over is at most 2^-18 of an element.
+pub(super) struct Split<'a> {
+    pub(super) rows: &'a Rows<'a>,
+    /// One record a block, or empty.
+    pub(super) out: &'a mut [u8],
+}
+
+impl Task for Split<'_> {
+    type Output = ();
+    const USES_TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        if !L::HAS_TILES || self.out.is_empty() {
+            return;
+        }
+        self.rows.each_block(|t, b, x| {
+            let record = &mut self.out[b * SPLIT_RECORD..][..SPLIT_RECORD];
+            let mut padded = [0.0; BLOCK];
+            let x = whole(x, &mut padded).as_ptr();
+            // SAFETY: 32 floats, 64 bytes of each part of the record for each of sixteen rows; the features are the
+            // caller's word.
+            unsafe {
+                let high = record.as_mut_ptr().add(t * BLOCK * 2).cast::<u16>();
+                let low = high.byte_add(BFLOAT_RECORD);
+                L::store_split(high, low, L::load(x));
+                L::store_split(high.add(PANEL), low.add(PANEL), L::load(x.add(PANEL)));
             }
         });
     }

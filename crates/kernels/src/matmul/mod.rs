@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::memory::Disjoint;
-use crate::quant::{CodeLayout, PANEL, PackedMatrix, Unpacked};
+use crate::quant::{CodeLayout, Format, PANEL, PackedMatrix, Unpacked};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
@@ -97,8 +97,8 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
                 let first = item * n_panels;
                 let last = (first + n_panels).min(product.weights.n_panels());
                 let (isa, form) = (pool.isa(), form(product.weights, pool.isa()));
-                if form == Form::BFloats {
-                    return BfloatProduct { product, out: &out, stride, isa }.run(first..last);
+                if matches!(form, Form::BFloats | Form::SplitBFloats) {
+                    return BfloatProduct { product, out: &out, stride, isa, form }.run(first..last);
                 }
                 let work = Item { product, out: &out, stride, isa, form };
                 return SCRATCH.with_borrow_mut(|scratch| work.run(first, last, scratch));
@@ -137,6 +137,7 @@ fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
 /// The form of activations that a matrix multiplies.
 fn form(weights: &PackedMatrix, isa: Isa) -> Form {
     match CodeLayout::of(weights.format()) {
+        None if isa.has_tiles() && weights.format() != Format::F32 => Form::SplitBFloats,
         None => Form::Floats,
         Some(_) if isa.has_tiles() => Form::BFloats,
         Some(_) => Form::Bytes,

@@ -4,6 +4,7 @@ mod block_codes;
 mod codebook;
 mod dequantize;
 mod dequantize_k;
+mod float_pairs;
 mod format;
 mod layout;
 mod packed;
@@ -23,6 +24,7 @@ pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
 use codebook::IQ4_VALUES;
+pub(crate) use float_pairs::{PairFloats, weight_parts};
 pub(crate) use layout::{BLOCK, CodeLayout, PANEL};
 pub(crate) use pairs::{PAIRS_BYTES, UnpackPairs};
 pub(crate) use unpack::{Unpack, Unpacked, code_sums, unpacked_block_bytes};

@@ -114,7 +114,8 @@ impl PackedMatrix {
             }
         });
         let largest = largest.map(|bits| f16::from_bits(bits.into_inner()).to_f32());
-        let pair_scale = PairScale::of(codes.map_or(0.0, |codes| codes.largest_weight(largest)));
+        let of_codes = |codes: CodeLayout| PairScale::of(codes.largest_weight(largest));
+        let pair_scale = codes.map_or(PairScale::NONE, of_codes);
         Ok(Self { format, rows, cols, layout, bytes, pair_scale })
     }
 

@@ -21,6 +21,9 @@ pub(crate) struct PairScale {
 }
 
 impl PairScale {
+    /// For weights that are floats already.
+    pub(crate) const NONE: Self = Self { by: 1.0, back: 1.0 };
+
     /// For weights of at most this magnitude.
     pub(crate) fn of(largest: f32) -> Self {
         if !largest.is_finite() {

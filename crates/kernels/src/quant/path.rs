@@ -13,7 +13,8 @@ pub enum MatrixPath {
         /// Of a stored code: 2, 3, 4, 5, 6 or 8.
         bits: usize,
     },
-    /// Panels of floats in this format, widened to 32 bits where they are multiplied.
+    /// Panels of floats in this format, widened to 32 bits where they are multiplied; short ones are taken as bfloat16, in two
+    /// parts where they have more bits, where the lane has tiles for it.
     Float(Format),
 }
 

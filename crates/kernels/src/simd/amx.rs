@@ -120,13 +120,27 @@ macro_rules! store_sums {
     };
 }
 
+/// Adds what tiles of rows (4 and 5) and of columns (6 and 7) make to the sums.
+macro_rules! products {
+    () => {
+        concat!(
+            "tdpbf16ps tmm0, tmm4, tmm6\n",
+            ".if {p} > 1; tdpbf16ps tmm1, tmm4, tmm7; .endif\n",
+            ".if {g} > 1; tdpbf16ps tmm2, tmm5, tmm6; .endif\n",
+            ".if {g} > 1 && {p} > 1; tdpbf16ps tmm3, tmm5, tmm7; .endif",
+        )
+    };
+}
+
 /// See [`super::Lane::tile_dots`]. What is done for a block is not spread by hand: the machine runs blocks ahead of each
 /// other by itself.
 ///
 /// # Safety
 /// The tiles are shaped for the groups' tokens; memory is valid as [`TileRun`] says.
 #[inline(always)]
-pub(super) unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
+pub(super) unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, const W: usize>(
+    run: &TileRun,
+) {
     // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
     unsafe {
         asm!(
@@ -151,7 +165,20 @@ pub(super) unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
             ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; tdpbf16ps tmm2, tmm5, tmm6; .endif",
             ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1]; tdpbf16ps tmm1, tmm4, tmm7; .endif",
             ".if {g} > 1 && {p} > 1; tdpbf16ps tmm3, tmm5, tmm7; .endif",
-            "add {x0}, {record}; add {x1}, {record}; add {w0}, 1024; add {w1}, 1024",
+            ".if {x_parts} > 1",
+            "tileloadd tmm4, [{x0} + {line}*1 + {part}]",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1 + {part}]; .endif",
+            products!(),
+            ".endif",
+            ".if {w_parts} > 1",
+            "tileloadd tmm4, [{x0} + {line}*1]",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; .endif",
+            "tileloadd tmm6, [{w0} + {line}*1 + {part}]",
+            ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1 + {part}]; .endif",
+            products!(),
+            ".endif",
+            "add {x0}, {part}*{x_parts}; add {x1}, {part}*{x_parts}",
+            "add {w0}, {part}*{w_parts}; add {w1}, {part}*{w_parts}",
             "dec {n_blocks}",
             "jnz 3b",
             store_sums!("{line}", "1024"),
@@ -170,24 +197,14 @@ pub(super) unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
             adds = in(reg) u32::from(run.adds),
             g = const G,
             p = const P,
-            record = const BFLOAT_RECORD,
+            x_parts = const X,
+            w_parts = const W,
+            part = const BFLOAT_RECORD,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _,
             options(nostack),
         );
     }
-}
-
-/// Adds what a step's tiles of rows (4 and 5) and of columns (6 and 7) make to the sums.
-macro_rules! split_products {
-    () => {
-        concat!(
-            "tdpbf16ps tmm0, tmm4, tmm6\n",
-            ".if {p} > 1; tdpbf16ps tmm1, tmm4, tmm7; .endif\n",
-            ".if {g} > 1; tdpbf16ps tmm2, tmm5, tmm6; .endif\n",
-            ".if {g} > 1 && {p} > 1; tdpbf16ps tmm3, tmm5, tmm7; .endif",
-        )
-    };
 }
 
 /// See [`super::Lane::key_dots`].
@@ -205,10 +222,10 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
             ".if {g} > 1; tileloadd tmm5, [{q1} + {line}*1]; .endif",
             "tileloadd tmm6, [{k0} + {line}*1]",
             ".if {p} > 1; tileloadd tmm7, [{k1} + {line}*1]; .endif",
-            split_products!(),
+            products!(),
             "tileloadd tmm4, [{q0} + {line}*1 + 1024]",
             ".if {g} > 1; tileloadd tmm5, [{q1} + {line}*1 + 1024]; .endif",
-            split_products!(),
+            products!(),
             "add {q0}, 2048; add {q1}, 2048; add {k0}, 1024; add {k1}, 1024",
             "dec {n_steps}",
             "jnz 2b",
@@ -247,10 +264,10 @@ pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
             ".if {g} > 1; tileloadd tmm5, [{w1} + {line}*1]; .endif",
             "tileloadd tmm6, [{v} + {line}*1]",
             "tileloadd tmm7, [{v} + {line}*1 + 512]",
-            split_products!(),
+            products!(),
             "tileloadd tmm4, [{w0} + {line}*1 + 32]",
             ".if {g} > 1; tileloadd tmm5, [{w1} + {line}*1 + 32]; .endif",
-            split_products!(),
+            products!(),
             "add {w0}, 1024; add {w1}, 1024; add {blocks}, 8",
             "dec {n_blocks}",
             "jnz 2b",

@@ -134,18 +134,14 @@ pub(super) unsafe fn store_bf16(p: *mut u16, x: __m512) {
 /// See [`super::Lane::store_split`].
 ///
 /// # Safety
-/// AVX-512 must be there, and room for sixteen values at `high` and at `low`.
+/// AVX-512 BF16 must be there, and room for sixteen values at `high` and at `low`.
 #[inline(always)]
 pub(super) unsafe fn store_split(high: *mut u16, low: *mut u16, x: __m512) {
     // SAFETY: the features are there and the pointers valid, by the caller.
     unsafe {
-        let bits = _mm512_castps_si512(x);
-        let upper = _mm512_and_si512(bits, _mm512_set1_epi32(0xFFFF_0000_u32 as i32));
-        let rest = _mm512_castps_si512(_mm512_sub_ps(x, _mm512_castsi512_ps(upper)));
-        let store = |p: *mut u16, bits| {
-            _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(bits)));
-        };
-        store(high, bits);
-        store(low, rest);
+        let upper: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(x));
+        _mm256_storeu_si256(high.cast(), upper);
+        let upper = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(upper));
+        store_bf16(low, _mm512_sub_ps(x, _mm512_castsi512_ps(upper)));
     }
 }

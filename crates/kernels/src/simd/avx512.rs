@@ -130,9 +130,9 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { amx_operands::nibble_pairs::<MIN>(codes, table, scale, min) }
     }
     #[inline(always)]
-    unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
+    unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, const W: usize>(run: &TileRun) {
         // SAFETY: as above; the run's memory is valid by its own contract.
-        unsafe { amx::tile_dots::<G, P>(run) }
+        unsafe { amx::tile_dots::<G, P, X, W>(run) }
     }
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, x: __m512) {

@@ -317,8 +317,8 @@ pub(crate) trait Lane: Copy + 'static {
         let _ = (codes, table, scale);
         no_tiles()
     }
-    /// Runs `G` groups of tokens and `P` panels along a stretch; see [`TileRun`].
-    unsafe fn tile_dots<const G: usize, const P: usize>(run: &TileRun) {
+    /// Runs `G` groups of tokens, in `X` parts, and `P` panels, in `W` parts, along a stretch; see [`TileRun`].
+    unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, const W: usize>(run: &TileRun) {
         let _ = run;
         no_tiles()
     }
@@ -328,7 +328,7 @@ pub(crate) trait Lane: Copy + 'static {
         let _ = (p, x);
         no_tiles()
     }
-    /// In two parts of bfloat16: the high eight bits, and the next eight.
+    /// In two parts of bfloat16: the nearest, and what that leaves over, both rounded (nearest even).
     unsafe fn store_split(high: *mut u16, low: *mut u16, x: Self::F) {
         let _ = (high, low, x);
         no_tiles()

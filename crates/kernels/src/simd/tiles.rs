@@ -49,12 +49,13 @@ impl NibbleTable {
 /// Cache lines that a run asks for with each block of a panel.
 pub(crate) const TILE_ASKS: usize = 4;
 
-/// `G` groups of tokens meet a stretch of `P` panels.
+/// `G` groups of tokens meet a stretch of `P` panels. Tokens, and weights too, may come in two parts of bfloat16, the
+/// high one first: all products of parts are added up but that of the low ones.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct TileRun {
     /// Each group's first record of the stretch.
     pub(crate) x: [*const u8; 2],
-    /// Each panel's [block][16 pairs of columns][16 rows] pairs of bfloat16.
+    /// Each panel's [block][part][16 pairs of columns][16 rows] pairs of bfloat16.
     pub(crate) pairs: [*const u8; 2],
     pub(crate) n_blocks: usize,
     /// Each group's [panel][16 tokens][16 rows] sums.

@@ -23,7 +23,11 @@ pub struct Limits {
     pub int8_instructions: &'static str,
     /// Multiplications and additions of bytes, in registers.
     pub int8_operations_per_s: f64,
-    /// The instructions of the fastest products of floats.
+    /// The instructions of the fastest products of 16-bit floats.
+    pub bf16_instructions: &'static str,
+    /// Multiplications and additions of 16-bit floats, in registers.
+    pub bf16_operations_per_s: f64,
+    /// The instructions of the fastest products of 32-bit floats.
     pub f32_instructions: &'static str,
     /// Multiplications and additions of 32-bit floats, in registers.
     pub f32_operations_per_s: f64,
@@ -61,11 +65,14 @@ impl Limits {
         let free = memory::available_bytes().map_or(MOST_READ, |free| (free / 2) as usize);
         let n_bytes = (step_bytes as usize).clamp(LEAST_READ, MOST_READ).min(free);
         let buffer = ReadBuffer::new(n_bytes, Pages::Huge, &pool)?;
-        let (int8, f32) = (RegisterLoop::best(Arithmetic::Int8), RegisterLoop::best(Arithmetic::F32));
+        let best = RegisterLoop::best;
+        let (int8, bf16, f32) = (best(Arithmetic::Int8), best(Arithmetic::Bf16), best(Arithmetic::F32));
         Some(Self {
             threads: pool.n_threads(),
             int8_instructions: int8.name(),
             int8_operations_per_s: operations_per_second(&int8, &pool),
+            bf16_instructions: bf16.name(),
+            bf16_operations_per_s: operations_per_second(&bf16, &pool),
             f32_instructions: f32.name(),
             f32_operations_per_s: operations_per_second(&f32, &pool),
             read_bytes: buffer.n_bytes(),
@@ -74,10 +81,11 @@ impl Limits {
     }
 
     /// The least seconds that this work takes, and what takes them: reading and multiplying overlap, so that the
-    /// longer of the two is left; products of bytes and of floats use the same units and do not.
+    /// longer of the two is left; products of several kinds do not.
     pub fn least_seconds(&self, work: &Work) -> (f64, Binding) {
         let reading = work.bytes / self.read_bytes_per_s;
         let multiplying = work.int8_operations / self.int8_operations_per_s
+            + work.bf16_operations / self.bf16_operations_per_s
             + work.f32_operations / self.f32_operations_per_s;
         if reading >= multiplying { (reading, Binding::Memory) } else { (multiplying, Binding::Compute) }
     }
@@ -91,6 +99,8 @@ mod tests {
         threads: 2,
         int8_instructions: "",
         int8_operations_per_s: 1000.0,
+        bf16_instructions: "",
+        bf16_operations_per_s: 200.0,
         f32_instructions: "",
         f32_operations_per_s: 100.0,
         read_bytes: 0,
@@ -99,12 +109,17 @@ mod tests {
 
     #[test]
     fn the_longer_of_reading_and_multiplying_is_the_limit() {
-        let work = |int8_operations, f32_operations, bytes| Work { int8_operations, f32_operations, bytes };
-        assert_eq!(LIMITS.least_seconds(&work(1000.0, 0.0, 50.0)), (5.0, Binding::Memory));
-        assert_eq!(LIMITS.least_seconds(&work(7000.0, 0.0, 50.0)), (7.0, Binding::Compute));
+        let work = |int8_operations, bf16_operations, f32_operations, bytes| Work {
+            int8_operations,
+            bf16_operations,
+            f32_operations,
+            bytes,
+        };
+        assert_eq!(LIMITS.least_seconds(&work(1000.0, 0.0, 0.0, 50.0)), (5.0, Binding::Memory));
+        assert_eq!(LIMITS.least_seconds(&work(7000.0, 0.0, 0.0, 50.0)), (7.0, Binding::Compute));
         assert_eq!(
-            LIMITS.least_seconds(&work(1000.0, 500.0, 50.0)),
-            (6.0, Binding::Compute),
+            LIMITS.least_seconds(&work(1000.0, 400.0, 500.0, 50.0)),
+            (8.0, Binding::Compute),
             "one after the other"
         );
     }
@@ -114,7 +129,9 @@ mod tests {
         let limits = Limits::measure(2, 3e6).expect("fits");
         assert_eq!(limits.threads, 2);
         assert!((3_000_000..3_001_000).contains(&limits.read_bytes), "{limits:?}");
-        for rate in [limits.int8_operations_per_s, limits.f32_operations_per_s, limits.read_bytes_per_s] {
+        let multiplying =
+            [limits.int8_operations_per_s, limits.bf16_operations_per_s, limits.f32_operations_per_s];
+        for rate in multiplying.into_iter().chain([limits.read_bytes_per_s]) {
             assert!(rate > 0.0 && rate.is_finite(), "{limits:?}");
         }
     }

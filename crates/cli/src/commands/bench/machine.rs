@@ -86,7 +86,8 @@ fn measure(n_threads: usize) -> Measured {
         })
     });
     let read = read.collect();
-    let arithmetic = [("f32", Arithmetic::F32), ("int8", Arithmetic::Int8)].map(|(of, arithmetic)| {
+    let kinds = [("f32", Arithmetic::F32), ("bf16", Arithmetic::Bf16), ("int8", Arithmetic::Int8)];
+    let arithmetic = kinds.map(|(of, arithmetic)| {
         let work = RegisterLoop::best(arithmetic);
         Peak { of, instructions: work.name(), operations_per_s: operations_per_second(&work, &pool) }
     });

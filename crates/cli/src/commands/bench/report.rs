@@ -37,6 +37,7 @@ pub struct Measured {
 pub struct Share {
     /// What must be done at the least.
     pub int8_operations: f64,
+    pub bf16_operations: f64,
     pub f32_operations: f64,
     pub bytes: f64,
     /// What takes the least time.
@@ -108,9 +109,11 @@ impl StartUp {
 /// One line for the operator.
 pub fn describe(limits: &Limits) -> String {
     format!(
-        "limits: {:.0} GOP/s int8 ({}), {:.0} GOP/s f32 ({}), {:.1} GB/s read ({})",
+        "limits: {:.0} GOP/s int8 ({}), {:.0} GOP/s bf16 ({}), {:.0} GOP/s f32 ({}), {:.1} GB/s read ({})",
         limits.int8_operations_per_s / 1e9,
         limits.int8_instructions,
+        limits.bf16_operations_per_s / 1e9,
+        limits.bf16_instructions,
         limits.f32_operations_per_s / 1e9,
         limits.f32_instructions,
         limits.read_bytes_per_s / 1e9,

@@ -9,7 +9,7 @@ use super::{Arithmetic, RegisterLoop};
 pub(super) fn available(arithmetic: Arithmetic) -> impl Iterator<Item = RegisterLoop> {
     let neon = is_aarch64_feature_detected!("neon");
     let loops = match arithmetic {
-        Arithmetic::F32 => vec![(neon, FMA)],
+        Arithmetic::F32 | Arithmetic::Bf16 => vec![(neon, FMA)],
         Arithmetic::Int8 => {
             vec![(neon && is_aarch64_feature_detected!("dotprod"), DOTPROD), (neon, WIDENING)]
         }
