@@ -157,6 +157,8 @@ fn cases(random: &mut Random) -> Vec<Case> {
         Case::new(windowed, &[530, 36, 38], random),
         Case::new(shape(8, 1, 128), &[90, 2], random),
         Case::new(shape(4, 2, 32), &[600, 530, 300, 700, 514], random).sharing(528),
+        Case::new(shape(3, 1, 64), &[70, 66, 129, 68, 90, 300], random).sharing(64),
+        Case::new(shape(2, 1, 32), &[260, 250, 241, 256, 400], random).sharing(240),
     ]
 }
 

@@ -50,7 +50,7 @@ pub(super) struct TileSplit<'a> {
     pub(super) isa: Isa,
     pub(super) shape: &'a KvShape,
     pub(super) config: &'a TileConfig,
-    pub(super) n_rows: usize,
+    pub(super) rows: Range<usize>,
     /// Of the sequence.
     pub(super) blocks: Range<usize>,
 }
@@ -66,7 +66,7 @@ impl TileSplit<'_> {
     ) {
         let n_steps = self.shape.head_dim / BLOCK;
         let queries = parts.queries.as_ref().expect("queries were set").as_slice();
-        assert!(scores.len() >= self.n_rows * SCORES_STRIDE);
+        assert!(scores.len() >= self.rows.end * SCORES_STRIDE);
         for first in self.blocks.clone().step_by(2) {
             let n = (self.blocks.end - first).min(2);
             let [[a, values_a], [b, values_b]] = [first, first + n - 1].map(&panels);
@@ -77,7 +77,7 @@ impl TileSplit<'_> {
             self.each_group(|config_rows, [row, second]| {
                 let queries = [row, second].map(|row| {
                     let n_bytes = n_steps * QUERY_STEP;
-                    queries[row / TILE_ROWS * n_bytes..][..n_bytes].as_ptr()
+                    row_of_tile(&queries[row / TILE_ROWS * n_bytes..][..n_bytes], row)
                 });
                 let keys = [a, b].map(|keys| keys[..n_steps * KEY_STEP].as_ptr());
                 let scores = [row, second].map(|row| scores.wrapping_add(row * SCORES_STRIDE));
@@ -107,20 +107,20 @@ impl TileSplit<'_> {
     ) {
         let (dim, n_blocks) = (self.shape.head_dim, self.blocks.len());
         let split = AlignedBytes::at_least(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
-        let rows = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
+        let weights = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
         // SAFETY: the pool's lane is available and has tiles.
-        unsafe { self.isa.run(SplitWeights { rows, n_rows: self.n_rows, n_blocks, out: split }) };
+        unsafe { self.isa.run(SplitWeights { weights, rows: self.rows.clone(), n_blocks, out: split }) };
         let mut panels = [std::ptr::null(); SPLIT_BLOCKS];
         for (panel, b) in panels.iter_mut().zip(self.blocks.clone()) {
             *panel = values(b)[..dim / 16 * VALUE_STEP].as_ptr();
         }
-        assert!(n_blocks <= SPLIT_BLOCKS && out.len() >= self.n_rows * dim);
+        assert!(n_blocks <= SPLIT_BLOCKS && out.len() >= self.rows.end * dim);
         for d in (0..dim).step_by(2 * 16) {
             let out = out[d..].as_mut_ptr();
             self.each_group(|config_rows, [row, second]| {
                 let weights = [row, second].map(|row| {
                     let n_bytes = n_blocks * WEIGHT_STEP;
-                    split[row / TILE_ROWS * n_bytes..][..n_bytes].as_ptr()
+                    row_of_tile(&split[row / TILE_ROWS * n_bytes..][..n_bytes], row)
                 });
                 let sums = [row, second].map(|row| out.wrapping_add(row * dim));
                 let (blocks, offset) = (panels.as_ptr(), d / 16 * VALUE_STEP);
@@ -140,15 +140,20 @@ impl TileSplit<'_> {
 
     /// Calls `take` with how many rows a tile has and with the first rows of two tiles, or twice that of one.
     fn each_group(&self, mut take: impl FnMut(usize, [usize; 2])) {
-        let mut row = 0;
-        while row < self.n_rows {
-            let n = (self.n_rows - row).min(TILE_ROWS);
-            let is_pair = row + 2 * TILE_ROWS <= self.n_rows;
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let n = (self.rows.end - row).min(TILE_ROWS - row % TILE_ROWS);
+            let is_pair = row.is_multiple_of(TILE_ROWS) && row + 2 * TILE_ROWS <= self.rows.end;
             let second = if is_pair { row + TILE_ROWS } else { row };
             take(n, [row, second]);
             row = second + n;
         }
     }
+}
+
+/// Where a row begins in its tile of queries or of weights, whose rows are a cache line each.
+fn row_of_tile(tile: &[u8], row: usize) -> *const u8 {
+    tile[row % TILE_ROWS * 64..].as_ptr()
 }
 
 struct KeyDots<const G: usize, const P: usize>(KeyRun);
@@ -222,10 +227,10 @@ impl Task for SplitQueries<'_> {
     }
 }
 
-/// Rows of weights, [`SCORES_STRIDE`] apart, to both parts, a block of tokens a step.
+/// Some rows of weights, [`SCORES_STRIDE`] apart, to both parts, a block of tokens a step.
 struct SplitWeights<'a> {
-    rows: &'a [f32],
-    n_rows: usize,
+    weights: &'a [f32],
+    rows: Range<usize>,
     n_blocks: usize,
     /// [tile][block].
     out: &'a mut [u8],
@@ -237,8 +242,8 @@ impl Task for SplitWeights<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
-        for i in 0..self.n_rows {
-            let row = &self.rows[i * SCORES_STRIDE..][..self.n_blocks * BLOCK_TOKENS];
+        for i in self.rows {
+            let row = &self.weights[i * SCORES_STRIDE..][..self.n_blocks * BLOCK_TOKENS];
             for (b, x) in row.chunks_exact(BLOCK_TOKENS).enumerate() {
                 let at = (i / TILE_ROWS * self.n_blocks + b) * WEIGHT_STEP + i % TILE_ROWS * 64;
                 let out = self.out[at..][..64].as_mut_ptr().cast::<u16>();

@@ -1,27 +1,44 @@
 //! Sequences of a batch that begin with the same blocks, as users of one system prompt do: they walk those together, so that
 //! the keys and values of many are read once. Refuses to compute.
 
-use super::tiles::{SPLIT, SPLIT_BLOCKS};
+use super::kv::BLOCK_TOKENS;
+use super::tiles::SPLIT_BLOCKS;
 use super::{QueryBatch, QuerySpan};
 use crate::reference::AttentionShape;
+
+/// Blocks that must be saved from being walked again, to be worth it: a split's.
+const WORTH_WALKING: usize = SPLIT_BLOCKS;
 
 /// Who walks together. Keeps its memory between uses.
 pub(super) struct Cohorts {
     /// Indices of spans, those of a cohort side by side.
     order: Vec<usize>,
     cohorts: Vec<Cohort>,
-    /// Of each span: splits that its cohort walks.
+    /// Of each span: splits that it walks with its cohort.
     walked: Vec<usize>,
 }
 
-/// Two or more spans whose first splits are the same blocks, all before their first rows.
+/// Two or more spans that begin with the same blocks, all before their first rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cohort {
     first: usize,
     n_spans: usize,
-    pub(super) n_splits: usize,
+    /// That all of them begin with.
+    pub(super) n_blocks: usize,
     /// Of all its spans.
     pub(super) n_rows: usize,
+}
+
+impl Cohort {
+    /// Splits that are its own as a whole.
+    pub(super) fn n_whole(&self) -> usize {
+        self.n_blocks / SPLIT_BLOCKS
+    }
+
+    /// Splits of which a part or all is its own.
+    pub(super) fn n_splits(&self) -> usize {
+        self.n_blocks.div_ceil(SPLIT_BLOCKS)
+    }
 }
 
 impl Cohorts {
@@ -40,28 +57,29 @@ impl Cohorts {
         }
         let table = |i: usize| {
             let span = &queries.spans[i];
-            &queries.blocks[span.first_block..][..span.start / SPLIT * SPLIT_BLOCKS]
+            &queries.blocks[span.first_block..][..span.start / BLOCK_TOKENS]
         };
         let n_spans = queries.spans.len();
         self.order.extend((0..n_spans).filter(|&i| queries.spans[i].n_rows > 0 && !table(i).is_empty()));
-        self.order.sort_unstable_by_key(|&i| (&table(i)[..SPLIT_BLOCKS], i));
+        self.order.sort_unstable_by_key(|&i| (table(i), i));
         let mut first = 0;
         while first < self.order.len() {
             let of_first = table(self.order[first]);
-            let (mut n_splits, mut end) = (of_first.len() / SPLIT_BLOCKS, first + 1);
+            let (mut n_blocks, mut end) = (of_first.len(), first + 1);
+            // The next one joins unless what all then begin with saves less than what they do without it.
             while let Some(&i) = self.order.get(end) {
-                let same = of_first.chunks(SPLIT_BLOCKS).zip(table(i).chunks(SPLIT_BLOCKS));
-                match same.take_while(|(a, b)| a == b).count() {
-                    0 => break,
-                    n => n_splits = n_splits.min(n),
+                let n_same = of_first.iter().zip(table(i)).take_while(|(a, b)| a == b).count().min(n_blocks);
+                if n_same == 0 || n_same * (end - first) < n_blocks * (end - first - 1) {
+                    break;
                 }
-                end += 1;
+                (n_blocks, end) = (n_same, end + 1);
             }
             let members = &self.order[first..end];
-            if members.len() > 1 {
-                members.iter().for_each(|&i| self.walked[i] = n_splits);
+            if n_blocks * (members.len() - 1) >= WORTH_WALKING {
                 let n_rows = members.iter().map(|&i| queries.spans[i].n_rows).sum();
-                self.cohorts.push(Cohort { first, n_spans: members.len(), n_splits, n_rows });
+                let cohort = Cohort { first, n_spans: members.len(), n_blocks, n_rows };
+                members.iter().for_each(|&i| self.walked[i] = cohort.n_splits());
+                self.cohorts.push(cohort);
             }
             first = end;
         }
@@ -82,58 +100,81 @@ impl Cohorts {
     }
 }
 
-/// Rows of queries of these spans, one after the other, each with its position.
+/// Rows of queries of these spans, one after the other: the span's number, the row, its position.
 pub(super) fn rows_of<'a>(
-    spans: impl Iterator<Item = &'a QuerySpan> + 'a,
-) -> impl Iterator<Item = (usize, usize)> + 'a {
-    spans.flat_map(|span| (0..span.n_rows).map(|i| (span.first_row + i, span.start + i)))
+    spans: impl Iterator<Item = (usize, &'a QuerySpan)> + 'a,
+) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
+    spans.flat_map(|(number, span)| {
+        (0..span.n_rows).map(move |i| (number, span.first_row + i, span.start + i))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::kv::BLOCK_TOKENS;
+    use super::super::tiles::SPLIT;
     use super::*;
 
     const SHAPE: AttentionShape =
         AttentionShape { n_heads: 2, n_kv_heads: 1, head_dim: 32, scale: 1.0, softcap: None, window: None };
 
-    /// Spans of one row at these positions, whose tables begin with blocks of these numbers times 100 and go on with their own.
-    fn find(window: Option<usize>, spans: &[(usize, &[u32])]) -> (Vec<(Vec<usize>, usize)>, Vec<usize>) {
+    /// Spans of one row at these positions, whose tables begin with so many blocks of these lists, numbered from a hundred
+    /// times the list's number on, and go on with their own.
+    fn find(
+        window: Option<usize>,
+        spans: &[(usize, &[(u32, u32)])],
+    ) -> (Vec<(Vec<usize>, usize)>, Vec<usize>) {
         let (mut blocks, mut own) = (Vec::new(), 10_000..);
         let spans: Vec<QuerySpan> = spans
             .iter()
             .enumerate()
-            .map(|(i, (start, splits))| {
+            .map(|(i, (start, lists))| {
                 let span = QuerySpan { first_row: i, n_rows: 1, start: *start, first_block: blocks.len() };
-                blocks.extend(splits.iter().flat_map(|s| s * 100..s * 100 + SPLIT_BLOCKS as u32));
-                let n_blocks = start / BLOCK_TOKENS + 1;
-                blocks.extend(own.by_ref().take(n_blocks.saturating_sub(splits.len() * SPLIT_BLOCKS)));
+                blocks.extend(lists.iter().flat_map(|(list, n)| list * 100..list * 100 + n));
+                let (n_blocks, n_shared) = (start / BLOCK_TOKENS + 1, blocks.len() - span.first_block);
+                blocks.extend(own.by_ref().take(n_blocks.saturating_sub(n_shared)));
                 span
             })
             .collect();
         let mut cohorts = Cohorts::new();
         let queries = QueryBatch { rows: &[], stride: 0, spans: &spans, blocks: &blocks };
         cohorts.find(&AttentionShape { window, ..SHAPE }, &queries);
-        let found = cohorts.all().iter().map(|c| (cohorts.members(c).to_vec(), c.n_splits)).collect();
+        let found = cohorts.all().iter().map(|c| (cohorts.members(c).to_vec(), c.n_blocks)).collect();
         (found, (0..spans.len()).map(|i| cohorts.walked(i)).collect())
     }
 
     #[test]
     fn those_who_begin_alike_walk_together_as_far_as_all_do() {
-        let spans: [(usize, &[u32]); 6] =
-            [(600, &[1, 2]), (300, &[7]), (900, &[1, 2, 3]), (520, &[7, 8]), (700, &[5]), (800, &[1, 2, 3])];
+        let spans: [(usize, &[(u32, u32)]); 6] = [
+            (600, &[(1, 20)]),
+            (300, &[(7, 9)]),
+            (900, &[(1, 20), (3, 1)]),
+            (520, &[(7, 9), (8, 4)]),
+            (700, &[(5, 30)]),
+            (800, &[(1, 20), (3, 1)]),
+        ];
         let (found, walked) = find(None, &spans);
-        assert_eq!(found, [(vec![0, 2, 5], 2), (vec![1, 3], 1)]);
-        assert_eq!(walked, [2, 1, 2, 1, 0, 2]);
+        assert_eq!(found, [(vec![2, 5, 0], 20), (vec![3, 1], 9)]);
+        assert_eq!(walked, [3, 2, 3, 2, 0, 3]);
+    }
+
+    #[test]
+    fn who_shares_little_does_not_keep_others_from_sharing_much() {
+        let spans: [(usize, &[(u32, u32)]); 4] = [
+            (900, &[(1, 2), (2, 40)]),
+            (900, &[(1, 2), (2, 40)]),
+            (900, &[(1, 2), (3, 40)]),
+            (900, &[(1, 2)]),
+        ];
+        assert_eq!(find(None, &spans).0, [(vec![0, 1], 42)]);
     }
 
     #[test]
     fn what_a_row_does_not_see_as_a_whole_is_its_own() {
-        let both = |start, window| find(window, &[(start, &[1, 2]), (9 * SPLIT, &[1, 2])]).0;
-        assert_eq!(both(SPLIT - 1, None), []);
-        assert_eq!(both(SPLIT, None), [(vec![0, 1], 1)]);
-        assert_eq!(both(2 * SPLIT - 1, None), [(vec![0, 1], 1)]);
-        assert_eq!(both(2 * SPLIT, None), [(vec![0, 1], 2)]);
+        let both = |start, window| find(window, &[(start, &[(1, 60)]), (9 * SPLIT, &[(1, 60)])]).0;
+        assert_eq!(both(SPLIT - 1, None), [], "seven blocks are not worth it");
+        assert_eq!(both(SPLIT, None), [(vec![0, 1], 8)]);
+        assert_eq!(both(SPLIT + BLOCK_TOKENS - 1, None), [(vec![0, 1], 8)]);
+        assert_eq!(both(SPLIT + BLOCK_TOKENS, None), [(vec![0, 1], 9)]);
         assert_eq!(both(2 * SPLIT, Some(64)), []);
     }
 }

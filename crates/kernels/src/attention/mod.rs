@@ -9,11 +9,11 @@ mod bfloat_tiles;
 mod cohorts;
 mod kv;
 mod tiles;
+mod walk;
 
 pub use kv::{BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv};
 
 use std::cell::RefCell;
-use std::ops::Range;
 
 use crate::matmul::activations::RECORD;
 use crate::memory::Disjoint;
@@ -21,9 +21,9 @@ use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
-use bfloat_tiles::{Parts, TileSplit};
 use cohorts::{Cohort, Cohorts, rows_of};
-use tiles::{QuantizeQueries, Queries, RowState, SPLIT, Scores, Softmax, TILE, Values};
+use tiles::{QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
+use walk::{Room, TileRow, Walk};
 
 /// One sequence's new tokens in a batch.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,13 @@ pub struct QuerySpan {
     pub start: usize,
     /// Where its block table begins in the batch's.
     pub first_block: usize,
+}
+
+impl QuerySpan {
+    /// Whether its last row sees no more than so many splits.
+    fn ends_within(&self, n_splits: usize) -> bool {
+        self.start + self.n_rows <= n_splits * SPLIT
+    }
 }
 
 /// The queries of a batch: `n_heads * head_dim` columns from the first on in rows of `stride`.
@@ -81,15 +88,11 @@ pub fn attention(
             pool.for_each(cohorts.all().iter().map(items_of).sum(), |item| {
                 let (i, item) = locate(cohorts.all().iter().map(items_of), item);
                 let (cohort, n_tiles) = (&cohorts.all()[i], items_of(&cohorts.all()[i]) / shape.n_kv_heads);
-                let spans = cohorts.members(cohort).iter().map(|&i| &queries.spans[i]);
+                let spans = cohorts.members(cohort).iter().map(|&i| (i, &queries.spans[i]));
                 let first_row = item % n_tiles * most_rows;
                 ROOM.with_borrow_mut(|room| {
                     call.load_rows(rows_of(spans), item / n_tiles, (first_row, most_rows), room);
-                    call.walk_together(
-                        queries.spans[cohorts.members(cohort)[0]].first_block,
-                        cohort.n_splits,
-                        room,
-                    );
+                    call.walk_together(cohort, room);
                 });
             });
         }
@@ -97,10 +100,18 @@ pub fn attention(
         pool.for_each(queries.spans.iter().map(items_of).sum(), |item| {
             let (i, item) = locate(queries.spans.iter().map(items_of), item);
             let (span, n_tiles) = (&queries.spans[i], tiles_of(queries.spans[i].n_rows));
+            if span.ends_within(cohorts.walked(i)) {
+                return;
+            }
             // Later tiles see more: they go first, so that no thread ends on a long one alone.
             let first_row = (n_tiles - 1 - item % n_tiles) * most_rows;
             ROOM.with_borrow_mut(|room| {
-                call.load_rows(rows_of(std::iter::once(span)), item / n_tiles, (first_row, most_rows), room);
+                call.load_rows(
+                    rows_of(std::iter::once((i, span))),
+                    item / n_tiles,
+                    (first_row, most_rows),
+                    room,
+                );
                 call.walk_alone(span.first_block, cohorts.walked(i), room);
             });
         });
@@ -142,42 +153,7 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 thread_local! {
     /// And the state of each head of each row, between its cohort's walk and its own.
     static COHORTS: RefCell<(Cohorts, Vec<RowState>)> = const { RefCell::new((Cohorts::new(), Vec::new())) };
-    static ROOM: RefCell<Room> = const {
-        let queries = Queries { floats: Vec::new(), records: Vec::new() };
-        RefCell::new(Room {
-            rows: Vec::new(),
-            kv_head: 0,
-            queries,
-            parts: Parts::new(),
-            scores: Vec::new(),
-            out: Vec::new(),
-            state: Vec::new(),
-        })
-    };
-}
-
-/// A tile's rows and intermediate values, kept by each thread.
-struct Room {
-    /// Some query rows of one key-value head.
-    rows: Vec<TileRow>,
-    kv_head: usize,
-    queries: Queries,
-    /// For tiles.
-    parts: Parts,
-    /// [row][SPLIT], or rows of [`bfloat_tiles::SCORES_STRIDE`].
-    scores: Vec<f32>,
-    /// [row][padded_dim].
-    out: Vec<f32>,
-    /// Of each row.
-    state: Vec<RowState>,
-}
-
-/// A head of a row of queries.
-#[derive(Debug, Clone, Copy)]
-struct TileRow {
-    row: usize,
-    head: usize,
-    position: usize,
+    static ROOM: RefCell<Room> = const { RefCell::new(Room::new()) };
 }
 
 /// What all items of a call have in common.
@@ -193,23 +169,32 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The first splits of a cohort, which all of its rows see as a whole: leaves sums and states for [`Self::walk_alone`].
-    fn walk_together(&self, first_block: usize, n_splits: usize, room: &mut Room) {
-        let walk = Walk { call: self, kv_head: room.kv_head, first_block, config: TileConfig::default() };
-        for split in 0..n_splits {
-            walk.split(split * SPLIT, split * SPLIT..(split + 1) * SPLIT, room);
+    /// The first splits of a cohort: leaves sums and states for [`Self::walk_alone`], or outputs where nothing is left to do.
+    fn walk_together(&self, cohort: &Cohort, room: &mut Room) {
+        let spans = self.queries.spans;
+        let walk = Walk { call: self, kv_head: room.kv_head, config: TileConfig::default() };
+        let table = spans[room.rows[0].span].first_block;
+        for split in 0..cohort.n_whole() {
+            walk.split(table, split * SPLIT..(split + 1) * SPLIT, room);
+        }
+        if cohort.n_splits() > cohort.n_whole() {
+            walk.shared_split(table, cohort.n_whole() * SPLIT_BLOCKS..cohort.n_blocks, room);
         }
         let padded = self.layer.shape().padded_dim();
         for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
-            let out = self.out_of(row);
-            out.copy_from_slice(&sums[..out.len()]);
-            *self.state_of(row) = *state;
+            if spans[row.span].ends_within(cohort.n_splits()) {
+                self.finish(row, state, sums);
+            } else {
+                let out = self.out_of(row);
+                out.copy_from_slice(&sums[..out.len()]);
+                *self.state_of(row) = *state;
+            }
         }
     }
 
     /// What is left of a span after so many splits.
     fn walk_alone(&self, first_block: usize, walked: usize, room: &mut Room) {
-        let walk = Walk { call: self, kv_head: room.kv_head, first_block, config: TileConfig::default() };
+        let walk = Walk { call: self, kv_head: room.kv_head, config: TileConfig::default() };
         let (first, last) = (room.rows[0].position, room.rows[room.rows.len() - 1].position);
         let padded = self.layer.shape().padded_dim();
         if walked > 0 {
@@ -222,12 +207,15 @@ impl<'a> Call<'a> {
         }
         let begin = self.shape.first_visible(first).max(walked * SPLIT);
         for split in begin / SPLIT..=last / SPLIT {
-            let tokens = begin.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT);
-            walk.split(split * SPLIT, tokens, room);
+            walk.split(first_block, begin.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT), room);
         }
         for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
-            self.out_of(row).iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / state.sum);
+            self.finish(row, state, sums);
         }
+    }
+
+    fn finish(&self, row: &TileRow, state: &RowState, sums: &[f32]) {
+        self.out_of(row).iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / state.sum);
     }
 
     /// Where a row's output goes, and its sums until then.
@@ -247,14 +235,14 @@ impl<'a> Call<'a> {
     /// are zeros.
     fn load_rows(
         &self,
-        rows: impl Iterator<Item = (usize, usize)>,
+        rows: impl Iterator<Item = (usize, usize, usize)>,
         kv_head: usize,
         (first, most): (usize, usize),
         room: &mut Room,
     ) {
         let group = self.shape.n_heads / self.shape.n_kv_heads;
-        let heads = rows.skip(first / group).flat_map(|(row, position)| {
-            (kv_head * group..(kv_head + 1) * group).map(move |head| TileRow { row, head, position })
+        let heads = rows.skip(first / group).flat_map(|(span, row, position)| {
+            (kv_head * group..(kv_head + 1) * group).map(move |head| TileRow { span, row, head, position })
         });
         room.kv_head = kv_head;
         room.rows.clear();
@@ -289,107 +277,4 @@ impl<'a> Call<'a> {
             unsafe { self.isa.run(QuantizeQueries { queries, n, head_dim: dim }) };
         }
     }
-}
-
-/// One tile of rows on its way over the blocks of a sequence.
-struct Walk<'a> {
-    call: &'a Call<'a>,
-    kv_head: usize,
-    /// Where the block table begins in the batch's.
-    first_block: usize,
-    config: TileConfig,
-}
-
-impl Walk<'_> {
-    /// The part of the walk between two multiples of SPLIT: `tokens`, seen by some row of the tile.
-    fn split(&self, base: usize, tokens: Range<usize>, room: &mut Room) {
-        match room.rows.len() {
-            _ if self.call.in_tiles => self.split_in_tiles(base, tokens, room),
-            1 => self.split_in_vectors::<1>(base, tokens, room),
-            2 => self.split_in_vectors::<2>(base, tokens, room),
-            3..=4 => self.split_in_vectors::<4>(base, tokens, room),
-            _ => self.split_in_vectors::<8>(base, tokens, room),
-        }
-    }
-
-    fn split_in_vectors<const T: usize>(&self, base: usize, tokens: Range<usize>, room: &mut Room) {
-        let (shape, isa) = (self.call.layer.shape(), self.call.isa);
-        let blocks = blocks_of(&tokens);
-        for b in blocks.clone() {
-            let keys = self.keys(b);
-            let scores = room.scores[b * BLOCK_TOKENS - base..].as_mut_ptr();
-            let ahead = match b + 1 {
-                next if next < blocks.end => self.keys(next),
-                _ => self.values(blocks.start),
-            };
-            // SAFETY: the pool's lane is available; T rows of SPLIT scores lie from there on, less what is before
-            // the block.
-            unsafe {
-                isa.run(Scores::<T> { shape, queries: &room.queries, keys, ahead: ahead.as_ptr(), scores })
-            };
-        }
-        self.soften(&blocks, room, (SPLIT, base));
-        for b in blocks.clone() {
-            let start = b * BLOCK_TOKENS;
-            let next = (b + 1).min(blocks.end - 1);
-            let values = Values::<T> {
-                shape,
-                values: self.values(b),
-                ahead: self.values(next).as_ptr(),
-                first: tokens.start.saturating_sub(start),
-                last: (tokens.end - start).min(BLOCK_TOKENS),
-                weights: room.scores[start - base..].as_ptr(),
-                out: room.out.as_mut_ptr(),
-            };
-            // SAFETY: the pool's lane is available; T rows of weights and of outputs.
-            unsafe { isa.run(values) };
-        }
-    }
-
-    fn split_in_tiles(&self, base: usize, tokens: Range<usize>, room: &mut Room) {
-        let (blocks, config) = (blocks_of(&tokens), &self.config);
-        let (shape, isa, n_rows) = (self.call.layer.shape(), self.call.isa, room.rows.len());
-        let split = TileSplit { isa, shape, config, n_rows, blocks: blocks.clone() };
-        split.scores(&room.parts, &mut room.scores, |b| [self.keys(b), self.values(b)]);
-        self.soften(&blocks, room, (bfloat_tiles::SCORES_STRIDE, base));
-        split.values(&mut room.parts, &room.scores, &mut room.out, |b| self.values(b));
-    }
-
-    /// Scores of the blocks to weights; rows of scores lie `stride` apart and begin with token `base`.
-    fn soften(&self, blocks: &Range<usize>, room: &mut Room, (stride, base): (usize, usize)) {
-        let Call { shape, layer, isa, .. } = *self.call;
-        let padded = layer.shape().padded_dim();
-        let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
-        for (i, (row, state)) in room.rows.iter().zip(&mut room.state).enumerate() {
-            let first = shape.first_visible(row.position).clamp(from, to);
-            let visible = first - from..(row.position + 1).clamp(first, to) - from;
-            let softmax = Softmax {
-                scores: &mut room.scores[i * stride..][from - base..to - base],
-                visible,
-                scale: shape.scale,
-                softcap: shape.softcap,
-                state,
-                out: &mut room.out[i * padded..][..padded],
-            };
-            // SAFETY: the pool's lane is available.
-            unsafe { isa.run(softmax) };
-        }
-    }
-
-    /// Block `b` of the sequence.
-    fn block(&self, b: usize) -> u32 {
-        self.call.queries.blocks[self.first_block + b]
-    }
-
-    fn keys(&self, b: usize) -> &[u8] {
-        self.call.layer.keys(self.block(b), self.kv_head)
-    }
-
-    fn values(&self, b: usize) -> &[u8] {
-        self.call.layer.values(self.block(b), self.kv_head)
-    }
-}
-
-fn blocks_of(tokens: &Range<usize>) -> Range<usize> {
-    tokens.start / BLOCK_TOKENS..tokens.end.div_ceil(BLOCK_TOKENS)
 }

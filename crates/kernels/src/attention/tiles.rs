@@ -48,6 +48,8 @@ impl Task for QuantizeQueries<'_> {
 pub(super) struct Scores<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) queries: &'a Queries,
+    /// The first row.
+    pub(super) first: usize,
     pub(super) keys: &'a [u8],
     /// The panel that will be wanted next, to be asked for early, since the panels of a sequence lie here and there in
     /// memory; need not be valid.
@@ -62,7 +64,7 @@ impl<const T: usize> Task for Scores<'_, T> {
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
         assert!(self.keys.len() >= self.shape.panel_bytes());
-        assert!(self.queries.floats.len() >= T * self.shape.padded_dim());
+        assert!(self.queries.floats.len() >= (self.first + T) * self.shape.padded_dim());
         let keys = self.keys.as_ptr();
         // SAFETY: a whole panel; T rows of queries and of scores.
         unsafe {
@@ -86,7 +88,7 @@ impl<const T: usize> Scores<'_, T> {
     #[inline(always)]
     unsafe fn floats<L: Lane>(&self, bytes: usize, key: impl Fn(usize) -> L::F) {
         let stride = self.shape.padded_dim();
-        let q = self.queries.floats.as_ptr();
+        let q = self.queries.floats[self.first * stride..].as_ptr();
         // SAFETY: `q` has T rows of `stride`.
         unsafe {
             let mut sums = [[L::splat(0.0); T]; 2];
@@ -139,7 +141,7 @@ impl<const T: usize> Scores<'_, T> {
                     floats: false,
                     n_blocks: 1,
                     x: records.add(b * RECORD),
-                    first: 0,
+                    first: self.first,
                     out: [acc.as_mut_ptr().cast()],
                     stride: BLOCK_TOKENS,
                     adds: b > 0,
