@@ -8,6 +8,7 @@
 
 pub(crate) mod activations;
 mod bfloat_product;
+mod bfloat_stream;
 pub(crate) mod bfloats;
 mod stretch;
 pub(crate) mod tile;

@@ -24,9 +24,8 @@ pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
 use codebook::IQ4_VALUES;
-pub(crate) use float_pairs::{PairFloats, weight_parts};
 pub(crate) use layout::{BLOCK, CodeLayout, PANEL};
-pub(crate) use pairs::{PAIRS_BYTES, UnpackPairs};
+pub(crate) use pairs::{PAIRS_BYTES, PairUnpacker, WithUnpacker};
 pub(crate) use unpack::{Unpack, Unpacked, code_sums, unpacked_block_bytes};
 
 /// Bytes `at..at + 2` as an f16 widened to f32.

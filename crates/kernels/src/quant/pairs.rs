@@ -4,9 +4,11 @@
 //! A weight is `scale · value (+ min)` in half floats, the scale and the min times a power of two that suits the matrix
 //! (see [`PairScale`]), rounded once; then rounded to the eight significant bits of bfloat16.
 
+use super::float_pairs::{BFloats, HalfFloats};
 use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
 use super::unpack::{ask_for_scales, gather, scale_and_min};
-use crate::simd::{Lane, TILE_ASKS, TILE_DOTS_BY, Task, ask};
+use super::{Format, PackedMatrix};
+use crate::simd::{Lane, NibbleTable, TILE_DOTS_BY, ask};
 
 /// Bytes of an unpacked block.
 pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;
@@ -37,109 +39,135 @@ impl PairScale {
     }
 }
 
-/// Unpacks blocks `first..first + n` of a panel to `out`, [`PAIRS_BYTES`] each.
-pub(crate) struct UnpackPairs<'a> {
-    pub(crate) codes: CodeLayout,
-    pub(crate) scale: PairScale,
-    pub(crate) layout: &'a PanelLayout,
-    pub(crate) panel: &'a [u8],
-    pub(crate) first: usize,
-    pub(crate) n: usize,
-    /// What will be wanted after these, to be asked for early: a panel, which need not be valid, and the first block.
-    pub(crate) ahead: (*const u8, usize),
-    pub(crate) out: &'a mut [u8],
+/// What makes pairs of a format's blocks.
+pub(crate) trait PairUnpacker: Copy {
+    /// Parts of bfloat16 that tokens come in.
+    const TOKEN_PARTS: usize;
+    /// Parts that a weight becomes, [`PAIRS_BYTES`] of a block each.
+    const PARTS: usize;
+
+    /// Unpacks block `b` of a panel.
+    ///
+    /// # Safety
+    /// The panel has the block, `out` has room for it, and the lane has its features and tiles.
+    unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8);
+
+    /// Asks for what unpacking block `b` of a panel reads.
+    ///
+    /// # Safety
+    /// The lane's features must be there; the panel need not be valid.
+    unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize);
 }
 
-impl Task for UnpackPairs<'_> {
-    type Output = ();
-    const USES_TILES: bool = true;
+/// Work that wants to know a matrix's unpacker.
+pub(crate) trait WithUnpacker {
+    /// Does the work.
+    fn run<U: PairUnpacker>(self, unpacker: U);
+}
 
-    #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
-        assert!(self.first + self.n <= self.layout.n_blocks && self.panel.len() == self.layout.bytes);
-        assert!(self.out.len() >= self.n * PAIRS_BYTES);
-        // SAFETY: sizes were checked above and by the layout; the features are the caller's word.
-        unsafe {
-            ask_for_scales::<L>(self.codes.scales, self.layout, self.ahead, self.n);
-            match (self.codes.bits, self.codes.scales.has_min()) {
-                (8, _) => self.blocks::<L, 8, false>(),
-                (4, false) => self.blocks::<L, 4, false>(),
-                (4, true) => self.blocks::<L, 4, true>(),
-                (5, false) => self.blocks::<L, 5, false>(),
-                (5, true) => self.blocks::<L, 5, true>(),
-                (6, _) => self.blocks::<L, 6, false>(),
-                (3, _) => self.blocks::<L, 3, false>(),
-                _ => self.blocks::<L, 2, true>(),
-            }
+impl PackedMatrix {
+    /// Does work with the matrix's unpacker.
+    ///
+    /// # Panics
+    /// With a matrix of 32-bit floats, which has none.
+    pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
+        let (layout, scale) = (self.layout(), self.pair_scale());
+        let Some(codes) = CodeLayout::of(self.format()) else {
+            return match self.format() {
+                Format::F16 => work.run(HalfFloats),
+                Format::BF16 => work.run(BFloats),
+                format => panic!("{} has no pairs", format.name()),
+            };
+        };
+        match (codes.bits, codes.scales.has_min()) {
+            (8, _) => work.run(Codes::<8, false>::of(codes, layout, scale)),
+            (4, false) => work.run(Codes::<4, false>::of(codes, layout, scale)),
+            (4, true) => work.run(Codes::<4, true>::of(codes, layout, scale)),
+            (5, false) => work.run(Codes::<5, false>::of(codes, layout, scale)),
+            (5, true) => work.run(Codes::<5, true>::of(codes, layout, scale)),
+            (6, _) => work.run(Codes::<6, false>::of(codes, layout, scale)),
+            (3, _) => work.run(Codes::<3, false>::of(codes, layout, scale)),
+            _ => work.run(Codes::<2, true>::of(codes, layout, scale)),
         }
     }
 }
 
-impl UnpackPairs<'_> {
+/// Of codes of so many bits, with mins or without.
+#[derive(Clone, Copy)]
+struct Codes<'a, const BITS: usize, const MIN: bool> {
+    codes: CodeLayout,
+    layout: &'a PanelLayout,
+    /// What scales and mins are multiplied by.
+    by: f32,
+    /// The values of codes of four bits.
+    table: &'static NibbleTable,
+}
+
+impl<'a, const BITS: usize, const MIN: bool> Codes<'a, BITS, MIN> {
+    fn of(codes: CodeLayout, layout: &'a PanelLayout, scale: PairScale) -> Self {
+        // Codes of eight bits stand for 256ths.
+        let by = if BITS == 8 { scale.by / 256.0 } else { scale.by };
+        Self { codes, layout, by, table: codes.table() }
+    }
+
+    /// The scale of a block, or of one of its halves, and its min if it has one, as the lane takes them.
     #[inline(always)]
-    unsafe fn blocks<L: Lane, const BITS: usize, const MIN: bool>(self) {
-        let codes_at = |b: usize| self.layout.codes_at + b * self.layout.code_bytes;
-        let (stored, ahead) = (self.panel[codes_at(self.first)..].as_ptr(), self.ahead.0);
-        let ahead = ahead.wrapping_add(codes_at(self.ahead.1));
-        let table = self.codes.table();
-        for i in 0..self.n {
-            // SAFETY: the block is in the panel and has room in `out`; any address may be asked for.
-            unsafe {
-                let (stored, ahead) = (stored.add(i * BITS * 64), ahead.wrapping_add(i * BITS * 64));
-                let out = self.out.as_mut_ptr().add(i * PAIRS_BYTES);
-                let put = |v: usize, [even, odd]: [L::B; 2]| {
-                    L::bstore(out.add(v * 128), even);
-                    L::bstore(out.add(v * 128 + 64), odd);
-                };
-                ask::<L>(ahead.wrapping_add(TILE_ASKS * 64), (BITS * 64).saturating_sub(TILE_ASKS * 64));
-                let scale = self.scale_and_min::<L, BITS, MIN>(self.first + i, 0);
-                match BITS {
-                    8 => {
-                        for v in 0..8 {
-                            put(v, L::wide_pairs(L::bload(stored.add(v * 64)), scale[0]));
-                        }
+    unsafe fn scale_and_min<L: Lane>(&self, panel: *const u8, b: usize, part: usize) -> [L::B; 2] {
+        // SAFETY: the block is in the panel, by the caller.
+        unsafe {
+            let (scale, min) = scale_and_min::<L>(self.codes.scales, self.layout, panel, (b, part));
+            let scale = L::halves(L::mul(scale, L::splat(self.by)));
+            [scale, if MIN { L::halves(L::mul(min, L::splat(self.by))) } else { scale }]
+        }
+    }
+}
+
+impl<const BITS: usize, const MIN: bool> PairUnpacker for Codes<'_, BITS, MIN> {
+    const TOKEN_PARTS: usize = 1;
+    const PARTS: usize = 1;
+
+    #[inline(always)]
+    unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {
+        // SAFETY: the block is in the panel and has room in `out`, by the caller.
+        unsafe {
+            let stored = panel.add(self.layout.codes_at + b * BITS * 64);
+            let put = |v: usize, [even, odd]: [L::B; 2]| {
+                L::bstore(out.add(v * 128), even);
+                L::bstore(out.add(v * 128 + 64), odd);
+            };
+            let scale = self.scale_and_min::<L>(panel, b, 0);
+            match BITS {
+                8 => {
+                    for v in 0..8 {
+                        put(v, L::wide_pairs(L::bload(stored.add(v * 64)), scale[0]));
                     }
-                    4 => {
-                        for v in 0..4 {
-                            let [low, high] =
-                                L::nibble_pairs::<MIN>(L::bload(stored.add(v * 64)), table, scale);
-                            put(v, low);
-                            put(v + 4, high);
-                        }
+                }
+                4 => {
+                    for v in 0..4 {
+                        let [low, high] =
+                            L::nibble_pairs::<MIN>(L::bload(stored.add(v * 64)), self.table, scale);
+                        put(v, low);
+                        put(v + 4, high);
                     }
-                    _ => {
-                        let halves = self.codes.scales.halves();
-                        let second = if halves {
-                            self.scale_and_min::<L, BITS, MIN>(self.first + i, 1)
-                        } else {
-                            scale
-                        };
-                        for (v, codes) in gather::<L, BITS>(stored).into_iter().enumerate() {
-                            let scale = if v < 4 { scale } else { second };
-                            put(v, L::small_pairs::<MIN>(codes, self.codes.zero, scale));
-                        }
+                }
+                _ => {
+                    let halves = self.codes.scales.halves();
+                    let second = if halves { self.scale_and_min::<L>(panel, b, 1) } else { scale };
+                    for (v, codes) in gather::<L, BITS>(stored).into_iter().enumerate() {
+                        let scale = if v < 4 { scale } else { second };
+                        put(v, L::small_pairs::<MIN>(codes, self.codes.zero, scale));
                     }
                 }
             }
         }
     }
 
-    /// The scale of a block, or of one of its halves, and its min if it has one, as the lane takes them.
     #[inline(always)]
-    unsafe fn scale_and_min<L: Lane, const BITS: usize, const MIN: bool>(
-        &self,
-        b: usize,
-        part: usize,
-    ) -> [L::B; 2] {
-        // Codes of eight bits stand for 256ths.
-        let by = if BITS == 8 { self.scale.by / 256.0 } else { self.scale.by };
-        // SAFETY: the block is in the panel.
+    unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize) {
+        // SAFETY: any address may be asked for.
         unsafe {
-            let of_block = (b, part);
-            let (scale, min) =
-                scale_and_min::<L>(self.codes.scales, self.layout, self.panel.as_ptr(), of_block);
-            let scale = L::halves(L::mul(scale, L::splat(by)));
-            [scale, if MIN { L::halves(L::mul(min, L::splat(by))) } else { scale }]
+            ask_for_scales::<L>(self.codes.scales, self.layout, (panel, b), 1);
+            ask::<L>(panel.wrapping_add(self.layout.codes_at + b * BITS * 64), BITS * 64);
         }
     }
 }

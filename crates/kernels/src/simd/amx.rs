@@ -1,5 +1,6 @@
 //! AMX tiles of bfloat16: sixteen tokens times sixteen rows and a block of columns in one instruction, exact products
-//! added up in f32. It is assembly, since compilers keep no tile registers across statements.
+//! added up in f32. It is assembly, since Rust has no stable intrinsics for it. Sums stay in their tiles from one of these
+//! functions to the next: compilers have no use for tile registers, and nothing that runs in between touches them.
 //!
 //! A block adds to an output: `Σ` over even places of the record and `Σ` over odd ones, each a chain of fused
 //! multiply-adds from the first pair to the last, both together (Intel 64 manual, TDPBF16PS). A token's row sees
@@ -9,7 +10,7 @@ use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
 
-use super::{KeyRun, TILE_ASKS, TileRun, ValueRun};
+use super::{KeyRun, ValueRun};
 use crate::matmul::bfloats::BFLOAT_RECORD;
 
 /// Whether the machine has AMX with bfloat16, AVX-512 VBMI, BF16 and FP16 beside it, and the system lets this process use them.
@@ -132,39 +133,39 @@ macro_rules! products {
     };
 }
 
-/// See [`super::Lane::tile_dots`]. What is done for a block is not spread by hand: the machine runs blocks ahead of each
-/// other by itself.
+/// See [`super::Lane::zero_sums`].
 ///
 /// # Safety
-/// The tiles are shaped for the groups' tokens; memory is valid as [`TileRun`] says.
+/// The tiles are shaped.
 #[inline(always)]
-pub(super) unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, const W: usize>(
-    run: &TileRun,
-) {
-    // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
+pub(super) unsafe fn zero_sums() {
+    // SAFETY: no memory is touched.
     unsafe {
         asm!(
-            "test {adds:e}, {adds:e}; jz 2f",
-            load_sums!("{line}", "1024"),
-            "jmp 3f",
-            "2:",
             "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
-            "3:",
-            "test {ahead_step}, {ahead_step}; jz 4f",
-            ".irp l,0,1,2,3,4,5,6,7",
-            ".if \\l < {asks}",
-            "prefetcht1 [{a0} + \\l*64]",
-            ".if {p} > 1; prefetcht1 [{a1} + \\l*64]; .endif",
-            ".endif",
-            ".endr",
-            "add {a0}, {ahead_step}; add {a1}, {ahead_step}",
-            "4:",
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            options(nostack, nomem, preserves_flags),
+        );
+    }
+}
+
+/// See [`super::Lane::add_products`].
+///
+/// # Safety
+/// The tiles are shaped for the groups' tokens; groups have a record at each of `x`, panels a block at each of `w`.
+#[inline(always)]
+pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
+    x: [*const u8; 2],
+    w: [*const u8; 2],
+) {
+    // SAFETY: reads what the caller vouches for; all registers that change are named.
+    unsafe {
+        asm!(
             "tileloadd tmm4, [{x0} + {line}*1]",
             "tileloadd tmm6, [{w0} + {line}*1]",
-            "tdpbf16ps tmm0, tmm4, tmm6",
-            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; tdpbf16ps tmm2, tmm5, tmm6; .endif",
-            ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1]; tdpbf16ps tmm1, tmm4, tmm7; .endif",
-            ".if {g} > 1 && {p} > 1; tdpbf16ps tmm3, tmm5, tmm7; .endif",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; .endif",
+            ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1]; .endif",
+            products!(),
             ".if {x_parts} > 1",
             "tileloadd tmm4, [{x0} + {line}*1 + {part}]",
             ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1 + {part}]; .endif",
@@ -177,24 +178,11 @@ pub(super) unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, c
             ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1 + {part}]; .endif",
             products!(),
             ".endif",
-            "add {x0}, {part}*{x_parts}; add {x1}, {part}*{x_parts}",
-            "add {w0}, {part}*{w_parts}; add {w1}, {part}*{w_parts}",
-            "dec {n_blocks}",
-            "jnz 3b",
-            store_sums!("{line}", "1024"),
-            x0 = inout(reg) run.x[0] => _,
-            x1 = inout(reg) run.x[1] => _,
-            w0 = inout(reg) run.pairs[0] => _,
-            w1 = inout(reg) run.pairs[1] => _,
-            n_blocks = inout(reg) run.n_blocks => _,
-            s0 = in(reg) run.sums[0],
-            s1 = in(reg) run.sums[1],
-            a0 = inout(reg) run.ahead[0] => _,
-            a1 = inout(reg) run.ahead[1] => _,
-            ahead_step = in(reg) run.ahead_step,
+            x0 = in(reg) x[0],
+            x1 = in(reg) x[1],
+            w0 = in(reg) w[0],
+            w1 = in(reg) w[1],
             line = in(reg) 64usize,
-            asks = const TILE_ASKS,
-            adds = in(reg) u32::from(run.adds),
             g = const G,
             p = const P,
             x_parts = const X,
@@ -202,7 +190,48 @@ pub(super) unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, c
             part = const BFLOAT_RECORD,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _,
-            options(nostack),
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+}
+
+/// See [`super::Lane::load_sums`].
+///
+/// # Safety
+/// The tiles are shaped for the groups' tokens, and each of `sums` has `P` tiles.
+#[inline(always)]
+pub(super) unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
+    // SAFETY: reads what the caller vouches for; all registers that change are named.
+    unsafe {
+        asm!(
+            load_sums!("{line}", "1024"),
+            s0 = in(reg) sums[0],
+            s1 = in(reg) sums[1],
+            line = in(reg) 64usize,
+            g = const G,
+            p = const P,
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+}
+
+/// See [`super::Lane::store_sums`].
+///
+/// # Safety
+/// The tiles are shaped for the groups' tokens, and each of `sums` has room for `P` tiles.
+#[inline(always)]
+pub(super) unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
+    // SAFETY: writes what the caller vouches for.
+    unsafe {
+        asm!(
+            store_sums!("{line}", "1024"),
+            s0 = in(reg) sums[0],
+            s1 = in(reg) sums[1],
+            line = in(reg) 64usize,
+            g = const G,
+            p = const P,
+            options(nostack, preserves_flags),
         );
     }
 }

@@ -48,9 +48,9 @@ unsafe fn scaled<const MIN: bool>(values: __m512h, scale: __m512i, min: __m512i)
         } else {
             _mm512_mul_ph(values, scale)
         };
-        let rounded = _mm512_add_epi16(_mm512_castph_si512(weights), _mm512_set1_epi16(4));
-        // Arithmetic: four times the sign, of which one is kept.
-        _mm512_and_si512(_mm512_srai_epi16::<3>(rounded), _mm512_set1_epi16(0x8FFF_u16 as i16))
+        // (x 2^12 + 2^14) >> 15 = (x + 4) >> 3: four times the sign, of which one is kept.
+        let rounded = _mm512_mulhrs_epi16(_mm512_castph_si512(weights), _mm512_set1_epi16(1 << 12));
+        _mm512_and_si512(rounded, _mm512_set1_epi16(0x8FFF_u16 as i16))
     }
 }
 

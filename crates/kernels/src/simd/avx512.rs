@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx512_pair_tile::pair_tile;
-use super::{KeyRun, Lane, NibbleTable, PairBlock, Task, TileRun, ValueRun};
+use super::{KeyRun, Lane, NibbleTable, PairBlock, Task, ValueRun};
 use super::{amx, amx_operands};
 
 #[derive(Clone, Copy)]
@@ -130,9 +130,27 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { amx_operands::nibble_pairs::<MIN>(codes, table, scale, min) }
     }
     #[inline(always)]
-    unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, const W: usize>(run: &TileRun) {
-        // SAFETY: as above; the run's memory is valid by its own contract.
-        unsafe { amx::tile_dots::<G, P, X, W>(run) }
+    unsafe fn zero_sums() {
+        // SAFETY: as above.
+        unsafe { amx::zero_sums() }
+    }
+    #[inline(always)]
+    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
+        x: [*const u8; 2],
+        w: [*const u8; 2],
+    ) {
+        // SAFETY: as above; memory is valid by the function's own contract.
+        unsafe { amx::add_products::<G, P, X, W>(x, w) }
+    }
+    #[inline(always)]
+    unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
+        // SAFETY: as above.
+        unsafe { amx::load_sums::<G, P>(sums) }
+    }
+    #[inline(always)]
+    unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
+        // SAFETY: as above.
+        unsafe { amx::store_sums::<G, P>(sums) }
     }
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, x: __m512) {

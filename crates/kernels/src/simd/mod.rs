@@ -25,7 +25,7 @@ mod tests;
 mod tiles;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
-pub(crate) use tiles::{KeyRun, NibbleTable, TILE_ASKS, TILE_DOTS_BY, TileConfig, TileRun, ValueRun};
+pub(crate) use tiles::{KeyRun, NibbleTable, TILE_DOTS_BY, TileConfig, ValueRun};
 
 /// An instruction set that the kernels have a lane for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -284,7 +284,7 @@ pub(crate) trait Lane: Copy + 'static {
         unreachable!("the lane has no such code");
     }
 
-    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next ten be called.
+    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next twelve be called.
     const HAS_TILES: bool = false;
     /// Rounds 32 columns, times a power of two (see [`TILE_DOTS_BY`]), to bfloat16 (nearest even), in the order of the
     /// pairs that codes come in.
@@ -317,9 +317,28 @@ pub(crate) trait Lane: Copy + 'static {
         let _ = (codes, table, scale);
         no_tiles()
     }
-    /// Runs `G` groups of tokens, in `X` parts, and `P` panels, in `W` parts, along a stretch; see [`TileRun`].
-    unsafe fn tile_dots<const G: usize, const P: usize, const X: usize, const W: usize>(run: &TileRun) {
-        let _ = run;
+    /// Sets the tiles of sums to zeros. From here on, or from [`Self::load_sums`], they stay what the functions below leave,
+    /// since compilers have no use for tiles.
+    unsafe fn zero_sums() {
+        no_tiles()
+    }
+    /// Adds to the sums a block of `G` groups of tokens, in `X` parts of bfloat16, times `P` panels, in `W` parts, the high
+    /// part first: all products of parts but that of the low ones.
+    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
+        x: [*const u8; 2],
+        w: [*const u8; 2],
+    ) {
+        let _ = (x, w);
+        no_tiles()
+    }
+    /// Each group's [panel][16 tokens][16 rows] sums, from memory.
+    unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
+        let _ = sums;
+        no_tiles()
+    }
+    /// And back.
+    unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
+        let _ = sums;
         no_tiles()
     }
 

@@ -46,28 +46,6 @@ impl NibbleTable {
     }
 }
 
-/// Cache lines that a run asks for with each block of a panel.
-pub(crate) const TILE_ASKS: usize = 4;
-
-/// `G` groups of tokens meet a stretch of `P` panels. Tokens, and weights too, may come in two parts of bfloat16, the
-/// high one first: all products of parts are added up but that of the low ones.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
-pub(crate) struct TileRun {
-    /// Each group's first record of the stretch.
-    pub(crate) x: [*const u8; 2],
-    /// Each panel's [block][part][16 pairs of columns][16 rows] pairs of bfloat16.
-    pub(crate) pairs: [*const u8; 2],
-    pub(crate) n_blocks: usize,
-    /// Each group's [panel][16 tokens][16 rows] sums.
-    pub(crate) sums: [*mut f32; 2],
-    /// Adds to the sums, instead of setting them.
-    pub(crate) adds: bool,
-    /// Stored bytes of each panel to ask for early, [`TILE_ASKS`] lines with each block.
-    pub(crate) ahead: [*const u8; 2],
-    /// Bytes from one block's to the next's; none to ask for nothing.
-    pub(crate) ahead_step: usize,
-}
-
 /// `G` groups of query rows, each in two parts of bfloat16 that are multiplied one after the other, meet `P` blocks of keys.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct KeyRun {
