@@ -113,6 +113,19 @@ pub enum Gate {
     GeluTanh,
 }
 
+impl Gate {
+    #[inline(always)]
+    pub(crate) unsafe fn of<L: Lane>(self, x: L::F) -> L::F {
+        // SAFETY: the features are the caller's word.
+        unsafe {
+            match self {
+                Self::Silu => simd::silu::<L>(x),
+                Self::GeluTanh => simd::gelu_tanh::<L>(x),
+            }
+        }
+    }
+}
+
 /// `out[i] = gate(x[i, ..w]) * x[i, w..]` for rows of `2 w` (arXiv:2002.05202).
 ///
 /// # Panics
@@ -172,7 +185,7 @@ fn each_stretch(x: &mut [f32], pool: &ThreadPool, work: impl Fn(usize, &mut [f32
 
 /// Up to sixteen elements, zeros behind them.
 #[inline(always)]
-unsafe fn load_part<L: Lane>(x: &[f32]) -> L::F {
+pub(crate) unsafe fn load_part<L: Lane>(x: &[f32]) -> L::F {
     // SAFETY: sixteen elements in either case.
     unsafe {
         if x.len() == 16 {
@@ -185,7 +198,7 @@ unsafe fn load_part<L: Lane>(x: &[f32]) -> L::F {
 }
 
 #[inline(always)]
-unsafe fn store_part<L: Lane>(out: &mut [f32], x: L::F) {
+pub(crate) unsafe fn store_part<L: Lane>(out: &mut [f32], x: L::F) {
     // SAFETY: sixteen elements in either case.
     unsafe {
         if out.len() == 16 {
@@ -211,13 +224,7 @@ impl Task for Norm<'_> {
     unsafe fn run<L: Lane>(self) {
         // SAFETY: parts are at most sixteen elements.
         unsafe {
-            let mut squares = L::splat(0.0);
-            for x in self.x.chunks(16) {
-                let x = load_part::<L>(x);
-                squares = L::add(squares, L::mul(x, x));
-            }
-            let mean = simd::sum::<L>(squares) / self.x.len() as f32;
-            let inverse = L::splat(1.0 / (mean + self.eps).sqrt());
+            let inverse = L::splat(InverseRms { x: self.x, eps: self.eps }.run::<L>());
             for (x, gain) in self.x.chunks_mut(16).zip(self.gain.chunks(16)) {
                 let y = L::mul(L::mul(load_part::<L>(x), inverse), load_part::<L>(gain));
                 store_part::<L>(x, y);
@@ -226,12 +233,60 @@ impl Task for Norm<'_> {
     }
 }
 
+/// `1 / sqrt(mean(x²) + eps)` of one row.
+pub(crate) struct InverseRms<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) eps: f32,
+}
+
+impl Task for InverseRms<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) -> f32 {
+        // SAFETY: parts are at most sixteen elements.
+        unsafe {
+            let mut squares = L::splat(0.0);
+            for x in self.x.chunks(16) {
+                let x = load_part::<L>(x);
+                squares = L::add(squares, L::mul(x, x));
+            }
+            let mean = simd::sum::<L>(squares) / self.x.len() as f32;
+            1.0 / (mean + self.eps).sqrt()
+        }
+    }
+}
+
+/// Part of a row, whose inverse is known.
+pub(crate) struct Scale<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) inverse: f32,
+    pub(crate) gain: &'a [f32],
+    pub(crate) out: &'a mut [f32],
+}
+
+impl Task for Scale<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let parts = self.x.chunks(16).zip(self.gain.chunks(16)).zip(self.out.chunks_mut(16));
+        for ((x, gain), out) in parts {
+            // SAFETY: parts are at most sixteen elements.
+            unsafe {
+                let scaled = L::mul(load_part::<L>(x), L::splat(self.inverse));
+                store_part::<L>(out, L::mul(scaled, load_part::<L>(gain)));
+            }
+        }
+    }
+}
+
 /// One row.
-struct Glu<'a> {
-    gate: &'a [f32],
-    up: &'a [f32],
-    out: &'a mut [f32],
-    function: Gate,
+pub(crate) struct Glu<'a> {
+    pub(crate) gate: &'a [f32],
+    pub(crate) up: &'a [f32],
+    pub(crate) out: &'a mut [f32],
+    pub(crate) function: Gate,
 }
 
 impl Task for Glu<'_> {
@@ -243,11 +298,7 @@ impl Task for Glu<'_> {
         for ((gate, up), out) in parts {
             // SAFETY: parts are at most sixteen elements.
             unsafe {
-                let x = load_part::<L>(gate);
-                let y = match self.function {
-                    Gate::Silu => simd::silu::<L>(x),
-                    Gate::GeluTanh => simd::gelu_tanh::<L>(x),
-                };
+                let y = self.function.of::<L>(load_part::<L>(gate));
                 store_part::<L>(out, L::mul(y, load_part::<L>(up)));
             }
         }

@@ -121,9 +121,30 @@ pub trait Backend: Send + Sized + 'static {
     /// fixed order.
     fn matmul(
         &mut self,
-        x: &Self::Buffer,
+        x: Operand<'_, Self>,
         w: &Self::Matrix,
         bias: Option<&Self::Vector>,
+        out: &mut Self::Buffer,
+    );
+
+    /// `out += x · wᵀ + bias`.
+    fn matmul_add(
+        &mut self,
+        x: Operand<'_, Self>,
+        w: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        out: &mut Self::Buffer,
+    );
+
+    /// Gated linear unit (arXiv:2002.05202): `out = activation(g) * u`, where `g` and `u` are the first and the second half
+    /// of the columns of `x · gate_upᵀ + bias`: `[n, in] × [2w, in] → [n, w]`. Gate and up are two parts of the matrix, or
+    /// one.
+    fn gated_matmul(
+        &mut self,
+        x: Operand<'_, Self>,
+        gate_up: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        activation: Activation,
         out: &mut Self::Buffer,
     );
 
@@ -169,10 +190,6 @@ pub trait Backend: Send + Sized + 'static {
         out: &mut Self::Buffer,
     );
 
-    /// Gated linear unit (arXiv:2002.05202): `out = activation(gate_up[.., ..w]) * gate_up[.., w..]`,
-    /// `[n, 2w] → [n, w]`.
-    fn glu(&mut self, gate_up: &Self::Buffer, activation: Activation, out: &mut Self::Buffer);
-
     /// `x += y * multiplier`.
     fn add(&mut self, x: &mut Self::Buffer, y: &Self::Buffer, multiplier: f32);
 
@@ -205,10 +222,34 @@ pub trait Backend: Send + Sized + 'static {
     fn finish_logits(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);
 }
 
+/// The rows that a product multiplies.
+#[derive(Debug)]
+pub struct Operand<'a, B: Backend> {
+    /// The rows.
+    pub x: &'a B::Buffer,
+    /// Their norm and its eps, where they are normed first: see [`Backend::rms_norm`].
+    pub norm: Option<(&'a B::Vector, f32)>,
+}
+
+impl<'a, B: Backend> Operand<'a, B> {
+    /// The rows as they are.
+    pub fn of(x: &'a B::Buffer) -> Self {
+        Self { x, norm: None }
+    }
+}
+
+impl<B: Backend> Clone for Operand<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for Operand<'_, B> {}
+
 /// The matrices of one expert.
 #[derive(Debug)]
 pub struct Expert<M> {
-    /// Gate on top of up: `[2 * width, hidden]`.
+    /// Gate on top of up, two parts: `[2 * width, hidden]`.
     pub gate_up: M,
     /// `[hidden, width]`.
     pub down: M,

@@ -4,6 +4,7 @@
 //! is in `throng-kernels`.
 
 mod experts;
+mod matrix;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -11,13 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::attention::{KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention};
-use throng_kernels::matmul::{Activations, Forms, Product, matmul};
-use throng_kernels::quant::{Format, PackError, PackedMatrix};
+use throng_kernels::matmul::{Activations, RowNorm, matmul};
+use throng_kernels::quant::PackedMatrix;
 use throng_kernels::reference;
 use throng_kernels::rows::{self, Gate, Groups};
 use throng_kernels::threads::ThreadPool;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert};
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, Operand};
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
 use crate::host_buffer::HostBuffer;
@@ -25,6 +26,8 @@ use crate::kv_cache::{KvDtype, KvLayout};
 use crate::weights::TensorView;
 
 use experts::ExpertsScratch;
+pub use matrix::CpuMatrix;
+use matrix::multiply;
 
 /// From so many rows on, copying them is worth all threads.
 const ROWS_WORTH_SHARING: usize = 32;
@@ -34,6 +37,8 @@ const ROWS_WORTH_SHARING: usize = 32;
 pub struct CpuBackend {
     pool: ThreadPool,
     activations: Activations,
+    /// Gate and up where they are one part, `[rows, 2 * width]`.
+    gate_up: Vec<f32>,
     experts: ExpertsScratch,
 }
 
@@ -49,45 +54,8 @@ impl CpuBackend {
     /// When the machine does not have them.
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
         let pool = ThreadPool::with_isa(n_threads, isa);
-        Self { pool, activations: Activations::default(), experts: ExpertsScratch::default() }
-    }
-}
-
-/// Stacked matrices, each packed in its own format.
-#[derive(Debug)]
-pub struct CpuMatrix {
-    parts: Vec<PackedMatrix>,
-    /// Rows that also meet what a first rounding of the activations leaves over.
-    refined: Range<usize>,
-}
-
-impl CpuMatrix {
-    fn cols(&self) -> usize {
-        self.parts[0].cols()
-    }
-
-    /// In which forms its parts need activations.
-    fn forms(&self) -> Forms {
-        let of_part = |part: &PackedMatrix| Forms::of(part.format());
-        let refined = Forms { residuals: !self.refined.is_empty(), ..Forms::default() };
-        self.parts.iter().map(of_part).fold(refined, Forms::and)
-    }
-
-    /// The products of `x` with the parts, side by side from row `first_row` on.
-    fn products<'a>(
-        &'a self,
-        x: &'a Activations,
-        bias: Option<&'a [f32]>,
-        first_row: usize,
-    ) -> impl Iterator<Item = Product<'a>> {
-        self.parts.iter().scan(0, move |first_col, weights| {
-            let columns = *first_col..*first_col + weights.rows();
-            *first_col = columns.end;
-            let bias = bias.map(|bias| &bias[columns.clone()]);
-            let row_of = |row: usize| row.clamp(columns.start, columns.end) - columns.start;
-            let refined = (row_of(self.refined.start), row_of(self.refined.end));
-            Some(Product { x, weights, bias, first_row, first_col: columns.start, refined })
-        })
+        let activations = Activations::default();
+        Self { pool, activations, gate_up: Vec::new(), experts: ExpertsScratch::default() }
     }
 }
 
@@ -112,7 +80,7 @@ impl Backend for CpuBackend {
     }
 
     fn matrix(&self, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
-        self.matrix_by(parts, PackedMatrix::pack)
+        CpuMatrix::pack(parts, PackedMatrix::pack, &self.pool)
     }
 
     const KEEPS_PACKED: bool = true;
@@ -122,7 +90,7 @@ impl Backend for CpuBackend {
     }
 
     fn matrix_of_packed(&self, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
-        self.matrix_by(parts, PackedMatrix::from_packed)
+        CpuMatrix::pack(parts, PackedMatrix::from_packed, &self.pool)
     }
 
     fn refine(&self, matrix: &mut CpuMatrix, rows: Range<usize>) {
@@ -197,20 +165,41 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn matmul(&mut self, x: &HostBuffer, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
-        self.activations.set(x.as_slice(), w.cols(), w.forms(), &self.pool);
-        let bias = bias.map(Vec::as_slice);
+    fn matmul(&mut self, x: Operand<'_, Self>, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+        self.take(x, w);
         let stride = out.cols();
-        let mut products = w.products(&self.activations, bias, 0);
-        let mut next = || products.next().expect("as many products as parts");
-        // No list is allocated for what is stacked: gate and up; queries, keys and values.
-        let out = out.as_mut_slice();
-        match w.parts.len() {
-            1 => matmul(&[next()], out, stride, &self.pool),
-            2 => matmul(&[next(), next()], out, stride, &self.pool),
-            3 => matmul(&[next(), next(), next()], out, stride, &self.pool),
-            _ => matmul(&products.collect::<Vec<_>>(), out, stride, &self.pool),
+        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), false, &self.pool);
+    }
+
+    fn matmul_add(
+        &mut self,
+        x: Operand<'_, Self>,
+        w: &CpuMatrix,
+        bias: Option<&Vec<f32>>,
+        out: &mut HostBuffer,
+    ) {
+        self.take(x, w);
+        let stride = out.cols();
+        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), true, &self.pool);
+    }
+
+    fn gated_matmul(
+        &mut self,
+        x: Operand<'_, Self>,
+        gate_up: &CpuMatrix,
+        bias: Option<&Vec<f32>>,
+        activation: Activation,
+        out: &mut HostBuffer,
+    ) {
+        self.take(x, gate_up);
+        let (n_rows, width, gate) = (out.n_rows(), out.cols(), gate(activation));
+        let biases = bias.map(Vec::as_slice);
+        if let Some(product) = gate_up.gated_product(&self.activations, biases, gate, 0) {
+            return matmul(&[product], out.as_mut_slice(), width, &self.pool);
         }
+        self.gate_up.resize(n_rows * 2 * width, 0.0);
+        multiply(&self.activations, gate_up, bias, (&mut self.gate_up, 2 * width), false, &self.pool);
+        rows::glu(&self.gate_up, width, gate, out.as_mut_slice(), &self.pool);
     }
 
     fn rms_norm(&mut self, x: &HostBuffer, gain: &Vec<f32>, eps: f32, out: &mut HostBuffer) {
@@ -274,10 +263,6 @@ impl Backend for CpuBackend {
         attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
     }
 
-    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
-        rows::glu(gate_up.as_slice(), out.cols(), gate(activation), out.as_mut_slice(), &self.pool);
-    }
-
     fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
         rows::add_scaled(x.as_mut_slice(), y.as_slice(), multiplier, &self.pool);
     }
@@ -322,22 +307,16 @@ impl Backend for CpuBackend {
     }
 }
 
-type MakePacked = fn(Format, usize, usize, &[u8], &ThreadPool) -> Result<PackedMatrix, PackError>;
-
 impl CpuBackend {
-    fn matrix_by(&self, parts: &[TensorView<'_>], make: MakePacked) -> Result<CpuMatrix, BackendError> {
-        let of_part = |part: &TensorView<'_>| {
-            let [rows, cols] = *part.shape else {
-                return Err(BackendError::Unsupported(format!("a matrix of shape {:?}", part.shape)));
-            };
-            make(part.format, rows, cols, part.data, &self.pool).map_err(|error| match error {
-                PackError::OutOfMemory(n_bytes) => BackendError::OutOfMemory { what: "weights", n_bytes },
-                PackError::Shape => {
-                    BackendError::Unsupported(format!("{} {:?}", part.format.name(), part.shape))
-                }
-            })
-        };
-        Ok(CpuMatrix { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined: 0..0 })
+    /// Takes a product's rows in the forms that its matrix needs.
+    fn take(&mut self, x: Operand<'_, Self>, w: &CpuMatrix) {
+        let rows = x.x.as_slice();
+        match x.norm {
+            None => self.activations.set(rows, w.cols(), w.forms(), &self.pool),
+            Some((gain, eps)) => {
+                self.activations.set_normed(rows, RowNorm { gain, eps }, w.forms(), &self.pool);
+            }
+        }
     }
 
     /// Calls `fill` for every row of `out`, on all threads when there are many.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns};
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Operand};
 use crate::batch_input::BatchInput;
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, QkNorm};
 use crate::decoder_weights::{
@@ -31,20 +31,13 @@ struct Workspace<B: Backend> {
     qkv: B::Buffer,
     /// Attention's result, `[tokens, n_heads * head_dim]`.
     attended: B::Buffer,
-    dense: Option<Gated<B>>,
+    /// Inside a dense layer's unit, `[tokens, width]`.
+    hidden: Option<B::Buffer>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
     wanted: B::Buffer,
-    /// The same, normed.
-    wanted_normed: B::Buffer,
     /// `[logit rows, vocabulary]`.
     logits: B::Buffer,
-}
-
-/// Inside a gated linear unit.
-struct Gated<B: Backend> {
-    gate_up: B::Buffer,
-    hidden: B::Buffer,
 }
 
 /// Around a mixture of experts.
@@ -55,7 +48,7 @@ struct Routed<B: Backend> {
 
 struct Shared<B: Backend> {
     gate: B::Buffer,
-    inner: Gated<B>,
+    hidden: B::Buffer,
     output: B::Buffer,
 }
 
@@ -100,13 +93,13 @@ impl<B: Backend> Decoder<B> {
     /// When the device failed in this step.
     pub fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> Result<&mut [f32], BackendError> {
         let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
-        for buffer in [&mut ws.wanted, &mut ws.wanted_normed, &mut ws.logits] {
+        for buffer in [&mut ws.wanted, &mut ws.logits] {
             backend.set_rows(buffer, wanted.len());
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
-        backend.rms_norm(&ws.wanted, &weights.final_norm, config.norm_eps, &mut ws.wanted_normed);
         let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-        backend.matmul(&ws.wanted_normed, output, None, &mut ws.logits);
+        let x = Operand { x: &ws.wanted, norm: Some((&weights.final_norm, config.norm_eps)) };
+        backend.matmul(x, output, None, &mut ws.logits);
         backend.finish_logits(&mut ws.logits, config.logits_scale, config.logits_softcap);
         backend.download(&mut ws.logits)
     }
@@ -123,14 +116,10 @@ fn attend<B: Backend>(
 ) {
     let layer = &config.layers[layer_idx];
     let shape = attention_shape(config, layer);
-    let input = match &weights.pre_attention_norm {
-        None => &ws.residual,
-        Some(norm) => {
-            backend.rms_norm(&ws.residual, norm, config.norm_eps, &mut ws.input);
-            &ws.input
-        }
-    };
-    project(backend, input, &weights.query_key_value, &mut ws.qkv);
+    let norm = weights.pre_attention_norm.as_ref().map(|norm| (norm, config.norm_eps));
+    let linear = &weights.query_key_value;
+    let input = Operand { x: &ws.residual, norm };
+    backend.matmul(input, &linear.weight, linear.bias.as_ref(), &mut ws.qkv);
     if let Some(norms) = &weights.query_key_norms {
         let (mut queries, mut keys) = (Columns::of_queries(&shape), Columns::of_keys(&shape));
         if config.qk_norm == QkNorm::WholeWidth {
@@ -146,8 +135,13 @@ fn attend<B: Backend>(
     }
     backend.store_kv(cache, layer_idx, &ws.batch, &ws.qkv, &shape);
     backend.attention(cache, layer_idx, &ws.batch, &ws.qkv, &shape, &mut ws.attended);
-    project(backend, &ws.attended, &weights.attention_output, &mut ws.output);
-    join(backend, config, weights.post_attention_norm.as_ref(), ws);
+    let (linear, post_norm) = (&weights.attention_output, weights.post_attention_norm.as_ref());
+    let attended = Operand::of(&ws.attended);
+    if adds_directly(config, post_norm) {
+        return backend.matmul_add(attended, &linear.weight, linear.bias.as_ref(), &mut ws.residual);
+    }
+    backend.matmul(attended, &linear.weight, linear.bias.as_ref(), &mut ws.output);
+    join(backend, config, post_norm, ws);
 }
 
 /// The second half of a layer.
@@ -158,21 +152,30 @@ fn feed_forward<B: Backend>(
     weights: &LayerWeights<B>,
     ws: &mut Workspace<B>,
 ) {
-    let input = match &weights.pre_feed_forward_norm {
-        None => &ws.residual,
-        Some(norm) => {
-            backend.rms_norm(&ws.residual, norm, config.norm_eps, &mut ws.input);
-            &ws.input
-        }
-    };
+    let norm = weights.pre_feed_forward_norm.as_ref().map(|norm| (norm, config.norm_eps));
+    let post_norm = weights.post_feed_forward_norm.as_ref();
     match (&weights.feed_forward, layer.feed_forward) {
         (FeedForwardWeights::Dense(unit), _) => {
-            let inner = ws.dense.as_mut().expect("a model with a dense layer has its buffers");
-            gated_unit(backend, config, input, unit, inner, &mut ws.output);
+            let hidden = ws.hidden.as_mut().expect("a model with a dense layer has its buffer");
+            let (input, down) = (Operand { x: &ws.residual, norm }, &unit.down);
+            gate(backend, config, input, unit, hidden);
+            let (hidden, bias) = (Operand::of(&*hidden), down.bias.as_ref());
+            if adds_directly(config, post_norm) {
+                return backend.matmul_add(hidden, &down.weight, bias, &mut ws.residual);
+            }
+            backend.matmul(hidden, &down.weight, bias, &mut ws.output);
         }
         (FeedForwardWeights::Experts { router, experts, shared }, FeedForward::Experts { routing, .. }) => {
+            // Several things are made of it.
+            let input = match norm {
+                None => &ws.residual,
+                Some((norm, eps)) => {
+                    backend.rms_norm(&ws.residual, norm, eps, &mut ws.input);
+                    &ws.input
+                }
+            };
             let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
-            backend.matmul(input, router, None, &mut routed.router_logits);
+            backend.matmul(Operand::of(input), router, None, &mut routed.router_logits);
             let (logits, out) = (&routed.router_logits, &mut ws.output);
             backend.experts(input, logits, experts, &routing, config.activation, out);
             if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
@@ -184,7 +187,12 @@ fn feed_forward<B: Backend>(
             unreachable!("weights are loaded by the configuration")
         }
     }
-    join(backend, config, weights.post_feed_forward_norm.as_ref(), ws);
+    join(backend, config, post_norm, ws);
+}
+
+/// Whether what a half puts out is added to the residual stream as it is.
+fn adds_directly<V>(config: &DecoderConfig, post_norm: Option<&V>) -> bool {
+    post_norm.is_none() && config.residual_scale == 1.0
 }
 
 /// Adds a half's output to the residual stream, normed first where the family has it so.
@@ -204,21 +212,15 @@ fn join<B: Backend>(
     backend.add(&mut ws.residual, output, config.residual_scale);
 }
 
-fn project<B: Backend>(backend: &mut B, x: &B::Buffer, linear: &Linear<B>, out: &mut B::Buffer) {
-    backend.matmul(x, &linear.weight, linear.bias.as_ref(), out);
-}
-
-fn gated_unit<B: Backend>(
+fn gate<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
-    input: &B::Buffer,
+    input: Operand<'_, B>,
     unit: &GatedUnit<B>,
-    inner: &mut Gated<B>,
-    out: &mut B::Buffer,
+    hidden: &mut B::Buffer,
 ) {
-    project(backend, input, &unit.gate_up, &mut inner.gate_up);
-    backend.glu(&inner.gate_up, config.activation, &mut inner.hidden);
-    project(backend, &inner.hidden, &unit.down, out);
+    let Linear { weight, bias } = &unit.gate_up;
+    backend.gated_matmul(input, weight, bias.as_ref(), config.activation, hidden);
 }
 
 fn shared_expert<B: Backend>(
@@ -228,8 +230,11 @@ fn shared_expert<B: Backend>(
     weights: &SharedExpert<B>,
     buffers: &mut Shared<B>,
 ) {
+    let input = Operand::of(input);
     backend.matmul(input, &weights.router, None, &mut buffers.gate);
-    gated_unit(backend, config, input, &weights.unit, &mut buffers.inner, &mut buffers.output);
+    gate(backend, config, input, &weights.unit, &mut buffers.hidden);
+    let Linear { weight, bias } = &weights.unit.down;
+    backend.matmul(Operand::of(&buffers.hidden), weight, bias.as_ref(), &mut buffers.output);
     backend.gate_rows(&mut buffers.output, &buffers.gate);
 }
 
@@ -257,21 +262,17 @@ impl<B: Backend> Workspace<B> {
     ) -> Result<Self, BackendError> {
         let (hidden, heads_width) = (config.hidden_size, config.n_heads * config.head_dim);
         let qkv_width = heads_width + 2 * config.n_kv_heads * config.head_dim;
-        let gated = |width: usize| -> Result<Gated<B>, BackendError> {
-            Ok(Gated {
-                gate_up: backend.buffer(max_tokens, 2 * width)?,
-                hidden: backend.buffer(max_tokens, width)?,
-            })
-        };
         let (mut dense, mut routed) = (None, None);
         for layer in &config.layers {
             match layer.feed_forward {
-                FeedForward::Dense { width } if dense.is_none() => dense = Some(gated(width)?),
+                FeedForward::Dense { width } if dense.is_none() => {
+                    dense = Some(backend.buffer(max_tokens, width)?);
+                }
                 FeedForward::Experts { n_experts, shared_width, .. } if routed.is_none() => {
                     let shared = |width| -> Result<Shared<B>, BackendError> {
                         Ok(Shared {
                             gate: backend.buffer(max_tokens, 1)?,
-                            inner: gated(width)?,
+                            hidden: backend.buffer(max_tokens, width)?,
                             output: backend.buffer(max_tokens, hidden)?,
                         })
                     };
@@ -288,10 +289,9 @@ impl<B: Backend> Workspace<B> {
             output: backend.buffer(max_tokens, hidden)?,
             qkv: backend.buffer(max_tokens, qkv_width)?,
             attended: backend.buffer(max_tokens, heads_width)?,
-            dense,
+            hidden: dense,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
-            wanted_normed: backend.buffer(max_logit_rows, hidden)?,
             logits: backend.buffer(max_logit_rows, config.vocabulary_size)?,
         })
     }
@@ -299,14 +299,14 @@ impl<B: Backend> Workspace<B> {
     fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
         let buffers =
             [&mut self.residual, &mut self.input, &mut self.output, &mut self.qkv, &mut self.attended];
-        let dense = self.dense.iter_mut().flat_map(|gated| [&mut gated.gate_up, &mut gated.hidden]);
         let routed = self.routed.iter_mut().flat_map(|routed| {
-            let shared = routed.shared.iter_mut().flat_map(|shared| {
-                [&mut shared.gate, &mut shared.inner.gate_up, &mut shared.inner.hidden, &mut shared.output]
-            });
+            let shared = routed
+                .shared
+                .iter_mut()
+                .flat_map(|shared| [&mut shared.gate, &mut shared.hidden, &mut shared.output]);
             std::iter::once(&mut routed.router_logits).chain(shared)
         });
-        for buffer in buffers.into_iter().chain(dense).chain(routed) {
+        for buffer in buffers.into_iter().chain(&mut self.hidden).chain(routed) {
             backend.set_rows(buffer, n_rows);
         }
     }

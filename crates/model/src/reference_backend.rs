@@ -8,7 +8,7 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::quant::dequantize_row;
 use throng_kernels::reference;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert};
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, Operand};
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
 use crate::host_buffer::HostBuffer;
@@ -108,10 +108,36 @@ impl Backend for ReferenceBackend {
         reference::scale(out.as_mut_slice(), scale);
     }
 
-    fn matmul(&mut self, x: &HostBuffer, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
-        multiply(x.as_slice(), w, out.as_mut_slice());
-        if let Some(bias) = bias {
-            reference::add_bias(out.as_mut_slice(), bias);
+    fn matmul(
+        &mut self,
+        x: Operand<'_, Self>,
+        w: &ReferenceMatrix,
+        bias: Option<&Vec<f32>>,
+        out: &mut HostBuffer,
+    ) {
+        out.as_mut_slice().copy_from_slice(&product(x, w, bias));
+    }
+
+    fn matmul_add(
+        &mut self,
+        x: Operand<'_, Self>,
+        w: &ReferenceMatrix,
+        bias: Option<&Vec<f32>>,
+        out: &mut HostBuffer,
+    ) {
+        out.as_mut_slice().iter_mut().zip(product(x, w, bias)).for_each(|(out, y)| *out += y);
+    }
+
+    fn gated_matmul(
+        &mut self,
+        x: Operand<'_, Self>,
+        gate_up: &ReferenceMatrix,
+        bias: Option<&Vec<f32>>,
+        activation: Activation,
+        out: &mut HostBuffer,
+    ) {
+        for (i, row) in product(x, gate_up, bias).chunks_exact(gate_up.n_rows()).enumerate() {
+            glu_row(row, activation, out.row_mut(i));
         }
     }
 
@@ -192,12 +218,6 @@ impl Backend for ReferenceBackend {
         }
     }
 
-    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
-        for row_idx in 0..gate_up.n_rows() {
-            glu_row(gate_up.row(row_idx), activation, out.row_mut(row_idx));
-        }
-    }
-
     fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
         assert_eq!(x.as_slice().len(), y.as_slice().len());
         for (x, y) in x.as_mut_slice().iter_mut().zip(y.as_slice()) {
@@ -267,6 +287,23 @@ fn route(logits: &[f32], routing: &Routing) -> Vec<(usize, f32)> {
     let mut chosen: Vec<_> = experts.into_iter().map(|e| e as usize).zip(weights).collect();
     chosen.sort_by_key(|(expert_idx, _)| *expert_idx);
     chosen
+}
+
+fn product(x: Operand<'_, ReferenceBackend>, w: &ReferenceMatrix, bias: Option<&Vec<f32>>) -> Vec<f32> {
+    let mut normed = vec![0.0; x.x.as_slice().len()];
+    let rows = match x.norm {
+        None => x.x.as_slice(),
+        Some((gain, eps)) => {
+            reference::rms_norm(x.x.as_slice(), gain, eps, &mut normed);
+            &normed
+        }
+    };
+    let mut out = vec![0.0; x.x.n_rows() * w.n_rows()];
+    multiply(rows, w, &mut out);
+    if let Some(bias) = bias {
+        reference::add_bias(&mut out, bias);
+    }
+    out
 }
 
 fn multiply(x: &[f32], w: &ReferenceMatrix, out: &mut [f32]) {

@@ -15,7 +15,7 @@ pub use kv::{BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv};
 
 use std::cell::RefCell;
 
-use crate::matmul::activations::RECORD;
+use crate::matmul::bytes::RECORD;
 use crate::memory::Disjoint;
 use crate::quant::BLOCK;
 use crate::reference::AttentionShape;

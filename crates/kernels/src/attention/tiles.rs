@@ -1,7 +1,7 @@
 //! Up to eight query rows meeting one block of keys or values. Refuses to know masks and block tables.
 
 use super::kv::{BLOCK_TOKENS, KEY_STEP, KvFormat, KvShape, VALUE_STEP};
-use crate::matmul::activations::{RECORD, quantize_block};
+use crate::matmul::bytes::{RECORD, quantize_block};
 use crate::matmul::tile::Tile;
 use crate::quant::{BLOCK, Unpacked, code_sums};
 use crate::simd::{self, Lane, Task};

@@ -9,39 +9,24 @@
 //! Lanes with tiles take bfloat16 instead, eight significant bits for every element by itself, and sixteen where they meet
 //! short floats: see [`super::bfloats`].
 
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::bfloats::{BFLOAT_RECORD, Round, SPLIT_RECORD, Split};
+use super::bytes::{Quantize, RECORD};
 use crate::memory::{AlignedBytes, Disjoint};
 use crate::quant::{BLOCK, Format};
-use crate::rows::WORTH_FORKING;
-use crate::simd::{Lane, Task};
+use crate::rows::{InverseRms, Scale, WORTH_FORKING};
+use crate::simd::Isa;
 use crate::threads::ThreadPool;
 
 /// Tokens that lie interleaved, block by block.
 pub(crate) const GROUP: usize = 16;
-/// Bytes of a group's quantized block: 16 × 32 codes, then the arrays below, sixteen values each.
-pub(crate) const RECORD: usize = 960;
-/// f32 scales.
-pub(crate) const SCALE_AT: usize = 512;
-/// Pairs of i16, the zero point and `-Σ codes`: what the weights' sum and their codes' offset are multiplied by.
-pub(crate) const PAIR_AT: usize = 576;
-/// f32 `Σ x` of the rounded elements: what a weight block's min is multiplied by.
-pub(crate) const SUM_AT: usize = 640;
-/// The pairs of the two half blocks.
-pub(crate) const HALF_PAIR_AT: usize = 704;
-/// The sums of the two half blocks.
-pub(crate) const HALF_SUM_AT: usize = 832;
-/// Bytes from one array of a half block to the other's.
-pub(crate) const HALF_STEP: usize = 64;
 /// Bytes of a group's float block: [16][32] f32.
 pub(crate) const FLOAT_RECORD: usize = GROUP * BLOCK * 4;
 
 /// Blocks of a group that one item of work takes.
 const PART: usize = 16;
-
-/// Below this magnitude (2^-100) a block counts as zeros: its scale's inverse would leave the floats' range.
-const SMALLEST: f32 = 7.888_609e-31;
 
 /// Rows of activations, ready for products with any number of matrices. Keeps its memory between uses.
 #[derive(Debug, Default)]
@@ -111,6 +96,18 @@ impl Activations {
     /// # Panics
     /// When `x` is not whole rows, and when there is no memory for them.
     pub fn set(&mut self, x: &[f32], cols: usize, forms: Forms, pool: &ThreadPool) {
+        self.take(x, cols, None, forms, pool);
+    }
+
+    /// The same of normed rows, bit by bit what [`crate::rows::rms_norm`] gives, without a pass of its own over them.
+    ///
+    /// # Panics
+    /// When `x` is not whole rows of the norm's width, and when there is no memory for them.
+    pub fn set_normed(&mut self, x: &[f32], norm: RowNorm<'_>, forms: Forms, pool: &ThreadPool) {
+        self.take(x, norm.gain.len(), Some(norm), forms, pool);
+    }
+
+    fn take(&mut self, x: &[f32], cols: usize, norm: Option<RowNorm<'_>>, forms: Forms, pool: &ThreadPool) {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "rows of {cols} in {}", x.len());
         (self.n_rows, self.cols) = (x.len() / cols, cols);
         let n_groups = self.n_rows.div_ceil(GROUP);
@@ -129,7 +126,12 @@ impl Activations {
         }
         let n_bytes = self.buffers.each_ref().map(|buffer| buffer.n_bytes);
         let rooms = self.buffers.each_mut().map(Buffer::room);
-        let n_parts = if self.n_rows * cols < WORTH_FORKING { 1 } else { n_blocks.div_ceil(PART) };
+        let n_parts = match norm {
+            _ if self.n_rows * cols < WORTH_FORKING => 1,
+            None => n_blocks.div_ceil(PART),
+            // Each part looks at its whole rows first.
+            Some(_) => n_blocks.div_ceil(PART).min(pool.n_threads().div_ceil(n_groups)),
+        };
         let part = |item: usize| {
             let (g, part) = (item / n_parts, item % n_parts);
             let blocks = part * n_blocks / n_parts..(part + 1) * n_blocks / n_parts;
@@ -141,14 +143,20 @@ impl Activations {
                 // SAFETY: each part of a group's blocks is one item's.
                 unsafe { rooms[form as usize].part(first * form.record(), n * form.record()) }
             };
-            let (out, residuals) = (records(Form::Bytes), records(Form::Residuals));
-            // SAFETY: the pool's lane is available.
-            unsafe { pool.isa().run(Quantize { rows: &rows, out, residuals }) };
-            // SAFETY: the same, and it has tiles where there are such records.
-            unsafe { pool.isa().run(Round { rows: &rows, out: records(Form::BFloats) }) };
-            // SAFETY: the same.
-            unsafe { pool.isa().run(Split { rows: &rows, out: records(Form::SplitBFloats) }) };
-            interleave(&rows, records(Form::Floats));
+            let mut records = Records {
+                bytes: records(Form::Bytes),
+                residuals: records(Form::Residuals),
+                bfloats: records(Form::BFloats),
+                split: records(Form::SplitBFloats),
+                floats: records(Form::Floats),
+            };
+            match norm {
+                None => records.put(&rows, pool.isa()),
+                Some(norm) => norm.each_part(&rows, pool.isa(), |rows| {
+                    records.put(rows, pool.isa());
+                    records.skip(rows.blocks.len());
+                }),
+            }
         };
         if n_parts == 1 && n_groups == 1 {
             pool.run_here(|| part(0));
@@ -163,6 +171,82 @@ impl Activations {
         let buffer = &self.buffers[form as usize];
         let bytes = buffer.bytes.as_ref().filter(|_| buffer.n_bytes > 0)?;
         Some(&bytes.as_slice()[g * n_bytes..][..n_bytes])
+    }
+}
+
+/// A norm of whole rows (arXiv:1910.07467): `x / sqrt(mean(x²) + eps) * gain`.
+#[derive(Debug, Clone, Copy)]
+pub struct RowNorm<'a> {
+    /// As long as a row.
+    pub gain: &'a [f32],
+    /// Keeps the root away from zero.
+    pub eps: f32,
+}
+
+thread_local! {
+    /// Normed columns of a group of rows, on their way to records.
+    static NORMED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl RowNorm<'_> {
+    /// Calls `take` with one part after the other of the rows' blocks, normed, as rows of their own.
+    fn each_part(&self, rows: &Rows<'_>, isa: Isa, mut take: impl FnMut(&Rows<'_>)) {
+        let mut inverses = [0.0; GROUP];
+        let whole = || rows.x.chunks_exact(rows.cols);
+        for (inverse, x) in inverses.iter_mut().zip(whole()) {
+            // SAFETY: the pool's lane is available.
+            *inverse = unsafe { isa.run(InverseRms { x, eps: self.eps }) };
+        }
+        NORMED.with_borrow_mut(|room| {
+            for first in rows.blocks.clone().step_by(PART) {
+                let n_blocks = PART.min(rows.blocks.end - first);
+                let columns = first * BLOCK..rows.cols.min((first + n_blocks) * BLOCK);
+                let cols = columns.len();
+                room.resize(room.len().max(GROUP * cols), 0.0);
+                for ((x, out), inverse) in whole().zip(room.chunks_exact_mut(cols)).zip(inverses) {
+                    let (x, gain) = (&x[columns.clone()], &self.gain[columns.clone()]);
+                    // SAFETY: the pool's lane is available.
+                    unsafe { isa.run(Scale { x, inverse, gain, out }) };
+                }
+                take(&Rows { x: &room[..whole().len() * cols], cols, blocks: 0..n_blocks });
+            }
+        });
+    }
+}
+
+/// Some blocks of a group in all forms: a record a block, or none.
+struct Records<'a> {
+    bytes: &'a mut [u8],
+    residuals: &'a mut [u8],
+    bfloats: &'a mut [u8],
+    split: &'a mut [u8],
+    floats: &'a mut [u8],
+}
+
+impl Records<'_> {
+    /// Writes the first of them.
+    fn put(&mut self, rows: &Rows<'_>, isa: Isa) {
+        // SAFETY: the pool's lane is available.
+        unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
+        // SAFETY: the same, and it has tiles where there are such records.
+        unsafe { isa.run(Round { rows, out: self.bfloats }) };
+        // SAFETY: the same.
+        unsafe { isa.run(Split { rows, out: self.split }) };
+        interleave(rows, self.floats);
+    }
+
+    /// Goes on behind so many blocks.
+    fn skip(&mut self, n_blocks: usize) {
+        for (records, form) in [
+            (&mut self.bytes, Form::Bytes),
+            (&mut self.residuals, Form::Residuals),
+            (&mut self.bfloats, Form::BFloats),
+            (&mut self.split, Form::SplitBFloats),
+            (&mut self.floats, Form::Floats),
+        ] {
+            let n_bytes = records.len().min(n_blocks * form.record());
+            *records = &mut std::mem::take(records)[n_bytes..];
+        }
     }
 }
 
@@ -241,105 +325,4 @@ fn interleave(rows: &Rows<'_>, out: &mut [u8]) {
         out[..x.len() * 4].copy_from_slice(bytemuck::cast_slice(x));
         out[x.len() * 4..].fill(0);
     });
-}
-
-/// Rows to a group's quantized records; rows that are not there stay what they were.
-struct Quantize<'a> {
-    rows: &'a Rows<'a>,
-    out: &'a mut [u8],
-    /// As `out`, or empty.
-    residuals: &'a mut [u8],
-}
-
-impl Task for Quantize<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
-        if self.out.is_empty() {
-            return;
-        }
-        self.rows.each_block(|t, b, x| {
-            let record = &mut self.out[b * RECORD..][..RECORD];
-            let mut padded = [0.0; BLOCK];
-            let x = whole(x, &mut padded);
-            // SAFETY: `x` has 32 elements and the record its size; the features are the caller's word.
-            unsafe { quantize_block::<L>(x.as_ptr(), t, record.as_mut_ptr()) };
-            if !self.residuals.is_empty() {
-                let rest = rest(x, t, record);
-                let record = &mut self.residuals[b * RECORD..][..RECORD];
-                // SAFETY: as above.
-                unsafe { quantize_block::<L>(rest.as_ptr(), t, record.as_mut_ptr()) };
-            }
-        });
-    }
-}
-
-/// What the record of row `t` leaves over of `x`.
-#[inline(always)]
-fn rest(x: &[f32], t: usize, record: &[u8]) -> [f32; BLOCK] {
-    let word = |at: usize| {
-        let at = at + 4 * t;
-        [record[at], record[at + 1], record[at + 2], record[at + 3]]
-    };
-    let scale = f32::from_le_bytes(word(SCALE_AT));
-    let zero = i32::from(u32::from_le_bytes(word(PAIR_AT)) as i16);
-    std::array::from_fn(|i| x[i] - scale * (i32::from(record[t * BLOCK + i] as i8) + zero) as f32)
-}
-
-#[inline(always)]
-pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *mut u8) {
-    /// Adding it rounds to the nearest integer (even in a tie), which then stands in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    // SAFETY: 32 floats at `x`, a record at `record`, `t` below sixteen.
-    unsafe {
-        let (a, b) = (L::load(x), L::load(x.add(16)));
-        let (scale, zero) = scale_and_zero::<L>(a, b);
-        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        let mut sums = [0i32; 2];
-        for (half, v) in [a, b].into_iter().enumerate() {
-            let rounded = L::add(L::mul(v, L::splat(inverse)), L::splat(ROUND));
-            let mut codes = L::isub(L::bits(rounded), L::isplat(ROUND.to_bits() as i32 + zero));
-            if inverse == 0.0 {
-                codes = L::isplat(0);
-            }
-            L::istore_i8(record.add(t * BLOCK + half * 16).cast(), codes);
-            sums[half] = L::isum(codes);
-        }
-        let put = |at: usize, word: u32| record.add(at).cast::<u32>().add(t).write_unaligned(word);
-        let pair = |sum: i32| zero as u32 & 0xFFFF | (-sum as u32) << 16;
-        let total = |sum: i32, n: i32| (scale * (sum + n * zero) as f32).to_bits();
-        put(SCALE_AT, scale.to_bits());
-        put(PAIR_AT, pair(sums[0] + sums[1]));
-        put(SUM_AT, total(sums[0] + sums[1], 32));
-        for (half, sum) in sums.into_iter().enumerate() {
-            put(HALF_PAIR_AT + half * HALF_STEP, pair(sum));
-            put(HALF_SUM_AT + half * HALF_STEP, total(sum, 16));
-        }
-    }
-}
-
-/// The scale and zero point of a block: codes `round(x / scale) - zero` lie in -127..=127 and zero in ±4096.
-#[inline(always)]
-unsafe fn scale_and_zero<L: Lane>(a: L::F, b: L::F) -> (f32, i32) {
-    // SAFETY: no memory is touched.
-    unsafe {
-        let magnitude = |v| L::iand(L::bits(v), L::isplat(i32::MAX));
-        // As integers the magnitudes sort like the numbers, with NaN above infinity.
-        let magnitude = f32::from_bits(L::ilargest(L::imax(magnitude(a), magnitude(b))) as u32);
-        if magnitude < SMALLEST {
-            return (0.0, 0);
-        }
-        if !magnitude.is_finite() {
-            return (f32::NAN, 0);
-        }
-        let (low, high) = (L::smallest(L::min(a, b)), L::largest(L::max(a, b)));
-        // 253 steps leave half a step at either end for the rounding of the zero point. A narrow range far from zero
-        // keeps a relative precision of 1/8192, which bounds the zero point.
-        let step = high / 253.0 - low / 253.0;
-        let least = magnitude / 4096.0;
-        let scale = if step > least { step } else { least };
-        let center = (high * 0.5 + low * 0.5) / scale;
-        (scale, center.round_ties_even() as i32)
-    }
 }

@@ -4,19 +4,21 @@
 //! columns, in one register or, between two stretches, in memory. An element's bits depend on its own row and token only.
 //! Short floats stay what they are: they and their tokens come in as many parts as that takes.
 //!
-//! Few tokens meet each block of weights as it is unpacked: see [`super::bfloat_stream`]. For more, a stretch of several
+//! The products of a gated unit are made together, a panel of the gate's beside one of the other's, and meet on their way to
+//! the outputs. Few tokens meet each block of weights as it is unpacked: see [`super::bfloat_stream`]. For more, a stretch of several
 //! panels is unpacked to the second cache, and meets all tokens.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::Product;
 use super::activations::{Form, GROUP};
+use super::bfloat_finish::{Finish, Part};
 use super::bfloat_stream::{RING_STEPS, Stream};
 use super::stretch::ahead;
-use crate::memory::{AlignedBytes, Disjoint};
-use crate::quant::{BLOCK, PAIRS_BYTES, PANEL, PairUnpacker, WithUnpacker};
+use super::{Product, Target};
+use crate::memory::AlignedBytes;
+use crate::quant::{BLOCK, PAIRS_BYTES, PANEL, PackedMatrix, PairUnpacker, WithUnpacker};
 use crate::simd::{Isa, Lane, Task, TileConfig};
 
 thread_local! {
@@ -27,8 +29,8 @@ thread_local! {
 const FEW_GROUPS: usize = 2;
 /// Groups of tokens that meet a stretch of weights before the next one is unpacked.
 const GROUPS_TOGETHER: usize = 32;
-/// Panels of a stretch, in the second cache.
-const PANELS: usize = 16;
+/// Slots of a stretch, in the second cache: each holds a panel.
+const SLOTS: usize = 16;
 /// Blocks of a stretch: those of two groups of tokens stay in the first cache while all panels pass.
 const BLOCKS: usize = 8;
 /// Elements of a tile of sums.
@@ -38,9 +40,7 @@ pub(super) const TILE: usize = GROUP * PANEL;
 #[derive(Clone, Copy)]
 pub(super) struct BfloatProduct<'a> {
     pub(super) product: &'a Product<'a>,
-    pub(super) out: &'a Disjoint<'a, f32>,
-    /// Of the outputs.
-    pub(super) stride: usize,
+    pub(super) target: Target<'a>,
     pub(super) isa: Isa,
     /// Of the activations.
     pub(super) form: Form,
@@ -48,9 +48,9 @@ pub(super) struct BfloatProduct<'a> {
 
 /// Room that each thread keeps.
 struct Scratch {
-    /// [panel][block][part] of a stretch, or a ring of blocks.
+    /// [slot][block][part] of a stretch, or a ring of blocks.
     pairs: Option<AlignedBytes>,
-    /// [group][panel][16 tokens][16 rows] f32.
+    /// [group][slot][16 tokens][16 rows] f32.
     sums: Option<AlignedBytes>,
 }
 
@@ -58,6 +58,26 @@ impl<'a> BfloatProduct<'a> {
     /// The product with a range of the weights' panels.
     pub(super) fn run(&self, panels: Range<usize>) {
         self.product.weights.with_unpacker(OfPanels { of: self, panels });
+    }
+
+    /// Matrices whose panels take turns: one, or gate and up.
+    pub(super) fn n_matrices(&self) -> usize {
+        if self.product.gated.is_some() { 2 } else { 1 }
+    }
+
+    /// The matrix and the panel in slot number `slot` of those that begin with a panel.
+    pub(super) fn in_slot(&self, first: usize, slot: usize) -> (&'a PackedMatrix, usize) {
+        match &self.product.gated {
+            None => (self.product.weights, first + slot),
+            Some(gated) => {
+                (if slot.is_multiple_of(2) { self.product.weights } else { gated.up }, first + slot / 2)
+            }
+        }
+    }
+
+    /// Of what is in even slots, and in odd ones.
+    fn unpackers<U: PairUnpacker>(&self) -> [U; 2] {
+        [0, 1].map(|slot| U::of(self.in_slot(0, slot).0))
     }
 
     /// Tokens of a group.
@@ -71,7 +91,7 @@ impl<'a> BfloatProduct<'a> {
         records[block * self.form.record()..].as_ptr()
     }
 
-    /// What brings sums of a group and some panels, [panel][16 tokens][16 rows], to where they belong.
+    /// What brings sums of a group and some panels, [slot][16 tokens][16 rows], to where they belong.
     pub(super) fn finish<'s>(
         &self,
         group: usize,
@@ -81,16 +101,22 @@ impl<'a> BfloatProduct<'a> {
     where
         'a: 's,
     {
-        let Self { product, out, stride, .. } = *self;
+        let Self { product, target, .. } = *self;
         let rows = panels.start * PANEL..product.weights.rows().min(panels.end * PANEL);
-        let first = (product.first_row + group * GROUP) * stride + product.first_col + rows.start;
-        let n_rows = rows.len();
+        let (first_token, first_panel, n_rows) = (group * GROUP, panels.start, rows.len());
+        let part = |weights: &PackedMatrix, bias: Option<&'a [f32]>| Part {
+            by: weights.pair_scale().back,
+            bias: bias.map(|bias| &bias[rows.clone()]),
+        };
         Finish {
             sums,
-            by: product.weights.pair_scale().back,
-            bias: product.bias.map(|bias| &bias[rows]),
-            // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
-            tokens: (0..self.n_tokens(group)).map(move |t| unsafe { out.part(first + t * stride, n_rows) }),
+            product: part(product.weights, product.bias),
+            gated: product.gated.map(|gated| (part(gated.up, gated.up_bias), gated.function)),
+            adds: product.adds,
+            tokens: (0..self.n_tokens(group)).map(move |t| {
+                // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
+                unsafe { target.out.part(target.at(first_token + t, first_panel), n_rows) }
+            }),
         }
     }
 }
@@ -102,61 +128,53 @@ struct OfPanels<'a> {
 }
 
 impl WithUnpacker for OfPanels<'_> {
-    fn run<U: PairUnpacker>(self, unpacker: U) {
+    fn run<U: PairUnpacker>(self) {
         let tiles = TileConfig::default();
         let n_groups = self.of.product.x.n_rows().div_ceil(GROUP);
         for first in (0..n_groups).step_by(GROUPS_TOGETHER) {
             let groups = first..n_groups.min(first + GROUPS_TOGETHER);
             SCRATCH.with_borrow_mut(|scratch| match groups.len() {
-                ..=FEW_GROUPS => self.few(unpacker, &tiles, groups, scratch),
-                _ => self.many(unpacker, &tiles, groups, scratch),
+                ..=FEW_GROUPS => self.few::<U>(&tiles, groups, scratch),
+                _ => self.many::<U>(&tiles, groups, scratch),
             });
         }
     }
 }
 
 impl OfPanels<'_> {
-    fn few<U: PairUnpacker>(
-        &self,
-        unpacker: U,
-        tiles: &TileConfig,
-        groups: Range<usize>,
-        scratch: &mut Scratch,
-    ) {
+    fn few<U: PairUnpacker>(&self, tiles: &TileConfig, groups: Range<usize>, scratch: &mut Scratch) {
         let ring = AlignedBytes::at_least(&mut scratch.pairs, RING_STEPS * 2 * U::PARTS * PAIRS_BYTES);
         let is_pair = groups.len() == 2;
         // Records have room for sixteen tokens: sums of those that are not there are nobody's.
         let n_tokens = if is_pair { GROUP } else { self.of.n_tokens(groups.start) };
-        let in_pairs = self.panels.start..self.panels.end - self.panels.len() % 2;
-        let (of, group) = (self.of, groups.start);
-        for (panels, has_two) in [(in_pairs.clone(), true), (in_pairs.end..self.panels.end, false)] {
+        let (of, group, unpackers) = (self.of, groups.start, self.of.unpackers::<U>());
+        let n_alone = if of.n_matrices() == 2 { 0 } else { self.panels.len() % 2 };
+        let in_pairs = self.panels.start..self.panels.end - n_alone;
+        let parts = [(in_pairs.clone(), true), (in_pairs.end..self.panels.end, false)];
+        for (panels, has_two) in parts.into_iter().filter(|(panels, _)| !panels.is_empty()) {
             // SAFETY: the pool's lane is available and has tiles.
             unsafe {
                 tiles.shape(n_tokens, BLOCK / 2);
                 match (is_pair, has_two) {
-                    (false, false) => of.isa.run(Stream::<U, 1, 1> { of, unpacker, group, panels, ring }),
-                    (false, true) => of.isa.run(Stream::<U, 1, 2> { of, unpacker, group, panels, ring }),
-                    (true, false) => of.isa.run(Stream::<U, 2, 1> { of, unpacker, group, panels, ring }),
-                    (true, true) => of.isa.run(Stream::<U, 2, 2> { of, unpacker, group, panels, ring }),
+                    (false, false) => of.isa.run(Stream::<U, 1, 1> { of, unpackers, group, panels, ring }),
+                    (false, true) => of.isa.run(Stream::<U, 1, 2> { of, unpackers, group, panels, ring }),
+                    (true, false) => of.isa.run(Stream::<U, 2, 1> { of, unpackers, group, panels, ring }),
+                    (true, true) => of.isa.run(Stream::<U, 2, 2> { of, unpackers, group, panels, ring }),
                 }
             }
         }
     }
 
-    fn many<U: PairUnpacker>(
-        &self,
-        unpacker: U,
-        tiles: &TileConfig,
-        groups: Range<usize>,
-        scratch: &mut Scratch,
-    ) {
-        let pairs = AlignedBytes::at_least(&mut scratch.pairs, PANELS * BLOCKS * U::PARTS * PAIRS_BYTES);
-        let sums = AlignedBytes::at_least(&mut scratch.sums, groups.len() * PANELS * TILE * 4);
+    fn many<U: PairUnpacker>(&self, tiles: &TileConfig, groups: Range<usize>, scratch: &mut Scratch) {
+        let pairs = AlignedBytes::at_least(&mut scratch.pairs, SLOTS * BLOCKS * U::PARTS * PAIRS_BYTES);
+        let sums = AlignedBytes::at_least(&mut scratch.sums, groups.len() * SLOTS * TILE * 4);
         let sums = bytemuck::cast_slice_mut(sums);
-        for first in self.panels.clone().step_by(PANELS) {
-            let panels = first..self.panels.end.min(first + PANELS);
+        let n_panels = SLOTS / self.of.n_matrices();
+        for first in self.panels.clone().step_by(n_panels) {
+            let panels = first..self.panels.end.min(first + n_panels);
             let groups = groups.clone();
-            let mut work = Together { of: self.of, unpacker, tiles, groups, panels, pairs, sums };
+            let unpackers = self.of.unpackers::<U>();
+            let mut work = Together { of: self.of, unpackers, tiles, groups, panels, pairs, sums };
             work.multiply();
             work.finish();
         }
@@ -166,7 +184,8 @@ impl OfPanels<'_> {
 /// Some groups of tokens and some panels, from the first block to the last.
 struct Together<'a, U> {
     of: &'a BfloatProduct<'a>,
-    unpacker: U,
+    /// Of even slots and of odd ones.
+    unpackers: [U; 2],
     tiles: &'a TileConfig,
     groups: Range<usize>,
     panels: Range<usize>,
@@ -184,8 +203,8 @@ impl<U: PairUnpacker> Together<'_, U> {
             let mut group = self.groups.start;
             while group < self.groups.end {
                 let is_pair = group + 2 <= self.groups.end.min(n_whole);
-                for slot in (0..self.panels.len()).step_by(2) {
-                    match (is_pair, slot + 2 <= self.panels.len()) {
+                for slot in (0..self.n_slots()).step_by(2) {
+                    match (is_pair, slot + 2 <= self.n_slots()) {
                         (false, false) => self.run::<1, 1>(group, slot, &blocks),
                         (false, true) => self.run::<1, 2>(group, slot, &blocks),
                         (true, false) => self.run::<2, 1>(group, slot, &blocks),
@@ -197,16 +216,21 @@ impl<U: PairUnpacker> Together<'_, U> {
         }
     }
 
+    fn n_slots(&self) -> usize {
+        self.panels.len() * self.of.n_matrices()
+    }
+
     /// A stretch of all panels.
     fn unpack(&mut self, blocks: &Range<usize>) {
-        let weights = self.of.product.weights;
-        for (slot, panel) in self.panels.clone().enumerate() {
+        for slot in 0..self.n_slots() {
+            let (weights, panel) = self.of.in_slot(self.panels.start, slot);
+            let n_panels = SLOTS / self.of.n_matrices();
             let n_bytes = blocks.len() * U::PARTS * PAIRS_BYTES;
             let task = UnpackBlocks {
-                unpacker: self.unpacker,
+                unpacker: self.unpackers[slot % 2],
                 panel: weights.panel(panel),
                 blocks: blocks.clone(),
-                ahead: ahead(weights, (panel, blocks.end), PANELS),
+                ahead: ahead(weights, (panel, blocks.end), n_panels),
                 out: &mut self.pairs[slot * n_bytes..][..n_bytes],
             };
             // SAFETY: the pool's lane is available and has tiles; the blocks are in the panel.
@@ -216,7 +240,7 @@ impl<U: PairUnpacker> Together<'_, U> {
 
     /// Where the sums of a group and a panel lie.
     fn sums_at(&self, group: usize, slot: usize) -> usize {
-        ((group - self.groups.start) * PANELS + slot) * TILE
+        ((group - self.groups.start) * SLOTS + slot) * TILE
     }
 
     /// `G` groups times `P` panels over a stretch.
@@ -238,7 +262,7 @@ impl<U: PairUnpacker> Together<'_, U> {
     /// The sums to where they belong.
     fn finish(&self) {
         for group in self.groups.clone() {
-            let sums = &self.sums[self.sums_at(group, 0)..][..self.panels.len() * TILE];
+            let sums = &self.sums[self.sums_at(group, 0)..][..self.n_slots() * TILE];
             // SAFETY: the pool's lane is available.
             unsafe { self.of.isa.run(self.of.finish(group, self.panels.clone(), sums)) };
         }
@@ -320,43 +344,6 @@ pub(super) unsafe fn add_products<L: Lane, U: PairUnpacker, const G: usize, cons
             (1, _) => L::add_products::<G, P, 1, 1>(x, w),
             (_, 1) => L::add_products::<G, P, 2, 1>(x, w),
             _ => L::add_products::<G, P, 2, 2>(x, w),
-        }
-    }
-}
-
-/// A group's sums to outputs.
-pub(super) struct Finish<'a, T> {
-    /// [panel][16 tokens][16 rows].
-    sums: &'a [f32],
-    by: f32,
-    bias: Option<&'a [f32]>,
-    /// Each token's outputs.
-    tokens: T,
-}
-
-impl<'a, T: Iterator<Item = &'a mut [f32]>> Task for Finish<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
-        for (t, out) in self.tokens.enumerate() {
-            for (slot, out) in out.chunks_mut(PANEL).enumerate() {
-                let sums = &self.sums[slot * TILE + t * PANEL..][..PANEL];
-                let mut aside = [0.0; PANEL];
-                // SAFETY: sixteen sums and outputs; the features are the caller's word.
-                unsafe {
-                    let product = L::mul(L::load(sums.as_ptr()), L::splat(self.by));
-                    if out.len() == PANEL {
-                        L::store(out.as_mut_ptr(), product);
-                    } else {
-                        L::store(aside.as_mut_ptr(), product);
-                        out.copy_from_slice(&aside[..out.len()]);
-                    }
-                }
-            }
-            if let Some(bias) = self.bias {
-                out.iter_mut().zip(bias).for_each(|(out, b)| *out += b);
-            }
         }
     }
 }

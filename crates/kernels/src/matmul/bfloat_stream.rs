@@ -8,8 +8,7 @@ use std::ops::Range;
 
 use super::activations::Form;
 use super::bfloat_product::{BfloatProduct, TILE, add_products};
-use super::stretch::ahead;
-use crate::quant::{PAIRS_BYTES, PairUnpacker};
+use crate::quant::{PAIRS_BYTES, PairUnpacker, PanelLayout};
 use crate::simd::{Lane, Task};
 
 /// Steps between unpacking a block and multiplying it.
@@ -19,18 +18,19 @@ pub(super) const RING_STEPS: usize = 2 * DELAY;
 /// Blocks between the one that is unpacked and the one that is asked for.
 const ASK_AHEAD: usize = 8;
 
-/// `G` groups of tokens times some panels, `P` at a time, which divides them; the tiles have their shape.
+/// `G` groups of tokens times some panels in slots, `P` at a time, which divides them; the tiles have their shape.
 pub(super) struct Stream<'a, U, const G: usize, const P: usize> {
     pub(super) of: &'a BfloatProduct<'a>,
-    pub(super) unpacker: U,
+    /// Of even slots and of odd ones.
+    pub(super) unpackers: [U; 2],
     /// The first group.
     pub(super) group: usize,
     pub(super) panels: Range<usize>,
-    /// [step][panel][part].
+    /// [step][slot][part].
     pub(super) ring: &'a mut [u8],
 }
 
-/// A group's sums of two panels.
+/// A group's sums of two slots.
 #[repr(align(64))]
 struct Sums([f32; 2 * TILE]);
 
@@ -41,68 +41,58 @@ impl<U: PairUnpacker, const G: usize, const P: usize> Task for Stream<'_, U, G, 
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
         let (block_bytes, record) = (U::PARTS * PAIRS_BYTES, U::TOKEN_PARTS * Form::BFloats.record());
-        assert!(self.ring.len() >= RING_STEPS * P * block_bytes && self.panels.len().is_multiple_of(P));
-        let n_blocks = self.of.product.weights.layout().n_blocks;
-        let n_steps = self.panels.len() / P * n_blocks;
-        let groups = [self.group, self.group + G - 1];
-        let x = groups.map(|group| self.of.records(group, 0));
+        let n_panels = P / self.of.n_matrices();
+        assert!(
+            self.ring.len() >= RING_STEPS * P * block_bytes && self.panels.len().is_multiple_of(n_panels)
+        );
+        let PanelLayout { n_blocks, bytes, .. } = *self.of.product.weights.layout();
+        let (n_steps, panel_bytes) = (self.panels.len() / n_panels * n_blocks, n_panels * bytes);
+        let x = [self.group, self.group + G - 1].map(|group| self.of.records(group, 0));
+        let mut panels = [0, P - 1].map(|slot| {
+            let (weights, panel) = self.of.in_slot(self.panels.start, slot);
+            weights.panel(panel).as_ptr()
+        });
+        let (unpackers, ring) = (self.unpackers, self.ring.as_mut_ptr());
         let mut sums = [const { Sums([0.0; 2 * TILE]) }; G];
-        let (mut unpacked, mut multiplied) = (Place::new(&self.panels), Place::new(&self.panels));
+        // The blocks that are unpacked and multiplied next, and the panel of the latter.
+        let (mut unpacked, mut multiplied, mut panel) = (0, 0, self.panels.start);
         for step in 0..n_steps + DELAY {
-            // SAFETY: the tiles are shaped; groups have a record for each block, panels have their blocks, the ring has
-            // room for them and sums for two tiles.
+            // SAFETY: the tiles are shaped; groups have a record for each block, panels have their blocks and follow each
+            // other, the ring has room for them and sums for two tiles.
             unsafe {
                 if step >= DELAY {
-                    if multiplied.block == 0 {
+                    if multiplied == 0 {
                         L::zero_sums();
                     }
                     let slot = (step - DELAY) % RING_STEPS * P;
-                    let w =
-                        [slot, slot + P - 1].map(|slot| self.ring.as_ptr().wrapping_add(slot * block_bytes));
-                    let x = x.map(|x| x.wrapping_add(multiplied.block * record));
-                    add_products::<L, U, G, P>(x, w);
-                    if multiplied.block + 1 == n_blocks {
-                        let first = multiplied.panel;
+                    let w = [slot, slot + P - 1].map(|slot| ring.add(slot * block_bytes).cast_const());
+                    add_products::<L, U, G, P>(x.map(|x| x.wrapping_add(multiplied * record)), w);
+                    multiplied += 1;
+                    if multiplied == n_blocks {
                         L::store_sums::<G, P>([0, G - 1].map(|g| sums[g].0.as_mut_ptr()));
                         for (g, sums) in sums.iter().enumerate() {
-                            self.of.finish(self.group + g, first..first + P, &sums.0).run::<L>();
+                            self.of.finish(self.group + g, panel..panel + n_panels, &sums.0).run::<L>();
                         }
+                        (multiplied, panel) = (0, panel + n_panels);
                     }
-                    multiplied.step(n_blocks, P);
                 }
                 if step < n_steps {
-                    let weights = self.of.product.weights;
+                    let slot = step % RING_STEPS * P;
+                    let ahead = match unpacked + ASK_AHEAD {
+                        ahead if ahead < n_blocks => (0, ahead),
+                        ahead => (panel_bytes, ahead - n_blocks),
+                    };
                     for p in 0..P {
-                        let (panel, slot) = (unpacked.panel + p, step % RING_STEPS * P + p);
-                        let (next, block) = ahead(weights, (panel, unpacked.block + ASK_AHEAD), P);
-                        self.unpacker.ask::<L>(next, block);
-                        let out = self.ring.as_mut_ptr().add(slot * block_bytes);
-                        self.unpacker.unpack::<L>(weights.panel(panel).as_ptr(), unpacked.block, out);
+                        unpackers[p].ask::<L>(panels[p].wrapping_add(ahead.0), ahead.1);
+                        unpackers[p].unpack::<L>(panels[p], unpacked, ring.add((slot + p) * block_bytes));
                     }
-                    unpacked.step(n_blocks, P);
+                    unpacked += 1;
+                    if unpacked == n_blocks {
+                        unpacked = 0;
+                        panels = panels.map(|panel| panel.wrapping_add(panel_bytes));
+                    }
                 }
             }
-        }
-    }
-}
-
-/// A place on the way over the blocks of some panels.
-struct Place {
-    /// The first one of those that go together.
-    panel: usize,
-    block: usize,
-}
-
-impl Place {
-    fn new(panels: &Range<usize>) -> Self {
-        Self { panel: panels.start, block: 0 }
-    }
-
-    #[inline(always)]
-    fn step(&mut self, n_blocks: usize, n_panels: usize) {
-        self.block += 1;
-        if self.block == n_blocks {
-            (self.panel, self.block) = (self.panel + n_panels, 0);
         }
     }
 }

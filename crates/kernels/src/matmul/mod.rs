@@ -7,19 +7,23 @@
 //! [`bfloat_product`].
 
 pub(crate) mod activations;
+mod bfloat_finish;
 mod bfloat_product;
 mod bfloat_stream;
 pub(crate) mod bfloats;
+pub(crate) mod bytes;
 mod stretch;
 pub(crate) mod tile;
 
-pub use activations::{Activations, Forms};
+pub use activations::{Activations, Forms, RowNorm};
 
+use std::cell::RefCell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::memory::Disjoint;
 use crate::quant::{CodeLayout, Format, PANEL, PackedMatrix, Unpacked};
+use crate::rows::{Gate, Glu};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
@@ -52,17 +56,34 @@ pub struct Product<'a> {
     /// Rows of the weights, first and end, whose panels meet what rounding the tokens left over as well, if they are
     /// quantized.
     pub refined: (usize, usize),
+    /// Adds to the outputs, instead of setting them.
+    pub adds: bool,
+    /// Makes the outputs a gated linear unit's: this product is what the gate takes.
+    pub gated: Option<Gated<'a>>,
+}
+
+/// What a gate lets through: `out = function(x · weightsᵀ + bias) (x · upᵀ + up_bias)` (arXiv:2002.05202).
+#[derive(Debug, Clone, Copy)]
+pub struct Gated<'a> {
+    /// As large as the product's own weights.
+    pub up: &'a PackedMatrix,
+    /// Added to every row of its product.
+    pub up_bias: Option<&'a [f32]>,
+    /// The gate.
+    pub function: Gate,
 }
 
 impl<'a> Product<'a> {
     /// A product that begins at the output's first element.
     pub fn new(x: &'a Activations, weights: &'a PackedMatrix) -> Self {
-        Self { x, weights, bias: None, first_row: 0, first_col: 0, refined: (0, 0) }
+        let (bias, refined) = (None, (0, 0));
+        Self { x, weights, bias, first_row: 0, first_col: 0, refined, adds: false, gated: None }
     }
 
     /// Panels that one item of work takes: enough items for every thread, large enough to be worth the claim.
     fn panels_an_item(&self, n_threads: usize) -> usize {
         let (most, items) = if self.n_groups() <= FEW_GROUPS { (8, 8) } else { (PANELS_TOGETHER, 2) };
+        let most = if self.gated.is_some() { most / 2 } else { most };
         (self.weights.n_panels() / (n_threads * items)).clamp(1, most)
     }
 
@@ -97,16 +118,84 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
                 let n_panels = product.panels_an_item(n_threads);
                 let first = item * n_panels;
                 let last = (first + n_panels).min(product.weights.n_panels());
-                let (isa, form) = (pool.isa(), form(product.weights, pool.isa()));
-                if matches!(form, Form::BFloats | Form::SplitBFloats) {
-                    return BfloatProduct { product, out: &out, stride, isa, form }.run(first..last);
-                }
-                let work = Item { product, out: &out, stride, isa, form };
-                return SCRATCH.with_borrow_mut(|scratch| work.run(first, last, scratch));
+                let (first_row, first_col) = (product.first_row, product.first_col + first * PANEL);
+                let target = Target { out: &out, stride, first_row, first_col, first_panel: first };
+                return multiply(product, first..last, target, pool.isa());
             }
             item -= n;
         }
     });
+}
+
+/// Some panels of a product.
+fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa: Isa) {
+    let form = form(product.weights, isa);
+    let in_tiles = matches!(form, Form::BFloats | Form::SplitBFloats);
+    if let Some(gated) = &product.gated
+        && !(in_tiles && gated.up.format() == product.weights.format())
+    {
+        return multiply_gated(product, gated, panels, target, isa);
+    }
+    if in_tiles {
+        return BfloatProduct { product, target, isa, form }.run(panels);
+    }
+    let work = Item { product, target, isa, form };
+    SCRATCH.with_borrow_mut(|scratch| work.run(panels.start, panels.end, scratch));
+}
+
+thread_local! {
+    /// [token][gate, up][row of some panels].
+    static GATES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Some panels of a gated unit, one product after the other, which stay in this thread's caches.
+fn multiply_gated(
+    product: &Product<'_>,
+    gated: &Gated<'_>,
+    panels: Range<usize>,
+    target: Target<'_>,
+    isa: Isa,
+) {
+    let (n, width) = (product.x.n_rows(), panels.len() * PANEL);
+    let n_rows = (product.weights.rows() - panels.start * PANEL).min(width);
+    GATES.with_borrow_mut(|room| {
+        room.resize(room.len().max(2 * n * width), 0.0);
+        let sums = Disjoint::new(&mut room[..]);
+        let halves = [(product.weights, product.bias), (gated.up, gated.up_bias)];
+        for (i, (weights, bias)) in halves.into_iter().enumerate() {
+            let half = Product { weights, bias, gated: None, ..*product };
+            let (stride, first_col) = (2 * width, i * width);
+            let aside = Target { out: &sums, stride, first_row: 0, first_col, first_panel: panels.start };
+            multiply(&half, panels.clone(), aside, isa);
+        }
+        for (t, sums) in room.chunks_exact(2 * width).take(n).enumerate() {
+            let (gate, up) = (&sums[..n_rows], &sums[width..][..n_rows]);
+            // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
+            let out = unsafe { target.out.part(target.at(t, panels.start), n_rows) };
+            // SAFETY: the pool's lane is available.
+            unsafe { isa.run(Glu { gate, up, out, function: gated.function }) };
+        }
+    });
+}
+
+/// Where an item's outputs go.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    out: &'a Disjoint<'a, f32>,
+    /// Elements from one token's outputs to the next's.
+    stride: usize,
+    /// Of the first token.
+    first_row: usize,
+    /// Of the first panel.
+    first_col: usize,
+    first_panel: usize,
+}
+
+impl Target<'_> {
+    /// Where a token's outputs for a panel begin.
+    fn at(&self, token: usize, panel: usize) -> usize {
+        (self.first_row + token) * self.stride + self.first_col + (panel - self.first_panel) * PANEL
+    }
 }
 
 fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
@@ -123,6 +212,16 @@ fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
         let beside = p.first_row == row && p.first_row + n == rows_end && p.first_col >= col;
         assert!(beside || p.first_row >= rows_end, "products overlap or are out of order");
         free = (p.first_row + n, p.first_row, p.first_col + w.rows());
+        if let Some(gated) = &p.gated {
+            let up = gated.up;
+            assert!(up.rows() == w.rows() && up.cols() == w.cols(), "gate and up");
+            assert!(gated.up_bias.is_none_or(|b| b.len() == up.rows()), "length of the bias");
+            assert!(!p.adds && p.refined.0 >= p.refined.1, "a gated product that adds or is refined");
+            assert!(
+                n == 0 || p.x.records(0, self::form(up, isa)).is_some(),
+                "activations lack the form of up"
+            );
+        }
         let form = form(w, isa);
         assert!(
             n == 0 || p.x.records(0, form).is_some(),
@@ -148,8 +247,7 @@ fn form(weights: &PackedMatrix, isa: Isa) -> Form {
 /// Panels of one product, on one thread.
 struct Item<'a> {
     product: &'a Product<'a>,
-    out: &'a Disjoint<'a, f32>,
-    stride: usize,
+    target: Target<'a>,
     isa: Isa,
     /// Of the activations.
     form: Form,
@@ -212,32 +310,28 @@ impl Item<'_> {
         meets && self.form == Form::Bytes
     }
 
-    /// Where a token's outputs for the stretch's panel begin.
-    fn out_at(&self, token: usize, stretch: &Stretch) -> usize {
-        (self.product.first_row + token) * self.stride + self.product.first_col + stretch.panel * PANEL
-    }
-
     /// Some tokens of a group. A tile writes whole vectors for whole powers of two of tokens: what goes beyond the
     /// outputs is put aside.
     fn tile<const P: usize>(&self, group: usize, tokens: Range<usize>, stretches: &[Stretch; P]) {
         let n_rows = self.n_rows(&stretches[P - 1]);
         let first_token = group * GROUP + tokens.start;
+        let at = |t: usize, s: &Stretch| self.target.at(first_token + t, s.panel);
         // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
-        let row = |t: usize, s: &Stretch| unsafe { self.out.part(self.out_at(first_token + t, s), n_rows) };
+        let row = |t: usize, s: &Stretch| unsafe { self.target.out.part(at(t, s), n_rows) };
+        let adds = stretches[0].first > 0 || self.product.adds;
         let is_whole = n_rows == PANEL && tokens.len().is_power_of_two();
         let mut aside = [const { MaybeUninit::<[[f32; PANEL]; GROUP]>::uninit() }; P];
         let (out, stride) = if is_whole {
-            (stretches.each_ref().map(|s| self.out.pointer(self.out_at(first_token, s))), self.stride)
+            (stretches.each_ref().map(|s| self.target.out.pointer(at(0, s))), self.target.stride)
         } else {
             for (aside, s) in aside.iter_mut().zip(stretches) {
                 let aside = aside.write([[0.0; PANEL]; GROUP]);
-                if s.first > 0 {
+                if adds {
                     (0..tokens.len()).for_each(|t| aside[t][..n_rows].copy_from_slice(row(t, s)));
                 }
             }
             (aside.each_mut().map(|aside| aside.as_mut_ptr().cast()), PANEL)
         };
-        let adds = stretches[0].first > 0;
         self.multiply((group, &tokens), stretches, self.form, (out, stride, adds));
         let is_refined = stretches.each_ref().map(|s| self.is_refined(s));
         if is_refined.iter().all(|r| *r) {

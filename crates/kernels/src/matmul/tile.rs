@@ -3,9 +3,8 @@
 //! An output element is a lane of an accumulator: block after block along the columns, `acc += scale · dot` with an
 //! exact integer dot (or a float dot summed from left to right), so its bits do not depend on the tile it was in.
 
-use super::activations::{
-    FLOAT_RECORD, HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT,
-};
+use super::activations::FLOAT_RECORD;
+use super::bytes::{HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT};
 use crate::quant::{BLOCK, PANEL, Unpacked};
 use crate::simd::{Lane, PairBlock, Task, ask};
 

@@ -1,5 +1,6 @@
 //! Pairs of short floats, in as many parts of bfloat16 as lose nothing. Refuses to multiply.
 
+use super::PackedMatrix;
 use super::layout::{BLOCK, PANEL};
 use super::pairs::{PAIRS_BYTES, PairUnpacker};
 use crate::simd::{Lane, ask};
@@ -14,6 +15,10 @@ pub(super) struct BFloats;
 impl PairUnpacker for BFloats {
     const TOKEN_PARTS: usize = 2;
     const PARTS: usize = 1;
+
+    fn of(_: &PackedMatrix) -> Self {
+        Self
+    }
 
     #[inline(always)]
     unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {
@@ -40,6 +45,10 @@ pub(super) struct HalfFloats;
 impl PairUnpacker for HalfFloats {
     const TOKEN_PARTS: usize = 2;
     const PARTS: usize = 2;
+
+    fn of(_: &PackedMatrix) -> Self {
+        Self
+    }
 
     #[inline(always)]
     unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {

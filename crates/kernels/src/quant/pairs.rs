@@ -46,6 +46,9 @@ pub(crate) trait PairUnpacker: Copy {
     /// Parts that a weight becomes, [`PAIRS_BYTES`] of a block each.
     const PARTS: usize;
 
+    /// Of a matrix in the format.
+    fn of(weights: &PackedMatrix) -> Self;
+
     /// Unpacks block `b` of a panel.
     ///
     /// # Safety
@@ -62,7 +65,7 @@ pub(crate) trait PairUnpacker: Copy {
 /// Work that wants to know a matrix's unpacker.
 pub(crate) trait WithUnpacker {
     /// Does the work.
-    fn run<U: PairUnpacker>(self, unpacker: U);
+    fn run<U: PairUnpacker>(self);
 }
 
 impl PackedMatrix {
@@ -71,60 +74,61 @@ impl PackedMatrix {
     /// # Panics
     /// With a matrix of 32-bit floats, which has none.
     pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
-        let (layout, scale) = (self.layout(), self.pair_scale());
         let Some(codes) = CodeLayout::of(self.format()) else {
             return match self.format() {
-                Format::F16 => work.run(HalfFloats),
-                Format::BF16 => work.run(BFloats),
+                Format::F16 => work.run::<HalfFloats>(),
+                Format::BF16 => work.run::<BFloats>(),
                 format => panic!("{} has no pairs", format.name()),
             };
         };
         match (codes.bits, codes.scales.has_min()) {
-            (8, _) => work.run(Codes::<8, false>::of(codes, layout, scale)),
-            (4, false) => work.run(Codes::<4, false>::of(codes, layout, scale)),
-            (4, true) => work.run(Codes::<4, true>::of(codes, layout, scale)),
-            (5, false) => work.run(Codes::<5, false>::of(codes, layout, scale)),
-            (5, true) => work.run(Codes::<5, true>::of(codes, layout, scale)),
-            (6, _) => work.run(Codes::<6, false>::of(codes, layout, scale)),
-            (3, _) => work.run(Codes::<3, false>::of(codes, layout, scale)),
-            _ => work.run(Codes::<2, true>::of(codes, layout, scale)),
+            (8, _) => work.run::<Codes<8, false>>(),
+            (4, false) => work.run::<Codes<4, false>>(),
+            (4, true) => work.run::<Codes<4, true>>(),
+            (5, false) => work.run::<Codes<5, false>>(),
+            (5, true) => work.run::<Codes<5, true>>(),
+            (6, _) => work.run::<Codes<6, false>>(),
+            (3, _) => work.run::<Codes<3, false>>(),
+            _ => work.run::<Codes<2, true>>(),
         }
     }
 }
 
 /// Of codes of so many bits, with mins or without.
 #[derive(Clone, Copy)]
-struct Codes<'a, const BITS: usize, const MIN: bool> {
+struct Codes<const BITS: usize, const MIN: bool> {
     codes: CodeLayout,
-    layout: &'a PanelLayout,
+    layout: PanelLayout,
     /// What scales and mins are multiplied by.
     by: f32,
     /// The values of codes of four bits.
     table: &'static NibbleTable,
 }
 
-impl<'a, const BITS: usize, const MIN: bool> Codes<'a, BITS, MIN> {
-    fn of(codes: CodeLayout, layout: &'a PanelLayout, scale: PairScale) -> Self {
-        // Codes of eight bits stand for 256ths.
-        let by = if BITS == 8 { scale.by / 256.0 } else { scale.by };
-        Self { codes, layout, by, table: codes.table() }
-    }
-
+impl<const BITS: usize, const MIN: bool> Codes<BITS, MIN> {
     /// The scale of a block, or of one of its halves, and its min if it has one, as the lane takes them.
     #[inline(always)]
     unsafe fn scale_and_min<L: Lane>(&self, panel: *const u8, b: usize, part: usize) -> [L::B; 2] {
         // SAFETY: the block is in the panel, by the caller.
         unsafe {
-            let (scale, min) = scale_and_min::<L>(self.codes.scales, self.layout, panel, (b, part));
+            let (scale, min) = scale_and_min::<L>(self.codes.scales, &self.layout, panel, (b, part));
             let scale = L::halves(L::mul(scale, L::splat(self.by)));
             [scale, if MIN { L::halves(L::mul(min, L::splat(self.by))) } else { scale }]
         }
     }
 }
 
-impl<const BITS: usize, const MIN: bool> PairUnpacker for Codes<'_, BITS, MIN> {
+impl<const BITS: usize, const MIN: bool> PairUnpacker for Codes<BITS, MIN> {
     const TOKEN_PARTS: usize = 1;
     const PARTS: usize = 1;
+
+    fn of(weights: &PackedMatrix) -> Self {
+        let codes = CodeLayout::of(weights.format()).expect("a format of codes");
+        let PairScale { by, .. } = weights.pair_scale();
+        // Codes of eight bits stand for 256ths.
+        let by = if BITS == 8 { by / 256.0 } else { by };
+        Self { codes, layout: *weights.layout(), by, table: codes.table() }
+    }
 
     #[inline(always)]
     unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {
@@ -166,7 +170,7 @@ impl<const BITS: usize, const MIN: bool> PairUnpacker for Codes<'_, BITS, MIN> {
     unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize) {
         // SAFETY: any address may be asked for.
         unsafe {
-            ask_for_scales::<L>(self.codes.scales, self.layout, (panel, b), 1);
+            ask_for_scales::<L>(self.codes.scales, &self.layout, (panel, b), 1);
             ask::<L>(panel.wrapping_add(self.layout.codes_at + b * BITS * 64), BITS * 64);
         }
     }

@@ -4,7 +4,7 @@
 use std::arch::asm;
 
 use super::PairBlock;
-use crate::matmul::activations::SCALE_AT;
+use crate::matmul::bytes::SCALE_AT;
 
 /// See [`super::Lane::pair_tile`].
 ///

@@ -3,7 +3,7 @@
 
 use throng_kernels::matmul::{Activations, Product, matmul};
 use throng_kernels::reference::softmax;
-use throng_kernels::rows::{self, Gate};
+use throng_kernels::rows::Gate;
 use throng_kernels::threads::ThreadPool;
 
 use super::CpuMatrix;
@@ -27,7 +27,6 @@ pub(super) struct ExpertsScratch {
     /// Room for the list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
     sorted: Vec<f32>,
-    gate_up: Vec<f32>,
     hidden: Vec<f32>,
     results: Vec<f32>,
 }
@@ -49,15 +48,14 @@ impl ExpertsScratch {
         let n_sorted = x.n_rows() * routing.n_used;
         let (width, hidden) = (experts[0].down.cols(), out.cols());
 
-        resize(&mut self.gate_up, n_sorted * 2 * width);
         resize(&mut self.hidden, n_sorted * width);
         resize(&mut self.results, n_sorted * hidden);
         let gate_ups = experts.iter().map(|expert| &expert.gate_up);
         let (room, activations) = (&mut self.products, &mut self.activations);
-        project(pool, gate_ups, &self.starts, activations, room, &self.sorted, &mut self.gate_up);
-        rows::glu(&self.gate_up, width, gate, &mut self.hidden, pool);
+        let starts = &self.starts;
+        project(pool, gate_ups, Some(gate), starts, activations, room, &self.sorted, &mut self.hidden);
         let downs = experts.iter().map(|expert| &expert.down);
-        project(pool, downs, &self.starts, activations, room, &self.hidden, &mut self.results);
+        project(pool, downs, None, starts, activations, room, &self.hidden, &mut self.results);
 
         let of_rows = self.chosen.chunks(routing.n_used).zip(self.places.chunks(routing.n_used));
         for (row_idx, (chosen, places)) in of_rows.enumerate() {
@@ -129,10 +127,12 @@ impl ExpertsScratch {
     }
 }
 
-/// Every expert's rows of `x` times its matrix.
+/// Every expert's rows of `x` times its matrix, or what its gate makes of them.
+#[allow(clippy::too_many_arguments, reason = "the operands of one operation")]
 fn project<'a>(
     pool: &ThreadPool,
     matrices: impl Iterator<Item = &'a CpuMatrix> + Clone,
+    gate: Option<Gate>,
     starts: &[usize],
     activations: &mut [Activations],
     room: &mut Vec<Product<'static>>,
@@ -149,7 +149,12 @@ fn project<'a>(
     }
     let used = matrices.zip(&*activations).zip(starts.windows(2)).filter(|(_, range)| range[0] < range[1]);
     let mut products = emptied(std::mem::take(room));
-    products.extend(used.flat_map(|((matrix, x), range)| matrix.products(x, None, range[0])));
+    match gate {
+        None => products.extend(used.flat_map(|((matrix, x), range)| matrix.products(x, None, range[0]))),
+        Some(gate) => products.extend(used.map(|((matrix, x), range)| {
+            matrix.gated_product(x, None, gate, range[0]).expect("gate and up are two parts")
+        })),
+    }
     matmul(&products, out, stride, pool);
     *room = emptied(products);
 }

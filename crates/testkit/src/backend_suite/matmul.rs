@@ -2,12 +2,16 @@
 
 use fastrand::Rng;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
-use throng_model::backend::{Backend, Expert};
+use throng_kernels::reference;
+use throng_model::backend::{Backend, Expert, Operand};
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, Routing};
 use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
+
+/// Of norms.
+const EPS: f32 = 1e-5;
 
 /// One stored matrix.
 struct Stored {
@@ -37,7 +41,21 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         let whole = format.block_elements().max(32);
         for (n, rows, cols) in [(1, 1, whole), (5, 19, 2 * whole), (33, 64, 3 * whole), (70, 33, whole)] {
             let parts = vec![Stored::random(rng, format, [rows, cols])];
-            check_op(backends, &Projection::random(rng, n, parts, false));
+            let plain = Projection::random(rng, n, parts, false);
+            check_op(backends, &plain);
+            let gain = random(rng, cols);
+            let normed = Projection { gain: Some(gain.clone()), ..plain };
+            check_op(backends, &normed);
+            let onto = Some(random(rng, n * rows));
+            check_op(backends, &Projection { onto, ..normed });
+            for (activation, n_parts) in [(Activation::Silu, 2), (Activation::GeluTanh, 1)] {
+                let parts = (0..n_parts).map(|_| Stored::random(rng, format, [2 / n_parts * rows, cols]));
+                let parts = parts.collect();
+                let biased = n_parts == 2;
+                let projection =
+                    Projection { gain: Some(gain.clone()), ..Projection::random(rng, n, parts, biased) };
+                check_op(backends, &GatedProjection { projection, activation });
+            }
             let table = Stored::random(rng, format, [rows, cols]);
             check_op(
                 backends,
@@ -80,20 +98,79 @@ struct Projection {
     x: Vec<f32>,
     parts: Vec<Stored>,
     bias: Option<Vec<f32>>,
+    /// Of a norm that comes first.
+    gain: Option<Vec<f32>>,
+    /// What the product is added to.
+    onto: Option<Vec<f32>>,
 }
 
 impl Projection {
     fn random(rng: &mut Rng, n: usize, parts: Vec<Stored>, biased: bool) -> Self {
         let n_out = parts.iter().map(|part| part.shape[0]).sum();
         let bias = biased.then(|| random(rng, n_out));
-        Self { n, x: random(rng, n * parts[0].shape[1]), parts, bias }
+        Self { n, x: random(rng, n * parts[0].shape[1]), parts, bias, gain: None, onto: None }
+    }
+
+    fn cols(&self) -> usize {
+        self.parts[0].shape[1]
+    }
+
+    fn n_out(&self) -> usize {
+        self.parts.iter().map(|part| part.shape[0]).sum()
+    }
+
+    fn describe(&self) -> String {
+        let parts: Vec<_> = self.parts.iter().map(|part| (part.format, part.shape)).collect();
+        let (normed, onto) = (self.gain.is_some(), self.onto.is_some());
+        format!("{} rows with {parts:?}, normed {normed}, added to something {onto}", self.n)
+    }
+
+    /// Calls `multiply` with the operands on the device.
+    fn with_operands<B: Backend>(
+        &self,
+        backend: &mut B,
+        items: &[usize],
+        multiply: impl FnOnce(&mut B, Operand<'_, B>, &B::Matrix, Option<&B::Vector>),
+    ) {
+        let x = buffer(backend, &self.x, self.cols(), items);
+        let views: Vec<_> = self.parts.iter().map(Stored::view).collect();
+        let matrix = backend.matrix(&views).expect("every format can be held");
+        let vector = |values: &Vec<f32>| backend.vector(values).expect("there is room");
+        let (bias, gain) = (self.bias.as_ref().map(vector), self.gain.as_ref().map(vector));
+        let x = Operand { x: &x, norm: gain.as_ref().map(|gain| (gain, EPS)) };
+        multiply(backend, x, &matrix, bias.as_ref());
+    }
+
+    /// The rows that are multiplied.
+    fn rows(&self) -> Vec<f32> {
+        let mut rows = self.x.clone();
+        if let Some(gain) = &self.gain {
+            reference::rms_norm(&self.x, gain, EPS, &mut rows);
+        }
+        rows
+    }
+
+    /// Of each product: what it is, and how far it may be off.
+    fn products(&self) -> Vec<(f32, f32)> {
+        let cols = self.cols();
+        let rows = self.rows();
+        let weights =
+            || self.parts.iter().flat_map(|part| part.values.chunks(cols).map(|w| (w, part.format)));
+        let of_row = |x: &[f32]| -> Vec<(f32, f32)> {
+            let product = |(i, (w, format)): (usize, (&[f32], Format))| {
+                let bias = self.bias.as_ref().map_or(0.0, |bias| bias[i]);
+                let dot: f32 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+                (dot + bias, dot_tolerance(x, w, format))
+            };
+            weights().enumerate().map(product).collect()
+        };
+        rows.chunks(cols).flat_map(of_row).collect()
     }
 }
 
 impl Op for Projection {
     fn name(&self) -> String {
-        let parts: Vec<_> = self.parts.iter().map(|part| (part.format, part.shape)).collect();
-        format!("matmul of {} rows with {parts:?}", self.n)
+        format!("matmul of {}", self.describe())
     }
 
     fn n_items(&self) -> usize {
@@ -101,23 +178,58 @@ impl Op for Projection {
     }
 
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
-        let x = buffer(backend, &self.x, self.parts[0].shape[1], items);
-        let views: Vec<_> = self.parts.iter().map(Stored::view).collect();
-        let matrix = backend.matrix(&views).expect("every format can be held");
-        let bias = self.bias.as_ref().map(|bias| backend.vector(bias).expect("there is room"));
-        let mut out = output(backend, items.len(), self.parts.iter().map(|part| part.shape[0]).sum());
-        backend.matmul(&x, &matrix, bias.as_ref(), &mut out);
+        let mut out = match &self.onto {
+            None => output(backend, items.len(), self.n_out()),
+            Some(onto) => buffer(backend, onto, self.n_out(), items),
+        };
+        self.with_operands(backend, items, |backend, x, matrix, bias| match &self.onto {
+            None => backend.matmul(x, matrix, bias, &mut out),
+            Some(_) => backend.matmul_add(x, matrix, bias, &mut out),
+        });
         download(backend, &mut out)
     }
 
     fn tolerances(&self, _: &[f32]) -> Vec<f32> {
-        let cols = self.parts[0].shape[1];
-        let of_row = |x| {
-            let parts = self.parts.iter();
-            parts
-                .flat_map(move |part| part.values.chunks(cols).map(move |w| dot_tolerance(x, w, part.format)))
+        self.products().into_iter().map(|(_, tolerance)| tolerance).collect()
+    }
+}
+
+/// Gate on top of up.
+struct GatedProjection {
+    projection: Projection,
+    activation: Activation,
+}
+
+impl Op for GatedProjection {
+    fn name(&self) -> String {
+        format!("{:?} unit of {}", self.activation, self.projection.describe())
+    }
+
+    fn n_items(&self) -> usize {
+        self.projection.n
+    }
+
+    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let mut out = output(backend, items.len(), self.projection.n_out() / 2);
+        self.projection.with_operands(backend, items, |backend, x, matrix, bias| {
+            backend.gated_matmul(x, matrix, bias, self.activation, &mut out);
+        });
+        download(backend, &mut out)
+    }
+
+    /// Neither gate is steeper than 1.13, nor further from zero than what it takes.
+    fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
+        let width = self.projection.n_out() / 2;
+        let products = self.projection.products();
+        let of_row = |row: &[(f32, f32)]| -> Vec<f32> {
+            let (gates, ups) = row.split_at(width);
+            let off = |(&(gate, gate_off), &(up, up_off)): (&(f32, f32), &(f32, f32))| {
+                1.13 * gate_off * (up.abs() + up_off) + gate.abs() * up_off
+            };
+            gates.iter().zip(ups).map(off).collect()
         };
-        self.x.chunks(cols).flat_map(of_row).collect()
+        let off = products.chunks(2 * width).flat_map(of_row);
+        off.zip(reference).map(|(off, result)| off + 2e-6 * result.abs() + 1e-6).collect()
     }
 }
 
@@ -158,8 +270,8 @@ impl Op for Embedding {
 struct Experts {
     x: Vec<f32>,
     router_logits: Vec<f32>,
-    /// Gate and up, down.
-    experts: Vec<(Stored, Stored)>,
+    /// Gate, up, down.
+    experts: Vec<[Stored; 3]>,
     routing: Routing,
 }
 
@@ -169,9 +281,7 @@ impl Experts {
 
     fn random(rng: &mut Rng, format: Format, routing: Routing) -> Self {
         let (width, n_rows) = (Self::WIDTH, 21);
-        let expert = |rng: &mut Rng| {
-            (Stored::random(rng, format, [2 * width, width]), Stored::random(rng, format, [width, width]))
-        };
+        let expert = |rng: &mut Rng| std::array::from_fn(|_| Stored::random(rng, format, [width, width]));
         let small = |value: f32| value * 0.2;
         Self {
             x: random(rng, n_rows * width).into_iter().map(small).collect(),
@@ -184,7 +294,7 @@ impl Experts {
 
 impl Op for Experts {
     fn name(&self) -> String {
-        format!("experts in {:?}, {:?}", self.experts[0].0.format, self.routing)
+        format!("experts in {:?}, {:?}", self.experts[0][0].format, self.routing)
     }
 
     fn n_items(&self) -> usize {
@@ -197,8 +307,8 @@ impl Op for Experts {
         let experts: Vec<_> = self
             .experts
             .iter()
-            .map(|(gate_up, down)| Expert {
-                gate_up: backend.matrix(&[gate_up.view()]).expect("every format can be held"),
+            .map(|[gate, up, down]| Expert {
+                gate_up: backend.matrix(&[gate.view(), up.view()]).expect("every format can be held"),
                 down: backend.matrix(&[down.view()]).expect("every format can be held"),
             })
             .collect();
@@ -211,7 +321,7 @@ impl Op for Experts {
     /// expert or weight. Float formats only differ in the order of sums.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();
-        let share = if self.experts[0].0.format == Format::F32 { 1e-4 } else { 0.08 };
+        let share = if self.experts[0][0].format == Format::F32 { 1e-4 } else { 0.08 };
         vec![size * share; reference.len()]
     }
 }

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use throng_model::backend::{Backend, Columns};
 use throng_model::batch_input::{BatchInput, Rotations};
-use throng_model::config::{Activation, RopeStyle};
+use throng_model::config::RopeStyle;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
@@ -16,7 +16,6 @@ enum Kind {
     RmsNorm,
     NormHeads,
     Rope(RopeStyle),
-    Glu(Activation),
     Add,
     GateRows,
     Gather,
@@ -38,8 +37,6 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::NormHeads,
         Kind::Rope(RopeStyle::HalfSplit),
         Kind::Rope(RopeStyle::Interleaved),
-        Kind::Glu(Activation::Silu),
-        Kind::Glu(Activation::GeluTanh),
         Kind::Add,
         Kind::GateRows,
         Kind::Gather,
@@ -47,7 +44,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     ];
     for kind in kinds {
         for (n, cols) in [(1, 24), (5, 96), (13, 72), (33, 264)] {
-            let scale = if matches!(kind, Kind::Glu(_) | Kind::FinishLogits) { 12.0 } else { 1.0 };
+            let scale = if matches!(kind, Kind::FinishLogits) { 12.0 } else { 1.0 };
             let x = random(rng, n * cols).iter().map(|x| x * scale).collect();
             check_op(
                 backends,
@@ -102,11 +99,6 @@ impl Op for RowOp {
             Kind::Rope(style) => {
                 let batch = batch(backend, &self.rotations(items));
                 backend.rope(&mut x, &batch, 0, self.heads(), style);
-            }
-            Kind::Glu(activation) => {
-                let mut out = output(backend, items.len(), self.cols / 2);
-                backend.glu(&x, activation, &mut out);
-                return download(backend, &mut out);
             }
             Kind::Add => {
                 let y = buffer(backend, &self.y, self.cols, items);

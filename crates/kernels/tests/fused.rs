@@ -1,0 +1,120 @@
+//! What is done on the way into a product or out of it: the bits of doing one thing after the other, on every lane.
+
+mod support;
+
+use support::{Random, bits};
+use throng_kernels::Isa;
+use throng_kernels::matmul::{Activations, Forms, Gated, Product, RowNorm, matmul};
+use throng_kernels::quant::{Format, PackedMatrix};
+use throng_kernels::rows::{self, Gate};
+use throng_kernels::threads::ThreadPool;
+
+const ALL_FORMS: Forms = Forms { ints: true, residuals: true, short_floats: true, floats: true };
+/// Tokens: one, a few, a group and more, two groups and more, many.
+const N_TOKENS: [usize; 5] = [1, 5, 20, 33, 150];
+
+fn pack(format: Format, rows: usize, cols: usize, random: &mut Random, pool: &ThreadPool) -> PackedMatrix {
+    PackedMatrix::pack(format, rows, cols, &random.weights(format, rows, cols), pool).expect("fits")
+}
+
+#[test]
+fn a_norm_on_the_way_in_has_the_bits_of_a_norm_before() {
+    let mut random = Random(41);
+    for cols in [256, 1536] {
+        let gain = random.normals(cols);
+        for isa in Isa::available() {
+            let pool = ThreadPool::with_isa(2, isa);
+            for format in [Format::F32, Format::BF16, Format::Q8_0, Format::Q4_K] {
+                let w = pack(format, 40, cols, &mut random, &pool);
+                for n in N_TOKENS {
+                    let x = random.normals(n * cols);
+                    let mut normed = vec![0.0; x.len()];
+                    rows::rms_norm(&x, &gain, 1e-6, &mut normed, &pool);
+                    let (mut before, mut on_the_way) = (Activations::default(), Activations::default());
+                    before.set(&normed, cols, ALL_FORMS, &pool);
+                    on_the_way.set_normed(&x, RowNorm { gain: &gain, eps: 1e-6 }, ALL_FORMS, &pool);
+                    let product = |x: &Activations| {
+                        let mut out = vec![f32::NAN; n * 40];
+                        matmul(&[Product { refined: (0, 20), ..Product::new(x, &w) }], &mut out, 40, &pool);
+                        bits(&out)
+                    };
+                    assert_eq!(
+                        product(&on_the_way),
+                        product(&before),
+                        "{} {} {n} x {cols}",
+                        isa.name(),
+                        format.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_gate_on_the_way_out_has_the_bits_of_a_gate_behind() {
+    let mut random = Random(42);
+    let (cols, width) = (512, 152);
+    let formats = [
+        (Format::Q8_0, Format::Q8_0),
+        (Format::Q4_K, Format::Q4_K),
+        (Format::F16, Format::F16),
+        (Format::Q4_K, Format::Q6_K),
+        (Format::BF16, Format::F32),
+    ];
+    for isa in Isa::available() {
+        let pool = ThreadPool::with_isa(2, isa);
+        for (of_gate, of_up) in formats {
+            let gate = pack(of_gate, width, cols, &mut random, &pool);
+            let up = pack(of_up, width, cols, &mut random, &pool);
+            let biases = [random.normals(width), random.normals(width)];
+            for (n, biased, function) in
+                N_TOKENS.into_iter().flat_map(|n| [(n, true, Gate::Silu), (n, false, Gate::GeluTanh)])
+            {
+                let mut x = Activations::default();
+                x.set(&random.normals(n * cols), cols, ALL_FORMS, &pool);
+                let [bias, up_bias] = biases.each_ref().map(|bias| biased.then_some(&bias[..]));
+                let mut both = vec![f32::NAN; n * 2 * width];
+                let second = Product { bias: up_bias, first_col: width, ..Product::new(&x, &up) };
+                matmul(&[Product { bias, ..Product::new(&x, &gate) }, second], &mut both, 2 * width, &pool);
+                let mut want = vec![0.0; n * width];
+                rows::glu(&both, width, function, &mut want, &pool);
+                let gated = Some(Gated { up: &up, up_bias, function });
+                let mut got = vec![f32::NAN; n * width];
+                matmul(&[Product { bias, gated, ..Product::new(&x, &gate) }], &mut got, width, &pool);
+                assert_eq!(bits(&got), bits(&want), "{} {} {} {n}", isa.name(), of_gate.name(), of_up.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_added_to_stays_and_who_else_is_there_does_not_matter() {
+    let mut random = Random(43);
+    let (cols, rows, n) = (1056, 60, 70);
+    for isa in Isa::available() {
+        let pool = ThreadPool::with_isa(2, isa);
+        for format in [Format::Q8_0, Format::BF16] {
+            let w = pack(format, rows, cols, &mut random, &pool);
+            let (x, before) = (random.normals(n * cols), random.normals(n * rows));
+            let added = |tokens: std::ops::Range<usize>| {
+                let mut activations = Activations::default();
+                activations.set(&x[tokens.start * cols..tokens.end * cols], cols, ALL_FORMS, &pool);
+                let mut out = before[tokens.start * rows..tokens.end * rows].to_vec();
+                matmul(&[Product { adds: true, ..Product::new(&activations, &w) }], &mut out, rows, &pool);
+                let mut alone = vec![0.0; out.len()];
+                matmul(&[Product::new(&activations, &w)], &mut alone, rows, &pool);
+                let sums = before[tokens.start * rows..].iter().zip(&alone).map(|(before, y)| before + y);
+                let off = out.iter().zip(sums).map(|(out, sum)| (out - sum).abs()).fold(0.0, f32::max);
+                let largest = alone.iter().fold(0.0f32, |largest, y| largest.max(y.abs()));
+                assert!(off <= 1e-5 * largest.max(1.0), "{} {}: {off}", isa.name(), format.name());
+                out
+            };
+            let all = added(0..n);
+            for token in [0, 17, 69] {
+                let alone = added(token..token + 1);
+                assert_eq!(bits(&alone), bits(&all[token * rows..][..rows]), "{} {token}", isa.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Stacked matrices and their products. Refuses to know what they are for.
+
+use std::ops::Range;
+
+use throng_kernels::matmul::{Activations, Forms, Gated, Product, matmul};
+use throng_kernels::quant::{Format, PackError, PackedMatrix};
+use throng_kernels::rows::Gate;
+use throng_kernels::threads::ThreadPool;
+
+use crate::backend::BackendError;
+use crate::weights::TensorView;
+
+/// A way to pack a matrix of a format, rows, columns and bytes.
+pub(super) type MakePacked = fn(Format, usize, usize, &[u8], &ThreadPool) -> Result<PackedMatrix, PackError>;
+
+/// Stacked matrices, each packed in its own format.
+#[derive(Debug)]
+pub struct CpuMatrix {
+    pub(super) parts: Vec<PackedMatrix>,
+    /// Rows that also meet what a first rounding of the activations leaves over.
+    pub(super) refined: Range<usize>,
+}
+
+impl CpuMatrix {
+    /// Packs the parts by one of [`PackedMatrix`]'s ways.
+    pub(super) fn pack(
+        parts: &[TensorView<'_>],
+        make: MakePacked,
+        pool: &ThreadPool,
+    ) -> Result<Self, BackendError> {
+        let of_part = |part: &TensorView<'_>| {
+            let [rows, cols] = *part.shape else {
+                return Err(BackendError::Unsupported(format!("a matrix of shape {:?}", part.shape)));
+            };
+            make(part.format, rows, cols, part.data, pool).map_err(|error| match error {
+                PackError::OutOfMemory(n_bytes) => BackendError::OutOfMemory { what: "weights", n_bytes },
+                PackError::Shape => {
+                    BackendError::Unsupported(format!("{} {:?}", part.format.name(), part.shape))
+                }
+            })
+        };
+        Ok(Self { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined: 0..0 })
+    }
+
+    pub(super) fn cols(&self) -> usize {
+        self.parts[0].cols()
+    }
+
+    /// In which forms its parts need activations.
+    pub(super) fn forms(&self) -> Forms {
+        let of_part = |part: &PackedMatrix| Forms::of(part.format());
+        let refined = Forms { residuals: !self.refined.is_empty(), ..Forms::default() };
+        self.parts.iter().map(of_part).fold(refined, Forms::and)
+    }
+
+    /// The products of `x` with the parts, side by side from row `first_row` on.
+    pub(super) fn products<'a>(
+        &'a self,
+        x: &'a Activations,
+        bias: Option<&'a [f32]>,
+        first_row: usize,
+    ) -> impl Iterator<Item = Product<'a>> {
+        self.parts.iter().scan(0, move |first_col, weights| {
+            let columns = *first_col..*first_col + weights.rows();
+            *first_col = columns.end;
+            let bias = bias.map(|bias| &bias[columns.clone()]);
+            let row_of = |row: usize| row.clamp(columns.start, columns.end) - columns.start;
+            let refined = (row_of(self.refined.start), row_of(self.refined.end));
+            Some(Product { bias, first_row, first_col: columns.start, refined, ..Product::new(x, weights) })
+        })
+    }
+
+    /// The gated unit of `x` from row `first_row` on, if gate and up are two parts.
+    pub(super) fn gated_product<'a>(
+        &'a self,
+        x: &'a Activations,
+        bias: Option<&'a [f32]>,
+        function: Gate,
+        first_row: usize,
+    ) -> Option<Product<'a>> {
+        let [gate, up] = &self.parts[..] else { return None };
+        let (bias, up_bias) = bias.map(|bias| bias.split_at(gate.rows())).unzip();
+        let gated = Some(Gated { up, up_bias, function });
+        (gate.rows() == up.rows()).then(|| Product { bias, first_row, gated, ..Product::new(x, gate) })
+    }
+}
+
+/// The product with all parts of a matrix, in rows of `stride`.
+pub(super) fn multiply(
+    x: &Activations,
+    w: &CpuMatrix,
+    bias: Option<&Vec<f32>>,
+    (out, stride): (&mut [f32], usize),
+    adds: bool,
+    pool: &ThreadPool,
+) {
+    let products = w.products(x, bias.map(Vec::as_slice), 0);
+    let mut products = products.map(|product| Product { adds, ..product });
+    let mut next = || products.next().expect("as many products as parts");
+    // No list is allocated for what is stacked: queries, keys and values.
+    match w.parts.len() {
+        1 => matmul(&[next()], out, stride, pool),
+        2 => matmul(&[next(), next()], out, stride, pool),
+        3 => matmul(&[next(), next(), next()], out, stride, pool),
+        _ => matmul(&products.collect::<Vec<_>>(), out, stride, pool),
+    }
+}
