@@ -11,7 +11,11 @@ PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-server", "llama-quantiz
 AVX2 = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 AVX512 = (*AVX2, "AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16")
 #: The instructions of each build beside the machine's own, and what /proc/cpuinfo calls the rarest of them.
-VARIANTS = {"avx2": (AVX2, "avx2"), "avx512": (AVX512, "avx512_bf16")}
+VARIANTS = {
+    "avx2": (AVX2, "avx2"),
+    "avx2-vnni": ((*AVX2, "AVX_VNNI"), "avx_vnni"),
+    "avx512": (AVX512, "avx512_bf16"),
+}
 
 #: GCC 12 takes `_tile_loadconfig` to read 8 of its 64 bytes and leaves the rest unset: the program then ends in a fault
 #: at its first quantized product on a machine with AMX. The line added makes the compiler set them all.

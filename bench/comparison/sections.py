@@ -158,6 +158,7 @@ SECTIONS = {
     "prefix": (prefix, FEW),
     "intruder": (intruder, FEW),
     "avx512": (without("avx512", "avx512", "avx-512-vnni"), FEW),
+    "avx2-vnni": (without("avx2-vnni", "avx2-vnni", "avx2-vnni"), FEW),
     "avx2": (without("avx2", "avx2", "avx2"), FEW),
     "moe": (experts, (f"{EXPERTS}-q8_0", f"{EXPERTS}-q4_0")),
     "memory": (memory, FEW),

@@ -130,7 +130,7 @@ impl<const T: usize> Scores<'_, T> {
                 L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
                 let codes = self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS);
                 let mut sums = [0i32; BLOCK_TOKENS];
-                code_sums::<L, false, false>(codes, sums.as_mut_ptr());
+                code_sums::<L, false>(codes, sums.as_mut_ptr());
                 let mins = std::ptr::null();
                 let (scales, sums) = (scale.as_ptr(), sums.as_ptr());
                 let weights = Unpacked { codes, scales, mins, sums, ahead: codes, ahead_bytes: 0 };

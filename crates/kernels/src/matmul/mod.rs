@@ -29,7 +29,7 @@ use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
 use bfloat_product::BfloatProduct;
 use stretch::{SCRATCH, STRETCH, Scratch, Stretch};
-use tile::Tile;
+use tile::{NarrowTile, Tile};
 
 /// With so few tokens, memory is what a product waits for.
 const FEW_TOKENS: usize = 4;
@@ -373,6 +373,8 @@ impl Item<'_> {
             .map(|s| Unpacked { ahead_bytes: if asks { s.weights.ahead_bytes } else { 0 }, ..s.weights });
         let halves = scales.is_some_and(|s| s.halves());
         let has_min = scales.is_some_and(|s| s.has_min());
+        let is_narrow = CodeLayout::of(p.weights.format()).is_some_and(CodeLayout::is_narrow);
+        let stays_narrow = is_narrow && self.isa.wide_is_slow();
         let floats = scales.is_none();
         let records = p.x.records(group, form).expect("checked before the fork");
         let x = records[stretches[0].first * record..][..n_blocks * record].as_ptr();
@@ -383,7 +385,7 @@ impl Item<'_> {
                     Tile::<$t, P> { weights, halves, has_min, floats, n_blocks, x, first, out, stride, adds };
                 // SAFETY: the pool's lane is available; weights, records and outputs are as long as the tile says: the
                 // unpacked stretch has `n` blocks, and a group is always whole.
-                unsafe { self.isa.run(tile) }
+                unsafe { if stays_narrow { self.isa.run(NarrowTile(tile)) } else { self.isa.run(tile) } }
             }};
         }
         match tokens.len() {

@@ -53,6 +53,26 @@ impl<const T: usize, const P: usize> Task for Tile<T, P> {
     }
 }
 
+/// A tile whose codes are narrow and have stayed as they are; see [`Lane::WIDE_IS_SLOW`].
+pub(crate) struct NarrowTile<const T: usize, const P: usize>(pub(crate) Tile<T, P>);
+
+impl<const T: usize, const P: usize> Task for NarrowTile<T, P> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        for p in 0..P {
+            // SAFETY: as for a tile.
+            unsafe {
+                match self.0.halves {
+                    false => self.0.registers::<L, false, false, true>(p),
+                    true => self.0.registers::<L, true, false, true>(p),
+                }
+            }
+        }
+    }
+}
+
 /// Does the work for every token below `T`, at most eight, without a loop: accumulators then stay in registers, which
 /// the compiler does not manage for the widest tile by itself.
 macro_rules! for_each_token {
@@ -150,7 +170,7 @@ impl<const T: usize, const P: usize> Tile<T, P> {
                 return self.pair_tile::<L, HALVES, MIN>();
             }
             for p in 0..P {
-                self.registers::<L, HALVES, MIN>(p);
+                self.registers::<L, HALVES, MIN, false>(p);
             }
         }
     }
@@ -172,7 +192,7 @@ impl<const T: usize, const P: usize> Tile<T, P> {
 
     /// Dots by vectors of bytes, in registers, with the outputs of one panel.
     #[inline(always)]
-    unsafe fn registers<L: Lane, const HALVES: bool, const MIN: bool>(&self, p: usize) {
+    unsafe fn registers<L: Lane, const HALVES: bool, const MIN: bool, const NARROW: bool>(&self, p: usize) {
         // SAFETY: all pointers stay within `n_blocks` blocks, by contract.
         unsafe {
             let mut acc = self.load_acc::<L>(p);
@@ -185,7 +205,7 @@ impl<const T: usize, const P: usize> Tile<T, P> {
                         let w: [L::B; 4] = std::array::from_fn(|v| L::bload(codes.add((4 * half + v) * 64)));
                         for_each_token!(t in T {
                             let x = self.codes_of(b, t).add(half * 16);
-                            dots[t] = if MIN { L::dot16(dots[t], &w, x) } else { L::dot16_wide(dots[t], &w, x) };
+                            dots[t] = if MIN || NARROW { L::dot16(dots[t], &w, x) } else { L::dot16_wide(dots[t], &w, x) };
                         });
                     }
                     let scales = Scales::<L, HALVES, MIN>::of(self, p, b, part);

@@ -127,6 +127,12 @@ impl CodeLayout {
         scale * scales * self.largest_value() + min * mins
     }
 
+    /// Whether codes are unsigned below 64, and what they stand for lies at a distance from them: on lanes where wide codes
+    /// are slow they stay as they are.
+    pub(crate) const fn is_narrow(self) -> bool {
+        self.bits < 8 && !self.codebook && !self.scales.has_min()
+    }
+
     /// Bytes of one block's codes.
     pub(crate) const fn code_bytes(self) -> usize {
         PANEL * BLOCK * self.bits / 8

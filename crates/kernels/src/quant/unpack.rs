@@ -14,8 +14,8 @@ pub(crate) struct Unpacked {
     pub(crate) scales: *const f32,
     /// As `scales`, to be added; only where the format has mins.
     pub(crate) mins: *const f32,
-    /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in,
-    /// 128 or 0. Not of float formats.
+    /// As `scales`: pairs of i16, the sum of the codes (less their offset) and the offset that a dot of codes leaves in.
+    /// Not of float formats.
     pub(crate) sums: *const i32,
     /// The stored bytes that will be wanted after these, to be asked for early; need not be valid.
     pub(crate) ahead: *const u8,
@@ -23,7 +23,8 @@ pub(crate) struct Unpacked {
     pub(crate) ahead_bytes: usize,
 }
 
-/// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128.
+/// Unpacks blocks `first..first + n` of a panel. Codes without mins become value + 128, but for narrow ones where wide ones
+/// are slow.
 ///
 /// `scratch_codes` has room for `n` blocks of 512 bytes (of 2048 for float formats), `scratch_scales` for `2 n`
 /// vectors of scales, `2 n` of mins and `2 n` of sums.
@@ -79,7 +80,9 @@ impl Task for Unpack<'_> {
             self.scales::<L>(codes.scales, scales, mins);
             ask_for_scales::<L>(codes.scales, self.layout, self.ahead, self.n);
             let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
-            let offset = if has_min { 0 } else { 128 - codes.zero };
+            let is_narrow = L::WIDE_IS_SLOW && codes.is_narrow();
+            let zero = i32::from(codes.zero);
+            let offset = if has_min || is_narrow { 0 } else { 128 - codes.zero };
             let codes = match (codes.bits, codes.codebook) {
                 (8, _) => stored,
                 (4, true) => planes::<L, 4, true>(stored, out, self.n, 0),
@@ -92,10 +95,14 @@ impl Task for Unpack<'_> {
             for b in 0..self.n {
                 let block = codes.add(b * PANEL * BLOCK);
                 match (has_min, halves) {
-                    (false, false) => code_sums::<L, false, false>(block, sums.add(b * PANEL)),
-                    (true, false) => code_sums::<L, true, false>(block, sums.add(b * PANEL)),
-                    (false, true) => code_sums::<L, false, true>(block, sums.add(2 * b * PANEL)),
-                    (true, true) => code_sums::<L, true, true>(block, sums.add(2 * b * PANEL)),
+                    (false, false) if is_narrow => narrow_sums::<L, false>(block, zero, sums.add(b * PANEL)),
+                    (false, true) if is_narrow => {
+                        narrow_sums::<L, true>(block, zero, sums.add(2 * b * PANEL))
+                    }
+                    (false, false) => code_sums::<L, false>(block, sums.add(b * PANEL)),
+                    (true, false) => narrow_sums::<L, false>(block, 0, sums.add(b * PANEL)),
+                    (false, true) => code_sums::<L, true>(block, sums.add(2 * b * PANEL)),
+                    (true, true) => narrow_sums::<L, true>(block, 0, sums.add(2 * b * PANEL)),
                 }
             }
             Unpacked { codes, scales, mins, sums, ahead, ahead_bytes }
@@ -103,27 +110,39 @@ impl Task for Unpack<'_> {
     }
 }
 
-/// The sums that [`Unpacked::sums`] describes, of one block of unpacked codes.
+/// The sums that [`Unpacked::sums`] describes, of one block of unpacked codes, value + 128.
 #[inline(always)]
-pub(crate) unsafe fn code_sums<L: Lane, const MIN: bool, const HALVES: bool>(
+pub(crate) unsafe fn code_sums<L: Lane, const HALVES: bool>(codes: *const u8, out: *mut i32) {
+    let offset = if L::WIDE_IS_SIGNED { 0 } else { 128 };
+    // SAFETY: by the caller.
+    unsafe { sums::<L, HALVES, false>(codes, offset, out) }
+}
+
+/// The same of codes below 64, of which `zero` stands for zero.
+#[inline(always)]
+unsafe fn narrow_sums<L: Lane, const HALVES: bool>(codes: *const u8, zero: i32, out: *mut i32) {
+    // SAFETY: by the caller.
+    unsafe { sums::<L, HALVES, true>(codes, zero, out) }
+}
+
+#[inline(always)]
+unsafe fn sums<L: Lane, const HALVES: bool, const NARROW: bool>(
     codes: *const u8,
+    offset: i32,
     out: *mut i32,
 ) {
     // SAFETY: a block of codes; one vector of sums, or two.
     unsafe {
-        let offset = if MIN || L::WIDE_IS_SIGNED { 0 } else { 128 };
+        let ones = [1i8; 16];
         let mut sum = L::isplat(0);
         for half in 0..2 {
             let w: [L::B; 4] = std::array::from_fn(|v| L::bload(codes.add((4 * half + v) * 64)));
             if HALVES {
                 sum = L::isplat(0);
             }
-            let ones = [1i8; 16];
-            sum = if MIN {
-                L::dot16(sum, &w, ones.as_ptr())
-            } else {
-                L::isub(L::dot16_wide(sum, &w, ones.as_ptr()), L::isplat(offset * 16))
-            };
+            let dots =
+                if NARROW { L::dot16(sum, &w, ones.as_ptr()) } else { L::dot16_wide(sum, &w, ones.as_ptr()) };
+            sum = L::isub(dots, L::isplat(offset * 16));
             let pairs = L::iadd(L::iand(sum, L::isplat(0xFFFF)), L::isplat(offset << 16));
             L::istore(out.add(if HALVES { half * PANEL } else { 0 }), pairs);
         }

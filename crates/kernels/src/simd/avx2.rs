@@ -63,6 +63,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
     type B = [__m256i; 2];
 
     const WIDE_IS_SIGNED: bool = !VNNI;
+    const WIDE_IS_SLOW: bool = !VNNI;
 
     memory! {
         load(p: *const f32) -> __m256 = 8, _mm256_loadu_ps(p);

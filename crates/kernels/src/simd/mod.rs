@@ -113,6 +113,11 @@ impl Isa {
         }
     }
 
+    /// What [`Lane::WIDE_IS_SLOW`] says.
+    pub(crate) const fn wide_is_slow(self) -> bool {
+        matches!(self, Self::Avx2)
+    }
+
     /// Whether quantized matrices are multiplied in tiles of bfloat16.
     pub const fn has_tiles(self) -> bool {
         matches!(self, Self::AmxBf16)
@@ -204,6 +209,8 @@ pub(crate) trait Lane: Copy + 'static {
 
     /// Whether [`Lane::dot16_wide`] subtracts 128 from the codes by itself.
     const WIDE_IS_SIGNED: bool;
+    /// Whether [`Lane::dot16`] takes fewer instructions than [`Lane::dot16_wide`].
+    const WIDE_IS_SLOW: bool = false;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
