@@ -55,9 +55,12 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
     for_each_row(x.len() / d, d, pool, |i| {
         // SAFETY: row `i` is one call's.
         let out = unsafe { out.part(i * d, d) };
-        out.copy_from_slice(&x[i * d..][..d]);
+        let x = &x[i * d..][..d];
         // SAFETY: the pool's lane is available.
-        unsafe { pool.isa().run(Norm { x: out, gain, eps }) };
+        unsafe {
+            let inverse = pool.isa().run(InverseRms { x, eps });
+            pool.isa().run(Scale { x, inverse, gain, out });
+        }
     });
 }
 

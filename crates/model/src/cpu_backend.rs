@@ -166,9 +166,7 @@ impl Backend for CpuBackend {
     }
 
     fn matmul(&mut self, x: Operand<'_, Self>, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
-        self.take(x, w);
-        let stride = out.cols();
-        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), false, &self.pool);
+        self.project(x, w, bias, out, false);
     }
 
     fn matmul_add(
@@ -178,9 +176,7 @@ impl Backend for CpuBackend {
         bias: Option<&Vec<f32>>,
         out: &mut HostBuffer,
     ) {
-        self.take(x, w);
-        let stride = out.cols();
-        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), true, &self.pool);
+        self.project(x, w, bias, out, true);
     }
 
     fn gated_matmul(
@@ -308,6 +304,19 @@ impl Backend for CpuBackend {
 }
 
 impl CpuBackend {
+    fn project(
+        &mut self,
+        x: Operand<'_, Self>,
+        w: &CpuMatrix,
+        bias: Option<&Vec<f32>>,
+        out: &mut HostBuffer,
+        adds: bool,
+    ) {
+        self.take(x, w);
+        let stride = out.cols();
+        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), adds, &self.pool);
+    }
+
     /// Takes a product's rows in the forms that its matrix needs.
     fn take(&mut self, x: Operand<'_, Self>, w: &CpuMatrix) {
         let rows = x.x.as_slice();

@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::bfloats::{BFLOAT_RECORD, Round, SPLIT_RECORD, Split};
+use super::bfloats::{BFLOAT_RECORD, Round, SPLIT_RECORD};
 use super::bytes::{Quantize, RECORD};
 use crate::memory::{AlignedBytes, Disjoint};
 use crate::quant::{BLOCK, Format};
@@ -229,9 +229,9 @@ impl Records<'_> {
         // SAFETY: the pool's lane is available.
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
         // SAFETY: the same, and it has tiles where there are such records.
-        unsafe { isa.run(Round { rows, out: self.bfloats }) };
+        unsafe { isa.run(Round::<1> { rows, out: self.bfloats }) };
         // SAFETY: the same.
-        unsafe { isa.run(Split { rows, out: self.split }) };
+        unsafe { isa.run(Round::<2> { rows, out: self.split }) };
         interleave(rows, self.floats);
     }
 

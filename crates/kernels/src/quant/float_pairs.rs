@@ -9,42 +9,17 @@ use crate::simd::{Lane, ask};
 const STORED: usize = PANEL * BLOCK * 2;
 
 /// Of bfloat16, whose columns only have to come side by side.
-#[derive(Clone, Copy)]
-pub(super) struct BFloats;
-
-impl PairUnpacker for BFloats {
-    const TOKEN_PARTS: usize = 2;
-    const PARTS: usize = 1;
-
-    fn of(_: &PackedMatrix) -> Self {
-        Self
-    }
-
-    #[inline(always)]
-    unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {
-        for k in 0..BLOCK / 2 {
-            // SAFETY: a block on both sides, by the caller.
-            unsafe {
-                let columns = panel.add(b * STORED).cast::<u16>().add(2 * k * PANEL);
-                put_pair::<L>(out.add(k * 64), L::load_bf16(columns), L::load_bf16(columns.add(PANEL)));
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize) {
-        // SAFETY: any address may be asked for.
-        unsafe { ask::<L>(panel.wrapping_add(b * STORED), STORED) };
-    }
-}
-
+pub(super) type BFloats = ShortFloats<1>;
 /// Of half floats: their first eight bits, and the three that are left.
-#[derive(Clone, Copy)]
-pub(super) struct HalfFloats;
+pub(super) type HalfFloats = ShortFloats<2>;
 
-impl PairUnpacker for HalfFloats {
+/// Of the floats that so many parts are.
+#[derive(Clone, Copy)]
+pub(super) struct ShortFloats<const PARTS: usize>;
+
+impl<const PARTS: usize> PairUnpacker for ShortFloats<PARTS> {
     const TOKEN_PARTS: usize = 2;
-    const PARTS: usize = 2;
+    const PARTS: usize = PARTS;
 
     fn of(_: &PackedMatrix) -> Self {
         Self
@@ -53,14 +28,18 @@ impl PairUnpacker for HalfFloats {
     #[inline(always)]
     unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {
         for k in 0..BLOCK / 2 {
-            // SAFETY: a block of floats and two of pairs, by the caller.
+            // SAFETY: a block of floats and the parts of its pairs, by the caller.
             unsafe {
                 let columns = panel.add(b * STORED).cast::<u16>().add(2 * k * PANEL);
-                let (even, odd) = (L::load_f16(columns), L::load_f16(columns.add(PANEL)));
-                let (high_even, high_odd) = (high::<L>(even), high::<L>(odd));
-                put_pair::<L>(out.add(k * 64), high_even, high_odd);
-                let low = out.add(PAIRS_BYTES + k * 64);
-                put_pair::<L>(low, L::sub(even, high_even), L::sub(odd, high_odd));
+                let out = out.add(k * 64);
+                if PARTS == 1 {
+                    put_pair::<L>(out, L::load_bf16(columns), L::load_bf16(columns.add(PANEL)));
+                } else {
+                    let (even, odd) = (L::load_f16(columns), L::load_f16(columns.add(PANEL)));
+                    let (high_even, high_odd) = (high::<L>(even), high::<L>(odd));
+                    put_pair::<L>(out, high_even, high_odd);
+                    put_pair::<L>(out.add(PAIRS_BYTES), L::sub(even, high_even), L::sub(odd, high_odd));
+                }
             }
         }
     }

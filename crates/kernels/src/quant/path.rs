@@ -26,11 +26,6 @@ impl MatrixPath {
             None => Self::Float(format),
         }
     }
-
-    /// Whether its products are dots of bytes.
-    pub const fn is_int8(self) -> bool {
-        matches!(self, Self::Int8 { .. })
-    }
 }
 
 impl fmt::Display for MatrixPath {
@@ -63,7 +58,8 @@ mod tests {
         assert_eq!(path("Q3_K"), "int8 panels, 2+1-bit planes");
         assert_eq!(path("BF16"), "float panels, BF16");
         for format in Format::ALL {
-            assert_eq!(MatrixPath::of(format).is_int8(), format.block_elements() > 1, "{}", format.name());
+            let is_int8 = matches!(MatrixPath::of(format), MatrixPath::Int8 { .. });
+            assert_eq!(is_int8, format.block_elements() > 1, "{}", format.name());
         }
     }
 }
