@@ -6,7 +6,7 @@ mod support;
 use support::{Random, bits, distance};
 use throng_kernels::Isa;
 use throng_kernels::attention::{
-    BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
+    BLOCK_TOKENS, Cohorts, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
 };
 use throng_kernels::reference::{self, AttentionShape, PagedKv};
 use throng_kernels::threads::ThreadPool;
@@ -118,7 +118,10 @@ impl Case {
             let stride = self.stride();
             layer.store(&slots, NewKv { rows: &rows, stride, key_col, value_col }, pool);
             let mut out = vec![f32::NAN; slots.len() * width];
-            let queries = QueryBatch { rows: &rows, stride, spans: &spans, blocks: &blocks };
+            let mut cohorts = Cohorts::default();
+            cohorts.find(&spans, &blocks);
+            let queries =
+                QueryBatch { rows: &rows, stride, spans: &spans, blocks: &blocks, cohorts: &cohorts };
             attention(&self.shape, &layer, &queries, &mut out, pool);
             let mut out = &out[..];
             for (i, n_rows) in owners {
@@ -159,6 +162,7 @@ fn cases(random: &mut Random) -> Vec<Case> {
         Case::new(shape(4, 2, 32), &[600, 530, 300, 700, 514], random).sharing(528),
         Case::new(shape(3, 1, 64), &[70, 66, 129, 68, 90, 300], random).sharing(64),
         Case::new(shape(2, 1, 32), &[260, 250, 241, 256, 400], random).sharing(240),
+        Case::new(windowed, &[500, 530, 490], random).sharing(480),
     ]
 }
 

@@ -11,7 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
-use throng_kernels::attention::{KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention};
+use throng_kernels::attention::{
+    Cohorts, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
+};
 use throng_kernels::matmul::{Activations, RowNorm, matmul};
 use throng_kernels::quant::PackedMatrix;
 use throng_kernels::reference;
@@ -64,6 +66,7 @@ impl CpuBackend {
 pub struct CpuBatch {
     input: BatchInput,
     spans: Vec<QuerySpan>,
+    cohorts: Cohorts,
     /// Where each token's keys and values go: `16 block + slot`.
     slots: Vec<usize>,
 }
@@ -147,6 +150,7 @@ impl Backend for CpuBackend {
                 block * BLOCK_TOKENS + slot
             }));
         }
+        batch.cohorts.find(&batch.spans, &batch.input.blocks);
     }
 
     fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
@@ -255,6 +259,7 @@ impl Backend for CpuBackend {
             stride: qkv.cols(),
             spans: &batch.spans,
             blocks: &batch.input.blocks,
+            cohorts: &batch.cohorts,
         };
         attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
     }

@@ -1,16 +1,17 @@
 //! Sequences of a batch that begin with the same blocks, as users of one system prompt do: they walk those together, so that
 //! the keys and values of many are read once. Refuses to compute.
 
+use super::QuerySpan;
 use super::kv::BLOCK_TOKENS;
 use super::tiles::SPLIT_BLOCKS;
-use super::{QueryBatch, QuerySpan};
-use crate::reference::AttentionShape;
 
 /// Blocks that must be saved from being walked again, to be worth it: a split's.
 const WORTH_WALKING: usize = SPLIT_BLOCKS;
 
-/// Who walks together. Keeps its memory between uses.
-pub(super) struct Cohorts {
+/// Which sequences of a batch walk together: the same in all layers, so that it is found once a step. Keeps its memory
+/// between uses.
+#[derive(Debug, Default)]
+pub struct Cohorts {
     /// Indices of spans, those of a cohort side by side.
     order: Vec<usize>,
     cohorts: Vec<Cohort>,
@@ -42,25 +43,25 @@ impl Cohort {
 }
 
 impl Cohorts {
-    pub(super) const fn new() -> Self {
+    /// Nobody walks with anybody, in a batch of any size.
+    pub(super) const fn none() -> Self {
         Self { order: Vec::new(), cohorts: Vec::new(), walked: Vec::new() }
     }
 
-    /// Looks for them in a batch. A window moves with each row, so that there is nothing to walk together.
-    pub(super) fn find(&mut self, shape: &AttentionShape, queries: &QueryBatch<'_>) {
+    /// Looks for them in a batch: its sequences, and all their block tables one after the other.
+    ///
+    /// # Panics
+    /// When a block table ends before its sequence's first new token.
+    pub fn find(&mut self, spans: &[QuerySpan], blocks: &[u32]) {
         self.cohorts.clear();
         self.walked.clear();
-        self.walked.resize(queries.spans.len(), 0);
+        self.walked.resize(spans.len(), 0);
         self.order.clear();
-        if shape.window.is_some() {
-            return;
-        }
         let table = |i: usize| {
-            let span = &queries.spans[i];
-            &queries.blocks[span.first_block..][..span.start / BLOCK_TOKENS]
+            let span = &spans[i];
+            &blocks[span.first_block..][..span.start / BLOCK_TOKENS]
         };
-        let n_spans = queries.spans.len();
-        self.order.extend((0..n_spans).filter(|&i| queries.spans[i].n_rows > 0 && !table(i).is_empty()));
+        self.order.extend((0..spans.len()).filter(|&i| spans[i].n_rows > 0 && !table(i).is_empty()));
         self.order.sort_unstable_by_key(|&i| (table(i), i));
         let mut first = 0;
         while first < self.order.len() {
@@ -76,7 +77,7 @@ impl Cohorts {
             }
             let members = &self.order[first..end];
             if n_blocks * (members.len() - 1) >= WORTH_WALKING {
-                let n_rows = members.iter().map(|&i| queries.spans[i].n_rows).sum();
+                let n_rows = members.iter().map(|&i| spans[i].n_rows).sum();
                 let cohort = Cohort { first, n_spans: members.len(), n_blocks, n_rows };
                 members.iter().for_each(|&i| self.walked[i] = cohort.n_splits());
                 self.cohorts.push(cohort);
@@ -96,7 +97,12 @@ impl Cohorts {
 
     /// Splits that a span need not walk by itself.
     pub(super) fn walked(&self, span: usize) -> usize {
-        self.walked[span]
+        self.walked.get(span).copied().unwrap_or(0)
+    }
+
+    /// Of how many spans they were found.
+    pub(super) fn n_spans_seen(&self) -> usize {
+        self.walked.len()
     }
 }
 
@@ -114,15 +120,9 @@ mod tests {
     use super::super::tiles::SPLIT;
     use super::*;
 
-    const SHAPE: AttentionShape =
-        AttentionShape { n_heads: 2, n_kv_heads: 1, head_dim: 32, scale: 1.0, softcap: None, window: None };
-
     /// Spans of one row at these positions, whose tables begin with so many blocks of these lists, numbered from a hundred
     /// times the list's number on, and go on with their own.
-    fn find(
-        window: Option<usize>,
-        spans: &[(usize, &[(u32, u32)])],
-    ) -> (Vec<(Vec<usize>, usize)>, Vec<usize>) {
+    fn find(spans: &[(usize, &[(u32, u32)])]) -> (Vec<(Vec<usize>, usize)>, Vec<usize>) {
         let (mut blocks, mut own) = (Vec::new(), 10_000..);
         let spans: Vec<QuerySpan> = spans
             .iter()
@@ -135,9 +135,8 @@ mod tests {
                 span
             })
             .collect();
-        let mut cohorts = Cohorts::new();
-        let queries = QueryBatch { rows: &[], stride: 0, spans: &spans, blocks: &blocks };
-        cohorts.find(&AttentionShape { window, ..SHAPE }, &queries);
+        let mut cohorts = Cohorts::none();
+        cohorts.find(&spans, &blocks);
         let found = cohorts.all().iter().map(|c| (cohorts.members(c).to_vec(), c.n_blocks)).collect();
         (found, (0..spans.len()).map(|i| cohorts.walked(i)).collect())
     }
@@ -152,7 +151,7 @@ mod tests {
             (700, &[(5, 30)]),
             (800, &[(1, 20), (3, 1)]),
         ];
-        let (found, walked) = find(None, &spans);
+        let (found, walked) = find(&spans);
         assert_eq!(found, [(vec![2, 5, 0], 20), (vec![3, 1], 9)]);
         assert_eq!(walked, [3, 2, 3, 2, 0, 3]);
     }
@@ -165,16 +164,15 @@ mod tests {
             (900, &[(1, 2), (3, 40)]),
             (900, &[(1, 2)]),
         ];
-        assert_eq!(find(None, &spans).0, [(vec![0, 1], 42)]);
+        assert_eq!(find(&spans).0, [(vec![0, 1], 42)]);
     }
 
     #[test]
     fn what_a_row_does_not_see_as_a_whole_is_its_own() {
-        let both = |start, window| find(window, &[(start, &[(1, 60)]), (9 * SPLIT, &[(1, 60)])]).0;
-        assert_eq!(both(SPLIT - 1, None), [], "seven blocks are not worth it");
-        assert_eq!(both(SPLIT, None), [(vec![0, 1], 8)]);
-        assert_eq!(both(SPLIT + BLOCK_TOKENS - 1, None), [(vec![0, 1], 8)]);
-        assert_eq!(both(SPLIT + BLOCK_TOKENS, None), [(vec![0, 1], 9)]);
-        assert_eq!(both(2 * SPLIT, Some(64)), []);
+        let both = |start| find(&[(start, &[(1, 60)]), (9 * SPLIT, &[(1, 60)])]).0;
+        assert_eq!(both(SPLIT - 1), [], "seven blocks are not worth it");
+        assert_eq!(both(SPLIT), [(vec![0, 1], 8)]);
+        assert_eq!(both(SPLIT + BLOCK_TOKENS - 1), [(vec![0, 1], 8)]);
+        assert_eq!(both(SPLIT + BLOCK_TOKENS), [(vec![0, 1], 9)]);
     }
 }

@@ -11,6 +11,7 @@ mod kv;
 mod tiles;
 mod walk;
 
+pub use cohorts::Cohorts;
 pub use kv::{BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv};
 
 use std::cell::RefCell;
@@ -21,7 +22,7 @@ use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
-use cohorts::{Cohort, Cohorts, rows_of};
+use cohorts::{Cohort, rows_of};
 use tiles::{QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
 use walk::{Room, TileRow, Walk};
 
@@ -56,14 +57,16 @@ pub struct QueryBatch<'a> {
     pub spans: &'a [QuerySpan],
     /// All block tables, one after the other.
     pub blocks: &'a [u32],
+    /// Who of these sequences walks together.
+    pub cohorts: &'a Cohorts,
 }
 
 /// Attention of every query row over the positions of its sequence that it sees, its own included; their keys and
 /// values are in the cache. `out` is `[n_rows, n_heads * head_dim]`; rows of no span are left alone.
 ///
 /// # Panics
-/// When shapes do not fit, spans share rows or are not in order, or a block table is too short or names a block beyond
-/// the cache.
+/// When shapes do not fit, spans share rows or are not in order, the cohorts are not of so many spans, or a block table is
+/// too short or names a block beyond the cache.
 pub fn attention(
     shape: &AttentionShape,
     layer: &KvLayer,
@@ -75,8 +78,9 @@ pub fn attention(
     let in_tiles = layer.shape().format == KvFormat::BF16 && pool.isa().has_tiles();
     let most_rows = if in_tiles { bfloat_tiles::ROWS } else { TILE };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
-    COHORTS.with_borrow_mut(|(cohorts, states)| {
-        cohorts.find(shape, queries);
+    // A window moves with each row, so that there is nothing to walk together.
+    let cohorts = if shape.window.is_none() { queries.cohorts } else { const { &Cohorts::none() } };
+    STATES.with_borrow_mut(|states| {
         if !cohorts.all().is_empty() {
             let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
             states.resize(states.len().max(n_rows * shape.n_heads), RowState::new());
@@ -135,6 +139,7 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
     assert!(kv.n_kv_heads == shape.n_kv_heads && kv.head_dim == shape.head_dim, "{shape:?} on {kv:?}");
     assert!(shape.n_heads.is_multiple_of(shape.n_kv_heads) && shape.window != Some(0), "{shape:?}");
     assert!(queries.stride >= width && queries.rows.len().is_multiple_of(queries.stride), "rows of queries");
+    assert_eq!(queries.cohorts.n_spans_seen(), queries.spans.len(), "cohorts of another batch");
     let mut free = 0;
     for span in queries.spans {
         assert!(span.first_row >= free, "spans overlap or are out of order");
@@ -151,8 +156,8 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 }
 
 thread_local! {
-    /// And the state of each head of each row, between its cohort's walk and its own.
-    static COHORTS: RefCell<(Cohorts, Vec<RowState>)> = const { RefCell::new((Cohorts::new(), Vec::new())) };
+    /// The state of each head of each row, between its cohort's walk and its own.
+    static STATES: RefCell<Vec<RowState>> = const { RefCell::new(Vec::new()) };
     static ROOM: RefCell<Room> = const { RefCell::new(Room::new()) };
 }
 
