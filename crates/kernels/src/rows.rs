@@ -163,6 +163,39 @@ pub fn add_scaled(x: &mut [f32], y: &[f32], factor: f32, pool: &ThreadPool) {
     });
 }
 
+/// `out[i] = x[from[i]]`, rows of `cols`.
+///
+/// # Panics
+/// When the lengths do not fit or a row is not there.
+pub fn gather(x: &[f32], cols: usize, from: &[usize], out: &mut [f32], pool: &ThreadPool) {
+    assert_eq!(out.len(), from.len() * cols, "rows of {cols}");
+    let out = Disjoint::new(out);
+    for_each_row(from.len(), cols, pool, |i| {
+        // SAFETY: row `i` is one call's.
+        unsafe { out.part(i * cols, cols) }.copy_from_slice(&x[from[i] * cols..][..cols]);
+    });
+}
+
+/// `out[i] = Σ_j weight_ij x[row_ij]`, rows of `cols`, where `terms` has as many `(row, weight)` for each row of `out`; added
+/// in their order.
+///
+/// # Panics
+/// When the lengths do not fit or a row is not there.
+pub fn weighted_sums(x: &[f32], cols: usize, terms: &[(usize, f32)], out: &mut [f32], pool: &ThreadPool) {
+    let n_rows = out.len() / cols;
+    let n_terms = terms.len().checked_div(n_rows).unwrap_or(0);
+    assert!(out.len() == n_rows * cols && terms.len() == n_rows * n_terms, "rows of {cols}");
+    let out = Disjoint::new(out);
+    for_each_row(n_rows, n_terms * cols, pool, |i| {
+        // SAFETY: row `i` is one call's.
+        let sum = unsafe { out.part(i * cols, cols) };
+        sum.fill(0.0);
+        for &(row, weight) in &terms[i * n_terms..][..n_terms] {
+            sum.iter_mut().zip(&x[row * cols..][..cols]).for_each(|(sum, x)| *sum += weight * x);
+        }
+    });
+}
+
 /// `x *= factor`.
 pub fn scale(x: &mut [f32], factor: f32, pool: &ThreadPool) {
     each_stretch(x, pool, |_, x| x.iter_mut().for_each(|x| *x *= factor));

@@ -136,3 +136,30 @@ fn sums_and_rotations_match_the_reference() {
         assert_eq!(got, want);
     }
 }
+
+#[test]
+fn gathered_rows_are_copies_and_weighted_sums_run_in_order() {
+    let mut random = Random(14);
+    for d in WIDTHS {
+        let x = random.normals(40 * d);
+        let from: Vec<usize> = (0..120).map(|_| random.below(40)).collect();
+        let gathered = on_every_lane(|pool| {
+            let mut out = vec![f32::NAN; from.len() * d];
+            rows::gather(&x, d, &from, &mut out, pool);
+            out
+        });
+        assert!(gathered.chunks(d).zip(&from).all(|(row, &i)| row == &x[i * d..][..d]), "{d}");
+
+        let terms: Vec<(usize, f32)> = from.iter().map(|&row| (row, random.normal())).collect();
+        let sums = on_every_lane(|pool| {
+            let mut out = vec![f32::NAN; from.len() / 3 * d];
+            rows::weighted_sums(&x, d, &terms, &mut out, pool);
+            out
+        });
+        for (sum, terms) in sums.chunks(d).zip(terms.chunks(3)) {
+            for (c, sum) in sum.iter().enumerate() {
+                assert_eq!(*sum, terms.iter().fold(0.0, |sum, (row, weight)| sum + weight * x[row * d + c]));
+            }
+        }
+    }
+}

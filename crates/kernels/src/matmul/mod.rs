@@ -12,6 +12,7 @@ mod bfloat_product;
 mod bfloat_stream;
 pub(crate) mod bfloats;
 pub(crate) mod bytes;
+mod items;
 mod stretch;
 pub(crate) mod tile;
 
@@ -28,6 +29,7 @@ use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
 use bfloat_product::BfloatProduct;
+use items::Items;
 use stretch::{SCRATCH, STRETCH, Scratch, Stretch};
 use tile::{NarrowTile, Tile};
 
@@ -80,22 +82,8 @@ impl<'a> Product<'a> {
         Self { x, weights, bias, first_row: 0, first_col: 0, refined, adds: false, gated: None }
     }
 
-    /// Panels that one item of work takes: enough items for every thread, large enough to be worth the claim.
-    fn panels_an_item(&self, n_threads: usize) -> usize {
-        let (most, items) = if self.n_groups() <= FEW_GROUPS { (8, 8) } else { (PANELS_TOGETHER, 2) };
-        let most = if self.gated.is_some() { most / 2 } else { most };
-        (self.weights.n_panels() / (n_threads * items)).clamp(1, most)
-    }
-
     fn n_groups(&self) -> usize {
         self.x.n_rows().div_ceil(GROUP)
-    }
-
-    fn n_items(&self, n_threads: usize) -> usize {
-        if self.x.n_rows() == 0 {
-            return 0;
-        }
-        self.weights.n_panels().div_ceil(self.panels_an_item(n_threads))
     }
 }
 
@@ -108,23 +96,20 @@ impl<'a> Product<'a> {
 /// that a matrix needs (see [`Activations::set`]).
 pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &ThreadPool) {
     check(products, out.len(), stride, pool.isa());
-    let n_threads = pool.n_threads();
-    let n_items: usize = products.iter().map(|p| p.n_items(n_threads)).sum();
     let out = Disjoint::new(out);
-    pool.for_each(n_items, |mut item| {
-        for product in products {
-            let n = product.n_items(n_threads);
-            if item < n {
-                let n_panels = product.panels_an_item(n_threads);
-                let first = item * n_panels;
-                let last = (first + n_panels).min(product.weights.n_panels());
-                let (first_row, first_col) = (product.first_row, product.first_col + first * PANEL);
-                let target = Target { out: &out, stride, first_row, first_col, first_panel: first };
-                return multiply(product, first..last, target, pool.isa());
-            }
-            item -= n;
-        }
+    ITEMS.with_borrow_mut(|items| {
+        items.split(products, pool.n_threads());
+        pool.for_each(items.n(), |item| {
+            let (product, panels) = items.locate(products, item);
+            let (first_row, first_col) = (product.first_row, product.first_col + panels.start * PANEL);
+            let target = Target { out: &out, stride, first_row, first_col, first_panel: panels.start };
+            multiply(product, panels, target, pool.isa());
+        });
     });
+}
+
+thread_local! {
+    static ITEMS: RefCell<Items> = const { RefCell::new(Items::new()) };
 }
 
 /// Some panels of a product.

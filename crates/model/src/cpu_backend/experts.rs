@@ -3,7 +3,7 @@
 
 use throng_kernels::matmul::{Activations, Product, matmul};
 use throng_kernels::reference::softmax;
-use throng_kernels::rows::Gate;
+use throng_kernels::rows::{self, Gate};
 use throng_kernels::threads::ThreadPool;
 
 use super::CpuMatrix;
@@ -16,12 +16,16 @@ use crate::host_buffer::HostBuffer;
 pub(super) struct ExpertsScratch {
     /// Probabilities of one row's experts.
     probabilities: Vec<f32>,
+    /// Those of its experts that are not chosen yet, in increasing order.
+    free: Vec<(usize, f32)>,
     /// `[rows, n_used]` of (expert, weight), a row's experts in increasing order.
     chosen: Vec<(usize, f32)>,
     /// Where each expert's rows begin among the sorted ones, and where the last one's end.
     starts: Vec<usize>,
-    /// Where each entry of `chosen` stands among the sorted rows.
-    places: Vec<usize>,
+    /// The row that each of the sorted ones is.
+    rows: Vec<usize>,
+    /// `[rows, n_used]` of (place among the sorted rows, weight).
+    terms: Vec<(usize, f32)>,
     /// Of each expert.
     activations: Vec<Activations>,
     /// Room for the list of a projection's products; empty between calls.
@@ -44,10 +48,12 @@ impl ExpertsScratch {
         out: &mut HostBuffer,
     ) {
         self.route(router_logits, routing);
-        self.sort(x, experts.len(), routing.n_used);
+        self.sort(experts.len(), routing.n_used);
         let n_sorted = x.n_rows() * routing.n_used;
         let (width, hidden) = (experts[0].down.cols(), out.cols());
 
+        resize(&mut self.sorted, n_sorted * x.cols());
+        rows::gather(x.as_slice(), x.cols(), &self.rows, &mut self.sorted, pool);
         resize(&mut self.hidden, n_sorted * width);
         resize(&mut self.results, n_sorted * hidden);
         let gate_ups = experts.iter().map(|expert| &expert.gate_up);
@@ -57,15 +63,7 @@ impl ExpertsScratch {
         let downs = experts.iter().map(|expert| &expert.down);
         project(pool, downs, None, starts, activations, room, &self.hidden, &mut self.results);
 
-        let of_rows = self.chosen.chunks(routing.n_used).zip(self.places.chunks(routing.n_used));
-        for (row_idx, (chosen, places)) in of_rows.enumerate() {
-            let sum = out.row_mut(row_idx);
-            sum.fill(0.0);
-            for ((_, weight), place) in chosen.iter().zip(places) {
-                let result = &self.results[place * hidden..][..hidden];
-                sum.iter_mut().zip(result).for_each(|(sum, result)| *sum += weight * result);
-            }
-        }
+        rows::weighted_sums(&self.results, hidden, &self.terms, out.as_mut_slice(), pool);
     }
 
     /// The `n_used` most probable experts of every row with their weights.
@@ -75,9 +73,12 @@ impl ExpertsScratch {
             self.probabilities.clear();
             self.probabilities.extend_from_slice(router_logits.row(row_idx));
             softmax(&mut self.probabilities);
+            self.free.clear();
+            self.free.extend(self.probabilities.iter().copied().enumerate());
             let first = self.chosen.len();
             for _ in 0..routing.n_used {
-                self.chosen.push(self.most_probable_but(first));
+                let most = self.most_probable();
+                self.chosen.push(self.free.remove(most));
             }
             let chosen = &mut self.chosen[first..];
             if routing.normalize {
@@ -88,19 +89,16 @@ impl ExpertsScratch {
         }
     }
 
-    /// The most probable expert (the first of equals) that is not among those chosen since entry `first`.
-    fn most_probable_but(&self, first: usize) -> (usize, f32) {
-        let is_free =
-            |expert_idx: usize| self.chosen[first..].iter().all(|(chosen, _)| *chosen != expert_idx);
-        let free =
-            self.probabilities.iter().copied().enumerate().filter(|(expert_idx, _)| is_free(*expert_idx));
+    /// Where the most probable of the free experts stands: the first of equals.
+    fn most_probable(&self) -> usize {
         // A row of NaN is somebody's: its results are NaN, too.
-        let better = |best: (usize, f32), other: (usize, f32)| if other.1 > best.1 { other } else { best };
-        free.reduce(better).expect("no more experts are used than there are")
+        let better =
+            |best: usize, other: usize| if self.free[other].1 > self.free[best].1 { other } else { best };
+        (0..self.free.len()).reduce(better).expect("no more experts are used than there are")
     }
 
-    /// Copies rows so that those of an expert stand together, in order of row.
-    fn sort(&mut self, x: &HostBuffer, n_experts: usize, n_used: usize) {
+    /// Finds places for the rows so that those of an expert stand together, in order of row.
+    fn sort(&mut self, n_experts: usize, n_used: usize) {
         self.starts.clear();
         self.starts.resize(n_experts + 1, 0);
         for (expert_idx, _) in &self.chosen {
@@ -109,14 +107,14 @@ impl ExpertsScratch {
         for expert_idx in 0..n_experts {
             self.starts[expert_idx + 1] += self.starts[expert_idx];
         }
-        let cols = x.cols();
-        resize(&mut self.sorted, self.chosen.len() * cols);
-        self.places.clear();
-        for (i, (expert_idx, _)) in self.chosen.iter().enumerate() {
+        self.rows.clear();
+        self.rows.resize(self.chosen.len(), 0);
+        self.terms.clear();
+        for (i, (expert_idx, weight)) in self.chosen.iter().enumerate() {
             let place = self.starts[*expert_idx];
             self.starts[*expert_idx] += 1;
-            self.places.push(place);
-            self.sorted[place * cols..][..cols].copy_from_slice(x.row(i / n_used));
+            self.rows[place] = i / n_used;
+            self.terms.push((place, *weight));
         }
         // Each start has moved to its end, which is the next one's start.
         self.starts.rotate_right(1);
