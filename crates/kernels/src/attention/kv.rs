@@ -198,20 +198,24 @@ impl Task for Store<'_> {
                 }
             }
             KvFormat::BF16 => {
-                for (i, x) in self.key.chunks_exact(16).enumerate() {
-                    let at = i / 2 * KEY_STEP + t * 4 + i % 2 * 2;
-                    for (j, b) in bfloats::<L>(x).iter().enumerate() {
-                        self.keys[at + j * 64..][..2].copy_from_slice(&b.to_le_bytes());
+                let keys: &mut [u32] = bytemuck::cast_slice_mut(self.keys);
+                for (i, x) in self.key.chunks_exact(BLOCK).enumerate() {
+                    let (low, high) = (bfloats::<L>(&x[..16]), bfloats::<L>(&x[16..]));
+                    let lines = keys[i * KEY_STEP / 4..][..KEY_STEP / 4].as_chunks_mut::<BLOCK_TOKENS>().0;
+                    for d in 0..16 {
+                        lines[d][t] = pair(low[d], high[d]);
                     }
                 }
                 if t == 0 {
                     // What an earlier owner left, not a number perhaps, is not to be multiplied by the weight zero.
                     self.values.fill(0);
                 }
+                let values: &mut [u32] = bytemuck::cast_slice_mut(self.values);
                 for (i, x) in self.value.chunks_exact(16).enumerate() {
-                    let at = i * VALUE_STEP + t / 2 * 64 + t % 2 * 2;
-                    for (j, b) in bfloats::<L>(x).iter().enumerate() {
-                        self.values[at + j * 4..][..2].copy_from_slice(&b.to_le_bytes());
+                    let (new, line) = (bfloats::<L>(x), &mut values[i * VALUE_STEP / 4 + t / 2 * 16..][..16]);
+                    for d in 0..16 {
+                        let [even, odd] = [line[d] as u16, (line[d] >> 16) as u16];
+                        line[d] = if t % 2 == 0 { pair(new[d], odd) } else { pair(even, new[d]) };
                     }
                 }
             }
@@ -244,6 +248,12 @@ fn half_floats<L: Lane>(x: &[f32]) -> [u16; 16] {
     // SAFETY: sixteen elements on both sides; only called in a task, where the lane is available.
     unsafe { L::store_f16(half.as_mut_ptr(), L::load(padded.as_ptr())) };
     half
+}
+
+/// Neighbours of 16 bits.
+#[inline(always)]
+fn pair(low: u16, high: u16) -> u32 {
+    u32::from(low) | u32::from(high) << 16
 }
 
 /// Sixteen floats rounded to bfloat16.

@@ -273,6 +273,8 @@ impl Task for Softmax<'_> {
         assert!(self.scores.len().is_multiple_of(16) && self.out.len().is_multiple_of(16));
         // SAFETY: whole vectors of both.
         unsafe {
+            let lowest = L::splat(f32::NEG_INFINITY);
+            let mut max = lowest;
             for s in self.scores.chunks_exact_mut(16) {
                 let mut x = L::mul(L::load(s.as_ptr()), L::splat(self.scale));
                 if let Some(cap) = self.softcap {
@@ -280,16 +282,17 @@ impl Task for Softmax<'_> {
                     x = L::mul(cap, simd::tanh::<L>(L::div(x, cap)));
                 }
                 L::store(s.as_mut_ptr(), x);
+                max = L::max(x, max);
             }
-            self.scores[..self.visible.start].fill(f32::NEG_INFINITY);
-            self.scores[self.visible.end..].fill(f32::NEG_INFINITY);
-            let mut max = L::splat(f32::NEG_INFINITY);
-            for s in self.scores.chunks_exact(16) {
-                max = L::max(L::load(s.as_ptr()), max);
+            if self.visible != (0..self.scores.len()) {
+                self.scores[..self.visible.start].fill(f32::NEG_INFINITY);
+                self.scores[self.visible.end..].fill(f32::NEG_INFINITY);
+                max = lowest;
+                for s in self.scores.chunks_exact(16) {
+                    max = L::max(L::load(s.as_ptr()), max);
+                }
             }
-            let mut lanes = [0.0f32; 16];
-            L::store(lanes.as_mut_ptr(), max);
-            let max = lanes.iter().fold(self.state.max, |m, &v| if v > m { v } else { m });
+            let (before, max) = (self.state.max, self.state.max.max(L::largest(max)));
             if max == f32::NEG_INFINITY && self.visible.is_empty() {
                 return self.scores.fill(0.0);
             }
@@ -299,12 +302,16 @@ impl Task for Softmax<'_> {
                 L::store(s.as_mut_ptr(), p);
                 sum = L::add(sum, p);
             }
-            L::store(lanes.as_mut_ptr(), simd::exp::<L>(L::splat(self.state.max - max)));
-            let keep = lanes[0];
-            *self.state = RowState { max, sum: self.state.sum * keep + simd::sum::<L>(sum) };
-            for o in self.out.chunks_exact_mut(16) {
-                L::store(o.as_mut_ptr(), L::mul(L::load(o.as_ptr()), L::splat(keep)));
+            if max > before {
+                // All elements are the same.
+                let keep = L::largest(simd::exp::<L>(L::splat(before - max)));
+                self.state.sum *= keep;
+                for o in self.out.chunks_exact_mut(16) {
+                    L::store(o.as_mut_ptr(), L::mul(L::load(o.as_ptr()), L::splat(keep)));
+                }
             }
+            self.state.max = max;
+            self.state.sum += simd::sum::<L>(sum);
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Lane;
 
 /// `e^x` to about 2 units in the last place: `2^n · p(r)` with `n = round(x / ln 2)`, the Cephes polynomial
-/// (Moshier, expf). 0 below -87.3, infinite above 88.7; NaN gives NaN.
+/// (Moshier, expf). 0 below -87.7, infinite above 88.4; NaN gives NaN.
 #[inline(always)]
 pub(crate) unsafe fn exp<L: Lane>(x: L::F) -> L::F {
     const LN2_HIGH: f32 = 0.693_359_4;
@@ -15,20 +15,18 @@ pub(crate) unsafe fn exp<L: Lane>(x: L::F) -> L::F {
     unsafe {
         // With the constant first, a NaN passes both bounds.
         let clamped = L::max(L::splat(-104.0), L::min(L::splat(89.0), x));
-        let shifted = L::add(L::mul(clamped, L::splat(std::f32::consts::LOG2_E)), L::splat(ROUND));
+        let shifted = L::fma(clamped, L::splat(std::f32::consts::LOG2_E), L::splat(ROUND));
         let n = L::sub(shifted, L::splat(ROUND));
-        let r = L::sub(clamped, L::mul(n, L::splat(LN2_HIGH)));
-        let r = L::sub(r, L::mul(n, L::splat(LN2_LOW)));
+        let r = L::fma(n, L::splat(-LN2_HIGH), clamped);
+        let r = L::fma(n, L::splat(-LN2_LOW), r);
         let mut p = L::splat(1.987_569_1e-4);
         for c in COEFFICIENTS {
-            p = L::add(L::mul(p, r), L::splat(c));
+            p = L::fma(p, r, L::splat(c));
         }
-        let p = L::add(L::add(L::mul(L::mul(p, r), r), r), L::splat(1.0));
-        // 2^n in two factors, so that n = 128 and n < -126 stay finite powers.
-        let n = L::isub(L::bits(shifted), L::isplat(ROUND.to_bits() as i32));
-        let half = L::isub(L::ishr::<1>(L::iadd(n, L::isplat(512))), L::isplat(256));
-        let power = |n| L::from_bits(L::ishl::<23>(L::iadd(n, L::isplat(127))));
-        L::mul(L::mul(p, power(half)), power(L::isub(n, half)))
+        let p = L::add(L::fma(p, L::mul(r, r), r), L::splat(1.0));
+        // The exponents of 2^n are 1 to 254: below stands zero, above infinity.
+        let exponent = L::isub(L::bits(shifted), L::isplat(ROUND.to_bits() as i32 - 127));
+        L::mul(p, L::from_bits(L::ishl::<23>(L::imax(exponent, L::isplat(0)))))
     }
 }
 
