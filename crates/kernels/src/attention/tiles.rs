@@ -84,35 +84,54 @@ impl<const T: usize> Task for Scores<'_, T> {
 }
 
 impl<const T: usize> Scores<'_, T> {
-    /// Even and odd dimensions are summed apart: two chains hide the additions' latency when T is small.
+    /// Even and odd dimensions are summed apart: two chains hide the additions' latency when T is small. Where registers do
+    /// not hold both, one follows the other.
     #[inline(always)]
     unsafe fn floats<L: Lane>(&self, bytes: usize, key: impl Fn(usize) -> L::F) {
-        let stride = self.shape.padded_dim();
-        let q = self.queries.floats[self.first * stride..].as_ptr();
-        // SAFETY: `q` has T rows of `stride`.
+        // SAFETY: as for the callee; T rows of scores.
         unsafe {
-            let mut sums = [[L::splat(0.0); T]; 2];
-            let head_dim = self.shape.head_dim;
-            let mut d = 0;
-            while d + 1 < head_dim {
-                simd::ask::<L>(self.ahead.wrapping_add(d * BLOCK_TOKENS * bytes), 2 * BLOCK_TOKENS * bytes);
-                for (parity, sums) in sums.iter_mut().enumerate() {
-                    let k = key(d + parity);
-                    for (t, sum) in sums.iter_mut().enumerate() {
-                        *sum = L::fma(k, L::splat(*q.add(t * stride + d + parity)), *sum);
-                    }
-                }
-                d += 2;
-            }
-            if d < head_dim {
-                let k = key(d);
-                for (t, sum) in sums[0].iter_mut().enumerate() {
-                    *sum = L::fma(k, L::splat(*q.add(t * stride + d)), *sum);
-                }
-            }
-            for (t, (even, odd)) in sums[0].into_iter().zip(sums[1]).enumerate() {
+            let [even, odd] = if 2 * T < L::REGISTERS {
+                self.chains::<L, 2>(0, bytes, &key)
+            } else {
+                let [even] = self.chains::<L, 1>(0, bytes, &key);
+                let [odd] = self.chains::<L, 1>(1, bytes, &key);
+                [even, odd]
+            };
+            for (t, (even, odd)) in even.into_iter().zip(odd).enumerate() {
                 L::store(self.scores.add(t * SPLIT), L::add(even, odd));
             }
+        }
+    }
+
+    /// The sums over every second dimension, from `first` on and for the `N - 1` after it.
+    #[inline(always)]
+    unsafe fn chains<L: Lane, const N: usize>(
+        &self,
+        first: usize,
+        bytes: usize,
+        key: &impl Fn(usize) -> L::F,
+    ) -> [[L::F; T]; N] {
+        let stride = self.shape.padded_dim();
+        let q = self.queries.floats[self.first * stride..].as_ptr();
+        // SAFETY: `q` has T rows of `stride`; any address may be asked for.
+        unsafe {
+            let mut sums = [[L::splat(0.0); T]; N];
+            for d in (first..self.shape.head_dim).step_by(2) {
+                if first == 0 {
+                    let ahead = self.ahead.wrapping_add(d * BLOCK_TOKENS * bytes);
+                    simd::ask::<L>(ahead, 2 * BLOCK_TOKENS * bytes);
+                }
+                for (i, sums) in sums.iter_mut().enumerate() {
+                    if i > 0 && d + i == self.shape.head_dim {
+                        break;
+                    }
+                    let k = key(d + i);
+                    for (t, sum) in sums.iter_mut().enumerate() {
+                        *sum = L::fma(k, L::splat(*q.add(t * stride + d + i)), *sum);
+                    }
+                }
+            }
+            sums
         }
     }
 

@@ -98,7 +98,7 @@ impl Walk<'_> {
                 .tile_split(rows, tokens)
                 .scores(&room.parts, &mut room.scores, |b| [self.keys(table, b), self.values_of(table, b)]);
         }
-        each_tile(rows, room.rows.len(), |first, n| match n {
+        each_tile(rows, room.rows.len(), self.call.isa.tile_tokens(), |first, n| match n {
             1 => self.vector_scores::<1>(first, table, tokens, room),
             2 => self.vector_scores::<2>(first, table, tokens, room),
             4 => self.vector_scores::<4>(first, table, tokens, room),
@@ -136,7 +136,7 @@ impl Walk<'_> {
                 .tile_split(rows, tokens)
                 .values(&mut room.parts, &room.scores, &mut room.out, |b| self.values_of(table, b));
         }
-        each_tile(rows, room.rows.len(), |first, n| match n {
+        each_tile(rows, room.rows.len(), self.call.isa.tile_tokens(), |first, n| match n {
             1 => self.vector_values::<1>(first, table, tokens, room),
             2 => self.vector_values::<2>(first, table, tokens, room),
             4 => self.vector_values::<4>(first, table, tokens, room),
@@ -212,16 +212,15 @@ impl Walk<'_> {
     }
 }
 
-/// Calls `take` with the first row and the size of tiles of vectors for some of `n_rows` rows. Tiles write powers of two of
-/// rows: one tile takes all of the rows and places where there are none, but of some of them there are as many as it
-/// takes.
-fn each_tile(rows: &Range<usize>, n_rows: usize, mut take: impl FnMut(usize, usize)) {
-    if *rows == (0..n_rows) {
-        return take(0, n_rows.next_power_of_two());
-    }
+/// Calls `take` with the first row and the size of tiles of vectors for some of `n_rows` rows, at most `most` a tile. Tiles
+/// write powers of two of rows: the last of all rows takes places where there are none as well, but of some of them there
+/// are as many as it takes.
+fn each_tile(rows: &Range<usize>, n_rows: usize, most: usize, mut take: impl FnMut(usize, usize)) {
+    let are_all = *rows == (0..n_rows);
     let mut first = rows.start;
     while first < rows.end {
-        let n = 1 << (rows.end - first).ilog2();
+        let left = (rows.end - first).min(most);
+        let n = if are_all { left.next_power_of_two() } else { 1 << left.ilog2() };
         take(first, n);
         first += n;
     }

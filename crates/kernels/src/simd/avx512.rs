@@ -44,6 +44,7 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
 
     const WIDE_IS_SIGNED: bool = false;
     const HAS_PAIR_TILE: bool = true;
+    const REGISTERS: usize = 32;
     const HAS_TILES: bool = TILES;
 
     lane! {

@@ -105,7 +105,7 @@ impl Isa {
         }
     }
 
-    /// Tokens whose accumulators fit the vector registers beside a panel's sixteen rows; a divisor of sixteen.
+    /// Tokens, or rows of queries, whose accumulators fit the vector registers beside what they meet; a divisor of sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
         match self {
             Self::Avx512Vnni | Self::AmxBf16 => 8,
@@ -211,6 +211,8 @@ pub(crate) trait Lane: Copy + 'static {
     const WIDE_IS_SIGNED: bool;
     /// Whether [`Lane::dot16`] takes fewer instructions than [`Lane::dot16_wide`].
     const WIDE_IS_SLOW: bool = false;
+    /// Vectors that its registers hold.
+    const REGISTERS: usize = 8;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
