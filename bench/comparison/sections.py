@@ -23,13 +23,13 @@ def prefill(bench, model, section="prefill", variant="native", extra=()):
     )
 
 
-def decode(bench, model, section="decode", depth=0, n_tokens=128, extra=()):
+def decode(bench, model, section="decode", depth=0, n_tokens=128, peer_extra=()):
     where = f" after {depth:,}" if depth else ""
     row = Row(section, model, f"one user{where}, tokens/s", True)
     return bench.in_turn(
         [row],
         lambda i: [bench.throng_bench(model, max(depth, 1), n_tokens + 1)["decode"]],
-        lambda i: [bench.llama_bench(model, "-p", 0, "-n", n_tokens, "-d", depth, *extra)],
+        lambda i: [bench.llama_bench(model, "-p", 0, "-n", n_tokens, "-d", depth, *peer_extra)],
     )
 
 
@@ -146,7 +146,7 @@ def experts(bench, model):
 
 def at_depth(section, depth):
     # llama.cpp's own choice is flash attention, with which it decodes half as fast over a long context.
-    return lambda bench, model: decode(bench, model, section, depth, n_tokens=32, extra=("-fa", "off"))
+    return lambda bench, model: decode(bench, model, section, depth, n_tokens=32, peer_extra=("-fa", "off"))
 
 
 #: What measures each section, and the models it measures unless others are asked for.
