@@ -81,8 +81,9 @@ fn a_wrong_shape_is_refused() {
 /// activations each of them is off by up to half a step of its block, a step being 1/253 of the block's range
 /// (about 4.2 of a normal distribution's sigmas): an rms error of 0.0048 a value, and so of the sum; six sigmas, 0.03.
 /// The lane with tiles is compared with the product of rounded activations and rounded weights, which leaves the order of
-/// summation; but in formats whose scales are themselves products, which become half floats first, one weight in eight
-/// may fall to the other side: a 256th of it, six sigmas of the sum 0.01.
+/// summation; but in formats whose scales are themselves products, which become half floats first, and in Q4_1, whose min
+/// takes in a part of the scale, one weight in eight may fall to the other side: a 256th of it, six sigmas of the sum
+/// 0.01.
 #[test]
 fn every_lane_is_close_to_the_reference() {
     let mut random = Random(2);
@@ -104,7 +105,9 @@ fn every_lane_is_close_to_the_reference() {
                 let (want, bound) = match (is_float(format), isa) {
                     (true, Isa::AmxBf16) if format == Format::F16 => (&want, 2e-5),
                     (true, _) => (&want, 1e-5),
-                    (false, Isa::AmxBf16) if format.block_elements() == 32 => (&want_rounded, 1e-5),
+                    (false, Isa::AmxBf16) if format.block_elements() == 32 && format != Format::Q4_1 => {
+                        (&want_rounded, 1e-5)
+                    }
                     (false, Isa::AmxBf16) => (&want_rounded, 0.01),
                     (false, _) => (&want, 0.03),
                 };

@@ -192,7 +192,7 @@ impl Task for Ask<'_> {
     #[inline(always)]
     unsafe fn run<L: Lane>(self) {
         // SAFETY: the features are the caller's word.
-        unsafe { ask::<L>(self.0.as_ptr(), self.0.len() / 4) };
+        unsafe { ask::<L, false>(self.0.as_ptr(), self.0.len() / 4) };
     }
 }
 

@@ -119,7 +119,7 @@ impl<const T: usize> Scores<'_, T> {
             for d in (first..self.shape.head_dim).step_by(2) {
                 if first == 0 {
                     let ahead = self.ahead.wrapping_add(d * BLOCK_TOKENS * bytes);
-                    simd::ask::<L>(ahead, 2 * BLOCK_TOKENS * bytes);
+                    simd::ask::<L, false>(ahead, 2 * BLOCK_TOKENS * bytes);
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     if i > 0 && d + i == self.shape.head_dim {
@@ -144,7 +144,10 @@ impl<const T: usize> Scores<'_, T> {
             let scales = self.keys.as_ptr().add(self.shape.scales_at()).cast::<u16>();
             let records = self.queries.records.as_ptr();
             for b in 0..n_blocks {
-                simd::ask::<L>(self.ahead.wrapping_add(b * BLOCK * BLOCK_TOKENS), BLOCK * BLOCK_TOKENS);
+                simd::ask::<L, false>(
+                    self.ahead.wrapping_add(b * BLOCK * BLOCK_TOKENS),
+                    BLOCK * BLOCK_TOKENS,
+                );
                 let mut scale = [0.0f32; BLOCK_TOKENS];
                 L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
                 let codes = self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS);
@@ -239,7 +242,7 @@ impl<const T: usize> Values<'_, T> {
         let share = 16 * BLOCK_TOKENS * bytes;
         for d in (0..dim).step_by(16) {
             // SAFETY: any address may be asked for.
-            unsafe { simd::ask::<L>(self.ahead.wrapping_add(d / 16 * share), share) };
+            unsafe { simd::ask::<L, false>(self.ahead.wrapping_add(d / 16 * share), share) };
             // SAFETY: T rows of `dim` outputs and of SPLIT weights.
             unsafe {
                 let mut acc: [L::F; T] = std::array::from_fn(|t| L::load(self.out.add(t * dim + d)));

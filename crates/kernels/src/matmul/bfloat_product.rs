@@ -289,7 +289,7 @@ impl<U: PairUnpacker> Task for UnpackBlocks<'_, U> {
         for (i, out) in self.out.chunks_exact_mut(U::PARTS * PAIRS_BYTES).enumerate() {
             // SAFETY: the block is in the panel, and has room; any address may be asked for.
             unsafe {
-                self.unpacker.ask::<L>(ahead.0, ahead.1 + i);
+                self.unpacker.ask::<L, false>(ahead.0, ahead.1 + i);
                 self.unpacker.unpack::<L>(panel, self.blocks.start + i, out.as_mut_ptr());
             }
         }

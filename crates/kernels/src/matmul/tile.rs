@@ -187,7 +187,7 @@ impl<const T: usize, const P: usize> Tile<T, P> {
     unsafe fn ask_ahead<L: Lane>(&self, p: usize, b: usize) {
         let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];
         // SAFETY: any address may be asked for.
-        unsafe { ask::<L>(ahead.wrapping_add(b * ahead_bytes), ahead_bytes) };
+        unsafe { ask::<L, false>(ahead.wrapping_add(b * ahead_bytes), ahead_bytes) };
     }
 
     /// Dots by vectors of bytes, in registers, with the outputs of one panel.

@@ -45,9 +45,9 @@ impl<const PARTS: usize> PairUnpacker for ShortFloats<PARTS> {
     }
 
     #[inline(always)]
-    unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize) {
+    unsafe fn ask<L: Lane, const NEAR: bool>(&self, panel: *const u8, b: usize) {
         // SAFETY: any address may be asked for.
-        unsafe { ask::<L>(panel.wrapping_add(b * STORED), STORED) };
+        unsafe { ask::<L, NEAR>(panel.wrapping_add(b * STORED), STORED) };
     }
 }
 

@@ -6,8 +6,7 @@
 //! vectors, so that a panel takes as many bits as the file's format. A panel is three runs of whole cache lines:
 //! the superblocks' scales, the blocks' scales, the blocks' codes.
 
-use super::{Format, IQ4_VALUES};
-use crate::simd::NibbleTable;
+use super::Format;
 
 /// Output rows of a panel.
 pub(crate) const PANEL: usize = 16;
@@ -93,18 +92,6 @@ impl CodeLayout {
             Format::IQ4_XS => (4, 128, true, Super),
         };
         Some(Self { bits, zero, codebook, scales })
-    }
-
-    /// The values of codes of four bits.
-    pub(crate) fn table(self) -> &'static NibbleTable {
-        static CODEBOOK: NibbleTable = NibbleTable::of(&IQ4_VALUES);
-        static FROM_EIGHT: NibbleTable = NibbleTable::from_zero(8);
-        static FROM_NONE: NibbleTable = NibbleTable::from_zero(0);
-        match self.zero {
-            _ if self.codebook => &CODEBOOK,
-            8 => &FROM_EIGHT,
-            _ => &FROM_NONE,
-        }
     }
 
     /// The greatest magnitude of what a code stands for.

@@ -24,7 +24,7 @@ pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
 use codebook::IQ4_VALUES;
-pub(crate) use layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
+pub(crate) use layout::{BLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
 pub(crate) use pairs::{PAIRS_BYTES, PairUnpacker, WithUnpacker};
 pub(crate) use unpack::{Unpack, Unpacked, code_sums, unpacked_block_bytes};
 

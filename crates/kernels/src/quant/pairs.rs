@@ -4,11 +4,13 @@
 //! A weight is `scale · value (+ min)` in half floats, the scale and the min times a power of two that suits the matrix
 //! (see [`PairScale`]), rounded once; then rounded to the eight significant bits of bfloat16.
 
+use half::f16;
+
 use super::float_pairs::{BFloats, HalfFloats};
-use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
-use super::unpack::{ask_for_scales, gather, scale_and_min};
+use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER};
+use super::unpack::{ask_for_scales, gather, with_offset};
 use super::{Format, PackedMatrix};
-use crate::simd::{Lane, NibbleTable, TILE_DOTS_BY, ask};
+use crate::simd::{Lane, TILE_DOTS_BY, ask};
 
 /// Bytes of an unpacked block.
 pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;
@@ -16,26 +18,25 @@ pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;
 /// What brings a matrix's weights into the range of half floats and its products back.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PairScale {
-    /// What scales and mins are multiplied by: a power of two.
-    by: f32,
+    /// Scales and mins are multiplied by two to this power.
+    power: i8,
     /// What products are multiplied by: a power of two, or NaN where a scale is not finite.
     pub(crate) back: f32,
 }
 
 impl PairScale {
     /// For weights that are floats already.
-    pub(crate) const NONE: Self = Self { by: 1.0, back: 1.0 };
+    pub(crate) const NONE: Self = Self { power: 0, back: 1.0 };
 
     /// For weights of at most this magnitude.
     pub(crate) fn of(largest: f32) -> Self {
         if !largest.is_finite() {
-            return Self { by: 1.0, back: f32::NAN };
+            return Self { power: 0, back: f32::NAN };
         }
         // Weights are to stay below 2^15; all zeros may have any exponent.
         let exponent = (largest.to_bits() >> 23) as i32 - 127;
-        let by = 14 - exponent.clamp(-60, 60);
-        let power = |exponent: i32| f32::from_bits(((exponent + 127) as u32) << 23);
-        Self { by: power(by), back: TILE_DOTS_BY * power(-by) }
+        let power = 14 - exponent.clamp(-60, 60);
+        Self { power: power as i8, back: TILE_DOTS_BY * f32::from_bits(((127 - power) as u32) << 23) }
     }
 }
 
@@ -55,11 +56,11 @@ pub(crate) trait PairUnpacker: Copy {
     /// The panel has the block, `out` has room for it, and the lane has its features and tiles.
     unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8);
 
-    /// Asks for what unpacking block `b` of a panel reads.
+    /// Asks for what unpacking block `b` of a panel reads; see [`ask`].
     ///
     /// # Safety
     /// The lane's features must be there; the panel need not be valid.
-    unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize);
+    unsafe fn ask<L: Lane, const NEAR: bool>(&self, panel: *const u8, b: usize);
 }
 
 /// Work that wants to know a matrix's unpacker.
@@ -83,6 +84,7 @@ impl PackedMatrix {
         };
         match (codes.bits, codes.scales.has_min()) {
             (8, _) => work.run::<Codes<8, false>>(),
+            (4, false) if codes.codebook => work.run::<Codes<4, false, true>>(),
             (4, false) => work.run::<Codes<4, false>>(),
             (4, true) => work.run::<Codes<4, true>>(),
             (5, false) => work.run::<Codes<5, false>>(),
@@ -94,40 +96,25 @@ impl PackedMatrix {
     }
 }
 
-/// Of codes of so many bits, with mins or without.
+/// Of codes of so many bits, with mins or without, that are indices into the code book or not.
 #[derive(Clone, Copy)]
-struct Codes<const BITS: usize, const MIN: bool> {
+struct Codes<const BITS: usize, const MIN: bool, const CODEBOOK_CODES: bool = false> {
     codes: CodeLayout,
     layout: PanelLayout,
-    /// What scales and mins are multiplied by.
-    by: f32,
-    /// The values of codes of four bits.
-    table: &'static NibbleTable,
+    /// Scales and mins are multiplied by two to this power: the bits of a half float.
+    power: u16,
 }
 
-impl<const BITS: usize, const MIN: bool> Codes<BITS, MIN> {
-    /// The scale of a block, or of one of its halves, and its min if it has one, as the lane takes them.
-    #[inline(always)]
-    unsafe fn scale_and_min<L: Lane>(&self, panel: *const u8, b: usize, part: usize) -> [L::B; 2] {
-        // SAFETY: the block is in the panel, by the caller.
-        unsafe {
-            let (scale, min) = scale_and_min::<L>(self.codes.scales, &self.layout, panel, (b, part));
-            let scale = L::halves(L::mul(scale, L::splat(self.by)));
-            [scale, if MIN { L::halves(L::mul(min, L::splat(self.by))) } else { scale }]
-        }
-    }
-}
-
-impl<const BITS: usize, const MIN: bool> PairUnpacker for Codes<BITS, MIN> {
+impl<const BITS: usize, const MIN: bool, const CODEBOOK_CODES: bool> PairUnpacker
+    for Codes<BITS, MIN, CODEBOOK_CODES>
+{
     const TOKEN_PARTS: usize = 1;
     const PARTS: usize = 1;
 
     fn of(weights: &PackedMatrix) -> Self {
         let codes = CodeLayout::of(weights.format()).expect("a format of codes");
-        let PairScale { by, .. } = weights.pair_scale();
-        // Codes of eight bits stand for 256ths.
-        let by = if BITS == 8 { by / 256.0 } else { by };
-        Self { codes, layout: *weights.layout(), by, table: codes.table() }
+        let power = f16::from_f32(f32::from(weights.pair_scale().power)).to_bits();
+        Self { codes, layout: *weights.layout(), power }
     }
 
     #[inline(always)]
@@ -139,39 +126,35 @@ impl<const BITS: usize, const MIN: bool> PairUnpacker for Codes<BITS, MIN> {
                 L::bstore(out.add(v * 128), even);
                 L::bstore(out.add(v * 128 + 64), odd);
             };
-            let scale = self.scale_and_min::<L>(panel, b, 0);
-            match BITS {
-                8 => {
-                    for v in 0..8 {
-                        put(v, L::wide_pairs(L::bload(stored.add(v * 64)), scale[0]));
-                    }
+            let kind = self.codes.scales;
+            let supers = panel.add(b / SUPER * kind.super_bytes());
+            let scales = panel.add(self.layout.scales_at + b * kind.block_bytes());
+            let [scale, second] = L::pair_scales(kind, supers, scales, self.power);
+            if BITS == 8 {
+                for v in 0..8 {
+                    put(v, L::byte_pairs::<MIN>(L::bload(stored.add(v * 64)), scale));
                 }
-                4 => {
-                    for v in 0..4 {
-                        let [low, high] =
-                            L::nibble_pairs::<MIN>(L::bload(stored.add(v * 64)), self.table, scale);
-                        put(v, low);
-                        put(v + 4, high);
-                    }
+            } else if BITS == 4 && !CODEBOOK_CODES {
+                for v in 0..4 {
+                    let [low, high] = L::nibble_pairs::<MIN>(L::bload(stored.add(v * 64)), scale);
+                    put(v, low);
+                    put(v + 4, high);
                 }
-                _ => {
-                    let halves = self.codes.scales.halves();
-                    let second = if halves { self.scale_and_min::<L>(panel, b, 1) } else { scale };
-                    for (v, codes) in gather::<L, BITS>(stored).into_iter().enumerate() {
-                        let scale = if v < 4 { scale } else { second };
-                        put(v, L::small_pairs::<MIN>(codes, self.codes.zero, scale));
-                    }
+            } else {
+                for (v, code) in gather::<L, BITS>(stored).into_iter().enumerate() {
+                    let code = with_offset::<L, CODEBOOK_CODES>(code, 128 - self.codes.zero);
+                    put(v, L::byte_pairs::<MIN>(code, if v < 4 { scale } else { second }));
                 }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn ask<L: Lane>(&self, panel: *const u8, b: usize) {
+    unsafe fn ask<L: Lane, const NEAR: bool>(&self, panel: *const u8, b: usize) {
         // SAFETY: any address may be asked for.
         unsafe {
-            ask_for_scales::<L>(self.codes.scales, &self.layout, (panel, b), 1);
-            ask::<L>(panel.wrapping_add(self.layout.codes_at + b * BITS * 64), BITS * 64);
+            ask_for_scales::<L, NEAR>(self.codes.scales, &self.layout, (panel, b), 1);
+            ask::<L, NEAR>(panel.wrapping_add(self.layout.codes_at + b * BITS * 64), BITS * 64);
         }
     }
 }
@@ -183,7 +166,8 @@ mod tests {
     #[test]
     fn weights_fill_the_range_of_half_floats_and_products_come_back() {
         for largest in [1.0, 0.999, 1e-7, 3.0e4, 65_504.0 * 128.0 * 63.0, f32::from_bits(1), 0.0] {
-            let PairScale { by, back } = PairScale::of(largest);
+            let PairScale { power, back } = PairScale::of(largest);
+            let by = 2.0_f32.powi(power.into());
             assert!(largest * by < 32_768.0 && (largest < 1e-10 || largest * by >= 16_384.0), "{largest}");
             assert!(back.is_normal() && by * back == TILE_DOTS_BY, "{largest}");
         }

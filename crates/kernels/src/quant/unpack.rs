@@ -78,7 +78,7 @@ impl Task for Unpack<'_> {
             let mins = scales.add(n_vectors * PANEL);
             let sums = mins.add(n_vectors * PANEL).cast::<i32>();
             self.scales::<L>(codes.scales, scales, mins);
-            ask_for_scales::<L>(codes.scales, self.layout, self.ahead, self.n);
+            ask_for_scales::<L, false>(codes.scales, self.layout, self.ahead, self.n);
             let (has_min, halves) = (codes.scales.has_min(), codes.scales.halves());
             let is_narrow = L::WIDE_IS_SLOW && codes.is_narrow();
             let zero = i32::from(codes.zero);
@@ -189,7 +189,7 @@ impl Unpack<'_> {
 
 /// Asks for the scales of `n` blocks of a panel, which need not be valid, from block `first` on.
 #[inline(always)]
-pub(crate) unsafe fn ask_for_scales<L: Lane>(
+pub(crate) unsafe fn ask_for_scales<L: Lane, const NEAR: bool>(
     kind: ScaleKind,
     layout: &PanelLayout,
     (panel, first): (*const u8, usize),
@@ -199,14 +199,14 @@ pub(crate) unsafe fn ask_for_scales<L: Lane>(
     let supers = panel.wrapping_add(first / SUPER * kind.super_bytes());
     // SAFETY: any address may be asked for.
     unsafe {
-        ask::<L>(scales, n * kind.block_bytes());
-        ask::<L>(supers, n.div_ceil(SUPER) * kind.super_bytes());
+        ask::<L, NEAR>(scales, n * kind.block_bytes());
+        ask::<L, NEAR>(supers, n.div_ceil(SUPER) * kind.super_bytes());
     }
 }
 
 /// The f32 scales of a block, or of one of its halves, and what is added to its values: the mins, or zeros.
 #[inline(always)]
-pub(crate) unsafe fn scale_and_min<L: Lane>(
+unsafe fn scale_and_min<L: Lane>(
     kind: ScaleKind,
     layout: &PanelLayout,
     panel: *const u8,
@@ -261,18 +261,20 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
         // SAFETY: `n` blocks on both sides, by the caller; any address may be asked for.
         unsafe {
             let (stored, out) = (stored.add(b * BITS * 64), out.add(b * PANEL * BLOCK));
-            ask::<L>(stored.wrapping_add(4096), BITS * 64);
+            ask::<L, false>(stored.wrapping_add(4096), BITS * 64);
             for (j, code) in gather::<L, BITS>(stored).into_iter().enumerate() {
-                let code = if CODEBOOK_CODES {
-                    L::blookup(&CODEBOOK, code)
-                } else {
-                    L::badd(code, L::bsplat(offset))
-                };
-                L::bstore(out.add(j * 64), code);
+                L::bstore(out.add(j * 64), with_offset::<L, CODEBOOK_CODES>(code, offset));
             }
         }
     }
     out
+}
+
+/// Codes plus `offset`, or what they stand for in the code book plus 128.
+#[inline(always)]
+pub(crate) unsafe fn with_offset<L: Lane, const CODEBOOK_CODES: bool>(code: L::B, offset: u8) -> L::B {
+    // SAFETY: no memory but the table is touched.
+    unsafe { if CODEBOOK_CODES { L::blookup(&CODEBOOK, code) } else { L::badd(code, L::bsplat(offset)) } }
 }
 
 /// The codes of a block as they are stored, put together from their planes (the inverse of `packed::pack_codes`).

@@ -1,8 +1,10 @@
 //! What tiles meet, made in vectors: weights of bfloat16 with their scales, and the parts of what multiplies them.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::NibbleTable;
+use half::f16;
+
 use super::tiles::ACTIVATIONS_BY;
 
 /// See [`super::Lane::store_bfloats`].
@@ -20,19 +22,6 @@ pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
             std::mem::transmute(_mm512_cvtne2ps_pbh(_mm512_mul_ps(b, by), _mm512_mul_ps(a, by)));
         let order = _mm512_broadcast_i32x4(_mm_set_epi64x(ORDER + 0x0808_0808_0808_0808, ORDER));
         _mm512_storeu_si512(p.cast(), _mm512_shuffle_epi8(rounded, order));
-    }
-}
-
-/// See [`super::Lane::halves`].
-///
-/// # Safety
-/// AVX-512 must be there.
-#[inline(always)]
-pub(super) unsafe fn halves(x: __m512) -> __m512i {
-    // SAFETY: the features are there.
-    unsafe {
-        let words = _mm512_cvtepu16_epi32(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x));
-        _mm512_or_si512(words, _mm512_slli_epi32::<16>(words))
     }
 }
 
@@ -54,69 +43,81 @@ unsafe fn scaled<const MIN: bool>(values: __m512h, scale: __m512i, min: __m512i)
     }
 }
 
-/// See [`super::Lane::wide_pairs`].
+/// See [`super::Lane::byte_pairs`].
 ///
 /// # Safety
 /// AVX-512 FP16 must be there.
 #[inline(always)]
-pub(super) unsafe fn wide_pairs(codes: __m512i, scale: __m512i) -> [__m512i; 2] {
-    // SAFETY: the features are there.
-    unsafe {
-        let values = _mm512_xor_si512(codes, _mm512_set1_epi8(-128));
-        // Words of 256 times the value.
-        let even = _mm512_slli_epi16::<8>(values);
-        let odd = _mm512_and_si512(values, _mm512_set1_epi16(0xFF00_u16 as i16));
-        let scaled = |words| scaled::<false>(_mm512_cvtepi16_ph(words), scale, scale);
-        [scaled(even), scaled(odd)]
-    }
-}
-
-/// See [`super::Lane::small_pairs`].
-///
-/// # Safety
-/// AVX-512 FP16 must be there.
-#[inline(always)]
-pub(super) unsafe fn small_pairs<const MIN: bool>(
+pub(super) unsafe fn byte_pairs<const MIN: bool>(
     codes: __m512i,
-    zero: u8,
     scale: __m512i,
     min: __m512i,
 ) -> [__m512i; 2] {
     /// 1024 as a half float: the whole numbers from there on have their lowest bit in the last.
     const WHOLE: u16 = 0x6400;
+    const A_256TH: i16 = f16::from_f32_const(1.0 / 256.0).to_bits() as i16;
     // SAFETY: the features are there.
     unsafe {
-        let whole = _mm512_set1_epi16(WHOLE as i16);
-        // codes & 0xFF | whole
-        let even = _mm512_ternarylogic_epi32::<0xEA>(codes, _mm512_set1_epi16(0xFF), whole);
-        let odd = _mm512_or_si512(_mm512_srli_epi16::<8>(codes), whole);
-        let zero = _mm512_castsi512_ph(_mm512_set1_epi16((WHOLE + u16::from(zero)) as i16));
-        let scaled = |words| scaled::<MIN>(_mm512_sub_ph(_mm512_castsi512_ph(words), zero), scale, min);
-        [scaled(even), scaled(odd)]
+        let upper = _mm512_set1_epi16(0xFF00_u16 as i16);
+        // (codes & 0xFF) | whole: 1024 + 128 + the value.
+        let whole = |x: u16| _mm512_set1_epi16((WHOLE + x) as i16);
+        let even = _mm512_castsi512_ph(_mm512_ternarylogic_epi32::<0xF2>(whole(0), upper, codes));
+        let even = _mm512_sub_ph(even, _mm512_castsi512_ph(whole(128)));
+        // (codes ^ 0x80) & 0xFF00: 256 times the value.
+        let odd = _mm512_cvtepi16_ph(_mm512_ternarylogic_epi32::<0x28>(codes, _mm512_set1_epi8(-128), upper));
+        let a_256th = _mm512_castsi512_ph(_mm512_set1_epi16(A_256TH));
+        let scale_of_odd = _mm512_castph_si512(_mm512_mul_ph(_mm512_castsi512_ph(scale), a_256th));
+        [scaled::<MIN>(even, scale, min), scaled::<MIN>(odd, scale_of_odd, min)]
+    }
+}
+
+/// The upper bytes of the half floats from -8 to 7, whose lower bytes are zeros, four times.
+static FROM_EIGHT: [u8; 64] = {
+    let mut bytes = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        bytes[i] = (f16::from_f32_const((i % 16) as f32 - 8.0).to_bits() >> 8) as u8;
+        i += 1;
+    }
+    bytes
+};
+
+/// The min, and the scale eight times: what codes that stand for themselves have where a table takes eight from them.
+#[inline(always)]
+unsafe fn plus_eight(scale: __m512i, min: __m512i) -> __m512i {
+    const EIGHT: i16 = f16::from_f32_const(8.0).to_bits() as i16;
+    // SAFETY: the features are there, by the caller.
+    unsafe {
+        let eight = _mm512_castsi512_ph(_mm512_set1_epi16(EIGHT));
+        _mm512_castph_si512(_mm512_fmadd_ph(_mm512_castsi512_ph(scale), eight, _mm512_castsi512_ph(min)))
     }
 }
 
 /// See [`super::Lane::nibble_pairs`].
 ///
 /// # Safety
-/// AVX-512 FP16 must be there.
+/// AVX-512 VBMI and FP16 must be there.
 #[inline(always)]
 pub(super) unsafe fn nibble_pairs<const MIN: bool>(
     codes: __m512i,
-    table: &NibbleTable,
     scale: __m512i,
     min: __m512i,
 ) -> [[__m512i; 2]; 2] {
     // SAFETY: the features are there; the table is a whole vector.
     unsafe {
-        let table = _mm512_loadu_si512(table.0.as_ptr().cast());
-        // The lowest five bits of a word choose one of 32, of which the upper half repeats the lower.
+        let table = _mm512_loadu_si512(FROM_EIGHT.as_ptr().cast());
+        let min = if MIN { plus_eight(scale, min) } else { min };
+        let mut upper: __mmask64 = 0xAAAA_AAAA_AAAA_AAAA;
+        // Of a mask that it knows the compiler makes an instruction of its own.
+        asm!("/* {0} */", inout(reg) upper, options(pure, nomem, nostack, preserves_flags));
+        // The lowest six bits of a word's upper byte choose: a nibble, and two bits that make no difference. A look-up of
+        // words would take two instructions' time.
         let pick = |words| {
-            let values = _mm512_castsi512_ph(_mm512_permutexvar_epi16(words, table));
-            scaled::<MIN>(values, scale, min)
+            let values = _mm512_maskz_permutexvar_epi8(upper, words, table);
+            scaled::<MIN>(_mm512_castsi512_ph(values), scale, min)
         };
-        let low = [pick(codes), pick(_mm512_srli_epi16::<8>(codes))];
-        let high = [pick(_mm512_srli_epi16::<4>(codes)), pick(_mm512_srli_epi16::<12>(codes))];
+        let low = [pick(_mm512_slli_epi16::<8>(codes)), pick(codes)];
+        let high = [pick(_mm512_slli_epi16::<4>(codes)), pick(_mm512_srli_epi16::<4>(codes))];
         [low, high]
     }
 }

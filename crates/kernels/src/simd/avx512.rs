@@ -3,8 +3,9 @@
 use std::arch::x86_64::*;
 
 use super::avx512_pair_tile::pair_tile;
-use super::{KeyRun, Lane, NibbleTable, PairBlock, Task, ValueRun};
-use super::{amx, amx_operands};
+use super::{KeyRun, Lane, PairBlock, Task, ValueRun};
+use super::{amx, amx_operands, amx_scales};
+use crate::quant::ScaleKind;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const TILES: bool>;
@@ -88,6 +89,7 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         dot16_wide(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i = Self::dot16(acc, codes, x);
         dot_pairs(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(acc, a, b);
         prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
+        prefetch_near(p: *const u8) = _mm_prefetch::<_MM_HINT_T0>(p.cast());
     }
 
     #[inline(always)]
@@ -103,32 +105,24 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { amx_operands::store_bfloats(p, a, b) }
     }
     #[inline(always)]
-    unsafe fn halves(x: __m512) -> __m512i {
-        // SAFETY: as above.
-        unsafe { amx_operands::halves(x) }
-    }
-    #[inline(always)]
-    unsafe fn wide_pairs(codes: __m512i, scale: __m512i) -> [__m512i; 2] {
-        // SAFETY: as above.
-        unsafe { amx_operands::wide_pairs(codes, scale) }
-    }
-    #[inline(always)]
-    unsafe fn small_pairs<const MIN: bool>(
-        codes: __m512i,
-        zero: u8,
-        [scale, min]: [__m512i; 2],
-    ) -> [__m512i; 2] {
-        // SAFETY: as above.
-        unsafe { amx_operands::small_pairs::<MIN>(codes, zero, scale, min) }
-    }
-    #[inline(always)]
-    unsafe fn nibble_pairs<const MIN: bool>(
-        codes: __m512i,
-        table: &NibbleTable,
-        [scale, min]: [__m512i; 2],
+    unsafe fn pair_scales(
+        kind: ScaleKind,
+        supers: *const u8,
+        scales: *const u8,
+        power: u16,
     ) -> [[__m512i; 2]; 2] {
+        // SAFETY: as above; memory is valid by the function's own contract.
+        unsafe { amx_scales::pair_scales(kind, supers, scales, power) }
+    }
+    #[inline(always)]
+    unsafe fn byte_pairs<const MIN: bool>(codes: __m512i, [scale, min]: [__m512i; 2]) -> [__m512i; 2] {
         // SAFETY: as above.
-        unsafe { amx_operands::nibble_pairs::<MIN>(codes, table, scale, min) }
+        unsafe { amx_operands::byte_pairs::<MIN>(codes, scale, min) }
+    }
+    #[inline(always)]
+    unsafe fn nibble_pairs<const MIN: bool>(codes: __m512i, [scale, min]: [__m512i; 2]) -> [[__m512i; 2]; 2] {
+        // SAFETY: as above.
+        unsafe { amx_operands::nibble_pairs::<MIN>(codes, scale, min) }
     }
     #[inline(always)]
     unsafe fn zero_sums() {

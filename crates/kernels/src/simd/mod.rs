@@ -13,6 +13,8 @@ mod amx;
 #[cfg(target_arch = "x86_64")]
 mod amx_operands;
 #[cfg(target_arch = "x86_64")]
+mod amx_scales;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -24,8 +26,10 @@ mod neon;
 mod tests;
 mod tiles;
 
+use crate::quant::ScaleKind;
+
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
-pub(crate) use tiles::{KeyRun, NibbleTable, TILE_DOTS_BY, TileConfig, ValueRun};
+pub(crate) use tiles::{KeyRun, TILE_DOTS_BY, TileConfig, ValueRun};
 
 /// An instruction set that the kernels have a lane for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,15 +166,16 @@ pub(crate) trait Task {
     unsafe fn run<L: Lane>(self) -> Self::Output;
 }
 
-/// Asks for the cache lines of so many bytes.
+/// Asks for the cache lines of so many bytes; `NEAR`, where few bytes are asked for before they are wanted.
 ///
 /// # Safety
 /// The lane's features must be there; the bytes need not be valid.
 #[inline(always)]
-pub(crate) unsafe fn ask<L: Lane>(from: *const u8, n_bytes: usize) {
+pub(crate) unsafe fn ask<L: Lane, const NEAR: bool>(from: *const u8, n_bytes: usize) {
     for at in (0..n_bytes).step_by(64) {
+        let line = from.wrapping_add(at);
         // SAFETY: any address may be asked for.
-        unsafe { L::prefetch(from.wrapping_add(at)) };
+        unsafe { if NEAR { L::prefetch_near(line) } else { L::prefetch(line) } };
     }
 }
 
@@ -301,29 +306,28 @@ pub(crate) trait Lane: Copy + 'static {
         let _ = (p, a, b);
         no_tiles()
     }
-    /// Rounds to half floats (nearest even), each of them twice: a scale or a min for the two columns of a pair.
-    unsafe fn halves(x: Self::F) -> Self::B {
-        let _ = x;
+    /// The scale and the min (or the scale again) of a block's first half and of its second, from where those of its
+    /// superblock and its own are stored: times two to the `power` (the bits of a half float), rounded to half floats, each
+    /// of them twice, for the two columns of a pair.
+    unsafe fn pair_scales(
+        kind: ScaleKind,
+        supers: *const u8,
+        scales: *const u8,
+        power: u16,
+    ) -> [[Self::B; 2]; 2] {
+        let _ = (kind, supers, scales, power);
         no_tiles()
     }
     /// Codes of value + 128, four columns of sixteen rows, to pairs of weights in bfloat16: columns 0 and 2 of all rows,
-    /// then columns 1 and 3. The scale is that of 256ths. A product is rounded to a half float, then to bfloat16.
-    unsafe fn wide_pairs(codes: Self::B, scale: Self::B) -> [Self::B; 2] {
+    /// then columns 1 and 3. A product, with a min added if `MIN`, is rounded to a half float, then to bfloat16.
+    unsafe fn byte_pairs<const MIN: bool>(codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2] {
         let _ = (codes, scale);
         no_tiles()
     }
-    /// The same of codes below 64 that stand for `code - zero`, with a scale and a min that is added if `MIN`.
-    unsafe fn small_pairs<const MIN: bool>(codes: Self::B, zero: u8, scale: [Self::B; 2]) -> [Self::B; 2] {
-        let _ = (codes, zero, scale);
-        no_tiles()
-    }
-    /// The same of two codes in each byte that stand for entries of a table: of the low halves, then of the high ones.
-    unsafe fn nibble_pairs<const MIN: bool>(
-        codes: Self::B,
-        table: &NibbleTable,
-        scale: [Self::B; 2],
-    ) -> [[Self::B; 2]; 2] {
-        let _ = (codes, table, scale);
+    /// The same of two codes in each byte, of the value + 8 or, if `MIN`, of the value: of the low halves, then of the high
+    /// ones.
+    unsafe fn nibble_pairs<const MIN: bool>(codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2] {
+        let _ = (codes, scale);
         no_tiles()
     }
     /// Sets the tiles of sums to zeros. From here on, or from [`Self::load_sums`], they stay what the functions below leave,
@@ -377,4 +381,9 @@ pub(crate) trait Lane: Copy + 'static {
 
     /// Asks for the cache line at `p`, which need not be valid.
     unsafe fn prefetch(p: *const u8);
+    /// Into the first cache, where a lane otherwise asks for the second.
+    unsafe fn prefetch_near(p: *const u8) {
+        // SAFETY: as above.
+        unsafe { Self::prefetch(p) }
+    }
 }

@@ -1,9 +1,7 @@
-//! What the tile registers of a lane are told: their shape, the codes' values, one run along a stretch. Refuses to
+//! What the tile registers of a lane are told: their shape, one run along a stretch. Refuses to
 //! know which instructions they are.
 
 use std::cell::Cell;
-
-use half::f16;
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
@@ -15,36 +13,6 @@ pub(crate) const TILE_DOTS_BY: f32 = f32::from_bits((127 + 112 - 56) << 23);
 /// 2^56; see [`TILE_DOTS_BY`].
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other lane has tiles"))]
 pub(crate) const ACTIVATIONS_BY: f32 = f32::from_bits((127 + 56) << 23);
-
-/// The values of codes below 16, as half floats, and once more.
-pub(crate) struct NibbleTable(
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
-    pub(crate) [u16; 32],
-);
-
-impl NibbleTable {
-    /// Code `c` stands for `c - zero`.
-    pub(crate) const fn from_zero(zero: i8) -> Self {
-        let mut values = [0; 16];
-        let mut i = 0;
-        while i < 16 {
-            values[i] = i as i8 - zero;
-            i += 1;
-        }
-        Self::of(&values)
-    }
-
-    /// Code `c` stands for `values[c]`.
-    pub(crate) const fn of(values: &[i8; 16]) -> Self {
-        let mut table = [0; 32];
-        let mut i = 0;
-        while i < 32 {
-            table[i] = f16::from_f32_const(values[i % 16] as f32).to_bits();
-            i += 1;
-        }
-        Self(table)
-    }
-}
 
 /// `G` groups of query rows, each in two parts of bfloat16 that are multiplied one after the other, meet `P` blocks of keys.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
