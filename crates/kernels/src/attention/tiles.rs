@@ -1,7 +1,7 @@
 //! Up to eight query rows meeting one block of keys or values. Refuses to know masks and block tables.
 
 use super::kv::{BLOCK_TOKENS, KEY_STEP, KvFormat, KvShape, VALUE_STEP};
-use crate::matmul::bytes::{RECORD, quantize_block};
+use crate::matmul::bytes::{RECORD, quantize_blocks};
 use crate::matmul::tile::Tile;
 use crate::quant::{BLOCK, Unpacked, code_sums};
 use crate::simd::{self, Lane, Task};
@@ -34,12 +34,14 @@ impl Task for QuantizeQueries<'_> {
     unsafe fn run<L: Lane>(self) {
         let n_blocks = self.head_dim / BLOCK;
         assert!(self.queries.records.len() >= n_blocks * RECORD);
-        for (i, row) in self.queries.floats.chunks_exact(self.head_dim).take(self.n).enumerate() {
-            for (b, x) in row.chunks_exact(BLOCK).enumerate() {
-                let record = self.queries.records[b * RECORD..].as_mut_ptr();
-                // SAFETY: 32 elements and a whole record.
-                unsafe { quantize_block::<L>(x.as_ptr(), i, record) };
+        let Queries { floats, records } = self.queries;
+        for (b, record) in records.chunks_exact_mut(RECORD).take(n_blocks).enumerate() {
+            let mut x = [std::ptr::null(); TILE];
+            for (x, row) in x.iter_mut().zip(floats.chunks_exact(self.head_dim)) {
+                *x = row[b * BLOCK..][..BLOCK].as_ptr();
             }
+            // SAFETY: 32 elements of each row.
+            unsafe { quantize_blocks::<L, true>(&x[..self.n], 0, record) };
         }
     }
 }

@@ -292,6 +292,22 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    /// How many there are.
+    pub(super) fn n(&self) -> usize {
+        self.x.len() / self.cols
+    }
+
+    pub(super) fn n_blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Block `b` of a row, counted from the first of these blocks; the last of a row may be short.
+    #[inline(always)]
+    pub(super) fn block(&self, row: usize, b: usize) -> &[f32] {
+        let first = (self.blocks.start + b) * BLOCK;
+        &self.x[row * self.cols..][first..self.cols.min(first + BLOCK)]
+    }
+
     /// Calls `take(t, b, x)` for each row `t` and each block `b`, counted from the first of these blocks; the last
     /// block of a row may be short.
     #[inline(always)]

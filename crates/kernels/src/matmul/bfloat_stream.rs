@@ -72,10 +72,6 @@ impl<U: PairUnpacker, const G: usize, const P: usize> Task for Stream<'_, U, G, 
                     multiplied += 1;
                     if multiplied == n_blocks {
                         L::store_sums::<G, P>([0, G - 1].map(|g| sums[g].0.as_mut_ptr()));
-                        for (g, sums) in sums.iter().enumerate() {
-                            self.of.finish(self.group + g, panel..panel + n_panels, &sums.0).run::<L>();
-                        }
-                        (multiplied, panel) = (0, panel + n_panels);
                     }
                 }
                 if step < n_steps {
@@ -93,6 +89,13 @@ impl<U: PairUnpacker, const G: usize, const P: usize> Task for Stream<'_, U, G, 
                         unpacked = 0;
                         panels = panels.map(|panel| panel.wrapping_add(panel_bytes));
                     }
+                }
+                // Behind the unpacking, since sums take a while to leave their tiles.
+                if multiplied == n_blocks {
+                    for (g, sums) in sums.iter().enumerate() {
+                        self.of.finish(self.group + g, panel..panel + n_panels, &sums.0).run::<L>();
+                    }
+                    (multiplied, panel) = (0, panel + n_panels);
                 }
             }
         }

@@ -1,7 +1,9 @@
 //! Activations as bytes, the form of the dots of bytes: one scale and one zero point for 32 elements. Refuses to know weights.
 
-use super::activations::{Rows, whole};
-use crate::quant::BLOCK;
+use std::ops::Range;
+
+use super::activations::{GROUP, Rows, whole};
+use crate::quant::{BLOCK, PANEL};
 use crate::simd::{Lane, Task};
 
 /// Bytes of a group's quantized block: 16 × 32 codes, then the arrays below, sixteen values each.
@@ -20,8 +22,16 @@ pub(crate) const HALF_SUM_AT: usize = 832;
 pub(crate) const HALF_STEP: usize = 64;
 /// Below this magnitude (2^-100) a block counts as zeros: its scale's inverse would leave the floats' range.
 const SMALLEST: f32 = 7.888_609e-31;
+/// Adding it rounds to the nearest integer (even in a tie), which then stands in the low bits.
+const ROUND: f32 = 12_582_912.0;
 
-/// Rows to a group's quantized records; rows that are not there stay what they were.
+/// Blocks that are rounded together, of one row or of as many: what is one value a block is computed for all of them, an
+/// element of a vector each.
+const TOGETHER: usize = GROUP;
+/// From so many rows on, blocks of several rows are rounded together.
+const MANY_ROWS: usize = 4;
+
+/// Rows to a group's quantized records; what stands for rows that are not there is unspecified.
 pub(super) struct Quantize<'a> {
     pub(super) rows: &'a Rows<'a>,
     /// One record a block, or empty.
@@ -34,29 +44,60 @@ impl Task for Quantize<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<L: Lane>(mut self) {
         if self.out.is_empty() {
             return;
         }
-        self.rows.each_block(|t, b, x| {
-            let record = &mut self.out[b * RECORD..][..RECORD];
-            let mut padded = [0.0; BLOCK];
-            let x = whole(x, &mut padded);
-            // SAFETY: `x` has 32 elements and the record its size; the features are the caller's word.
-            unsafe { quantize_block::<L>(x.as_ptr(), t, record.as_mut_ptr()) };
-            if !self.residuals.is_empty() {
-                let rest = rest(x, t, record);
-                let record = &mut self.residuals[b * RECORD..][..RECORD];
-                // SAFETY: as above.
-                unsafe { quantize_block::<L>(rest.as_ptr(), t, record.as_mut_ptr()) };
+        let (n_rows, n_blocks) = (self.rows.n(), self.rows.n_blocks());
+        // SAFETY: the features are the caller's word.
+        unsafe {
+            if n_rows >= MANY_ROWS {
+                for b in 0..n_blocks {
+                    self.put::<L, true>(0..n_rows, b..b + 1);
+                }
+                return;
             }
-        });
+            for t in 0..n_rows {
+                for b in (0..n_blocks).step_by(TOGETHER) {
+                    self.put::<L, false>(t..t + 1, b..n_blocks.min(b + TOGETHER));
+                }
+            }
+        }
+    }
+}
+
+impl Quantize<'_> {
+    /// One block of some rows, or some blocks of one row.
+    #[inline(always)]
+    unsafe fn put<L: Lane, const ROWS: bool>(&mut self, rows: Range<usize>, blocks: Range<usize>) {
+        let n = rows.len() * blocks.len();
+        let at = |i: usize| if ROWS { (i, 0) } else { (0, i) };
+        let mut padded = [[0.0; BLOCK]; TOGETHER];
+        let mut x = [std::ptr::null(); TOGETHER];
+        for (i, (x, padded)) in x[..n].iter_mut().zip(&mut padded).enumerate() {
+            *x = whole(self.rows.block(rows.start + at(i).0, blocks.start + at(i).1), padded).as_ptr();
+        }
+        let bytes = blocks.start * RECORD..blocks.end * RECORD;
+        // SAFETY: each of `x` has 32 elements; the features are the caller's word.
+        unsafe {
+            let records = &mut self.out[bytes.clone()];
+            quantize_blocks::<L, ROWS>(&x[..n], rows.start, records);
+            if !self.residuals.is_empty() {
+                let mut rest = [[0.0; BLOCK]; TOGETHER];
+                for (i, (x, rest)) in x[..n].iter_mut().zip(&mut rest).enumerate() {
+                    let record = &records[at(i).1 * RECORD..][..RECORD];
+                    *rest = left_over(&*x.cast(), rows.start + at(i).0, record);
+                    *x = rest.as_ptr();
+                }
+                quantize_blocks::<L, ROWS>(&x[..n], rows.start, &mut self.residuals[bytes]);
+            }
+        }
     }
 }
 
 /// What the record of row `t` leaves over of `x`.
 #[inline(always)]
-fn rest(x: &[f32], t: usize, record: &[u8]) -> [f32; BLOCK] {
+fn left_over(x: &[f32; BLOCK], t: usize, record: &[u8]) -> [f32; BLOCK] {
     let word = |at: usize| {
         let at = at + 4 * t;
         [record[at], record[at + 1], record[at + 2], record[at + 3]]
@@ -66,59 +107,116 @@ fn rest(x: &[f32], t: usize, record: &[u8]) -> [f32; BLOCK] {
     std::array::from_fn(|i| x[i] - scale * (i32::from(record[t * BLOCK + i] as i8) + zero) as f32)
 }
 
+/// Up to sixteen blocks of row `t` to a record each, or of as many `ROWS`, from row 0 on, to one. Codes, which are
+/// `round(x / scale) - zero`, lie in -127..=127 and zero in ±4096.
+///
+/// # Safety
+/// 32 floats at each of `x`; the lane's features.
 #[inline(always)]
-pub(crate) unsafe fn quantize_block<L: Lane>(x: *const f32, t: usize, record: *mut u8) {
-    /// Adding it rounds to the nearest integer (even in a tie), which then stands in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    // SAFETY: 32 floats at `x`, a record at `record`, `t` below sixteen.
+pub(crate) unsafe fn quantize_blocks<L: Lane, const ROWS: bool>(
+    x: &[*const f32],
+    t: usize,
+    records: &mut [u8],
+) {
+    let (row_step, record_step) = if ROWS { (1, 0) } else { (0, RECORD) };
+    assert!(x.len() <= TOGETHER && if ROWS { t == 0 } else { t < GROUP });
+    assert!(records.len() >= if ROWS { RECORD } else { x.len() * RECORD });
+    let zeros = [0.0; TOGETHER];
+    let mut ranges = Ranges { magnitude: zeros, low: zeros, high: zeros };
+    let mut sums = [[0; TOGETHER]; 2];
+    let records = records.as_mut_ptr();
+    // SAFETY: 32 floats at each of `x`, by the caller; as many records, with room for sixteen rows.
     unsafe {
-        let (a, b) = (L::load(x), L::load(x.add(16)));
-        let (scale, zero) = scale_and_zero::<L>(a, b);
-        let inverse = if scale > 0.0 { 1.0 / scale } else { 0.0 };
-        let mut sums = [0i32; 2];
-        for (half, v) in [a, b].into_iter().enumerate() {
-            let rounded = L::add(L::mul(v, L::splat(inverse)), L::splat(ROUND));
-            let mut codes = L::isub(L::bits(rounded), L::isplat(ROUND.to_bits() as i32 + zero));
-            if inverse == 0.0 {
-                codes = L::isplat(0);
-            }
-            L::istore_i8(record.add(t * BLOCK + half * 16).cast(), codes);
-            sums[half] = L::isum(codes);
+        for (i, x) in x.iter().enumerate() {
+            let (a, b) = (L::load(*x), L::load(x.add(PANEL)));
+            let magnitude = |v| L::iand(L::bits(v), L::isplat(i32::MAX));
+            // As integers the magnitudes sort like the numbers, with NaN above infinity.
+            ranges.magnitude[i] = f32::from_bits(L::ilargest(L::imax(magnitude(a), magnitude(b))) as u32);
+            ranges.low[i] = L::smallest(L::min(a, b));
+            ranges.high[i] = L::largest(L::max(a, b));
         }
-        let put = |at: usize, word: u32| record.add(at).cast::<u32>().add(t).write_unaligned(word);
-        let pair = |sum: i32| zero as u32 & 0xFFFF | (-sum as u32) << 16;
-        let total = |sum: i32, n: i32| (scale * (sum + n * zero) as f32).to_bits();
-        put(SCALE_AT, scale.to_bits());
-        put(PAIR_AT, pair(sums[0] + sums[1]));
-        put(SUM_AT, total(sums[0] + sums[1], 32));
-        for (half, sum) in sums.into_iter().enumerate() {
-            put(HALF_PAIR_AT + half * HALF_STEP, pair(sum));
-            put(HALF_SUM_AT + half * HALF_STEP, total(sum, 16));
+        let Steps { scale, inverse, zero } = ranges.steps::<L>();
+        for (i, x) in x.iter().enumerate() {
+            for (half, sums) in sums.iter_mut().enumerate() {
+                let scaled = L::mul(L::load(x.add(half * PANEL)), L::splat(inverse[i]));
+                let rounded = L::bits(L::add(scaled, L::splat(ROUND)));
+                let mut codes = L::isub(rounded, L::isplat(ROUND.to_bits() as i32 + zero[i]));
+                if inverse[i] == 0.0 {
+                    codes = L::isplat(0);
+                }
+                let row = t + i * row_step;
+                L::istore_i8(records.add(i * record_step + row * BLOCK + half * PANEL).cast(), codes);
+                sums[i] = L::isum(codes);
+            }
+        }
+        let (scale, zero) = (L::load(scale.as_ptr()), L::iload(zero.as_ptr()));
+        let halves = sums.each_ref().map(|sums| L::iload(sums.as_ptr()));
+        let both = L::iadd(halves[0], halves[1]);
+        let pair = |sum| L::iadd(L::iand(zero, L::isplat(0xFFFF)), L::ishl::<16>(L::isub(L::isplat(0), sum)));
+        let total = |sum, zeros| L::bits(L::mul(scale, L::float(L::iadd(sum, zeros))));
+        for (at, words) in [
+            (SCALE_AT, L::bits(scale)),
+            (PAIR_AT, pair(both)),
+            (SUM_AT, total(both, L::ishl::<5>(zero))),
+            (HALF_PAIR_AT, pair(halves[0])),
+            (HALF_PAIR_AT + HALF_STEP, pair(halves[1])),
+            (HALF_SUM_AT, total(halves[0], L::ishl::<4>(zero))),
+            (HALF_SUM_AT + HALF_STEP, total(halves[1], L::ishl::<4>(zero))),
+        ] {
+            if ROWS {
+                L::istore(records.add(at).cast(), words);
+            } else {
+                let mut of_blocks = [0; TOGETHER];
+                L::istore(of_blocks.as_mut_ptr(), words);
+                for (i, word) in of_blocks[..x.len()].iter().enumerate() {
+                    records.add(i * RECORD + at).cast::<i32>().add(t).write_unaligned(*word);
+                }
+            }
         }
     }
 }
 
-/// The scale and zero point of a block: codes `round(x / scale) - zero` lie in -127..=127 and zero in ±4096.
-#[inline(always)]
-unsafe fn scale_and_zero<L: Lane>(a: L::F, b: L::F) -> (f32, i32) {
-    // SAFETY: no memory is touched.
-    unsafe {
-        let magnitude = |v| L::iand(L::bits(v), L::isplat(i32::MAX));
-        // As integers the magnitudes sort like the numbers, with NaN above infinity.
-        let magnitude = f32::from_bits(L::ilargest(L::imax(magnitude(a), magnitude(b))) as u32);
-        if magnitude < SMALLEST {
-            return (0.0, 0);
+/// Of each block: the greatest magnitude (NaN where there is one), the least element and the greatest.
+struct Ranges {
+    magnitude: [f32; TOGETHER],
+    low: [f32; TOGETHER],
+    high: [f32; TOGETHER],
+}
+
+/// What blocks are rounded with.
+struct Steps {
+    scale: [f32; TOGETHER],
+    /// 1 / scale; zero for a block that counts as zeros, or has no finite range.
+    inverse: [f32; TOGETHER],
+    zero: [i32; TOGETHER],
+}
+
+impl Ranges {
+    #[inline(always)]
+    unsafe fn steps<L: Lane>(&self) -> Steps {
+        let mut steps = Steps { scale: [0.0; TOGETHER], inverse: [0.0; TOGETHER], zero: [0; TOGETHER] };
+        // SAFETY: sixteen elements each.
+        unsafe {
+            let (low, high) = (L::load(self.low.as_ptr()), L::load(self.high.as_ptr()));
+            // 253 steps leave half a step at either end for the rounding of the zero point. A narrow range far from zero
+            // keeps a relative precision of 1/8192, which bounds the zero point.
+            let n_steps = L::splat(253.0);
+            let step = L::sub(L::div(high, n_steps), L::div(low, n_steps));
+            let least = L::mul(L::load(self.magnitude.as_ptr()), L::splat(1.0 / 4096.0));
+            let scale = L::max(step, least);
+            let half = L::splat(0.5);
+            let center = L::div(L::add(L::mul(high, half), L::mul(low, half)), scale);
+            let zero = L::isub(L::bits(L::add(center, L::splat(ROUND))), L::isplat(ROUND.to_bits() as i32));
+            L::store(steps.scale.as_mut_ptr(), scale);
+            L::store(steps.inverse.as_mut_ptr(), L::div(L::splat(1.0), scale));
+            L::istore(steps.zero.as_mut_ptr(), zero);
         }
-        if !magnitude.is_finite() {
-            return (f32::NAN, 0);
+        for (t, magnitude) in self.magnitude.into_iter().enumerate() {
+            if !(magnitude >= SMALLEST && magnitude.is_finite()) {
+                let scale = if magnitude < SMALLEST { 0.0 } else { f32::NAN };
+                (steps.scale[t], steps.inverse[t], steps.zero[t]) = (scale, 0.0, 0);
+            }
         }
-        let (low, high) = (L::smallest(L::min(a, b)), L::largest(L::max(a, b)));
-        // 253 steps leave half a step at either end for the rounding of the zero point. A narrow range far from zero
-        // keeps a relative precision of 1/8192, which bounds the zero point.
-        let step = high / 253.0 - low / 253.0;
-        let least = magnitude / 4096.0;
-        let scale = if step > least { step } else { least };
-        let center = (high * 0.5 + low * 0.5) / scale;
-        (scale, center.round_ties_even() as i32)
+        steps
     }
 }
