@@ -2,7 +2,8 @@
 //! for all tokens of a call. Refuses to multiply.
 //!
 //! A weight is `scale · value (+ min)` in half floats, the scale and the min times a power of two that suits the matrix
-//! (see [`PairScale`]), rounded once; then rounded to the eight significant bits of bfloat16.
+//! (see [`PairScale`]), rounded once; then rounded to the eight significant bits of bfloat16. Values of four bits with a min
+//! are taken for eight less, and eight scales, rounded once more, added to the min.
 
 use half::f16;
 
