@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// Buffers from this size on are aligned to huge pages and ask for them.
 const HUGE_PAGE: usize = 2 << 20;
+/// The smallest that systems have; on those with larger ones some are touched several times.
+pub(crate) const SMALL_PAGE: usize = 4096;
 const CACHE_LINE: usize = 64;
 /// Bytes of a region that buffers share; what is never touched takes no memory.
 #[cfg(target_os = "linux")]

@@ -34,6 +34,11 @@ use matrix::multiply;
 /// From so many rows on, copying them is worth all threads.
 const ROWS_WORTH_SHARING: usize = 32;
 
+/// Keys and values of so many tokens have pages from the start: clearing them costs the first prompts some percent.
+const TOUCHED_TOKENS: usize = 2048;
+/// The most memory that this may take.
+const TOUCHED_BYTES: usize = 256 << 20;
+
 /// This machine's processor.
 #[derive(Debug)]
 pub struct CpuBackend {
@@ -119,7 +124,17 @@ impl Backend for CpuBackend {
         let n_bytes = layout.bytes().unwrap_or(usize::MAX);
         let layer =
             || KvLayer::new(shape).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes });
-        (0..layout.n_layers).map(|_| layer()).collect()
+        let mut layers = (0..layout.n_layers).map(|_| layer()).collect::<Result<Vec<_>, _>>()?;
+        let n_blocks = n_touched_blocks(layout);
+        let untouched = Mutex::new(layers.iter_mut());
+        self.pool.run(|_| {
+            loop {
+                let next = untouched.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(layer) = next else { break };
+                layer.touch(n_blocks);
+            }
+        });
+        Ok(layers)
     }
 
     fn batch(&self) -> Result<CpuBatch, BackendError> {
@@ -349,6 +364,12 @@ impl CpuBackend {
             }
         });
     }
+}
+
+/// Blocks whose pages are cleared before the first step: those of the first tokens, which lie side by side.
+fn n_touched_blocks(layout: &KvLayout) -> usize {
+    let affordable = TOUCHED_BYTES / layout.bytes_per_block().unwrap_or(usize::MAX).max(1);
+    affordable.min(TOUCHED_TOKENS / BLOCK_TOKENS)
 }
 
 fn groups(stride: usize, columns: Columns) -> Groups {

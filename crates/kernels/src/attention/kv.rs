@@ -4,7 +4,7 @@
 //! panel of the matmul: sixteen scores come out of one vector); values lie dimension by dimension within each token. For
 //! tiles, dimensions `d` and `d + 16` of 32 keys stand in pairs, and so do neighbouring tokens of sixteen values.
 
-use crate::memory::{AlignedBytes, Disjoint, Pages};
+use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
 use crate::quant::BLOCK;
 use crate::simd::{Lane, Task};
 use crate::threads::ThreadPool;
@@ -97,6 +97,12 @@ impl KvLayer {
             return None;
         }
         Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?, Pages::Small)? })
+    }
+
+    /// Touches the pages of the first blocks, so that the system clears them now and not in the step that fills them.
+    pub fn touch(&mut self, n_blocks: usize) {
+        let n_bytes = 2 * self.shape.n_kv_heads * self.shape.panel_bytes() * n_blocks.min(self.shape.n_blocks);
+        self.bytes.as_mut_slice()[..n_bytes].chunks_mut(SMALL_PAGE).for_each(|page| page[0] = 0);
     }
 
     /// Its shape.

@@ -104,7 +104,11 @@ fn left_over(x: &[f32; BLOCK], t: usize, record: &[u8]) -> [f32; BLOCK] {
     };
     let scale = f32::from_le_bytes(word(SCALE_AT));
     let zero = i32::from(u32::from_le_bytes(word(PAIR_AT)) as i16);
-    std::array::from_fn(|i| x[i] - scale * (i32::from(record[t * BLOCK + i] as i8) + zero) as f32)
+    let mut rest = *x;
+    for (x, code) in rest.iter_mut().zip(&record[t * BLOCK..][..BLOCK]) {
+        *x -= scale * (i32::from(*code as i8) + zero) as f32;
+    }
+    rest
 }
 
 /// Up to sixteen blocks of row `t` to a record each, or of as many `ROWS`, from row 0 on, to one. Codes, which are
@@ -152,16 +156,15 @@ pub(crate) unsafe fn quantize_blocks<L: Lane, const ROWS: bool>(
         let (scale, zero) = (L::load(scale.as_ptr()), L::iload(zero.as_ptr()));
         let halves = sums.each_ref().map(|sums| L::iload(sums.as_ptr()));
         let both = L::iadd(halves[0], halves[1]);
-        let pair = |sum| L::iadd(L::iand(zero, L::isplat(0xFFFF)), L::ishl::<16>(L::isub(L::isplat(0), sum)));
-        let total = |sum, zeros| L::bits(L::mul(scale, L::float(L::iadd(sum, zeros))));
+        let (zeros, half_zeros) = (L::ishl::<5>(zero), L::ishl::<4>(zero));
         for (at, words) in [
             (SCALE_AT, L::bits(scale)),
-            (PAIR_AT, pair(both)),
-            (SUM_AT, total(both, L::ishl::<5>(zero))),
-            (HALF_PAIR_AT, pair(halves[0])),
-            (HALF_PAIR_AT + HALF_STEP, pair(halves[1])),
-            (HALF_SUM_AT, total(halves[0], L::ishl::<4>(zero))),
-            (HALF_SUM_AT + HALF_STEP, total(halves[1], L::ishl::<4>(zero))),
+            (PAIR_AT, pair::<L>(zero, both)),
+            (SUM_AT, total::<L>(scale, both, zeros)),
+            (HALF_PAIR_AT, pair::<L>(zero, halves[0])),
+            (HALF_PAIR_AT + HALF_STEP, pair::<L>(zero, halves[1])),
+            (HALF_SUM_AT, total::<L>(scale, halves[0], half_zeros)),
+            (HALF_SUM_AT + HALF_STEP, total::<L>(scale, halves[1], half_zeros)),
         ] {
             if ROWS {
                 L::istore(records.add(at).cast(), words);
@@ -174,6 +177,20 @@ pub(crate) unsafe fn quantize_blocks<L: Lane, const ROWS: bool>(
             }
         }
     }
+}
+
+/// Zero points beside what makes up for the codes' offset, of blocks whose codes have these sums.
+#[inline(always)]
+unsafe fn pair<L: Lane>(zero: L::I, sum: L::I) -> L::I {
+    // SAFETY: the features are the caller's word.
+    unsafe { L::iadd(L::iand(zero, L::isplat(0xFFFF)), L::ishl::<16>(L::isub(L::isplat(0), sum))) }
+}
+
+/// Sums of rounded elements, from those of their codes and of their zero points.
+#[inline(always)]
+unsafe fn total<L: Lane>(scale: L::F, codes: L::I, zeros: L::I) -> L::I {
+    // SAFETY: the features are the caller's word.
+    unsafe { L::bits(L::mul(scale, L::float(L::iadd(codes, zeros)))) }
 }
 
 /// Of each block: the greatest magnitude (NaN where there is one), the least element and the greatest.
