@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::frame::align_frame;
 use super::{Lane, Task};
 
 #[derive(Clone, Copy)]
@@ -11,6 +12,7 @@ pub(crate) struct Avx2<const VNNI: bool>;
 /// The machine must have the features; the task's own conditions hold.
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
+    align_frame();
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx2<false>>() }
 }
@@ -19,6 +21,7 @@ pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
 /// The machine must have the features; the task's own conditions hold.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
 pub(super) unsafe fn run_vnni<T: Task>(task: T) -> T::Output {
+    align_frame();
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx2<true>>() }
 }

@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx512_pair_tile::pair_tile;
+use super::frame::align_frame;
 use super::{KeyRun, Lane, PairBlock, Task, ValueRun};
 use super::{amx, amx_operands, amx_scales};
 use crate::quant::ScaleKind;
@@ -14,6 +15,7 @@ pub(crate) struct Avx512<const TILES: bool>;
 /// The machine must have the features; the task's own conditions hold.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
+    align_frame();
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx512<false>>() }
 }
@@ -24,6 +26,7 @@ pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
     enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bf16,avx512fp16"
 )]
 pub(super) unsafe fn run_tiles<T: Task>(task: T) -> T::Output {
+    align_frame();
     // SAFETY: the caller vouches for the task.
     unsafe { task.run::<Avx512<true>>() }
 }

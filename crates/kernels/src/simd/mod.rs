@@ -20,6 +20,8 @@ mod avx2;
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_pair_tile;
+#[cfg(target_arch = "x86_64")]
+mod frame;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 #[cfg(test)]
