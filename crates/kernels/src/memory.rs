@@ -115,6 +115,21 @@ impl AlignedBytes {
         // SAFETY: initialized, owned, that long, borrowed uniquely.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
+
+    /// Bytes `at..at + len`, for one of several threads that write them.
+    ///
+    /// # Safety
+    /// No other part handed out and still in use may overlap this one, and whoever let the threads write must have the
+    /// buffer to himself.
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's word")]
+    pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &mut [u8] {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} + {len} of {}", self.len);
+        // SAFETY: in bounds of owned bytes; not aliased by the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
+    }
 }
 
 impl Drop for AlignedBytes {

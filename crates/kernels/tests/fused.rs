@@ -4,7 +4,7 @@ mod support;
 
 use support::{Random, bits};
 use throng_kernels::Isa;
-use throng_kernels::matmul::{Activations, Forms, Gated, Product, RowNorm, matmul};
+use throng_kernels::matmul::{Activations, Forms, Gated, Product, RowNorm, gated_matmul, matmul};
 use throng_kernels::quant::{Format, PackedMatrix};
 use throng_kernels::rows::{self, Gate};
 use throng_kernels::threads::ThreadPool;
@@ -83,6 +83,58 @@ fn a_gate_on_the_way_out_has_the_bits_of_a_gate_behind() {
                 let mut got = vec![f32::NAN; n * width];
                 matmul(&[Product { bias, gated, ..Product::new(&x, &gate) }], &mut got, width, &pool);
                 assert_eq!(bits(&got), bits(&want), "{} {} {} {n}", isa.name(), of_gate.name(), of_up.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_gate_lets_through_is_rounded_as_it_would_be_behind() {
+    let mut random = Random(44);
+    let cols = 512;
+    let formats = [
+        (Format::Q8_0, Format::Q8_0, 288, Format::Q8_0),
+        (Format::Q4_K, Format::Q6_K, 288, Format::Q4_0),
+        (Format::BF16, Format::BF16, 152, Format::F16),
+        (Format::Q4_K, Format::Q4_K, 152, Format::F32),
+    ];
+    for isa in Isa::available() {
+        let pool = ThreadPool::with_isa(2, isa);
+        for (of_gate, of_up, width, of_down) in formats {
+            let gate = pack(of_gate, width, cols, &mut random, &pool);
+            let up = pack(of_up, width, cols, &mut random, &pool);
+            let down = pack(of_down, 40, width, &mut random, &pool);
+            let [bias, up_bias] = [0, 1].map(|_| random.normals(width));
+            // Two units in one fork, as of two experts.
+            for n in N_TOKENS {
+                let x = [n, N_TOKENS[1]].map(|n| {
+                    let mut x = Activations::default();
+                    x.set(&random.normals(n * cols), cols, ALL_FORMS, &pool);
+                    x
+                });
+                let gated = Some(Gated { up: &up, up_bias: Some(&up_bias), function: Gate::Silu });
+                let units =
+                    x.each_ref().map(|x| Product { bias: Some(&bias), gated, ..Product::new(x, &gate) });
+                let mut got = [Activations::default(), Activations::default()];
+                gated_matmul(&units, ALL_FORMS, &mut got, &pool);
+                for (unit, got) in units.iter().zip(&got) {
+                    let mut rows = vec![f32::NAN; unit.x.n_rows() * width];
+                    matmul(&[*unit], &mut rows, width, &pool);
+                    let mut want = Activations::default();
+                    want.set(&rows, width, ALL_FORMS, &pool);
+                    let product = |x: &Activations| {
+                        let mut out = vec![f32::NAN; x.n_rows() * 40];
+                        matmul(
+                            &[Product { refined: (0, 20), ..Product::new(x, &down) }],
+                            &mut out,
+                            40,
+                            &pool,
+                        );
+                        bits(&out)
+                    };
+                    let unit = format!("{} {} {} {n}", isa.name(), of_gate.name(), of_down.name());
+                    assert_eq!(product(got), product(&want), "{unit}");
+                }
             }
         }
     }

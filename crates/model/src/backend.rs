@@ -136,16 +136,24 @@ pub trait Backend: Send + Sized + 'static {
         out: &mut Self::Buffer,
     );
 
-    /// Gated linear unit (arXiv:2002.05202): `out = activation(g) * u`, where `g` and `u` are the first and the second half
-    /// of the columns of `x · gate_upᵀ + bias`: `[n, in] × [2w, in] → [n, w]`. Gate and up are two parts of the matrix, or
-    /// one.
-    fn gated_matmul(
+    /// A gated linear unit (arXiv:2002.05202): `out = hidden · downᵀ` of `hidden = activation(g) * u`, where `g` and `u` are
+    /// the first and the second half of the columns of `x · gate_upᵀ`, biases included:
+    /// `[n, in] × [2w, in] → [n, w]`, `[n, w] × [out, w] → [n, out]`.
+    fn gated_unit(
         &mut self,
         x: Operand<'_, Self>,
-        gate_up: &Self::Matrix,
-        bias: Option<&Self::Vector>,
+        unit: &GatedUnit<Self>,
         activation: Activation,
         out: &mut Self::Buffer,
+    );
+
+    /// Adds to `x` what such a unit makes of it, normed first where there is a norm (see [`Operand`]).
+    fn gated_unit_add(
+        &mut self,
+        norm: Option<(&Self::Vector, f32)>,
+        unit: &GatedUnit<Self>,
+        activation: Activation,
+        x: &mut Self::Buffer,
     );
 
     /// Root mean square norm of every row (arXiv:1910.07467): `out = x / sqrt(mean(x²) + eps) * gain`.
@@ -245,6 +253,22 @@ impl<B: Backend> Clone for Operand<'_, B> {
 }
 
 impl<B: Backend> Copy for Operand<'_, B> {}
+
+/// A matrix and what is added to every row of its products.
+pub struct Linear<B: Backend> {
+    /// `[out, in]`.
+    pub weight: B::Matrix,
+    /// `[out]`.
+    pub bias: Option<B::Vector>,
+}
+
+/// Gate on top of up, then down.
+pub struct GatedUnit<B: Backend> {
+    /// `[2 * width, in]`: two parts, or one.
+    pub gate_up: Linear<B>,
+    /// `[out, width]`.
+    pub down: Linear<B>,
+}
 
 /// The matrices of one expert.
 #[derive(Debug)]

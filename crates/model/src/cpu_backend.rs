@@ -5,6 +5,7 @@
 
 mod experts;
 mod matrix;
+mod projections;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -14,13 +15,13 @@ use throng_kernels::Isa;
 use throng_kernels::attention::{
     Cohorts, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
 };
-use throng_kernels::matmul::{Activations, RowNorm, matmul};
+use throng_kernels::matmul::Activations;
 use throng_kernels::quant::PackedMatrix;
 use throng_kernels::reference;
 use throng_kernels::rows::{self, Gate, Groups};
 use throng_kernels::threads::ThreadPool;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, Operand};
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, GatedUnit, Operand};
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
 use crate::host_buffer::HostBuffer;
@@ -29,7 +30,6 @@ use crate::weights::TensorView;
 
 use experts::ExpertsScratch;
 pub use matrix::CpuMatrix;
-use matrix::multiply;
 
 /// From so many rows on, copying them is worth all threads.
 const ROWS_WORTH_SHARING: usize = 32;
@@ -44,8 +44,10 @@ const TOUCHED_BYTES: usize = 256 << 20;
 pub struct CpuBackend {
     pool: ThreadPool,
     activations: Activations,
-    /// Gate and up where they are one part, `[rows, 2 * width]`.
-    gate_up: Vec<f32>,
+    /// What a gate lets through.
+    hidden: Activations,
+    /// Where gate and up are one part: their product, `[rows, 2 * width]`, and the gated rows behind it.
+    gates: Vec<f32>,
     experts: ExpertsScratch,
 }
 
@@ -61,8 +63,8 @@ impl CpuBackend {
     /// When the machine does not have them.
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
         let pool = ThreadPool::with_isa(n_threads, isa);
-        let activations = Activations::default();
-        Self { pool, activations, gate_up: Vec::new(), experts: ExpertsScratch::default() }
+        let (activations, hidden) = (Activations::default(), Activations::default());
+        Self { pool, activations, hidden, gates: Vec::new(), experts: ExpertsScratch::default() }
     }
 }
 
@@ -198,23 +200,26 @@ impl Backend for CpuBackend {
         self.project(x, w, bias, out, true);
     }
 
-    fn gated_matmul(
+    fn gated_unit(
         &mut self,
         x: Operand<'_, Self>,
-        gate_up: &CpuMatrix,
-        bias: Option<&Vec<f32>>,
+        unit: &GatedUnit<Self>,
         activation: Activation,
         out: &mut HostBuffer,
     ) {
-        self.take(x, gate_up);
-        let (n_rows, width, gate) = (out.n_rows(), out.cols(), gate(activation));
-        let biases = bias.map(Vec::as_slice);
-        if let Some(product) = gate_up.gated_product(&self.activations, biases, gate, 0) {
-            return matmul(&[product], out.as_mut_slice(), width, &self.pool);
-        }
-        self.gate_up.resize(n_rows * 2 * width, 0.0);
-        multiply(&self.activations, gate_up, bias, (&mut self.gate_up, 2 * width), false, &self.pool);
-        rows::glu(&self.gate_up, width, gate, out.as_mut_slice(), &self.pool);
+        self.take_gated(x, unit, activation);
+        self.multiply_hidden(&unit.down, out, false);
+    }
+
+    fn gated_unit_add(
+        &mut self,
+        norm: Option<(&Vec<f32>, f32)>,
+        unit: &GatedUnit<Self>,
+        activation: Activation,
+        x: &mut HostBuffer,
+    ) {
+        self.take_gated(Operand { x, norm }, unit, activation);
+        self.multiply_hidden(&unit.down, x, true);
     }
 
     fn rms_norm(&mut self, x: &HostBuffer, gain: &Vec<f32>, eps: f32, out: &mut HostBuffer) {
@@ -324,30 +329,6 @@ impl Backend for CpuBackend {
 }
 
 impl CpuBackend {
-    fn project(
-        &mut self,
-        x: Operand<'_, Self>,
-        w: &CpuMatrix,
-        bias: Option<&Vec<f32>>,
-        out: &mut HostBuffer,
-        adds: bool,
-    ) {
-        self.take(x, w);
-        let stride = out.cols();
-        multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), adds, &self.pool);
-    }
-
-    /// Takes a product's rows in the forms that its matrix needs.
-    fn take(&mut self, x: Operand<'_, Self>, w: &CpuMatrix) {
-        let rows = x.x.as_slice();
-        match x.norm {
-            None => self.activations.set(rows, w.cols(), w.forms(), &self.pool),
-            Some((gain, eps)) => {
-                self.activations.set_normed(rows, RowNorm { gain, eps }, w.forms(), &self.pool);
-            }
-        }
-    }
-
     /// Calls `fill` for every row of `out`, on all threads when there are many.
     fn each_row(&self, out: &mut HostBuffer, fill: impl Fn(usize, &mut [f32]) + Sync) {
         let (cols, n_rows) = (out.cols(), out.n_rows());

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use crate::backend::{AttentionShape, Backend, BackendError, Columns, Operand};
 use crate::batch_input::BatchInput;
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, QkNorm};
-use crate::decoder_weights::{
-    DecoderWeights, FeedForwardWeights, GatedUnit, LayerWeights, Linear, SharedExpert,
-};
+use crate::decoder_weights::{DecoderWeights, FeedForwardWeights, LayerWeights, SharedExpert};
 
 /// A model on a device, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -31,8 +29,6 @@ struct Workspace<B: Backend> {
     qkv: B::Buffer,
     /// Attention's result, `[tokens, n_heads * head_dim]`.
     attended: B::Buffer,
-    /// Inside a dense layer's unit, `[tokens, width]`.
-    hidden: Option<B::Buffer>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
     wanted: B::Buffer,
@@ -48,7 +44,6 @@ struct Routed<B: Backend> {
 
 struct Shared<B: Backend> {
     gate: B::Buffer,
-    hidden: B::Buffer,
     output: B::Buffer,
 }
 
@@ -156,14 +151,11 @@ fn feed_forward<B: Backend>(
     let post_norm = weights.post_feed_forward_norm.as_ref();
     match (&weights.feed_forward, layer.feed_forward) {
         (FeedForwardWeights::Dense(unit), _) => {
-            let hidden = ws.hidden.as_mut().expect("a model with a dense layer has its buffer");
-            let (input, down) = (Operand { x: &ws.residual, norm }, &unit.down);
-            gate(backend, config, input, unit, hidden);
-            let (hidden, bias) = (Operand::of(&*hidden), down.bias.as_ref());
             if adds_directly(config, post_norm) {
-                return backend.matmul_add(hidden, &down.weight, bias, &mut ws.residual);
+                return backend.gated_unit_add(norm, unit, config.activation, &mut ws.residual);
             }
-            backend.matmul(hidden, &down.weight, bias, &mut ws.output);
+            let input = Operand { x: &ws.residual, norm };
+            backend.gated_unit(input, unit, config.activation, &mut ws.output);
         }
         (FeedForwardWeights::Experts { router, experts, shared }, FeedForward::Experts { routing, .. }) => {
             // Several things are made of it.
@@ -212,17 +204,6 @@ fn join<B: Backend>(
     backend.add(&mut ws.residual, output, config.residual_scale);
 }
 
-fn gate<B: Backend>(
-    backend: &mut B,
-    config: &DecoderConfig,
-    input: Operand<'_, B>,
-    unit: &GatedUnit<B>,
-    hidden: &mut B::Buffer,
-) {
-    let Linear { weight, bias } = &unit.gate_up;
-    backend.gated_matmul(input, weight, bias.as_ref(), config.activation, hidden);
-}
-
 fn shared_expert<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
@@ -232,9 +213,7 @@ fn shared_expert<B: Backend>(
 ) {
     let input = Operand::of(input);
     backend.matmul(input, &weights.router, None, &mut buffers.gate);
-    gate(backend, config, input, &weights.unit, &mut buffers.hidden);
-    let Linear { weight, bias } = &weights.unit.down;
-    backend.matmul(Operand::of(&buffers.hidden), weight, bias.as_ref(), &mut buffers.output);
+    backend.gated_unit(input, &weights.unit, config.activation, &mut buffers.output);
     backend.gate_rows(&mut buffers.output, &buffers.gate);
 }
 
@@ -262,24 +241,19 @@ impl<B: Backend> Workspace<B> {
     ) -> Result<Self, BackendError> {
         let (hidden, heads_width) = (config.hidden_size, config.n_heads * config.head_dim);
         let qkv_width = heads_width + 2 * config.n_kv_heads * config.head_dim;
-        let (mut dense, mut routed) = (None, None);
+        let mut routed = None;
         for layer in &config.layers {
-            match layer.feed_forward {
-                FeedForward::Dense { width } if dense.is_none() => {
-                    dense = Some(backend.buffer(max_tokens, width)?);
-                }
-                FeedForward::Experts { n_experts, shared_width, .. } if routed.is_none() => {
-                    let shared = |width| -> Result<Shared<B>, BackendError> {
-                        Ok(Shared {
-                            gate: backend.buffer(max_tokens, 1)?,
-                            hidden: backend.buffer(max_tokens, width)?,
-                            output: backend.buffer(max_tokens, hidden)?,
-                        })
-                    };
-                    let router_logits = backend.buffer(max_tokens, n_experts)?;
-                    routed = Some(Routed { router_logits, shared: shared_width.map(shared).transpose()? });
-                }
-                _ => {}
+            if let FeedForward::Experts { n_experts, shared_width, .. } = layer.feed_forward
+                && routed.is_none()
+            {
+                let shared = || -> Result<Shared<B>, BackendError> {
+                    Ok(Shared {
+                        gate: backend.buffer(max_tokens, 1)?,
+                        output: backend.buffer(max_tokens, hidden)?,
+                    })
+                };
+                let router_logits = backend.buffer(max_tokens, n_experts)?;
+                routed = Some(Routed { router_logits, shared: shared_width.map(|_| shared()).transpose()? });
             }
         }
         Ok(Self {
@@ -289,7 +263,6 @@ impl<B: Backend> Workspace<B> {
             output: backend.buffer(max_tokens, hidden)?,
             qkv: backend.buffer(max_tokens, qkv_width)?,
             attended: backend.buffer(max_tokens, heads_width)?,
-            hidden: dense,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
             logits: backend.buffer(max_logit_rows, config.vocabulary_size)?,
@@ -300,13 +273,10 @@ impl<B: Backend> Workspace<B> {
         let buffers =
             [&mut self.residual, &mut self.input, &mut self.output, &mut self.qkv, &mut self.attended];
         let routed = self.routed.iter_mut().flat_map(|routed| {
-            let shared = routed
-                .shared
-                .iter_mut()
-                .flat_map(|shared| [&mut shared.gate, &mut shared.hidden, &mut shared.output]);
+            let shared = routed.shared.iter_mut().flat_map(|shared| [&mut shared.gate, &mut shared.output]);
             std::iter::once(&mut routed.router_logits).chain(shared)
         });
-        for buffer in buffers.into_iter().chain(&mut self.hidden).chain(routed) {
+        for buffer in buffers.into_iter().chain(routed) {
             backend.set_rows(buffer, n_rows);
         }
     }

@@ -4,7 +4,7 @@
 use throng_kernels::quant::dequantize_row;
 
 use crate::arch::{Architecture, LayerNames};
-use crate::backend::{Backend, BackendError, Expert};
+use crate::backend::{Backend, BackendError, Expert, GatedUnit, Linear};
 use crate::config::{DecoderConfig, FeedForward, QkNorm};
 use crate::quantization::Quantizer;
 use crate::weights::{TensorSource, TensorView};
@@ -16,12 +16,6 @@ pub struct DecoderWeights<B: Backend> {
     /// Absent where the embedding table is also the output projection.
     pub(crate) output: Option<B::Matrix>,
     pub(crate) layers: Vec<LayerWeights<B>>,
-}
-
-/// A projection.
-pub(crate) struct Linear<B: Backend> {
-    pub(crate) weight: B::Matrix,
-    pub(crate) bias: Option<B::Vector>,
 }
 
 pub(crate) struct LayerWeights<B: Backend> {
@@ -43,12 +37,6 @@ pub(crate) struct QueryKeyNorms<B: Backend> {
 pub(crate) enum FeedForwardWeights<B: Backend> {
     Dense(GatedUnit<B>),
     Experts { router: B::Matrix, experts: Vec<Expert<B::Matrix>>, shared: Option<SharedExpert<B>> },
-}
-
-/// Gate on top of up, then down.
-pub(crate) struct GatedUnit<B: Backend> {
-    pub(crate) gate_up: Linear<B>,
-    pub(crate) down: Linear<B>,
 }
 
 pub(crate) struct SharedExpert<B: Backend> {

@@ -8,7 +8,7 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::quant::dequantize_row;
 use throng_kernels::reference;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, Operand};
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, GatedUnit, Operand};
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, Routing};
 use crate::host_buffer::HostBuffer;
@@ -128,17 +128,25 @@ impl Backend for ReferenceBackend {
         out.as_mut_slice().iter_mut().zip(product(x, w, bias)).for_each(|(out, y)| *out += y);
     }
 
-    fn gated_matmul(
+    fn gated_unit(
         &mut self,
         x: Operand<'_, Self>,
-        gate_up: &ReferenceMatrix,
-        bias: Option<&Vec<f32>>,
+        unit: &GatedUnit<Self>,
         activation: Activation,
         out: &mut HostBuffer,
     ) {
-        for (i, row) in product(x, gate_up, bias).chunks_exact(gate_up.n_rows()).enumerate() {
-            glu_row(row, activation, out.row_mut(i));
-        }
+        out.as_mut_slice().copy_from_slice(&gated_product(x, unit, activation));
+    }
+
+    fn gated_unit_add(
+        &mut self,
+        norm: Option<(&Vec<f32>, f32)>,
+        unit: &GatedUnit<Self>,
+        activation: Activation,
+        x: &mut HostBuffer,
+    ) {
+        let added = gated_product(Operand { x, norm }, unit, activation);
+        x.as_mut_slice().iter_mut().zip(added).for_each(|(x, y)| *x += y);
     }
 
     fn rms_norm(&mut self, x: &HostBuffer, gain: &Vec<f32>, eps: f32, out: &mut HostBuffer) {
@@ -298,12 +306,31 @@ fn product(x: Operand<'_, ReferenceBackend>, w: &ReferenceMatrix, bias: Option<&
             &normed
         }
     };
-    let mut out = vec![0.0; x.x.n_rows() * w.n_rows()];
+    product_of_rows(rows, w, bias)
+}
+
+fn product_of_rows(rows: &[f32], w: &ReferenceMatrix, bias: Option<&Vec<f32>>) -> Vec<f32> {
+    let mut out = vec![0.0; rows.len() / w.cols * w.n_rows()];
     multiply(rows, w, &mut out);
     if let Some(bias) = bias {
         reference::add_bias(&mut out, bias);
     }
     out
+}
+
+fn gated_product(
+    x: Operand<'_, ReferenceBackend>,
+    unit: &GatedUnit<ReferenceBackend>,
+    activation: Activation,
+) -> Vec<f32> {
+    let GatedUnit { gate_up, down } = unit;
+    let gates = product(x, &gate_up.weight, gate_up.bias.as_ref());
+    let mut hidden = vec![0.0; gates.len() / 2];
+    let width = down.weight.cols;
+    for (row, hidden) in gates.chunks_exact(2 * width).zip(hidden.chunks_exact_mut(width)) {
+        glu_row(row, activation, hidden);
+    }
+    product_of_rows(&hidden, &down.weight, down.bias.as_ref())
 }
 
 fn multiply(x: &[f32], w: &ReferenceMatrix, out: &mut [f32]) {

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::bfloats::{BFLOAT_RECORD, Round, SPLIT_RECORD};
 use super::bytes::{Quantize, RECORD};
-use crate::memory::{AlignedBytes, Disjoint};
+use crate::memory::AlignedBytes;
 use crate::quant::{BLOCK, Format};
 use crate::rows::{InverseRms, Scale, WORTH_FORKING};
 use crate::simd::Isa;
@@ -109,23 +109,8 @@ impl Activations {
 
     fn take(&mut self, x: &[f32], cols: usize, norm: Option<RowNorm<'_>>, forms: Forms, pool: &ThreadPool) {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "rows of {cols} in {}", x.len());
-        (self.n_rows, self.cols) = (x.len() / cols, cols);
-        let n_groups = self.n_rows.div_ceil(GROUP);
-        let n_blocks = cols.div_ceil(BLOCK);
-        let has_tiles = pool.isa().has_tiles();
-        for (form, is_kept) in [
-            (Form::Bytes, forms.ints && !has_tiles),
-            (Form::Residuals, forms.ints && forms.residuals && !has_tiles),
-            (Form::BFloats, forms.ints && has_tiles),
-            (Form::SplitBFloats, forms.short_floats && has_tiles),
-            (Form::Floats, forms.floats || forms.short_floats && !has_tiles),
-        ] {
-            let n_records = if is_kept { n_groups * n_blocks } else { 0 };
-            let buffer = &mut self.buffers[form as usize];
-            buffer.n_bytes = n_records * form.record();
-        }
-        let n_bytes = self.buffers.each_ref().map(|buffer| buffer.n_bytes);
-        let rooms = self.buffers.each_mut().map(Buffer::room);
+        self.reserve(x.len() / cols, cols, forms, pool.isa());
+        let (n_groups, n_blocks) = (self.n_rows.div_ceil(GROUP), cols.div_ceil(BLOCK));
         let n_parts = match norm {
             _ if self.n_rows * cols < WORTH_FORKING => 1,
             None => n_blocks.div_ceil(PART),
@@ -136,20 +121,8 @@ impl Activations {
             let (g, part) = (item / n_parts, item % n_parts);
             let blocks = part * n_blocks / n_parts..(part + 1) * n_blocks / n_parts;
             let rows = Rows { x: &x[g * GROUP * cols..x.len().min((g + 1) * GROUP * cols)], cols, blocks };
-            let at = g * n_blocks + rows.blocks.start;
-            let n = rows.blocks.len();
-            let records = |form: Form| {
-                let (first, n) = if n_bytes[form as usize] > 0 { (at, n) } else { (0, 0) };
-                // SAFETY: each part of a group's blocks is one item's.
-                unsafe { rooms[form as usize].part(first * form.record(), n * form.record()) }
-            };
-            let mut records = Records {
-                bytes: records(Form::Bytes),
-                residuals: records(Form::Residuals),
-                bfloats: records(Form::BFloats),
-                split: records(Form::SplitBFloats),
-                floats: records(Form::Floats),
-            };
+            // SAFETY: each part of a group's blocks is one item's, and the rows are borrowed uniquely.
+            let mut records = unsafe { self.records_to_put(g, rows.blocks.clone()) };
             match norm {
                 None => records.put(&rows, pool.isa()),
                 Some(norm) => norm.each_part(&rows, pool.isa(), |rows| {
@@ -162,6 +135,51 @@ impl Activations {
             pool.run_here(|| part(0));
         } else {
             pool.for_each(n_groups * n_parts, part);
+        }
+    }
+
+    /// Makes room for so many rows in these forms; what is in it is unspecified.
+    ///
+    /// # Panics
+    /// When there is no memory for them.
+    pub(super) fn reserve(&mut self, n_rows: usize, cols: usize, forms: Forms, isa: Isa) {
+        (self.n_rows, self.cols) = (n_rows, cols);
+        let n_records = n_rows.div_ceil(GROUP) * cols.div_ceil(BLOCK);
+        let has_tiles = isa.has_tiles();
+        for (form, is_kept) in [
+            (Form::Bytes, forms.ints && !has_tiles),
+            (Form::Residuals, forms.ints && forms.residuals && !has_tiles),
+            (Form::BFloats, forms.ints && has_tiles),
+            (Form::SplitBFloats, forms.short_floats && has_tiles),
+            (Form::Floats, forms.floats || forms.short_floats && !has_tiles),
+        ] {
+            let buffer = &mut self.buffers[form as usize];
+            buffer.n_bytes = if is_kept { n_records * form.record() } else { 0 };
+            AlignedBytes::at_least(&mut buffer.bytes, buffer.n_bytes);
+        }
+    }
+
+    /// Where some blocks of group `g` are to be put.
+    ///
+    /// # Safety
+    /// No one else may have these blocks meanwhile, and whoever lets several threads put some must have borrowed the rows
+    /// uniquely.
+    pub(super) unsafe fn records_to_put(&self, g: usize, blocks: Range<usize>) -> Records<'_> {
+        let first = g * self.cols.div_ceil(BLOCK) + blocks.start;
+        let records = |form: Form| {
+            let buffer = &self.buffers[form as usize];
+            let bytes = buffer.bytes.as_ref().filter(|_| buffer.n_bytes > 0);
+            // SAFETY: blocks are one caller's, by his word.
+            bytes.map_or(&mut [][..], |bytes| unsafe {
+                bytes.part(first * form.record(), blocks.len() * form.record())
+            })
+        };
+        Records {
+            bytes: records(Form::Bytes),
+            residuals: records(Form::Residuals),
+            bfloats: records(Form::BFloats),
+            split: records(Form::SplitBFloats),
+            floats: records(Form::Floats),
         }
     }
 
@@ -215,7 +233,7 @@ impl RowNorm<'_> {
 }
 
 /// Some blocks of a group in all forms: a record a block, or none.
-struct Records<'a> {
+pub(super) struct Records<'a> {
     bytes: &'a mut [u8],
     residuals: &'a mut [u8],
     bfloats: &'a mut [u8],
@@ -225,7 +243,7 @@ struct Records<'a> {
 
 impl Records<'_> {
     /// Writes the first of them.
-    fn put(&mut self, rows: &Rows<'_>, isa: Isa) {
+    pub(super) fn put(&mut self, rows: &Rows<'_>, isa: Isa) {
         // SAFETY: the pool's lane is available.
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
         // SAFETY: the same, and it has tiles where there are such records.
@@ -277,13 +295,6 @@ impl Form {
     }
 }
 
-impl Buffer {
-    /// Grows to at least `n_bytes`.
-    fn room(&mut self) -> Disjoint<'_, u8> {
-        Disjoint::new(AlignedBytes::at_least(&mut self.bytes, self.n_bytes))
-    }
-}
-
 /// Some blocks of up to sixteen rows.
 pub(super) struct Rows<'a> {
     x: &'a [f32],
@@ -291,7 +302,12 @@ pub(super) struct Rows<'a> {
     blocks: Range<usize>,
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    /// Rows of `cols`, whole.
+    pub(super) fn whole(x: &'a [f32], cols: usize) -> Self {
+        Self { x, cols, blocks: 0..cols.div_ceil(BLOCK) }
+    }
+
     /// How many there are.
     pub(super) fn n(&self) -> usize {
         self.x.len() / self.cols

@@ -12,8 +12,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::activations::{Form, GROUP};
-use super::bfloat_finish::{Finish, Part};
+use super::activations::{Activations, Form, GROUP, Rows};
 use super::bfloat_stream::{RING_STEPS, Stream};
 use super::stretch::ahead;
 use super::{Product, Target};
@@ -26,7 +25,7 @@ thread_local! {
 }
 
 /// So few groups meet weights as they are unpacked.
-const FEW_GROUPS: usize = 2;
+pub(super) const FEW_GROUPS: usize = 2;
 /// Groups of tokens that meet a stretch of weights before the next one is unpacked.
 const GROUPS_TOGETHER: usize = 32;
 /// Slots of a stretch, in the second cache: each holds a panel.
@@ -40,7 +39,6 @@ pub(super) const TILE: usize = GROUP * PANEL;
 #[derive(Clone, Copy)]
 pub(super) struct BfloatProduct<'a> {
     pub(super) product: &'a Product<'a>,
-    pub(super) target: Target<'a>,
     pub(super) isa: Isa,
     /// Of the activations.
     pub(super) form: Form,
@@ -56,8 +54,18 @@ struct Scratch {
 
 impl<'a> BfloatProduct<'a> {
     /// The product with a range of the weights' panels.
-    pub(super) fn run(&self, panels: Range<usize>) {
-        self.product.weights.with_unpacker(OfPanels { of: self, panels });
+    pub(super) fn run(&self, panels: Range<usize>, target: Target<'_>) {
+        let outputs = Outputs::Rows(target);
+        self.product.weights.with_unpacker(OfPanels { of: self, panels, outputs });
+    }
+
+    /// The same of more than [`FEW_GROUPS`], as rows of the products that follow.
+    ///
+    /// # Safety
+    /// Nobody else may have the blocks of these panels, to which several threads may write.
+    pub(super) unsafe fn round(&self, panels: Range<usize>, out: &Activations) {
+        let outputs = Outputs::Records(out);
+        self.product.weights.with_unpacker(OfPanels { of: self, panels, outputs });
     }
 
     /// Matrices whose panels take turns: one, or gate and up.
@@ -81,7 +89,7 @@ impl<'a> BfloatProduct<'a> {
     }
 
     /// Tokens of a group.
-    fn n_tokens(&self, group: usize) -> usize {
+    pub(super) fn n_tokens(&self, group: usize) -> usize {
         (self.product.x.n_rows() - group * GROUP).min(GROUP)
     }
 
@@ -91,40 +99,25 @@ impl<'a> BfloatProduct<'a> {
         records[block * self.form.record()..].as_ptr()
     }
 
-    /// What brings sums of a group and some panels, [slot][16 tokens][16 rows], to where they belong.
-    pub(super) fn finish<'s>(
-        &self,
-        group: usize,
-        panels: Range<usize>,
-        sums: &'s [f32],
-    ) -> Finish<'s, impl Iterator<Item = &'a mut [f32]>>
-    where
-        'a: 's,
-    {
-        let Self { product, target, .. } = *self;
-        let rows = panels.start * PANEL..product.weights.rows().min(panels.end * PANEL);
-        let (first_token, first_panel, n_rows) = (group * GROUP, panels.start, rows.len());
-        let part = |weights: &PackedMatrix, bias: Option<&'a [f32]>| Part {
-            by: weights.pair_scale().back,
-            bias: bias.map(|bias| &bias[rows.clone()]),
-        };
-        Finish {
-            sums,
-            product: part(product.weights, product.bias),
-            gated: product.gated.map(|gated| (part(gated.up, gated.up_bias), gated.function)),
-            adds: product.adds,
-            tokens: (0..self.n_tokens(group)).map(move |t| {
-                // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
-                unsafe { target.out.part(target.at(first_token + t, first_panel), n_rows) }
-            }),
-        }
+    /// Rows of the weights in some panels.
+    pub(super) fn rows(&self, panels: &Range<usize>) -> Range<usize> {
+        panels.start * PANEL..self.product.weights.rows().min(panels.end * PANEL)
     }
+}
+
+/// Where the outputs of some panels go.
+#[derive(Clone, Copy)]
+enum Outputs<'a> {
+    Rows(Target<'a>),
+    /// Rounded, to blocks that are nobody else's.
+    Records(&'a Activations),
 }
 
 /// The product with some panels.
 struct OfPanels<'a> {
     of: &'a BfloatProduct<'a>,
     panels: Range<usize>,
+    outputs: Outputs<'a>,
 }
 
 impl WithUnpacker for OfPanels<'_> {
@@ -133,8 +126,8 @@ impl WithUnpacker for OfPanels<'_> {
         let n_groups = self.of.product.x.n_rows().div_ceil(GROUP);
         for first in (0..n_groups).step_by(GROUPS_TOGETHER) {
             let groups = first..n_groups.min(first + GROUPS_TOGETHER);
-            SCRATCH.with_borrow_mut(|scratch| match groups.len() {
-                ..=FEW_GROUPS => self.few::<U>(&tiles, groups, scratch),
+            SCRATCH.with_borrow_mut(|scratch| match (self.outputs, groups.len()) {
+                (Outputs::Rows(target), ..=FEW_GROUPS) => self.few::<U>(&tiles, groups, target, scratch),
                 _ => self.many::<U>(&tiles, groups, scratch),
             });
         }
@@ -142,7 +135,13 @@ impl WithUnpacker for OfPanels<'_> {
 }
 
 impl OfPanels<'_> {
-    fn few<U: PairUnpacker>(&self, tiles: &TileConfig, groups: Range<usize>, scratch: &mut Scratch) {
+    fn few<U: PairUnpacker>(
+        &self,
+        tiles: &TileConfig,
+        groups: Range<usize>,
+        target: Target<'_>,
+        scratch: &mut Scratch,
+    ) {
         let ring = AlignedBytes::at_least(&mut scratch.pairs, RING_STEPS * 2 * U::PARTS * PAIRS_BYTES);
         let is_pair = groups.len() == 2;
         // Records have room for sixteen tokens: sums of those that are not there are nobody's.
@@ -156,10 +155,18 @@ impl OfPanels<'_> {
             unsafe {
                 tiles.shape(n_tokens, BLOCK / 2);
                 match (is_pair, has_two) {
-                    (false, false) => of.isa.run(Stream::<U, 1, 1> { of, unpackers, group, panels, ring }),
-                    (false, true) => of.isa.run(Stream::<U, 1, 2> { of, unpackers, group, panels, ring }),
-                    (true, false) => of.isa.run(Stream::<U, 2, 1> { of, unpackers, group, panels, ring }),
-                    (true, true) => of.isa.run(Stream::<U, 2, 2> { of, unpackers, group, panels, ring }),
+                    (false, false) => {
+                        of.isa.run(Stream::<U, 1, 1> { of, unpackers, group, panels, target, ring })
+                    }
+                    (false, true) => {
+                        of.isa.run(Stream::<U, 1, 2> { of, unpackers, group, panels, target, ring })
+                    }
+                    (true, false) => {
+                        of.isa.run(Stream::<U, 2, 1> { of, unpackers, group, panels, target, ring })
+                    }
+                    (true, true) => {
+                        of.isa.run(Stream::<U, 2, 2> { of, unpackers, group, panels, target, ring })
+                    }
                 }
             }
         }
@@ -176,7 +183,10 @@ impl OfPanels<'_> {
             let unpackers = self.of.unpackers::<U>();
             let mut work = Together { of: self.of, unpackers, tiles, groups, panels, pairs, sums };
             work.multiply();
-            work.finish();
+            match self.outputs {
+                Outputs::Rows(target) => work.finish(target),
+                Outputs::Records(out) => work.round(out),
+            }
         }
     }
 }
@@ -259,12 +269,33 @@ impl<U: PairUnpacker> Together<'_, U> {
         }
     }
 
+    /// All sums of a group.
+    fn sums_of(&self, group: usize) -> &[f32] {
+        &self.sums[self.sums_at(group, 0)..][..self.n_slots() * TILE]
+    }
+
     /// The sums to where they belong.
-    fn finish(&self) {
+    fn finish(&self, target: Target<'_>) {
         for group in self.groups.clone() {
-            let sums = &self.sums[self.sums_at(group, 0)..][..self.n_slots() * TILE];
+            let outputs = self.of.outputs(target, group, &self.panels);
             // SAFETY: the pool's lane is available.
-            unsafe { self.of.isa.run(self.of.finish(group, self.panels.clone(), sums)) };
+            unsafe { self.of.isa.run(self.of.finish(&self.panels, self.sums_of(group), outputs)) };
+        }
+    }
+
+    /// The same, rounded while a group's outputs are in the first cache.
+    fn round(&self, out: &Activations) {
+        let rows = self.of.rows(&self.panels);
+        let (cols, blocks) = (rows.len(), rows.start / BLOCK..rows.end.div_ceil(BLOCK));
+        let mut room = [0.0; GROUP * SLOTS * PANEL];
+        for group in self.groups.clone() {
+            let outputs = &mut room[..self.of.n_tokens(group) * cols];
+            let tokens = outputs.chunks_exact_mut(cols);
+            // SAFETY: the pool's lane is available.
+            unsafe { self.of.isa.run(self.of.finish(&self.panels, self.sums_of(group), tokens)) };
+            // SAFETY: the blocks are nobody else's.
+            unsafe { out.records_to_put(group, blocks.clone()) }
+                .put(&Rows::whole(outputs, cols), self.of.isa);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::Target;
 use super::activations::Form;
 use super::bfloat_product::{BfloatProduct, TILE, add_products};
 use crate::quant::{PAIRS_BYTES, PairUnpacker, PanelLayout};
@@ -27,6 +28,7 @@ pub(super) struct Stream<'a, U, const G: usize, const P: usize> {
     /// The first group.
     pub(super) group: usize,
     pub(super) panels: Range<usize>,
+    pub(super) target: Target<'a>,
     /// [step][slot][part].
     pub(super) ring: &'a mut [u8],
 }
@@ -92,8 +94,10 @@ impl<U: PairUnpacker, const G: usize, const P: usize> Task for Stream<'_, U, G, 
                 }
                 // Behind the unpacking, since sums take a while to leave their tiles.
                 if multiplied == n_blocks {
+                    let done = panel..panel + n_panels;
                     for (g, sums) in sums.iter().enumerate() {
-                        self.of.finish(self.group + g, panel..panel + n_panels, &sums.0).run::<L>();
+                        let outputs = self.of.outputs(self.target, self.group + g, &done);
+                        self.of.finish(&done, &sums.0, outputs).run::<L>();
                     }
                     (multiplied, panel) = (0, panel + n_panels);
                 }

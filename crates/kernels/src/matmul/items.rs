@@ -35,24 +35,21 @@ impl Items {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// An item's product and panels; of the products that were split.
-    pub(super) fn locate<'p, 'a>(
-        &self,
-        products: &'p [Product<'a>],
-        item: usize,
-    ) -> (&'p Product<'a>, Range<usize>) {
+    /// Which of the products that were split an item's is, and its panels.
+    pub(super) fn locate(&self, products: &[Product<'_>], item: usize) -> (usize, Range<usize>) {
         let i = self.ends.partition_point(|&end| end <= item);
         let (product, first_item) = (&products[i], if i == 0 { 0 } else { self.ends[i - 1] });
         let n = self.panels_an_item(product);
         let first = (item - first_item) * n;
-        (product, first..(first + n).min(n_panels(product)))
+        (i, first..(first + n).min(n_panels(product)))
     }
 
-    /// Panels that one item takes: enough items for every thread, large enough to be worth the claim.
+    /// Panels that one item takes: enough items for every thread, large enough to be worth the claim. Outputs of a gated
+    /// unit may be rounded in blocks, of as many columns as two panels have.
     fn panels_an_item(&self, product: &Product<'_>) -> usize {
         let (most, items) = if product.n_groups() <= FEW_GROUPS { (8, 8) } else { (PANELS_TOGETHER, 2) };
-        let most = if product.gated.is_some() { most / 2 } else { most };
-        (self.n_panels / (self.n_threads * items)).clamp(1, most)
+        let n = self.n_panels / (self.n_threads * items);
+        if product.gated.is_some() { n.clamp(2, most / 2) / 2 * 2 } else { n.clamp(1, most) }
     }
 }
 

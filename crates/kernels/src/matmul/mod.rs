@@ -12,11 +12,13 @@ mod bfloat_product;
 mod bfloat_stream;
 pub(crate) mod bfloats;
 pub(crate) mod bytes;
+mod gated;
 mod items;
 mod stretch;
 pub(crate) mod tile;
 
 pub use activations::{Activations, Forms, RowNorm};
+pub use gated::{Gated, gated_matmul};
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -24,11 +26,11 @@ use std::ops::Range;
 
 use crate::memory::Disjoint;
 use crate::quant::{CodeLayout, Format, PANEL, PackedMatrix, Unpacked};
-use crate::rows::{Gate, Glu};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
 use bfloat_product::BfloatProduct;
+use gated::multiply_gated;
 use items::Items;
 use stretch::{SCRATCH, STRETCH, Scratch, Stretch};
 use tile::{NarrowTile, Tile};
@@ -64,17 +66,6 @@ pub struct Product<'a> {
     pub gated: Option<Gated<'a>>,
 }
 
-/// What a gate lets through: `out = function(x · weightsᵀ + bias) (x · upᵀ + up_bias)` (arXiv:2002.05202).
-#[derive(Debug, Clone, Copy)]
-pub struct Gated<'a> {
-    /// As large as the product's own weights.
-    pub up: &'a PackedMatrix,
-    /// Added to every row of its product.
-    pub up_bias: Option<&'a [f32]>,
-    /// The gate.
-    pub function: Gate,
-}
-
 impl<'a> Product<'a> {
     /// A product that begins at the output's first element.
     pub fn new(x: &'a Activations, weights: &'a PackedMatrix) -> Self {
@@ -100,7 +91,8 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
     ITEMS.with_borrow_mut(|items| {
         items.split(products, pool.n_threads());
         pool.for_each(items.n(), |item| {
-            let (product, panels) = items.locate(products, item);
+            let (i, panels) = items.locate(products, item);
+            let product = &products[i];
             let (first_row, first_col) = (product.first_row, product.first_col + panels.start * PANEL);
             let target = Target { out: &out, stride, first_row, first_col, first_panel: panels.start };
             multiply(product, panels, target, pool.isa());
@@ -114,53 +106,22 @@ thread_local! {
 
 /// Some panels of a product.
 fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa: Isa) {
-    let form = form(product.weights, isa);
-    let in_tiles = matches!(form, Form::BFloats | Form::SplitBFloats);
-    if let Some(gated) = &product.gated
-        && !(in_tiles && gated.up.format() == product.weights.format())
-    {
+    if let Some(in_tiles) = in_tiles(product, isa) {
+        return in_tiles.run(panels, target);
+    }
+    if let Some(gated) = &product.gated {
         return multiply_gated(product, gated, panels, target, isa);
     }
-    if in_tiles {
-        return BfloatProduct { product, target, isa, form }.run(panels);
-    }
-    let work = Item { product, target, isa, form };
+    let work = Item { product, target, isa, form: form(product.weights, isa) };
     SCRATCH.with_borrow_mut(|scratch| work.run(panels.start, panels.end, scratch));
 }
 
-thread_local! {
-    /// [token][gate, up][row of some panels].
-    static GATES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Some panels of a gated unit, one product after the other, which stay in this thread's caches.
-fn multiply_gated(
-    product: &Product<'_>,
-    gated: &Gated<'_>,
-    panels: Range<usize>,
-    target: Target<'_>,
-    isa: Isa,
-) {
-    let (n, width) = (product.x.n_rows(), panels.len() * PANEL);
-    let n_rows = (product.weights.rows() - panels.start * PANEL).min(width);
-    GATES.with_borrow_mut(|room| {
-        room.resize(room.len().max(2 * n * width), 0.0);
-        let sums = Disjoint::new(&mut room[..]);
-        let halves = [(product.weights, product.bias), (gated.up, gated.up_bias)];
-        for (i, (weights, bias)) in halves.into_iter().enumerate() {
-            let half = Product { weights, bias, gated: None, ..*product };
-            let (stride, first_col) = (2 * width, i * width);
-            let aside = Target { out: &sums, stride, first_row: 0, first_col, first_panel: panels.start };
-            multiply(&half, panels.clone(), aside, isa);
-        }
-        for (t, sums) in room.chunks_exact(2 * width).take(n).enumerate() {
-            let (gate, up) = (&sums[..n_rows], &sums[width..][..n_rows]);
-            // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
-            let out = unsafe { target.out.part(target.at(t, panels.start), n_rows) };
-            // SAFETY: the pool's lane is available.
-            unsafe { isa.run(Glu { gate, up, out, function: gated.function }) };
-        }
-    });
+/// The product as tiles make it; `None` where vectors do, or where gate and up have to come one after the other.
+fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<BfloatProduct<'a>> {
+    let form = form(product.weights, isa);
+    let alike = product.gated.is_none_or(|gated| gated.up.format() == product.weights.format());
+    let has_tiles = matches!(form, Form::BFloats | Form::SplitBFloats);
+    (has_tiles && alike).then_some(BfloatProduct { product, isa, form })
 }
 
 /// Where an item's outputs go.
@@ -186,10 +147,9 @@ impl Target<'_> {
 fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
     let mut free = (0, 0, 0);
     for p in products {
+        check_operands(p, isa);
         let (n, w) = (p.x.n_rows(), p.weights);
         let (rows_end, row, col) = free;
-        assert_eq!(p.x.cols(), w.cols(), "columns of activations and weights");
-        assert!(p.bias.is_none_or(|b| b.len() == w.rows()), "length of the bias");
         assert!(
             p.first_col + w.rows() <= stride && (p.first_row + n) * stride <= len,
             "product out of bounds"
@@ -197,26 +157,25 @@ fn check(products: &[Product<'_>], len: usize, stride: usize, isa: Isa) {
         let beside = p.first_row == row && p.first_row + n == rows_end && p.first_col >= col;
         assert!(beside || p.first_row >= rows_end, "products overlap or are out of order");
         free = (p.first_row + n, p.first_row, p.first_col + w.rows());
-        if let Some(gated) = &p.gated {
-            let up = gated.up;
-            assert!(up.rows() == w.rows() && up.cols() == w.cols(), "gate and up");
-            assert!(gated.up_bias.is_none_or(|b| b.len() == up.rows()), "length of the bias");
-            assert!(!p.adds && p.refined.0 >= p.refined.1, "a gated product that adds or is refined");
-            assert!(
-                n == 0 || p.x.records(0, self::form(up, isa)).is_some(),
-                "activations lack the form of up"
-            );
-        }
-        let form = form(w, isa);
-        assert!(
-            n == 0 || p.x.records(0, form).is_some(),
-            "activations lack the form for {}",
-            w.format().name()
-        );
-        let lacks_rest =
-            p.refined.0 < p.refined.1 && form == Form::Bytes && p.x.records(0, Form::Residuals).is_none();
-        assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");
     }
+}
+
+fn check_operands(p: &Product<'_>, isa: Isa) {
+    let (n, w) = (p.x.n_rows(), p.weights);
+    assert_eq!(p.x.cols(), w.cols(), "columns of activations and weights");
+    assert!(p.bias.is_none_or(|b| b.len() == w.rows()), "length of the bias");
+    if let Some(gated) = &p.gated {
+        let up = gated.up;
+        assert!(up.rows() == w.rows() && up.cols() == w.cols(), "gate and up");
+        assert!(gated.up_bias.is_none_or(|b| b.len() == up.rows()), "length of the bias");
+        assert!(!p.adds && p.refined.0 >= p.refined.1, "a gated product that adds or is refined");
+        assert!(n == 0 || p.x.records(0, self::form(up, isa)).is_some(), "activations lack the form of up");
+    }
+    let form = form(w, isa);
+    assert!(n == 0 || p.x.records(0, form).is_some(), "activations lack the form for {}", w.format().name());
+    let lacks_rest =
+        p.refined.0 < p.refined.1 && form == Form::Bytes && p.x.records(0, Form::Residuals).is_none();
+    assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");
 }
 
 /// The form of activations that a matrix multiplies.

@@ -1,7 +1,9 @@
 //! A routed mixture of experts: rows sorted by expert, so that every expert's weights are read once, for all of its
 //! rows, in one fork of all threads a projection. Refuses to know where router logits come from.
 
-use throng_kernels::matmul::{Activations, Product, matmul};
+use std::ops::Range;
+
+use throng_kernels::matmul::{Activations, Forms, Product, gated_matmul, matmul};
 use throng_kernels::reference::softmax;
 use throng_kernels::rows::{self, Gate};
 use throng_kernels::threads::ThreadPool;
@@ -26,12 +28,13 @@ pub(super) struct ExpertsScratch {
     rows: Vec<usize>,
     /// `[rows, n_used]` of (place among the sorted rows, weight).
     terms: Vec<(usize, f32)>,
-    /// Of each expert.
+    /// Rows of each expert that has some, in increasing order.
     activations: Vec<Activations>,
+    /// What their gates let through.
+    gated: Vec<Activations>,
     /// Room for the list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
     sorted: Vec<f32>,
-    hidden: Vec<f32>,
     results: Vec<f32>,
 }
 
@@ -50,18 +53,13 @@ impl ExpertsScratch {
         self.route(router_logits, routing);
         self.sort(experts.len(), routing.n_used);
         let n_sorted = x.n_rows() * routing.n_used;
-        let (width, hidden) = (experts[0].down.cols(), out.cols());
+        let hidden = out.cols();
 
         resize(&mut self.sorted, n_sorted * x.cols());
         rows::gather(x.as_slice(), x.cols(), &self.rows, &mut self.sorted, pool);
-        resize(&mut self.hidden, n_sorted * width);
         resize(&mut self.results, n_sorted * hidden);
-        let gate_ups = experts.iter().map(|expert| &expert.gate_up);
-        let (room, activations) = (&mut self.products, &mut self.activations);
-        let starts = &self.starts;
-        project(pool, gate_ups, Some(gate), starts, activations, room, &self.sorted, &mut self.hidden);
-        let downs = experts.iter().map(|expert| &expert.down);
-        project(pool, downs, None, starts, activations, room, &self.hidden, &mut self.results);
+        self.take_gated(pool, experts, gate, x.cols());
+        self.multiply_hidden(pool, experts, hidden);
 
         rows::weighted_sums(&self.results, hidden, &self.terms, out.as_mut_slice(), pool);
     }
@@ -119,42 +117,42 @@ impl ExpertsScratch {
         // Each start has moved to its end, which is the next one's start.
         self.starts.rotate_right(1);
         self.starts[0] = 0;
-        if self.activations.len() < n_experts {
-            self.activations.resize_with(n_experts, Activations::default);
+        for rows in [&mut self.activations, &mut self.gated] {
+            rows.resize_with(rows.len().max(n_experts), Activations::default);
         }
+    }
+
+    /// What the gates of all experts let through, in the forms that the products behind them need.
+    fn take_gated(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], gate: Gate, cols: usize) {
+        let mut units = emptied(std::mem::take(&mut self.products));
+        let mut forms = Forms::default();
+        for ((expert, rows), x) in used(experts, &self.starts).zip(&mut self.activations) {
+            x.set(&self.sorted[rows.start * cols..rows.end * cols], cols, expert.gate_up.forms(), pool);
+            let unit = expert.gate_up.gated_product(x, None, gate).expect("gate and up are two parts");
+            units.push(unit);
+            forms = forms.and(expert.down.forms());
+        }
+        gated_matmul(&units, forms, &mut self.gated[..units.len()], pool);
+        self.products = emptied(units);
+    }
+
+    /// Their products, `[sorted rows, stride]`.
+    fn multiply_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], stride: usize) {
+        let mut products = emptied(std::mem::take(&mut self.products));
+        let used = used(experts, &self.starts).zip(&self.gated);
+        products.extend(used.flat_map(|((expert, rows), x)| expert.down.products(x, None, rows.start)));
+        matmul(&products, &mut self.results, stride, pool);
+        self.products = emptied(products);
     }
 }
 
-/// Every expert's rows of `x` times its matrix, or what its gate makes of them.
-#[allow(clippy::too_many_arguments, reason = "the operands of one operation")]
-fn project<'a>(
-    pool: &ThreadPool,
-    matrices: impl Iterator<Item = &'a CpuMatrix> + Clone,
-    gate: Option<Gate>,
-    starts: &[usize],
-    activations: &mut [Activations],
-    room: &mut Vec<Product<'static>>,
-    x: &[f32],
-    out: &mut [f32],
-) {
-    let n_sorted = starts[starts.len() - 1];
-    let (x_cols, stride) = (x.len() / n_sorted, out.len() / n_sorted);
-    for (expert_idx, matrix) in matrices.clone().enumerate() {
-        let x = &x[starts[expert_idx] * x_cols..starts[expert_idx + 1] * x_cols];
-        if !x.is_empty() {
-            activations[expert_idx].set(x, x_cols, matrix.forms(), pool);
-        }
-    }
-    let used = matrices.zip(&*activations).zip(starts.windows(2)).filter(|(_, range)| range[0] < range[1]);
-    let mut products = emptied(std::mem::take(room));
-    match gate {
-        None => products.extend(used.flat_map(|((matrix, x), range)| matrix.products(x, None, range[0]))),
-        Some(gate) => products.extend(used.map(|((matrix, x), range)| {
-            matrix.gated_product(x, None, gate, range[0]).expect("gate and up are two parts")
-        })),
-    }
-    matmul(&products, out, stride, pool);
-    *room = emptied(products);
+/// The experts that have rows, and which of the sorted ones they are.
+fn used<'a>(
+    experts: &'a [Expert<CpuMatrix>],
+    starts: &'a [usize],
+) -> impl Iterator<Item = (&'a Expert<CpuMatrix>, Range<usize>)> {
+    let rows = starts.windows(2).map(|range| range[0]..range[1]);
+    experts.iter().zip(rows).filter(|(_, rows)| !rows.is_empty())
 }
 
 /// The same room for products of other borrows: collected in place, so that nothing is allocated.

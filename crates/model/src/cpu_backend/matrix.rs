@@ -70,18 +70,17 @@ impl CpuMatrix {
         })
     }
 
-    /// The gated unit of `x` from row `first_row` on, if gate and up are two parts.
+    /// The gated unit of `x`, if gate and up are two parts.
     pub(super) fn gated_product<'a>(
         &'a self,
         x: &'a Activations,
         bias: Option<&'a [f32]>,
         function: Gate,
-        first_row: usize,
     ) -> Option<Product<'a>> {
         let [gate, up] = &self.parts[..] else { return None };
         let (bias, up_bias) = bias.map(|bias| bias.split_at(gate.rows())).unzip();
         let gated = Some(Gated { up, up_bias, function });
-        (gate.rows() == up.rows()).then(|| Product { bias, first_row, gated, ..Product::new(x, gate) })
+        (gate.rows() == up.rows()).then(|| Product { bias, gated, ..Product::new(x, gate) })
     }
 }
 

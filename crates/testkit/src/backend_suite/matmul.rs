@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 use throng_kernels::reference;
-use throng_model::backend::{Backend, Expert, Operand};
+use throng_model::backend::{Backend, Expert, GatedUnit, Linear, Operand};
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, Routing};
 use throng_model::weights::TensorView;
@@ -49,12 +49,16 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
             let onto = Some(random(rng, n * rows));
             check_op(backends, &Projection { onto, ..normed });
             for (activation, n_parts) in [(Activation::Silu, 2), (Activation::GeluTanh, 1)] {
-                let parts = (0..n_parts).map(|_| Stored::random(rng, format, [2 / n_parts * rows, cols]));
-                let parts = parts.collect();
-                let biased = n_parts == 2;
-                let projection =
-                    Projection { gain: Some(gain.clone()), ..Projection::random(rng, n, parts, biased) };
-                check_op(backends, &GatedProjection { projection, activation });
+                // As wide as blocks are, and not a whole number of panels where they may be narrow.
+                let width = rows.next_multiple_of(format.block_elements());
+                let parts = (0..n_parts).map(|_| Stored::random(rng, format, [2 / n_parts * width, cols]));
+                let (parts, adds) = (parts.collect(), n_parts == 2);
+                let out = if adds { cols } else { rows };
+                let gate_up =
+                    Projection { gain: Some(gain.clone()), ..Projection::random(rng, n, parts, adds) };
+                let down = Stored::random(rng, format, [out, width]);
+                let down_bias = adds.then(|| random(rng, out));
+                check_op(backends, &Unit { gate_up, activation, down, down_bias, adds });
             }
             let table = Stored::random(rng, format, [rows, cols]);
             check_op(
@@ -194,42 +198,81 @@ impl Op for Projection {
     }
 }
 
-/// Gate on top of up.
-struct GatedProjection {
-    projection: Projection,
+/// Gate on top of up, then down.
+struct Unit {
+    gate_up: Projection,
     activation: Activation,
+    down: Stored,
+    down_bias: Option<Vec<f32>>,
+    /// Whether it is added to its own input.
+    adds: bool,
 }
 
-impl Op for GatedProjection {
+impl Unit {
+    /// What its gate lets through of each row, and how far that may be off: neither gate is steeper than 1.13, nor further
+    /// from zero than what it takes.
+    fn hidden(&self) -> Vec<Vec<(f32, f32)>> {
+        let of_row = |row: &[(f32, f32)]| -> Vec<(f32, f32)> {
+            let (gates, ups) = row.split_at(row.len() / 2);
+            let through = |(&(gate, gate_off), &(up, up_off)): (&(f32, f32), &(f32, f32))| {
+                let mut value = [gate];
+                match self.activation {
+                    Activation::Silu => reference::silu_mul(&mut value, &[up]),
+                    Activation::GeluTanh => reference::gelu_tanh_mul(&mut value, &[up]),
+                }
+                (value[0], 1.13 * gate_off * (up.abs() + up_off) + gate.abs() * up_off)
+            };
+            gates.iter().zip(ups).map(through).collect()
+        };
+        self.gate_up.products().chunks(self.gate_up.n_out()).map(of_row).collect()
+    }
+}
+
+impl Op for Unit {
     fn name(&self) -> String {
-        format!("{:?} unit of {}", self.activation, self.projection.describe())
+        let Self { activation, adds, .. } = self;
+        let (gate_up, down) = (self.gate_up.describe(), (self.down.format, self.down.shape));
+        format!("{activation:?} unit of {gate_up} and {down:?}, added to its input {adds}")
     }
 
     fn n_items(&self) -> usize {
-        self.projection.n
+        self.gate_up.n
     }
 
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
-        let mut out = output(backend, items.len(), self.projection.n_out() / 2);
-        self.projection.with_operands(backend, items, |backend, x, matrix, bias| {
-            backend.gated_matmul(x, matrix, bias, self.activation, &mut out);
-        });
+        let linear = |backend: &mut B, parts: &[Stored], bias: &Option<Vec<f32>>| {
+            let views: Vec<_> = parts.iter().map(Stored::view).collect();
+            let vector = |values: &Vec<f32>| backend.vector(values).expect("there is room");
+            let weight = backend.matrix(&views).expect("every format can be held");
+            Linear { weight, bias: bias.as_ref().map(vector) }
+        };
+        let gate_up = linear(backend, &self.gate_up.parts, &self.gate_up.bias);
+        let down = linear(backend, std::slice::from_ref(&self.down), &self.down_bias);
+        let unit = GatedUnit { gate_up, down };
+        let gain = self.gate_up.gain.as_ref().map(|gain| backend.vector(gain).expect("there is room"));
+        let norm = gain.as_ref().map(|gain| (gain, EPS));
+        let mut x = buffer(backend, &self.gate_up.x, self.gate_up.cols(), items);
+        if self.adds {
+            backend.gated_unit_add(norm, &unit, self.activation, &mut x);
+            return download(backend, &mut x);
+        }
+        let mut out = output(backend, items.len(), self.down.shape[0]);
+        backend.gated_unit(Operand { x: &x, norm }, &unit, self.activation, &mut out);
         download(backend, &mut out)
     }
 
-    /// Neither gate is steeper than 1.13, nor further from zero than what it takes.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
-        let width = self.projection.n_out() / 2;
-        let products = self.projection.products();
-        let of_row = |row: &[(f32, f32)]| -> Vec<f32> {
-            let (gates, ups) = row.split_at(width);
-            let off = |(&(gate, gate_off), &(up, up_off)): (&(f32, f32), &(f32, f32))| {
-                1.13 * gate_off * (up.abs() + up_off) + gate.abs() * up_off
+        let off = self.hidden().into_iter().flat_map(|row| {
+            let (hidden, off): (Vec<f32>, Vec<f32>) = row.into_iter().unzip();
+            // What is rounded is as large as it may be.
+            let largest: Vec<f32> = hidden.iter().zip(&off).map(|(x, off)| x.abs() + off).collect();
+            let of_row = |w: &[f32]| {
+                let carried: f32 = w.iter().zip(&off).map(|(w, off)| w.abs() * off).sum();
+                dot_tolerance(&largest, w, self.down.format) + carried
             };
-            gates.iter().zip(ups).map(off).collect()
-        };
-        let off = products.chunks(2 * width).flat_map(of_row);
-        off.zip(reference).map(|(off, result)| off + 2e-6 * result.abs() + 1e-6).collect()
+            self.down.values.chunks(self.down.shape[1]).map(of_row).collect::<Vec<_>>()
+        });
+        off.zip(reference).map(|(off, result)| off + 2e-6 * result.abs()).collect()
     }
 }
 

@@ -1,0 +1,121 @@
+//! Gated units: two products of which one is the gate of the other. Refuses to know tiles.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::activations::{GROUP, Rows};
+use super::bfloat_product::FEW_GROUPS;
+use super::{Activations, Forms, ITEMS, Product, Target, check_operands, in_tiles, multiply};
+use crate::memory::Disjoint;
+use crate::quant::{BLOCK, PANEL, PackedMatrix};
+use crate::rows::{Gate, Glu};
+use crate::simd::Isa;
+use crate::threads::ThreadPool;
+
+/// What a gate lets through: `out = function(x · weightsᵀ + bias) (x · upᵀ + up_bias)` (arXiv:2002.05202).
+#[derive(Debug, Clone, Copy)]
+pub struct Gated<'a> {
+    /// As large as the product's own weights.
+    pub up: &'a PackedMatrix,
+    /// Added to every row of its product.
+    pub up_bias: Option<&'a [f32]>,
+    /// The gate.
+    pub function: Gate,
+}
+
+/// The outputs of gated units as the rows of the products that follow, a unit's in `out` where it stands in `units`: bit
+/// by bit what [`super::matmul`] and [`Activations::set`] make one after the other, but for where outputs go, which units do
+/// not say here. Outputs are rounded while they lie in a thread's caches.
+///
+/// # Panics
+/// When a product is not gated, shapes do not fit, the activations lack a form (as in [`super::matmul`]), and when
+/// there is no memory for the rows.
+pub fn gated_matmul(units: &[Product<'_>], forms: Forms, out: &mut [Activations], pool: &ThreadPool) {
+    assert_eq!(units.len(), out.len(), "units and their outputs");
+    for (unit, out) in units.iter().zip(&mut *out) {
+        assert!(unit.gated.is_some(), "a product without a gate");
+        check_operands(unit, pool.isa());
+        out.reserve(unit.x.n_rows(), unit.weights.rows(), forms, pool.isa());
+    }
+    let out = &*out;
+    ITEMS.with_borrow_mut(|items| {
+        items.split(units, pool.n_threads());
+        pool.for_each(items.n(), |item| {
+            let (i, panels) = items.locate(units, item);
+            HIDDEN.with_borrow_mut(|room| {
+                // SAFETY: an item's panels are whole blocks of the outputs, or the last ones, and `out` was borrowed
+                // uniquely.
+                unsafe { multiply_to_records(&units[i], panels, &out[i], room, pool.isa()) }
+            });
+        });
+    });
+}
+
+thread_local! {
+    /// [token][output of some panels].
+    static HIDDEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// [token][gate, up][row of some panels].
+    static GATES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Some panels of a unit, to records.
+///
+/// # Safety
+/// Nobody else may have the panels' blocks of `out`, to which threads may write.
+unsafe fn multiply_to_records(
+    unit: &Product<'_>,
+    panels: Range<usize>,
+    out: &Activations,
+    room: &mut Vec<f32>,
+    isa: Isa,
+) {
+    if let Some(in_tiles) = in_tiles(unit, isa)
+        && unit.n_groups() > FEW_GROUPS
+    {
+        // SAFETY: by the caller.
+        return unsafe { in_tiles.round(panels, out) };
+    }
+    let rows = panels.start * PANEL..unit.weights.rows().min(panels.end * PANEL);
+    let (n, stride) = (unit.x.n_rows(), rows.len());
+    room.resize(room.len().max(n * stride), 0.0);
+    let hidden = &mut room[..n * stride];
+    let whole = Disjoint::new(hidden);
+    let aside = Target { out: &whole, stride, first_row: 0, first_col: 0, first_panel: panels.start };
+    multiply(unit, panels, aside, isa);
+    let blocks = rows.start / BLOCK..rows.end.div_ceil(BLOCK);
+    for (g, rows) in hidden.chunks(GROUP * stride).enumerate() {
+        // SAFETY: by the caller.
+        let mut records = unsafe { out.records_to_put(g, blocks.clone()) };
+        records.put(&Rows::whole(rows, stride), isa);
+    }
+}
+
+/// Some panels of a gated unit, one product after the other, which stay in this thread's caches.
+pub(super) fn multiply_gated(
+    product: &Product<'_>,
+    gated: &Gated<'_>,
+    panels: Range<usize>,
+    target: Target<'_>,
+    isa: Isa,
+) {
+    let (n, width) = (product.x.n_rows(), panels.len() * PANEL);
+    let n_rows = (product.weights.rows() - panels.start * PANEL).min(width);
+    GATES.with_borrow_mut(|room| {
+        room.resize(room.len().max(2 * n * width), 0.0);
+        let sums = Disjoint::new(&mut room[..]);
+        let halves = [(product.weights, product.bias), (gated.up, gated.up_bias)];
+        for (i, (weights, bias)) in halves.into_iter().enumerate() {
+            let half = Product { weights, bias, gated: None, ..*product };
+            let (stride, first_col) = (2 * width, i * width);
+            let aside = Target { out: &sums, stride, first_row: 0, first_col, first_panel: panels.start };
+            multiply(&half, panels.clone(), aside, isa);
+        }
+        for (t, sums) in room.chunks_exact(2 * width).take(n).enumerate() {
+            let (gate, up) = (&sums[..n_rows], &sums[width..][..n_rows]);
+            // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
+            let out = unsafe { target.out.part(target.at(t, panels.start), n_rows) };
+            // SAFETY: the pool's lane is available.
+            unsafe { isa.run(Glu { gate, up, out, function: gated.function }) };
+        }
+    });
+}
