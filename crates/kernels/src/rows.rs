@@ -1,8 +1,11 @@
 //! Row-wise operations on the pool's lane: norms, gated activations, sums, caps. Refuses to look across rows; a row's bits depend on
 //! the row alone.
 
+mod rope;
+
+pub use rope::rope;
+
 use crate::memory::Disjoint;
-use crate::reference::{self, RopeStyle};
 use crate::simd::{self, Lane, Task};
 use crate::threads::ThreadPool;
 
@@ -73,26 +76,6 @@ pub fn norm_groups(x: &mut [f32], groups: Groups, gain: &[f32], eps: f32, pool: 
     each_group(x, groups, pool, |_, x| {
         // SAFETY: the pool's lane is available.
         unsafe { pool.isa().run(Norm { x, gain, eps }) };
-    });
-}
-
-/// Rotates every group (head) of row `i` by the angles `cos[i]`, `sin[i]`, `n_pairs` each (arXiv:2104.09864).
-///
-/// # Panics
-/// When the tables do not have `n_pairs` for every row or a group is too narrow.
-pub fn rope(
-    x: &mut [f32],
-    groups: Groups,
-    (cos, sin): (&[f32], &[f32]),
-    n_pairs: usize,
-    style: RopeStyle,
-    pool: &ThreadPool,
-) {
-    let n_rows = groups.rows_of(x.len());
-    assert!(cos.len() == n_rows * n_pairs && sin.len() == cos.len(), "{n_pairs} angles for {n_rows} rows");
-    each_group(x, groups, pool, |i, head| {
-        let angles = i * n_pairs..(i + 1) * n_pairs;
-        reference::rope(head, &cos[angles.clone()], &sin[angles], style);
     });
 }
 

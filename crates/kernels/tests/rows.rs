@@ -120,17 +120,22 @@ fn sums_and_rotations_match_the_reference() {
         assert_eq!(*got, (x + y * 0.25) * 3.0);
     }
     let groups = Groups { stride: 200, first: 8, n_groups: 2, width: 80 };
-    let (cos, sin) = (random.normals(100 * 32), random.normals(100 * 32));
-    for style in [reference::RopeStyle::Half, reference::RopeStyle::Interleaved] {
+    for (style, n_pairs) in [
+        (reference::RopeStyle::Half, 32),
+        (reference::RopeStyle::Half, 20),
+        (reference::RopeStyle::Interleaved, 32),
+    ] {
+        let (cos, sin) = (random.normals(100 * n_pairs), random.normals(100 * n_pairs));
         let got = on_every_lane(|pool| {
             let mut x = x[..20_000].to_vec();
-            rows::rope(&mut x, groups, (&cos, &sin), 32, style, pool);
+            rows::rope(&mut x, groups, (&cos, &sin), n_pairs, style, pool);
             x
         });
         let mut want = x[..20_000].to_vec();
         for (i, row) in want.chunks_mut(200).enumerate() {
             for head in row[8..168].chunks_mut(80) {
-                reference::rope(head, &cos[32 * i..][..32], &sin[32 * i..][..32], style);
+                let angles = n_pairs * i..n_pairs * (i + 1);
+                reference::rope(head, &cos[angles.clone()], &sin[angles], style);
             }
         }
         assert_eq!(got, want);

@@ -23,7 +23,7 @@ use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
 use cohorts::{Cohort, rows_of};
-use tiles::{QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
+use tiles::{Finish, QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
 use walk::{Room, TileRow, Walk};
 
 /// One sequence's new tokens in a batch.
@@ -220,7 +220,9 @@ impl<'a> Call<'a> {
     }
 
     fn finish(&self, row: &TileRow, state: &RowState, sums: &[f32]) {
-        self.out_of(row).iter_mut().zip(sums).for_each(|(out, sum)| *out = sum / state.sum);
+        let (out, by) = (self.out_of(row), 1.0 / state.sum);
+        // SAFETY: the pool's lane is available.
+        unsafe { self.isa.run(Finish { sums: &sums[..out.len()], by, out }) };
     }
 
     /// Where a row's output goes, and its sums until then.

@@ -4,6 +4,7 @@ use super::kv::{BLOCK_TOKENS, KEY_STEP, KvFormat, KvShape, VALUE_STEP};
 use crate::matmul::bytes::{RECORD, quantize_blocks};
 use crate::matmul::tile::Tile;
 use crate::quant::{BLOCK, Unpacked, code_sums};
+use crate::rows::{load_part, store_part};
 use crate::simd::{self, Lane, Task};
 
 /// Query rows of a tile.
@@ -258,6 +259,26 @@ impl<const T: usize> Values<'_, T> {
                     L::store(self.out.add(t * dim + d), acc);
                 }
             }
+        }
+    }
+}
+
+/// A row's weighted values to its output.
+pub(super) struct Finish<'a> {
+    pub(super) sums: &'a [f32],
+    /// One over the sum of the weights.
+    pub(super) by: f32,
+    pub(super) out: &'a mut [f32],
+}
+
+impl Task for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        for (out, sums) in self.out.chunks_mut(16).zip(self.sums.chunks(16)) {
+            // SAFETY: parts are at most sixteen elements.
+            unsafe { store_part::<L>(out, L::mul(load_part::<L>(sums), L::splat(self.by))) };
         }
     }
 }

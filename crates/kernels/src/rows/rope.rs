@@ -1,0 +1,60 @@
+//! Rotary embedding. Refuses to know where angles come from.
+
+use super::{Groups, each_group, load_part, store_part};
+use crate::quant::PANEL;
+use crate::reference::{self, RopeStyle};
+use crate::simd::{Lane, Task};
+use crate::threads::ThreadPool;
+
+/// Rotates every group (head) of row `i` by the angles `cos[i]`, `sin[i]`, `n_pairs` each (arXiv:2104.09864).
+///
+/// # Panics
+/// When the tables do not have `n_pairs` for every row or a group is too narrow.
+pub fn rope(
+    x: &mut [f32],
+    groups: Groups,
+    (cos, sin): (&[f32], &[f32]),
+    n_pairs: usize,
+    style: RopeStyle,
+    pool: &ThreadPool,
+) {
+    let n_rows = groups.rows_of(x.len());
+    assert!(cos.len() == n_rows * n_pairs && sin.len() == cos.len(), "{n_pairs} angles for {n_rows} rows");
+    each_group(x, groups, pool, |i, head| {
+        let angles = i * n_pairs..(i + 1) * n_pairs;
+        let (cos, sin) = (&cos[angles.clone()], &sin[angles]);
+        match style {
+            // SAFETY: the pool's lane is available.
+            RopeStyle::Half => unsafe { pool.isa().run(RotateHalves { head, cos, sin }) },
+            RopeStyle::Interleaved => reference::rope(head, cos, sin, style),
+        }
+    });
+}
+
+/// One head whose pairs are elements of its two halves; what is beyond them stays as it is.
+struct RotateHalves<'a> {
+    head: &'a mut [f32],
+    cos: &'a [f32],
+    sin: &'a [f32],
+}
+
+impl Task for RotateHalves<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lane>(self) {
+        let (first, rest) = self.head.split_at_mut(self.cos.len());
+        let pairs = first.chunks_mut(PANEL).zip(rest.chunks_mut(PANEL));
+        let angles = self.cos.chunks(PANEL).zip(self.sin.chunks(PANEL));
+        for ((a, b), (cos, sin)) in pairs.zip(angles) {
+            let b = &mut b[..cos.len()];
+            // SAFETY: parts are at most sixteen elements.
+            unsafe {
+                let (x, y) = (load_part::<L>(a), load_part::<L>(b));
+                let (cos, sin) = (load_part::<L>(cos), load_part::<L>(sin));
+                store_part::<L>(a, L::sub(L::mul(x, cos), L::mul(y, sin)));
+                store_part::<L>(b, L::add(L::mul(y, cos), L::mul(x, sin)));
+            }
+        }
+    }
+}
