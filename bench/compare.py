@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--models", type=lambda text: text.split(","), help="SHAPE-TYPE,… for all sections asked for")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine")
+    parser.add_argument("--add", action="store_true", help="add rounds to those that are kept, instead of beginning anew")
     parser.add_argument("--most-foreign", type=float, default=0.05, help="share of all cores that others may use")
     parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a run")
     parser.add_argument("--retries", type=int, default=5, help="disturbed rounds of a row that are measured again")
@@ -56,7 +57,7 @@ def main():
         shutil.rmtree(places.results, ignore_errors=True)
     for section in asked if "prepare" not in settings.what else ():
         for model in chosen[section]:
-            table.save(places.results, section, SECTIONS[section][0](bench, model))
+            table.save(places.results, section, SECTIONS[section][0](bench, model), settings.add)
     print(table.table(table.load(places.results, SECTIONS), settings.most_foreign))
 
 

@@ -66,6 +66,17 @@ class Rows(unittest.TestCase):
                 table.save(Path(folder), "crowd", [row])
             self.assertEqual(table.load(Path(folder), ["crowd"]), [second, again])
 
+    def test_added_rounds_stand_behind_those_of_the_same_row(self):
+        first, other = (Row("crowd", "a", measure, True, [1.0], [2.0], [0.0]) for measure in ("tokens/s", "ms"))
+        again = Row("crowd", "a", "tokens/s", True, [3.0, 4.0], [5.0, 6.0], [0.1, 0.2])
+        with tempfile.TemporaryDirectory() as folder:
+            table.save(Path(folder), "crowd", [first], add=True)
+            table.save(Path(folder), "crowd", [again], add=True)
+            both = Row("crowd", "a", "tokens/s", True, [1.0, 3.0, 4.0], [2.0, 5.0, 6.0], [0.0, 0.1, 0.2])
+            self.assertEqual(table.load(Path(folder), ["crowd"]), [both])
+            table.save(Path(folder), "crowd", [other], add=True)
+            self.assertEqual(table.load(Path(folder), ["crowd"]), [other])
+
 
 class Turns(unittest.TestCase):
     def turns(self, most_foreign, retries):

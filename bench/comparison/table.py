@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 
 from .runs import Row
 
@@ -14,12 +15,23 @@ def load(folder, sections):
     return [Row(**record) for path in paths if path.exists() for record in json.loads(path.read_text())]
 
 
-def save(folder, section, rows):
-    """Keeps these rows instead of earlier ones of the same models."""
+def save(folder, section, rows, add=False):
+    """Keeps these rows instead of earlier ones of the same models, or behind their rounds."""
     folder.mkdir(parents=True, exist_ok=True)
-    again = {row.model for row in rows}
-    rows = [row for row in load(folder, [section]) if row.model not in again] + rows
+    again, kept = {row.model for row in rows}, load(folder, [section])
+    if add:
+        before = {(row.model, row.measure): row for row in kept}
+        rows = [behind(before.get((row.model, row.measure)), row) for row in rows]
+    rows = [row for row in kept if row.model not in again] + rows
     (folder / f"{section}.json").write_text(json.dumps([row.record() for row in rows], indent=1) + "\n")
+
+
+def behind(before, row):
+    """A row with the rounds of an earlier one before its own."""
+    if before is None:
+        return row
+    rounds = {name: getattr(before, name) + getattr(row, name) for name in ("throng", "peer", "foreign")}
+    return replace(row, **rounds)
 
 
 def table(rows, most_foreign):
