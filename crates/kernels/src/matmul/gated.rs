@@ -23,9 +23,9 @@ pub struct Gated<'a> {
     pub function: Gate,
 }
 
-/// The outputs of gated units as the rows of the products that follow, a unit's in `out` where it stands in `units`: bit
-/// by bit what [`super::matmul`] and [`Activations::set`] make one after the other, but for where outputs go, which units do
-/// not say here. Outputs are rounded while they lie in a thread's caches.
+/// The outputs of gated units as the rows of the products that follow, each unit's in an `out` of its own: bit by bit what
+/// [`super::matmul`] and [`Activations::set`] make one after the other, but rounded while they lie in a thread's caches. Where
+/// a unit says that its outputs begin is not looked at.
 ///
 /// # Panics
 /// When a product is not gated, shapes do not fit, the activations lack a form (as in [`super::matmul`]), and when
