@@ -128,14 +128,7 @@ impl Backend for CpuBackend {
             || KvLayer::new(shape).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes });
         let mut layers = (0..layout.n_layers).map(|_| layer()).collect::<Result<Vec<_>, _>>()?;
         let n_blocks = n_touched_blocks(layout);
-        let untouched = Mutex::new(layers.iter_mut());
-        self.pool.run(|_| {
-            loop {
-                let next = untouched.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some(layer) = next else { break };
-                layer.touch(n_blocks);
-            }
-        });
+        self.each(layers.iter_mut(), |layer| layer.touch(n_blocks));
         Ok(layers)
     }
 
@@ -336,12 +329,17 @@ impl CpuBackend {
         if n_rows < ROWS_WORTH_SHARING {
             return rows.for_each(|(row_idx, row)| fill(row_idx, row));
         }
-        let rows = Mutex::new(rows);
+        self.each(rows, |(row_idx, row)| fill(row_idx, row));
+    }
+
+    /// Calls `work` for every item, on all threads.
+    fn each<T: Send>(&self, items: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+        let items = Mutex::new(items);
         self.pool.run(|_| {
             loop {
-                let next = rows.lock().unwrap_or_else(PoisonError::into_inner).next();
-                let Some((row_idx, row)) = next else { break };
-                fill(row_idx, row);
+                let next = items.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(item) = next else { break };
+                work(item);
             }
         });
     }

@@ -101,8 +101,8 @@ impl KvLayer {
 
     /// Touches the pages of the first blocks, so that the system clears them now and not in the step that fills them.
     pub fn touch(&mut self, n_blocks: usize) {
-        let n_bytes =
-            2 * self.shape.n_kv_heads * self.shape.panel_bytes() * n_blocks.min(self.shape.n_blocks);
+        let first = KvShape { n_blocks: n_blocks.min(self.shape.n_blocks), ..self.shape };
+        let n_bytes = first.n_bytes().expect("no more than all blocks");
         self.bytes.as_mut_slice()[..n_bytes].chunks_mut(SMALL_PAGE).for_each(|page| page[0] = 0);
     }
 
