@@ -12,7 +12,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::bfloats::{BFLOAT_RECORD, Round, SPLIT_RECORD};
+use super::bfloats::{ROW_BYTES, Round};
 use super::bytes::{Quantize, RECORD};
 use crate::memory::AlignedBytes;
 use crate::quant::{BLOCK, Format};
@@ -144,7 +144,7 @@ impl Activations {
     /// When there is no memory for them.
     pub(super) fn reserve(&mut self, n_rows: usize, cols: usize, forms: Forms, isa: Isa) {
         (self.n_rows, self.cols) = (n_rows, cols);
-        let n_records = n_rows.div_ceil(GROUP) * cols.div_ceil(BLOCK);
+        let n_records = n_rows.div_ceil(GROUP) * self.n_blocks();
         let has_tiles = isa.has_tiles();
         for (form, is_kept) in [
             (Form::Bytes, forms.ints && !has_tiles),
@@ -153,8 +153,9 @@ impl Activations {
             (Form::SplitBFloats, forms.short_floats && has_tiles),
             (Form::Floats, forms.floats || forms.short_floats && !has_tiles),
         ] {
+            let n_bytes = if is_kept { n_records * self.record(form) } else { 0 };
             let buffer = &mut self.buffers[form as usize];
-            buffer.n_bytes = if is_kept { n_records * form.record() } else { 0 };
+            buffer.n_bytes = n_bytes;
             AlignedBytes::at_least(&mut buffer.bytes, buffer.n_bytes);
         }
     }
@@ -165,16 +166,16 @@ impl Activations {
     /// No one else may have these blocks meanwhile, and whoever lets several threads put some must have borrowed the rows
     /// uniquely.
     pub(super) unsafe fn records_to_put(&self, g: usize, blocks: Range<usize>) -> Records<'_> {
-        let first = g * self.cols.div_ceil(BLOCK) + blocks.start;
+        let first = g * self.n_blocks() + blocks.start;
         let records = |form: Form| {
             let buffer = &self.buffers[form as usize];
             let bytes = buffer.bytes.as_ref().filter(|_| buffer.n_bytes > 0);
+            let record = self.record(form);
             // SAFETY: blocks are one caller's, by his word.
-            bytes.map_or(&mut [][..], |bytes| unsafe {
-                bytes.part(first * form.record(), blocks.len() * form.record())
-            })
+            bytes.map_or(&mut [][..], |bytes| unsafe { bytes.part(first * record, blocks.len() * record) })
         };
         Records {
+            n_tokens: self.n_tokens(),
             bytes: records(Form::Bytes),
             residuals: records(Form::Residuals),
             bfloats: records(Form::BFloats),
@@ -185,10 +186,25 @@ impl Activations {
 
     /// Where group `g`'s records begin; `None` when the rows were not kept in this form.
     pub(crate) fn records(&self, g: usize, form: Form) -> Option<&[u8]> {
-        let n_bytes = self.cols.div_ceil(BLOCK) * form.record();
+        let n_bytes = self.n_blocks() * self.record(form);
         let buffer = &self.buffers[form as usize];
         let bytes = buffer.bytes.as_ref().filter(|_| buffer.n_bytes > 0)?;
         Some(&bytes.as_slice()[g * n_bytes..][..n_bytes])
+    }
+
+    /// Bytes of a record.
+    pub(crate) fn record(&self, form: Form) -> usize {
+        form.record(self.n_tokens())
+    }
+
+    /// Tokens that records have room for: a group that is alone is not filled up.
+    fn n_tokens(&self) -> usize {
+        self.n_rows.min(GROUP)
+    }
+
+    /// Blocks of a row.
+    fn n_blocks(&self) -> usize {
+        self.cols.div_ceil(BLOCK)
     }
 }
 
@@ -234,6 +250,8 @@ impl RowNorm<'_> {
 
 /// Some blocks of a group in all forms: a record a block, or none.
 pub(super) struct Records<'a> {
+    /// Tokens that they have room for.
+    n_tokens: usize,
     bytes: &'a mut [u8],
     residuals: &'a mut [u8],
     bfloats: &'a mut [u8],
@@ -247,9 +265,9 @@ impl Records<'_> {
         // SAFETY: the pool's lane is available.
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
         // SAFETY: the same, and it has tiles where there are such records.
-        unsafe { isa.run(Round::<1> { rows, out: self.bfloats }) };
+        unsafe { isa.run(Round::<1> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
         // SAFETY: the same.
-        unsafe { isa.run(Round::<2> { rows, out: self.split }) };
+        unsafe { isa.run(Round::<2> { rows, n_tokens: self.n_tokens, out: self.split }) };
         interleave(rows, self.floats);
     }
 
@@ -262,7 +280,7 @@ impl Records<'_> {
             (&mut self.split, Form::SplitBFloats),
             (&mut self.floats, Form::Floats),
         ] {
-            let n_bytes = records.len().min(n_blocks * form.record());
+            let n_bytes = records.len().min(n_blocks * form.record(self.n_tokens));
             *records = &mut std::mem::take(records)[n_bytes..];
         }
     }
@@ -284,12 +302,13 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Bytes of a group's block.
-    pub(crate) const fn record(self) -> usize {
+    /// Bytes of a group's block with room for so many tokens, or for sixteen: in the forms that tiles read a token's
+    /// blocks lie side by side when it is alone, and share few sets of the first cache otherwise.
+    pub(crate) const fn record(self, n_tokens: usize) -> usize {
         match self {
             Self::Bytes | Self::Residuals => RECORD,
-            Self::BFloats => BFLOAT_RECORD,
-            Self::SplitBFloats => SPLIT_RECORD,
+            Self::BFloats => n_tokens * ROW_BYTES,
+            Self::SplitBFloats => n_tokens * 2 * ROW_BYTES,
             Self::Floats => FLOAT_RECORD,
         }
     }

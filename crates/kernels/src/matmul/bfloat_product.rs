@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use super::activations::{Activations, Form, GROUP, Rows};
 use super::bfloat_stream::{RING_STEPS, Stream};
+use super::bfloats::ROW_BYTES;
 use super::stretch::ahead;
 use super::{Product, Target};
 use crate::memory::AlignedBytes;
@@ -96,7 +97,7 @@ impl<'a> BfloatProduct<'a> {
     /// A group's records from a block on.
     pub(super) fn records(&self, group: usize, block: usize) -> *const u8 {
         let records = self.product.x.records(group, self.form).expect("checked before the fork");
-        records[block * self.form.record()..].as_ptr()
+        records[block * self.product.x.record(self.form)..].as_ptr()
     }
 
     /// Rows of the weights in some panels.
@@ -327,7 +328,7 @@ impl<U: PairUnpacker> Task for UnpackBlocks<'_, U> {
     }
 }
 
-/// `G` groups times `P` panels over so many blocks, whose records and pairs follow each other.
+/// `G` groups times `P` panels over so many blocks, whose records, of sixteen tokens, and pairs follow each other.
 struct Dots<U, const G: usize, const P: usize> {
     unpacker: PhantomData<U>,
     x: [*const u8; 2],
@@ -355,7 +356,7 @@ impl<U: PairUnpacker, const G: usize, const P: usize> Task for Dots<U, G, P> {
             }
             for _ in 0..self.n_blocks {
                 add_products::<L, U, G, P>(x, w);
-                x = x.map(|x| x.wrapping_add(U::TOKEN_PARTS * Form::BFloats.record()));
+                x = x.map(|x| x.wrapping_add(GROUP * U::TOKEN_PARTS * ROW_BYTES));
                 w = w.map(|w| w.wrapping_add(U::PARTS * PAIRS_BYTES));
             }
             L::store_sums::<G, P>(sums);

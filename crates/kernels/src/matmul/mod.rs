@@ -308,7 +308,7 @@ impl Item<'_> {
         (out, stride, adds): ([*mut f32; P], usize, bool),
     ) {
         let p = self.product;
-        let record = form.record();
+        let record = p.x.record(form);
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
         let n_blocks = stretches[0].n;
         // The first tile asks for what comes next, for all others.

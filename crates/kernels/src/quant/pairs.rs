@@ -76,75 +76,70 @@ impl PackedMatrix {
     /// # Panics
     /// With a matrix of 32-bit floats, which has none.
     pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
-        let Some(codes) = CodeLayout::of(self.format()) else {
-            return match self.format() {
-                Format::F16 => work.run::<HalfFloats>(),
-                Format::BF16 => work.run::<BFloats>(),
-                format => panic!("{} has no pairs", format.name()),
+        macro_rules! of_codes {
+            ($($format:ident)*) => {
+                match self.format() {
+                    $(Format::$format => work.run::<Codes<{ Format::$format as usize }>>(),)*
+                    Format::F16 => work.run::<HalfFloats>(),
+                    Format::BF16 => work.run::<BFloats>(),
+                    Format::F32 => panic!("floats of 32 bits have no pairs"),
+                }
             };
-        };
-        match (codes.bits, codes.scales.has_min()) {
-            (8, _) => work.run::<Codes<8, false>>(),
-            (4, false) if codes.codebook => work.run::<Codes<4, false, true>>(),
-            (4, false) => work.run::<Codes<4, false>>(),
-            (4, true) => work.run::<Codes<4, true>>(),
-            (5, false) => work.run::<Codes<5, false>>(),
-            (5, true) => work.run::<Codes<5, true>>(),
-            (6, _) => work.run::<Codes<6, false>>(),
-            (3, _) => work.run::<Codes<3, false>>(),
-            _ => work.run::<Codes<2, true>>(),
         }
+        of_codes!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS)
     }
 }
 
-/// Of codes of so many bits, with mins or without, that are indices into the code book or not.
+/// Of the codes of a format, by its place in [`Format::ALL`]: what is known of them when the program is compiled need
+/// not be asked for each block.
 #[derive(Clone, Copy)]
-struct Codes<const BITS: usize, const MIN: bool, const CODEBOOK_CODES: bool = false> {
-    codes: CodeLayout,
+struct Codes<const FORMAT: usize> {
     layout: PanelLayout,
     /// Scales and mins are multiplied by two to this power: the bits of a half float.
     power: u16,
 }
 
-impl<const BITS: usize, const MIN: bool, const CODEBOOK_CODES: bool> PairUnpacker
-    for Codes<BITS, MIN, CODEBOOK_CODES>
-{
+impl<const FORMAT: usize> Codes<FORMAT> {
+    const LAYOUT: CodeLayout = CodeLayout::of(Format::ALL[FORMAT]).expect("a format of codes");
+}
+
+impl<const FORMAT: usize> PairUnpacker for Codes<FORMAT> {
     const TOKEN_PARTS: usize = 1;
     const PARTS: usize = 1;
 
     fn of(weights: &PackedMatrix) -> Self {
-        let codes = CodeLayout::of(weights.format()).expect("a format of codes");
         let power = f16::from_f32(f32::from(weights.pair_scale().power)).to_bits();
-        Self { codes, layout: *weights.layout(), power }
+        Self { layout: *weights.layout(), power }
     }
 
     #[inline(always)]
     unsafe fn unpack<L: Lane>(&self, panel: *const u8, b: usize, out: *mut u8) {
+        let CodeLayout { bits, codebook, zero, scales: kind } = Self::LAYOUT;
+        let has_min = kind.has_min();
         // SAFETY: the block is in the panel and has room in `out`, by the caller.
         unsafe {
-            let stored = panel.add(self.layout.codes_at + b * BITS * 64);
+            let stored = panel.add(self.layout.codes_at + b * Self::LAYOUT.code_bytes());
             let put = |v: usize, [even, odd]: [L::B; 2]| {
                 L::bstore(out.add(v * 128), even);
                 L::bstore(out.add(v * 128 + 64), odd);
             };
-            let kind = self.codes.scales;
             let supers = panel.add(b / SUPER * kind.super_bytes());
             let scales = panel.add(self.layout.scales_at + b * kind.block_bytes());
             let [scale, second] = L::pair_scales(kind, supers, scales, self.power);
-            if BITS == 8 {
+            if bits == 8 {
                 for v in 0..8 {
-                    put(v, L::byte_pairs::<MIN>(L::bload(stored.add(v * 64)), scale));
+                    put(v, L::byte_pairs(has_min, L::bload(stored.add(v * 64)), scale));
                 }
-            } else if BITS == 4 && !CODEBOOK_CODES {
+            } else if bits == 4 && !codebook {
                 for v in 0..4 {
-                    let [low, high] = L::nibble_pairs::<MIN>(L::bload(stored.add(v * 64)), scale);
+                    let [low, high] = L::nibble_pairs(has_min, L::bload(stored.add(v * 64)), scale);
                     put(v, low);
                     put(v + 4, high);
                 }
             } else {
-                for (v, code) in gather::<L, BITS>(stored).into_iter().enumerate() {
-                    let code = with_offset::<L, CODEBOOK_CODES>(code, 128 - self.codes.zero);
-                    put(v, L::byte_pairs::<MIN>(code, if v < 4 { scale } else { second }));
+                for (v, code) in gather::<L>(bits, stored).into_iter().enumerate() {
+                    let code = with_offset::<L>(codebook, code, 128 - zero);
+                    put(v, L::byte_pairs(has_min, code, if v < 4 { scale } else { second }));
                 }
             }
         }
@@ -154,8 +149,9 @@ impl<const BITS: usize, const MIN: bool, const CODEBOOK_CODES: bool> PairUnpacke
     unsafe fn ask<L: Lane, const NEAR: bool>(&self, panel: *const u8, b: usize) {
         // SAFETY: any address may be asked for.
         unsafe {
-            ask_for_scales::<L, NEAR>(self.codes.scales, &self.layout, (panel, b), 1);
-            ask::<L, NEAR>(panel.wrapping_add(self.layout.codes_at + b * BITS * 64), BITS * 64);
+            ask_for_scales::<L, NEAR>(Self::LAYOUT.scales, &self.layout, (panel, b), 1);
+            let n_bytes = Self::LAYOUT.code_bytes();
+            ask::<L, NEAR>(panel.wrapping_add(self.layout.codes_at + b * n_bytes), n_bytes);
         }
     }
 }

@@ -262,8 +262,8 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
         unsafe {
             let (stored, out) = (stored.add(b * BITS * 64), out.add(b * PANEL * BLOCK));
             ask::<L, false>(stored.wrapping_add(4096), BITS * 64);
-            for (j, code) in gather::<L, BITS>(stored).into_iter().enumerate() {
-                L::bstore(out.add(j * 64), with_offset::<L, CODEBOOK_CODES>(code, offset));
+            for (j, code) in gather::<L>(BITS, stored).into_iter().enumerate() {
+                L::bstore(out.add(j * 64), with_offset::<L>(CODEBOOK_CODES, code, offset));
             }
         }
     }
@@ -272,41 +272,41 @@ unsafe fn planes<L: Lane, const BITS: usize, const CODEBOOK_CODES: bool>(
 
 /// Codes plus `offset`, or what they stand for in the code book plus 128.
 #[inline(always)]
-pub(crate) unsafe fn with_offset<L: Lane, const CODEBOOK_CODES: bool>(code: L::B, offset: u8) -> L::B {
+pub(crate) unsafe fn with_offset<L: Lane>(codebook: bool, code: L::B, offset: u8) -> L::B {
     // SAFETY: no memory but the table is touched.
-    unsafe { if CODEBOOK_CODES { L::blookup(&CODEBOOK, code) } else { L::badd(code, L::bsplat(offset)) } }
+    unsafe { if codebook { L::blookup(&CODEBOOK, code) } else { L::badd(code, L::bsplat(offset)) } }
 }
 
 /// The codes of a block as they are stored, put together from their planes (the inverse of `packed::pack_codes`).
 #[inline(always)]
-pub(crate) unsafe fn gather<L: Lane, const BITS: usize>(stored: *const u8) -> [L::B; 8] {
+pub(crate) unsafe fn gather<L: Lane>(bits: usize, stored: *const u8) -> [L::B; 8] {
     // SAFETY: a block's codes at `stored`, by the caller; shifts are below 8 and followed by their masks.
     unsafe {
         let mut codes = [L::bsplat(0); 8];
-        if BITS & 4 != 0 {
+        if bits & 4 != 0 {
             for j in 0..4 {
                 let v = L::bload(stored.add(j * 64));
                 codes[j] = L::band(v, L::bsplat(15));
                 codes[j + 4] = L::band(L::bshr::<4>(v), L::bsplat(15));
             }
         }
-        if BITS & 2 != 0 {
+        if bits & 2 != 0 {
             for half in 0..2 {
-                let v = L::bload(stored.add(((BITS & 4) + half) * 64));
+                let v = L::bload(stored.add(((bits & 4) + half) * 64));
                 let low = [v, L::bshr::<2>(v), L::bshr::<4>(v), L::bshr::<6>(v)];
                 // In a code of six bits the pair stands above the nibble.
                 let high = [L::bshl::<4>(v), L::bshl::<2>(v), v, L::bshr::<2>(v)];
                 for i in 0..4 {
-                    let (v, mask) = if BITS & 4 != 0 { (high[i], 0x30) } else { (low[i], 3) };
+                    let (v, mask) = if bits & 4 != 0 { (high[i], 0x30) } else { (low[i], 3) };
                     codes[4 * half + i] = L::bor(codes[4 * half + i], L::band(v, L::bsplat(mask)));
                 }
             }
         }
-        if BITS & 1 != 0 {
-            let v = L::bload(stored.add((BITS - 1) * 64));
-            let shifted = if BITS == 5 { fifth_bits::<L>(v) } else { third_bits::<L>(v) };
+        if bits & 1 != 0 {
+            let v = L::bload(stored.add((bits - 1) * 64));
+            let shifted = if bits == 5 { fifth_bits::<L>(v) } else { third_bits::<L>(v) };
             for (code, v) in codes.iter_mut().zip(shifted) {
-                *code = L::bor(*code, L::band(v, L::bsplat(1 << (BITS - 1))));
+                *code = L::bor(*code, L::band(v, L::bsplat(1 << (bits - 1))));
             }
         }
         codes

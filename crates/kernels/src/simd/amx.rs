@@ -11,7 +11,8 @@ use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
 
 use super::{KeyRun, ValueRun};
-use crate::matmul::bfloats::BFLOAT_RECORD;
+use crate::matmul::bfloats::ROW_BYTES;
+use crate::quant::PAIRS_BYTES;
 
 /// Whether the machine has AMX with bfloat16, AVX-512 VBMI, BF16 and FP16 beside it, and the system lets this process use them.
 pub(super) fn is_available() -> bool {
@@ -161,33 +162,35 @@ pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize
     // SAFETY: reads what the caller vouches for; all registers that change are named.
     unsafe {
         asm!(
-            "tileloadd tmm4, [{x0} + {line}*1]",
+            "tileloadd tmm4, [{x0} + {row}*1]",
             "tileloadd tmm6, [{w0} + {line}*1]",
-            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; .endif",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {row}*1]; .endif",
             ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1]; .endif",
             products!(),
             ".if {x_parts} > 1",
-            "tileloadd tmm4, [{x0} + {line}*1 + {part}]",
-            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1 + {part}]; .endif",
+            "tileloadd tmm4, [{x0} + {row}*1 + {x_part}]",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {row}*1 + {x_part}]; .endif",
             products!(),
             ".endif",
             ".if {w_parts} > 1",
-            "tileloadd tmm4, [{x0} + {line}*1]",
-            ".if {g} > 1; tileloadd tmm5, [{x1} + {line}*1]; .endif",
-            "tileloadd tmm6, [{w0} + {line}*1 + {part}]",
-            ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1 + {part}]; .endif",
+            "tileloadd tmm4, [{x0} + {row}*1]",
+            ".if {g} > 1; tileloadd tmm5, [{x1} + {row}*1]; .endif",
+            "tileloadd tmm6, [{w0} + {line}*1 + {w_part}]",
+            ".if {p} > 1; tileloadd tmm7, [{w1} + {line}*1 + {w_part}]; .endif",
             products!(),
             ".endif",
             x0 = in(reg) x[0],
             x1 = in(reg) x[1],
             w0 = in(reg) w[0],
             w1 = in(reg) w[1],
+            row = in(reg) X * ROW_BYTES,
             line = in(reg) 64usize,
             g = const G,
             p = const P,
             x_parts = const X,
             w_parts = const W,
-            part = const BFLOAT_RECORD,
+            x_part = const ROW_BYTES,
+            w_part = const PAIRS_BYTES,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _, out("tmm4") _, out("tmm5") _, out("tmm6") _,
             out("tmm7") _,
             options(nostack, readonly, preserves_flags),

@@ -28,14 +28,13 @@ pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
 /// Half floats times a scale, with a min added where there is one, to bfloat16 of 2^-112 of them. Sign, exponent and
 /// seven bits of ten of the mantissa stay, rounded to nearest (up in a tie, which carries into the exponent as it should).
 #[inline(always)]
-unsafe fn scaled<const MIN: bool>(values: __m512h, scale: __m512i, min: __m512i) -> __m512i {
+unsafe fn scaled(values: __m512h, scale: __m512i, min: Option<__m512i>) -> __m512i {
     // SAFETY: the features are there, by the callers.
     unsafe {
         let scale = _mm512_castsi512_ph(scale);
-        let weights = if MIN {
-            _mm512_fmadd_ph(values, scale, _mm512_castsi512_ph(min))
-        } else {
-            _mm512_mul_ph(values, scale)
+        let weights = match min {
+            Some(min) => _mm512_fmadd_ph(values, scale, _mm512_castsi512_ph(min)),
+            None => _mm512_mul_ph(values, scale),
         };
         // (x 2^12 + 2^14) >> 15 = (x + 4) >> 3: four times the sign, of which one is kept.
         let rounded = _mm512_mulhrs_epi16(_mm512_castph_si512(weights), _mm512_set1_epi16(1 << 12));
@@ -48,11 +47,7 @@ unsafe fn scaled<const MIN: bool>(values: __m512h, scale: __m512i, min: __m512i)
 /// # Safety
 /// AVX-512 FP16 must be there.
 #[inline(always)]
-pub(super) unsafe fn byte_pairs<const MIN: bool>(
-    codes: __m512i,
-    scale: __m512i,
-    min: __m512i,
-) -> [__m512i; 2] {
+pub(super) unsafe fn byte_pairs(codes: __m512i, scale: __m512i, min: Option<__m512i>) -> [__m512i; 2] {
     /// 1024 as a half float: the whole numbers from there on have their lowest bit in the last.
     const WHOLE: u16 = 0x6400;
     const A_256TH: i16 = f16::from_f32_const(1.0 / 256.0).to_bits() as i16;
@@ -67,7 +62,7 @@ pub(super) unsafe fn byte_pairs<const MIN: bool>(
         let odd = _mm512_cvtepi16_ph(_mm512_ternarylogic_epi32::<0x28>(codes, _mm512_set1_epi8(-128), upper));
         let a_256th = _mm512_castsi512_ph(_mm512_set1_epi16(A_256TH));
         let scale_of_odd = _mm512_castph_si512(_mm512_mul_ph(_mm512_castsi512_ph(scale), a_256th));
-        [scaled::<MIN>(even, scale, min), scaled::<MIN>(odd, scale_of_odd, min)]
+        [scaled(even, scale, min), scaled(odd, scale_of_odd, min)]
     }
 }
 
@@ -98,27 +93,35 @@ unsafe fn plus_eight(scale: __m512i, min: __m512i) -> __m512i {
 /// # Safety
 /// AVX-512 VBMI and FP16 must be there.
 #[inline(always)]
-pub(super) unsafe fn nibble_pairs<const MIN: bool>(
+pub(super) unsafe fn nibble_pairs(
     codes: __m512i,
     scale: __m512i,
-    min: __m512i,
+    mut min: Option<__m512i>,
 ) -> [[__m512i; 2]; 2] {
     // SAFETY: the features are there; the table is a whole vector.
     unsafe {
         let table = _mm512_loadu_si512(FROM_EIGHT.as_ptr().cast());
-        let min = if MIN { plus_eight(scale, min) } else { min };
+        if let Some(min) = &mut min {
+            *min = plus_eight(scale, *min);
+        }
         let mut upper: __mmask64 = 0xAAAA_AAAA_AAAA_AAAA;
         // Of a mask that it knows the compiler makes an instruction of its own.
         asm!("/* {0} */", inout(reg) upper, options(pure, nomem, nostack, preserves_flags));
         // The lowest six bits of a word's upper byte choose: a nibble, and two bits that make no difference. A look-up of
         // words would take two instructions' time.
-        let pick = |words| {
+        let words = [
+            _mm512_slli_epi16::<8>(codes),
+            codes,
+            _mm512_slli_epi16::<4>(codes),
+            _mm512_srli_epi16::<4>(codes),
+        ];
+        let mut weights = words;
+        for (weights, words) in weights.iter_mut().zip(words) {
             let values = _mm512_maskz_permutexvar_epi8(upper, words, table);
-            scaled::<MIN>(_mm512_castsi512_ph(values), scale, min)
-        };
-        let low = [pick(_mm512_slli_epi16::<8>(codes)), pick(codes)];
-        let high = [pick(_mm512_slli_epi16::<4>(codes)), pick(_mm512_srli_epi16::<4>(codes))];
-        [low, high]
+            *weights = scaled(_mm512_castsi512_ph(values), scale, min);
+        }
+        let [low_even, low_odd, high_even, high_odd] = weights;
+        [[low_even, low_odd], [high_even, high_odd]]
     }
 }
 

@@ -118,14 +118,14 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         unsafe { amx_scales::pair_scales(kind, supers, scales, power) }
     }
     #[inline(always)]
-    unsafe fn byte_pairs<const MIN: bool>(codes: __m512i, [scale, min]: [__m512i; 2]) -> [__m512i; 2] {
+    unsafe fn byte_pairs(has_min: bool, codes: __m512i, [scale, min]: [__m512i; 2]) -> [__m512i; 2] {
         // SAFETY: as above.
-        unsafe { amx_operands::byte_pairs::<MIN>(codes, scale, min) }
+        unsafe { amx_operands::byte_pairs(codes, scale, has_min.then_some(min)) }
     }
     #[inline(always)]
-    unsafe fn nibble_pairs<const MIN: bool>(codes: __m512i, [scale, min]: [__m512i; 2]) -> [[__m512i; 2]; 2] {
+    unsafe fn nibble_pairs(has_min: bool, codes: __m512i, [scale, min]: [__m512i; 2]) -> [[__m512i; 2]; 2] {
         // SAFETY: as above.
-        unsafe { amx_operands::nibble_pairs::<MIN>(codes, scale, min) }
+        unsafe { amx_operands::nibble_pairs(codes, scale, has_min.then_some(min)) }
     }
     #[inline(always)]
     unsafe fn zero_sums() {

@@ -321,15 +321,15 @@ pub(crate) trait Lane: Copy + 'static {
         no_tiles()
     }
     /// Codes of value + 128, four columns of sixteen rows, to pairs of weights in bfloat16: columns 0 and 2 of all rows,
-    /// then columns 1 and 3. A product, with a min added if `MIN`, is rounded to a half float, then to bfloat16.
-    unsafe fn byte_pairs<const MIN: bool>(codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2] {
-        let _ = (codes, scale);
+    /// then columns 1 and 3. A product, with a min added if there is one, is rounded to a half float, then to bfloat16.
+    unsafe fn byte_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2] {
+        let _ = (has_min, codes, scale);
         no_tiles()
     }
-    /// The same of two codes in each byte, of the value + 8 or, if `MIN`, of the value: of the low halves, then of the high
+    /// The same of two codes in each byte, of the value + 8 or, with a min, of the value: of the low halves, then of the high
     /// ones.
-    unsafe fn nibble_pairs<const MIN: bool>(codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2] {
-        let _ = (codes, scale);
+    unsafe fn nibble_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2] {
+        let _ = (has_min, codes, scale);
         no_tiles()
     }
     /// Sets the tiles of sums to zeros. From here on, or from [`Self::load_sums`], they stay what the functions below leave,
