@@ -110,7 +110,7 @@ impl Activations {
     fn take(&mut self, x: &[f32], cols: usize, norm: Option<RowNorm<'_>>, forms: Forms, pool: &ThreadPool) {
         assert!(cols > 0 && x.len().is_multiple_of(cols), "rows of {cols} in {}", x.len());
         self.reserve(x.len() / cols, cols, forms, pool.isa());
-        let (n_groups, n_blocks) = (self.n_rows.div_ceil(GROUP), cols.div_ceil(BLOCK));
+        let (n_groups, n_blocks) = (self.n_rows.div_ceil(GROUP), self.n_blocks());
         let n_parts = match norm {
             _ if self.n_rows * cols < WORTH_FORKING => 1,
             None => n_blocks.div_ceil(PART),
@@ -302,8 +302,8 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Bytes of a group's block with room for so many tokens, or for sixteen: in the forms that tiles read a token's
-    /// blocks lie side by side when it is alone, and share few sets of the first cache otherwise.
+    /// Bytes of a group's block. Those that tiles read have room for `n_tokens`, so that a single token's lie side by side:
+    /// with gaps they would share a few sets of the first cache. The others always have room for sixteen.
     pub(crate) const fn record(self, n_tokens: usize) -> usize {
         match self {
             Self::Bytes | Self::Residuals => RECORD,

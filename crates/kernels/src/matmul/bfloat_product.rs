@@ -14,7 +14,6 @@ use std::ops::Range;
 
 use super::activations::{Activations, Form, GROUP, Rows};
 use super::bfloat_stream::{RING_STEPS, Stream};
-use super::bfloats::ROW_BYTES;
 use super::stretch::ahead;
 use super::{Product, Target};
 use crate::memory::AlignedBytes;
@@ -356,7 +355,7 @@ impl<U: PairUnpacker, const G: usize, const P: usize> Task for Dots<U, G, P> {
             }
             for _ in 0..self.n_blocks {
                 add_products::<L, U, G, P>(x, w);
-                x = x.map(|x| x.wrapping_add(GROUP * U::TOKEN_PARTS * ROW_BYTES));
+                x = x.map(|x| x.wrapping_add(U::TOKEN_PARTS * Form::BFloats.record(GROUP)));
                 w = w.map(|w| w.wrapping_add(U::PARTS * PAIRS_BYTES));
             }
             L::store_sums::<G, P>(sums);

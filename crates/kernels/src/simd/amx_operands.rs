@@ -109,19 +109,15 @@ pub(super) unsafe fn nibble_pairs(
         asm!("/* {0} */", inout(reg) upper, options(pure, nomem, nostack, preserves_flags));
         // The lowest six bits of a word's upper byte choose: a nibble, and two bits that make no difference. A look-up of
         // words would take two instructions' time.
-        let words = [
-            _mm512_slli_epi16::<8>(codes),
-            codes,
-            _mm512_slli_epi16::<4>(codes),
-            _mm512_srli_epi16::<4>(codes),
+        let mut pairs = [
+            [_mm512_slli_epi16::<8>(codes), codes],
+            [_mm512_slli_epi16::<4>(codes), _mm512_srli_epi16::<4>(codes)],
         ];
-        let mut weights = words;
-        for (weights, words) in weights.iter_mut().zip(words) {
-            let values = _mm512_maskz_permutexvar_epi8(upper, words, table);
-            *weights = scaled(_mm512_castsi512_ph(values), scale, min);
+        for words in pairs.as_flattened_mut() {
+            let values = _mm512_maskz_permutexvar_epi8(upper, *words, table);
+            *words = scaled(_mm512_castsi512_ph(values), scale, min);
         }
-        let [low_even, low_odd, high_even, high_odd] = weights;
-        [[low_even, low_odd], [high_even, high_odd]]
+        pairs
     }
 }
 
