@@ -16,6 +16,7 @@ use throng_model::forward_work::{ForwardWork, Work};
 
 use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};
+use crate::output;
 use crate::running::{self, RunningModel};
 use crate::step_shares::StepShares;
 use limits::Limits;
@@ -52,13 +53,13 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     let work = running.model.forward_work(running.kv_dtype);
     let n_threads = running::n_threads(&section);
     let limits = (!arguments.no_limits).then(|| Limits::measure(n_threads, work.step_bytes())).flatten();
-    eprintln!("{}: {n_threads} threads", running.names[0]);
+    output::note(format_args!("{}: {n_threads} threads", running.names[0]));
     if let Some(line) = running.describe_quantizing() {
-        eprintln!("{line}");
+        output::note(line);
     }
-    eprintln!("{}", running.describe_kv_cache());
-    eprintln!("{}", start_up.describe());
-    limits.iter().for_each(|limits| eprintln!("{}", report::describe(limits)));
+    output::note(running.describe_kv_cache());
+    output::note(start_up.describe());
+    limits.iter().for_each(|limits| output::note(report::describe(limits)));
     let max_batch_tokens = engine.scheduler().max_batch_tokens;
     let bench = Bench { running: &running, max_batch_tokens, work, limits };
     bench.measure(&warm_up(arguments), 1, u64::MAX).await?;
@@ -68,11 +69,11 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
         table.add_row(report::row(&measured));
         if arguments.json {
             let line = Line { measured, start_up, limits: bench.limits.as_ref() };
-            println!("{}", serde_json::to_string(&line)?);
+            output::line(serde_json::to_string(&line)?)?;
         }
     }
     if !arguments.json {
-        println!("{table}");
+        output::line(table)?;
     }
     Ok(())
 }

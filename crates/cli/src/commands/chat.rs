@@ -1,6 +1,6 @@
 //! `throng chat`: a conversation in the terminal, streamed, with its history.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::ChatArgs;
 use crate::config::{EngineSection, ModelSection};
+use crate::output;
 use crate::running::{self, RunningModel};
 
 const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /exit leaves. \
@@ -23,21 +24,21 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
     let section = ModelSection::of(&arguments.model);
     let running = running::start(&section, &EngineSection::of(&arguments.model))?;
     if let Some(line) = running.describe_quantizing() {
-        eprintln!("{line}");
+        output::note(line);
     }
     let is_terminal = std::io::stdin().is_terminal();
     if let Some(notice) = running.notice {
-        eprintln!("{notice}\n");
+        output::note(format_args!("{notice}\n"));
     }
     if is_terminal {
-        eprintln!("Chatting with {}. {HELP}\n", running.names[0]);
+        output::note(format_args!("Chatting with {}. {HELP}\n", running.names[0]));
     }
     let mut chat = Chat { arguments, running: &running, messages: Vec::new(), is_terminal };
     chat.start_over();
     let stop = stop_on_interrupt();
     loop {
         if is_terminal {
-            eprint!("> ");
+            output::prompt("> ");
         }
         let mut line = String::new();
         if std::io::stdin().lock().read_line(&mut line)? == 0 {
@@ -46,7 +47,7 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
         match line.trim() {
             "" => {}
             "/exit" | "/quit" => return Ok(()),
-            "/help" => eprintln!("{HELP}"),
+            "/help" => output::note(HELP),
             "/new" => chat.start_over(),
             "/undo" => chat.undo(),
             message => chat.answer(message, &stop).await?,
@@ -78,33 +79,33 @@ impl Chat<'_> {
         self.messages.push(json!({"role": "user", "content": message}));
         stop.store(false, Ordering::Relaxed);
         let started = Instant::now();
-        let (mut text, mut first) = (String::new(), None);
+        let (mut text, mut first, mut printed) = (String::new(), None, Ok(()));
         let print = |piece: &str| {
             first.get_or_insert_with(|| started.elapsed());
             text.push_str(piece);
-            let mut out = std::io::stdout();
-            let is_printed = out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_ok();
-            is_printed && !stop.load(Ordering::Relaxed)
+            printed = output::text(piece);
+            printed.is_ok() && !stop.load(Ordering::Relaxed)
         };
         let prompt = self.running.chat_prompt(&self.messages)?;
         let answer = self.running.generate(prompt, &self.arguments.sampling, print).await;
         stop.store(true, Ordering::Relaxed);
+        printed?;
         match answer {
             Ok(answered) => {
-                println!();
+                output::line("")?;
                 if self.is_terminal {
                     let first = first.unwrap_or_default();
                     let rest = (started.elapsed() - first).as_secs_f64().max(1e-9);
                     let speed = answered.n_output.saturating_sub(1) as f64 / rest;
-                    eprintln!(
+                    output::note(format_args!(
                         "[{} tokens, {speed:.0} tokens/s, first after {first:.0?}]\n",
                         answered.n_output
-                    );
+                    ));
                 }
                 self.messages.push(json!({"role": "assistant", "content": text}));
             }
             Err(error) => {
-                eprintln!("{error:#}");
+                output::note(format_args!("{error:#}"));
                 self.messages.pop();
             }
         }

@@ -1,11 +1,12 @@
 //! `throng generate`: continues one prompt and prints the result.
 
-use std::io::{Read, Write};
+use std::io::Read;
 
 use anyhow::{Context, Result};
 
 use crate::args::GenerateArgs;
 use crate::config::{EngineSection, ModelSection};
+use crate::output;
 use crate::running;
 
 /// Runs the command.
@@ -16,7 +17,7 @@ pub async fn run(arguments: &GenerateArgs) -> Result<()> {
     let section = ModelSection::of(&arguments.model);
     let running = running::start(&section, &EngineSection::of(&arguments.model))?;
     if let Some(line) = running.describe_quantizing() {
-        eprintln!("{line}");
+        output::note(line);
     }
     let text = match &arguments.prompt {
         Some(prompt) => prompt.clone(),
@@ -27,9 +28,12 @@ pub async fn run(arguments: &GenerateArgs) -> Result<()> {
         }
     };
     let prompt = running.text_prompt(&text)?;
-    let mut out = std::io::stdout().lock();
-    let print = |piece: &str| out.write_all(piece.as_bytes()).and_then(|()| out.flush()).is_ok();
+    let mut printed = Ok(());
+    let print = |piece: &str| {
+        printed = output::text(piece);
+        printed.is_ok()
+    };
     running.generate(prompt, &arguments.sampling, print).await?;
-    println!();
-    Ok(())
+    printed?;
+    Ok(output::line("")?)
 }

@@ -14,7 +14,7 @@ use throng_model::tensor_use::TensorUse;
 use crate::args::InspectArgs;
 use crate::config::ModelSection;
 use crate::kv_budget::show;
-use crate::{memory, running};
+use crate::{memory, output, running};
 
 /// Runs the command.
 ///
@@ -23,9 +23,9 @@ use crate::{memory, running};
 pub fn run(arguments: &InspectArgs) -> Result<()> {
     let section = ModelSection::of(&arguments.model);
     let (_, model) = running::open(&section)?;
-    println!("{}", summary(&section, &model)?);
+    output::line(summary(&section, &model)?)?;
     if arguments.tensors {
-        println!("{}", tensors(&model, lane(&section)));
+        output::line(tensors(&model, lane(&section)))?;
     }
     Ok(())
 }

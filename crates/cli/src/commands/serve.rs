@@ -1,42 +1,90 @@
 //! `throng serve`: answers requests over HTTP until it is told to end.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result};
+use throng_engine::EngineHandle;
 use throng_gateway::openai::GenerationDefaults;
 use throng_gateway::{Gateway, ServedModel};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::args::{GenerationConfigSource, ServeArgs};
-use crate::config::Settings;
+use crate::config::{EngineSection, ModelSection, Settings};
+use crate::line_queue::LineQueue;
+use crate::output;
 use crate::running::{self, RunningModel};
+use crate::signals::Signals;
 
 /// Runs the command.
 ///
 /// # Errors
 /// When the settings make no sense, the model cannot be loaded or the address is taken.
 pub async fn run(arguments: &ServeArgs) -> Result<()> {
+    let signals = Signals::listen().context("cannot receive signals")?;
     let settings = Settings::of(arguments)?;
+    let out = LineQueue::start("throng-out", output::unlocked_stdout()).context("cannot start a thread")?;
+    let ready = tokio::select! {
+        biased;
+        ending = signals.told_to_end() => {
+            tracing::info!("{ending} before the model was ready");
+            return Ok(());
+        }
+        ready = get_ready(settings, &out) => ready,
+    };
+    let served = match ready {
+        Ok(Ready { gateway, listener, engine }) => {
+            let served = gateway.serve(listener, told_to_end(signals)).await;
+            engine.shutdown();
+            served.map_err(Into::into)
+        }
+        Err(error) => Err(error),
+    };
+    out.flush(OUTPUT_LIMIT);
+    served
+}
+
+/// What has been said on standard output may take this long to be written before the process ends without it.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+
+/// All that serving needs.
+struct Ready {
+    gateway: Gateway,
+    listener: TcpListener,
+    engine: EngineHandle,
+}
+
+async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     let server = &settings.gateway.server;
     // Taken before the model is loaded: a wrong port is told at once.
     let listener = TcpListener::bind((server.host.as_str(), server.port))
         .await
         .with_context(|| format!("cannot listen on {}:{}", server.host, server.port))?;
-    let running = running::start(&settings.model, &settings.engine)?;
+    let running = load(settings.model.clone(), settings.engine).await?;
     tracing::info!("{}: {} threads", running.names[0], running::n_threads(&settings.model));
     if let Some(line) = running.describe_quantizing() {
         tracing::info!("{line}");
     }
     tracing::info!("{}", running.describe_kv_cache());
     if let Some(notice) = running.notice {
-        println!("{notice}");
+        out.push(notice);
     }
     let address = listener.local_addr()?;
     let engine = running.engine.clone();
     let served = served_model(running, settings.model.generation_config);
     let gateway = Gateway::new(settings.gateway, vec![served])?;
-    println!("Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)");
-    gateway.serve(listener, told_to_end()).await?;
-    engine.shutdown();
-    Ok(())
+    out.push(&format!("Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"));
+    Ok(Ready { gateway, listener, engine })
+}
+
+/// Loads the model on a thread of its own: whoever waits for it can stop waiting.
+async fn load(model: ModelSection, engine: EngineSection) -> Result<RunningModel> {
+    let (tell, told) = oneshot::channel();
+    let work = move || {
+        let _ = tell.send(running::start(&model, &engine));
+    };
+    std::thread::Builder::new().name("throng-load".into()).spawn(work).context("cannot start a thread")?;
+    told.await.context("loading the model panicked")?
 }
 
 fn served_model(running: RunningModel, source: GenerationConfigSource) -> ServedModel {
@@ -66,27 +114,7 @@ fn served_model(running: RunningModel, source: GenerationConfigSource) -> Served
     }
 }
 
-/// Completes on Ctrl-C or, where there is such a thing, SIGTERM.
-async fn told_to_end() {
-    let interrupt = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    #[cfg(unix)]
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(_) => std::future::pending().await,
-        }
-    };
-    #[cfg(not(unix))]
-    let terminate = std::future::pending::<()>();
-    tokio::select! {
-        () = interrupt => {}
-        () = terminate => {}
-    }
-    tracing::info!("ending: running streams may finish");
+async fn told_to_end(signals: Signals) {
+    let ending = signals.told_to_end().await;
+    tracing::info!("{ending}: running streams may finish; once more, and they are cut at once");
 }

@@ -13,6 +13,7 @@ use crate::args::BenchMachineArgs;
 use crate::caches::Caches;
 use crate::kv_budget::show;
 use crate::memory;
+use crate::output;
 
 /// The largest share of the last-level cache that is believed: a virtual machine is told of all its host's.
 const MOST_SHARE: usize = 16 << 20;
@@ -56,13 +57,13 @@ pub fn run(arguments: &BenchMachineArgs) -> Result<()> {
     for n_threads in thread_counts(most) {
         let measured = measure(n_threads);
         if arguments.json {
-            println!("{}", serde_json::to_string(&measured)?);
+            output::line(serde_json::to_string(&measured)?)?;
         }
         all.push(measured);
     }
     if !arguments.json {
-        println!("lane: {}", Isa::best().name());
-        println!("{}", table(&all));
+        output::line(format_args!("lane: {}", Isa::best().name()))?;
+        output::line(table(&all))?;
     }
     Ok(())
 }

@@ -1,0 +1,249 @@
+//! Lines on their way to a file descriptor that may be slow, full or gone: a bounded queue and one thread that
+//! writes. Whoever says a line never waits for the descriptor and never fails. Refuses to know what the lines say.
+
+use std::io::{self, ErrorKind, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Lines wait in this many bytes; a line that finds no room is dropped and counted. While the thread writes, as many
+/// bytes again are on their way.
+const MAX_QUEUED_BYTES: usize = 1 << 20;
+/// A longer line is cut.
+const MAX_LINE_BYTES: usize = 16 << 10;
+/// A descriptor that somebody made non-blocking is asked again after this time.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The queue. Clones share it; its thread lives as long as the process.
+#[derive(Debug, Clone)]
+pub struct LineQueue {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is text to write, or the thread has written what there was.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    text: String,
+    is_writing: bool,
+    n_dropped: u64,
+}
+
+impl LineQueue {
+    /// Starts the thread that writes to `out`.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let writer = Writer { shared: Arc::clone(&shared), out, n_reported: 0 };
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || writer.run())?;
+        Ok(Self { shared })
+    }
+
+    /// Queues one line. Control characters in it, line breaks among them, are written as escapes: whatever a client
+    /// sent cannot look like a line of its own or command a terminal.
+    pub fn push(&self, line: &str) {
+        let mut state = self.shared.lock();
+        if state.text.len() + line.len().min(MAX_LINE_BYTES) > MAX_QUEUED_BYTES {
+            state.n_dropped += 1;
+            return;
+        }
+        escape(&mut state.text, line);
+        state.text.push('\n');
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// How many lines were dropped: found no room, or could not be written.
+    pub fn n_dropped(&self) -> u64 {
+        self.shared.lock().n_dropped
+    }
+
+    /// Waits until all that was queued is written or dropped, but no longer than `limit`.
+    pub fn flush(&self, limit: Duration) {
+        let is_pending = |state: &mut State| state.is_writing || !state.text.is_empty();
+        let _ = self.shared.changed.wait_timeout_while(self.shared.lock(), limit, is_pending);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the thread has.
+struct Writer<W> {
+    shared: Arc<Shared>,
+    out: W,
+    n_reported: u64,
+}
+
+impl<W: Write> Writer<W> {
+    fn run(mut self) {
+        let mut text = String::new();
+        loop {
+            let n_dropped = self.take(&mut text);
+            let n_written = self.write(text.as_bytes());
+            let n_lost = text.as_bytes()[n_written..].iter().filter(|&&byte| byte == b'\n').count() as u64;
+            self.shared.lock().n_dropped += n_lost;
+            if n_lost == 0 {
+                self.report(n_dropped);
+            }
+            text.clear();
+        }
+    }
+
+    /// Waits for text and takes all of it. Returns how many lines have been dropped so far.
+    fn take(&self, text: &mut String) -> u64 {
+        let mut state = self.shared.lock();
+        state.is_writing = false;
+        self.shared.changed.notify_all();
+        let has_none = |state: &mut State| state.text.is_empty();
+        state = self.shared.changed.wait_while(state, has_none).unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut state.text, text);
+        state.is_writing = true;
+        state.n_dropped
+    }
+
+    /// Says how many lines are missing, once lines can be written again.
+    fn report(&mut self, n_dropped: u64) {
+        if n_dropped > self.n_reported {
+            let line = format!(
+                "{} log lines were dropped: they could not be written\n",
+                n_dropped - self.n_reported
+            );
+            if self.write(line.as_bytes()) == line.len() {
+                self.n_reported = n_dropped;
+            }
+        }
+    }
+
+    /// Writes as much as the descriptor takes and returns how many bytes that were.
+    fn write(&mut self, bytes: &[u8]) -> usize {
+        let mut n_written = 0;
+        while n_written < bytes.len() {
+            match self.out.write(&bytes[n_written..]) {
+                Ok(0) => break,
+                Ok(n) => n_written += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY),
+                Err(_) => break,
+            }
+        }
+        n_written
+    }
+}
+
+/// Appends `line` with its control characters and those that break or reorder lines as escapes, cut where it is too
+/// long.
+fn escape(text: &mut String, line: &str) {
+    let kept = &line[..line.floor_char_boundary(MAX_LINE_BYTES)];
+    for c in kept.chars() {
+        let reorders = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if reorders || (c.is_control() && c != '\t') {
+            text.extend(c.escape_default());
+        } else {
+            text.push(c);
+        }
+    }
+    if kept.len() < line.len() {
+        text.push_str(" … (cut)");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// A descriptor that takes bytes when it is told to: each `Ok` admits one write, each `Err` fails one.
+    struct Gate {
+        verdicts: Receiver<io::Result<()>>,
+        written: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.verdicts.recv().unwrap_or_else(|_| Err(ErrorKind::BrokenPipe.into()))?;
+            self.written.lock().expect("no panics").extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn gated() -> (LineQueue, Sender<io::Result<()>>, impl Fn() -> String) {
+        let (tell, verdicts) = channel();
+        let written = Arc::new(Mutex::default());
+        let queue =
+            LineQueue::start("test", Gate { verdicts, written: Arc::clone(&written) }).expect("a thread");
+        let text = move || String::from_utf8(written.lock().expect("no panics").clone()).expect("text");
+        (queue, tell, text)
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        let (queue, tell, text) = gated();
+        tell.send(Ok(())).expect("a reader");
+        queue.push("a\nb\x1b[31m\r\u{85}\u{202e}\tç");
+        queue.flush(LONG);
+        assert_eq!(text(), "a\\nb\\u{1b}[31m\\r\\u{85}\\u{202e}\tç\n");
+    }
+
+    #[test]
+    fn what_a_stuck_descriptor_cannot_take_is_dropped_counted_and_told() {
+        let (queue, tell, text) = gated();
+        let line = "x".repeat(MAX_LINE_BYTES - 1);
+        // The thread may take the first of them and be stuck with it; the others fill the queue.
+        let n_sent = 200;
+        (0..n_sent).for_each(|_| queue.push(&line));
+        let n_dropped = queue.n_dropped();
+        assert!((1..n_sent).contains(&n_dropped), "{n_dropped}");
+        (0..4).for_each(|_| tell.send(Ok(())).expect("a reader"));
+        queue.flush(LONG);
+        let (told, lines) = (format!("{n_dropped} log lines were dropped"), text());
+        assert!(lines.lines().any(|line| line.starts_with(&told)), "no line says: {told}");
+        assert_eq!(lines.lines().filter(|found| *found == line).count() as u64, n_sent - n_dropped);
+    }
+
+    #[test]
+    fn what_fails_is_counted_and_later_lines_are_tried() {
+        let (queue, tell, text) = gated();
+        tell.send(Err(ErrorKind::StorageFull.into())).expect("a reader");
+        queue.push("lost");
+        queue.flush(LONG);
+        assert_eq!((queue.n_dropped(), text()), (1, String::new()));
+        (0..2).for_each(|_| tell.send(Ok(())).expect("a reader"));
+        queue.push("kept");
+        queue.flush(LONG);
+        assert_eq!(text(), "kept\n1 log lines were dropped: they could not be written\n");
+    }
+
+    #[test]
+    fn waiting_for_a_stuck_descriptor_has_an_end() {
+        let (queue, _tell, text) = gated();
+        queue.push("never");
+        queue.flush(Duration::from_millis(10));
+        assert_eq!(text(), "");
+    }
+
+    #[test]
+    fn long_lines_are_cut_between_characters() {
+        let (queue, tell, text) = gated();
+        tell.send(Ok(())).expect("a reader");
+        queue.push(&"ç".repeat(MAX_LINE_BYTES));
+        queue.flush(LONG);
+        assert_eq!(text(), format!("{} … (cut)\n", "ç".repeat(MAX_LINE_BYTES / 2)));
+    }
+}

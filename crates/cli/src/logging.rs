@@ -1,0 +1,123 @@
+//! What the process says on standard error: the log, panics and the last error, all through one [`LineQueue`], so
+//! that no state of standard error stops a thread or ends the process. Refuses to know what is logged.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tracing_subscriber::EnvFilter;
+
+use crate::line_queue::LineQueue;
+use crate::output;
+use crate::usage_error::UsageError;
+
+/// What chooses the lines, in the syntax of tracing's `EnvFilter`.
+const VARIABLE: &str = "THRONG_LOG";
+/// The last lines may take this long before the process ends without them.
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
+/// A thread that panics waits this long for its words to be written, in case the process is about to abort.
+const PANIC_LIMIT: Duration = Duration::from_millis(100);
+
+static QUEUE: OnceLock<LineQueue> = OnceLock::new();
+
+/// Starts the log with the lines that `THRONG_LOG` chooses, else `default`, and has panics told in it. Called once.
+///
+/// # Errors
+/// When `THRONG_LOG` cannot be read as a filter, or there is no thread to be had.
+pub fn start(default: &str) -> Result<()> {
+    let filter = filter(std::env::var_os(VARIABLE).as_deref(), default)?;
+    let queue = LineQueue::start("throng-log", output::unlocked_stderr()).context("cannot start a thread")?;
+    let queue = QUEUE.get_or_init(|| queue);
+    std::panic::set_hook(Box::new(|panic| tell_panic(queue, panic)));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Line(queue))
+        .with_target(false)
+        .with_ansi(false)
+        // Its own complaints go to standard error by `eprintln!`, which panics where that cannot be written.
+        .log_internal_errors(false)
+        .init();
+    Ok(())
+}
+
+/// How many lines could not be written.
+pub fn n_dropped() -> u64 {
+    QUEUE.get().map_or(0, LineQueue::n_dropped)
+}
+
+/// Says why the process ends, line by line as `text` has them, and waits a moment for the log to be written.
+pub fn last_words(text: &str) {
+    match QUEUE.get() {
+        Some(queue) => text.lines().for_each(|line| queue.push(line)),
+        None => output::note(text),
+    }
+    finish();
+}
+
+/// Waits a moment for the log to be written.
+pub fn finish() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(EXIT_LIMIT);
+    }
+}
+
+fn filter(asked: Option<&OsStr>, default: &str) -> Result<EnvFilter, UsageError> {
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { return Ok(EnvFilter::new(default)) };
+    let text = asked.to_str().ok_or_else(|| UsageError(format!("{VARIABLE} is not UTF-8")))?;
+    EnvFilter::try_new(text).map_err(|error| {
+        UsageError(format!(
+            "{VARIABLE}={text:?} is no filter ({error}): name a level (error, warn, info, debug, trace, off) or \
+             target=level pairs separated by commas"
+        ))
+    })
+}
+
+fn tell_panic(queue: &LineQueue, panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("without a name");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let message = panic.payload_as_str().unwrap_or("no message");
+    queue.push(&format!("thread {name} panicked at {place}: {message}"));
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        backtrace.to_string().lines().for_each(|line| queue.push(line));
+    }
+    queue.flush(PANIC_LIMIT);
+}
+
+/// One event of the log.
+struct Line<'a>(&'a LineQueue);
+
+impl Write for Line<'_> {
+    /// Takes a whole event at once, as tracing-subscriber writes it.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let line = String::from_utf8_lossy(event);
+        self.0.push(line.strip_suffix('\n').unwrap_or(&line));
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_cannot_be_read_is_an_error() {
+        let read = |text: &str| filter(Some(OsStr::new(text)), "warn").map(|filter| filter.to_string());
+        assert_eq!(filter(None, "warn").map(|filter| filter.to_string()).ok().as_deref(), Some("warn"));
+        assert_eq!(read("").ok().as_deref(), Some("warn"));
+        assert_eq!(read("throng_engine=debug").ok().as_deref(), Some("throng_engine=debug"));
+        for bad in ["throng=loud", "a=b=c", "info,,[{"] {
+            let error = read(bad).expect_err(bad).to_string();
+            assert!(error.starts_with("THRONG_LOG=") && error.contains("is no filter"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What commands print: results to standard output, where a failed write ends the command, and remarks to standard
+//! error, where it is ignored. Neither panics, as std's `println!` and `eprintln!` do. Refuses to know the log.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+
+/// A result could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub struct OutputError(#[from] io::Error);
+
+impl OutputError {
+    /// Whether the reader has gone (`throng inspect | head`), which is no fault.
+    pub fn is_reader_gone(&self) -> bool {
+        self.0.kind() == ErrorKind::BrokenPipe
+    }
+}
+
+/// Prints `result` and a line break to standard output.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn line(result: impl Display) -> Result<(), OutputError> {
+    text(&format!("{result}\n"))
+}
+
+/// Prints `piece` to standard output as it is, at once.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn text(piece: &str) -> Result<(), OutputError> {
+    let mut out = io::stdout().lock();
+    out.write_all(piece.as_bytes())?;
+    Ok(out.flush()?)
+}
+
+/// Prints a remark and a line break to standard error, if that can be written.
+pub fn note(remark: impl Display) {
+    let _ = io::stderr().write_all(format!("{remark}\n").as_bytes());
+}
+
+/// Prints what the user answers to, without a line break.
+pub fn prompt(question: &str) {
+    let _ = io::stderr().write_all(question.as_bytes());
+}
+
+/// Standard output without the lock of [`std::io::stdout`]: a thread that is stuck in writing to it holds nothing
+/// that others wait for.
+pub fn unlocked_stdout() -> Box<dyn Write + Send> {
+    unlocked(io::stdout())
+}
+
+/// Standard error likewise.
+pub fn unlocked_stderr() -> Box<dyn Write + Send> {
+    unlocked(io::stderr())
+}
+
+#[cfg(unix)]
+fn unlocked(stream: impl std::os::fd::AsFd + Write + Send + 'static) -> Box<dyn Write + Send> {
+    match stream.as_fd().try_clone_to_owned() {
+        Ok(descriptor) => Box::new(std::fs::File::from(descriptor)),
+        Err(_) => Box::new(stream),
+    }
+}
+
+#[cfg(not(unix))]
+fn unlocked(stream: impl Write + Send + 'static) -> Box<dyn Write + Send> {
+    Box::new(stream)
+}

@@ -1,0 +1,124 @@
+//! Signals to a server: SIGTERM and SIGINT end it, first gently, then at once; SIGHUP is ignored. A thread of its own
+//! receives them, so that they work whatever the other threads do. Refuses to know what ending takes.
+
+use std::fmt;
+use std::io;
+
+use tokio::sync::watch;
+
+use crate::logging;
+
+/// A signal that ends the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// SIGINT: Ctrl-C in a terminal.
+    Interrupt,
+    /// SIGTERM: systemd, Kubernetes, `kill`.
+    Terminate,
+}
+
+impl Ending {
+    /// The exit status of a process that a signal ended, as shells have it.
+    fn status(self) -> i32 {
+        match self {
+            Self::Interrupt => 128 + 2,
+            Self::Terminate => 128 + 15,
+        }
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Interrupt => "SIGINT",
+            Self::Terminate => "SIGTERM",
+        })
+    }
+}
+
+/// The signals as they come. The first that ends is told by [`Signals::told_to_end`]; the second ends the process.
+#[derive(Debug, Clone)]
+pub struct Signals {
+    told: watch::Receiver<Option<Ending>>,
+}
+
+impl Signals {
+    /// Receives signals from now on.
+    ///
+    /// # Errors
+    /// When they cannot be received, or there is no thread to be had.
+    pub fn listen() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut arriving = {
+            let _inside = runtime.enter();
+            Arriving::new()?
+        };
+        let (tell, told) = watch::channel(None);
+        let receive = async move {
+            tell.send_replace(Some(arriving.next().await));
+            let again = arriving.next().await;
+            logging::last_words(&format!("{again} once more: ending at once"));
+            std::process::exit(again.status());
+        };
+        let thread = std::thread::Builder::new().name("throng-signals".into());
+        thread.spawn(move || runtime.block_on(receive))?;
+        Ok(Self { told })
+    }
+
+    /// Completes with the first signal that ends the server.
+    pub async fn told_to_end(&self) -> Ending {
+        let mut told = self.told.clone();
+        let first = told.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);
+        match first {
+            Some(ending) => ending,
+            // The thread keeps its end as long as the process lives.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(unix)]
+struct Arriving {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+}
+
+#[cfg(unix)]
+impl Arriving {
+    fn new() -> io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Ending {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return Ending::Interrupt,
+                _ = self.terminate.recv() => return Ending::Terminate,
+                _ = self.hang_up.recv() => tracing::info!("SIGHUP is ignored"),
+            }
+        }
+    }
+}
+
+#[cfg(not(unix))]
+struct Arriving;
+
+#[cfg(not(unix))]
+impl Arriving {
+    fn new() -> io::Result<Self> {
+        Ok(Self)
+    }
+
+    async fn next(&mut self) -> Ending {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        Ending::Interrupt
+    }
+}

@@ -1,0 +1,73 @@
+//! What signals do to a server, whenever they come.
+#![cfg(unix)]
+
+mod process;
+
+use std::io::BufReader;
+use std::process::Stdio;
+
+use process::{Server, read_until};
+
+fn piped(arguments: &[&str]) -> Server {
+    Server::start(arguments, |c| {
+        c.stdout(Stdio::piped()).stderr(Stdio::piped());
+    })
+}
+
+#[test]
+fn a_server_told_to_end_while_it_loads_ends_in_order() {
+    for signal in ["TERM", "INT"] {
+        let mut server = piped(&[]);
+        drop(server.connect());
+        server.signal(signal);
+        assert_eq!(server.end().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn a_server_told_to_end_as_soon_as_it_is_ready_ends_in_order() {
+    for signal in ["TERM", "INT"] {
+        let mut server = piped(&[]);
+        let mut out = BufReader::new(server.process.stdout.take().unwrap());
+        read_until(&mut out, "Serving on");
+        server.signal(signal);
+        assert_eq!(server.end().code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn the_second_signal_ends_at_once_what_the_first_lets_finish() {
+    for (signal, status) in [("TERM", 143), ("INT", 130)] {
+        let mut server = piped(&["--shutdown-timeout", "3600"]);
+        let mut log = BufReader::new(server.process.stderr.take().unwrap());
+        // Its body never comes whole, so the server waits for it as for any running request.
+        let mut waiting = server.connect();
+        let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{";
+        std::io::Write::write_all(&mut waiting, head.as_bytes()).unwrap();
+        let long = r#"{"model": "throng-starter", "prompt": "Hi", "stream": true, "max_tokens": 400, "n": 64,
+            "ignore_eos": true}"#;
+        let mut stream = server.begin("POST", "/v1/completions", long);
+        read_until(&mut stream, "data: {");
+        server.signal(signal);
+        read_until(&mut log, "running streams may finish");
+        server.signal(signal);
+        assert_eq!(server.end().code(), Some(status), "{signal}");
+        read_until(&mut log, "once more: ending at once");
+    }
+}
+
+#[test]
+fn hanging_up_changes_nothing() {
+    let mut server = piped(&[]);
+    let mut log = BufReader::new(server.process.stderr.take().unwrap());
+    drop(server.connect());
+    server.signal("HUP");
+    read_until(&mut log, "SIGHUP is ignored");
+    server.assert_serves();
+    server.signal("HUP");
+    read_until(&mut log, "SIGHUP is ignored");
+    server.signal("PIPE");
+    server.assert_serves();
+    server.signal("TERM");
+    assert_eq!(server.end().code(), Some(0));
+}
