@@ -2,12 +2,17 @@
 //! that depend on the machine or the model.
 
 mod bench;
+mod values;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use throng_kernels::Isa;
+
+use crate::bounds::{self, within};
+
+use values::{model_place, parse_bytes, parse_isa};
 
 pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
 
@@ -21,6 +26,25 @@ pub struct CommandLine {
     /// The flags of `serve`.
     #[command(flatten)]
     pub serve: ServeArgs,
+}
+
+impl CommandLine {
+    /// Reads the command line of this process, or says what is wrong with it and ends the process with status 2.
+    pub fn read() -> Self {
+        let matches = takes_negative_numbers(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+}
+
+/// Has `-5` after a flag that takes a value read as that value, so that its range is told, not that there is no flag
+/// `-5`.
+fn takes_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes_value = |arg: &clap::Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
+    command
+        .mut_args(|arg| {
+            if takes_value(&arg) && !arg.is_positional() { arg.allow_negative_numbers(true) } else { arg }
+        })
+        .mut_subcommands(takes_negative_numbers)
 }
 
 /// The commands.
@@ -43,12 +67,13 @@ pub enum Command {
 pub struct ModelArgs {
     /// A folder, a .gguf file, or a hub id: org/name, org/name:file.gguf, org/name@revision; the built-in
     /// starter model when absent
+    #[arg(value_parser = model_place)]
     pub model: Option<String>,
     /// Most tokens of one conversation; the model's own limit when absent
-    #[arg(long, visible_alias = "context-length", value_name = "TOKENS")]
+    #[arg(long, visible_alias = "context-length", value_name = "TOKENS", value_parser = within(bounds::SEQUENCE_TOKENS))]
     pub max_model_len: Option<u32>,
     /// Worker threads; the machine's physical cores when absent
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
     /// Quantize a model in F32, F16 or BF16 while it is loaded
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
@@ -63,10 +88,10 @@ pub struct ModelArgs {
     #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_cache_memory: Option<u64>,
     /// Most new tokens computed in one step
-    #[arg(long, hide_short_help = true, value_name = "TOKENS")]
+    #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
     pub max_num_batched_tokens: Option<u32>,
     /// Most sequences in one step
-    #[arg(long, hide_short_help = true, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
     pub max_num_seqs: Option<u32>,
     /// A file whose chat template is used instead of the model's own
     #[arg(long, hide_short_help = true, value_name = "FILE")]
@@ -92,7 +117,7 @@ pub struct ServeArgs {
     #[arg(long, short, env = "THRONG_PORT")]
     pub port: Option<u16>,
     /// Names the model answers to instead of its own
-    #[arg(long, num_args = 1.., value_name = "NAME")]
+    #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
     pub served_model_name: Vec<String>,
     /// Keys that requests must carry one of
     #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_delimiter = ',', value_name = "KEY")]
@@ -104,22 +129,22 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true)]
     pub allow_unauthenticated: bool,
     /// Most requests that wait; past it the answer is 503
-    #[arg(long, hide_short_help = true, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::QUEUED_REQUESTS))]
     pub max_num_queued_reqs: Option<u32>,
     /// Most prompt tokens that wait; past it the answer is 503
-    #[arg(long, hide_short_help = true, value_name = "TOKENS")]
+    #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::QUEUED_TOKENS))]
     pub max_num_queued_tokens: Option<u64>,
     /// Who goes first: fcfs (arrival) or priority (the smaller number)
     #[arg(long, hide_short_help = true, value_enum)]
     pub scheduling_policy: Option<SchedulingPolicy>,
     /// The time between two tokens of a stream that long prompts must not exceed, in milliseconds
-    #[arg(long, hide_short_help = true, value_name = "MS")]
+    #[arg(long, hide_short_help = true, value_name = "MS", value_parser = within(bounds::INTER_TOKEN_MS))]
     pub inter_token_target_ms: Option<u32>,
     /// Do not share the computed prefixes of prompts
     #[arg(long, hide_short_help = true)]
     pub no_enable_prefix_caching: bool,
     /// Most log-probabilities a request may ask for; -1: as many as the vocabulary
-    #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_name = "N")]
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::LOGPROBS))]
     pub max_logprobs: Option<i64>,
     /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
@@ -131,10 +156,10 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "ORIGIN")]
     pub allowed_origins: Vec<String>,
     /// On SIGTERM, seconds for running streams to finish
-    #[arg(long, hide_short_help = true, value_name = "SECONDS")]
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
     /// Fail a step that takes longer than this many seconds
-    #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS")]
+    #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::STEP_TIMEOUT_S))]
     pub step_timeout: Option<u64>,
     /// The names of other engines' flags.
     #[command(flatten)]
@@ -219,13 +244,13 @@ pub struct GenerateArgs {
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
     /// Most tokens of an answer
-    #[arg(long, default_value_t = 512, value_name = "N")]
+    #[arg(long, default_value_t = 512, value_name = "N", value_parser = within(bounds::ANSWER_TOKENS))]
     pub max_tokens: u32,
     /// 0 always takes the most likely token; the model's own default when absent
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
     pub temperature: Option<f32>,
     /// Keep the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = bounds::probability)]
     pub top_p: Option<f32>,
     /// Repeat an answer: the same seed gives the same tokens
     #[arg(long)]
@@ -291,36 +316,6 @@ pub enum GenerationConfigSource {
     Vllm,
 }
 
-/// A number of bytes: `1073741824`, `1GiB`, `1.5G`, `512M`.
-fn parse_bytes(text: &str) -> Result<u64, String> {
-    let number_end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(number_end);
-    let number: f64 = number.trim().parse().map_err(|_| format!("{text}: not a number of bytes"))?;
-    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
-        "" => 0,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
-        _ => return Err(format!("{unit}: use KiB, MiB, GiB or TiB")),
-    };
-    let bytes = number * (1u64 << shift) as f64;
-    if !(1.0..=1e15).contains(&bytes) {
-        return Err(format!("{text}: out of range"));
-    }
-    Ok(bytes as u64)
-}
-
-/// An instruction set that this machine has, by the name it has in reports: `avx-512-vnni` for `AVX-512 VNNI`.
-fn parse_isa(text: &str) -> Result<Isa, String> {
-    let spelled = |isa: &Isa| isa.name().to_ascii_lowercase().replace(' ', "-");
-    let available = Isa::available();
-    available.iter().copied().find(|isa| spelled(isa) == text).ok_or_else(|| {
-        let names: Vec<String> = available.iter().map(spelled).collect();
-        format!("this machine has {}", names.join(", "))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -330,26 +325,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
-    }
-
-    #[test]
-    fn bytes_are_read_with_their_units() {
-        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
-        assert_eq!(parse_bytes("1.5g"), Ok(3 << 29));
-        assert_eq!(parse_bytes("512MB"), Ok(512 << 20));
-        assert_eq!(parse_bytes("1024"), Ok(1024));
-        assert!(parse_bytes("four").is_err());
-        assert!(parse_bytes("-1G").is_err());
-        assert!(parse_bytes("1X").is_err());
-    }
-
-    #[test]
-    fn instructions_are_those_the_machine_has() {
-        assert_eq!(parse_isa("scalar"), Ok(Isa::Scalar));
-        for isa in Isa::available() {
-            assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));
-        }
-        assert!(parse_isa("abacus").expect_err("no such lane").starts_with("this machine has scalar"));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! What runs, decided: defaults, then the TOML file, then the environment and the flags, made into one checked
 //! [`Settings`]. Refuses to know the machine and the model.
 
+mod checks;
+
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{GatewayConfig, Secret};
 use throng_kernels::Isa;
 
 use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, ServeArgs};
+use crate::usage_error::UsageError;
 
 /// A configuration file: the same settings as the flags, by section. Unknown keys are errors.
 #[derive(Debug, Default, Deserialize)]
@@ -88,8 +90,9 @@ impl Settings {
     /// Merges the flags (and the environment, which clap has read) over the file over the defaults.
     ///
     /// # Errors
-    /// When the file cannot be read, holds an unknown key, or a flag asks for what is not built.
-    pub fn of(arguments: &ServeArgs) -> Result<Self> {
+    /// When the file cannot be read, holds an unknown key or a number out of its range, or a flag asks for what is
+    /// not built.
+    pub fn of(arguments: &ServeArgs) -> Result<Self, UsageError> {
         refuse_foreign(&arguments.foreign)?;
         let file = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let mut model = file.model;
@@ -102,7 +105,9 @@ impl Settings {
         engine.overlay(arguments);
         let mut gateway = file.gateway;
         overlay_gateway(&mut gateway, arguments);
-        Ok(Self { model, engine, gateway })
+        let settings = Self { model, engine, gateway };
+        checks::check(&settings)?;
+        Ok(settings)
     }
 }
 
@@ -194,17 +199,19 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     }
 }
 
-fn read_file(path: &Path) -> Result<ConfigFile> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| path.display().to_string())
+fn read_file(path: &Path) -> Result<ConfigFile, UsageError> {
+    let place = path.display();
+    let text =
+        std::fs::read_to_string(path).map_err(|error| UsageError(format!("cannot read {place}: {error}")))?;
+    toml::from_str(&text).map_err(|error| UsageError(format!("{place}: {error}")))
 }
 
 /// Flags of other engines: what would change the result must not be dropped silently.
-fn refuse_foreign(flags: &ForeignArgs) -> Result<()> {
+fn refuse_foreign(flags: &ForeignArgs) -> Result<(), UsageError> {
     let asked = [
-        ("--tensor-parallel-size", flags.tensor_parallel_size > 1),
-        ("--pipeline-parallel-size", flags.pipeline_parallel_size > 1),
-        ("--data-parallel-size", flags.data_parallel_size > 1),
+        ("--tensor-parallel-size", flags.tensor_parallel_size != 1),
+        ("--pipeline-parallel-size", flags.pipeline_parallel_size != 1),
+        ("--data-parallel-size", flags.data_parallel_size != 1),
         ("--quantization", flags.quantization.is_some()),
         ("--speculative-config", flags.speculative_config.is_some()),
         ("--enable-lora", flags.enable_lora),
@@ -219,7 +226,7 @@ fn refuse_foreign(flags: &ForeignArgs) -> Result<()> {
         } else {
             ""
         };
-        bail!("{flag} is not supported yet{instead}");
+        return Err(UsageError(format!("{flag} is not supported yet{instead}")));
     }
     let idle = [
         ("--gpu-memory-utilization", flags.gpu_memory_utilization.is_some()),

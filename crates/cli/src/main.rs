@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
-use clap::Parser;
 use throng_cli::args::{Command, CommandLine};
 use throng_cli::commands::{bench, chat, generate, inspect, serve};
 use throng_cli::logging;
@@ -15,7 +14,7 @@ use throng_cli::usage_error::UsageError;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let line = CommandLine::parse();
+    let line = CommandLine::read();
     let is_server = matches!(line.command, None | Some(Command::Serve(_)));
     let ended = logging::start(if is_server { "warn,throng=info" } else { "warn" }).and_then(|()| run(line));
     logging::finish();

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::ModelArgs;
+use crate::bounds::{self, within};
 
 /// `throng bench`.
 #[derive(Debug, Clone, Args)]
@@ -15,22 +16,22 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub model: ModelArgs,
     /// Tokens of each prompt
-    #[arg(long, default_value_t = 128, value_name = "N")]
+    #[arg(long, default_value_t = 128, value_name = "N", value_parser = within(bounds::BENCH_TOKENS))]
     pub prompt_tokens: u32,
     /// Tokens generated for each prompt
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = within(bounds::BENCH_TOKENS))]
     pub generate_tokens: u32,
     /// Numbers of users at once
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST", value_parser = within(bounds::STEP_ROWS))]
     pub concurrency: Vec<u32>,
     /// How many tokens at the start of the prompts are the same for all users
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub shared_prefix: u32,
     /// How tokens are chosen: 0 always takes the most likely one
-    #[arg(long, default_value_t = 0.0, value_name = "T")]
+    #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
     pub temperature: f32,
     /// Keep the most likely tokens that together reach this probability
-    #[arg(long, default_value_t = 1.0, value_name = "P")]
+    #[arg(long, default_value_t = 1.0, value_name = "P", value_parser = bounds::probability)]
     pub top_p: f32,
     /// Keep this many of the most likely tokens; 0 keeps all
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -54,7 +55,7 @@ pub enum BenchInstead {
 #[derive(Debug, Clone, Args)]
 pub struct BenchMachineArgs {
     /// Most threads; the machine's physical cores when absent
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
     /// One JSON object a line, for each number of threads, instead of a table
     #[arg(long)]

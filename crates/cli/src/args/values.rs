@@ -1,0 +1,72 @@
+//! What is written after flags, read: numbers of bytes, models, instructions. Refuses to know which flag it was.
+
+use throng_kernels::Isa;
+
+use crate::bounds;
+
+/// A number of bytes: `1073741824`, `1GiB`, `1.5G`, `512M`.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let number_end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(number_end);
+    let number: f64 = number.trim().parse().map_err(|_| format!("{text}: not a number of bytes"))?;
+    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err(format!("{unit}: use KiB, MiB, GiB or TiB")),
+    };
+    let bytes = number * (1u64 << shift) as f64;
+    let range = bounds::KV_CACHE_BYTES;
+    if !(*range.start() as f64..=*range.end() as f64).contains(&bytes) {
+        return Err("must be from 1 byte to 1024 TiB".to_owned());
+    }
+    Ok(bytes as u64)
+}
+
+/// What follows a command or stands alone: a model, never a command that came after its flags.
+pub fn model_place(text: &str) -> Result<String, String> {
+    const COMMANDS: [&str; 6] = ["serve", "chat", "generate", "inspect", "bench", "machine"];
+    if COMMANDS.contains(&text) {
+        return Err(format!(
+            "this is a command and stands before all flags; for a file or folder write ./{text}"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// An instruction set that this machine has, by the name it has in reports: `avx-512-vnni` for `AVX-512 VNNI`.
+pub fn parse_isa(text: &str) -> Result<Isa, String> {
+    let spelled = |isa: &Isa| isa.name().to_ascii_lowercase().replace(' ', "-");
+    let available = Isa::available();
+    available.iter().copied().find(|isa| spelled(isa) == text).ok_or_else(|| {
+        let names: Vec<String> = available.iter().map(spelled).collect();
+        format!("this machine has {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_with_their_units() {
+        assert_eq!(parse_bytes("4GiB"), Ok(4 << 30));
+        assert_eq!(parse_bytes("1.5g"), Ok(3 << 29));
+        assert_eq!(parse_bytes("512MB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("1024"), Ok(1024));
+        assert!(parse_bytes("four").is_err());
+        assert!(parse_bytes("-1G").is_err());
+        assert!(parse_bytes("1X").is_err());
+    }
+
+    #[test]
+    fn instructions_are_those_the_machine_has() {
+        assert_eq!(parse_isa("scalar"), Ok(Isa::Scalar));
+        for isa in Isa::available() {
+            assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));
+        }
+        assert!(parse_isa("abacus").expect_err("no such lane").starts_with("this machine has scalar"));
+    }
+}

@@ -1,0 +1,113 @@
+//! The ranges of the numbers and the forms of the names that an operator may choose, the same for flags and for the
+//! file. Refuses to know the machine and the model, which may allow less.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// Threads that compute. More than cores is slow and allowed, but a thread costs memory.
+pub const THREADS: RangeInclusive<usize> = 1..=1024;
+/// Tokens of one sequence; the model may allow less.
+pub const SEQUENCE_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
+/// New tokens of a step: each costs activations.
+pub const STEP_TOKENS: RangeInclusive<u32> = 1..=65_536;
+/// Sequences of a step: each costs a row of logits.
+pub const STEP_ROWS: RangeInclusive<u32> = 1..=4096;
+/// Memory for keys and values, in bytes; the machine may have less.
+pub const KV_CACHE_BYTES: RangeInclusive<u64> = 1..=1 << 50;
+/// Requests that wait. With none allowed to wait, none could start.
+pub const QUEUED_REQUESTS: RangeInclusive<u32> = 1..=1_000_000;
+/// Prompt tokens that wait.
+pub const QUEUED_TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
+/// Milliseconds between two tokens of a stream.
+pub const INTER_TOKEN_MS: RangeInclusive<u32> = 1..=3_600_000;
+/// Seconds that a step may take.
+pub const STEP_TIMEOUT_S: RangeInclusive<u64> = 1..=86_400;
+/// Seconds for running streams to finish at the end; 0 cuts them.
+pub const SHUTDOWN_TIMEOUT_S: RangeInclusive<u64> = 0..=86_400;
+/// Seconds that a connection may take for something; Linux takes no keepalive time above 32,767.
+pub const CONNECTION_TIMEOUT_S: RangeInclusive<u64> = 1..=28_800;
+/// Log-probabilities a request may ask for; -1: as many as the vocabulary.
+pub const LOGPROBS: RangeInclusive<i64> = -1..=1_000_000;
+/// Connections open at a time.
+pub const CONNECTIONS: RangeInclusive<usize> = 1..=1 << 20;
+/// Bytes of a request's body.
+pub const BODY_BYTES: RangeInclusive<usize> = 1 << 10..=1 << 30;
+/// Stop strings of a request.
+pub const STOP_STRINGS: RangeInclusive<usize> = 0..=1024;
+/// Choices of a request.
+pub const CHOICES: RangeInclusive<usize> = 1..=4096;
+/// Prompts tokenized at a time: each takes a thread.
+pub const TOKENIZATIONS: RangeInclusive<usize> = 1..=256;
+/// Tokens of an answer in the terminal.
+pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
+/// Tokens of a prompt that is measured; the model's context may be shorter.
+pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
+/// How far from the most likely token the choice may go.
+pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=2.0;
+/// Most bytes of a model's name.
+const MAX_NAME_BYTES: usize = 256;
+
+/// Reads a flag's number that must lie in `range`.
+pub fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let read = text.trim().parse().ok().filter(|number| range.contains(number));
+        read.ok_or_else(|| describe(&range))
+    }
+}
+
+/// What is wrong with a number that does not lie in `range`, if it does not.
+pub fn fault<T: PartialOrd + Display>(number: &T, range: &RangeInclusive<T>) -> Option<String> {
+    (!range.contains(number)).then(|| describe(range))
+}
+
+fn describe<T: Display>(range: &RangeInclusive<T>) -> String {
+    format!("must be a number from {} to {}", range.start(), range.end())
+}
+
+/// Reads a probability of which some must be kept.
+pub fn probability(text: &str) -> Result<f32, String> {
+    let read = text.trim().parse().ok().filter(|p| *p > 0.0f32 && *p <= 1.0);
+    read.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
+}
+
+/// Reads a name that a model answers to.
+pub fn model_name(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
+        return Err(format!("must have 1 to {MAX_NAME_BYTES} bytes and no control characters"));
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lie_in_their_range() {
+        let read = within(STEP_TIMEOUT_S);
+        assert_eq!((read("1"), read("86400")), (Ok(1), Ok(86_400)));
+        for bad in ["0", "-5", "86401", "99999999999999999999999", "1.5", "one", ""] {
+            assert_eq!(read(bad), Err("must be a number from 1 to 86400".to_owned()), "{bad}");
+        }
+        for bad in ["NaN", "inf", "-0.1", "2.1", "1e40"] {
+            assert!(within(TEMPERATURE)(bad).is_err(), "{bad}");
+        }
+        assert_eq!(within(LOGPROBS)("-1"), Ok(-1));
+        assert!(within(LOGPROBS)("-5").is_err());
+        for bad in ["0", "NaN", "1.01", "-1"] {
+            assert!(probability(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_short_lines() {
+        assert_eq!(model_name("org/my model ✓").as_deref(), Ok("org/my model ✓"));
+        for bad in ["", "a\nb", "\u{1b}[31m", "a\u{85}", &"x".repeat(257)] {
+            assert!(model_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

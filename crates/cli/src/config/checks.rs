@@ -1,0 +1,84 @@
+//! Whether settings lie in their ranges, wherever they came from. Flags were checked when they were read, so that
+//! what is found here was written in the file. Refuses to know flags.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use throng_gateway::GatewayConfig;
+
+use super::{EngineSection, ModelSection, Settings};
+use crate::bounds;
+use crate::usage_error::UsageError;
+
+/// Checks every number and name.
+///
+/// # Errors
+/// A sentence that names the first setting that is wrong, and what it may be.
+pub fn check(settings: &Settings) -> Result<(), UsageError> {
+    model(&settings.model)?;
+    engine(&settings.engine)?;
+    gateway(&settings.gateway)
+}
+
+fn model(section: &ModelSection) -> Result<(), UsageError> {
+    chosen("model.max_model_len_tokens", section.max_model_len_tokens, bounds::SEQUENCE_TOKENS)?;
+    chosen("model.kv_cache_memory_bytes", section.kv_cache_memory_bytes, bounds::KV_CACHE_BYTES)?;
+    chosen("model.n_threads", section.n_threads, bounds::THREADS)?;
+    for (i, name) in section.served_names.iter().enumerate() {
+        if let Err(fault) = bounds::model_name(name) {
+            return Err(UsageError(format!("the name {name:?} in model.served_names {fault}")));
+        }
+        if section.served_names[..i].contains(name) {
+            return Err(UsageError(format!("the served name {name:?} is given twice")));
+        }
+    }
+    Ok(())
+}
+
+fn engine(section: &EngineSection) -> Result<(), UsageError> {
+    chosen("engine.max_batch_tokens", section.max_batch_tokens, bounds::STEP_TOKENS)?;
+    chosen("engine.max_batch_rows", section.max_batch_rows, bounds::STEP_ROWS)?;
+    chosen("engine.inter_token_target_ms", section.inter_token_target_ms, bounds::INTER_TOKEN_MS)?;
+    chosen("engine.max_queued_requests", section.max_queued_requests, bounds::QUEUED_REQUESTS)?;
+    chosen("engine.max_queued_tokens", section.max_queued_tokens, bounds::QUEUED_TOKENS)?;
+    chosen("engine.step_timeout_s", section.step_timeout_s, bounds::STEP_TIMEOUT_S)
+}
+
+fn gateway(config: &GatewayConfig) -> Result<(), UsageError> {
+    let (server, api) = (&config.server, &config.api);
+    let connection = bounds::CONNECTION_TIMEOUT_S;
+    number("gateway.server.max_connections", server.max_connections, bounds::CONNECTIONS)?;
+    number("gateway.server.header_timeout_s", server.header_timeout_s, connection.clone())?;
+    number("gateway.server.body_timeout_s", server.body_timeout_s, connection.clone())?;
+    number("gateway.server.idle_timeout_s", server.idle_timeout_s, connection.clone())?;
+    number("gateway.server.slow_reader_timeout_s", server.slow_reader_timeout_s, connection.clone())?;
+    number("gateway.server.shutdown_timeout_s", server.shutdown_timeout_s, bounds::SHUTDOWN_TIMEOUT_S)?;
+    number("gateway.api.max_body_bytes", api.max_body_bytes, bounds::BODY_BYTES)?;
+    number("gateway.api.max_stop_strings", api.max_stop_strings, bounds::STOP_STRINGS)?;
+    number("gateway.api.max_choices", api.max_choices, bounds::CHOICES)?;
+    number(
+        "gateway.api.max_concurrent_tokenizations",
+        api.max_concurrent_tokenizations,
+        bounds::TOKENIZATIONS,
+    )?;
+    number("gateway.api.ping_interval_s", api.ping_interval_s, connection)
+}
+
+fn chosen<T: PartialOrd + Display>(
+    name: &str,
+    number_chosen: Option<T>,
+    range: RangeInclusive<T>,
+) -> Result<(), UsageError> {
+    number_chosen.map_or(Ok(()), |chosen| number(name, chosen, range))
+}
+
+fn number<T: PartialOrd + Display>(
+    name: &str,
+    number: T,
+    range: RangeInclusive<T>,
+) -> Result<(), UsageError> {
+    match bounds::fault(&number, &range) {
+        Some(fault) => Err(UsageError(format!("{name} = {number}: {fault}"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,115 @@
+//! Settings that cannot be are refused before anything is loaded: with status 2 and a sentence that names the setting
+//! and what it may be.
+
+mod process;
+
+use std::io::Read;
+use std::process::Stdio;
+
+use process::{end, throng};
+
+fn refused(arguments: &[&str], settle: impl FnOnce(&mut std::process::Command)) -> String {
+    let mut command = throng(arguments);
+    settle(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let mut process = command.spawn().unwrap();
+    let status = end(&mut process);
+    let mut told = String::new();
+    process.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(status.code(), Some(2), "{arguments:?}: {told}");
+    assert!(!told.contains("panicked"), "{told}");
+    told
+}
+
+#[test]
+fn flags_out_of_their_range() {
+    let huge = "99999999999999999999999999";
+    for (flag, range, values) in [
+        ("--step-timeout", "from 1 to 86400", &["0", "-1", "86401", "1.5", huge][..]),
+        ("--watchdog-timeout", "from 1 to 86400", &["0"]),
+        ("--shutdown-timeout", "from 0 to 86400", &["-1", huge]),
+        ("--max-logprobs", "from -1 to 1000000", &["-5", "-2", huge, "NaN"]),
+        ("--threads", "from 1 to 1024", &["0", "-1", "100000", huge]),
+        ("--max-model-len", "from 1 to 4294967295", &["0", "-1", huge]),
+        ("--max-num-batched-tokens", "from 1 to 65536", &["0", "-1", "4294967295", huge]),
+        ("--max-num-seqs", "from 1 to 4096", &["0", "-1", "4294967295", huge]),
+        ("--max-num-queued-reqs", "from 1 to 1000000", &["0", "-1", huge]),
+        ("--max-num-queued-tokens", "from 1 to 1000000000000", &["0", "-1", huge]),
+        ("--inter-token-target-ms", "from 1 to 3600000", &["0", "-1", huge]),
+        ("--kv-cache-memory", "from 1 byte to 1024 TiB", &["0", "-1", "0GiB", "2000TiB"]),
+        ("--port", "0..=65535", &["-1", "65536"]),
+        (
+            "--served-model-name",
+            "1 to 256 bytes and no control characters",
+            &["", "a\nb", "\u{1b}[2J", "\u{7f}"],
+        ),
+    ] {
+        for value in values {
+            let told = refused(&["serve", flag, value], |_| {});
+            let name = if flag == "--watchdog-timeout" { "--step-timeout" } else { flag };
+            let (names, says) = (told.contains(&format!("for '{name}")), told.contains(range));
+            assert!(names && says && told.contains(&format!("'{value}'")), "{flag} {value}: {told}");
+        }
+    }
+    let long = "x".repeat(300);
+    assert!(refused(&["--served-model-name", &long], |_| {}).contains("1 to 256 bytes"));
+    assert!(refused(&["--served-model-name", "a", "b", "a"], |_| {}).contains("\"a\" is given twice"));
+    assert!(refused(&["--tensor-parallel-size", "0"], |_| {}).contains("is not supported yet"));
+}
+
+#[test]
+fn flags_of_the_other_commands() {
+    for (arguments, words) in [
+        (&["generate", "--max-tokens", "0"][..], "'--max-tokens"),
+        (&["generate", "--temperature", "NaN"], "from 0 to 2"),
+        (&["chat", "--temperature", "-1"], "from 0 to 2"),
+        (&["chat", "--top-p", "0"], "above 0 and at most 1"),
+        (&["bench", "--concurrency", "1,0"], "from 1 to 4096"),
+        (&["bench", "--prompt-tokens", "4294967295"], "from 1 to 16777216"),
+        (&["bench", "machine", "--threads", "100000"], "from 1 to 1024"),
+        (&["bench", "--json", "machine"], "'machine' for '[MODEL]': this is a command"),
+        (&["--threads", "2", "chat"], "'chat' for '[MODEL]': this is a command"),
+    ] {
+        let told = refused(arguments, |_| {});
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn the_file_is_held_to_the_same_ranges() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("throng.toml");
+    for (text, words) in [
+        ("[engine]\nstep_timeout_s = 0", "engine.step_timeout_s = 0: must be a number from 1 to 86400"),
+        ("[engine]\nstep_timeout_s = 9223372036854775807", "must be a number from 1 to 86400"),
+        ("[engine]\nmax_batch_rows = 0", "engine.max_batch_rows = 0: must be a number from 1 to 4096"),
+        ("[engine]\nmax_batch_tokens = 4294967295", "must be a number from 1 to 65536"),
+        ("[engine]\nmax_queued_requests = 0", "engine.max_queued_requests = 0: must be"),
+        ("[model]\nn_threads = 100000", "model.n_threads = 100000: must be a number from 1 to 1024"),
+        ("[model]\nn_threads = -1", "n_threads = -1"),
+        ("[model]\nkv_cache_memory_bytes = 0", "model.kv_cache_memory_bytes = 0: must be"),
+        (
+            "[model]\nserved_names = [\"a\\nb\"]",
+            "the name \"a\\nb\" in model.served_names must have 1 to 256 bytes",
+        ),
+        ("[gateway.server]\nheader_timeout_s = 0", "gateway.server.header_timeout_s = 0: must be"),
+        ("[gateway.server]\nidle_timeout_s = 9223372036854775807", "from 1 to 28800"),
+        ("[gateway.api]\nmax_logprobs = -5", "max_logprobs = -5"),
+        ("[gateway.api]\nmax_concurrent_tokenizations = 9223372036854775807", "from 1 to 256"),
+        ("[gateway.api]\nping_interval_s = 0", "gateway.api.ping_interval_s = 0: must be"),
+        ("[gateway]\nport = 1", "unknown field `port`"),
+    ] {
+        std::fs::write(&path, text).unwrap();
+        let told = refused(&["serve", "--config", path.to_str().unwrap()], |_| {});
+        assert!(told.contains(words), "{text}: {told}");
+    }
+    let told = refused(&["serve", "--config", "/nowhere/throng.toml"], |_| {});
+    assert!(told.contains("cannot read /nowhere/throng.toml"), "{told}");
+}
+
+#[test]
+fn a_log_filter_that_cannot_be_read() {
+    let told = refused(&["inspect"], |command| {
+        command.env("THRONG_LOG", "throng=loud");
+    });
+    assert!(told.starts_with("error: THRONG_LOG=\"throng=loud\" is no filter"), "{told}");
+}
