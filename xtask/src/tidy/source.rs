@@ -1,12 +1,16 @@
 //! What each file says and does not say: a purpose at its head, no unfinished marks, no `unsafe` outside
-//! `kernels`, no `unwrap` outside tests.
+//! `kernels`, no `unwrap` and no printing macro of std outside tests.
 
+use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use super::{Finding, SourceFile};
 
 /// Crates that may hold `unsafe`; all others forbid it in their root file.
 const MAY_BE_UNSAFE: &[&str] = &["crates/kernels/"];
+
+/// Where the product lies; what is printed by tools of the project may panic.
+const PRODUCT: &str = "crates/";
 
 /// Finds broken rules in one file.
 pub fn check(file: &SourceFile) -> Vec<Finding> {
@@ -79,5 +83,15 @@ impl<'ast> Visit<'ast> for Calls<'_> {
             );
         }
         visit::visit_expr_method_call(self, call);
+    }
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let prints = ["print", "println", "eprint", "eprintln"].iter().any(|name| call.path.is_ident(name));
+        if prints && self.file.path.starts_with(PRODUCT) {
+            self.find(
+                call.path.span(),
+                "panics where the stream cannot be written: log it, or print through throng_cli::output",
+            );
+        }
+        visit::visit_macro(self, call);
     }
 }
