@@ -3,6 +3,7 @@
 
 mod affinity;
 pub mod attention;
+mod bus_fault;
 mod float_env;
 pub mod limits;
 pub mod mapped_file;

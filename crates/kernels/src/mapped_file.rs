@@ -9,15 +9,36 @@ use memmap2::Mmap;
 #[cfg(target_os = "linux")]
 use memmap2::UncheckedAdvice;
 
+use crate::bus_fault::Guard;
+
 /// A whole file mapped read-only. Its pages come from disk when they are first read and can be given back by the
 /// system at any time, so a model file costs no memory of its own.
 ///
-/// Another process that shortens the file while it is mapped ends this one with SIGBUS at the next read behind
-/// the new end: model files are replaced by renaming, not by writing into them.
+/// Where another process shortens the file meanwhile, zeros are read behind the new end: whoever has read says afterwards
+/// whether that happened, with [`Self::check_unchanged`].
 #[derive(Debug)]
 pub struct MappedFile {
+    /// Before the map, so that the addresses are given back before they are unmapped.
+    guard: Guard,
     map: Mmap,
+    file: File,
     stamp: FileStamp,
+}
+
+/// Opens a regular file for reading. Never waits, as opening a pipe would.
+///
+/// # Errors
+/// When it cannot be opened, or is not a regular file: a folder, a pipe or a device.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK);
+    let file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    Ok(file)
 }
 
 /// What the system says of a file when it is opened; a file that was written to since has another stamp.
@@ -55,17 +76,35 @@ impl MappedFile {
     /// # Errors
     /// When it cannot be opened or mapped, or is not a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
+        let file = open_regular(path)?;
+        let stamp = FileStamp::of(&file.metadata()?);
         // SAFETY: the mapping is private and read-only, so nothing in this process can change what the slice
-        // shows. The remaining hazard is another process that writes to or truncates the file meanwhile; that is
-        // the documented condition of this type and of every loader that maps its weights. All bytes are plain
-        // `u8`, for which any value is valid.
+        // shows. Another process that writes to the file meanwhile changes bytes, which are plain `u8`: any value is
+        // valid, and no check is trusted that was made before on bytes that are read again. One that truncates it leaves
+        // zeros, by the guard.
         let map = unsafe { Mmap::map(&file)? };
-        Ok(Self { map, stamp: FileStamp::of(&metadata) })
+        let start = map.as_ptr() as usize;
+        Ok(Self { guard: Guard::new(start..start + map.len()), map, file, stamp })
+    }
+
+    /// Refuses what has been read so far when the file was truncated or written to since it was opened.
+    ///
+    /// # Errors
+    /// When it was, or the system does not tell.
+    pub fn check_unchanged(&self) -> io::Result<()> {
+        let now = FileStamp::of(&self.file.metadata()?);
+        // The time of the last change of anything moves with links and permissions too.
+        let same = (now.n_bytes, now.modified_ns) == (self.stamp.n_bytes, self.stamp.modified_ns);
+        match same && !self.guard.is_damaged() {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!(
+                    "the file was truncated or written to while it was read ({} bytes, now {})",
+                    self.stamp.n_bytes, now.n_bytes
+                ),
+            )),
+        }
     }
 
     /// What the system said of the file when it was opened.
@@ -114,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shows_the_bytes_of_the_file_and_refuses_folders() {
+    fn shows_the_bytes_of_the_file_even_when_it_is_cut_and_refuses_folders() {
         let folder = std::env::temp_dir().join(format!("throng-mapped-file-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("some.bytes");
@@ -128,6 +167,21 @@ mod tests {
             assert_eq!(file.stamp(), MappedFile::open(&path).unwrap().stamp());
             std::fs::remove_file(&path).unwrap();
         }
+        // Longer than a huge page and a few pages more; cut inside of a page, at its end, and to nothing.
+        for cut_to in [2_500_000, 8192, 4097, 1, 0] {
+            std::fs::write(&path, vec![7u8; 3_000_000]).unwrap();
+            let file = MappedFile::open(&path).unwrap();
+            assert_eq!(file[3_000_000 - 1], 7);
+            file.check_unchanged().unwrap();
+            File::options().write(true).open(&path).unwrap().set_len(cut_to).unwrap();
+            let whole = file.iter().take_while(|byte| **byte == 7).count() as u64;
+            assert_eq!(whole, cut_to, "the rest is zeros");
+            assert_eq!(file.check_unchanged().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+            // Growing back does not undo it.
+            File::options().write(true).open(&path).unwrap().set_len(3_000_000).unwrap();
+            assert!(file.check_unchanged().is_err());
+        }
+        std::fs::remove_file(&path).unwrap();
         assert_eq!(MappedFile::open(&folder).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         assert_eq!(MappedFile::open(&path).unwrap_err().kind(), io::ErrorKind::NotFound);
         std::fs::remove_dir_all(&folder).unwrap();

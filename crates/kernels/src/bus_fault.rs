@@ -1,0 +1,164 @@
+//! Keeps the process alive when a file is truncated while it is mapped. The system answers a read behind the new end of
+//! the file with SIGBUS; the handler here puts pages of zeros in the place of those that are gone and notes that the
+//! mapping is damaged, so that whoever reads goes on and can be told afterwards. Refuses to know what is in files.
+
+use std::ops::Range;
+
+/// A mapping that may fault: registered while this is alive.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    #[cfg(unix)]
+    region: &'static unix::Region,
+}
+
+impl Guard {
+    /// Guards the mapping at these addresses.
+    #[cfg(unix)]
+    pub(crate) fn new(addresses: Range<usize>) -> Self {
+        Self { region: unix::register(addresses) }
+    }
+
+    /// Guards nothing: systems without this signal refuse to truncate a mapped file.
+    #[cfg(not(unix))]
+    pub(crate) fn new(_addresses: Range<usize>) -> Self {
+        Self {}
+    }
+
+    /// Whether pages were replaced by zeros.
+    pub(crate) fn is_damaged(&self) -> bool {
+        #[cfg(unix)]
+        return self.region.is_damaged();
+        #[cfg(not(unix))]
+        false
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.region.give_back();
+    }
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::ops::Range;
+    use std::ptr;
+    use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+    use std::sync::{Mutex, Once, OnceLock, PoisonError};
+
+    /// One mapping. Regions are never freed, since a handler may be reading the list, but used again: there are never more
+    /// of them than there were mappings at once.
+    #[derive(Debug)]
+    pub(super) struct Region {
+        /// 0 while it is not in use; written last when it comes into use.
+        start: AtomicUsize,
+        end: AtomicUsize,
+        damaged: AtomicBool,
+        next: AtomicPtr<Region>,
+    }
+
+    /// The list that the handler walks.
+    static REGIONS: AtomicPtr<Region> = AtomicPtr::new(ptr::null_mut());
+    /// Held by whoever changes the list.
+    static CHANGING: Mutex<()> = Mutex::new(());
+    /// Who handled the signal before: the standard library, which looks for overflown stacks.
+    static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+    pub(super) fn register(addresses: Range<usize>) -> &'static Region {
+        static INSTALL: Once = Once::new();
+        INSTALL.call_once(install);
+        let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = regions().find(|region| region.start.load(Ordering::Relaxed) == 0);
+        let region = unused.unwrap_or_else(|| {
+            let region: &'static Region = Box::leak(Box::new(Region {
+                start: AtomicUsize::new(0),
+                end: AtomicUsize::new(0),
+                damaged: AtomicBool::new(false),
+                next: AtomicPtr::new(REGIONS.load(Ordering::Relaxed)),
+            }));
+            REGIONS.store(ptr::from_ref(region).cast_mut(), Ordering::Release);
+            region
+        });
+        region.damaged.store(false, Ordering::Relaxed);
+        region.end.store(addresses.end, Ordering::Relaxed);
+        region.start.store(addresses.start, Ordering::Release);
+        region
+    }
+
+    impl Region {
+        pub(super) fn is_damaged(&self) -> bool {
+            self.damaged.load(Ordering::Relaxed)
+        }
+
+        pub(super) fn give_back(&self) {
+            self.start.store(0, Ordering::Release);
+        }
+    }
+
+    fn regions() -> impl Iterator<Item = &'static Region> {
+        // SAFETY: the list holds leaked regions only, each fully made before it was stored with Release.
+        let at = |region: *mut Region| unsafe { region.as_ref() };
+        let first: Option<&'static Region> = at(REGIONS.load(Ordering::Acquire));
+        std::iter::successors(first, move |region| at(region.next.load(Ordering::Relaxed)))
+    }
+
+    fn install() {
+        let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_bus_fault;
+        // SAFETY: both structures are plain data for which zeros are valid; the handler has the signature that SA_SIGINFO
+        // asks for and does only what a handler may (see there).
+        unsafe {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            if libc::sigaction(libc::SIGBUS, ptr::null(), &mut before) != 0 {
+                return;
+            }
+            // Known before the first signal can come.
+            let _ = BEFORE.set(before);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as libc::sighandler_t;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(libc::SIGBUS, &action, ptr::null_mut());
+        }
+    }
+
+    /// Runs on the thread that faulted, in the middle of any instruction: takes no lock, allocates nothing.
+    extern "C" fn on_bus_fault(
+        _signal: libc::c_int,
+        info: *mut libc::siginfo_t,
+        _context: *mut libc::c_void,
+    ) {
+        // SAFETY: the system passes a valid structure, which for this signal has an address.
+        let address = unsafe { (*info).si_addr() } as usize;
+        let holds = |region: &&Region| {
+            let start = region.start.load(Ordering::Acquire);
+            start != 0 && (start..region.end.load(Ordering::Relaxed)).contains(&address)
+        };
+        if let Some(region) = regions().find(holds)
+            && replace(address, region.end.load(Ordering::Relaxed))
+        {
+            region.damaged.store(true, Ordering::Relaxed);
+            return;
+        }
+        // Not ours: who handled the signal before gets it, when the instruction faults again.
+        // SAFETY: what was there before is a valid action; `sigaction` may be called in a handler.
+        unsafe {
+            match BEFORE.get() {
+                Some(before) => libc::sigaction(libc::SIGBUS, before, ptr::null_mut()),
+                None => libc::signal(libc::SIGBUS, libc::SIG_DFL) as libc::c_int,
+            };
+        }
+    }
+
+    /// Puts zeros in the place of the pages from that of `address` on: the rest of the file is gone too.
+    fn replace(address: usize, end: usize) -> bool {
+        // SAFETY: `sysconf` has no conditions. The pages lie in a registered mapping, which is private and read-only and
+        // stays one; its owner unmaps them all the same. `mmap` is a plain system call here.
+        unsafe {
+            let page = usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(4096);
+            let start = address / page * page;
+            let (flags, length) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED, end - start);
+            libc::mmap(start as *mut libc::c_void, length, libc::PROT_READ, flags, -1, 0) != libc::MAP_FAILED
+        }
+    }
+}
