@@ -150,4 +150,30 @@ pub struct RopeTable {
     pub frequencies: Vec<f64>,
     /// Multiplies cosines and sines (YaRN's attention temperature; else 1).
     pub amplitude: f64,
+    /// What turns instead where no sequence is longer than the context of the first training (LongRoPE).
+    pub short: Option<ShortRope>,
+}
+
+/// The rotation of a model that was trained for a short context and stretched to a longer one, in the short one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShortRope {
+    /// Most tokens of a sequence that turns so.
+    pub max_tokens: usize,
+    /// As many as those of the long context.
+    pub frequencies: Vec<f64>,
+    /// Multiplies cosines and sines.
+    pub amplitude: f64,
+}
+
+impl RopeTable {
+    /// The rotation where sequences have at most `max_sequence_tokens`. All sequences turn alike, short ones in a long context
+    /// too: changing over in the middle of one would leave its cached keys turned wrongly.
+    pub fn for_context(&self, max_sequence_tokens: usize) -> Self {
+        match &self.short {
+            Some(short) if max_sequence_tokens <= short.max_tokens => {
+                Self { frequencies: short.frequencies.clone(), amplitude: short.amplitude, short: None }
+            }
+            _ => Self { short: None, ..self.clone() },
+        }
+    }
 }

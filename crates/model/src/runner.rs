@@ -11,7 +11,7 @@ use throng_core::time::Nanos;
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, RopeTable};
 use crate::decoder::Decoder;
 use crate::decoder_weights::DecoderWeights;
 use crate::kv_cache::{KvDtype, KvLayout};
@@ -42,6 +42,8 @@ pub struct ModelRunner<B: Backend> {
     cache: B::KvCache,
     answers: RowAnswers,
     input: BatchInput,
+    /// The model's rotations for sequences as long as the capacity says.
+    ropes: Vec<RopeTable>,
     wanted: Vec<Wanted>,
     capacity: ExecutorCapacity,
     max_logit_rows: usize,
@@ -78,6 +80,8 @@ impl<B: Backend> ModelRunner<B> {
             max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
             vocabulary_size: config.vocabulary_size as u32,
         };
+        let n_context = capacity.max_sequence_tokens as usize;
+        let ropes = config.ropes.iter().map(|rope| rope.for_context(n_context)).collect();
         let max_tokens = limits.max_batch_tokens as usize;
         let decoder = Decoder::new(&backend, config, weights, max_tokens, max_logit_rows)?;
         let cache = backend.kv_cache(&layout)?;
@@ -88,6 +92,7 @@ impl<B: Backend> ModelRunner<B> {
             cache,
             answers,
             input: BatchInput::default(),
+            ropes,
             wanted: Vec::new(),
             capacity,
             max_logit_rows,
@@ -102,8 +107,7 @@ impl<B: Backend> ModelRunner<B> {
             let want = |token_idx| wanted_of(row_idx, row, tokens, token_idx);
             self.wanted.extend((0..tokens.len()).filter_map(want));
         }
-        let ropes = &self.decoder.config().ropes;
-        self.input.fill(batch, ropes, |row_idx, token_idx| {
+        self.input.fill(batch, &self.ropes, |row_idx, token_idx| {
             let row = &batch.rows()[row_idx];
             wanted_of(row_idx, row, batch.tokens(row), token_idx).is_some()
         });

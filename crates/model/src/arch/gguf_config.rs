@@ -2,7 +2,7 @@
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
-use super::rope_scaling::{RopeScaling, yarn_amplitude};
+use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable, Routing,
 };
@@ -191,25 +191,34 @@ impl<'a> GgufConfig<'a> {
         }
     }
 
-    /// Factors that stand in a tensor: `rope_freqs` (Llama 3), or the long or short ones of Phi 3, chosen by the
-    /// model's context as in safetensors checkpoints.
+    /// Factors that stand in tensors: `rope_freqs` (Llama 3), or the long and short ones of Phi 3, used as in safetensors
+    /// checkpoints.
     fn factors(&self) -> Result<Option<RopeScaling>, ConfigError> {
+        if let Some(factors) = self.factors_in("rope_freqs.weight")? {
+            return Ok(Some(RopeScaling::Factors(factors)));
+        }
         let max_tokens = self.number("context_length")?.unwrap_or(2048.0);
         let original = self.number("rope.scaling.original_context_length")?.unwrap_or(max_tokens);
-        let by_length = if max_tokens > original { "rope_factors_long" } else { "rope_factors_short" };
-        for name in ["rope_freqs", by_length] {
-            let name = format!("{name}.weight");
-            let Some(tensor) = self.tensors.tensor(&name) else { continue };
-            let mut factors = vec![0.0; tensor.shape.iter().product()];
-            if tensor.format != throng_kernels::quant::Format::F32 {
-                return Err(ConfigError::invalid(name, tensor.format.name(), "F32"));
-            }
-            for (factor, bytes) in factors.iter_mut().zip(tensor.data.as_chunks::<4>().0) {
-                *factor = f64::from(f32::from_le_bytes(*bytes));
-            }
-            let amplitude = self.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
-            return Ok(Some(RopeScaling::Factors { factors, amplitude }));
+        let short = self.factors_in("rope_factors_short.weight")?;
+        if max_tokens <= original {
+            return Ok(short.map(RopeScaling::Factors));
         }
-        Ok(None)
+        Ok(match (self.factors_in("rope_factors_long.weight")?, short) {
+            (Some(long), Some(short)) => {
+                Some(RopeScaling::LongRope { long, short, original_tokens: original as usize })
+            }
+            (long, _) => long.map(RopeScaling::Factors),
+        })
+    }
+
+    fn factors_in(&self, name: &str) -> Result<Option<Factors>, ConfigError> {
+        let Some(tensor) = self.tensors.tensor(name) else { return Ok(None) };
+        if tensor.format != throng_kernels::quant::Format::F32 {
+            return Err(ConfigError::invalid(name, tensor.format.name(), "F32"));
+        }
+        let numbers = tensor.data.as_chunks::<4>().0.iter();
+        let factors = numbers.map(|bytes| f64::from(f32::from_le_bytes(*bytes))).collect();
+        let amplitude = self.number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+        Ok(Some(Factors { factors, amplitude }))
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
-use super::rope_scaling::{RopeScaling, longrope_amplitude, yarn_amplitude};
+use super::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
 };
@@ -47,6 +47,25 @@ impl HfConfig {
     /// What the file says it is.
     pub fn model_type(&self) -> &str {
         &self.model_type
+    }
+
+    /// Refuses a model whose weights are quantized: all such formats (AWQ, GPTQ, FP8, …) need tensors and arithmetic of
+    /// their own.
+    pub(super) fn check_not_quantized(&self) -> Result<(), ConfigError> {
+        let key =
+            ["quantization_config", "compression_config"].into_iter().find(|key| self.get(key).is_some());
+        let Some((key, config)) = key.and_then(|key| Some((key, self.get(key)?))) else { return Ok(()) };
+        let text = |name: &str| config.get(name).and_then(Value::as_str).map(super::shorten);
+        let method = text("quant_method").unwrap_or_else(|| "an unnamed format".to_owned());
+        // What is written in lower case and known in upper case.
+        let shown = match method.as_str() {
+            "awq" | "gptq" | "fp8" | "mxfp4" | "aqlm" | "hqq" => method.to_ascii_uppercase(),
+            _ => method,
+        };
+        let bits = config.get("bits").and_then(Value::as_u64).map(|bits| format!(" with {bits} bits"));
+        let format = text("quant_algo").or_else(|| text("format")).map(|format| format!(" ({format})"));
+        let (bits, format) = (bits.unwrap_or_default(), format.unwrap_or_default());
+        Err(ConfigError::Quantized { found: format!("{shown}{format}{bits} (by {key} in config.json)") })
     }
 
     /// A value that is there and not null.
@@ -284,22 +303,30 @@ impl RopeSource<'_> {
         })
     }
 
-    /// As transformers' `_compute_longrope_parameters`, with one difference: the long factors are used whenever the
-    /// model's context is longer than the original one, and not only once a sequence has grown so long. Switching
-    /// in the middle of a sequence would turn cached keys wrongly.
+    /// As transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
+    /// longest sequence that may come, as in vLLM and llama.cpp, and not on how long a sequence has grown.
     fn longrope(&self) -> Result<RopeScaling, ConfigError> {
         let max_tokens = self.max_tokens()?;
         let original = self.number("original_max_position_embeddings")?.unwrap_or(max_tokens);
-        let key = if max_tokens > original { "long_factor" } else { "short_factor" };
+        let amplitude = match self.number("attention_factor")? {
+            Some(amplitude) => amplitude,
+            None => longrope_amplitude(max_tokens / original, original),
+        };
+        // Phi 3.5 MoE names one for each.
+        let short = self.factors("short_factor", self.number("short_mscale")?.unwrap_or(amplitude))?;
+        if max_tokens <= original {
+            return Ok(RopeScaling::Factors(short));
+        }
+        let long = self.factors("long_factor", self.number("long_mscale")?.unwrap_or(amplitude))?;
+        Ok(RopeScaling::LongRope { long, short, original_tokens: original as usize })
+    }
+
+    fn factors(&self, key: &str, amplitude: f64) -> Result<Factors, ConfigError> {
         let value =
             self.own(key).ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
         let factors: Option<Vec<f64>> =
             value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
         let factors = factors.ok_or_else(|| ConfigError::invalid(key, value, "a list of numbers"))?;
-        let amplitude = match self.number("attention_factor")? {
-            Some(amplitude) => amplitude,
-            None => longrope_amplitude(max_tokens / original, original),
-        };
-        Ok(RopeScaling::Factors { factors, amplitude })
+        Ok(Factors { factors, amplitude })
     }
 }

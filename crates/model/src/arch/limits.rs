@@ -36,7 +36,9 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
             let expected = format!("between 2 and the head size {}", config.head_dim);
             return Err(ConfigError::invalid("rotated part of a head", n_rotated, expected));
         }
-        if !rope.frequencies.iter().all(|f| f.is_finite()) || !rope.amplitude.is_finite() {
+        let short = rope.short.iter().flat_map(|short| short.frequencies.iter().chain([&short.amplitude]));
+        let mut numbers = rope.frequencies.iter().chain([&rope.amplitude]).chain(short);
+        if !numbers.all(|number| number.is_finite()) {
             return Err(ConfigError::invalid("rotation", "not a number", "finite frequencies"));
         }
     }

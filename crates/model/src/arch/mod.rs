@@ -81,6 +81,7 @@ impl Architecture {
             .iter()
             .find(|family| family.model_type == model_type || family.aliases.contains(&model_type))
             .ok_or_else(|| ConfigError::not_supported(model_type))?;
+        hf.check_not_quantized()?;
         let config = (family.from_hf)(&hf)?;
         limits::check(&config)?;
         Ok(Self { config, names: family.hf_names })
@@ -128,6 +129,15 @@ pub enum ConfigError {
         found: String,
         /// What could be loaded.
         expected: &'static str,
+    },
+    /// The weights are in a quantized format that safetensors files do not say themselves.
+    #[error(
+        "the model is quantized to {found}, which is not supported yet: take a folder with its F32, F16 or BF16 weights, or \
+         a GGUF file of it"
+    )]
+    Quantized {
+        /// The format by its usual name, and its key in `config.json`.
+        found: String,
     },
     /// The file is not a JSON object.
     #[error("config.json is not a JSON object: {0}")]

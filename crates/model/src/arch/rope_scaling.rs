@@ -3,7 +3,7 @@
 
 use std::f64::consts::PI;
 
-use crate::config::RopeTable;
+use crate::config::{RopeTable, ShortRope};
 
 /// How the frequencies of a base are changed.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,8 +16,28 @@ pub(super) enum RopeScaling {
     Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_tokens: f64 },
     /// YaRN (arXiv:2309.00071).
     Yarn { factor: f64, original_tokens: f64, beta_fast: f64, beta_slow: f64, truncate: bool, amplitude: f64 },
-    /// Each frequency divided by its own factor (LongRoPE, arXiv:2402.13753; GGUF's `rope_freqs`).
-    Factors { factors: Vec<f64>, amplitude: f64 },
+    /// Each frequency divided by its own factor (GGUF's `rope_freqs`).
+    Factors(Factors),
+    /// LongRoPE (arXiv:2402.13753): other factors where no sequence is longer than the original context.
+    LongRope { long: Factors, short: Factors, original_tokens: usize },
+}
+
+/// What each frequency is divided by.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Factors {
+    pub(super) factors: Vec<f64>,
+    /// Multiplies cosines and sines.
+    pub(super) amplitude: f64,
+}
+
+impl Factors {
+    fn table(&self, mut frequencies: Vec<f64>) -> Option<RopeTable> {
+        if self.factors.len() != frequencies.len() {
+            return None;
+        }
+        frequencies.iter_mut().zip(&self.factors).for_each(|(f, factor)| *f /= factor);
+        Some(RopeTable { frequencies, amplitude: self.amplitude, short: None })
+    }
 }
 
 impl RopeScaling {
@@ -55,15 +75,14 @@ impl RopeScaling {
                 }
                 amplitude = *a;
             }
-            Self::Factors { factors, amplitude: a } => {
-                if factors.len() != frequencies.len() {
-                    return None;
-                }
-                frequencies.iter_mut().zip(factors).for_each(|(f, factor)| *f /= factor);
-                amplitude = *a;
+            Self::Factors(factors) => return factors.table(frequencies),
+            Self::LongRope { long, short, original_tokens } => {
+                let RopeTable { frequencies: short, amplitude, .. } = short.table(frequencies.clone())?;
+                let short = ShortRope { max_tokens: *original_tokens, frequencies: short, amplitude };
+                return Some(RopeTable { short: Some(short), ..long.table(frequencies)? });
             }
         }
-        Some(RopeTable { frequencies, amplitude })
+        Some(RopeTable { frequencies, amplitude, short: None })
     }
 }
 
@@ -122,8 +141,12 @@ mod tests {
 
     #[test]
     fn factors_must_fit() {
-        let scaling = RopeScaling::Factors { factors: vec![1.0; 3], amplitude: 1.0 };
+        let factors = Factors { factors: vec![1.0; 3], amplitude: 1.0 };
+        let scaling = RopeScaling::Factors(factors.clone());
         assert_eq!(scaling.table(1e4, 8), None);
         assert!(scaling.table(1e4, 6).is_some());
+        let short = Factors { factors: vec![1.0; 2], amplitude: 1.0 };
+        let scaling = RopeScaling::LongRope { long: factors, short, original_tokens: 16 };
+        assert_eq!(scaling.table(1e4, 6), None);
     }
 }
