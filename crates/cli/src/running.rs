@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::executor::ExecutorError;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_kernels::mapped_file::open_regular;
 use throng_kernels::threads::default_threads;
 use throng_model::decoder_weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
@@ -95,7 +96,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
     let chat_template = chat_template(section, &model)?.map(Arc::new);
     let scheduler = engine.scheduler();
     let kv_dtype = kv_dtype(section, &model);
-    let block_bytes = model.kv_layout(kv_dtype, 1).bytes().context("the KV block is too large")? as u64;
+    let block_bytes = kv_block_bytes(&model, kv_dtype)?;
     let budget = KvBudget {
         asked_bytes: section.kv_cache_memory_bytes,
         available_bytes: memory::available_bytes(),
@@ -199,13 +200,35 @@ fn prepare(section: &ModelSection, model: &LoadedModel, backend: BackendKind) ->
 }
 
 fn chat_template(section: &ModelSection, model: &LoadedModel) -> Result<Option<ChatTemplate>> {
-    let source = match &section.chat_template {
-        Some(path) => {
-            Some(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?)
+    if let Some(path) = &section.chat_template {
+        let read = || std::io::read_to_string(open_regular(path)?);
+        let source = read().with_context(|| format!("cannot read {}", path.display()))?;
+        return Ok(Some(ChatTemplate::new(&source)?));
+    }
+    let compiles = |(name, source): &(&String, &String)| match ChatTemplate::new(source) {
+        Err(error) if name.as_str() != "default" => {
+            tracing::warn!("the chat template named {name:?} is left out: {error}");
+            false
         }
-        None => model.chat_template.clone(),
+        _ => true,
     };
-    Ok(source.as_deref().map(ChatTemplate::new).transpose()?)
+    let named = model.chat_templates.iter().filter(compiles);
+    let named: Vec<_> = named.map(|(name, source)| (name.clone(), source.clone())).collect();
+    Ok(if named.is_empty() { None } else { Some(ChatTemplate::from_named(named)?) })
+}
+
+/// Bytes of one block of keys and values over all layers.
+fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64> {
+    let head_dim = model.config.head_dim;
+    if dtype.bytes_of(head_dim).is_none() {
+        bail!(
+            "--kv-cache-dtype {dtype} needs heads whose size is a multiple of 32, and those of {} have {head_dim} elements: \
+             take f16, f32 or auto",
+            model.name
+        );
+    }
+    let bytes = model.kv_layout(dtype, 1).bytes().context("the KV block is too large")?;
+    Ok(bytes as u64)
 }
 
 /// What computes.

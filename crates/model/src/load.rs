@@ -1,11 +1,12 @@
 //! Opens a model: a folder as the hub has them or a GGUF file, with all that stands beside the weights. Refuses to
 //! interpret tokenizers and templates; it passes them on as they are.
 
+mod chat_templates;
 mod folder;
 mod gguf_file;
 mod prepare;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::runner::RunnerLimits;
 use crate::tensor_use::{TensorUse, tensor_uses};
 use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
-use crate::weights::{TensorSource, TensorView};
+use crate::weights::{FileChanged, TensorSource, TensorView};
 
 use prepare::{PreparedWeights, UnpreparedWeights};
 
@@ -85,8 +86,8 @@ pub struct LoadedModel {
     pub config: Arc<DecoderConfig>,
     /// Where token ids come from.
     pub vocabulary: VocabularySource,
-    /// The Jinja source of the chat template.
-    pub chat_template: Option<String>,
+    /// The Jinja sources of the chat templates, by name.
+    pub chat_templates: ChatTemplates,
     /// What the model's authors recommend.
     pub generation_defaults: GenerationDefaults,
     /// Tokens that the files name as the end of an answer, sorted; a vocabulary may spell more of them.
@@ -99,6 +100,9 @@ pub struct LoadedModel {
     cache: Option<CachePlace>,
     prepared: PreparedWeights,
 }
+
+/// Sources of chat templates by name; the usual one is called `default`.
+pub type ChatTemplates = BTreeMap<String, String>;
 
 /// Where a model's vocabulary is described.
 #[derive(Debug, Clone)]
@@ -172,6 +176,9 @@ pub enum LoadError {
     /// The safetensors files are broken.
     #[error(transparent)]
     Safetensors(#[from] SafetensorsError),
+    /// A weight file was truncated or written to while it was loaded.
+    #[error(transparent)]
+    Changed(#[from] FileChanged),
     /// The architecture is unknown or makes no sense.
     #[error(transparent)]
     Config(#[from] ConfigError),

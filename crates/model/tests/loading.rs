@@ -132,13 +132,18 @@ fn senseless_sizes_are_refused_before_anything_is_allocated() {
     }
 }
 
+fn named(model: &LoadedModel) -> Vec<(&str, &str)> {
+    model.chat_templates.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect()
+}
+
 #[test]
 fn what_stands_beside_the_weights_is_read() {
     let folder = changed("llama", |config| config, same);
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let model = try_open(folder.path()).unwrap();
     assert!(matches!(model.vocabulary, VocabularySource::None));
-    assert_eq!((model.chat_template, model.eos_token_ids, model.bos_token_id), (None, vec![2], Some(1)));
+    assert!(model.chat_templates.is_empty());
+    assert_eq!((model.eos_token_ids, model.bos_token_id), (vec![2], Some(1)));
     assert_eq!(model.name, folder.path().file_name().unwrap().to_string_lossy());
 
     write(
@@ -151,7 +156,8 @@ fn what_stands_beside_the_weights_is_read() {
         r#"{"chat_template": [{"name": "x", "template": "X"}, {"name": "default", "template": "D"}]}"#,
     );
     let model = try_open(folder.path()).unwrap();
-    assert_eq!((model.chat_template.as_deref(), model.eos_token_ids), (Some("D"), vec![2, 5]));
+    assert_eq!(named(&model), [("default", "D"), ("x", "X")]);
+    assert_eq!(model.eos_token_ids, [2, 5]);
     let defaults = model.generation_defaults;
     assert_eq!((defaults.temperature, defaults.top_k, defaults.min_p), (Some(0.6), Some(20), None));
     let VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config } = model.vocabulary else {
@@ -159,8 +165,15 @@ fn what_stands_beside_the_weights_is_read() {
     };
     assert!(tokenizer_json == b"{}" && tokenizer_config.is_some());
 
+    write("tokenizer_config.json", "{}");
+    write("chat_template.json", r#"{"chat_template": "C"}"#);
+    assert_eq!(named(&try_open(folder.path()).unwrap()), [("default", "C")]);
     write("chat_template.jinja", "J");
-    assert_eq!(try_open(folder.path()).unwrap().chat_template.as_deref(), Some("J"));
+    assert_eq!(named(&try_open(folder.path()).unwrap()), [("default", "J")]);
+    std::fs::create_dir(folder.path().join("additional_chat_templates")).unwrap();
+    write("additional_chat_templates/tool_use.jinja", "T");
+    write("additional_chat_templates/notes.txt", "no template");
+    assert_eq!(named(&try_open(folder.path()).unwrap()), [("default", "J"), ("tool_use", "T")]);
     write("generation_config.json", "[]");
     assert!(error(&folder).contains("generation_config.json"));
 }
@@ -174,7 +187,7 @@ fn a_gguf_file_brings_everything_along() {
     let model = try_open(&path).unwrap();
     assert_eq!((model.name.as_str(), model.bos_token_id), ("tiny-Q8_0", Some(256)));
     assert_eq!(model.eos_token_ids, [258]);
-    assert!(model.chat_template.unwrap().contains("<|im_start|>"));
+    assert!(model.chat_templates["default"].contains("<|im_start|>"));
     let VocabularySource::Gguf(gguf) = &model.vocabulary else { panic!("the metadata has the vocabulary") };
     assert_eq!(gguf.metadata().strings("tokenizer.ggml.tokens").unwrap().unwrap().len(), 288);
     assert_eq!(model.config.family, "qwen3");

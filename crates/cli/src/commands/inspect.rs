@@ -52,7 +52,7 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
         let n = config.layers.iter().filter(|layer| layer.sliding_window.is_some()).count();
         row("sliding window", format!("{window} tokens in {n} layers"));
     }
-    row("chat template", if model.chat_template.is_some() { "yes" } else { "no" }.to_owned());
+    row("chat template", chat_templates(model));
     let stored_bytes = model.stored_summary().n_bytes;
     row(
         "weights",
@@ -90,6 +90,16 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
 /// The instructions that matrices are multiplied with.
 fn lane(section: &ModelSection) -> Isa {
     section.isa.unwrap_or_else(Isa::best)
+}
+
+/// `yes`, with the names of those that are used when there are tools or documents.
+fn chat_templates(model: &LoadedModel) -> String {
+    let others = model.chat_templates.keys().filter(|name| *name != "default").cloned().collect::<Vec<_>>();
+    match (model.chat_templates.is_empty(), others.is_empty()) {
+        (true, _) => "no".to_owned(),
+        (false, true) => "yes".to_owned(),
+        (false, false) => format!("yes, and {}", others.join(", ")),
+    }
 }
 
 fn heads(config: &DecoderConfig) -> String {

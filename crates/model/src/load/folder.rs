@@ -1,13 +1,13 @@
 //! Model folders as the hub has them: `config.json`, safetensors, and what describes text and sampling.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use throng_kernels::mapped_file::open_regular;
 
-use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource};
+use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource, chat_templates};
 use crate::arch::Architecture;
 use crate::weights::safetensors::SafetensorsFolder;
 
@@ -23,7 +23,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let config = object(&folder.join("config.json"), Some(config_json))?;
     let generation = read_object(folder, "generation_config.json")?;
     let tokenizer_config = read(&folder.join("tokenizer_config.json"))?;
-    let chat_template = chat_template(folder, tokenizer_config.as_deref())?;
+    let chat_templates = chat_templates::of_folder(folder, tokenizer_config.as_deref())?;
     let vocabulary = match read(&folder.join("tokenizer.json"))? {
         Some(tokenizer_json) => VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config },
         None => VocabularySource::None,
@@ -44,7 +44,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         name,
         config: Arc::new(architecture.config.clone()),
         vocabulary,
-        chat_template,
+        chat_templates,
         generation_defaults: generation_defaults(&generation),
         eos_token_ids,
         bos_token_id,
@@ -57,9 +57,9 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
 }
 
 /// A whole file; `None` when there is none.
-fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
     let io_error = |source| LoadError::Io { path: path.to_owned(), source };
-    let file = match File::open(path) {
+    let file = match open_regular(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io_error(error)),
@@ -72,44 +72,19 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
     Ok(Some(bytes))
 }
 
-fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value>, LoadError> {
+pub(super) fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value>, LoadError> {
     let path = folder.join(name);
     object(&path, read(&path)?)
 }
 
 /// An empty object where there is no file.
-fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
+pub(super) fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
     let Some(json) = json else { return Ok(Map::new()) };
     serde_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))
 }
 
-fn malformed(path: &Path, reason: String) -> LoadError {
+pub(super) fn malformed(path: &Path, reason: String) -> LoadError {
     LoadError::Malformed { path: path.to_owned(), reason }
-}
-
-/// `chat_template.jinja`, else the template of `tokenizer_config.json` (of several the one named "default"), else
-/// that of `chat_template.json`.
-fn chat_template(folder: &Path, tokenizer_config: Option<&[u8]>) -> Result<Option<String>, LoadError> {
-    let path = folder.join("chat_template.jinja");
-    if let Some(template) = read(&path)? {
-        let template = String::from_utf8(template).map_err(|error| malformed(&path, error.to_string()))?;
-        return Ok(Some(template));
-    }
-    let config = object(&folder.join("tokenizer_config.json"), tokenizer_config.map(<[u8]>::to_vec))?;
-    let own = config.get("chat_template").and_then(|template| match template {
-        Value::String(template) => Some(template.clone()),
-        Value::Array(named) => {
-            let is_default = |t: &&Value| t.get("name").and_then(Value::as_str) == Some("default");
-            let default = named.iter().find(is_default)?;
-            default.get("template").and_then(Value::as_str).map(str::to_owned)
-        }
-        _ => None,
-    });
-    if own.is_some() {
-        return Ok(own);
-    }
-    let alone = read_object(folder, "chat_template.json")?;
-    Ok(alone.get("chat_template").and_then(Value::as_str).map(str::to_owned))
 }
 
 /// One id or a list of them.

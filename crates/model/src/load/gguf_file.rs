@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource};
+use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource, chat_templates};
 use crate::arch::Architecture;
 use crate::weights::gguf::{Gguf, GgufMetadata};
 
@@ -16,7 +16,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
     let gguf = Arc::new(gguf);
     let metadata = gguf.metadata();
     let architecture = Architecture::from_gguf(metadata, &*gguf)?;
-    let chat_template = metadata.str("tokenizer.chat_template")?.map(str::to_owned);
+    let chat_templates = chat_templates::of_gguf(metadata)?;
     let vocabulary = match metadata.get("tokenizer.ggml.tokens") {
         Some(_) => VocabularySource::Gguf(Arc::clone(&gguf)),
         None => VocabularySource::None,
@@ -26,7 +26,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         name: stem(path),
         config: Arc::new(architecture.config.clone()),
         vocabulary,
-        chat_template,
+        chat_templates,
         generation_defaults: generation_defaults(metadata),
         eos_token_ids: eos_token_ids(metadata),
         bos_token_id: token_id(metadata, "bos_token_id"),

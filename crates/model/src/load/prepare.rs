@@ -56,9 +56,10 @@ impl<B: Backend> Prepared<B> {
         }
         let mut quantizer = from.quantize.map(|plan| Quantizer::new(plan, from.cache, backend));
         let (architecture, tensors) = (from.architecture, from.tensors);
-        let weights =
-            DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress)?;
-        let weights = Arc::new(weights);
+        let weights = DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress);
+        // Before anything that was read is used or kept.
+        tensors.check_unchanged()?;
+        let weights = Arc::new(weights?);
         *slot = Some(Arc::clone(&weights));
         if let Some(quantizer) = quantizer {
             self.report.get_or_init(|| quantizer.finish());

@@ -136,6 +136,11 @@ impl Cache {
         Some(found.into_iter().map(|range| &self.file[range]).collect())
     }
 
+    /// Whether the file is still what was checked.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.file.check_unchanged().is_ok()
+    }
+
     /// What was given out has been copied.
     pub(super) fn release(&self) {
         self.file.release(0..self.at);

@@ -71,10 +71,12 @@ impl Quantizer {
         if let Kept::Reading(cache) = &mut self.kept {
             if let Some(packed) = cache.next(parts, &formats) {
                 let matrix = backend.matrix_of_packed(&in_formats(parts, &formats, packed));
-                cache.release();
-                return matrix;
+                if cache.is_unchanged() {
+                    cache.release();
+                    return matrix;
+                }
             }
-            // Not what its header promised; the rest is quantized.
+            // Not what its header promised, or not any more; the rest is quantized.
             self.kept = Kept::Nothing;
             self.report.cache = CacheUse::Failed;
         }

@@ -2,27 +2,39 @@
 
 use std::io;
 use std::ops::{Deref, Range};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use throng_kernels::mapped_file::{FileStamp, MappedFile};
+
+use super::FileChanged;
 
 /// The bytes of a weight file: mapped, or in memory (tests and fuzzing).
 #[derive(Debug)]
 pub(super) enum FileBytes {
-    Mapped(MappedFile),
+    Mapped(PathBuf, MappedFile),
     Owned(Vec<u8>),
 }
 
 impl FileBytes {
     /// Maps the file at `path`.
     pub(super) fn map(path: &Path) -> io::Result<Self> {
-        MappedFile::open(path).map(Self::Mapped)
+        MappedFile::open(path).map(|map| Self::Mapped(path.to_owned(), map))
+    }
+
+    /// Refuses what has been read of these bytes when the file was truncated or written to meanwhile.
+    pub(super) fn check_unchanged(&self) -> Result<(), FileChanged> {
+        match self {
+            Self::Mapped(path, map) => {
+                map.check_unchanged().map_err(|source| FileChanged { path: path.clone(), source })
+            }
+            Self::Owned(_) => Ok(()),
+        }
     }
 
     /// What the system said of the file; `None` for bytes in memory.
     pub(super) fn stamp(&self) -> Option<FileStamp> {
         match self {
-            Self::Mapped(map) => Some(map.stamp()),
+            Self::Mapped(_, map) => Some(map.stamp()),
             Self::Owned(_) => None,
         }
     }
@@ -30,7 +42,7 @@ impl FileBytes {
     /// Gives memory back that these bytes take, if any; they can be read again.
     pub(super) fn release(&self, bytes: Range<usize>) {
         match self {
-            Self::Mapped(map) => map.release(bytes),
+            Self::Mapped(_, map) => map.release(bytes),
             Self::Owned(_) => {}
         }
     }
@@ -41,7 +53,7 @@ impl Deref for FileBytes {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) => map,
+            Self::Mapped(_, map) => map,
             Self::Owned(bytes) => bytes,
         }
     }

@@ -4,6 +4,8 @@ mod file_bytes;
 pub mod gguf;
 pub mod safetensors;
 
+use std::path::PathBuf;
+
 use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::Format;
 
@@ -20,6 +22,16 @@ pub struct TensorView<'a> {
     pub data: &'a [u8],
 }
 
+/// A weight file was truncated or written to while it was read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}", path.display())]
+pub struct FileChanged {
+    /// The file.
+    pub path: PathBuf,
+    /// What the system says of it.
+    pub source: std::io::Error,
+}
+
 /// Tensors by name. Implemented by GGUF files and safetensors folders.
 pub trait TensorSource: Send + Sync {
     /// The tensor of that name, if there is one.
@@ -31,6 +43,15 @@ pub trait TensorSource: Send + Sync {
     /// What the system said of each file when it was opened; `None` when the tensors are not in files.
     fn stamps(&self) -> Option<Vec<FileStamp>> {
         None
+    }
+
+    /// Refuses what has been read of the tensors when a file was truncated or written to meanwhile: what was read may be
+    /// zeros in the place of bytes that are gone.
+    ///
+    /// # Errors
+    /// Naming the file.
+    fn check_unchanged(&self) -> Result<(), FileChanged> {
+        Ok(())
     }
 
     /// The tensor has been copied: memory that its bytes take can be given back. It can be read again all the same.

@@ -10,6 +10,8 @@ use throng_kernels::quant::Format;
 pub enum GgufError {
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Changed(#[from] crate::weights::FileChanged),
     #[error("not a GGUF file: it begins with {found:02x?} instead of \"GGUF\"")]
     NotGguf { found: [u8; 4] },
     #[error("the file is big-endian GGUF; only little-endian files are supported")]

@@ -17,7 +17,7 @@ pub use value::{GgufArray, GgufMetadata, GgufStrings, GgufValue};
 use throng_kernels::mapped_file::FileStamp;
 
 use crate::weights::file_bytes::FileBytes;
-use crate::weights::{TensorSource, TensorView};
+use crate::weights::{FileChanged, TensorSource, TensorView};
 
 /// A GGUF model: the metadata of its first file and the tensors of all its files.
 #[derive(Debug)]
@@ -105,7 +105,9 @@ impl Gguf {
 impl GgufFile {
     fn open(path: &Path) -> Result<Self, GgufError> {
         let bytes = FileBytes::map(path).map_err(|source| GgufError::Io { path: path.to_owned(), source })?;
-        Ok(Self { header: GgufHeader::parse(&bytes)?, bytes })
+        let header = GgufHeader::parse(&bytes);
+        bytes.check_unchanged()?;
+        Ok(Self { header: header?, bytes })
     }
 }
 
@@ -123,6 +125,10 @@ impl TensorSource for Gguf {
 
     fn stamps(&self) -> Option<Vec<FileStamp>> {
         self.files.iter().map(|file| file.bytes.stamp()).collect()
+    }
+
+    fn check_unchanged(&self) -> Result<(), FileChanged> {
+        self.files.iter().try_for_each(|file| file.bytes.check_unchanged())
     }
 
     fn release(&self, name: &str) {

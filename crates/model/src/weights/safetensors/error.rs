@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub enum SafetensorsError {
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Changed(#[from] crate::weights::FileChanged),
     #[error("{} holds neither model.safetensors nor model.safetensors.index.json", folder.display())]
     NoWeights { folder: PathBuf },
     #[error("the file has {found} bytes, fewer than the 8 that tell the header's length")]

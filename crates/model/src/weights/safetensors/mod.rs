@@ -11,7 +11,7 @@ pub use header::{SafetensorsEntry, parse_header, parse_index};
 use throng_kernels::mapped_file::FileStamp;
 
 use crate::weights::file_bytes::FileBytes;
-use crate::weights::{TensorSource, TensorView};
+use crate::weights::{FileChanged, TensorSource, TensorView};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -31,11 +31,11 @@ impl SafetensorsFolder {
     /// When a file cannot be read, is inconsistent, or lacks a tensor that the index places in it.
     pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
         let index_path = folder.join(INDEX_FILE);
-        if index_path.is_file() {
+        if index_path.exists() {
             return Self::open_shards(folder, &index_path);
         }
         let path = folder.join(SINGLE_FILE);
-        if !path.is_file() {
+        if !path.exists() {
             return Err(SafetensorsError::NoWeights { folder: folder.to_owned() });
         }
         let (file, entries) = open_file(&path)?;
@@ -58,7 +58,9 @@ impl SafetensorsFolder {
     fn open_shards(folder: &Path, index_path: &Path) -> Result<Self, SafetensorsError> {
         let json = FileBytes::map(index_path)
             .map_err(|source| SafetensorsError::Io { path: index_path.to_owned(), source })?;
-        let mut places = parse_index(&json).map_err(|error| error.in_file(index_path))?;
+        let places = parse_index(&json);
+        json.check_unchanged()?;
+        let mut places = places.map_err(|error| error.in_file(index_path))?;
         places.sort_unstable_by(|a, b| (&a.1, &a.0).cmp(&(&b.1, &b.0)));
 
         let (mut files, mut tensors) = (Vec::new(), Vec::with_capacity(places.len()));
@@ -86,8 +88,9 @@ impl SafetensorsFolder {
 fn open_file(path: &Path) -> Result<(FileBytes, Vec<SafetensorsEntry>), SafetensorsError> {
     let file =
         FileBytes::map(path).map_err(|source| SafetensorsError::Io { path: path.to_owned(), source })?;
-    let entries = parse_header(&file).map_err(|error| error.in_file(path))?;
-    Ok((file, entries))
+    let entries = parse_header(&file);
+    file.check_unchanged()?;
+    Ok((file, entries.map_err(|error| error.in_file(path))?))
 }
 
 impl TensorSource for SafetensorsFolder {
@@ -104,6 +107,10 @@ impl TensorSource for SafetensorsFolder {
 
     fn stamps(&self) -> Option<Vec<FileStamp>> {
         self.files.iter().map(|file| file.stamp()).collect()
+    }
+
+    fn check_unchanged(&self) -> Result<(), FileChanged> {
+        self.files.iter().try_for_each(FileBytes::check_unchanged)
     }
 
     fn release(&self, name: &str) {
