@@ -69,6 +69,13 @@ fn variables_are_known_by_name() {
     let template = ChatTemplate::new("{% if enable_thinking %}{% set x = 1 %}{{ x }}{% endif %}").unwrap();
     assert!(template.reads("enable_thinking"));
     assert!(!template.reads("x") && !template.reads("reasoning_effort"));
+    for source in [
+        "{% set enable_thinking = enable_thinking | default(true) %}{{ enable_thinking }}",
+        "{%- set enable_thinking = enable_thinking if enable_thinking is defined else true %}{{ enable_thinking }}",
+        "{% if enable_thinking is not defined %}{% set enable_thinking = true %}{% endif %}",
+    ] {
+        assert!(ChatTemplate::new(source).unwrap().reads("enable_thinking"), "{source}");
+    }
     let knows_developers =
         ChatTemplate::new("{% if messages[0].role in ['system', \"developer\"] %}{% endif %}").unwrap();
     assert!(knows_developers.mentions("developer") && !template.mentions("developer"));
@@ -81,14 +88,17 @@ fn a_template_for_tools_is_used_when_there_are_tools() {
     ]});
     let template = ChatTemplate::from_tokenizer_config(config.to_string().as_bytes()).unwrap().unwrap();
     let (messages, tools, tokens) = (json!([]), json!([{}]), SpecialTokens::default());
-    let text = |tools, template_name| {
-        let input = TemplateInput { tools, template_name, ..TemplateInput::new(&messages, &tokens) };
+    let text = |tools, documents, template_name| {
+        let input =
+            TemplateInput { tools, documents, template_name, ..TemplateInput::new(&messages, &tokens) };
         template.render(&input).map(|prompt| prompt.text().into_owned())
     };
-    assert_eq!(text(None, None).unwrap(), "plain");
-    assert_eq!(text(Some(&tools), None).unwrap(), "tools");
-    assert_eq!(text(Some(&tools), Some("rag")).unwrap(), "rag");
-    assert!(matches!(text(None, Some("none")), Err(TemplateError::UnknownTemplate(_))));
+    assert_eq!(text(None, None, None).unwrap(), "plain");
+    assert_eq!(text(Some(&tools), None, None).unwrap(), "tools");
+    assert_eq!(text(None, Some(&tools), None).unwrap(), "rag");
+    assert_eq!(text(Some(&tools), Some(&tools), None).unwrap(), "tools");
+    assert_eq!(text(Some(&tools), None, Some("rag")).unwrap(), "rag");
+    assert!(matches!(text(None, None, Some("none")), Err(TemplateError::UnknownTemplate(_))));
     assert!(ChatTemplate::from_tokenizer_config(b"{}").unwrap().is_none());
 }
 

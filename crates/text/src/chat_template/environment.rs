@@ -8,7 +8,7 @@ use minijinja::value::{Kwargs, StringInput, Value, ValueKind, from_args};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
 
 use super::limits::{Limits, PrintedBytes, RefusedByTemplate, out_of_memory};
-use super::{python_json, source};
+use super::{percent, python_json, python_strings, source};
 use crate::disguise::Disguise;
 use crate::error::TemplateError;
 
@@ -24,6 +24,8 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     env.set_debug(false);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(python_method);
+    // Known by name, so that templates that use them compile; requests bring those with their limits.
+    python_strings::add_filters(&mut env, Limits::for_input(0, 0));
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(RefusedByTemplate(message)))
     });
@@ -38,7 +40,8 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     // Known names, so that the template compiles; requests bring their own.
     env.add_filter(source::CHECK_FILTER, |value: Value| value);
-    env.add_template_owned(TEMPLATE, source::prepare(template))
+    percent::add_filter(&mut env);
+    env.add_template_owned(TEMPLATE, source::prepare(&percent::rewritten(template)))
         .map_err(|error| TemplateError::Syntax(error.to_string()))?;
     Ok(env)
 }
@@ -54,6 +57,7 @@ pub(super) fn for_request(
     env.set_fuel(Some(limits.n_steps));
     env.add_filter(source::CHECK_FILTER, move |value: Value| limits.check(value));
     let printed = PrintedBytes::new(limits);
+    python_strings::add_filters(&mut env, limits);
     env.set_formatter(move |out, _state, value| {
         let write = |text: &str, out: &mut minijinja::Output<'_>| {
             printed.add(text.len())?;
@@ -144,6 +148,10 @@ fn bounded_method(
             let (values,): (&Value,) = from_args(args)?;
             join(values, joiner, None, limits).map(Value::from)
         }
+        (Some(text), _) => match python_strings::method(text, method, args, limits) {
+            Some(answer) => answer,
+            None => python_method(state, value, method, args),
+        },
         _ => python_method(state, value, method, args),
     }
 }

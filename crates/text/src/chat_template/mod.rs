@@ -4,8 +4,11 @@
 mod conversation;
 mod environment;
 mod limits;
+mod percent;
 mod python_json;
+mod python_strings;
 mod source;
+mod variables;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -56,7 +59,7 @@ pub struct TemplateInput<'a> {
     pub continue_final_message: bool,
     /// Further variables (`enable_thinking`); names of the server's own are refused.
     pub kwargs: Option<&'a Map<String, Json>>,
-    /// A template other than the default one, where the model has several.
+    /// A template by its name, whatever tools and documents there are.
     pub template_name: Option<&'a str>,
     /// The tokenizer's control tokens: [`crate::Tokenizer::special_tokens`].
     pub special_tokens: &'a SpecialTokens,
@@ -121,7 +124,8 @@ impl ChatTemplate {
         Self::from_named([("default".to_owned(), source.to_owned())])
     }
 
-    /// Compiles several templates; `default` is used unless there are tools and a `tool_use`.
+    /// Compiles several templates. `tool_use` is used where it exists and there are tools, else `rag` where there are
+    /// documents, else `default`.
     ///
     /// # Errors
     /// [`TemplateError::Syntax`].
@@ -145,9 +149,9 @@ impl ChatTemplate {
         self.templates.values().any(|compiled| compiled.variables.contains(variable))
     }
 
-    /// Whether some template has this string in its code: one that never says `developer` does not know that role.
+    /// Whether every template has this string in its code: one that never says `developer` does not know that role.
     pub fn mentions(&self, literal: &str) -> bool {
-        self.templates.values().flat_map(|compiled| &compiled.literals).any(|known| known == literal)
+        self.templates.values().all(|compiled| compiled.literals.iter().any(|known| known == literal))
     }
 
     /// Renders the prompt.
@@ -168,9 +172,11 @@ impl ChatTemplate {
     }
 
     fn select(&self, input: &TemplateInput<'_>) -> Result<&Compiled, TemplateError> {
+        let has = |name: &str| self.templates.contains_key(name);
         let name = match input.template_name {
             Some(name) => name,
-            None if input.tools.is_some() && self.templates.contains_key("tool_use") => "tool_use",
+            None if input.tools.is_some() && has("tool_use") => "tool_use",
+            None if input.documents.is_some() && has("rag") => "rag",
             None => "default",
         };
         self.templates.get(name).ok_or_else(|| TemplateError::UnknownTemplate(name.to_owned()))
@@ -180,8 +186,7 @@ impl ChatTemplate {
 impl Compiled {
     fn new(source: &str) -> Result<Self, TemplateError> {
         let env = environment::compile(source)?;
-        let template = env.get_template(environment::TEMPLATE);
-        let variables = template.map(|template| template.undeclared_variables(false)).unwrap_or_default();
+        let variables = variables::read_from_outside(source);
         let literals = source::literals(source);
         let mut compiled = Self { env, source: source.to_owned(), literals, variables, takes_parts: true };
         compiled.takes_parts = compiled.prints_text_of_parts();

@@ -6,7 +6,7 @@ pub(super) const CHECK_FILTER: &str = "_checked";
 
 /// One piece of a template's source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Piece<'a> {
+pub(super) enum Piece<'a> {
     /// Text outside tags, comments, and raw blocks with what is in them.
     Text(&'a str),
     /// `{{ … }}`.
@@ -85,7 +85,7 @@ pub(super) fn literals(source: &str) -> Vec<String> {
     found
 }
 
-fn pieces(source: &str) -> Vec<Piece<'_>> {
+pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
     let mut found = Vec::new();
     let mut rest = source;
     while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).chain(rest.find("{#")).min() {
@@ -160,7 +160,7 @@ fn code_len(text: &str, close: &str) -> usize {
 }
 
 /// The length of the string literal `text` starts with, quotes included.
-fn string_len(text: &str) -> usize {
+pub(super) fn string_len(text: &str) -> usize {
     let quote = text.as_bytes()[0];
     let mut is_escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {
@@ -185,14 +185,14 @@ fn tag(text: &str) -> Piece<'_> {
     Piece::Tag { open, inside, close }
 }
 
-fn split_name(inside: &str) -> (&str, &str) {
+pub(super) fn split_name(inside: &str) -> (&str, &str) {
     let inside = inside.trim_start();
     let end = inside.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(inside.len());
     inside.split_at(end)
 }
 
 /// `target = value`; `None` for a block assignment.
-fn assignment(rest: &str) -> Option<(&str, &str)> {
+pub(super) fn assignment(rest: &str) -> Option<(&str, &str)> {
     let at = rest.find('=')?;
     let (target, value) = (&rest[..at], &rest[at + 1..]);
     let is_target = |c: char| c.is_alphanumeric() || c.is_whitespace() || "_.,()".contains(c);
@@ -201,7 +201,7 @@ fn assignment(rest: &str) -> Option<(&str, &str)> {
 }
 
 /// The parameter names of a macro, as the elements of a tuple.
-fn parameters(rest: &str) -> String {
+pub(super) fn parameters(rest: &str) -> String {
     let Some(open) = rest.find('(') else { return String::new() };
     let (mut names, mut depth, mut expects_name) = (String::new(), 0_usize, true);
     let mut at = open + 1;

@@ -1,0 +1,44 @@
+//! Idioms of templates against Jinja2 in the environment that transformers gives chat templates (`fixtures/idioms`, made by
+//! the script there). What differs stands in `different.json`: an idiom that comes to agree must leave it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use throng_text::{ChatTemplate, SpecialTokens, TemplateInput};
+
+fn render(source: &str, context: &Map<String, Value>) -> Result<String, String> {
+    let mut context = context.clone();
+    let messages = context.remove("messages").unwrap();
+    let tools = context.remove("tools");
+    let tokens = SpecialTokens::default();
+    let input = TemplateInput {
+        tools: tools.as_ref(),
+        kwargs: Some(&context),
+        now_unix_s: Some(1_795_176_000),
+        ..TemplateInput::new(&messages, &tokens)
+    };
+    let template = ChatTemplate::new(source).map_err(|error| error.to_string())?;
+    template.render(&input).map(|prompt| prompt.text().into_owned()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn idioms_render_as_in_transformers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/idioms");
+    let read =
+        |name: &str| -> Value { serde_json::from_slice(&std::fs::read(folder.join(name)).unwrap()).unwrap() };
+    let (fixture, different) = (read("idioms.json"), read("different.json"));
+    let different = different.as_array().unwrap();
+    let context = fixture["context"].as_object().unwrap();
+    let cases = fixture["cases"].as_array().unwrap();
+    let mut found = Vec::new();
+    for case in cases {
+        let source = case["source"].as_str().unwrap();
+        let rendered = render(source, context);
+        let same = rendered.as_deref().ok() == case["expected"].as_str();
+        if same == different.contains(&case["source"]) {
+            found.push(format!("{source}\n    is {rendered:?}\n   not {:?}", case["expected"].as_str()));
+        }
+    }
+    assert!(cases.len() >= 400, "{}", cases.len());
+    assert!(found.is_empty(), "{} of {}:\n{}", found.len(), cases.len(), found.join("\n"));
+}
