@@ -130,4 +130,19 @@ fn the_configuration_decides_about_bos_and_eos() {
     assert_eq!(ids(&format!("{{{tokens}}}")), 2, "BOS, as the file has it");
     assert_eq!(ids(&format!(r#"{{{tokens}, "add_bos_token": false}}"#)), 1);
     assert_eq!(ids(&format!(r#"{{{tokens}, "add_bos_token": true, "add_eos_token": true}}"#)), 3);
+    // Only some classes of transformers let the configuration override what tokenizer.json says.
+    let of_class = |class: &str| {
+        let switches = r#""add_bos_token": false, "add_eos_token": true"#;
+        ids(&format!(r#"{{{tokens}, "tokenizer_class": "{class}", {switches}}}"#))
+    };
+    assert_eq!((of_class("LlamaTokenizerFast"), of_class("GemmaTokenizer")), (2, 2), "EOS alone");
+    let tokenizer = |class: &str| {
+        let config = format!(r#"{{{tokens}, "tokenizer_class": "{class}", "add_bos_token": false}}"#);
+        let tokenizer = Tokenizer::from_tokenizer_json(&file, Some(config.as_bytes())).unwrap();
+        tokenizer.encode("a", EncodeOptions { add_special_tokens: true, parse_special: true }).unwrap().len()
+    };
+    assert_eq!(tokenizer("CodeLlamaTokenizer"), 1);
+    for class in ["PreTrainedTokenizerFast", "Qwen2Tokenizer", "GPT2TokenizerFast", "TokenizersBackend"] {
+        assert_eq!(tokenizer(class), 2, "{class}: BOS, as the file has it");
+    }
 }

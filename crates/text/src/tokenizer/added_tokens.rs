@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use tokenizers::pipeline::{NormalizerChain, PipelineNormalizer};
+use tokenizers::pipeline::PipelineNormalizer;
 use tokenizers::vocab::bucket_added_vocabulary::{AddedToken, AddedVocabulary};
 
+use super::normalize::{self, BoundedChain, Growth};
 use crate::error::TokenizerError;
 
 /// An added token and its id.
@@ -29,9 +30,12 @@ pub(crate) fn added_vocabulary(
         let normalized = entry.token.normalized && !entry.token.special;
         entry.token.clone().normalized(normalized)
     });
+    normalize::check(normalizers)?;
+    let n_bytes = entries.iter().map(|entry| entry.token.content.len()).sum();
+    let chain = BoundedChain { normalizers, growth: Growth::of(n_bytes) };
     let mut added = AddedVocabulary::new();
     added
-        .add_tokens(tokens, n_ids, |text| ids.get(text).copied(), Some(&NormalizerChain(normalizers)))
+        .add_tokens(tokens, n_ids, |text| ids.get(text).copied(), Some(&chain))
         .map_err(|error| TokenizerError::Malformed(format!("added tokens: {error}")))?;
     Ok(added)
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 
 use tokenizers::pipeline::{
     Model, PipelineModelScratch, PipelineToken, PreTokenizer, PreTokenizerScratch, Segment, Span,
-    SpecialSegmentIterator, normalize_all,
+    SpecialSegmentIterator,
 };
 
+use super::normalize::Growth;
 use super::{EncodeOptions, Tokenizer};
 use crate::chat_template::RenderedPrompt;
 use crate::disguise::Disguise;
@@ -80,6 +81,7 @@ impl Tokenizer {
         parse_special: bool,
         scratch: &mut Scratch,
     ) -> tokenizers::Result<()> {
+        let growth = Growth::of(text.len());
         for segment in SpecialSegmentIterator::new(text, &self.added, false, !parse_special) {
             match segment {
                 Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
@@ -87,21 +89,27 @@ impl Tokenizer {
                     // From here on nothing but the model and normalized added tokens, none of which is a control
                     // token, can match: the real characters may come back.
                     let text = disguise.map_or(Cow::Borrowed(text), |disguise| disguise.reveal(text));
-                    self.encode_chunk(&text, input_offset, scratch)?;
+                    self.encode_chunk(&text, input_offset, &growth, scratch)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn encode_chunk(&self, text: &str, offset: usize, scratch: &mut Scratch) -> tokenizers::Result<()> {
+    fn encode_chunk(
+        &self,
+        text: &str,
+        offset: usize,
+        growth: &Growth,
+        scratch: &mut Scratch,
+    ) -> tokenizers::Result<()> {
         let (early, late) = self.normalizers();
-        let normalized = normalize_all(early, text, offset)?;
+        let normalized = growth.normalize(early, text, offset)?;
         for segment in SpecialSegmentIterator::new(&normalized, &self.added, true, true) {
             match segment {
                 Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
                 Segment::Text { text, input_offset } => {
-                    let text = normalize_all(late, text, offset + input_offset)?;
+                    let text = growth.normalize(late, text, offset + input_offset)?;
                     if u32::try_from(text.len()).is_err() {
                         return Err("more than 4 GiB after normalization".into());
                     }

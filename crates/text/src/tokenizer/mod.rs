@@ -5,6 +5,7 @@ mod added_tokens;
 mod byte_pairs;
 mod encode;
 mod gguf;
+mod normalize;
 mod pieces;
 mod pre_tokenizers;
 mod sentencepiece;
@@ -122,6 +123,7 @@ impl Tokenizer {
                 "the post-processor adds ids outside the vocabulary".to_owned(),
             ));
         }
+        normalize::check(parts.frame.get_normalizers())?;
         let roles = TokenRoles {
             bos: parts.roles.bos.filter(known),
             eos: parts.roles.eos.filter(known),

@@ -9,6 +9,11 @@ use crate::error::TokenizerError;
 /// The SentencePiece word boundary, U+2581.
 const METASPACE: char = '▁';
 
+/// Most bytes that replacing makes of each byte of a token.
+const MAX_GROWTH: usize = 16;
+/// Most replacements of a decoder.
+const MAX_REPLACEMENTS: usize = 64;
+
 const SPECIAL: u8 = 1;
 const ADDED: u8 = 2;
 const PRESENT: u8 = 4;
@@ -86,6 +91,10 @@ impl PieceRule {
             return Ok(rule);
         }
         rule.add_step(decoder)?;
+        if rule.replace.len() > MAX_REPLACEMENTS {
+            let reason = format!("its decoder has more than {MAX_REPLACEMENTS} replacements");
+            return Err(TokenizerError::Malformed(reason));
+        }
         Ok(rule)
     }
 
@@ -136,20 +145,20 @@ impl PieceRule {
         Ok(())
     }
 
-    fn spell(&self, entry: &TokenEntry, out: &mut Vec<u8>) {
+    fn spell(&self, entry: &TokenEntry, out: &mut Vec<u8>) -> Result<(), TokenizerError> {
         if self.space_joined || (self.word_prefix.is_some() && entry.added) {
             out.push(b' ');
         }
         if entry.added {
             out.extend_from_slice(entry.text.as_bytes());
-            return;
+            return Ok(());
         }
         let mut text = entry.text.as_str();
         if self.byte_fallback
             && let Some(byte) = byte_token(text)
         {
             out.push(byte);
-            return;
+            return Ok(());
         }
         if self.byte_level {
             let start = out.len();
@@ -158,11 +167,11 @@ impl PieceRule {
                     // A spelling outside the byte alphabet stands for itself.
                     out.truncate(start);
                     out.extend_from_slice(text.as_bytes());
-                    return;
+                    return Ok(());
                 };
                 out.push(byte);
             }
-            return;
+            return Ok(());
         }
         if let Some(prefix) = &self.word_prefix {
             match text.strip_prefix(prefix.as_str()) {
@@ -171,10 +180,18 @@ impl PieceRule {
             }
         }
         let mut replaced = text.to_owned();
+        let limit = MAX_GROWTH.saturating_mul(text.len());
         for (pattern, content) in self.replace.iter().filter(|(pattern, _)| !pattern.is_empty()) {
+            let n_bytes = replaced.matches(pattern.as_str()).count().saturating_mul(content.len());
+            if n_bytes > limit {
+                let reason =
+                    format!("its decoder makes more than {limit} bytes of a token of {}", text.len());
+                return Err(TokenizerError::Malformed(reason));
+            }
             replaced = replaced.replace(pattern, content);
         }
         out.extend_from_slice(replaced.as_bytes());
+        Ok(())
     }
 }
 
@@ -209,7 +226,7 @@ impl Pieces {
             let from = pieces.slab.len();
             let mut flags = 0;
             if let Some(entry) = entry {
-                rule.spell(entry, &mut pieces.slab);
+                rule.spell(entry, &mut pieces.slab)?;
                 flags =
                     PRESENT | if entry.special { SPECIAL } else { 0 } | if entry.added { ADDED } else { 0 };
             }

@@ -13,9 +13,9 @@ pub struct TokenizerConfig {
     pub bos_token: Option<String>,
     /// The spelling of EOS.
     pub eos_token: Option<String>,
-    /// Whether a sequence opens with BOS, where the file says so.
+    /// Whether a sequence opens with BOS, where the file says so and its class heeds it.
     pub add_bos_token: Option<bool>,
-    /// Whether a sequence closes with EOS, where the file says so.
+    /// Whether a sequence closes with EOS, where the file says so and its class heeds it.
     pub add_eos_token: Option<bool>,
     /// `(name, source)`; a single template is named `default`.
     pub chat_templates: Vec<(String, String)>,
@@ -46,12 +46,14 @@ impl TokenizerConfig {
         if !value.is_object() {
             return Err(TokenizerError::Malformed("tokenizer_config.json is not an object".to_owned()));
         }
+        let heeds_switches = value["tokenizer_class"].as_str().is_none_or(heeds_switches);
+        let switch = |name: &str| value[name].as_bool().filter(|_| heeds_switches);
         let added = value["added_tokens_decoder"].as_object().into_iter().flatten();
         Ok(Self {
             bos_token: token_text(&value["bos_token"]),
             eos_token: token_text(&value["eos_token"]),
-            add_bos_token: value["add_bos_token"].as_bool(),
-            add_eos_token: value["add_eos_token"].as_bool(),
+            add_bos_token: switch("add_bos_token"),
+            add_eos_token: switch("add_eos_token"),
             chat_templates: chat_templates(&value["chat_template"]),
             named: NAMED
                 .iter()
@@ -64,6 +66,14 @@ impl TokenizerConfig {
     pub(crate) fn added_entries(&self) -> impl Iterator<Item = AddedEntry> + '_ {
         self.added.iter().map(|entry| AddedEntry { id: entry.id, token: entry.token.clone() })
     }
+}
+
+/// Whether a class of transformers lets `add_bos_token` and `add_eos_token` override the post-processor of a
+/// `tokenizer.json`. All others take what that file says.
+fn heeds_switches(class: &str) -> bool {
+    const CLASSES: [&str; 5] = ["Llama", "CodeLlama", "Gemma", "Cohere", "GPTNeoX"];
+    let name = class.strip_suffix("Fast").unwrap_or(class);
+    name.strip_suffix("Tokenizer").is_some_and(|family| CLASSES.contains(&family))
 }
 
 /// A token is written as its text or as an object with `content`.
