@@ -103,17 +103,26 @@ impl QueueBound {
         Self { max_requests, max_tokens, n_requests: 0, n_tokens: 0 }
     }
 
-    /// Enters a request with a prompt of `prompt_tokens` tokens. A request longer than the bound still enters
-    /// an empty queue.
+    /// Whether a request with a prompt of `prompt_tokens` tokens may enter. A request longer than the bound still
+    /// enters an empty queue.
     ///
     /// # Errors
     /// [`Refusal::QueueFull`] with what waits already.
-    pub fn enter(&mut self, prompt_tokens: usize) -> Result<(), Refusal> {
+    pub fn check(&self, prompt_tokens: usize) -> Result<(), Refusal> {
         let full = self.n_requests >= self.max_requests
             || (self.n_requests > 0 && self.n_tokens + prompt_tokens > self.max_tokens);
         if full {
             return Err(Refusal::QueueFull { n_requests: self.n_requests, n_tokens: self.n_tokens });
         }
+        Ok(())
+    }
+
+    /// Enters a request with a prompt of `prompt_tokens` tokens.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn enter(&mut self, prompt_tokens: usize) -> Result<(), Refusal> {
+        self.check(prompt_tokens)?;
         self.n_requests += 1;
         self.n_tokens += prompt_tokens;
         Ok(())

@@ -184,6 +184,18 @@ impl EngineHandle {
         }
     }
 
+    /// Whether any request could enter now: for those who would first spend work on making one.
+    ///
+    /// # Errors
+    /// What [`Self::submit`] would say to a prompt of one token.
+    pub fn check_room(&self) -> Result<(), SubmitError> {
+        match self.state() {
+            EngineState::Running => Ok(lock(&self.shared.queue).check(1)?),
+            EngineState::Draining | EngineState::Stopped => Err(SubmitError::Draining),
+            EngineState::Unhealthy => Err(SubmitError::Unhealthy),
+        }
+    }
+
     /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks hold.
     pub fn capacity(&self) -> ExecutorCapacity {
         let max_sequence_tokens = self.shared.admission.max_sequence_tokens() as u32;
