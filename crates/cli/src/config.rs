@@ -186,6 +186,9 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     server.host = flags.host.clone().unwrap_or_else(|| std::mem::take(&mut server.host));
     server.port = flags.port.unwrap_or(server.port);
     server.shutdown_timeout_s = flags.shutdown_timeout.unwrap_or(server.shutdown_timeout_s);
+    if let Some(n_bytes) = flags.max_request_memory {
+        server.max_request_memory_bytes = usize::try_from(n_bytes).unwrap_or(usize::MAX);
+    }
     let access = &mut gateway.access;
     if !flags.api_key.is_empty() {
         access.api_keys = flags.api_key.iter().map(Secret::new).collect();

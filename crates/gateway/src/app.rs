@@ -1,9 +1,13 @@
 //! What all requests share: the configuration, the models, the keys, the metrics. Refuses to know HTTP.
 
+use std::sync::Arc;
+
 use tokio::sync::{Semaphore, watch};
 
 use crate::auth::ApiKeys;
 use crate::config::GatewayConfig;
+use crate::generation::Turns;
+use crate::memory::MemoryBudget;
 use crate::metrics::Metrics;
 use crate::router::Router;
 use crate::server::Phase;
@@ -19,8 +23,12 @@ pub(crate) struct App {
     pub router: Router,
     /// What is counted.
     pub metrics: Metrics,
-    /// Bounds how many prompts are tokenized at a time.
-    pub tokenizing: Semaphore,
+    /// Bounds how many bodies are parsed and tokenized at a time.
+    pub turns: Turns,
+    /// Bounds how many large answers are written at a time.
+    pub writing: Arc<Semaphore>,
+    /// Bounds what all requests hold.
+    pub memory: Arc<MemoryBudget>,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// Seconds since the epoch when the server was made; the `created` of every model.

@@ -17,6 +17,18 @@ pub struct GatewayConfig {
     pub api: ApiConfig,
 }
 
+/// Parsing, rendering and tokenizing a body takes at most about this many times its bytes, the body included.
+pub(crate) const WORK_FACTOR: usize = 8;
+
+impl GatewayConfig {
+    /// Most bytes that all requests together hold: as the operator set it, but enough for one request with the
+    /// largest body and for the largest answer. A large reservation may take three quarters of it.
+    pub(crate) fn memory_limit_bytes(&self) -> usize {
+        let largest = self.api.max_body_bytes.saturating_mul(WORK_FACTOR).max(self.api.max_answer_bytes * 2);
+        self.server.max_request_memory_bytes.max(largest.saturating_add(largest / 2))
+    }
+}
+
 /// Sockets and their limits.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +49,9 @@ pub struct ServerConfig {
     pub slow_reader_timeout_s: u64,
     /// At shutdown, running requests may finish for this many seconds; then they are cut.
     pub shutdown_timeout_s: u64,
+    /// Most bytes that all requests together hold: bodies, prompts, answers, sockets. What does not fit is answered
+    /// with 503. Never less than what one request of `max_body_bytes` needs.
+    pub max_request_memory_bytes: usize,
 }
 
 impl Default for ServerConfig {
@@ -50,6 +65,7 @@ impl Default for ServerConfig {
             idle_timeout_s: 75,
             slow_reader_timeout_s: 30,
             shutdown_timeout_s: 30,
+            max_request_memory_bytes: 192 << 20,
         }
     }
 }
@@ -82,8 +98,14 @@ pub struct ApiConfig {
     pub max_logprobs: u32,
     /// Most choices (prompts × `n`) in one request.
     pub max_choices: usize,
-    /// Prompts tokenized at a time; more wait their turn.
+    /// Bodies parsed and tokenized at a time, half of them over 64 KiB; more wait their turn.
     pub max_concurrent_tokenizations: usize,
+    /// Most requests that wait for their turn, of bodies up to 64 KiB and over it alike; past it the answer is 503.
+    pub max_queued_tokenizations: usize,
+    /// A request that waits longer for its turn is answered with 503.
+    pub tokenization_timeout_s: u64,
+    /// Largest answer in bytes, but for streams. Requests that ask for more are answered with 400.
+    pub max_answer_bytes: usize,
     /// A silent stream sends the comment `: ping` every this many seconds.
     pub ping_interval_s: u64,
 }
@@ -97,6 +119,9 @@ impl Default for ApiConfig {
             max_logprobs: 20,
             max_choices: 128,
             max_concurrent_tokenizations: 4,
+            max_queued_tokenizations: 512,
+            tokenization_timeout_s: 30,
+            max_answer_bytes: 32 << 20,
             ping_interval_s: 15,
         }
     }

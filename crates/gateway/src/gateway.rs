@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
@@ -11,11 +11,16 @@ use tokio::sync::{Semaphore, watch};
 use crate::app::App;
 use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig};
-use crate::metrics::{Metrics, ModelLabels};
+use crate::generation::Turns;
+use crate::memory::MemoryBudget;
+use crate::metrics::{MemoryCollector, Metrics, ModelLabels};
 use crate::replica::{LocalReplica, Replica};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 use crate::server::{self, Phase};
+
+/// Large answers that are written at a time.
+const MAX_WRITTEN_ANSWERS: usize = 2;
 
 /// Serves models over HTTP.
 #[derive(Debug)]
@@ -68,7 +73,10 @@ impl Gateway {
         let replicas: Vec<Arc<dyn Replica>> =
             models.iter().map(|model| Arc::new(LocalReplica(model.engine.clone())) as _).collect();
         let labels = |model: &ServedModel| ModelLabels::new(model.id());
-        let metrics = Metrics::new(models.iter().map(labels).zip(replicas.iter().cloned()).collect());
+        let memory = MemoryBudget::new(config.memory_limit_bytes());
+        let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
+        let replicas_of = models.iter().map(labels).zip(replicas.iter().cloned()).collect();
+        let metrics = Metrics::new(replicas_of, held);
         let route = |(served, replica): (ServedModel, Arc<dyn Replica>)| {
             let counters = metrics.of_model(&labels(&served));
             Route { model: Arc::new(ModelEntry::new(served, counters, &config.api)), replica }
@@ -78,7 +86,13 @@ impl Gateway {
             keys: ApiKeys::new(&config.access.api_keys),
             router,
             metrics,
-            tokenizing: Semaphore::new(config.api.max_concurrent_tokenizations.max(1)),
+            turns: Turns::new(
+                config.api.max_concurrent_tokenizations,
+                config.api.max_queued_tokenizations,
+                Duration::from_secs(config.api.tokenization_timeout_s),
+            ),
+            writing: Arc::new(Semaphore::new(MAX_WRITTEN_ANSWERS)),
+            memory,
             phase: watch::Sender::new(Phase::Serving),
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             config,

@@ -10,6 +10,7 @@ mod auth;
 mod config;
 mod gateway;
 mod generation;
+mod memory;
 mod metrics;
 pub mod openai;
 mod replica;
@@ -20,4 +21,4 @@ mod server;
 
 pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
 pub use gateway::{Gateway, GatewayError};
-pub use served_model::ServedModel;
+pub use served_model::{HeldBytes, ServedModel};

@@ -33,6 +33,17 @@ pub struct ServedModel {
     pub vocabulary_size: u32,
     /// What people should be told about the model once ("a toy; load a real one with …").
     pub notice: Option<String>,
+    /// What it holds in memory whether anyone asks or not, for the metrics.
+    pub held: HeldBytes,
+}
+
+/// Memory that a model holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldBytes {
+    /// Its weights, as they are computed with: copied or mapped from a file.
+    pub weights: u64,
+    /// All blocks of its keys and values, used or not.
+    pub kv: u64,
 }
 
 impl ServedModel {

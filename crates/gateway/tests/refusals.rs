@@ -136,7 +136,6 @@ async fn heads_that_are_wrong_are_refused() {
 async fn what_only_the_model_can_tell_is_refused_too() {
     let mut setup = Setup::default();
     setup.capacity.n_blocks = 16;
-    setup.engine.scheduler.max_queued_requests = 0;
     let server = Server::start(setup).await;
     let mut client = server.connect().await;
     let say = |content: &str| json!({"messages": [{"role": "user", "content": content}]});
@@ -157,6 +156,14 @@ async fn what_only_the_model_can_tell_is_refused_too() {
             assert_eq!((found, &found_param, found_code.as_str()), (status, &json!(param), code));
         }
     }
+}
+
+#[tokio::test]
+async fn a_full_queue_is_told_and_counted() {
+    let mut setup = Setup::default();
+    setup.engine.scheduler.max_queued_requests = 0;
+    let server = Server::start(setup).await;
+    let mut client = server.connect().await;
     let reply = client.post("/v1/chat/completions", &chat(json!({}))).await;
     let (status, error_type, _, code) = reply.error();
     assert_eq!((status, error_type.as_str(), code.as_str()), (503, "server_error", "overloaded"));

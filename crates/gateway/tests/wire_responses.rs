@@ -6,7 +6,7 @@ use throng_core::request::{FinishReason, TokenId};
 use throng_engine::TokenReport;
 use throng_gateway::openai::chat_response::{ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion};
 use throng_gateway::openai::completion_response::{
-    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice,
+    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,
 };
 use throng_gateway::openai::logprobs::{
     ChatLogprobs, CompletionLogprobs, CompletionToken, PromptLogprobs, TokenSpelling,
@@ -98,13 +98,14 @@ fn a_text_completion_tells_each_token_once() {
         CompletionToken { token: 0, report: None, text_offset: 0 },
         CompletionToken { token: 2, report: Some(&reports[0]), text_offset: 1 },
     ];
-    let logprobs = CompletionLogprobs { tokens, spelling: spelling(false) };
+    let logprobs = CompletionLogprobs { echoed: &[], tokens, spelling: spelling(false) };
     let asked = AskedOfChoice {
         prompt_logprobs: Some(PromptLogprobs { reports: &reports, spelling: spelling(true) }),
         ..AskedOfChoice::default()
     };
     let finish = Finish::new(FinishReason::Stop(Some(2)), None);
-    let choice = CompletionChoice::new(3, "a", finish, Some(logprobs), asked);
+    let choice =
+        CompletionChoice::new(3, EchoedText { prompt: "", answer: "a" }, finish, Some(logprobs), asked);
     json(
         &Completion::new(&ENVELOPE, vec![choice], Usage::new(1, 1, 0)),
         "{\"id\":\"chatcmpl-1\",\"object\":\"text_completion\",\"created\":7,\"model\":\"m\",\"choices\":[{\"text\":\"a\",\"index\":3,\"logprobs\":{\"tokens\":[\"a\",\"\u{fffd}\"],\"token_logprobs\":[null,-9999.0],\"top_logprobs\":[null,{\"\u{fffd}\":-1.0,\"a\":-2.0}],\"text_offset\":[0,1]},\"finish_reason\":\"stop\",\"stop_reason\":2,\"prompt_logprobs\":[null,{\"2\":{\"logprob\":-9999.0,\"rank\":9,\"decoded_token\":\"token_id:2\"},\"3\":{\"logprob\":-1.0,\"rank\":1,\"decoded_token\":\"token_id:3\"},\"0\":{\"logprob\":-2.0,\"rank\":2,\"decoded_token\":\"token_id:0\"}}]}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":1,\"total_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0}},\"system_fingerprint\":\"FP\"}",

@@ -25,6 +25,9 @@ pub enum TextError {
     /// The tokenizer itself refused the text.
     #[error("the text could not be tokenized: {0}")]
     Encode(String),
+    /// The caller said that it does not want the tokens any more.
+    #[error("nobody waits for the tokens any more")]
+    Stopped,
 }
 
 /// Why a chat template could not be loaded or rendered.

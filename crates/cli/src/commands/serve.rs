@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
 use throng_gateway::openai::GenerationDefaults;
-use throng_gateway::{Gateway, ServedModel};
+use throng_gateway::{Gateway, HeldBytes, ServedModel};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -93,6 +93,7 @@ fn served_model(running: RunningModel, source: GenerationConfigSource) -> Served
         GenerationConfigSource::Vllm => Default::default(),
     };
     let capacity = running.engine.capacity();
+    let held = HeldBytes { weights: running.model.weight_summary().n_bytes, kv: running.kv_bytes };
     ServedModel {
         root: running.names.last().cloned().unwrap_or_default(),
         eos_token_ids: running.eos_token_ids(),
@@ -111,6 +112,7 @@ fn served_model(running: RunningModel, source: GenerationConfigSource) -> Served
         max_model_len: capacity.max_sequence_tokens,
         vocabulary_size: capacity.vocabulary_size,
         notice: running.notice.map(str::to_owned),
+        held,
     }
 }
 

@@ -2,14 +2,18 @@
 
 use throng_engine::TokenReport;
 
-use super::{Asked, Tally, to_json};
-use crate::generation::{Answer, Events, Output, StreamFormat};
+use super::{Asked, Tally};
+use crate::generation::{Answer, Events, FrameWriter, Frames, Output, StreamFormat};
+use crate::openai::ApiError;
 use crate::openai::chat_response::{ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion};
 use crate::openai::logprobs::{ChatLogprobs, PromptLogprobs};
 use crate::openai::response::Finish;
 
 /// The body of a whole chat completion.
-pub(crate) fn chat_completion(asked: &Asked, answer: &Answer) -> Vec<u8> {
+///
+/// # Errors
+/// When it is too large for `out`.
+pub(crate) fn chat_completion(asked: &Asked, answer: &Answer, out: FrameWriter) -> Result<Frames, ApiError> {
     let bytes_of = |token| asked.bytes_of(token);
     let spelling = asked.spelling(&bytes_of);
     let prompt = answer.prompts.first();
@@ -26,7 +30,7 @@ pub(crate) fn chat_completion(asked: &Asked, answer: &Answer) -> Vec<u8> {
         .filter(|_| asked.prompt_logprobs)
         .map(|prompt| PromptLogprobs { reports: &prompt.logprobs, spelling });
     let prompt_ids = if asked.token_ids { asked.prompts.first().map(|prompt| &**prompt) } else { None };
-    to_json(&ChatCompletion::new(&asked.envelope(), choices, tally.usage(), prompt_logprobs, prompt_ids))
+    out.json(&ChatCompletion::new(&asked.envelope(), choices, tally.usage(), prompt_logprobs, prompt_ids))
 }
 
 /// The chunks of a streamed chat completion.
@@ -34,13 +38,15 @@ pub(crate) fn chat_completion(asked: &Asked, answer: &Answer) -> Vec<u8> {
 pub(crate) struct ChatFormat {
     asked: Asked,
     tally: Tally,
+    /// Choices whose first chunk has been sent.
+    n_begun: usize,
 }
 
 impl ChatFormat {
     /// For the answer to what was asked.
     pub fn new(asked: Asked) -> Self {
         let tally = Tally::new(&asked);
-        Self { asked, tally }
+        Self { asked, tally, n_begun: 0 }
     }
 
     fn push<'a>(&'a self, choice: ChatChunkChoice<'a>, events: &mut Events) {
@@ -63,15 +69,19 @@ impl ChatFormat {
 }
 
 impl StreamFormat for ChatFormat {
-    fn begin(&mut self, events: &mut Events) {
-        for index in 0..self.asked.n {
-            let choice = ChatChunkChoice::first(index);
-            let mut chunk = ChatChunk::new(&self.asked.envelope(), choice, self.tally.of_chunk(&self.asked));
-            if self.asked.token_ids {
-                chunk = chunk.with_prompt_token_ids(self.asked.prompt_of(index));
-            }
-            events.push(&chunk);
+    fn more(&mut self, events: &mut Events) -> bool {
+        let index = self.n_begun;
+        if index == self.asked.n {
+            return false;
         }
+        self.n_begun += 1;
+        let choice = ChatChunkChoice::first(index);
+        let mut chunk = ChatChunk::new(&self.asked.envelope(), choice, self.tally.of_chunk(&self.asked));
+        if self.asked.token_ids {
+            chunk = chunk.with_prompt_token_ids(self.asked.prompt_of(index));
+        }
+        events.push(&chunk);
+        true
     }
 
     fn output(&mut self, output: Output, events: &mut Events) {

@@ -1,15 +1,21 @@
 //! Text completions, whole and in chunks. Refuses to know tokenizing.
 
+use std::ops::Range;
+
 use throng_core::request::TokenId;
 use throng_engine::TokenReport;
 
-use super::{Asked, Tally, to_json};
-use crate::generation::{Answer, Events, Output, StreamFormat};
+use super::{Asked, Tally};
+use crate::generation::{Answer, Events, FrameWriter, Frames, LogprobBytes, Output, StreamFormat};
+use crate::openai::ApiError;
 use crate::openai::completion_response::{
-    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice,
+    AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,
 };
 use crate::openai::logprobs::{CompletionLogprobs, CompletionToken, PromptLogprobs};
 use crate::openai::response::Finish;
+
+/// An event of a stream repeats about this many bytes of a prompt; the rest follows in further events.
+const ECHO_EVENT_BYTES: usize = 16 << 10;
 
 /// What an answer repeats of its prompts.
 #[derive(Debug, Clone, Default)]
@@ -27,54 +33,67 @@ impl EchoedPrompt {
 }
 
 /// The body of a whole text completion.
-pub(crate) fn text_completion(asked: &Asked, echo: &EchoedPrompt, answer: &Answer) -> Vec<u8> {
+///
+/// # Errors
+/// When it is too large for `out`.
+pub(crate) fn text_completion(
+    asked: &Asked,
+    echo: &EchoedPrompt,
+    answer: &Answer,
+    out: FrameWriter,
+) -> Result<Frames, ApiError> {
     let bytes_of = |token| asked.bytes_of(token);
     let spelling = asked.spelling(&bytes_of);
     let mut tally = Tally::new(asked);
     tally.cached = answer.prompts.iter().map(|prompt| u64::from(prompt.cached_tokens)).sum();
-    let with_prompt = |(index, choice): (usize, &crate::generation::Choice)| {
-        [echo.text(index / asked.n).unwrap_or_default(), &choice.text].concat()
-    };
-    let texts: Vec<String> = answer.choices.iter().enumerate().map(with_prompt).collect();
+    let echoes_tokens = asked.logprobs && echo.texts.is_some();
+    let echoed = answer.prompts.iter().zip(&asked.prompts).map(|(report, prompt)| {
+        let range = if echoes_tokens { 0..prompt.len() } else { 0..0 };
+        prompt_tokens(asked, prompt, range, &report.logprobs, &mut 0)
+    });
+    let echoed: Vec<_> = echoed.collect();
     let choices = answer.choices.iter().enumerate().map(|(index, choice)| {
         tally.output += choice.reports.len() as u64;
         let (prompt, reports) = (asked.prompt_of(index), &answer.prompts[index / asked.n].logprobs);
         let logprobs = asked.logprobs.then(|| {
-            let echoed = echo.text(index / asked.n);
-            let mut tokens = echoed.map(|_| prompt_tokens(asked, prompt, reports)).unwrap_or_default();
-            let start = echoed.map_or(0, |text| text.chars().count());
-            tokens.extend(choice.reports.iter().zip(&choice.offsets).map(|(report, offset)| {
+            let start = echo.text(index / asked.n).map_or(0, |text| text.chars().count());
+            let tokens = choice.reports.iter().zip(&choice.offsets).map(|(report, offset)| {
                 let (token, text_offset) = (report.chosen.token, start + offset);
                 CompletionToken { token, report: Some(report), text_offset }
-            }));
-            CompletionLogprobs { tokens, spelling }
+            });
+            let echoed = &*echoed[index / asked.n];
+            CompletionLogprobs { echoed, tokens: tokens.collect(), spelling }
         });
         let told = AskedOfChoice {
             token_ids: asked.token_ids.then(|| choice.token_ids()),
             prompt_logprobs: echo.shows_logprobs.then_some(PromptLogprobs { reports, spelling }),
             prompt_token_ids: asked.token_ids.then_some(prompt),
         };
-        CompletionChoice::new(index, &texts[index], choice.finish(), logprobs, told)
+        let prompt = echo.text(index / asked.n).unwrap_or_default();
+        let text = EchoedText { prompt, answer: &choice.text };
+        CompletionChoice::new(index, text, choice.finish(), logprobs, told)
     });
     let choices = choices.collect();
-    to_json(&Completion::new(&asked.envelope(), choices, tally.usage()))
+    out.json(&Completion::new(&asked.envelope(), choices, tally.usage()))
 }
 
-/// The prompt's tokens before those of the answer. Their offsets count the text they spell, one after the other.
+/// Some of a prompt's tokens. Their offsets count the text they spell, one after the other, from `text_offset` on.
 fn prompt_tokens<'a>(
     asked: &Asked,
     prompt: &[TokenId],
+    range: Range<usize>,
     reports: &'a [TokenReport],
+    text_offset: &mut usize,
 ) -> Vec<CompletionToken<'a>> {
-    let reports = std::iter::once(None).chain(reports.iter().map(Some)).chain(std::iter::repeat(None));
-    let mut text_offset = 0;
-    let token = |(&token, report)| {
-        let entry = CompletionToken { token, report, text_offset };
-        let bytes = asked.bytes_of(token).unwrap_or_default();
-        text_offset += String::from_utf8_lossy(bytes).chars().count();
+    let token = |idx: usize| {
+        // Nothing predicts the first.
+        let report = idx.checked_sub(1).and_then(|idx| reports.get(idx));
+        let entry = CompletionToken { token: prompt[idx], report, text_offset: *text_offset };
+        let bytes = asked.bytes_of(prompt[idx]).unwrap_or_default();
+        *text_offset += String::from_utf8_lossy(bytes).chars().count();
         entry
     };
-    prompt.iter().zip(reports).map(token).collect()
+    range.map(token).collect()
 }
 
 /// The chunks of a streamed text completion.
@@ -84,6 +103,21 @@ pub(crate) struct CompletionFormat {
     echo: EchoedPrompt,
     tally: Tally,
     choices: Vec<Progress>,
+    echoing: Option<Echoing>,
+}
+
+/// How far a prompt has been repeated for its choices.
+#[derive(Debug)]
+struct Echoing {
+    prompt_idx: usize,
+    reports: Vec<TokenReport>,
+    /// The choice of the prompt for which it is repeated next.
+    nth: usize,
+    /// Bytes of the text, and tokens, that this choice has had.
+    n_bytes: usize,
+    n_tokens: usize,
+    /// Where the next token's text begins.
+    text_offset: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -98,7 +132,7 @@ impl CompletionFormat {
     pub fn new(asked: Asked, echo: EchoedPrompt) -> Self {
         let tally = Tally::new(&asked);
         let choices = vec![Progress::default(); asked.prompts.len() * asked.n];
-        Self { asked, echo, tally, choices }
+        Self { asked, echo, tally, choices, echoing: None }
     }
 
     fn push(
@@ -111,8 +145,11 @@ impl CompletionFormat {
         let (finish, tokens, token_ids) = told;
         let asked = &self.asked;
         let bytes_of = |token| asked.bytes_of(token);
-        let logprobs =
-            tokens.map(|tokens| CompletionLogprobs { tokens, spelling: asked.spelling(&bytes_of) });
+        let logprobs = tokens.map(|tokens| CompletionLogprobs {
+            echoed: &[],
+            tokens,
+            spelling: asked.spelling(&bytes_of),
+        });
         let mut choice = CompletionChunkChoice::new(index, text, finish, logprobs, token_ids);
         let progress = &mut self.choices[index];
         progress.n_chars += text.chars().count();
@@ -122,14 +159,31 @@ impl CompletionFormat {
         events.push(&CompletionChunk::new(&asked.envelope(), choice, self.tally.of_chunk(asked)));
     }
 
-    fn push_echo(&mut self, prompt_idx: usize, reports: &[TokenReport], events: &mut Events) {
-        let Some(text) = self.echo.text(prompt_idx).map(str::to_owned) else { return };
-        for i in 0..self.asked.n {
-            let index = prompt_idx * self.asked.n + i;
+    /// Repeats the next piece of a prompt for a choice; whether there was one.
+    fn push_echo(&mut self, events: &mut Events) -> bool {
+        let Some(mut echoing) = self.echoing.take() else { return false };
+        let Echoing { prompt_idx, nth, .. } = echoing;
+        let index = prompt_idx * self.asked.n + nth;
+        let Some(text) = self.echo.text(prompt_idx) else { return false };
+        let rest = &text[echoing.n_bytes..];
+        let piece = rest[..rest.floor_char_boundary(ECHO_EVENT_BYTES)].to_owned();
+        echoing.n_bytes += piece.len();
+        let mut is_done = piece.len() == rest.len();
+        let tokens = self.asked.logprobs.then(|| {
             let prompt = self.asked.prompt_of(index);
-            let tokens = self.asked.logprobs.then(|| prompt_tokens(&self.asked, prompt, reports));
-            self.push(index, &text, (None, tokens, None), events);
+            let n_top = echoing.reports.first().map_or(0, |report| report.top.len());
+            let n_tokens = (ECHO_EVENT_BYTES / LogprobBytes::COMPLETION.with(n_top)).max(1);
+            let range = echoing.n_tokens..prompt.len().min(echoing.n_tokens + n_tokens);
+            is_done &= range.end == prompt.len();
+            echoing.n_tokens = range.end;
+            prompt_tokens(&self.asked, prompt, range, &echoing.reports, &mut echoing.text_offset)
+        });
+        self.push(index, &piece, (None, tokens, None), events);
+        if is_done {
+            (echoing.nth, echoing.n_bytes, echoing.n_tokens, echoing.text_offset) = (nth + 1, 0, 0, 0);
         }
+        self.echoing = (echoing.nth < self.asked.n).then_some(echoing);
+        true
     }
 
     fn push_token(&mut self, index: usize, text: &str, report: &TokenReport, events: &mut Events) {
@@ -146,13 +200,17 @@ impl CompletionFormat {
 }
 
 impl StreamFormat for CompletionFormat {
-    fn begin(&mut self, _: &mut Events) {}
+    fn more(&mut self, events: &mut Events) -> bool {
+        self.push_echo(events)
+    }
 
     fn output(&mut self, output: Output, events: &mut Events) {
         match output {
             Output::Prompt { prompt_idx, cached_tokens, logprobs } => {
                 self.tally.cached += u64::from(cached_tokens);
-                self.push_echo(prompt_idx, &logprobs, events);
+                let reports = logprobs;
+                self.echoing =
+                    Some(Echoing { prompt_idx, reports, nth: 0, n_bytes: 0, n_tokens: 0, text_offset: 0 });
             }
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
             Output::Finished { choice_idx, text, reason, stop, .. } => {

@@ -6,7 +6,6 @@ mod completion;
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use throng_core::request::TokenId;
 use throng_text::Tokenizer;
 
@@ -97,8 +96,4 @@ impl Tally {
     fn of_chunk(&self, asked: &Asked) -> ChunkUsage {
         asked.options.chunk_usage(|| self.usage())
     }
-}
-
-fn to_json(body: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(body).expect("answers are plain data with text keys")
 }

@@ -21,7 +21,7 @@ const MAX_RETRY_AFTER_S: u32 = 4;
 /// # Errors
 /// 400 for what can never run, 503 for what cannot run at present.
 pub(crate) fn admit(route: &Route, prepared: Prepared, prompt_param: &str) -> Result<Session, ApiError> {
-    let Prepared { requests, text, .. } = prepared;
+    let Prepared { requests, text, memory, .. } = prepared;
     let metrics = &route.model.metrics;
     let n = requests.first().map_or(1, |request| request.n);
     let mut generations = Vec::with_capacity(requests.len());
@@ -35,7 +35,18 @@ pub(crate) fn admit(route: &Route, prepared: Prepared, prompt_param: &str) -> Re
         metrics.admitted(n_prompt_tokens, n, sampling.max_tokens);
         generations.push((generation, sampling));
     }
-    Ok(Session::new(route.model.clone(), generations, n, text.as_ref()))
+    Ok(Session::new(route.model.clone(), generations, n, text.as_ref(), memory))
+}
+
+/// Refuses a request that the replica would refuse now whatever its prompt is, before any work is spent on it.
+///
+/// # Errors
+/// 503.
+pub(crate) fn check_room(route: &Route) -> Result<(), ApiError> {
+    route.replica.check_room().map_err(|error| {
+        route.model.metrics.rejected(rejection_name(&error));
+        refusal(&error, "", route)
+    })
 }
 
 fn rejection_name(error: &ReplicaError) -> &'static str {

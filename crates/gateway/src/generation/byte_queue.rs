@@ -1,5 +1,5 @@
-//! A queue of response bytes between the task that makes them and the socket that sends them, bounded in bytes.
-//! Refuses to know what the bytes say.
+//! A queue of response bytes between the task that makes them and the socket that sends them, bounded in bytes, which
+//! count as memory of answers. Refuses to know what the bytes say.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,21 +9,30 @@ use bytes::Bytes;
 use http_body::Frame;
 use tokio::sync::{Semaphore, mpsc};
 
+use crate::memory::{MemoryBudget, Part, Reservation};
+
 /// Most bytes that wait for a slow reader.
 pub(super) const QUEUE_BYTES: usize = 32 << 10;
 
 /// The end that is written to.
 #[derive(Debug)]
 pub(super) struct ByteSender {
-    frames: mpsc::UnboundedSender<(Bytes, u32)>,
+    frames: mpsc::UnboundedSender<Queued>,
     room: Arc<Semaphore>,
+    memory: Arc<MemoryBudget>,
 }
 
 /// The end that is a response's body.
 #[derive(Debug)]
 pub(super) struct ByteBody {
-    frames: mpsc::UnboundedReceiver<(Bytes, u32)>,
+    frames: mpsc::UnboundedReceiver<Queued>,
     room: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    bytes: Bytes,
+    _memory: Reservation,
 }
 
 /// The reader has gone.
@@ -31,19 +40,28 @@ pub(super) struct ByteBody {
 pub(super) struct Closed;
 
 /// Makes a queue.
-pub(super) fn byte_queue() -> (ByteSender, ByteBody) {
+pub(super) fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(QUEUE_BYTES));
-    (ByteSender { frames: sender, room: room.clone() }, ByteBody { frames: receiver, room })
+    (
+        ByteSender { frames: sender, room: room.clone(), memory: memory.clone() },
+        ByteBody { frames: receiver, room },
+    )
 }
 
 impl ByteSender {
-    /// Queues a frame once there is room. A frame larger than the queue waits until the queue is empty.
-    pub async fn send(&self, frame: Bytes) -> Result<(), Closed> {
-        let n_bytes = frame.len().clamp(1, QUEUE_BYTES) as u32;
-        let permit = self.room.acquire_many(n_bytes).await.map_err(|_| Closed)?;
-        permit.forget();
-        self.frames.send((frame, n_bytes)).map_err(|_| Closed)
+    /// Queues bytes as there is room for them.
+    pub async fn send(&self, mut bytes: Bytes) -> Result<(), Closed> {
+        while !bytes.is_empty() {
+            let bytes = bytes.split_to(bytes.len().min(QUEUE_BYTES / 2));
+            let permit = self.room.acquire_many(bytes.len() as u32).await.map_err(|_| Closed)?;
+            permit.forget();
+            let mut memory = self.memory.reservation(Part::Answers);
+            // The queue is its own bound, and a stream that runs is not refused any more.
+            memory.add_always(bytes.len());
+            self.frames.send(Queued { bytes, _memory: memory }).map_err(|_| Closed)?;
+        }
+        Ok(())
     }
 
     /// Waits until the reader has gone.
@@ -61,9 +79,9 @@ impl http_body::Body for ByteBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         self.frames.poll_recv(cx).map(|next| {
-            next.map(|(bytes, n_bytes)| {
-                self.room.add_permits(n_bytes as usize);
-                Ok(Frame::data(bytes))
+            next.map(|queued| {
+                self.room.add_permits(queued.bytes.len());
+                Ok(Frame::data(queued.bytes))
             })
         })
     }
@@ -84,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_waits_for_its_reader() {
-        let (sender, mut body) = byte_queue();
+        let (sender, mut body) = byte_queue(&MemoryBudget::new(1 << 20));
         let half = Bytes::from(vec![0; QUEUE_BYTES / 2]);
         for _ in 0..2 {
             sender.send(half.clone()).now_or_never().expect("room").expect("a reader");

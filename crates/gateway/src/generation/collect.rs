@@ -1,4 +1,6 @@
-//! A whole answer at once. Refuses to know how it is shown.
+//! A whole answer at once, its memory reserved as it grows. Refuses to know how it is shown.
+
+use std::mem::{size_of, size_of_val};
 
 use throng_core::request::{FinishReason, TokenId};
 use throng_core::timeline::Timeline;
@@ -6,7 +8,9 @@ use throng_engine::TokenReport;
 use tokio::sync::watch;
 
 use super::admit::{failure, retry_after_s};
+use super::answer_bound::AnswerBound;
 use super::session::{Output, Session};
+use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::openai::response::Finish;
 use crate::server::Phase;
@@ -18,6 +22,12 @@ pub(crate) struct Answer {
     pub prompts: Vec<PromptReport>,
     /// In order of their numbers.
     pub choices: Vec<Choice>,
+    /// About how many bytes it takes as JSON.
+    pub json_bytes: usize,
+    memory: Reservation,
+    n_tokens: usize,
+    n_text_bytes: usize,
+    n_held: usize,
 }
 
 /// What is known of a prompt.
@@ -69,19 +79,64 @@ impl Choice {
     }
 }
 
-/// Waits for the whole answer of a session with `n_prompts` prompts.
+impl Answer {
+    fn new(n_prompts: usize, n_choices: usize, memory: Reservation) -> Self {
+        let (mut prompts, mut choices) = (Vec::new(), Vec::new());
+        prompts.resize_with(n_prompts, PromptReport::default);
+        choices.resize_with(n_choices, Choice::default);
+        let n_held = memory.n_bytes() + n_choices * size_of::<Choice>();
+        Self { prompts, choices, json_bytes: 0, memory, n_tokens: 0, n_text_bytes: 0, n_held }
+    }
+
+    /// Takes in what has happened; never [`Output::Failed`].
+    fn add(&mut self, output: Output) -> Result<(), ApiError> {
+        match output {
+            Output::Prompt { prompt_idx, cached_tokens, logprobs } => {
+                self.prompts[prompt_idx] = PromptReport { cached_tokens, logprobs };
+            }
+            Output::Token { choice_idx, text, report } => {
+                self.n_tokens += 1;
+                self.n_held +=
+                    size_of::<TokenReport>() + size_of_val(report.top.as_slice()) + size_of::<usize>();
+                self.count_text(&text);
+                let choice = &mut self.choices[choice_idx];
+                choice.reports.push(report);
+                choice.offsets.push(choice.n_chars);
+                choice.n_chars += text.chars().count();
+                choice.text.push_str(&text);
+            }
+            Output::Finished { choice_idx, text, reason, stop, timeline } => {
+                self.count_text(&text);
+                let choice = &mut self.choices[choice_idx];
+                choice.text.push_str(&text);
+                choice.end = Some(ChoiceEnd { reason, stop, timeline });
+            }
+            Output::Failed(_) => {}
+        }
+        Ok(self.memory.cover(self.n_held)?)
+    }
+
+    fn count_text(&mut self, text: &str) {
+        self.n_text_bytes += text.len();
+        self.n_held += text.len();
+    }
+}
+
+/// Waits for the whole answer of a session with `n_prompts` prompts. `memory` holds what `bound` says of the prompts'
+/// log-probabilities, and grows with the answer.
 ///
 /// # Errors
-/// 500 when it fails on the way, 503 when the server ends first.
+/// 500 when it fails on the way, 503 when the server ends first or its memory is full, 400 when the answer becomes
+/// larger than it may.
 pub(crate) async fn collect(
     mut session: Session,
     n_prompts: usize,
+    bound: &AnswerBound,
+    memory: Reservation,
     mut phase: watch::Receiver<Phase>,
     request_id: &str,
 ) -> Result<Answer, ApiError> {
-    let mut answer = Answer { prompts: Vec::new(), choices: Vec::new() };
-    answer.prompts.resize_with(n_prompts, PromptReport::default);
-    answer.choices.resize_with(session.n_choices(), Choice::default);
+    let mut answer = Answer::new(n_prompts, session.n_choices(), memory);
     loop {
         let output = tokio::select! {
             output = session.next() => output,
@@ -90,23 +145,13 @@ pub(crate) async fn collect(
             }
         };
         match output {
-            None => return Ok(answer),
+            None => {
+                answer.json_bytes = bound.json_bytes(answer.n_tokens, answer.n_text_bytes);
+                return Ok(answer);
+            }
             Some(Output::Failed(error)) => return Err(failure(&error, request_id)),
-            Some(Output::Prompt { prompt_idx, cached_tokens, logprobs }) => {
-                answer.prompts[prompt_idx] = PromptReport { cached_tokens, logprobs };
-            }
-            Some(Output::Token { choice_idx, text, report }) => {
-                let choice = &mut answer.choices[choice_idx];
-                choice.reports.push(report);
-                choice.offsets.push(choice.n_chars);
-                choice.n_chars += text.chars().count();
-                choice.text.push_str(&text);
-            }
-            Some(Output::Finished { choice_idx, text, reason, stop, timeline }) => {
-                let choice = &mut answer.choices[choice_idx];
-                choice.text.push_str(&text);
-                choice.end = Some(ChoiceEnd { reason, stop, timeline });
-            }
+            Some(output) => answer.add(output)?,
         }
+        bound.check(answer.n_tokens, answer.n_text_bytes)?;
     }
 }

@@ -2,17 +2,24 @@
 //! once or token by token. Refuses to know sockets.
 
 mod admit;
+mod answer_bound;
 mod byte_queue;
 mod collect;
+mod frames;
 mod prepare;
 mod session;
 mod stream;
+mod turns;
+mod work;
 
-pub(crate) use admit::{admit, retry_after_s};
-pub(crate) use collect::{Answer, Choice, collect};
+pub(crate) use admit::{admit, check_room, retry_after_s};
+pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
+pub(crate) use collect::{Answer, collect};
+pub(crate) use frames::{FrameWriter, Frames, write_answer};
 pub(crate) use prepare::{
-    Prepared, encode_conversation, encode_text, off_the_workers, prepare_chat, prepare_completion,
-    tokenizer_of,
+    Asker, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
 };
-pub(crate) use session::Output;
+pub(crate) use session::{Output, Session};
 pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
+pub(crate) use turns::Turns;
+pub(crate) use work::{Abandoned, off_the_workers};

@@ -1,6 +1,7 @@
-//! From a checked body to requests an engine can take: the template, the tokenizer, the sampling parameters. Runs
-//! on threads of its own, a bounded number at a time, for a prompt may be megabytes. Refuses to know sockets.
+//! From a checked body to requests an engine can take: the template, the tokenizer, the sampling parameters. What
+//! they hold is reserved. Refuses to know sockets and threads.
 
+use std::mem::size_of;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,7 +9,8 @@ use throng_core::request::{Request, RequestId, SamplingParams, TenantId, TokenId
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
 use super::session::TextOptions;
-use crate::app::App;
+use super::work::Abandoned;
+use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::{
     ApiError, ChatRequest, CompletionRequest, Conversation, GenerationRequest, Prompt, check_prompt,
 };
@@ -23,21 +25,25 @@ pub(crate) struct Prepared {
     pub echo: Option<Vec<String>>,
     /// How answers become text; `None` without a tokenizer.
     pub text: Option<TextOptions>,
+    /// What is reserved for it until it ends.
+    pub memory: Vec<Reservation>,
 }
 
-/// Runs `work` away from the threads that serve sockets.
-///
-/// # Errors
-/// What `work` gives; 500 should it panic.
-pub(crate) async fn off_the_workers<T: Send + 'static>(
-    app: &App,
-    request_id: &str,
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let internal = || ApiError::internal_error(request_id);
-    let _permit = app.tokenizing.acquire().await.map_err(|_| internal())?;
-    tokio::task::spawn_blocking(work).await.map_err(|_| internal())?
+/// Who asks, and what is to be said to whom while the request is prepared.
+#[derive(Debug)]
+pub(crate) struct Asker<'a> {
+    /// Who asks.
+    pub tenant: TenantId,
+    /// Where memory is reserved.
+    pub memory: &'a Arc<MemoryBudget>,
+    /// Tells when nobody waits for the answer any more.
+    pub abandoned: &'a Abandoned,
 }
+
+/// What a choice holds beside its tokens: its text so far, its stop strings' automata, its place in the scheduler.
+const CHOICE_BYTES: usize = 512;
+/// What a token of a prompt holds: itself here and in its sequence.
+const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
 
 /// Prepares a chat completion.
 ///
@@ -45,12 +51,12 @@ pub(crate) async fn off_the_workers<T: Send + 'static>(
 /// 400 for what the model cannot take.
 pub(crate) fn prepare_chat(
     model: &ModelEntry,
-    tenant: TenantId,
+    asker: &Asker<'_>,
     request: &ChatRequest,
 ) -> Result<Prepared, ApiError> {
     request.generation.check(model.limits())?;
     let tokenizer = tokenizer_of(model, "messages")?;
-    let mut prompt = encode_conversation(model, tokenizer, &request.conversation)?;
+    let mut prompt = encode_conversation(model, tokenizer, &request.conversation, asker.abandoned)?;
     request.generation.truncate(&mut prompt, model.limits());
     check_prompt(&prompt, model.limits(), "messages")?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
@@ -58,8 +64,10 @@ pub(crate) fn prepare_chat(
         request.sampling_params(prompt.len(), &model.facts(), fastrand::u64(..), &mut encode_word)?;
     let options = detokenize_options(&request.generation, request.conversation.continues_final_message());
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
-    let requests = vec![engine_request(&request.generation, tenant, prompt, sampling)];
-    Ok(Prepared { requests, echo: None, text: Some(text) })
+    let mut memory = asker.memory.reservation(Part::Prompts);
+    memory.set(held_bytes(&prompt, &sampling, request.generation.n()))?;
+    let requests = vec![engine_request(&request.generation, asker.tenant.clone(), prompt, sampling)];
+    Ok(Prepared { requests, echo: None, text: Some(text), memory: vec![memory] })
 }
 
 /// Prepares a text completion.
@@ -68,7 +76,7 @@ pub(crate) fn prepare_chat(
 /// 400 for what the model cannot take.
 pub(crate) fn prepare_completion(
     model: &ModelEntry,
-    tenant: TenantId,
+    asker: &Asker<'_>,
     request: &CompletionRequest,
 ) -> Result<Prepared, ApiError> {
     let generation = &request.generation;
@@ -79,22 +87,40 @@ pub(crate) fn prepare_completion(
     }
     let mut requests = Vec::with_capacity(request.prompts.len());
     let mut texts = Vec::new();
+    let (mut memory, mut n_held) = (asker.memory.reservation(Part::Prompts), 0);
     for prompt in &request.prompts {
-        let mut tokens = prompt_tokens(model, prompt, request.add_special_tokens)?;
+        asker.abandoned.check()?;
+        let mut tokens = prompt_tokens(model, prompt, request.add_special_tokens, asker.abandoned)?;
         generation.truncate(&mut tokens, model.limits());
         check_prompt(&tokens, model.limits(), "prompt")?;
         let mut encode_word =
             |word: &str| encode_word(tokenizer.ok_or_else(|| no_tokenizer("bad_words"))?, word);
         let facts = model.facts();
         let sampling = request.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
+        n_held += held_bytes(&tokens, &sampling, generation.n());
         if request.echo {
-            texts.push(prompt_text(tokenizer, prompt));
+            let text = prompt_text(tokenizer, prompt);
+            n_held += text.len();
+            texts.push(text);
         }
-        requests.push(engine_request(generation, tenant.clone(), tokens, sampling));
+        memory.cover(n_held)?;
+        requests.push(engine_request(generation, asker.tenant.clone(), tokens, sampling));
     }
     let text = tokenizer
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
-    Ok(Prepared { requests, echo: request.echo.then_some(texts), text })
+    Ok(Prepared { requests, echo: request.echo.then_some(texts), text, memory: vec![memory] })
+}
+
+/// Bytes that a prompt with `n` choices holds from its admission to its end.
+fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
+    let ids = |tokens: &[TokenId]| std::mem::size_of_val(tokens);
+    let words: usize = sampling.bad_words.iter().map(|word| size_of::<Vec<TokenId>>() + ids(word)).sum();
+    prompt.len() * PROMPT_TOKEN_BYTES
+        + std::mem::size_of_val(sampling.logit_bias.as_slice())
+        + sampling.allowed_token_ids.as_deref().map_or(0, ids)
+        + ids(&sampling.stop_token_ids)
+        + words
+        + n as usize * CHOICE_BYTES
 }
 
 /// The tokens of a conversation as the model's template writes it.
@@ -105,6 +131,7 @@ pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
     conversation: &Conversation,
+    abandoned: &Abandoned,
 ) -> Result<Vec<TokenId>, ApiError> {
     let Some(template) = &model.served.chat_template else {
         let reason = "This model has no chat template; use /v1/completions.";
@@ -122,8 +149,9 @@ pub(crate) fn encode_conversation(
     input.continue_final_message = conversation.continues_final_message();
     input.kwargs = (!variables.is_empty()).then_some(&variables);
     let rendered = template.render(&input).map_err(|error| template_error(&error))?;
+    abandoned.check()?;
     tokenizer
-        .encode_rendered(&rendered, conversation.adds_special_tokens())
+        .encode_rendered_unless(&rendered, conversation.adds_special_tokens(), abandoned.flag())
         .map_err(|error| text_error(&error, "messages", model))
 }
 
@@ -136,10 +164,12 @@ pub(crate) fn encode_text(
     tokenizer: &Tokenizer,
     text: &str,
     add_special_tokens: bool,
+    abandoned: &Abandoned,
 ) -> Result<Vec<TokenId>, ApiError> {
     // The whole prompt is the client's own, control tokens included: nobody else's text stands in it.
     let options = EncodeOptions { add_special_tokens, parse_special: true };
-    tokenizer.encode(text, options).map_err(|error| text_error(&error, "prompt", model))
+    let tokens = tokenizer.encode_unless(text, options, abandoned.flag());
+    tokens.map_err(|error| text_error(&error, "prompt", model))
 }
 
 /// The model's tokenizer.
@@ -159,10 +189,13 @@ fn prompt_tokens(
     model: &ModelEntry,
     prompt: &Prompt,
     add_special_tokens: bool,
+    abandoned: &Abandoned,
 ) -> Result<Vec<TokenId>, ApiError> {
     match prompt {
         Prompt::Tokens(tokens) => Ok(tokens.clone()),
-        Prompt::Text(text) => encode_text(model, tokenizer_of(model, "prompt")?, text, add_special_tokens),
+        Prompt::Text(text) => {
+            encode_text(model, tokenizer_of(model, "prompt")?, text, add_special_tokens, abandoned)
+        }
     }
 }
 
@@ -223,6 +256,7 @@ fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
         TextError::TooLong { n_bytes, .. } => {
             ApiError::text_too_long(param, *n_bytes, model.limits().max_model_len)
         }
+        TextError::Stopped => ApiError::incomplete_body(),
         TextError::Encode(_) => ApiError::invalid_value(param, "This text cannot be tokenized."),
     }
 }

@@ -10,6 +10,7 @@ use throng_engine::{EngineFailure, StreamEvent, TokenReport};
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
+use crate::memory::Reservation;
 use crate::replica::Generation;
 use crate::served_model::ModelEntry;
 
@@ -68,6 +69,7 @@ pub(crate) struct Session {
     stop: Vec<String>,
     keeps_stop_tokens: bool,
     first_polled: usize,
+    memory: Vec<Reservation>,
 }
 
 #[derive(Debug)]
@@ -88,12 +90,14 @@ struct ChoiceState {
 }
 
 impl Session {
-    /// A session over generations that have just begun, one a prompt, of `n` continuations each.
+    /// A session over generations that have just begun, one a prompt, of `n` continuations each. It keeps `memory`
+    /// reserved as long as it lives.
     pub fn new(
         model: Arc<ModelEntry>,
         generations: Vec<(Box<dyn Generation>, Arc<SamplingParams>)>,
         n: u32,
         text: Option<&TextOptions>,
+        memory: Vec<Reservation>,
     ) -> Self {
         let choice = || ChoiceState {
             detokenizer: text.map(|t| Detokenizer::new(t.tokenizer.clone(), t.detokenize.clone())),
@@ -113,7 +117,13 @@ impl Session {
             stop: text.map(|t| t.detokenize.stop.clone()).unwrap_or_default(),
             keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
             first_polled: 0,
+            memory,
         }
+    }
+
+    /// Keeps this reserved too as long as it lives.
+    pub fn keep(&mut self, memory: Reservation) {
+        self.memory.push(memory);
     }
 
     /// How many choices there are, over all prompts.

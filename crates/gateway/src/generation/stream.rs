@@ -15,16 +15,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::admit::{failure, retry_after_s};
-use super::byte_queue::{ByteSender, Closed, byte_queue};
+use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::session::{Output, Session};
+use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
 use crate::served_model::ModelEntry;
 use crate::server::{Phase, RequestContext};
 
 /// What the events of a stream say.
 pub(crate) trait StreamFormat: Send + 'static {
-    /// Before anything has happened.
-    fn begin(&mut self, events: &mut Events);
+    /// Adds the next of what is still to be said, of the beginning or of an output that needs many events; whether
+    /// there was anything.
+    fn more(&mut self, events: &mut Events) -> bool;
     /// Something happened; never [`Output::Failed`].
     fn output(&mut self, output: Output, events: &mut Events);
     /// After everything has ended well.
@@ -75,11 +77,13 @@ pub(crate) struct StreamSetting {
     pub ping_interval: Duration,
     /// A reader that takes nothing for this long has gone.
     pub slow_reader_timeout: Duration,
+    /// Where what waits to be sent counts.
+    pub memory: Arc<MemoryBudget>,
 }
 
 /// The response that streams a session.
 pub(crate) fn stream(session: Session, format: impl StreamFormat, setting: StreamSetting) -> Response {
-    let (sender, body) = byte_queue();
+    let (sender, body) = byte_queue(&setting.memory);
     tokio::spawn(run(session, format, setting, sender));
     let fields = [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
@@ -124,9 +128,13 @@ async fn pump(
     sender: &ByteSender,
 ) -> Result<(), Broken> {
     let mut events = Events::default();
-    format.begin(&mut events);
     let mut last_sent = Instant::now();
     loop {
+        while format.more(&mut events) {
+            if events.0.len() >= QUEUE_BYTES {
+                send(&mut events, setting, sender).await?;
+            }
+        }
         if !events.0.is_empty() {
             send(&mut events, setting, sender).await?;
             last_sent = Instant::now();

@@ -2,6 +2,7 @@
 
 mod engine;
 mod http;
+mod memory;
 mod requests;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
+pub(crate) use self::memory::MemoryCollector;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
@@ -28,12 +30,13 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for these replicas.
-    pub fn new(replicas: Vec<(ModelLabels, Arc<dyn Replica>)>) -> Self {
+    /// Counters for these replicas, beside the memory that is held.
+    pub fn new(replicas: Vec<(ModelLabels, Arc<dyn Replica>)>, memory: MemoryCollector) -> Self {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
+        registry.register_collector(Box::new(memory));
         Self { registry, requests, http }
     }
 

@@ -123,6 +123,11 @@ impl ChatRequest {
         Ok(Self { generation, conversation, max_tokens_param })
     }
 
+    /// The name under which the client gave `max_tokens`.
+    pub fn max_tokens_param(&self) -> &'static str {
+        self.max_tokens_param
+    }
+
     /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Answers and chunks of text completions, key by key in OpenAI's order, with vLLM's additions. All borrow what
 //! they say and are written straight to bytes. Refuses to know where the words come from.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;
 
 use super::logprobs::{CompletionLogprobs, PromptLogprobs};
@@ -23,13 +23,29 @@ pub struct Completion<'a> {
 /// One answer to a prompt.
 #[derive(Debug, Serialize)]
 pub struct CompletionChoice<'a> {
-    text: &'a str,
+    text: EchoedText<'a>,
     index: usize,
     logprobs: Option<CompletionLogprobs<'a>>,
     finish_reason: &'static str,
     stop_reason: Option<StopReason<'a>>,
     #[serde(flatten)]
     asked: AskedOfChoice<'a>,
+}
+
+/// An answer's text behind that of its prompt, which is empty where it is not echoed. All choices of a prompt share
+/// it.
+#[derive(Debug, Clone, Copy)]
+pub struct EchoedText<'a> {
+    /// The prompt's.
+    pub prompt: &'a str,
+    /// The answer's.
+    pub answer: &'a str,
+}
+
+impl Serialize for EchoedText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}{}", self.prompt, self.answer))
+    }
 }
 
 /// What an answer tells only when the client asked.
@@ -62,10 +78,10 @@ impl<'a> Completion<'a> {
 }
 
 impl<'a> CompletionChoice<'a> {
-    /// One answer; `text` begins with the prompt where it is echoed.
+    /// One answer.
     pub fn new(
         index: usize,
-        text: &'a str,
+        text: EchoedText<'a>,
         finish: Finish<'a>,
         logprobs: Option<CompletionLogprobs<'a>>,
         asked: AskedOfChoice<'a>,

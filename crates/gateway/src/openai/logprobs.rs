@@ -120,7 +120,9 @@ pub struct CompletionToken<'a> {
 /// `choices[].logprobs` of text completions: four lists of one length.
 #[derive(Debug, Clone)]
 pub struct CompletionLogprobs<'a> {
-    /// The tokens, in order.
+    /// The tokens of the prompt where the answer begins with it, in order. All choices of a prompt share them.
+    pub echoed: &'a [CompletionToken<'a>],
+    /// The tokens of the answer, in order.
     pub tokens: Vec<CompletionToken<'a>>,
     /// How they are spelled.
     pub spelling: TokenSpelling<'a>,
@@ -129,21 +131,40 @@ pub struct CompletionLogprobs<'a> {
 impl Serialize for CompletionLogprobs<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let spelling = self.spelling;
-        let names: Vec<_> = self.tokens.iter().map(|t| spelling.name(t.token)).collect();
-        let logprobs: Vec<_> =
-            self.tokens.iter().map(|t| t.report.map(|report| finite(report.chosen.logprob))).collect();
-        let top: Vec<_> = self
-            .tokens
-            .iter()
-            .map(|t| t.report.map(|report| CompletionAlternatives { report, spelling }))
-            .collect();
-        let offsets: Vec<_> = self.tokens.iter().map(|t| t.text_offset).collect();
+        let name = |t: &CompletionToken<'_>| spelling.name(t.token).into_owned();
+        let logprob = |t: &CompletionToken<'_>| t.report.map(|report| finite(report.chosen.logprob));
         let mut object = serializer.serialize_struct("CompletionLogprobs", 4)?;
-        object.serialize_field("tokens", &names)?;
-        object.serialize_field("token_logprobs", &logprobs)?;
-        object.serialize_field("top_logprobs", &top)?;
-        object.serialize_field("text_offset", &offsets)?;
+        object.serialize_field("tokens", &OfEach(self, name))?;
+        object.serialize_field("token_logprobs", &OfEach(self, logprob))?;
+        object.serialize_field("top_logprobs", &Alternatives(self))?;
+        object.serialize_field("text_offset", &OfEach(self, |t: &CompletionToken<'_>| t.text_offset))?;
         object.end()
+    }
+}
+
+impl<'a> CompletionLogprobs<'a> {
+    fn all(&self) -> impl Iterator<Item = &CompletionToken<'a>> {
+        self.echoed.iter().chain(&self.tokens)
+    }
+}
+
+/// One of the lists, an element a token, made while it is written.
+struct OfEach<'s, 'a, F>(&'s CompletionLogprobs<'a>, F);
+
+impl<T: Serialize, F: Fn(&CompletionToken<'_>) -> T> Serialize for OfEach<'_, '_, F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.all().map(&self.1))
+    }
+}
+
+struct Alternatives<'s, 'a>(&'s CompletionLogprobs<'a>);
+
+impl Serialize for Alternatives<'_, '_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let spelling = self.0.spelling;
+        serializer.collect_seq(
+            self.0.all().map(|t| t.report.map(|report| CompletionAlternatives { report, spelling })),
+        )
     }
 }
 

@@ -1,6 +1,8 @@
 //! The bodies and answers of `POST /tokenize` and `POST /detokenize`, in vLLM's form. Refuses to know tokenizers.
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;
 
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
@@ -162,6 +164,27 @@ impl DetokenizeRequest {
     }
 }
 
+/// The texts of tokens, made while they are written.
+#[derive(Clone, Copy)]
+pub struct TokenStrings<'a> {
+    /// The tokens.
+    pub tokens: &'a [TokenId],
+    /// The text of one.
+    pub text: &'a dyn Fn(TokenId) -> String,
+}
+
+impl Serialize for TokenStrings<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.tokens.iter().map(|&token| (self.text)(token)))
+    }
+}
+
+impl fmt::Debug for TokenStrings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenStrings").field("tokens", &self.tokens).finish_non_exhaustive()
+    }
+}
+
 /// The answer of tokenize.
 #[derive(Debug, Serialize)]
 pub struct TokenizeResponse<'a> {
@@ -172,7 +195,7 @@ pub struct TokenizeResponse<'a> {
     /// The tokens.
     pub tokens: &'a [TokenId],
     /// Their texts, when asked for.
-    pub token_strs: Option<Vec<String>>,
+    pub token_strs: Option<TokenStrings<'a>>,
 }
 
 /// The answer of detokenize.

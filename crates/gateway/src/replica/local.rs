@@ -19,6 +19,10 @@ impl Replica for LocalReplica {
         Ok(Box::new(stream))
     }
 
+    fn check_room(&self) -> Result<(), ReplicaError> {
+        Ok(self.0.check_room()?)
+    }
+
     fn stats(&self) -> EngineStats {
         self.0.stats()
     }

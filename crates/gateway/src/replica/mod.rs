@@ -19,6 +19,12 @@ pub(crate) trait Replica: Debug + Send + Sync {
     /// At once, when the replica cannot or will not.
     fn generate(&self, request: Request) -> Result<Box<dyn Generation>, ReplicaError>;
 
+    /// Whether it would refuse any request now, however short.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    fn check_room(&self) -> Result<(), ReplicaError>;
+
     /// What it is doing.
     fn stats(&self) -> EngineStats;
 

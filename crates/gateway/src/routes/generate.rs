@@ -3,83 +3,213 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
-use throng_core::request::TokenId;
+use throng_core::request::{TenantId, TokenId};
 
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
 use crate::generation::{
-    Answer, Prepared, StreamSetting, admit, collect, off_the_workers, prepare_chat, prepare_completion,
-    retry_after_s, stream,
+    Abandoned, Answer, AnswerBound, AnswerShape, Asker, FrameWriter, Frames, LogprobBytes, Prepared, Session,
+    StreamFormat, StreamSetting, admit, check_room, collect, off_the_workers, prepare_chat,
+    prepare_completion, retry_after_s, stream, write_answer,
 };
+use crate::memory::{Part, Reservation};
 use crate::openai::response::{chat_id, completion_id};
-use crate::openai::{ApiError, ChatRequest, CompletionRequest};
+use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
 use crate::router::Route;
 use crate::server::RequestContext;
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
 
+/// What is left of a request once it is read: nothing that its answer does not need.
+struct Job {
+    route: Route,
+    prepared: Prepared,
+    asked: Asked,
+    echo: EchoedPrompt,
+    bound: AnswerBound,
+    is_streaming: bool,
+    ignored: IgnoredParameters,
+}
+
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    let request = Arc::new(ChatRequest::parse(&body.bytes, &body.options)?);
-    let (context, generation) = (body.context, &request.generation);
-    let route = welcome(&app, generation.model())?;
-    let prepared = {
-        let (model, tenant, request) = (route.model.clone(), context.tenant(), request.clone());
-        off_the_workers(&app, context.id_text(), move || prepare_chat(&model, tenant, &request)).await?
-    };
-    let prompts = prompts_of(&prepared);
-    let asked = Asked::new(
-        chat_id(generation.request_id.as_deref()),
-        generation,
-        route.model.served.tokenizer.clone(),
-        prompts,
-    );
-    let session = admit(&route, prepared, "messages")?;
-    let response = if generation.is_streaming() {
-        stream(session, ChatFormat::new(asked), stream_setting(&app, &route, context))
-    } else {
-        let answer = collect(session, 1, app.phase.subscribe(), context.id_text()).await?;
-        let timing = timing(&answer);
-        (timing, JSON, chat_completion(&asked, &answer)).into_response()
-    };
-    Ok(with_ignored(response, &generation.ignored))
+    let context = body.context.clone();
+    let (tenant, state) = (context.tenant(), app.clone());
+    let job = off_the_workers(&app, &context, body.n_bytes(), move |abandoned| {
+        read_chat(&state, tenant, body, abandoned)
+    })
+    .await?;
+    let begun = begin(&app, &context, job, "messages")?;
+    if begun.is_streaming {
+        let format = ChatFormat::new(begun.asked);
+        return Ok(begun.running.stream(&app, format));
+    }
+    let Begun { asked, running, .. } = begun;
+    running.answer(&app, move |answer, out| chat_completion(&asked, answer, out)).await
 }
 
 /// `POST /v1/completions`.
 pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    let request = Arc::new(CompletionRequest::parse(&body.bytes, &body.options)?);
-    let (context, generation) = (body.context, &request.generation);
-    let route = welcome(&app, generation.model())?;
+    let context = body.context.clone();
+    let (tenant, state) = (context.tenant(), app.clone());
+    let job = off_the_workers(&app, &context, body.n_bytes(), move |abandoned| {
+        read_completion(&state, tenant, body, abandoned)
+    })
+    .await?;
+    let begun = begin(&app, &context, job, "prompt")?;
+    if begun.is_streaming {
+        let format = CompletionFormat::new(begun.asked, begun.echo);
+        return Ok(begun.running.stream(&app, format));
+    }
+    let Begun { asked, echo, running, .. } = begun;
+    running.answer(&app, move |answer, out| text_completion(&asked, &echo, answer, out)).await
+}
+
+/// Reads, renders and tokenizes a chat. The body goes as soon as it is read, the request when this returns.
+fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned) -> Result<Job, ApiError> {
+    let (request, _memory) = body.read(ChatRequest::parse)?;
+    let generation = &request.generation;
+    let route = welcome(app, generation.model())?;
+    check_room(&route)?;
+    let asker = Asker { tenant, memory: &app.memory, abandoned };
+    let prepared = prepare_chat(&route.model, &asker, &request)?;
+    let shape = AnswerShape {
+        n_repeats: 1,
+        prompt_logprobs: generation.prompt_logprobs.map(|_| LogprobBytes::PROMPT).into_iter().collect(),
+        logprobs: generation.logprobs.map(|_| LogprobBytes::CHAT),
+        max_tokens_param: request.max_tokens_param(),
+        ..shape_of(generation)
+    };
+    let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
+    let id = chat_id(generation.request_id.as_deref());
+    Ok(job(id, generation, route, prepared, EchoedPrompt::default(), bound))
+}
+
+/// Reads and tokenizes a text completion, as [`read_chat`] does a chat.
+fn read_completion(
+    app: &App,
+    tenant: TenantId,
+    body: JsonBody,
+    abandoned: &Abandoned,
+) -> Result<Job, ApiError> {
+    let (request, _memory) = body.read(CompletionRequest::parse)?;
+    let generation = &request.generation;
+    let route = welcome(app, generation.model())?;
     if request.prompts.len() * generation.n() as usize > app.config.api.max_choices {
         return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
     }
-    let mut prepared = {
-        let (model, tenant, request) = (route.model.clone(), context.tenant(), request.clone());
-        off_the_workers(&app, context.id_text(), move || prepare_completion(&model, tenant, &request)).await?
+    check_room(&route)?;
+    let asker = Asker { tenant, memory: &app.memory, abandoned };
+    let mut prepared = prepare_completion(&route.model, &asker, &request)?;
+    let echoes_logprobs = request.echo && generation.logprobs.is_some();
+    let forms = [
+        echoes_logprobs.then_some(LogprobBytes::COMPLETION),
+        request.returns_prompt_logprobs.then_some(LogprobBytes::PROMPT),
+    ];
+    let shape = AnswerShape {
+        n_repeats: generation.n() as usize,
+        prompt_logprobs: forms.into_iter().flatten().collect(),
+        prompt_logprobs_param: if request.returns_prompt_logprobs { "prompt_logprobs" } else { "logprobs" },
+        logprobs: generation.logprobs.map(|_| LogprobBytes::COMPLETION),
+        ..shape_of(generation)
     };
+    let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
     let echo = EchoedPrompt { texts: prepared.echo.take(), shows_logprobs: request.returns_prompt_logprobs };
-    let prompts = prompts_of(&prepared);
-    let n_prompts = prompts.len();
-    let asked = Asked::new(
-        completion_id(generation.request_id.as_deref()),
-        generation,
-        route.model.served.tokenizer.clone(),
-        prompts,
-    );
-    let session = admit(&route, prepared, "prompt")?;
-    let response = if generation.is_streaming() {
-        stream(session, CompletionFormat::new(asked, echo), stream_setting(&app, &route, context))
-    } else {
-        let answer = collect(session, n_prompts, app.phase.subscribe(), context.id_text()).await?;
+    let id = completion_id(generation.request_id.as_deref());
+    Ok(job(id, generation, route, prepared, echo, bound))
+}
+
+fn shape_of(generation: &GenerationRequest) -> AnswerShape {
+    AnswerShape {
+        n_repeats: 1,
+        prompt_logprobs: Vec::new(),
+        prompt_logprobs_param: "prompt_logprobs",
+        logprobs: None,
+        token_ids: generation.returns_token_ids(),
+        is_streaming: generation.is_streaming(),
+        asked_tokens: generation.max_tokens.map(|n| n as u32),
+        max_tokens_param: "max_tokens",
+    }
+}
+
+fn job(
+    id: String,
+    generation: &GenerationRequest,
+    route: Route,
+    prepared: Prepared,
+    echo: EchoedPrompt,
+    bound: AnswerBound,
+) -> Job {
+    let prompts: Vec<Arc<[TokenId]>> = prepared.requests.iter().map(|r| r.prompt.clone()).collect();
+    let asked = Asked::new(id, generation, route.model.served.tokenizer.clone(), prompts);
+    let (is_streaming, ignored) = (generation.is_streaming(), generation.ignored.clone());
+    Job { route, prepared, asked, echo, bound, is_streaming, ignored }
+}
+
+/// A request that runs, and how its answer is to be shown.
+struct Begun {
+    asked: Asked,
+    echo: EchoedPrompt,
+    is_streaming: bool,
+    running: Running,
+}
+
+/// A request that runs.
+struct Running {
+    route: Route,
+    context: Arc<RequestContext>,
+    session: Session,
+    n_prompts: usize,
+    bound: AnswerBound,
+    memory: Reservation,
+    ignored: IgnoredParameters,
+}
+
+fn begin(app: &App, context: &Arc<RequestContext>, job: Job, prompt_param: &str) -> Result<Begun, ApiError> {
+    let Job { route, prepared, asked, echo, bound, is_streaming, ignored } = job;
+    let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
+    let n_prompts = prepared.requests.len();
+    let session = admit(&route, prepared, prompt_param)?;
+    let context = context.clone();
+    let running = Running { route, context, session, n_prompts, bound, memory, ignored };
+    Ok(Begun { asked, echo, is_streaming, running })
+}
+
+impl Running {
+    /// Answers token by token.
+    fn stream(mut self, app: &App, format: impl StreamFormat) -> Response {
+        self.session.keep(self.memory);
+        let setting = StreamSetting {
+            context: self.context,
+            model: self.route.model.clone(),
+            phase: app.phase.subscribe(),
+            ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
+            slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
+            memory: app.memory.clone(),
+        };
+        with_ignored(stream(self.session, format, setting), &self.ignored)
+    }
+
+    /// Answers at once.
+    async fn answer(
+        self,
+        app: &Arc<App>,
+        write: impl FnOnce(&Answer, FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
+    ) -> Result<Response, ApiError> {
+        let Self { context, session, n_prompts, bound, memory, ignored, .. } = self;
+        let phase = app.phase.subscribe();
+        let answer = collect(session, n_prompts, &bound, memory, phase, context.id_text()).await?;
         let timing = timing(&answer);
-        (timing, JSON, text_completion(&asked, &echo, &answer)).into_response()
-    };
-    Ok(with_ignored(response, &generation.ignored))
+        let n_bytes = answer.json_bytes;
+        let frames = write_answer(app, &context, n_bytes, move |out| write(&answer, out)).await?;
+        Ok(with_ignored((timing, JSON, Body::new(frames)), &ignored))
+    }
 }
 
 /// The model, if new requests are welcome.
@@ -89,20 +219,6 @@ fn welcome(app: &App, model: &str) -> Result<Route, ApiError> {
         return Err(ApiError::shutting_down(retry_after_s()));
     }
     Ok(route.clone())
-}
-
-fn prompts_of(prepared: &Prepared) -> Vec<Arc<[TokenId]>> {
-    prepared.requests.iter().map(|request| request.prompt.clone()).collect()
-}
-
-fn stream_setting(app: &App, route: &Route, context: Arc<RequestContext>) -> StreamSetting {
-    StreamSetting {
-        context,
-        model: route.model.clone(),
-        phase: app.phase.subscribe(),
-        ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
-        slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
-    }
 }
 
 /// Where the time went before the first token of the first choice, as headers.

@@ -5,23 +5,45 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::app::App;
+use crate::config::WORK_FACTOR;
+use crate::memory::Reservation;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
-use crate::server::RequestContext;
+use crate::server::{HeldBody, RequestContext};
 
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]
 pub(super) struct JsonBody {
-    /// Its bytes, all of them.
-    pub bytes: Bytes,
+    /// All of it.
+    body: HeldBody,
     /// How to read them.
-    pub options: ReadOptions,
+    options: ReadOptions,
     /// The request.
     pub context: Arc<RequestContext>,
+}
+
+impl JsonBody {
+    /// How many bytes it has.
+    pub fn n_bytes(&self) -> usize {
+        self.body.bytes.len()
+    }
+
+    /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is reserved for
+    /// the work on what was read.
+    ///
+    /// # Errors
+    /// What `parse` gives; 503 when there is no memory for it.
+    pub fn read<T>(
+        self,
+        parse: impl FnOnce(&[u8], &ReadOptions) -> Result<T, ApiError>,
+    ) -> Result<(T, Reservation), ApiError> {
+        let HeldBody { bytes, mut memory } = self.body;
+        memory.cover(bytes.len().saturating_mul(WORK_FACTOR))?;
+        Ok((parse(&bytes, &self.options)?, memory))
+    }
 }
 
 impl FromRequestParts<Arc<App>> for JsonBody {
@@ -35,12 +57,12 @@ impl FromRequestParts<Arc<App>> for JsonBody {
             .ok_or_else(|| ApiError::internal_error("unknown"))?;
         check_type(&parts.headers)?;
         let timeout = Duration::from_secs(app.config.server.body_timeout_s);
-        let bytes = context.read_body(app.config.api.max_body_bytes, timeout).await?;
+        let body = context.read_body(app.config.api.max_body_bytes, timeout, &app.memory).await?;
         let options = ReadOptions {
             strict_parameters: app.config.api.strict_parameters,
             max_stop_strings: app.config.api.max_stop_strings,
         };
-        Ok(Self { bytes, options, context })
+        Ok(Self { body, options, context })
     }
 }
 

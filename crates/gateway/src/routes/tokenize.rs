@@ -1,50 +1,85 @@
 //! Text to tokens and back, without a model's arithmetic. Refuses to know engines.
 
-use axum::Json;
+use std::sync::Arc;
+
+use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
+use http::header;
 
 use super::json_body::{AppState, JsonBody, with_ignored};
-use crate::generation::{encode_conversation, encode_text, off_the_workers, tokenizer_of};
-use crate::openai::tokenize::{DetokenizeResponse, TokenizeResponse};
-use crate::openai::{ApiError, DetokenizeRequest, TokenizeInput, TokenizeRequest};
+use crate::app::App;
+use crate::generation::{
+    Abandoned, FrameWriter, Frames, encode_conversation, encode_text, off_the_workers, tokenizer_of,
+};
+use crate::memory::Part;
+use crate::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
+use crate::openai::{ApiError, DetokenizeRequest, IgnoredParameters, TokenizeInput, TokenizeRequest};
 
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    let request = TokenizeRequest::parse(&body.bytes, &body.options)?;
-    let route = app.router.find_or_only(request.model.as_deref())?.clone();
-    off_the_workers(&app, body.context.id_text(), move || {
+    answer(app, body, |app, body, abandoned| {
+        let (request, mut memory) = body.read(TokenizeRequest::parse)?;
+        let route = app.router.find_or_only(request.model.as_deref())?;
         let model = &*route.model;
         let tokens = match &request.input {
             TokenizeInput::Text { prompt, add_special_tokens } => {
-                encode_text(model, tokenizer_of(model, "prompt")?, prompt, *add_special_tokens)?
+                encode_text(model, tokenizer_of(model, "prompt")?, prompt, *add_special_tokens, abandoned)?
             }
             TokenizeInput::Conversation(conversation) => {
-                encode_conversation(model, tokenizer_of(model, "messages")?, conversation)?
+                encode_conversation(model, tokenizer_of(model, "messages")?, conversation, abandoned)?
             }
         };
+        memory.cover(std::mem::size_of_val(tokens.as_slice()))?;
         let tokenizer = tokenizer_of(model, "prompt")?;
-        let text = |&id| tokenizer.vocabulary_text(id).unwrap_or_default();
+        let text = |id| tokenizer.vocabulary_text(id).unwrap_or_default();
         let response = TokenizeResponse {
             count: tokens.len(),
             max_model_len: model.limits().max_model_len,
-            token_strs: request.return_token_strs.then(|| tokens.iter().map(text).collect()),
             tokens: &tokens,
+            token_strs: request.return_token_strs.then_some(TokenStrings { tokens: &tokens, text: &text }),
         };
-        Ok(with_ignored(Json(response), &request.ignored))
+        Ok((writer(app).json(&response)?, request.ignored))
     })
     .await
 }
 
 /// `POST /detokenize`.
 pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    let request = DetokenizeRequest::parse(&body.bytes, &body.options)?;
-    let route = app.router.find_or_only(request.model.as_deref())?.clone();
-    off_the_workers(&app, body.context.id_text(), move || {
+    answer(app, body, |app, body, _| {
+        let (request, mut memory) = body.read(DetokenizeRequest::parse)?;
+        let route = app.router.find_or_only(request.model.as_deref())?;
         let model = &*route.model;
         request.check(model.limits().vocabulary_size)?;
-        let prompt = tokenizer_of(model, "tokens")?.decode(&request.tokens, false);
-        Ok(with_ignored(Json(DetokenizeResponse { prompt: &prompt }), &request.ignored))
+        let tokenizer = tokenizer_of(model, "tokens")?;
+        let bytes_of = |&token| tokenizer.token_bytes(token).map_or(0, <[u8]>::len);
+        let n_bytes: usize = request.tokens.iter().map(bytes_of).sum();
+        if n_bytes > app.config.api.max_answer_bytes {
+            return Err(ApiError::answer_too_large(None, app.config.api.max_answer_bytes));
+        }
+        // Bytes that are no UTF-8 become characters of three.
+        memory.set(memory.n_bytes() + 4 * n_bytes)?;
+        let prompt = tokenizer.decode(&request.tokens, false);
+        Ok((writer(app).json(&DetokenizeResponse { prompt: &prompt })?, request.ignored))
     })
     .await
+}
+
+fn writer(app: &App) -> FrameWriter {
+    FrameWriter::new(app.config.api.max_answer_bytes, app.memory.reservation(Part::Answers))
+}
+
+async fn answer(
+    app: Arc<App>,
+    body: JsonBody,
+    work: impl FnOnce(&App, JsonBody, &Abandoned) -> Result<(Frames, IgnoredParameters), ApiError>
+    + Send
+    + 'static,
+) -> Result<Response, ApiError> {
+    let (context, state) = (body.context.clone(), app.clone());
+    let (frames, ignored) =
+        off_the_workers(&app, &context, body.n_bytes(), move |abandoned| work(&state, body, abandoned))
+            .await?;
+    let fields = [(header::CONTENT_TYPE, "application/json")];
+    Ok(with_ignored((fields, Body::new(frames)), &ignored))
 }

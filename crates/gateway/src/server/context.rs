@@ -13,6 +13,7 @@ use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::connection::ConnectionState;
+use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::ApiError;
 
 /// Longest `X-Request-Id` taken over from a client.
@@ -20,6 +21,8 @@ const MAX_REQUEST_ID_BYTES: usize = 128;
 /// A refused request's body up to this size is read away, so that the connection can be used again.
 const DRAIN_BYTES: u64 = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// A body that comes in several pieces is gathered in a buffer of at least this size.
+const MIN_GROWN_BYTES: usize = 32 << 10;
 
 /// What is known of one request beside its head.
 #[derive(Debug)]
@@ -74,20 +77,28 @@ impl RequestContext {
         self.connection.close_when_done();
     }
 
-    /// Reads the whole body, at most `max_bytes` within `timeout`.
+    /// Reads the whole body, at most `max_bytes` within `timeout`. What has arrived is reserved in `memory`.
     ///
     /// # Errors
-    /// 413, 408, or 400 when the client stops early. The connection is closed after each.
-    pub async fn read_body(&self, max_bytes: usize, timeout: Duration) -> Result<Bytes, ApiError> {
-        let Some(mut body) = self.take_body() else { return Ok(Bytes::new()) };
+    /// 413, 408, 503 when there is no memory for it, or 400 when the client stops early. The connection is closed
+    /// after each.
+    pub async fn read_body(
+        &self,
+        max_bytes: usize,
+        timeout: Duration,
+        memory: &Arc<MemoryBudget>,
+    ) -> Result<HeldBody, ApiError> {
+        let mut held = HeldBody { bytes: Bytes::new(), memory: memory.reservation(Part::Bodies) };
+        let Some(mut body) = self.take_body() else { return Ok(held) };
         self.connection.set_reading_body(true);
-        let read = tokio::time::timeout(timeout, collect(&mut body, max_bytes)).await;
+        let read = tokio::time::timeout(timeout, collect(&mut body, max_bytes, &mut held.memory)).await;
         self.connection.set_reading_body(false);
         let result = read.unwrap_or_else(|_| Err(ApiError::request_timeout()));
         if result.is_err() {
             self.body_broken.store(true, Ordering::Release);
         }
-        result
+        held.bytes = result?;
+        Ok(held)
     }
 
     /// Brings the connection into a clear state before the response: the body read to its end, or the connection
@@ -123,18 +134,35 @@ pub(crate) enum Settled {
     Closing,
 }
 
-async fn collect(body: &mut Incoming, max_bytes: usize) -> Result<Bytes, ApiError> {
+/// A body, and the memory that is reserved for it.
+#[derive(Debug)]
+pub(crate) struct HeldBody {
+    /// All of it.
+    pub bytes: Bytes,
+    /// For at least its bytes.
+    pub memory: Reservation,
+}
+
+async fn collect(body: &mut Incoming, max_bytes: usize, memory: &mut Reservation) -> Result<Bytes, ApiError> {
     let mut first = Bytes::new();
     let mut all = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ApiError::incomplete_body())?;
         let Ok(data) = frame.into_data() else { continue };
-        if first.len() + all.len() + data.len() > max_bytes {
+        let n_bytes = first.len() + all.len() + data.len();
+        if n_bytes > max_bytes {
             return Err(ApiError::request_too_large(max_bytes));
         }
         if first.is_empty() && all.is_empty() {
+            memory.cover(n_bytes)?;
             first = data;
             continue;
+        }
+        if n_bytes > all.capacity() {
+            // Grows by a quarter, not by the double: what is reserved is what is held.
+            let capacity = (n_bytes + n_bytes / 4).max(MIN_GROWN_BYTES).min(max_bytes);
+            memory.set(capacity)?;
+            all.reserve_exact(capacity - all.len());
         }
         if all.is_empty() {
             all.extend_from_slice(&std::mem::take(&mut first));

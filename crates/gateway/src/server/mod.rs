@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-pub(crate) use context::RequestContext;
+pub(crate) use context::{HeldBody, RequestContext};
 
 use self::client_io::{ClientIo, IoTimeouts};
 use self::connection::ConnectionState;
@@ -27,11 +27,14 @@ use self::guard::Guard;
 use self::respond::Responder;
 use crate::app::App;
 use crate::config::ServerConfig;
+use crate::memory::Part;
 
 /// Kept small so that a reader that has stopped is felt before megabytes wait in the kernel (which doubles it).
 const SEND_BUFFER_BYTES: usize = 16 << 10;
 /// hyper's buffers; must hold a request's head as large as [`guard`] still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
+/// What a connection holds while it is quiet: hyper's first buffers, its task, the state beside it.
+const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
 const H2_MAX_STREAMS: u32 = 128;
 const H2_WINDOW_BYTES: u32 = 64 << 10;
@@ -123,6 +126,8 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
     if let Err(error) = tune(&stream, config) {
         tracing::debug!(%error, "cannot set a socket option");
     }
+    let mut memory = responder.app().memory.reservation(Part::Sockets);
+    memory.add_always(CONNECTION_BYTES);
     let state = Arc::new(ConnectionState::default());
     let timeouts = IoTimeouts {
         header: Duration::from_secs(config.header_timeout_s),

@@ -102,6 +102,7 @@ impl Server {
             max_model_len: setup.capacity.max_sequence_tokens,
             vocabulary_size: setup.capacity.vocabulary_size,
             notice: Some("a paper model".to_owned()),
+            held: Default::default(),
         };
         let gateway = Gateway::new(setup.config, vec![model]).expect("a valid configuration");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

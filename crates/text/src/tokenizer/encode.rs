@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokenizers::pipeline::{
     Model, PipelineModelScratch, PipelineToken, PreTokenizer, PreTokenizerScratch, Segment, Span,
@@ -22,6 +22,12 @@ const MAX_IDLE_SCRATCH: usize = 16;
 /// Buffers that grew past this many tokens are not kept.
 const MAX_KEPT_TOKENS: usize = 1 << 20;
 
+/// Pieces of text that are tokenized before the next look at whether the tokens are still wanted.
+const PIECES_A_LOOK: usize = 4096;
+
+/// Set by a caller that does not want the tokens any more.
+type StopFlag<'a> = Option<&'a AtomicBool>;
+
 /// Working buffers of one encode call.
 pub(crate) struct Scratch {
     model: PipelineModelScratch,
@@ -36,7 +42,20 @@ impl Tokenizer {
     /// # Errors
     /// [`TextError::TooLong`] before any work; [`TextError::Encode`] where the library gives up.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TextError> {
-        self.encode_disguised(text, None, options)
+        self.encode_disguised(text, None, options, None)
+    }
+
+    /// As [`Self::encode`], for callers that may lose interest: they set `stop`.
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; [`TextError::Stopped`].
+    pub fn encode_unless(
+        &self,
+        text: &str,
+        options: EncodeOptions,
+        stop: &AtomicBool,
+    ) -> Result<Vec<u32>, TextError> {
+        self.encode_disguised(text, None, options, Some(stop))
     }
 
     /// The token ids of a rendered conversation. Control tokens come from the template alone; what users wrote
@@ -50,7 +69,21 @@ impl Tokenizer {
         add_special_tokens: bool,
     ) -> Result<Vec<u32>, TextError> {
         let options = EncodeOptions { add_special_tokens, parse_special: true };
-        self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options)
+        self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, None)
+    }
+
+    /// As [`Self::encode_rendered`], for callers that may lose interest: they set `stop`.
+    ///
+    /// # Errors
+    /// As [`Self::encode`]; [`TextError::Stopped`].
+    pub fn encode_rendered_unless(
+        &self,
+        prompt: &RenderedPrompt,
+        add_special_tokens: bool,
+        stop: &AtomicBool,
+    ) -> Result<Vec<u32>, TextError> {
+        let options = EncodeOptions { add_special_tokens, parse_special: true };
+        self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, Some(stop))
     }
 
     /// As [`Self::encode`]; stretches of `text` in `disguise` are plain text whatever they spell.
@@ -59,6 +92,7 @@ impl Tokenizer {
         text: &str,
         disguise: Option<&Disguise>,
         options: EncodeOptions,
+        stop: StopFlag<'_>,
     ) -> Result<Vec<u32>, TextError> {
         if text.len() > self.max_text_bytes {
             let n_bytes = disguise.map_or(text.len(), |disguise| disguise.reveal(text).len());
@@ -68,9 +102,12 @@ impl Tokenizer {
         }
         let mut scratch = self.take_scratch();
         scratch.tokens.clear();
-        let outcome = self.encode_segments(text, disguise, options.parse_special, &mut scratch);
+        let outcome = self.encode_segments(text, disguise, options.parse_special, stop, &mut scratch);
         let ids = outcome.map(|()| self.with_specials(&scratch.tokens, options.add_special_tokens));
         self.keep_scratch(scratch);
+        if is_set(stop) {
+            return Err(TextError::Stopped);
+        }
         ids.map_err(|error| TextError::Encode(error.to_string()))
     }
 
@@ -79,6 +116,7 @@ impl Tokenizer {
         text: &str,
         disguise: Option<&Disguise>,
         parse_special: bool,
+        stop: StopFlag<'_>,
         scratch: &mut Scratch,
     ) -> tokenizers::Result<()> {
         let growth = Growth::of(text.len());
@@ -89,7 +127,10 @@ impl Tokenizer {
                     // From here on nothing but the model and normalized added tokens, none of which is a control
                     // token, can match: the real characters may come back.
                     let text = disguise.map_or(Cow::Borrowed(text), |disguise| disguise.reveal(text));
-                    self.encode_chunk(&text, input_offset, &growth, scratch)?;
+                    self.encode_chunk(&text, input_offset, (&growth, stop), scratch)?;
+                    if is_set(stop) {
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -100,7 +141,7 @@ impl Tokenizer {
         &self,
         text: &str,
         offset: usize,
-        growth: &Growth,
+        (growth, stop): (&Growth, StopFlag<'_>),
         scratch: &mut Scratch,
     ) -> tokenizers::Result<()> {
         let (early, late) = self.normalizers();
@@ -116,7 +157,12 @@ impl Tokenizer {
                     let Scratch { model, split, spans, tokens } = &mut *scratch;
                     spans.clear();
                     self.pre_tokenizer.pre_tokenize(&text, split, spans)?;
-                    self.model().tokenize_spans(&text, spans, model, tokens)?;
+                    for some in spans.chunks(PIECES_A_LOOK) {
+                        if is_set(stop) {
+                            return Ok(());
+                        }
+                        self.model().tokenize_spans(&text, some, model, tokens)?;
+                    }
                 }
             }
         }
@@ -161,4 +207,8 @@ impl Tokenizer {
             idle.push(scratch);
         }
     }
+}
+
+fn is_set(stop: StopFlag<'_>) -> bool {
+    stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
 }

@@ -111,6 +111,24 @@ impl ApiError {
         Self::client(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
     }
 
+    /// What the request needs while it is read is over the limit for all requests together.
+    pub fn request_needs_too_much_memory(max_bytes: usize) -> Self {
+        let message = format!("The request needs more memory than the allowed {max_bytes} bytes.");
+        Self::client(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
+    }
+
+    /// The answer would be over the limit; where it is known before the end, with the parameter to lower and why.
+    pub fn answer_too_large(asked: Option<(&'static str, &str)>, max_bytes: usize) -> Self {
+        let Some((param, reason)) = asked else {
+            let message = format!("The answer is larger than the allowed {max_bytes} bytes.");
+            return Self::bad_request("answer_too_large", message);
+        };
+        let message = format!(
+            "The answer would be larger than the allowed {max_bytes} bytes: {reason}. Please lower '{param}'."
+        );
+        Self::bad_request("answer_too_large", message).with_param(param)
+    }
+
     /// The body did not arrive in time.
     pub fn request_timeout() -> Self {
         let message = "The request body did not arrive in time.";

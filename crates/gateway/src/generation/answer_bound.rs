@@ -1,0 +1,139 @@
+//! How large an answer may become, decided before anything is computed where the request already tells, and checked
+//! while it grows where it does not. Does not know how answers are written.
+
+use std::mem::size_of;
+
+use throng_core::batch::TokenLogprob;
+use throng_engine::TokenReport;
+
+use super::prepare::Prepared;
+use crate::openai::ApiError;
+
+/// About how many bytes of JSON a token's log-probability takes, alone and for each alternative beside it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LogprobBytes {
+    token: usize,
+    alternative: usize,
+}
+
+impl LogprobBytes {
+    /// In `choices[].logprobs` of chat.
+    pub const CHAT: Self = Self { token: 96, alternative: 72 };
+    /// In `choices[].logprobs` of text completions.
+    pub const COMPLETION: Self = Self { token: 64, alternative: 24 };
+    /// In `prompt_logprobs`.
+    pub const PROMPT: Self = Self { token: 72, alternative: 72 };
+
+    /// With so many alternatives.
+    pub fn with(self, n_alternatives: usize) -> usize {
+        self.token + self.alternative * n_alternatives
+    }
+}
+
+/// About how many bytes of JSON a token id takes.
+const TOKEN_ID_BYTES: usize = 7;
+
+fn n_top(asked: Option<u32>) -> usize {
+    asked.unwrap_or(0) as usize
+}
+
+/// What an answer shows, as far as its size depends on it.
+#[derive(Debug)]
+pub(crate) struct AnswerShape {
+    /// How often the log-probabilities of a prompt are shown: once, or with each choice.
+    pub n_repeats: usize,
+    /// The forms in which they are shown.
+    pub prompt_logprobs: Vec<LogprobBytes>,
+    /// The parameter that asked for them.
+    pub prompt_logprobs_param: &'static str,
+    /// The form in which those of the answer are shown, when asked for.
+    pub logprobs: Option<LogprobBytes>,
+    /// Whether token ids are shown.
+    pub token_ids: bool,
+    /// Whether it is sent as it comes.
+    pub is_streaming: bool,
+    /// How many tokens the client asked for, if it said so.
+    pub asked_tokens: Option<u32>,
+    /// The parameter that said it.
+    pub max_tokens_param: &'static str,
+}
+
+/// How large an answer may become.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerBound {
+    max_bytes: usize,
+    prompt_bytes: usize,
+    token_bytes: usize,
+    report_bytes: usize,
+    max_tokens_param: &'static str,
+}
+
+impl AnswerBound {
+    /// The bound for the answer to `prepared`, of at most `max_bytes`.
+    ///
+    /// # Errors
+    /// 400 `answer_too_large` when what is shown of the prompts is larger, or what the client asked for can be.
+    pub fn new(shape: &AnswerShape, prepared: &Prepared, max_bytes: usize) -> Result<Self, ApiError> {
+        let Prepared { requests, echo, .. } = prepared;
+        let Some(first) = requests.first() else { return Err(ApiError::empty_array("prompt")) };
+        let n_prompt_tokens: usize = requests.iter().map(|request| request.prompt.len()).sum();
+        let n_choices = requests.len() * first.n as usize;
+        let top = first.sampling.prompt_logprobs;
+        let of_prompt_token: usize = shape.prompt_logprobs.iter().map(|form| form.with(n_top(top))).sum();
+        let of_id = if shape.token_ids { TOKEN_ID_BYTES } else { 0 };
+        let echoed: usize = echo.iter().flatten().map(String::len).sum();
+        let once = n_prompt_tokens.saturating_mul(of_prompt_token + of_id).saturating_add(echoed);
+        let prompt_bytes = once.saturating_mul(shape.n_repeats);
+        if prompt_bytes > max_bytes {
+            let reason = format!(
+                "repeating {n_prompt_tokens} prompt tokens {} times, with {} log-probabilities each, takes about \
+                 {prompt_bytes} bytes",
+                shape.n_repeats,
+                top.map_or(0, |top| top + 1),
+            );
+            let param = if shape.n_repeats > 1 { "n" } else { shape.prompt_logprobs_param };
+            return Err(ApiError::answer_too_large(Some((param, &reason)), max_bytes));
+        }
+        let of_token = shape.logprobs.map_or(0, |form| form.with(n_top(first.sampling.logprobs)));
+        let token_bytes = of_token + of_id;
+        if let (Some(n_tokens), false) = (shape.asked_tokens, shape.is_streaming) {
+            let bytes = (n_choices * n_tokens as usize).saturating_mul(token_bytes);
+            if bytes > max_bytes - prompt_bytes {
+                let reason = format!(
+                    "{n_choices} choices of {n_tokens} tokens, with {} log-probabilities each, may take about \
+                     {bytes} bytes",
+                    first.sampling.logprobs.map_or(0, |top| top + 1),
+                );
+                return Err(ApiError::answer_too_large(Some((shape.max_tokens_param, &reason)), max_bytes));
+            }
+        }
+        let report = size_of::<TokenReport>() + 16;
+        let of_top = |top: Option<u32>| report + n_top(top) * size_of::<TokenLogprob>();
+        let report_bytes = if top.is_some() { n_prompt_tokens.saturating_mul(of_top(top)) } else { 0 };
+        let max_tokens_param = shape.max_tokens_param;
+        Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, max_tokens_param })
+    }
+
+    /// Bytes of memory for the log-probabilities of the prompts.
+    pub fn prompt_report_bytes(&self) -> usize {
+        self.report_bytes
+    }
+
+    /// About how many bytes of JSON an answer of so many tokens with so much text takes.
+    pub fn json_bytes(&self, n_tokens: usize, n_text_bytes: usize) -> usize {
+        self.prompt_bytes + n_tokens * self.token_bytes + n_text_bytes
+    }
+
+    /// Checks an answer that has grown.
+    ///
+    /// # Errors
+    /// 400 `answer_too_large`.
+    pub fn check(&self, n_tokens: usize, n_text_bytes: usize) -> Result<(), ApiError> {
+        let bytes = self.json_bytes(n_tokens, n_text_bytes);
+        if bytes <= self.max_bytes {
+            return Ok(());
+        }
+        let reason = format!("after {n_tokens} tokens it takes about {bytes} bytes");
+        Err(ApiError::answer_too_large(Some((self.max_tokens_param, &reason)), self.max_bytes))
+    }
+}

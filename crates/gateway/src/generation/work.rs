@@ -1,0 +1,110 @@
+//! Work that takes longer than the threads that serve sockets may be kept: parsing, rendering, tokenizing and writing
+//! large answers. It runs on threads of its own, a bounded number at a time, and stops when its client has gone. Does
+//! not know what the work is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::admit::retry_after_s;
+use super::turns::NoTurn;
+use crate::app::App;
+use crate::openai::ApiError;
+use crate::server::RequestContext;
+
+/// Tells work that nobody waits for it any more.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Abandoned(Arc<AtomicBool>);
+
+impl Abandoned {
+    /// Whether nobody waits for the work.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The flag itself, for work that looks by itself.
+    pub fn flag(&self) -> &AtomicBool {
+        &self.0
+    }
+
+    /// Ends the work where nobody waits for it.
+    ///
+    /// # Errors
+    /// One that nobody will read.
+    pub fn check(&self) -> Result<(), ApiError> {
+        if self.is_set() { Err(ApiError::incomplete_body()) } else { Ok(()) }
+    }
+}
+
+/// Sets the flag when the request's own task ends, which it does when the client has gone.
+struct AbandonOnDrop(Abandoned);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `work`, which goes over about `n_bytes`, away from the threads that serve sockets, when it is its turn. The
+/// place is taken until the work has ended, whether its client is still there or not.
+///
+/// # Errors
+/// What `work` gives; 503 when too much waits; 500 should it panic.
+pub(crate) async fn off_the_workers<T: Send + 'static>(
+    app: &App,
+    context: &RequestContext,
+    n_bytes: usize,
+    work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let turn = app.turns.take(&context.tenant(), n_bytes).await.map_err(no_turn)?;
+    let abandoned = Abandoned::default();
+    let _abandons = AbandonOnDrop(abandoned.clone());
+    let done = tokio::task::spawn_blocking(move || {
+        let result = abandoned.check().and_then(|()| work(&abandoned));
+        drop(turn);
+        result
+    });
+    done.await.map_err(|_| ApiError::internal_error(context.id_text()))?
+}
+
+fn no_turn(reason: NoTurn) -> ApiError {
+    let message = match reason {
+        NoTurn::Full => "Too many requests wait to be tokenized.",
+        NoTurn::TimedOut => "The request waited too long to be tokenized.",
+    };
+    ApiError::overloaded(message, retry_after_s())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use futures_util::FutureExt;
+    use http::{HeaderMap, Version};
+
+    use super::*;
+    use crate::config::GatewayConfig;
+    use crate::gateway::Gateway;
+
+    #[tokio::test]
+    async fn a_place_is_taken_until_the_work_has_ended_though_its_client_has_gone() {
+        let mut config = GatewayConfig::default();
+        config.api.max_concurrent_tokenizations = 1;
+        let app = Gateway::new(config, Vec::new()).expect("a valid configuration").into_app();
+        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
+        let (begun, has_begun) = mpsc::channel();
+        let (end, may_end) = mpsc::channel();
+        let mut first = Box::pin(off_the_workers(&app, &context, 1, move |abandoned| {
+            begun.send(()).expect("the test listens");
+            may_end.recv().expect("the test tells");
+            Ok(abandoned.is_set())
+        }));
+        assert!((&mut first).now_or_never().is_none());
+        has_begun.recv().expect("it begins");
+        drop(first);
+        let mut second = Box::pin(off_the_workers(&app, &context, 1, |abandoned| Ok(abandoned.is_set())));
+        assert!((&mut second).now_or_never().is_none());
+        assert!(app.turns.take(&context.tenant(), 1).now_or_never().is_none(), "the only place is taken");
+        end.send(()).expect("the work waits");
+        assert!(!second.await.expect("its turn comes"));
+    }
+}
