@@ -37,7 +37,7 @@ impl TenantId {
     }
 }
 
-/// Which request goes first when not all can: the smaller number (as in vLLM). 0 unless said.
+/// Which of a tenant's requests goes first when not all can: the smaller number (as in vLLM). 0 unless said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 

@@ -1,5 +1,6 @@
-//! One continuation of a request: `Waiting` → `Running` → `Finished`. The states are types, so that only what
-//! runs can hold blocks and what has finished cannot run. Refuses to know who goes first.
+//! One continuation of a request: `Waiting` → `Running` → `Finished`, and `Paused` while its reader is behind. The
+//! states are types, so that only what runs can hold blocks and what is paused or has finished cannot run. Refuses
+//! to know who goes first.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
-/// Who goes first: the smaller rank. Priority, then arrival, then the index within the request.
+/// Who goes first within a tenant: the smaller rank. Priority, then arrival, then the index within the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rank {
     /// The request's priority, or 0 for all where priorities are off.
@@ -22,9 +23,19 @@ pub struct Rank {
     pub index: u32,
 }
 
-/// Holds tokens but no blocks: not started yet, or preempted.
-#[derive(Debug, Default)]
-pub struct Waiting(());
+/// Holds tokens but no blocks: not started yet, preempted, or paused before.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its tenant pays for the tokens that are computed when it starts; not after a preemption, which is not its
+    /// tenant's doing.
+    pub(crate) is_charged: bool,
+}
+
+/// Holds tokens but no blocks, and may not start before its reader has caught up.
+#[derive(Debug)]
+pub struct Paused {
+    is_charged: bool,
+}
 
 /// Holds blocks.
 #[derive(Debug)]
@@ -104,7 +115,8 @@ impl Sequence<Waiting> {
     /// A continuation that has not started.
     pub fn new(request: Arc<Request>, rank: Rank, root: BlockHash, now: Timestamp) -> Self {
         let timeline = Timeline::new(now);
-        Self { request, rank, timeline, root, tokens: vec![], hashes: vec![], state: Waiting(()) }
+        let state = Waiting { is_charged: true };
+        Self { request, rank, timeline, root, tokens: vec![], hashes: vec![], state }
     }
 
     /// Appends to `hits` the blocks that already hold the beginning of its tokens. The last token is always
@@ -156,6 +168,12 @@ impl Sequence<Waiting> {
         }
         let n_published = hits.len();
         self.into_state(Running { table, n_computed, n_published, n_scheduled: 0, ending: None })
+    }
+
+    /// Waits no more until it is resumed.
+    pub fn pause(self) -> Sequence<Paused> {
+        let is_charged = self.state.is_charged;
+        self.into_state(Paused { is_charged })
     }
 
     /// Ends without having run.
@@ -217,7 +235,13 @@ impl Sequence<Running> {
     pub fn preempt(mut self, pool: &mut BlockPool) -> Sequence<Waiting> {
         self.give_back(pool);
         self.timeline.n_preemptions += 1;
-        self.into_state(Waiting(()))
+        self.into_state(Waiting { is_charged: false })
+    }
+
+    /// Gives its blocks back until it is resumed, and keeps all its tokens.
+    pub fn pause(mut self, pool: &mut BlockPool) -> Sequence<Paused> {
+        self.give_back(pool);
+        self.into_state(Paused { is_charged: true })
     }
 
     /// Gives its blocks back for good.
@@ -234,5 +258,19 @@ impl Sequence<Running> {
 
     fn give_back(&mut self, pool: &mut BlockPool) {
         std::mem::take(&mut self.state.table).release(pool);
+    }
+}
+
+impl Sequence<Paused> {
+    /// Waits again.
+    pub fn resume(self) -> Sequence<Waiting> {
+        let is_charged = self.state.is_charged;
+        self.into_state(Waiting { is_charged })
+    }
+
+    /// Ends without having been resumed.
+    pub fn finish(mut self, reason: FinishReason, now: Timestamp) -> Sequence<Finished> {
+        self.timeline.finished = Some(now);
+        self.into_state(Finished { reason })
     }
 }

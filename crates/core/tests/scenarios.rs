@@ -37,6 +37,7 @@ scenarios! {
     common_prefix_at_once
     preemption
     priority
+    pause
     fairness
     abort_in_flight
     queue_bound

@@ -3,7 +3,7 @@
 
 use super::{Emit, Event, Failure, Scheduler, Step};
 use crate::batch::{RowError, ScheduledRow, StepOutput};
-use crate::request::{FinishReason, RequestId};
+use crate::request::{FinishReason, RequestId, SequenceId};
 use crate::sequence::{Rank, Running, Sequence};
 use crate::time::Timestamp;
 
@@ -169,6 +169,7 @@ impl Scheduler {
         for index in 0..progress.request.n {
             let rank = Rank { priority: self.priority(&progress.request), arrival: progress.arrival, index };
             self.waiting.remove(&progress.request.tenant, rank);
+            self.paused.remove(&SequenceId { request, index });
         }
         emit(Event::Failed { request, failure });
     }

@@ -39,7 +39,7 @@ impl Default for SchedulerConfig {
 pub enum SchedulingPolicy {
     /// Priorities are ignored.
     Fcfs,
-    /// The smaller priority goes first.
+    /// The smaller priority goes first among the requests of one tenant.
     #[default]
     Priority,
 }

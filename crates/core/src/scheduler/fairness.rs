@@ -1,6 +1,6 @@
-//! Who of those that wait goes first: the smallest priority; among equals the tenant that was served least
-//! (virtual token counters, Sheng et al., OSDI'24); within a tenant the one that came first. Refuses to know
-//! blocks and budgets.
+//! Who of those that wait goes first: one of the tenant that was served least (virtual token counters, Sheng et
+//! al., OSDI'24); within that tenant the smallest rank, which is priority, then arrival. A priority never counts
+//! against another tenant. Refuses to know blocks and budgets.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl WaitingQueue {
         self.n_sequences == 0
     }
 
-    /// Adds a sequence that has arrived.
+    /// Adds a sequence that has arrived, or that was paused.
     pub fn insert(&mut self, sequence: Sequence<Waiting>) {
         let floor = self.floor;
         let tenant = self.tenants.entry(sequence.request.tenant.clone()).or_default();
@@ -117,7 +117,7 @@ impl WaitingQueue {
     fn first_tenant(&self) -> Option<&TenantId> {
         let heads = self.tenants.iter().filter_map(|(id, tenant)| {
             let (rank, _) = tenant.queue.first_key_value()?;
-            Some((rank.priority, tenant.served, rank.arrival, rank.index, id))
+            Some((tenant.served, rank.arrival, rank.index, id))
         });
         heads.min().map(|(.., id)| id)
     }

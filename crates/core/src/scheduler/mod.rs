@@ -6,6 +6,7 @@ mod complete;
 mod config;
 mod event;
 mod fairness;
+mod pause;
 mod plan;
 mod step_time;
 
@@ -22,7 +23,7 @@ use crate::block_hash::BlockHash;
 use crate::block_pool::BlockPool;
 use crate::executor::ExecutorCapacity;
 use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
-use crate::sequence::{Finished, Rank, Running, Sequence, Waiting};
+use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use fairness::WaitingQueue;
 
@@ -38,8 +39,11 @@ pub struct Scheduler {
     queue: QueueBound,
     pool: BlockPool,
     waiting: WaitingQueue,
-    /// By rank. All have their share of the pool; most have a share of each step.
+    /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its places. All
+    /// have their share of the pool; most have a share of each step.
     running: Vec<Sequence<Running>>,
+    /// Those whose readers are behind.
+    paused: BTreeMap<SequenceId, Sequence<Paused>>,
     requests: BTreeMap<RequestId, Progress>,
     step_time: StepTimeModel,
     step_in_flight: bool,
@@ -99,6 +103,8 @@ pub struct SchedulerStats {
     pub running: usize,
     /// Sequences that wait, preempted ones included.
     pub waiting: usize,
+    /// Sequences that are paused because their readers are behind.
+    pub paused: usize,
     /// Requests that wait for their first step.
     pub queued_requests: usize,
     /// Their prompt tokens.
@@ -127,6 +133,7 @@ impl Scheduler {
             pool: BlockPool::new(capacity.n_blocks),
             waiting: WaitingQueue::default(),
             running: Vec::with_capacity(config.max_batch_rows as usize),
+            paused: BTreeMap::new(),
             requests: BTreeMap::new(),
             step_time: StepTimeModel::default(),
             step_in_flight: false,
@@ -194,6 +201,8 @@ impl Scheduler {
     pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
         if let Some(sequence) = self.take_waiting(id) {
             self.retire(sequence.finish(FinishReason::Abort, now), emit);
+        } else if let Some(sequence) = self.paused.remove(&id) {
+            self.retire(sequence.finish(FinishReason::Abort, now), emit);
         } else if let Some(i) = self.running.iter().position(|sequence| sequence.id() == id) {
             if self.running[i].state.n_scheduled > 0 {
                 self.running[i].state.ending = Some(FinishReason::Abort);
@@ -217,7 +226,7 @@ impl Scheduler {
         self.pool.forget_published();
     }
 
-    /// Whether nothing runs and nothing waits.
+    /// Whether nothing runs, waits or is paused.
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty()
     }
@@ -238,6 +247,7 @@ impl Scheduler {
         SchedulerStats {
             running: self.running.len(),
             waiting: self.waiting.len(),
+            paused: self.paused.len(),
             queued_requests: self.queue.n_requests(),
             queued_tokens: self.queue.n_tokens(),
             total_blocks: self.pool.n_total(),
@@ -274,13 +284,16 @@ impl Scheduler {
                 return Err(format!("block {i} has {n_references} references and {n} holders"));
             }
         }
-        if !self.running.is_sorted_by_key(|sequence| sequence.rank) {
-            return Err("what runs is not in order of rank".into());
+        let mut last_ranks = BTreeMap::new();
+        for Sequence { request, rank, .. } in &self.running {
+            if last_ranks.insert(&request.tenant, rank).is_some_and(|last| last > rank) {
+                return Err("what a tenant runs is not in order of rank".into());
+            }
         }
         let n_live: usize = self.requests.values().map(|progress| progress.n_live).sum();
-        let n_found = self.running.len() + self.waiting.len();
+        let n_found = self.running.len() + self.waiting.len() + self.paused.len();
         if n_live != n_found {
-            return Err(format!("{n_live} sequences are alive, {n_found} run or wait"));
+            return Err(format!("{n_live} sequences are alive, {n_found} run, wait or are paused"));
         }
         Ok(())
     }

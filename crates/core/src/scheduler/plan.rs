@@ -191,18 +191,38 @@ impl Scheduler {
             emit(Event::Dequeued { request: progress.request.id });
         }
         let Some(head) = self.waiting.take_first() else { return false };
-        if head.timeline.first_scheduled.is_none() {
+        if head.state.is_charged {
             self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_cached);
+        }
+        if head.timeline.first_scheduled.is_none() {
             self.counters.cache_query_tokens += if needs_whole_prompt { 0 } else { n_tokens as u64 };
             self.counters.cache_hit_tokens += n_cached as u64;
         }
         let sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
-        let i = self.running.partition_point(|other| other.rank < sequence.rank);
-        self.running.insert(i, sequence);
+        let i = self.insert_running(sequence);
         self.schedule(i, n, budget);
         budget.n_chunks += 1;
         *n_promised += Scheduler::n_promised_blocks(&self.running[i]);
         true
+    }
+
+    /// Adds a sequence behind all that run, then moves it ahead of those of its own tenant that have a larger
+    /// rank: they change places, so that all other tenants keep theirs. Says where it stands.
+    fn insert_running(&mut self, sequence: Sequence<Running>) -> usize {
+        let mut place = self.running.len();
+        self.running.push(sequence);
+        for i in (0..place).rev() {
+            let (earlier, new) = (&self.running[i], &self.running[place]);
+            if earlier.request.tenant != new.request.tenant {
+                continue;
+            }
+            if earlier.rank < new.rank {
+                break;
+            }
+            self.running.swap(i, place);
+            place = i;
+        }
+        place
     }
 
     fn may_admit(&self) -> bool {
@@ -220,8 +240,9 @@ impl Scheduler {
         n_blocks * BLOCK_TOKENS - self.running[i].n_computed()
     }
 
-    /// Sees to it that sequence `i` can have one more token computed: preempts the last in rank until it can.
-    /// False when that was itself.
+    /// Sees to it that sequence `i` can have one more token computed: preempts the last of those that run until
+    /// it can. That is the least urgent sequence of the tenant that started one last: a priority only decides which
+    /// of its tenant's own sequences gives way. False when that was itself.
     fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
         while self.n_allocatable(i) == 0 {
             let Some(last) = self.running.pop() else { return false };

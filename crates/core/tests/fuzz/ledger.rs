@@ -35,6 +35,8 @@ struct Account {
     prompt_done: bool,
     /// A step or row of it was made to fail.
     may_fail: bool,
+    /// Nothing of it may be computed.
+    paused: bool,
     sequences: Vec<SequenceAccount>,
 }
 
@@ -58,6 +60,7 @@ impl Ledger {
             n_prompt_tokens: 0,
             prompt_done: false,
             may_fail: false,
+            paused: false,
             sequences: (0..request.n).map(|_| SequenceAccount::default()).collect(),
         };
         self.open.insert(request.id, account);
@@ -80,6 +83,18 @@ impl Ledger {
         }
     }
 
+    /// The request's reader is behind, or has caught up.
+    pub fn set_paused(&mut self, request: RequestId, paused: bool) {
+        if let Some(account) = self.open.get_mut(&request) {
+            account.paused = paused;
+        }
+    }
+
+    /// Requests that are open and paused.
+    pub fn paused(&self) -> Vec<RequestId> {
+        self.open.iter().filter(|(_, account)| account.paused).map(|(id, _)| *id).collect()
+    }
+
     /// Judges a batch that was planned.
     pub fn check_batch(&mut self, batch: &ScheduledBatch) {
         for row in batch.rows() {
@@ -99,6 +114,9 @@ impl Ledger {
         let sequence = &mut account.sequences[row.sequence.index as usize];
         if sequence.ended || sequence.cancelled {
             return Err("it has ended or was cancelled before".into());
+        }
+        if account.paused {
+            return Err("it is paused".into());
         }
         let known: Vec<TokenId> = account.request.prompt.iter().chain(&sequence.tokens).copied().collect();
         let (start, n) = (row.start as usize, row.n_tokens());

@@ -38,10 +38,16 @@ pub enum Bug {
     HashWithoutTenant,
     /// A block is found under the name of tokens it does not hold.
     UnverifiedHit,
+    /// A request is not taken out of the steps although its reader is behind.
+    LostPause,
+    /// A request is not put back although its reader has caught up.
+    LostResume,
+    /// A paused request keeps a block.
+    BlockKeptByPaused,
 }
 
 impl Bug {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -55,6 +61,9 @@ impl Bug {
         Self::LeakedReference,
         Self::HashWithoutTenant,
         Self::UnverifiedHit,
+        Self::LostPause,
+        Self::LostResume,
+        Self::BlockKeptByPaused,
     ];
 
     /// The request as core would have taken it.
@@ -79,6 +88,14 @@ impl Bug {
         if let Some(block) = pool.allocate() {
             pool.publish(block, name, root, tokens);
             pool.release(block);
+        }
+    }
+
+    /// The pool before a request is paused that has a row with this block.
+    pub fn spoil_pause(self, block: Option<BlockId>, scheduler: &mut Scheduler) {
+        let Some(block) = block.filter(|_| self == Self::BlockKeptByPaused) else { return };
+        if scheduler.pool().n_references(block) > 0 {
+            scheduler.pool_mut().retain(block);
         }
     }
 

@@ -1,9 +1,9 @@
 //! One scheduler with its executor, its clients and its accidents, under a made-up clock.
 
 use fastrand::Rng;
-use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{BlockId, RowError, ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::SequenceId;
+use throng_core::request::{RequestId, SequenceId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Step, StepShape};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
@@ -23,6 +23,8 @@ pub struct Seen {
     pub preemptions: usize,
     pub hit_tokens: usize,
     pub refused: usize,
+    pub paused: usize,
+    pub resumed: usize,
 }
 
 impl Seen {
@@ -35,12 +37,15 @@ impl Seen {
         self.preemptions += other.preemptions;
         self.hit_tokens += other.hit_tokens;
         self.refused += other.refused;
+        self.paused += other.paused;
+        self.resumed += other.resumed;
     }
 
     /// The rarest thing it saw.
     pub fn least(&self) -> usize {
         let all = [self.steps, self.rows, self.finished, self.aborted, self.failed, self.preemptions];
-        all.into_iter().chain([self.hit_tokens, self.refused]).min().unwrap_or(0)
+        let rest = [self.hit_tokens, self.refused, self.paused, self.resumed];
+        all.into_iter().chain(rest).min().unwrap_or(0)
     }
 }
 
@@ -56,11 +61,16 @@ pub struct World {
     now: Timestamp,
     n_rows: usize,
     n_refused: usize,
+    n_paused: usize,
+    n_resumed: usize,
+    /// A request with a row in the latest step, and a block of that row.
+    latest: Option<(RequestId, BlockId)>,
     most_open: usize,
     /// Nothing arrives any more.
     closing: bool,
     one_in_steps_cancels: u32,
     one_in_steps_fails: u32,
+    one_in_steps_pauses: u32,
 }
 
 impl World {
@@ -93,10 +103,14 @@ impl World {
             now: Timestamp::default(),
             n_rows: 0,
             n_refused: 0,
+            n_paused: 0,
+            n_resumed: 0,
+            latest: None,
             most_open: rng.usize(1..60),
             closing: false,
             one_in_steps_cancels: if one_in(rng, 3) { u32::MAX } else { rng.u32(2..60) },
             one_in_steps_fails: if one_in(rng, 3) { u32::MAX } else { rng.u32(20..400) },
+            one_in_steps_pauses: if one_in(rng, 3) { u32::MAX } else { rng.u32(2..60) },
             rng: rng.fork(),
         }
     }
@@ -118,7 +132,7 @@ impl World {
             }
         }
         let stats = self.scheduler.stats();
-        if stats.used_blocks + stats.running + stats.waiting + stats.queued_requests > 0 {
+        if stats.used_blocks + stats.running + stats.waiting + stats.paused + stats.queued_requests > 0 {
             return Err(format!("something is left: {stats:?}"));
         }
         match self.ledger.n_open() {
@@ -138,6 +152,8 @@ impl World {
             preemptions: counters.preemptions as usize,
             hit_tokens: self.ledger.n_hit_tokens,
             refused: self.n_refused,
+            paused: self.n_paused,
+            resumed: self.n_resumed,
         }
     }
 
@@ -181,13 +197,53 @@ impl World {
         }
     }
 
+    /// Readers fall behind or catch up.
+    fn let_readers_act(&mut self) -> Result<(), String> {
+        if !self.closing && one_in(&mut self.rng, self.one_in_steps_pauses) {
+            // Mostly one that is running: its blocks are the ones that could be lost.
+            let running = self.latest.filter(|_| !one_in(&mut self.rng, 4));
+            let request = running.map_or_else(|| self.source.some_id(&mut self.rng), |(request, _)| request);
+            self.pause(request, running.map(|(_, block)| block));
+        }
+        if self.closing || one_in(&mut self.rng, self.one_in_steps_pauses) {
+            if let Some(&request) = self.rng.choice(&self.ledger.paused()) {
+                self.resume(request);
+            }
+        }
+        self.scheduler.check_invariants()
+    }
+
+    fn pause(&mut self, request: RequestId, block: Option<BlockId>) {
+        if let Some(bug) = self.bug {
+            bug.spoil_pause(block, &mut self.scheduler);
+        }
+        if self.bug != Some(Bug::LostPause) {
+            self.scheduler.pause(request);
+        }
+        self.n_paused += usize::from(self.scheduler.is_alive(request));
+        self.ledger.set_paused(request, true);
+    }
+
+    fn resume(&mut self, request: RequestId) {
+        if self.bug != Some(Bug::LostResume) {
+            self.scheduler.resume(request);
+        }
+        self.n_resumed += 1;
+        self.ledger.set_paused(request, false);
+    }
+
     fn step(&mut self) -> Result<(), String> {
+        self.let_readers_act()?;
         let was_idle = self.scheduler.is_idle();
         let ledger = &mut self.ledger;
         let step = self.scheduler.plan(self.now, &mut |event| ledger.note(&event));
         let Some(step) = step else {
-            return if was_idle { self.verdict() } else { Err("there is work but no step".into()) };
+            return if was_idle { self.verdict() } else { self.wake_a_reader() };
         };
+        self.latest = self
+            .rng
+            .choice(step.batch().rows())
+            .map(|row| (row.sequence.request, step.batch().blocks(row)[0]));
         self.check_limits(&step)?;
         self.n_rows += step.batch().rows().len();
         self.ledger.check_batch(step.batch());
@@ -201,6 +257,18 @@ impl World {
         }
         self.scheduler.check_invariants()?;
         self.verdict()
+    }
+
+    /// There is no step: then all must be paused, and one of them has to go on.
+    fn wake_a_reader(&mut self) -> Result<(), String> {
+        let stats = self.scheduler.stats();
+        match self.rng.choice(&self.ledger.paused()) {
+            Some(&request) if stats.running + stats.waiting == 0 => {
+                self.resume(request);
+                self.verdict()
+            }
+            _ => Err("there is work but no step".into()),
+        }
     }
 
     fn complete(&mut self, step: Step) {

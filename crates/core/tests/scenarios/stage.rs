@@ -41,6 +41,15 @@ impl Stage {
             }
             ["submit", name, ..] => self.submit(name, &options),
             ["abort", name] => self.abort(name),
+            ["pause", name] => {
+                self.scheduler.pause(self.id_of(name));
+                self.scheduler.check_invariants().expect("the books are in order");
+                Vec::new()
+            }
+            ["resume", name] => {
+                self.scheduler.resume(self.id_of(name));
+                Vec::new()
+            }
             ["plan"] => self.plan(),
             ["complete"] => self.complete(),
             ["lose"] => self.lose(),
@@ -106,8 +115,7 @@ impl Stage {
 
     fn abort(&mut self, name: &str) -> Vec<String> {
         let (name, index) = name.split_once('.').map_or((name, None), |(name, index)| (name, Some(index)));
-        let id = self.names.iter().position(|known| known == name).expect("a request that was submitted");
-        let request = RequestId(id as u64);
+        let request = self.id_of(name);
         let (names, mut effects) = (&self.names, Vec::new());
         let mut emit = |event: Event<'_>| effects.extend(describe(names, &event));
         match index {
@@ -120,6 +128,11 @@ impl Stage {
         effects
     }
 
+    fn id_of(&self, name: &str) -> RequestId {
+        let id = self.names.iter().position(|known| known == name).expect("a request that was submitted");
+        RequestId(id as u64)
+    }
+
     fn steps(&mut self, n: usize) -> Vec<String> {
         let mut effects = Vec::new();
         for _ in 0..n {
@@ -127,6 +140,9 @@ impl Stage {
                 break;
             }
             effects.extend(self.plan());
+            if self.step.is_none() {
+                break;
+            }
             effects.extend(self.complete());
         }
         effects
@@ -147,9 +163,10 @@ impl Stage {
         let rows: Vec<String> = rows.collect();
         let stats = self.scheduler.stats();
         let n_free = stats.total_blocks - stats.used_blocks - stats.cached_blocks;
+        let paused = if stats.paused > 0 { format!(", paused {}", stats.paused) } else { String::new() };
         let at = self.now.since(Timestamp::default()).as_ms_f64();
         effects.push(format!(
-            "{at} ms: {} (waiting {}; blocks used {}, cached {}, free {n_free})",
+            "{at} ms: {} (waiting {}{paused}; blocks used {}, cached {}, free {n_free})",
             rows.join(", "),
             stats.waiting,
             stats.used_blocks,

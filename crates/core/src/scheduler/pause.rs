@@ -1,0 +1,39 @@
+//! Requests whose readers are behind: taken out of the steps with all they hold, and put back to wait at their old
+//! place. Refuses to know readers, buffers and when to pause.
+
+use super::Scheduler;
+use crate::request::{RequestId, SequenceId};
+
+impl Scheduler {
+    /// Takes all continuations of a request out of the steps until [`Self::resume`]. Their blocks go back to the
+    /// pool, where their content can be found again until others need the room; their tokens stay. Does nothing
+    /// when the request has ended.
+    ///
+    /// # Panics
+    /// When a step is in flight.
+    pub fn pause(&mut self, request: RequestId) {
+        assert!(!self.step_in_flight, "a step in flight reads the blocks");
+        for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {
+            let sequence = sequence.pause(&mut self.pool);
+            self.paused.insert(sequence.id(), sequence);
+        }
+        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n);
+        for index in 0..n {
+            let id = SequenceId { request, index };
+            if let Some(sequence) = self.take_waiting(id) {
+                self.paused.insert(id, sequence.pause());
+            }
+        }
+    }
+
+    /// Lets a paused request wait again, at the place of its priority and arrival. Does nothing when it is not
+    /// paused.
+    pub fn resume(&mut self, request: RequestId) {
+        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n);
+        for index in 0..n {
+            if let Some(sequence) = self.paused.remove(&SequenceId { request, index }) {
+                self.waiting.insert(sequence.resume());
+            }
+        }
+    }
+}
