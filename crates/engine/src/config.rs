@@ -11,8 +11,14 @@ pub struct EngineConfig {
     pub step_timeout_ms: u64,
     /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
     pub max_abandoned_threads: u32,
-    /// Most events that wait for the reader of one stream. A reader that is farther behind loses the stream.
+    /// With this many events waiting for the reader of one stream (at least eight for each of its continuations) the
+    /// request is paused; it goes on once the reader has taken half of them. At least 2.
     pub max_buffered_events: u32,
+    /// Most requests that are paused at a time. With one more, the one that was paused first among those of the
+    /// tenant with the most of them fails.
+    pub max_paused_requests: u32,
+    /// A request that was paused this long without a break fails.
+    pub pause_timeout_ms: u64,
     /// How many of the latest steps the step log keeps.
     pub max_logged_steps: u32,
 }
@@ -23,7 +29,9 @@ impl Default for EngineConfig {
             scheduler: SchedulerConfig::default(),
             step_timeout_ms: 120_000,
             max_abandoned_threads: 2,
-            max_buffered_events: 16_384,
+            max_buffered_events: 128,
+            max_paused_requests: 1024,
+            pause_timeout_ms: 600_000,
             max_logged_steps: 1024,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use throng_core::batch::StepOutput;
@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use crate::config::EngineConfig;
 use crate::error::{EngineError, EngineFailure};
 use crate::executor_thread::{Epoch, ExecutorThread, StepDone, StepError, panic_message};
-use crate::handle::{EngineState, Shared};
+use crate::handle::{EngineState, HEARTBEAT, Shared};
 use crate::outbox::{Outbox, Outlet};
 use crate::stats::EngineStats;
 use crate::step_log::StepRecord;
@@ -31,6 +31,8 @@ pub enum Message {
     Abort(RequestId),
     /// One continuation needs no more tokens.
     AbortSequence(SequenceId),
+    /// The reader of a paused request has caught up.
+    Resume(RequestId),
     /// A step ended, maybe one that was given up long ago.
     StepDone(StepDone),
     /// Finish what is there, for at most this long, and stop.
@@ -57,7 +59,16 @@ pub type MakeExecutor = dyn FnMut() -> Result<Box<dyn Executor>, ExecutorError> 
 pub fn make_guarded(make_executor: &mut MakeExecutor) -> Result<Box<dyn Executor>, EngineError> {
     match catch_unwind(AssertUnwindSafe(make_executor)) {
         Ok(made) => Ok(made?),
-        Err(panic) => Err(EngineError::ExecutorPanicked(panic_message(&*panic))),
+        Err(panic) => Err(EngineError::ExecutorPanicked(panic_message(panic))),
+    }
+}
+
+/// Marks an engine as unhealthy when its thread ends in any way but the foreseen one; after that it has no effect.
+struct MarkOnExit(Arc<Shared>);
+
+impl Drop for MarkOnExit {
+    fn drop(&mut self) {
+        self.0.advance_state(EngineState::Unhealthy);
     }
 }
 
@@ -125,27 +136,34 @@ impl EngineLoop {
 
     /// Runs until drained. A panic in here is a bug; it ends the engine, whose streams then fail, not the process.
     pub fn run(mut self) {
-        let shared = Arc::clone(&self.shared);
+        let mark = MarkOnExit(Arc::clone(&self.shared));
         let result = catch_unwind(AssertUnwindSafe(|| self.run_steps()));
-        if let Err(panic) = result {
-            error!(panic = panic_message(&*panic), "the engine thread panicked");
-            shared.advance_state(EngineState::Unhealthy);
-            return;
+        // First of all, and before the streams end: what follows may panic again.
+        if result.is_ok() {
+            self.shared.advance_state(EngineState::Stopped);
         }
-        shared.advance_state(EngineState::Stopped);
-        info!("the engine has stopped");
-        for waiter in self.drain.into_iter().flat_map(|drain| drain.waiters) {
+        drop(mark);
+        let drain = self.drain.take();
+        drop(self);
+        match result {
+            Ok(()) => info!("the engine has stopped"),
+            Err(panic) => error!(panic = panic_message(panic), "the engine thread panicked"),
+        }
+        for waiter in drain.into_iter().flat_map(|drain| drain.waiters) {
             let _ = waiter.send(());
         }
     }
 
     fn run_steps(&mut self) {
         while !self.is_done() {
+            self.shared.beat();
             self.wait();
+            self.shared.beat();
             while let Ok(message) = self.messages.try_recv() {
                 self.handle(message);
             }
             self.check_deadline();
+            self.fail_slow_readers();
             self.begin_step();
             self.publish_stats();
         }
@@ -153,15 +171,13 @@ impl EngineLoop {
         self.publish_stats();
     }
 
-    /// Waits for a message, no longer than until the next deadline. Parks when there is nothing to do.
+    /// Waits for a message, no longer than until the next deadline or heartbeat.
     fn wait(&mut self) {
         let of_step = self.step.as_ref().map(|in_flight| in_flight.deadline);
         let of_drain = self.drain.as_ref().and_then(|drain| drain.deadline);
-        let message = match of_step.into_iter().chain(of_drain).min() {
-            Some(deadline) => self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-            None => self.messages.recv().map_err(RecvTimeoutError::from),
-        };
-        if let Ok(message) = message {
+        let now = Instant::now();
+        let deadline = of_step.into_iter().chain(of_drain).fold(now + HEARTBEAT, Instant::min);
+        if let Ok(message) = self.messages.recv_timeout(deadline.saturating_duration_since(now)) {
             self.handle(message);
         }
     }
@@ -176,6 +192,10 @@ impl EngineLoop {
             Message::AbortSequence(sequence) => {
                 let (now, outbox) = (self.shared.now(), &mut self.outbox);
                 self.scheduler.abort_sequence(sequence, now, &mut |event| outbox.deliver(event));
+            }
+            Message::Resume(request) => {
+                self.outbox.resume(request);
+                self.scheduler.resume(request);
             }
             Message::StepDone(done) => self.end_step(done),
             Message::Drain { limit, done } => {
@@ -202,14 +222,14 @@ impl EngineLoop {
             return self.outbox.open(id, outlet);
         };
         self.shared.leave_queue(prompt_tokens);
-        let _ = outlet.failure.set(failure);
+        let _ = outlet.link.failure.set(failure);
     }
 
     fn begin_step(&mut self) {
         let (None, Some(executor)) = (&self.step, &self.executor) else { return };
         let (now, outbox) = (self.shared.now(), &mut self.outbox);
         let Some(step) = self.scheduler.plan(now, &mut |event| outbox.deliver(event)) else { return };
-        executor.execute(Arc::clone(step.batch()), std::mem::take(&mut self.spare_output));
+        let lost = executor.execute(Arc::clone(step.batch()), std::mem::take(&mut self.spare_output)).err();
         let (rows, stats) = (step.batch().rows(), self.scheduler.stats());
         let record = StepRecord {
             number: stats.counters.steps,
@@ -228,6 +248,9 @@ impl EngineLoop {
         };
         let deadline = Instant::now() + Duration::from_millis(self.config.step_timeout_ms);
         self.step = Some(InFlight { step, deadline, record });
+        if let Some(done) = lost {
+            self.end_step(*done);
+        }
     }
 
     fn end_step(&mut self, done: StepDone) {
@@ -245,7 +268,7 @@ impl EngineLoop {
                 let now = self.log_step(record);
                 let (output, outbox) = (&self.spare_output, &mut self.outbox);
                 self.scheduler.complete(in_flight.step, output, now, &mut |event| outbox.deliver(event));
-                return self.abort_overrun();
+                return self.settle_readers();
             }
             Err(StepError::Executor(reason)) => {
                 self.stats.failures.failed_steps += 1;
@@ -280,7 +303,7 @@ impl EngineLoop {
         self.outbox.step_failure = failure;
         let outbox = &mut self.outbox;
         self.scheduler.fail(in_flight.step, now, &mut |event| outbox.deliver(event));
-        self.abort_overrun();
+        self.settle_readers();
         self.scheduler.reset_cache();
         match self.replace_executor() {
             Ok(executor) => self.executor = Some(executor),
@@ -313,12 +336,36 @@ impl EngineLoop {
         }
     }
 
-    fn abort_overrun(&mut self) {
+    /// Pauses the requests whose readers are behind; for when no step is in flight.
+    fn settle_readers(&mut self) {
         while let Some(request) = self.outbox.overrun.pop() {
-            warn!(request = request.0, "a reader was too slow; its request is aborted");
-            let (now, outbox) = (self.shared.now(), &mut self.outbox);
-            self.scheduler.abort(request, now, &mut |event| outbox.deliver(event));
+            self.abort_slow(request);
         }
+        while let Some(request) = self.outbox.full.pop() {
+            if self.outbox.pause(request, Instant::now()) {
+                self.scheduler.pause(request);
+            }
+        }
+        while let Some(request) = self.outbox.surplus_paused(self.config.max_paused_requests as usize) {
+            self.abort_slow(request);
+        }
+    }
+
+    /// Ends the requests that were paused for too long.
+    fn fail_slow_readers(&mut self) {
+        let limit = Duration::from_millis(self.config.pause_timeout_ms);
+        while let Some((since, request)) = self.outbox.longest_paused()
+            && since.elapsed() >= limit
+        {
+            self.abort_slow(request);
+        }
+    }
+
+    fn abort_slow(&mut self, request: RequestId) {
+        self.outbox.fail_slow(request);
+        let (now, outbox) = (self.shared.now(), &mut self.outbox);
+        self.scheduler.abort(request, now, &mut |event| outbox.deliver(event));
+        warn!(request = request.0, "a reader was too slow; its request is aborted");
     }
 
     fn log_step(&mut self, record: StepRecord) -> Timestamp {

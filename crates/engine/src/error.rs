@@ -50,7 +50,7 @@ pub enum EngineFailure {
     /// Its own row of a step failed.
     #[error("{0}")]
     RowFailed(#[from] RowError),
-    /// Its reader was too far behind.
+    /// Its reader was behind for too long.
     #[error("the reader was {n_events} events behind")]
     SlowReader {
         /// Events that waited.

@@ -1,8 +1,9 @@
 //! The thread that runs steps. It owns the executor; the engine can leave both behind. Refuses to know requests.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, sync_channel};
 use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
@@ -37,6 +38,7 @@ pub struct StepDone {
     pub result: Result<(), StepError>,
 }
 
+#[derive(Debug)]
 struct Job {
     batch: Arc<ScheduledBatch>,
     output: StepOutput,
@@ -61,39 +63,112 @@ impl ExecutorThread {
     }
 
     /// Hands a batch over. Its end comes as [`Message::StepDone`].
-    pub fn execute(&self, batch: Arc<ScheduledBatch>, output: StepOutput) {
-        // The thread ends early only after it has reported an error, and then it is not asked again.
-        let _ = self.jobs.send(Job { batch, output });
+    ///
+    /// # Errors
+    /// That end at once, when the thread has died.
+    pub fn execute(&self, batch: Arc<ScheduledBatch>, output: StepOutput) -> Result<(), Box<StepDone>> {
+        let sent = self.jobs.send(Job { batch, output });
+        sent.map_err(|SendError(Job { output, .. })| Box::new(StepDone::of_dead_thread(self.epoch, output)))
+    }
+}
+
+impl StepDone {
+    fn of_dead_thread(epoch: Epoch, output: StepOutput) -> Self {
+        let result = Err(StepError::Panicked("the thread has ended".to_owned()));
+        Self { epoch, output, executing: Nanos::default(), result }
+    }
+}
+
+/// Tells the engine of the end of each step, also when the thread dies in it.
+struct Reporter {
+    epoch: Epoch,
+    inbox: Sender<Message>,
+    has_step: bool,
+}
+
+impl Reporter {
+    /// Whether there is still an engine to tell.
+    fn report(&mut self, output: StepOutput, executing: Nanos, result: Result<(), StepError>) -> bool {
+        self.has_step = false;
+        let done = StepDone { epoch: self.epoch, output, executing, result };
+        self.inbox.send(Message::StepDone(done)).is_ok()
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        if self.has_step {
+            let done = StepDone::of_dead_thread(self.epoch, StepOutput::default());
+            let _ = self.inbox.send(Message::StepDone(done));
+        }
     }
 }
 
 fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox: Sender<Message>) {
+    let mut reporter = Reporter { epoch, inbox, has_step: false };
     for Job { batch, mut output } in jobs {
+        reporter.has_step = true;
         let begun = Instant::now();
         let step = catch_unwind(AssertUnwindSafe(|| executor.execute(&batch, &mut output)));
         let executing = Nanos::from(begun.elapsed());
         let result = match step {
             Ok(result) => result.map_err(StepError::Executor),
-            Err(panic) => Err(StepError::Panicked(panic_message(&*panic))),
+            Err(panic) => Err(StepError::Panicked(panic_message(panic))),
         };
         // Before the report: the scheduler then gets the batch's buffers back.
         drop(batch);
-        let failed = result.is_err();
-        if failed {
+        if result.is_err() {
             // Before the report: the next executor may need the memory. What it panics with tells nothing new.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(executor)));
-            let _ = inbox.send(Message::StepDone(StepDone { epoch, output, executing, result }));
+            drop_quietly(executor);
+            reporter.report(output, executing, result);
             return;
         }
-        if inbox.send(Message::StepDone(StepDone { epoch, output, executing, result })).is_err() {
+        if !reporter.report(output, executing, result) {
             return;
         }
     }
 }
 
 /// What a panic said, for the log.
-pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+pub fn panic_message(panic: Box<dyn Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
+    let text = text.unwrap_or("no message").to_owned();
+    drop_quietly(panic);
+    text
+}
+
+/// Drops what may panic in being dropped. What it panics with is not dropped: that might panic as well.
+fn drop_quietly<T>(value: T) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        std::mem::forget(panic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_dies_in_a_step_tells_of_it() {
+        let (inbox, messages) = std::sync::mpsc::channel();
+        let mut reporter = Reporter { epoch: Epoch(3), inbox, has_step: true };
+        assert!(reporter.report(StepOutput::default(), Nanos::default(), Ok(())));
+        assert!(matches!(messages.recv(), Ok(Message::StepDone(StepDone { result: Ok(()), .. }))));
+        reporter.has_step = true;
+        drop(reporter);
+        let Ok(Message::StepDone(done)) = messages.recv() else { panic!("a step that ended") };
+        assert_eq!(done.epoch, Epoch(3));
+        assert!(matches!(done.result, Err(StepError::Panicked(_))));
+        assert!(messages.recv().is_err());
+    }
+
+    #[test]
+    fn a_dead_thread_is_told_at_once() {
+        let (jobs, receiver) = sync_channel(1);
+        drop(receiver);
+        let thread = ExecutorThread { epoch: Epoch(0), jobs };
+        let done = thread.execute(Arc::default(), StepOutput::default()).expect_err("nobody is there");
+        assert!(matches!(done.result, Err(StepError::Panicked(_))));
+    }
 }

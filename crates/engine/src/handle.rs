@@ -3,7 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use throng_core::admission::{Admission, QueueBound};
@@ -18,7 +19,19 @@ use crate::error::{EngineError, SubmitError};
 use crate::outbox::Outlet;
 use crate::stats::EngineStats;
 use crate::step_log::{StepLog, StepRecord};
-use crate::stream::TokenStream;
+use crate::stream::{StreamLink, TokenStream};
+
+/// The engine thread shows this often that it gets on, also when nothing is to be done.
+pub const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// An engine thread that was silent for longer does not get on at present.
+const MAX_SILENCE: Nanos = Nanos::from_ms(1_500);
+
+/// An engine thread that was silent for longer is not expected to get on again. Making a new executor takes its time.
+const MAX_ABSENCE: Nanos = Nanos::from_ms(60_000);
+
+/// Fewest events of each continuation that may wait for a reader before its request is paused.
+const LEAST_BUFFERED_STEPS: u64 = 8;
 
 /// Starts engines.
 #[derive(Debug)]
@@ -46,6 +59,8 @@ pub struct Shared {
     max_buffered_events: u64,
     next_request: AtomicU64,
     state: Mutex<EngineState>,
+    /// When the engine thread last showed that it gets on, in nanoseconds since the origin.
+    last_beat_ns: AtomicU64,
     queue: Mutex<QueueBound>,
     stats: Mutex<EngineStats>,
     log: Mutex<StepLog>,
@@ -74,6 +89,16 @@ impl Shared {
         }
     }
 
+    /// Notes that the engine thread gets on.
+    pub fn beat(&self) {
+        self.last_beat_ns.store(self.now().as_ns(), Ordering::Relaxed);
+    }
+
+    /// How long the engine thread has been silent.
+    fn silence(&self) -> Nanos {
+        self.now().since(Timestamp::from_ns(self.last_beat_ns.load(Ordering::Relaxed)))
+    }
+
     pub fn leave_queue(&self, prompt_tokens: usize) {
         lock(&self.queue).leave(prompt_tokens);
     }
@@ -97,6 +122,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct EngineHandle {
     shared: Arc<Shared>,
     inbox: Inbox,
+    thread: Arc<JoinHandle<()>>,
     _stop: Arc<StopOnDrop>,
 }
 
@@ -130,9 +156,10 @@ impl Engine {
             origin: Instant::now(),
             admission: Admission::new(capacity),
             capacity,
-            max_buffered_events: u64::from(config.max_buffered_events.max(1)),
+            max_buffered_events: u64::from(config.max_buffered_events.max(2)),
             next_request: AtomicU64::new(0),
             state: Mutex::new(EngineState::Running),
+            last_beat_ns: AtomicU64::new(0),
             queue: Mutex::new(queue),
             stats: Mutex::new(EngineStats::default()),
             log: Mutex::new(StepLog::new(config.max_logged_steps as usize)),
@@ -140,9 +167,10 @@ impl Engine {
         let (inbox, messages) = channel();
         let engine =
             EngineLoop::new(config, make_executor, executor, Arc::clone(&shared), inbox.clone(), messages)?;
-        std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
+        shared.beat();
+        let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));
-        Ok(EngineHandle { shared, inbox, _stop: stop })
+        Ok(EngineHandle { shared, inbox, thread: Arc::new(thread), _stop: stop })
     }
 }
 
@@ -159,25 +187,31 @@ impl EngineHandle {
     pub fn submit(&self, request: Request) -> Result<TokenStream, SubmitError> {
         self.shared.admission.check(&request)?;
         match self.state() {
-            EngineState::Running => {}
             EngineState::Draining | EngineState::Stopped => return Err(SubmitError::Draining),
-            EngineState::Unhealthy => return Err(SubmitError::Unhealthy),
+            _ if self.is_lost() => return Err(SubmitError::Unhealthy),
+            _ => {}
         }
         let prompt_tokens = request.prompt.len();
         lock(&self.shared.queue).enter(prompt_tokens)?;
         let (id, n) = (request.id, request.n);
         let n_events = 1 + u64::from(n) * (u64::from(request.sampling.max_tokens) + 1);
-        let (events, receiver) = mpsc::channel(n_events.min(self.shared.max_buffered_events) as usize);
-        let failure = Arc::new(OnceLock::new());
+        let high_mark = self.shared.max_buffered_events.max(LEAST_BUFFERED_STEPS * u64::from(n));
+        // The step that reaches the mark may bring each continuation a token and its end.
+        let room = high_mark + 1 + 2 * u64::from(n);
+        let (events, receiver) = mpsc::channel(n_events.min(room) as usize);
+        let link = Arc::new(StreamLink::new(high_mark as usize));
         let outlet = Outlet {
             events,
-            failure: Arc::clone(&failure),
+            link: Arc::clone(&link),
+            tenant: request.tenant.clone(),
+            paused_since: None,
             queued_tokens: Some(prompt_tokens),
             n_live: n,
             prompt_reports: Vec::new(),
         };
         let submission = Submission { request, arrived: self.shared.now(), outlet };
-        let stream = TokenStream::new(id, n, receiver, failure, self.inbox.clone());
+        let shared = Arc::clone(&self.shared);
+        let stream = TokenStream::new(id, n, receiver, link, shared, self.inbox.clone());
         match self.inbox.send(Message::Submit(Box::new(submission))) {
             Ok(()) => Ok(stream),
             Err(_) => Err(SubmitError::Unhealthy),
@@ -204,12 +238,28 @@ impl EngineHandle {
 
     /// Whether it takes and runs requests.
     pub fn state(&self) -> EngineState {
-        self.shared.state()
+        // Looked at first: a thread that stops as foreseen says so before it ends.
+        let is_finished = self.thread.is_finished();
+        match self.shared.state() {
+            EngineState::Running | EngineState::Draining if is_finished => EngineState::Unhealthy,
+            state => state,
+        }
     }
 
-    /// Whether it can run requests; a draining engine still can.
+    /// Whether it can run requests; a draining engine still can. Tells within two seconds that the engine thread has
+    /// died or does not get on.
     pub fn is_healthy(&self) -> bool {
-        matches!(self.state(), EngineState::Running | EngineState::Draining)
+        let runs = matches!(self.state(), EngineState::Running | EngineState::Draining);
+        runs && self.shared.silence() <= MAX_SILENCE
+    }
+
+    /// Whether it will not run requests again: it is unhealthy for good, or has not got on for a minute.
+    pub fn is_lost(&self) -> bool {
+        match self.state() {
+            EngineState::Unhealthy => true,
+            EngineState::Stopped => false,
+            EngineState::Running | EngineState::Draining => self.shared.silence() > MAX_ABSENCE,
+        }
     }
 
     /// A look at it, as of the end of the last step.

@@ -1,6 +1,7 @@
 //! The way out: the events of one request, in order. Dropping the stream aborts the request. Refuses to know
 //! text.
 
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::Message;
 use crate::error::EngineFailure;
+use crate::handle::{EngineState, Shared};
 
 /// A token with what was asked to be reported beside it.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,6 +63,49 @@ pub enum StreamEvent {
     },
 }
 
+/// What both ends of a stream share beside its events.
+#[derive(Debug)]
+pub struct StreamLink {
+    /// Set before the engine closes the channel of a request that failed.
+    pub failure: OnceLock<EngineFailure>,
+    /// With this many events waiting the request is paused.
+    pub high_mark: usize,
+    is_paused: AtomicBool,
+}
+
+impl StreamLink {
+    /// The link of a request that is not paused.
+    pub fn new(high_mark: usize) -> Self {
+        Self { failure: OnceLock::new(), high_mark, is_paused: AtomicBool::new(false) }
+    }
+
+    /// Asks the reader to tell when it has caught up, unless it has already: `n_waiting` counts the events that wait.
+    /// Whether the request is to be paused.
+    pub fn pause(&self, n_waiting: impl FnOnce() -> usize) -> bool {
+        self.is_paused.store(true, Ordering::Relaxed);
+        // Between this store and this count, as between the reader's taking of an event and its look at the flag: one
+        // of the two sees what the other did, so that no request stays paused with nobody to wake it.
+        fence(Ordering::SeqCst);
+        if n_waiting() > self.low_mark() {
+            return true;
+        }
+        self.is_paused.store(false, Ordering::Relaxed);
+        false
+    }
+
+    /// Whether the reader, having taken an event and left `n_waiting`, has to tell that it has caught up.
+    fn has_caught_up(&self, n_waiting: impl FnOnce() -> usize) -> bool {
+        fence(Ordering::SeqCst);
+        self.is_paused.load(Ordering::Relaxed)
+            && n_waiting() <= self.low_mark()
+            && self.is_paused.swap(false, Ordering::Relaxed)
+    }
+
+    fn low_mark(&self) -> usize {
+        self.high_mark / 2
+    }
+}
+
 /// The events of one request. Dropping it aborts what is not finished, within one step.
 #[derive(Debug)]
 pub struct TokenStream {
@@ -68,8 +113,8 @@ pub struct TokenStream {
     /// Continuations that have not ended.
     n_live: u32,
     events: mpsc::Receiver<StreamEvent>,
-    /// Set before the engine closes the channel of a request that failed.
-    failure: Arc<OnceLock<EngineFailure>>,
+    link: Arc<StreamLink>,
+    shared: Arc<Shared>,
     inbox: Sender<Message>,
 }
 
@@ -78,10 +123,11 @@ impl TokenStream {
         request: RequestId,
         n: u32,
         events: mpsc::Receiver<StreamEvent>,
-        failure: Arc<OnceLock<EngineFailure>>,
+        link: Arc<StreamLink>,
+        shared: Arc<Shared>,
         inbox: Sender<Message>,
     ) -> Self {
-        Self { request, n_live: n, events, failure, inbox }
+        Self { request, n_live: n, events, link, shared, inbox }
     }
 
     /// Which request it is.
@@ -119,8 +165,16 @@ impl TokenStream {
     fn note(&mut self, event: Option<StreamEvent>) -> Option<StreamEvent> {
         if event.is_none() && self.n_live > 0 {
             self.n_live = 0;
-            let error = self.failure.get().cloned().unwrap_or(EngineFailure::Stopped);
+            // Without a word the engine has stopped, or its thread is dead.
+            let silent = match self.shared.state() {
+                EngineState::Unhealthy => EngineFailure::Unhealthy,
+                _ => EngineFailure::Stopped,
+            };
+            let error = self.link.failure.get().cloned().unwrap_or(silent);
             return Some(StreamEvent::Failed { error });
+        }
+        if event.is_some() && self.link.has_caught_up(|| self.events.len()) {
+            let _ = self.inbox.send(Message::Resume(self.request));
         }
         if let Some(StreamEvent::Finished { .. }) = event {
             self.n_live = self.n_live.saturating_sub(1);

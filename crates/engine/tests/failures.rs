@@ -7,7 +7,9 @@ use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::Request;
 use throng_core::scheduler::SchedulerConfig;
-use throng_engine::{Engine, EngineConfig, EngineError, EngineFailure, EngineState, SubmitError};
+use throng_engine::{
+    Engine, EngineConfig, EngineError, EngineFailure, EngineHandle, EngineState, SubmitError,
+};
 use throng_testkit::paper_executor::PaperExecutor;
 
 /// One sequence a step, so that the second request waits while the first one's step goes wrong.
@@ -149,4 +151,102 @@ impl Executor for Panicking {
         let _ = self.wait.recv();
         panic!("as the test wants it")
     }
+}
+
+/// What a broken executor does to its thread or to the engine's.
+#[derive(Clone, Copy)]
+enum Fault {
+    /// Panics with something that panics when it is dropped.
+    NastyPanic,
+    /// Panics when it is asked for its capacity.
+    NoCapacity,
+}
+
+struct Broken {
+    paper: PaperExecutor,
+    fault: Option<Fault>,
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("again, as the test wants it")
+        }
+    }
+}
+
+impl Executor for Broken {
+    fn capacity(&self) -> ExecutorCapacity {
+        assert!(!matches!(self.fault, Some(Fault::NoCapacity)), "as the test wants it");
+        self.paper.capacity()
+    }
+
+    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        if self.fault.is_some() {
+            std::panic::panic_any(PanicsWhenDropped);
+        }
+        self.paper.execute(batch, output)
+    }
+}
+
+/// An engine whose executors have these faults, one after the other, and then none.
+fn start_broken<const N: usize>(faults: [Option<Fault>; N]) -> EngineHandle {
+    let mut faults = faults.into_iter();
+    Engine::start(one_row(60_000, 0), move || {
+        let fault = faults.next().flatten();
+        Ok(Box::new(Broken { paper: PaperExecutor::new(CAPACITY), fault }) as Box<dyn Executor>)
+    })
+    .expect("it starts")
+}
+
+#[test]
+fn a_panic_that_panics_again_is_one_failed_step() {
+    let engine = start_broken([Some(Fault::NastyPanic)]);
+    let requests = [1, 2].map(|i| request(&engine, &[i; 20], 3));
+    let [broken, waiting] = requests.each_ref().map(|r| engine.submit(r.clone()).expect("there is room"));
+    assert_eq!(Answer::read(&requests[0], broken).failure, Some(EngineFailure::StepPanicked));
+    Answer::read(&requests[1], waiting).check(&requests[1]);
+    assert!(engine.is_healthy());
+}
+
+#[test]
+fn a_panic_of_the_engine_thread_ends_its_streams_and_is_told() {
+    let engine = start_broken([Some(Fault::NastyPanic), Some(Fault::NoCapacity)]);
+    let requests = [1, 2].map(|i| request(&engine, &[i; 20], 3));
+    let [broken, waiting] = requests.each_ref().map(|r| engine.submit(r.clone()).expect("there is room"));
+    assert_eq!(Answer::read(&requests[0], broken).failure, Some(EngineFailure::StepPanicked));
+    assert_eq!(Answer::read(&requests[1], waiting).failure, Some(EngineFailure::Unhealthy));
+    assert!(!engine.is_healthy() && engine.is_lost());
+    assert_eq!(engine.submit(requests[0].clone()).expect_err("it is dead"), SubmitError::Unhealthy);
+}
+
+#[test]
+fn an_engine_that_does_not_get_on_is_not_healthy_and_an_idle_one_is() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let mut n_made = 0;
+    let engine = Engine::start(one_row(60_000, 0), move || {
+        n_made += 1;
+        if n_made > 1 {
+            let _ = wait.recv();
+        }
+        let fault = (n_made == 1).then_some(Fault::NastyPanic);
+        Ok(Box::new(Broken { paper: PaperExecutor::new(CAPACITY), fault }) as Box<dyn Executor>)
+    })
+    .expect("it starts");
+    let idle = start(EngineConfig::default(), &Gate::open());
+    let requests = [1, 2].map(|i| request(&engine, &[i; 20], 3));
+    let [broken, waiting] = requests.each_ref().map(|r| engine.submit(r.clone()).expect("there is room"));
+    assert_eq!(Answer::read(&requests[0], broken).failure, Some(EngineFailure::StepPanicked));
+    let begun = std::time::Instant::now();
+    while engine.is_healthy() {
+        assert!(begun.elapsed().as_secs() < 60, "it hangs and nobody sees it");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert!(idle.is_healthy(), "nothing to do is no fault");
+    assert!(!engine.is_lost(), "it may get on again");
+    go.send(()).expect("the engine waits");
+    Answer::read(&requests[1], waiting).check(&requests[1]);
+    assert!(engine.is_healthy());
 }

@@ -7,7 +7,7 @@ use throng_core::admission::Refusal;
 use throng_core::batch::RowError;
 use throng_core::request::{FinishReason, Request};
 use throng_core::scheduler::SchedulerConfig;
-use throng_engine::{EngineConfig, EngineFailure, StreamEvent, SubmitError};
+use throng_engine::{EngineConfig, EngineFailure, SubmitError};
 
 #[test]
 fn concurrent_requests_equal_the_reference() {
@@ -129,27 +129,6 @@ fn a_continuation_can_be_ended_alone() {
     let whole = throng_testkit::paper_executor::paper_answer(&request, &CAPACITY);
     answer.sequences[1] = (gate::reports(&whole.sequences[1].0), Some(whole.sequences[1].1));
     answer.check(&request);
-}
-
-#[test]
-fn a_reader_that_is_too_slow_loses_its_stream_and_no_other() {
-    let config = EngineConfig { max_buffered_events: 4, ..EngineConfig::default() };
-    let engine = start(config, &Gate::open());
-    let (slow, quick) = (request(&engine, &[1, 2], 50), request(&engine, &[3], 2));
-    let mut stream = engine.submit(slow).expect("there is room");
-    Answer::read(&quick, engine.submit(quick.clone()).expect("there is room")).check(&quick);
-    let mut events = Vec::new();
-    // Reading begins after the engine has given the stream up.
-    while engine.stats().failures.requests == 0 {
-        let other = request(&engine, &[4], 1);
-        Answer::read(&other, engine.submit(other.clone()).expect("there is room")).check(&other);
-    }
-    while let Some(event) = stream.blocking_next() {
-        events.push(event);
-    }
-    assert_eq!(events.len(), 5);
-    let error = EngineFailure::SlowReader { n_events: 4 };
-    assert_eq!(events.pop(), Some(StreamEvent::Failed { error }));
 }
 
 #[test]
