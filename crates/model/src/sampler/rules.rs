@@ -84,7 +84,12 @@ impl LogitRules {
             let token = self.seen[seen_idx];
             let n_in_output = self.counts[token as usize] & !SEEN;
             self.change(logits, token, |logit| {
+                if logit == f32::NEG_INFINITY {
+                    return logit;
+                }
                 let repeated = if logit > 0.0 { logit / repetition } else { logit * repetition };
+                // A factor far from 1 must not make a logit infinite: such a token would be chosen for sure or never.
+                let repeated = repeated.clamp(f32::MIN, f32::MAX);
                 match n_in_output {
                     0 => repeated,
                     n => repeated - frequency * n as f32 - presence,
