@@ -1,6 +1,7 @@
 //! A conversation as the template sees it: reasoning under every name it goes by, tool arguments as values, text
 //! parts as text, and user text disguised wherever it could spell a control token. Refuses to know the engine.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use minijinja::value::Value;
@@ -15,29 +16,24 @@ const FIRST_STAND_IN: char = '\u{f0000}';
 /// The names a message's reasoning goes by; templates read the first, gpt-oss's the second.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// `messages` rearranged as vLLM and transformers do before a template sees them. Text parts are joined by
-/// newlines for a template that takes content as a string.
-pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Json {
-    let Json::Array(messages) = messages else { return messages.clone() };
-    let arrange = |message: &Json| {
-        let mut message = message.clone();
-        if let Json::Object(fields) = &mut message {
-            let reasoning =
-                REASONING.iter().filter_map(|name| fields.get(*name)).find(|value| !value.is_null());
-            if let Some(reasoning) = reasoning.cloned() {
-                fields.entry("thinking").or_insert(reasoning.clone());
-                fields.insert("reasoning_content".to_owned(), reasoning);
-            }
-            if !takes_parts && let Some(text) = fields.get("content").and_then(joined_parts) {
-                fields.insert("content".to_owned(), Json::String(text));
-            }
-            if let Some(Json::Array(calls)) = fields.get_mut("tool_calls") {
-                calls.iter_mut().for_each(parse_arguments);
-            }
+/// `messages` rearranged as vLLM and transformers do before a template sees them; what stays as it is, is not copied.
+/// Text parts are joined by newlines for a template that takes content as a string.
+pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Vec<Cow<'_, Json>> {
+    messages.as_array().into_iter().flatten().map(|message| arranged_message(message, takes_parts)).collect()
+}
+
+fn arranged_message(message: &Json, takes_parts: bool) -> Cow<'_, Json> {
+    let mut message = Cow::Borrowed(message);
+    if !takes_parts && let Some(text) = message.get("content").and_then(joined_parts) {
+        message.to_mut()["content"] = Json::String(text);
+    }
+    let n_calls = message.get("tool_calls").and_then(Json::as_array).map_or(0, Vec::len);
+    for idx in 0..n_calls {
+        if let Some(parsed) = parsed_arguments(&message["tool_calls"][idx]) {
+            message.to_mut()["tool_calls"][idx]["function"]["arguments"] = parsed;
         }
-        message
-    };
-    Json::Array(messages.iter().map(arrange).collect())
+    }
+    message
 }
 
 /// The text of a list of text parts; `None` for anything else.
@@ -47,14 +43,12 @@ fn joined_parts(content: &Json) -> Option<String> {
     Some(texts?.join("\n"))
 }
 
-/// OpenAI's API has arguments as a string of JSON, templates want the object.
-fn parse_arguments(call: &mut Json) {
-    if let Some(arguments) = call.get_mut("function").and_then(|function| function.get_mut("arguments"))
-        && let Some(text) = arguments.as_str()
-        && let Ok(parsed @ Json::Object(_)) = serde_json::from_str(text)
-    {
-        *arguments = parsed;
-    }
+/// OpenAI's API has arguments as a string of JSON, templates want the object. Text of another kind is not parsed: as a
+/// tree it could be a hundred times as large.
+fn parsed_arguments(call: &Json) -> Option<Json> {
+    let text = call.get("function")?.get("arguments")?.as_str()?;
+    let is_object = text.trim_start().starts_with('{');
+    if is_object { serde_json::from_str(text).ok() } else { None }
 }
 
 /// How much a JSON value holds.
@@ -138,6 +132,25 @@ impl<'a> TextGuard<'a> {
             hidden.push(stand_in.unwrap_or(c));
         }
         hidden
+    }
+
+    /// A message for the template, disguised, with its reasoning under every name that templates read.
+    pub(super) fn message(&self, message: &Json, disguise: &Disguise) -> Value {
+        let value = self.value(message, disguise);
+        let reasoning = |name: &&&str| message.get(**name).is_some_and(|value| !value.is_null());
+        let Some(name) = REASONING.iter().find(reasoning) else { return value };
+        let hidden = |key: &str| value.get_attr(&self.hide(key, disguise)).unwrap_or_default();
+        let keys = message.as_object().into_iter().flat_map(|fields| fields.keys());
+        let mut pairs: Vec<(String, Value)> =
+            keys.map(|key| (self.hide(key, disguise), hidden(key))).collect();
+        for alias in ["thinking", "reasoning_content"] {
+            let is_set = message.get(alias).is_some_and(|value| alias == "thinking" || !value.is_null());
+            if !is_set {
+                pairs.retain(|(key, _)| key != alias);
+                pairs.push((alias.to_owned(), hidden(name)));
+            }
+        }
+        Value::from_pairs(pairs)
     }
 
     /// `value` for the template, disguised.

@@ -209,10 +209,13 @@ impl Compiled {
     fn render(&self, input: &TemplateInput<'_>) -> Result<RenderedPrompt, TemplateError> {
         let mut messages = arranged(input.messages, self.takes_parts);
         let (mut size, mut used) = (Size::default(), HashSet::new());
-        let values = [Some(&messages), input.tools, input.documents].into_iter().flatten();
-        values.chain(input.kwargs.iter().flat_map(|kwargs| kwargs.values())).for_each(|value| {
-            survey(value, &mut size, &mut used);
-        });
+        let values = [input.tools, input.documents].into_iter().flatten();
+        values
+            .chain(messages.iter().map(|message| &**message))
+            .chain(input.kwargs.iter().flat_map(|kwargs| kwargs.values()))
+            .for_each(|value| {
+                survey(value, &mut size, &mut used);
+            });
         used.extend(private_chars(&self.source));
         let guard = TextGuard::new(input.special_tokens, &self.literals);
         let (disguise, tag) = guard
@@ -225,7 +228,9 @@ impl Compiled {
         let disguise = Arc::new(disguise);
         let env = environment::for_request(&self.env, limits, &disguise, input.now_unix_s);
         let context = context(input, &messages, &guard, &disguise);
-        let mut output = BoundedOutput { bytes: Vec::new(), limit: limits.n_bytes };
+        // Most prompts are a little longer than what is in them: growing step by step would hold them twice.
+        let bytes = Vec::with_capacity(size.n_bytes + size.n_bytes / 8);
+        let mut output = BoundedOutput { bytes, limit: limits.n_bytes };
         let template = env.get_template(environment::TEMPLATE).map_err(|error| classify(&error))?;
         // The template library subtracts lengths unchecked in a slice with a negative step: where arithmetic is
         // checked, `messages[:3:-1]` of two messages panics.
@@ -244,13 +249,18 @@ impl Compiled {
 }
 
 /// Everything the template can name.
-fn context(input: &TemplateInput<'_>, messages: &Json, guard: &TextGuard<'_>, disguise: &Disguise) -> Value {
+fn context(
+    input: &TemplateInput<'_>,
+    messages: &[Cow<'_, Json>],
+    guard: &TextGuard<'_>,
+    disguise: &Disguise,
+) -> Value {
     let optional = |value: Option<&Json>| value.map_or(Value::from(()), |value| guard.value(value, disguise));
     let tokens = input.special_tokens.named.iter().map(|(role, text)| (role.clone(), Value::from(text)));
     let kwargs =
         input.kwargs.into_iter().flatten().map(|(name, value)| (name.clone(), guard.value(value, disguise)));
     let own = [
-        ("messages", guard.value(messages, disguise)),
+        ("messages", messages.iter().map(|message| guard.message(message, disguise)).collect()),
         ("tools", optional(input.tools)),
         ("documents", optional(input.documents)),
         ("add_generation_prompt", Value::from(input.add_generation_prompt)),
@@ -266,10 +276,9 @@ struct Continuation {
 
 impl Continuation {
     /// Appends the mark to the last message's text.
-    fn mark(messages: &mut Json, tag: char) -> Result<Self, TemplateError> {
+    fn mark(messages: &mut [Cow<'_, Json>], tag: char) -> Result<Self, TemplateError> {
         let nothing = |reason: &str| TemplateError::NothingToContinue(reason.to_owned());
-        let last = messages.as_array_mut().and_then(|messages| messages.last_mut());
-        let content = last.and_then(|message| message.get_mut("content"));
+        let content = messages.last_mut().and_then(|message| message.to_mut().get_mut("content"));
         let text = match content.ok_or_else(|| nothing("the final message has no content"))? {
             Json::String(text) => text,
             Json::Array(parts) => match parts.iter_mut().rev().find_map(|part| part.get_mut("text")) {
