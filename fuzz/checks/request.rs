@@ -8,7 +8,13 @@ use throng_gateway::openai::{
 pub fn check(bytes: &[u8]) {
     for strict_parameters in [false, true] {
         let options = ReadOptions { strict_parameters, ..ReadOptions::default() };
-        refusal(ChatRequest::parse(bytes, &options).err());
+        match ChatRequest::parse(bytes, &options) {
+            Ok(mut request) => {
+                request.ignore_unread_variables(|_| false);
+                request.conversation.take_messages_for_template(strict_parameters);
+            }
+            Err(error) => refusal(Some(error)),
+        }
         refusal(CompletionRequest::parse(bytes, &options).err());
         refusal(TokenizeRequest::parse(bytes, &options).err());
         refusal(DetokenizeRequest::parse(bytes, &options).err());

@@ -65,7 +65,14 @@ pub(crate) struct ModelEntry {
 
 impl ModelEntry {
     /// Prepares a model for serving.
-    pub fn new(served: ServedModel, metrics: ModelMetrics, config: &ApiConfig) -> Self {
+    pub fn new(mut served: ServedModel, metrics: ModelMetrics, config: &ApiConfig) -> Self {
+        for (parameter, value) in served.generation_defaults.drop_invalid() {
+            tracing::warn!(
+                parameter,
+                value,
+                "the model recommends a value that no request may have: ignored"
+            );
+        }
         let limits = ModelLimits {
             vocabulary_size: served.vocabulary_size,
             max_model_len: served.max_model_len,
@@ -78,6 +85,11 @@ impl ModelEntry {
     pub fn facts(&self) -> ModelFacts<'_> {
         let ServedModel { generation_defaults, eos_token_ids, .. } = &self.served;
         ModelFacts { limits: self.limits, defaults: generation_defaults, eos_token_ids }
+    }
+
+    /// Whether the chat template reads a variable. Without a template, conversations are refused whatever they bring.
+    pub fn template_reads(&self, variable: &str) -> bool {
+        self.served.chat_template.as_ref().is_none_or(|template| template.reads(variable))
     }
 
     /// What requests are checked against, but for defaults.

@@ -76,11 +76,50 @@ fn messages_repeat_little_of_what_was_sent() {
 #[test]
 fn strict_servers_refuse_unknown_parameters() {
     let body =
-        br#"{"model":"paper","messages":[{"role":"user","content":"Hi","mood":1}],"colour":1,"b\r\nd":2}"#;
+        br#"{"model":"paper","messages":[{"role":"user","content":"Hi","id":1}],"colour":1,"b\r\nd":2}"#;
     let request = ChatRequest::parse(body, &ReadOptions::default()).expect("unknown keys are ignored");
     let header = request.generation.ignored.header_value();
-    assert_eq!(header.as_deref(), Some("colour, b??d, messages[].mood"));
+    assert_eq!(header.as_deref(), Some("colour, b??d, messages[].id"));
     let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
     let error = ChatRequest::parse(body, &strict).expect_err("unknown keys are refused");
     assert_eq!((error.param(), error.code()), (Some("colour"), "unknown_parameter"));
+}
+
+#[test]
+fn variables_that_no_template_reads_are_ignored_and_named() {
+    let body = br#"{"model":"paper","messages":[{"role":"user","content":"Hi"}],"mood":1,
+        "chat_template_kwargs":{"enable_thinking":false,"thinking":true,"b\u0000":1}}"#;
+    let mut request = ChatRequest::parse(body, &ReadOptions::default()).expect("a good request");
+    request.ignore_unread_variables(|name| name == "enable_thinking");
+    let header = request.generation.ignored.header_value();
+    assert_eq!(header.as_deref(), Some("mood, chat_template_kwargs.thinking, chat_template_kwargs.b?"));
+    let left: Vec<_> =
+        request.conversation.take_template_variables().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(left, ["enable_thinking"]);
+}
+
+#[test]
+fn recommended_values_that_no_request_may_have_are_dropped() {
+    let mut good = GenerationDefaults {
+        temperature: Some(0.6),
+        top_k: Some(20),
+        top_p: Some(0.95),
+        min_p: Some(0.0),
+        repetition_penalty: Some(1.05),
+        max_tokens: Some(2048),
+    };
+    let same = good;
+    assert!(good.drop_invalid().is_empty());
+    assert_eq!(good, same);
+    let mut wrong = GenerationDefaults {
+        temperature: Some(f32::NAN),
+        top_k: Some(u32::MAX),
+        top_p: Some(0.0),
+        min_p: Some(f32::INFINITY),
+        repetition_penalty: Some(-1.0),
+        max_tokens: Some(u32::MAX),
+    };
+    let names: Vec<_> = wrong.drop_invalid().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["temperature", "top_p", "min_p", "repetition_penalty", "top_k", "max_tokens"]);
+    assert_eq!(wrong, GenerationDefaults::default());
 }

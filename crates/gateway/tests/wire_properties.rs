@@ -52,6 +52,9 @@ const PIECES: &[&str] = &[
     "\"prompt\":[1]",
     "\"messages\":[]",
     "\"role\":\"tool\"",
+    "\"tool_call_id\":\"a\"",
+    "\"tool_choice\":\"none\"",
+    "1e-50",
     "\"content\":null",
     "\"echo\":true",
     "\"max_tokens\":0",
@@ -128,8 +131,9 @@ fn read(endpoint: Endpoint, body: &[u8]) -> Result<(), ApiError> {
     let options = ReadOptions::default();
     match endpoint {
         Endpoint::Chat => {
-            let request = ChatRequest::parse(body, &options)?;
-            request.conversation.messages_for_template(false);
+            let mut request = ChatRequest::parse(body, &options)?;
+            request.ignore_unread_variables(|_| false);
+            request.conversation.take_messages_for_template(false);
             request.sampling_params(10, &facts, 1, &mut encode).map(drop)
         }
         Endpoint::Completion => {

@@ -45,18 +45,19 @@ const CHOICE_BYTES: usize = 512;
 /// What a token of a prompt holds: itself here and in its sequence.
 const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
 
-/// Prepares a chat completion.
+/// Prepares a chat completion. Takes the conversation's texts out of the request, and notes what of it changes nothing.
 ///
 /// # Errors
 /// 400 for what the model cannot take.
 pub(crate) fn prepare_chat(
     model: &ModelEntry,
     asker: &Asker<'_>,
-    request: &ChatRequest,
+    request: &mut ChatRequest,
 ) -> Result<Prepared, ApiError> {
     request.generation.check(model.limits())?;
+    request.ignore_unread_variables(|name| model.template_reads(name));
     let tokenizer = tokenizer_of(model, "messages")?;
-    let mut prompt = encode_conversation(model, tokenizer, &request.conversation, asker.abandoned)?;
+    let mut prompt = encode_conversation(model, tokenizer, &mut request.conversation, asker.abandoned)?;
     request.generation.truncate(&mut prompt, model.limits());
     check_prompt(&prompt, model.limits(), "messages")?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
@@ -123,28 +124,32 @@ fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
         + n as usize * CHOICE_BYTES
 }
 
-/// The tokens of a conversation as the model's template writes it.
+/// The tokens of a conversation as the model's template writes it. Takes its texts, so that they are held once.
 ///
 /// # Errors
 /// 400 for a model without template, a conversation it refuses, a text that cannot fit.
 pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
-    conversation: &Conversation,
+    conversation: &mut Conversation,
     abandoned: &Abandoned,
 ) -> Result<Vec<TokenId>, ApiError> {
     let Some(template) = &model.served.chat_template else {
         let reason = "This model has no chat template; use /v1/completions.";
         return Err(ApiError::unsupported_by_model("messages", reason));
     };
-    conversation.check_template_variables(|name| template.reads(name))?;
-    let messages = conversation.messages_for_template(template.mentions("developer"));
-    let tools = Value::Array(conversation.tools.clone());
-    let documents = Value::Array(conversation.documents.clone());
-    let variables = conversation.template_variables();
+    let n_bytes = conversation.text_bytes();
+    if n_bytes > tokenizer.max_text_bytes() {
+        return Err(ApiError::text_too_long("messages", n_bytes, model.limits().max_model_len));
+    }
+    let messages = conversation.take_messages_for_template(template.mentions("developer"));
+    let variables = conversation.take_template_variables();
+    let tools = Value::Array(std::mem::take(&mut conversation.tools));
+    let documents = Value::Array(std::mem::take(&mut conversation.documents));
     let mut input = TemplateInput::new(&messages, tokenizer.special_tokens());
-    input.tools = (!conversation.tools.is_empty()).then_some(&tools);
-    input.documents = (!conversation.documents.is_empty()).then_some(&documents);
+    let given = |list: &Value| list.as_array().is_some_and(|items| !items.is_empty());
+    input.tools = given(&tools).then_some(&tools);
+    input.documents = given(&documents).then_some(&documents);
     input.add_generation_prompt = conversation.adds_generation_prompt();
     input.continue_final_message = conversation.continues_final_message();
     input.kwargs = (!variables.is_empty()).then_some(&variables);

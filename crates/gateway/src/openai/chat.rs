@@ -9,7 +9,8 @@ use super::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
-use super::json::{JsonType, MAX_MEMBERS, Node};
+use super::json::{JsonType, Node};
+use super::message::MAX_NAME_BYTES;
 use super::sampling::{EncodeWord, ModelFacts};
 
 /// A checked request for a chat completion.
@@ -29,6 +30,8 @@ pub struct ChatOptions {
     logprobs: Option<bool>,
     top_logprobs: Option<i64>,
     tool_choice: Option<ToolChoice>,
+    /// The function that `tool_choice` names.
+    chosen_function: Option<String>,
 }
 
 /// Whether the model may, must or must not call tools.
@@ -59,7 +62,7 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
     field(
         "tool_choice",
         Custom(Shape::AnyOf(&[Shape::Choice(TOOL_CHOICES), Shape::Object]), |o, node, _| {
-            o.tool_choice = Some(read_tool_choice(node)?);
+            (o.tool_choice, o.chosen_function) = read_tool_choice(node)?;
             Ok(())
         }),
         "Only 'none' is accepted beside tools.",
@@ -111,7 +114,6 @@ impl ChatRequest {
             options,
         )?;
         generation.ignored = ignored;
-        conversation.ignored.names().iter().for_each(|name| generation.ignored.add(name));
         let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
         if generation.model.is_some() && conversation.messages.is_empty() {
             return Err(ApiError::missing_required_parameter("messages"));
@@ -120,12 +122,19 @@ impl ChatRequest {
         conversation.check_together()?;
         generation.logprobs = own.n_alternatives()?;
         own.check_tools(&conversation)?;
+        generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
         Ok(Self { generation, conversation, max_tokens_param })
     }
 
     /// The name under which the client gave `max_tokens`.
     pub fn max_tokens_param(&self) -> &'static str {
         self.max_tokens_param
+    }
+
+    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
+    pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
+        self.conversation.ignore_unread_variables(is_read);
+        self.generation.ignored.extend(&std::mem::take(&mut self.conversation.ignored));
     }
 
     /// The sampling parameters for a prompt of `n_prompt_tokens`; see [`GenerationRequest::sampling_params`].
@@ -173,11 +182,16 @@ impl ChatOptions {
 
     /// Tools may be described to the model, but what it answers is not read as calls: so it must not call any.
     fn check_tools(&self, conversation: &Conversation) -> Result<(), ApiError> {
+        if self.tool_choice.is_some() && conversation.tools.is_empty() {
+            let reason = "'tool_choice' is only allowed when 'tools' are given.";
+            return Err(ApiError::invalid_value("tool_choice", reason));
+        }
+        let is_offered = |name: &str| conversation.tools.iter().any(|tool| tool["function"]["name"] == name);
+        if self.chosen_function.as_deref().is_some_and(|name| !is_offered(name)) {
+            let reason = "'tool_choice' names a function that is not among the 'tools'.";
+            return Err(ApiError::invalid_value("tool_choice.function.name", reason));
+        }
         match self.tool_choice {
-            Some(ToolChoice::Required) if conversation.tools.is_empty() => {
-                let reason = "'tool_choice' can only demand a tool when 'tools' are given.";
-                Err(ApiError::invalid_value("tool_choice", reason))
-            }
             None | Some(ToolChoice::Auto | ToolChoice::Required) if !conversation.tools.is_empty() => {
                 let reason = "This server does not call tools: send them with 'tool_choice' 'none'.";
                 Err(ApiError::unsupported_parameter("tools", reason))
@@ -187,17 +201,31 @@ impl ChatOptions {
     }
 }
 
-fn read_tool_choice(node: &Node<'_, '_>) -> Result<ToolChoice, ApiError> {
+fn read_tool_choice(node: &Node<'_, '_>) -> Result<(Option<ToolChoice>, Option<String>), ApiError> {
     if node.json_type() != JsonType::Object {
-        return Ok([ToolChoice::None, ToolChoice::Auto, ToolChoice::Required][node.one_of(TOOL_CHOICES)?]);
+        let choices = [ToolChoice::None, ToolChoice::Auto, ToolChoice::Required];
+        return Ok((Some(choices[node.one_of(TOOL_CHOICES)?]), None));
     }
-    let mut kind = None;
-    node.members(MAX_MEMBERS, |key, value| match key {
-        "type" => value.put(&mut kind, value.one_of(&["function"])?),
-        _ => Ok(()),
+    let (mut kind, mut function) = (None, None);
+    node.known_members(&["type", "function"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "type" => kind = Some(value.one_of(&["function"])?),
+            _ => {
+                let mut name = None;
+                value.known_members(&["name"], |_, value| {
+                    if !value.is_null() {
+                        name = Some(value.string(MAX_NAME_BYTES)?.into_owned());
+                    }
+                    Ok(())
+                })?;
+                let missing = || ApiError::missing_required_parameter(value.path_of("name"));
+                function = Some(name.ok_or_else(missing)?);
+            }
+        }
+        Ok(())
     })?;
-    match kind {
-        Some(_) => Ok(ToolChoice::Required),
-        None => Err(ApiError::missing_required_parameter(node.path_of("type"))),
-    }
+    let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
+    kind.ok_or_else(|| missing("type"))?;
+    Ok((Some(ToolChoice::Required), Some(function.ok_or_else(|| missing("function"))?)))
 }

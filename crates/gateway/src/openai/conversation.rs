@@ -7,19 +7,17 @@ use super::field::Kind::{Boolean, Custom, Refused};
 use super::field::{Field, IgnoredParameters, Shape, field};
 use super::generation_fields::UNSUPPORTED;
 use super::generation_values::is_empty;
-use super::json::{MAX_MEMBERS, Node};
+use super::json::{MAX_MEMBERS, Node, TreeBudget};
 use super::message::{MAX_MESSAGES, Message, Role, read_messages};
 use super::tools::{MAX_TOOLS, read_tools};
 
 /// Most documents of a request.
 const MAX_DOCUMENTS: usize = 1024;
 
-/// Most values in all documents, and in all template variables.
-const MAX_VALUES: usize = 50_000;
-
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// Variables of chat templates that only the server sets.
+/// Variables of chat templates that only the server sets, or that steer transformers rather than templates; so are all
+/// names that end with `_token`.
 const RESERVED_VARIABLES: &[&str] = &[
     "messages",
     "tools",
@@ -28,14 +26,14 @@ const RESERVED_VARIABLES: &[&str] = &[
     "continue_final_message",
     "tokenize",
     "chat_template",
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "pad_token",
     "raise_exception",
     "strftime_now",
     "return_dict",
     "return_tensors",
+    "return_assistant_tokens_mask",
+    "padding",
+    "truncation",
+    "max_length",
     "tokenizer_kwargs",
     "conversation",
 ];
@@ -59,8 +57,10 @@ pub struct Conversation {
     pub reasoning_effort: Option<&'static str>,
     /// The client's own variables for the template, none of them reserved.
     pub chat_template_kwargs: Map<String, Value>,
-    /// Unknown keys of messages.
+    /// Keys of messages and variables of the template that change nothing.
     pub ignored: IgnoredParameters,
+    /// What the trees of all parameters may still take.
+    pub(super) budget: TreeBudget,
 }
 
 /// The parameters that make up a conversation.
@@ -68,7 +68,7 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
     field(
         "messages",
         Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |c, node, _| {
-            c.messages = read_messages(node, &mut c.ignored)?;
+            c.messages = read_messages(node, &mut c.ignored, &mut c.budget)?;
             Ok(())
         }),
         "The conversation: role (system, developer, user, assistant, tool) and content (text or text parts).",
@@ -76,7 +76,7 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
     field(
         "tools",
         Custom(Shape::Array(MAX_TOOLS, &Shape::Object), |c, node, _| {
-            c.tools = read_tools(node)?;
+            c.tools = read_tools(node, &mut c.budget)?;
             Ok(())
         }),
         "Tools that the template describes to the model.",
@@ -84,7 +84,7 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
     field(
         "documents",
         Custom(Shape::Array(MAX_DOCUMENTS, &Shape::Object), |c, node, _| {
-            c.documents = read_documents(node)?;
+            c.documents = read_documents(node, &mut c.budget)?;
             Ok(())
         }),
         "Documents for templates that know them.",
@@ -115,7 +115,7 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
     field(
         "chat_template_kwargs",
         Custom(Shape::Object, |c, node, _| {
-            c.chat_template_kwargs = read_variables(node)?;
+            c.chat_template_kwargs = read_variables(node, &mut c.budget)?;
             Ok(())
         }),
         "Variables for the template, such as enable_thinking.",
@@ -149,33 +149,46 @@ impl Conversation {
         Ok(())
     }
 
-    /// The messages as the template walks them. A template that knows no role `developer` gets `system`.
-    pub fn messages_for_template(&self, knows_developer: bool) -> Value {
+    /// Bytes of all texts in the messages.
+    pub fn text_bytes(&self) -> usize {
+        self.messages.iter().map(Message::text_bytes).sum()
+    }
+
+    /// Takes the messages out, as the template walks them. A template that knows no role `developer` gets `system`.
+    pub fn take_messages_for_template(&mut self, knows_developer: bool) -> Value {
         let role = |role: Role| match role {
             Role::Developer if !knows_developer => Role::System.as_str(),
             role => role.as_str(),
         };
-        self.messages.iter().map(|message| message.to_template_value(role(message.role))).collect()
+        let messages = std::mem::take(&mut self.messages);
+        messages
+            .into_iter()
+            .map(|message| {
+                let role = role(message.role);
+                message.into_template_value(role)
+            })
+            .collect()
     }
 
-    /// The variables for the template beside those that the server sets.
-    pub fn template_variables(&self) -> Map<String, Value> {
-        let mut variables = self.chat_template_kwargs.clone();
+    /// Takes out the variables for the template beside those that the server sets.
+    pub fn take_template_variables(&mut self) -> Map<String, Value> {
+        let mut variables = std::mem::take(&mut self.chat_template_kwargs);
         if let Some(effort) = self.reasoning_effort {
             variables.entry("reasoning_effort").or_insert_with(|| effort.into());
         }
         variables
     }
 
-    /// Refuses variables that the template does not read.
-    ///
-    /// # Errors
-    /// `unknown_parameter` naming the variable.
-    pub fn check_template_variables(&self, is_read: impl Fn(&str) -> bool) -> Result<(), ApiError> {
-        match self.chat_template_kwargs.keys().find(|key| !is_read(key)) {
-            Some(key) => Err(unknown_variable(key)),
-            None => Ok(()),
-        }
+    /// Drops the client's variables that the template does not read, and notes their names in [`Self::ignored`].
+    pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
+        let ignored = &mut self.ignored;
+        self.chat_template_kwargs.retain(|key, _| {
+            let is_read = is_read(key);
+            if !is_read {
+                ignored.add(&format!("chat_template_kwargs.{key}"));
+            }
+            is_read
+        });
     }
 }
 
@@ -183,26 +196,26 @@ fn unknown_variable(key: &str) -> ApiError {
     ApiError::unknown_parameter(format!("chat_template_kwargs.{}", super::error::echo(key)))
 }
 
-fn read_documents(node: &Node<'_, '_>) -> Result<Vec<Value>, ApiError> {
-    node.check_complexity(MAX_VALUES)?;
+fn read_documents(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Value>, ApiError> {
+    budget.take_tree(node)?;
     let mut documents = Vec::new();
     node.elements(MAX_DOCUMENTS, |_, document| {
         Shape::Object.check(&document)?;
-        documents.push(document.tree(MAX_VALUES)?);
+        documents.push(document.tree()?);
         Ok(())
     })?;
     Ok(documents)
 }
 
-fn read_variables(node: &Node<'_, '_>) -> Result<Map<String, Value>, ApiError> {
+fn read_variables(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Map<String, Value>, ApiError> {
     let mut variables = Map::new();
     Shape::Object.check(node)?;
-    node.check_complexity(MAX_VALUES)?;
+    budget.take_tree(node)?;
     node.members(MAX_MEMBERS, |key, value| {
-        if RESERVED_VARIABLES.contains(&key) {
+        if RESERVED_VARIABLES.contains(&key) || key.ends_with("_token") {
             return Err(unknown_variable(key));
         }
-        match variables.insert(key.to_owned(), value.tree(MAX_VALUES)?) {
+        match variables.insert(key.to_owned(), value.tree()?) {
             Some(_) => Err(ApiError::duplicate_key(value.path())),
             None => Ok(()),
         }

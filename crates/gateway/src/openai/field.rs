@@ -113,14 +113,36 @@ impl Range {
     /// Reads a number of the range.
     pub fn read(&self, node: &Node<'_, '_>) -> Result<f64, ApiError> {
         let value = node.number()?;
-        if value < self.min || (self.above_min && value == self.min) {
+        self.check(value, node)?;
+        Ok(value)
+    }
+
+    /// The same rounded to single precision, in which it must still lie in the range: 1e-50 is above 0, but its
+    /// rounding is not.
+    pub fn read_f32(&self, node: &Node<'_, '_>) -> Result<f32, ApiError> {
+        let value = self.read(node)? as f32;
+        self.check(f64::from(value), node)?;
+        Ok(value)
+    }
+
+    /// Whether a number lies in the range; NaN lies in none.
+    pub fn contains(&self, value: f64) -> bool {
+        !self.is_below(value) && value <= self.max
+    }
+
+    fn is_below(&self, value: f64) -> bool {
+        value < self.min || (self.above_min && value == self.min)
+    }
+
+    fn check(&self, value: f64, node: &Node<'_, '_>) -> Result<(), ApiError> {
+        if self.is_below(value) {
             let sign = if self.above_min { ">" } else { ">=" };
             return Err(ApiError::decimal_below_min_value(node.path(), &format!("{sign} {}", self.min)));
         }
         if value > self.max {
             return Err(ApiError::decimal_above_max_value(node.path(), self.max));
         }
-        Ok(value)
+        Ok(())
     }
 }
 
@@ -143,11 +165,12 @@ impl<T> Field<T> {
         match &self.kind {
             Kind::Boolean(slot) => *slot(target) = Some(node.boolean()?),
             Kind::Integer(min, max, slot) => *slot(target) = Some(node.integer(*min, *max)?),
-            Kind::Number(range, slot) => *slot(target) = Some(range.read(node)? as f32),
+            Kind::Number(range, slot) => *slot(target) = Some(range.read_f32(node)?),
             Kind::Text(max_bytes, slot) => *slot(target) = Some(node.string(*max_bytes)?.into_owned()),
             Kind::Custom(_, read) => read(target, node, options)?,
             Kind::Ignored(shape) => shape.check(node)?,
-            Kind::Refused(_, asks_for_nothing) => {
+            Kind::Refused(shape, asks_for_nothing) => {
+                shape.check(node)?;
                 if !asks_for_nothing(node) {
                     return Err(ApiError::unsupported_parameter(
                         node.path(),
@@ -173,12 +196,19 @@ impl Shape {
             Self::Array(max, shape) => node.elements(max, |_, element| shape.check(&element)),
             Self::Object if node.json_type() == JsonType::Object => Ok(()),
             Self::Object => Err(node.wrong_type("an object")),
-            Self::StringMap => node.members(16, |key, value| {
-                if key.len() > 64 {
-                    return Err(ApiError::string_above_max_length(value.path(), 64));
-                }
-                value.string(512).map(drop)
-            }),
+            Self::StringMap => {
+                let mut keys: Vec<String> = Vec::new();
+                node.members(16, |key, value| {
+                    if key.len() > 64 {
+                        return Err(ApiError::string_above_max_length(value.path(), 64));
+                    }
+                    if keys.iter().any(|other| other == key) {
+                        return Err(ApiError::duplicate_key(value.path()));
+                    }
+                    keys.push(key.to_owned());
+                    value.string(512).map(drop)
+                })
+            }
             Self::AnyOf(shapes) => {
                 let mut outcome = Ok(());
                 for shape in shapes {
@@ -213,6 +243,12 @@ impl IgnoredParameters {
             return;
         }
         if self.names.len() < Self::MAX_NAMES { self.names.push(name) } else { self.n_more += 1 }
+    }
+
+    /// Remembers what `other` does.
+    pub fn extend(&mut self, other: &Self) {
+        other.names.iter().for_each(|name| self.add(name));
+        self.n_more += other.n_more;
     }
 
     /// The names: ASCII letters, digits and `_-.[]`, anything else as `?`; at most 16 of at most 64 bytes.

@@ -5,7 +5,8 @@ use throng_core::request::TokenId;
 use super::error::{ApiError, echo};
 use super::field::{Range, ReadOptions, Shape};
 use super::generation_request::{GenerationRequest, StreamOptions};
-use super::json::{JsonType, MAX_MEMBERS, Node};
+use super::json::{JsonType, Node};
+use super::tools::MAX_DESCRIPTION_BYTES;
 
 pub(super) const MAX_MODEL_NAME_BYTES: usize = 512;
 pub(super) const MAX_LABEL_BYTES: usize = 512;
@@ -55,19 +56,18 @@ pub(super) fn read_stream_options(
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
-    let (mut include_usage, mut continuous) = (None, None);
-    node.members(MAX_MEMBERS, |key, value| {
-        let slot = match key {
-            "include_usage" => &mut include_usage,
-            "continuous_usage_stats" => &mut continuous,
-            _ => return Ok(()),
-        };
-        value.put(slot, !value.is_null() && value.boolean()?)
+    const KEYS: &[&str] = &["include_usage", "continuous_usage_stats", "include_obfuscation"];
+    let mut options = StreamOptions::default();
+    node.known_members(KEYS, |key, value| {
+        let value = !value.is_null() && value.boolean()?;
+        match key {
+            "include_usage" => options.include_usage = value,
+            "continuous_usage_stats" => options.continuous_usage_stats = value,
+            _ => {}
+        }
+        Ok(())
     })?;
-    r.stream_options = Some(StreamOptions {
-        include_usage: include_usage.unwrap_or(false),
-        continuous_usage_stats: continuous.unwrap_or(false),
-    });
+    r.stream_options = Some(options);
     Ok(())
 }
 
@@ -84,7 +84,7 @@ pub(super) fn read_logit_bias(
         let is_number = !key.is_empty() && key.bytes().all(|b| b.is_ascii_digit());
         let token = key.parse().ok().filter(|_| is_number);
         let token = token.ok_or_else(|| ApiError::invalid_token(value.path(), None))?;
-        biases.push((token, Range::closed(-100.0, 100.0).read(&value)? as f32));
+        biases.push((token, Range::closed(-100.0, 100.0).read_f32(&value)?));
         Ok(())
     })?;
     biases.sort_by_key(|(token, _)| *token);
@@ -191,18 +191,44 @@ pub(super) fn read_response_format(
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
     const FORMATS: &[&str] = &["text", "json_object", "json_schema", "structural_tag"];
-    let mut format = None;
-    node.members(MAX_MEMBERS, |key, value| {
-        if key == "type" { value.put(&mut format, value.one_of(FORMATS)?) } else { Ok(()) }
-    })?;
-    match format {
-        None => Err(ApiError::missing_required_parameter(node.path_of("type"))),
-        Some(0) => Ok(()),
-        Some(_) => {
-            node.check_complexity(MAX_SCHEMA_VALUES)?;
-            r.constrain(node.path())
+    const KEYS: &[&str] = &["type", "json_schema", "structures", "triggers", "format"];
+    let (mut format, mut schema) = (None, false);
+    node.known_members(KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "type" => format = Some(value.one_of(FORMATS)?),
+            "json_schema" => {
+                check_json_schema(&value)?;
+                schema = true;
+            }
+            _ => {}
         }
+        Ok(())
+    })?;
+    node.check_complexity(MAX_SCHEMA_VALUES)?;
+    match format.map(|idx| FORMATS[idx]) {
+        None => Err(ApiError::missing_required_parameter(node.path_of("type"))),
+        Some("text") => Ok(()),
+        Some("json_schema") if !schema => {
+            Err(ApiError::missing_required_parameter(node.path_of("json_schema")))
+        }
+        Some(_) => r.constrain(node.path()),
     }
+}
+
+fn check_json_schema(node: &Node<'_, '_>) -> Result<(), ApiError> {
+    let mut is_named = false;
+    node.known_members(&["name", "description", "schema", "strict"], |key, value| match key {
+        _ if value.is_null() => Ok(()),
+        "name" => {
+            is_named = true;
+            value.string(MAX_LABEL_BYTES).map(drop)
+        }
+        "description" => value.string(MAX_DESCRIPTION_BYTES).map(drop),
+        "schema" => Shape::Object.check(&value),
+        _ => value.boolean().map(drop),
+    })?;
+    if is_named { Ok(()) } else { Err(ApiError::missing_required_parameter(node.path_of("name"))) }
 }
 
 pub(super) fn read_constraint(

@@ -1,27 +1,41 @@
 //! The messages of a conversation, read and checked, and as the tree a chat template walks. Refuses to know
 //! templates and tools.
 
-use std::borrow::Cow;
+use serde_json::{Map, Value};
 
-use serde_json::{Map, Value, json};
-
+use super::content::read_content;
 use super::error::ApiError;
 use super::field::IgnoredParameters;
-use super::json::{JsonType, MAX_MEMBERS, Node};
+use super::json::{Node, TreeBudget};
+pub use super::tool_calls::ToolCall;
+use super::tool_calls::{check_replies, read_tool_calls};
 
 /// Most messages of a conversation.
 pub const MAX_MESSAGES: usize = 10_000;
 
-/// Most parts of one message's content.
-const MAX_PARTS: usize = 10_000;
+/// Most bytes of a name or an id.
+pub(super) const MAX_NAME_BYTES: usize = 512;
 
-/// Most calls of tools in one message.
-const MAX_TOOL_CALLS: usize = 128;
-
-const MAX_NAME_BYTES: usize = 512;
-
-/// Most values in the arguments of a call that are handed to the template as a tree.
-const MAX_ARGUMENT_VALUES: usize = 10_000;
+/// Keys of a message. Those from `annotations` on mean nothing here: other servers' answers have them, and clients send
+/// them back.
+const KEYS: &[&str] = &[
+    "role",
+    "content",
+    "name",
+    "tool_calls",
+    "tool_call_id",
+    "reasoning",
+    "reasoning_content",
+    "refusal",
+    "function_call",
+    "audio",
+    "annotations",
+    "cache_control",
+    "id",
+    "provider_specific_fields",
+    "reasoning_details",
+    "thinking_blocks",
+];
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,25 +82,18 @@ pub struct Message {
     pub reasoning: Option<String>,
 }
 
-/// A call of a tool.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolCall {
-    /// What its answer refers to.
-    pub id: String,
-    /// The tool's name.
-    pub name: String,
-    /// The arguments as the model wrote them: JSON, if it did well.
-    pub arguments: String,
-}
-
-/// Reads `messages`.
+/// Reads `messages`; what they are as trees is taken from `budget`.
 ///
 /// # Errors
 /// A 400 that names the path.
-pub fn read_messages(node: &Node<'_, '_>, ignored: &mut IgnoredParameters) -> Result<Vec<Message>, ApiError> {
+pub fn read_messages(
+    node: &Node<'_, '_>,
+    ignored: &mut IgnoredParameters,
+    budget: &mut TreeBudget,
+) -> Result<Vec<Message>, ApiError> {
     let mut messages = Vec::new();
     node.elements(MAX_MESSAGES, |_, element| {
-        messages.push(read_message(&element, ignored)?);
+        messages.push(read_message(&element, ignored, budget)?);
         Ok(())
     })?;
     if messages.is_empty() {
@@ -96,205 +103,114 @@ pub fn read_messages(node: &Node<'_, '_>, ignored: &mut IgnoredParameters) -> Re
     Ok(messages)
 }
 
+/// The members of a message as they come.
 #[derive(Default)]
 struct Parts {
     role: Option<Role>,
     content: Option<String>,
     name: Option<String>,
-    tool_calls: Option<Vec<ToolCall>>,
+    tool_calls: Vec<ToolCall>,
     tool_call_id: Option<String>,
     reasoning: Option<String>,
     refusal: Option<String>,
 }
 
-fn read_message(node: &Node<'_, '_>, ignored: &mut IgnoredParameters) -> Result<Message, ApiError> {
+fn read_message(
+    node: &Node<'_, '_>,
+    ignored: &mut IgnoredParameters,
+    budget: &mut TreeBudget,
+) -> Result<Message, ApiError> {
     let mut parts = Parts::default();
-    node.members(MAX_MEMBERS, |key, value| {
+    budget.take(1, node)?;
+    node.known_members(KEYS, |key, value| {
         if key == "role" {
-            return value.put(&mut parts.role, Role::ALL[value.one_of(&Role::NAMES)?]);
-        }
-        if value.is_null() {
+            parts.role = Some(Role::ALL[value.one_of(&Role::NAMES)?]);
+        } else if value.is_null() {
             return Ok(());
         }
+        budget.take(1, &value)?;
+        let label = || value.string(MAX_NAME_BYTES).map(|text| Some(text.into_owned()));
+        let text = || value.string(usize::MAX).map(|text| Some(text.into_owned()));
         match key {
-            "content" => value.put(&mut parts.content, read_content(&value)?),
-            "name" => value.put(&mut parts.name, value.string(MAX_NAME_BYTES)?.into_owned()),
-            "tool_calls" => value.put(&mut parts.tool_calls, read_tool_calls(&value)?),
-            "tool_call_id" => value.put(&mut parts.tool_call_id, value.string(MAX_NAME_BYTES)?.into_owned()),
+            "role" => {}
+            "content" => parts.content = Some(read_content(&value, ignored)?),
+            "name" => parts.name = label()?,
+            "tool_calls" => parts.tool_calls = read_tool_calls(&value, budget)?,
+            "tool_call_id" => parts.tool_call_id = label()?,
+            "refusal" => parts.refusal = text()?,
             "reasoning" | "reasoning_content" => {
-                let text = value.string(usize::MAX)?.into_owned();
+                let text = text()?;
                 // Servers disagree on the name, so that clients repeat both: the same text twice is no fault.
-                if parts.reasoning.as_ref() == Some(&text) {
-                    return Ok(());
+                if parts.reasoning.is_some() && parts.reasoning != text {
+                    return Err(ApiError::duplicate_key(value.path()));
                 }
-                value.put(&mut parts.reasoning, text)
+                parts.reasoning = text;
             }
-            "refusal" => value.put(&mut parts.refusal, value.string(usize::MAX)?.into_owned()),
             "function_call" | "audio" => {
-                Err(ApiError::unsupported_parameter(value.path(), "This server does not support it."))
+                let reason = "This server does not support it.";
+                return Err(ApiError::unsupported_parameter(value.path(), reason));
             }
-            _ => {
-                ignored.add(&format!("messages[].{key}"));
-                Ok(())
-            }
+            _ => ignored.add(&format!("messages[].{key}")),
         }
-    })?;
-    let role = parts.role.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("role")))?;
-    let tool_calls = parts.tool_calls.unwrap_or_default();
-    if role != Role::Assistant && !tool_calls.is_empty() {
-        let reason = "Only messages of the assistant have 'tool_calls'.";
-        return Err(ApiError::invalid_value(node.path_of("tool_calls"), reason));
-    }
-    let content = parts.content.or(parts.refusal);
-    if content.is_none() && tool_calls.is_empty() {
-        return Err(ApiError::missing_required_parameter(node.path_of("content")));
-    }
-    let Parts { name, tool_call_id, reasoning, .. } = parts;
-    Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })
-}
-
-fn read_content(node: &Node<'_, '_>) -> Result<String, ApiError> {
-    match node.json_type() {
-        JsonType::String => Ok(node.string(usize::MAX)?.into_owned()),
-        JsonType::Array => {
-            let mut content = String::new();
-            node.elements(MAX_PARTS, |idx, part| {
-                if idx > 0 {
-                    content.push('\n');
-                }
-                content.push_str(&read_part(&part)?);
-                Ok(())
-            })?;
-            Ok(content)
-        }
-        _ => Err(node.wrong_type("a string or an array of content parts")),
-    }
-}
-
-fn read_part<'a>(node: &Node<'a, '_>) -> Result<Cow<'a, str>, ApiError> {
-    const KINDS: &[&str] = &[
-        "text",
-        "input_text",
-        "output_text",
-        "refusal",
-        "image_url",
-        "image",
-        "input_image",
-        "input_audio",
-        "audio_url",
-        "video_url",
-        "video",
-        "file",
-    ];
-    const N_TEXT_KINDS: usize = 4;
-    let (mut kind, mut text) = (None, None);
-    node.members(MAX_MEMBERS, |key, value| match key {
-        "type" => value.put(&mut kind, value.one_of(KINDS)?),
-        "text" | "refusal" => value.put(&mut text, value.string(usize::MAX)?),
-        _ => Ok(()),
-    })?;
-    match kind {
-        None => Err(ApiError::missing_required_parameter(node.path_of("type"))),
-        Some(kind) if kind >= N_TEXT_KINDS => {
-            let reason = "This model takes only text.";
-            Err(ApiError::unsupported_parameter(node.path_of(KINDS[kind]), reason))
-        }
-        Some(kind) => {
-            let key = if KINDS[kind] == "refusal" { "refusal" } else { "text" };
-            text.ok_or_else(|| ApiError::missing_required_parameter(node.path_of(key)))
-        }
-    }
-}
-
-fn read_tool_calls(node: &Node<'_, '_>) -> Result<Vec<ToolCall>, ApiError> {
-    let mut calls = Vec::new();
-    node.elements(MAX_TOOL_CALLS, |_, call| {
-        let (mut id, mut kind, mut function) = (None, None, None);
-        call.members(MAX_MEMBERS, |key, value| match key {
-            "id" => value.put(&mut id, value.string(MAX_NAME_BYTES)?.into_owned()),
-            "type" => value.put(&mut kind, value.one_of(&["function"])?),
-            "function" => value.put(&mut function, read_called_function(&value)?),
-            _ => Ok(()),
-        })?;
-        let id = id.ok_or_else(|| ApiError::missing_required_parameter(call.path_of("id")))?;
-        let (name, arguments) =
-            function.ok_or_else(|| ApiError::missing_required_parameter(call.path_of("function")))?;
-        calls.push(ToolCall { id, name, arguments });
         Ok(())
     })?;
-    Ok(calls)
+    parts.into_message(node)
 }
 
-fn read_called_function(node: &Node<'_, '_>) -> Result<(String, String), ApiError> {
-    let (mut name, mut arguments) = (None, None);
-    node.members(MAX_MEMBERS, |key, value| match key {
-        "name" => value.put(&mut name, value.string(MAX_NAME_BYTES)?.into_owned()),
-        "arguments" => value.put(&mut arguments, value.string(usize::MAX)?.into_owned()),
-        _ => Ok(()),
-    })?;
-    let name = name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))?;
-    Ok((name, arguments.unwrap_or_default()))
-}
-
-/// Every call of a tool needs its reply before anyone else speaks: templates would lose or misplace it.
-fn check_replies(messages: &[Message], node: &Node<'_, '_>) -> Result<(), ApiError> {
-    let unanswered = |idx: usize| {
-        let reason =
-            "An assistant message with 'tool_calls' must be followed by a tool message for each call.";
-        Err(ApiError::invalid_value(format!("{}[{idx}].tool_calls", node.path()), reason))
-    };
-    let mut caller_idx = 0;
-    let mut open: Vec<&str> = Vec::new();
-    for (idx, message) in messages.iter().enumerate() {
-        if message.role == Role::Tool {
-            let answered = match &message.tool_call_id {
-                Some(id) => open.iter().position(|call| call == id),
-                None => (!open.is_empty()).then_some(0),
-            };
-            answered.map(|call| open.remove(call));
-            continue;
+impl Parts {
+    /// Checks what belongs to which role.
+    fn into_message(self, node: &Node<'_, '_>) -> Result<Message, ApiError> {
+        let Self { role, content, name, tool_calls, tool_call_id, reasoning, refusal } = self;
+        let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
+        let role = role.ok_or_else(|| missing("role"))?;
+        if role != Role::Assistant && !tool_calls.is_empty() {
+            let reason = "Only messages of the assistant have 'tool_calls'.";
+            return Err(ApiError::invalid_value(node.path_of("tool_calls"), reason));
         }
-        if !open.is_empty() {
-            return unanswered(caller_idx);
+        if role != Role::Tool && tool_call_id.is_some() {
+            let reason = "Only messages of the role 'tool' have a 'tool_call_id'.";
+            return Err(ApiError::invalid_value(node.path_of("tool_call_id"), reason));
         }
-        caller_idx = idx;
-        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
+        if role == Role::Tool && tool_call_id.is_none() {
+            return Err(missing("tool_call_id"));
+        }
+        if role == Role::Function && name.is_none() {
+            return Err(missing("name"));
+        }
+        let content = content.or(refusal);
+        if content.is_none() && tool_calls.is_empty() {
+            return Err(missing("content"));
+        }
+        Ok(Message { role, content, name, tool_calls, tool_call_id, reasoning })
     }
-    if open.is_empty() { Ok(()) } else { unanswered(caller_idx) }
 }
 
 impl Message {
-    /// The message as chat templates know it (the form of Hugging Face's `apply_chat_template`): calls have
-    /// their arguments as a tree where they are a JSON object. `role` is given, as templates differ in the
-    /// roles that they know.
-    pub fn to_template_value(&self, role: &str) -> Value {
+    /// Bytes of text that a template may print.
+    pub(super) fn text_bytes(&self) -> usize {
+        let texts = [&self.content, &self.name, &self.tool_call_id, &self.reasoning];
+        let own: usize = texts.into_iter().flatten().map(String::len).sum();
+        let calls = self.tool_calls.iter().map(|call| call.name.len() + call.id.len() + call.arguments.len());
+        own + calls.sum::<usize>()
+    }
+
+    /// The message as chat templates know it (the form of Hugging Face's `apply_chat_template`). `role` is given,
+    /// as templates differ in the roles that they know.
+    pub fn into_template_value(self, role: &str) -> Value {
         let mut map = Map::new();
         map.insert("role".to_owned(), role.into());
-        map.insert("content".to_owned(), self.content.as_deref().unwrap_or_default().into());
-        let optional = [
-            ("name", &self.name),
-            ("tool_call_id", &self.tool_call_id),
-            ("reasoning_content", &self.reasoning),
-        ];
+        map.insert("content".to_owned(), self.content.unwrap_or_default().into());
+        let optional =
+            [("name", self.name), ("tool_call_id", self.tool_call_id), ("reasoning_content", self.reasoning)];
         for (key, value) in optional {
             if let Some(value) = value {
-                map.insert(key.to_owned(), value.as_str().into());
+                map.insert(key.to_owned(), value.into());
             }
         }
         if !self.tool_calls.is_empty() {
-            map.insert(
-                "tool_calls".to_owned(),
-                self.tool_calls.iter().map(ToolCall::to_template_value).collect(),
-            );
+            let calls = self.tool_calls.into_iter().map(ToolCall::into_template_value).collect();
+            map.insert("tool_calls".to_owned(), calls);
         }
         Value::Object(map)
-    }
-}
-
-impl ToolCall {
-    fn to_template_value(&self) -> Value {
-        let arguments = Node::body(self.arguments.as_bytes()).and_then(|node| node.tree(MAX_ARGUMENT_VALUES));
-        let arguments = arguments.unwrap_or_else(|_| self.arguments.as_str().into());
-        json!({"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}})
     }
 }

@@ -5,6 +5,7 @@ pub mod chat;
 pub mod chat_response;
 pub mod completion;
 pub mod completion_response;
+mod content;
 pub mod conversation;
 pub mod error;
 pub mod field;
@@ -19,6 +20,7 @@ pub mod openapi;
 pub mod response;
 pub mod sampling;
 pub mod tokenize;
+mod tool_calls;
 pub mod tools;
 pub mod usage;
 

@@ -4,6 +4,8 @@
 use throng_core::request::{SamplingParams, TokenId};
 
 use super::error::ApiError;
+use super::field::{Kind, Range};
+use super::generation_fields::GENERATION_FIELDS;
 use super::generation_request::{GenerationRequest, TruncationSide, min_tokens_above};
 
 /// What a request is checked against.
@@ -32,6 +34,36 @@ pub struct GenerationDefaults {
     pub repetition_penalty: Option<f32>,
     /// Bounds an output length that the client did not choose (`max_new_tokens`).
     pub max_tokens: Option<u32>,
+}
+
+impl GenerationDefaults {
+    /// Takes out every value that a request could not have either, and gives the parameters' names with it.
+    pub fn drop_invalid(&mut self) -> Vec<(&'static str, f64)> {
+        let mut dropped = Vec::new();
+        let numbers: [(_, &mut Option<f32>); 4] = [
+            ("temperature", &mut self.temperature),
+            ("top_p", &mut self.top_p),
+            ("min_p", &mut self.min_p),
+            ("repetition_penalty", &mut self.repetition_penalty),
+        ];
+        for (name, slot) in numbers {
+            dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
+        }
+        for (name, slot) in [("top_k", &mut self.top_k), ("max_tokens", &mut self.max_tokens)] {
+            dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
+        }
+        dropped
+    }
+}
+
+/// Whether a request may give the parameter this value.
+fn may_be(name: &str, value: f64) -> bool {
+    let kind = GENERATION_FIELDS.iter().find(|field| field.name == name).map(|field| &field.kind);
+    match kind {
+        Some(Kind::Number(range, _)) => range.contains(value),
+        Some(Kind::Integer(min, max, _)) => Range::closed(*min as f64, *max as f64).contains(value),
+        _ => true,
+    }
 }
 
 /// The facts of the model that serves the request.
@@ -136,7 +168,7 @@ impl GenerationRequest {
         }
         let defaults = facts.defaults;
         let top_k = self.top_k.map(|k| u32::try_from(k).unwrap_or(0));
-        Ok(SamplingParams {
+        let params = SamplingParams {
             temperature: self.temperature.or(defaults.temperature).unwrap_or(1.0),
             top_k: top_k.or(defaults.top_k).unwrap_or(0),
             top_p: self.top_p.or(defaults.top_p).unwrap_or(1.0),
@@ -155,7 +187,9 @@ impl GenerationRequest {
             seed: self.seed.map_or(seed, i64::cast_unsigned),
             logprobs: n_alternatives(self.logprobs, self.logprobs_param, &facts.limits)?,
             prompt_logprobs: n_alternatives(self.prompt_logprobs, "prompt_logprobs", &facts.limits)?,
-        })
+        };
+        check_choice(&params, facts.limits.vocabulary_size)?;
+        Ok(params)
     }
 
     /// Each word as it is tokenized at the start of a text and after a space (as vLLM does): the second only
@@ -180,6 +214,36 @@ impl GenerationRequest {
         }
         Ok(sequences)
     }
+}
+
+/// Refuses parameters that could leave no token to choose, at whatever place in the answer: one that is allowed must
+/// be neither the last of a bad word nor, where there is a minimum length, one that ends the answer.
+///
+/// # Errors
+/// `invalid_value` that names `allowed_token_ids`, `bad_words` or `min_tokens`.
+fn check_choice(params: &SamplingParams, vocabulary_size: u32) -> Result<(), ApiError> {
+    let mut banned: Vec<TokenId> = params.bad_words.iter().filter_map(|word| word.last().copied()).collect();
+    if params.min_tokens > 0 {
+        banned.extend(params.eos_token_ids.iter().chain(&params.stop_token_ids));
+    }
+    banned.retain(|token| *token < vocabulary_size);
+    banned.sort_unstable();
+    banned.dedup();
+    let leaves_one = match &params.allowed_token_ids {
+        Some(allowed) => allowed.iter().any(|token| banned.binary_search(token).is_err()),
+        None => banned.len() < vocabulary_size as usize,
+    };
+    if leaves_one {
+        return Ok(());
+    }
+    let param = match () {
+        () if params.allowed_token_ids.is_some() => "allowed_token_ids",
+        () if params.bad_words.is_empty() => "min_tokens",
+        () => "bad_words",
+    };
+    let reason = "No token is left that may be chosen: each allowed one ends a word of 'bad_words', or ends the answer \
+                  before 'min_tokens'.";
+    Err(ApiError::invalid_value(param, reason))
 }
 
 /// Checks a prompt in tokens; `param` is where it stands.

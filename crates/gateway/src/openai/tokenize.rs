@@ -78,7 +78,7 @@ impl TokenizeRequest {
     pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
         let mut own = TokenizeOptions::default();
         let mut conversation = Conversation::default();
-        let ignored = read_body(
+        let mut ignored = read_body(
             &Node::body(body)?,
             &mut [
                 &mut Bound { fields: TOKENIZE_FIELDS, target: &mut own },
@@ -87,6 +87,7 @@ impl TokenizeRequest {
             options,
         )?;
         conversation.check_together()?;
+        ignored.extend(&std::mem::take(&mut conversation.ignored));
         let input = match (own.prompt, conversation.messages.is_empty()) {
             (Some(_), false) => return Err(ApiError::mutually_exclusive("prompt", "messages")),
             (None, true) => return Err(ApiError::missing_required_parameter("prompt")),
@@ -98,6 +99,14 @@ impl TokenizeRequest {
         };
         let return_token_strs = own.return_token_strs.unwrap_or(false);
         Ok(Self { model: own.model, input, return_token_strs, ignored })
+    }
+
+    /// Drops the client's template variables that are not read; they are among the ignored parameters then.
+    pub fn ignore_unread_variables(&mut self, is_read: impl Fn(&str) -> bool) {
+        if let TokenizeInput::Conversation(conversation) = &mut self.input {
+            conversation.ignore_unread_variables(is_read);
+            self.ignored.extend(&std::mem::take(&mut conversation.ignored));
+        }
     }
 }
 

@@ -5,29 +5,34 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::error::{ApiError, echo};
-use super::json::{JsonType, MAX_MEMBERS, Node};
+use super::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
 
 /// Most tools of a request.
 pub const MAX_TOOLS: usize = 128;
 
-/// Most values in all tools of a request together.
-const MAX_VALUES: usize = 50_000;
+/// Most bytes of the description of a function or a schema.
+pub(super) const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
 
-const MAX_DESCRIPTION_BYTES: usize = 64 << 10;
+/// Keys of a function; the last two describe its answer, in what transformers makes of Python functions and in
+/// Gemma's form.
+const FUNCTION_KEYS: &[&str] = &["name", "description", "parameters", "strict", "return", "response"];
 
-/// Reads `tools` as the trees that chat templates walk.
+/// Reads `tools` as the trees that chat templates walk, taken from `budget`.
 ///
 /// # Errors
 /// A 400 that names the path.
-pub fn read_tools(node: &Node<'_, '_>) -> Result<Vec<Value>, ApiError> {
+pub fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Value>, ApiError> {
     let mut names = BTreeSet::new();
     let mut tools = Vec::new();
     node.elements(MAX_TOOLS, |_, tool| {
         let (mut kind, mut name) = (None, None);
-        tool.members(MAX_MEMBERS, |key, value| match key {
-            "type" => value.put(&mut kind, value.one_of(&["function"])?),
-            "function" => value.put(&mut name, read_function(&value)?),
-            _ => Ok(()),
+        tool.known_members(&["type", "function"], |key, value| {
+            match key {
+                _ if value.is_null() => {}
+                "type" => kind = Some(value.one_of(&["function"])?),
+                _ => name = Some(read_function(&value)?),
+            }
+            Ok(())
         })?;
         if kind.is_none() {
             return Err(ApiError::missing_required_parameter(tool.path_of("type")));
@@ -42,9 +47,9 @@ pub fn read_tools(node: &Node<'_, '_>) -> Result<Vec<Value>, ApiError> {
         let message = "Invalid 'tools': offer at least one tool, or leave the parameter out.";
         return Err(ApiError::invalid_value(node.path(), message));
     }
-    node.check_complexity(MAX_VALUES)?;
+    budget.take_tree(node)?;
     node.elements(MAX_TOOLS, |_, tool| {
-        tools.push(tool.tree(MAX_VALUES)?);
+        tools.push(tool.tree()?);
         Ok(())
     })?;
     Ok(tools)
@@ -52,15 +57,17 @@ pub fn read_tools(node: &Node<'_, '_>) -> Result<Vec<Value>, ApiError> {
 
 /// Checks a function and gives its name.
 fn read_function(node: &Node<'_, '_>) -> Result<String, ApiError> {
-    let (mut name, mut description, mut parameters, mut strict) = (None, None, None, None);
-    node.members(MAX_MEMBERS, |key, value| match key {
-        "name" => value.put(&mut name, read_name(&value)?),
-        "description" if !value.is_null() => {
-            value.put(&mut description, value.string(MAX_DESCRIPTION_BYTES).map(drop)?)
+    let mut name = None;
+    node.known_members(FUNCTION_KEYS, |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => name = Some(read_name(&value)?),
+            "description" => drop(value.string(MAX_DESCRIPTION_BYTES)?),
+            "parameters" => check_parameters(&value)?,
+            "strict" => drop(value.boolean()?),
+            _ => {}
         }
-        "parameters" if !value.is_null() => value.put(&mut parameters, check_parameters(&value)?),
-        "strict" if !value.is_null() => value.put(&mut strict, value.boolean()?),
-        _ => Ok(()),
+        Ok(())
     })?;
     name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))
 }
@@ -85,8 +92,8 @@ fn check_parameters(node: &Node<'_, '_>) -> Result<(), ApiError> {
     if node.json_type() != JsonType::Object {
         return refuse("expected a JSON Schema object.");
     }
-    node.check_complexity(MAX_VALUES)?;
-    let Value::Object(schema) = node.tree(MAX_VALUES)? else {
+    node.check_complexity(MAX_TREE_VALUES)?;
+    let Value::Object(schema) = node.tree()? else {
         return refuse("expected a JSON Schema object.");
     };
     match schema.get("type") {

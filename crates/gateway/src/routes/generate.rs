@@ -73,12 +73,12 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
 
 /// Reads, renders and tokenizes a chat. The body goes as soon as it is read, the request when this returns.
 fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned) -> Result<Job, ApiError> {
-    let (request, _memory) = body.read(ChatRequest::parse)?;
-    let generation = &request.generation;
-    let route = welcome(app, generation.model())?;
+    let (mut request, _memory) = body.read(ChatRequest::parse)?;
+    let route = welcome(app, request.generation.model())?;
     check_room(&route)?;
     let asker = Asker { tenant, memory: &app.memory, abandoned };
-    let prepared = prepare_chat(&route.model, &asker, &request)?;
+    let prepared = prepare_chat(&route.model, &asker, &mut request)?;
+    let generation = &request.generation;
     let shape = AnswerShape {
         n_repeats: 1,
         prompt_logprobs: generation.prompt_logprobs.map(|_| LogprobBytes::PROMPT).into_iter().collect(),

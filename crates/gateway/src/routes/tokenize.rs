@@ -19,10 +19,11 @@ use crate::openai::{ApiError, DetokenizeRequest, IgnoredParameters, TokenizeInpu
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     answer(app, body, |app, body, abandoned| {
-        let (request, mut memory) = body.read(TokenizeRequest::parse)?;
+        let (mut request, mut memory) = body.read(TokenizeRequest::parse)?;
         let route = app.router.find_or_only(request.model.as_deref())?;
         let model = &*route.model;
-        let tokens = match &request.input {
+        request.ignore_unread_variables(|name| model.template_reads(name));
+        let tokens = match &mut request.input {
             TokenizeInput::Text { prompt, add_special_tokens } => {
                 encode_text(model, tokenizer_of(model, "prompt")?, prompt, *add_special_tokens, abandoned)?
             }

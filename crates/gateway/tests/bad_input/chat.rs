@@ -1,6 +1,6 @@
 //! Bodies of chat completions. Refuses to know who reads them.
 
-use super::Endpoint::Chat;
+use super::Endpoint::{Chat, Completion, Detokenize, Tokenize};
 use super::{Expected, MODEL, Table};
 
 pub(super) fn add(t: &mut Table) {
@@ -61,13 +61,10 @@ fn add_json(t: &mut Table) {
         with(r#""x":NaN"#),
         with(r#""temperature":Infinity"#),
         with(r#""temperature":1e400"#),
-        with(r#""x":"\ud800""#),
-        with(&format!(r#""seed":{}"#, "1".repeat(1000))),
-        with(&format!(r#""x":{}{}"#, "[".repeat(100_000), "]".repeat(100_000))),
-        "[".repeat(100_000),
     ] {
         t.refused(2, Chat, body, "", "invalid_json");
     }
+    add_scanned(t);
     for body in ["[]", "1", "\"x\"", "null", "true"] {
         t.refused(0, Chat, body, "", "invalid_type");
     }
@@ -82,6 +79,43 @@ fn add_json(t: &mut Table) {
     t.messages(8, r#"[{"role":"user","content":"a","content":"b"}]"#, "messages[0].content", "duplicate_key");
     let keys: Vec<_> = (0..2000).map(|i| format!(r#""k{i}":1"#)).collect();
     t.chat(0, &keys.join(","), "", "object_above_max_properties");
+}
+
+/// What is JSON to most, and still not acceptable wherever it stands.
+fn add_scanned(t: &mut Table) {
+    let nested = |open: &str, close: &str, n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
+    for n in [64, 100, 5_000, 100_000] {
+        let arrays = nested("[", "]", n);
+        let objects = nested(r#"{"a":"#, "}", n);
+        for deep in [&arrays, &objects] {
+            t.chat(0, &format!(r#""x":{deep}"#), "", "json_too_deep");
+            t.chat(0, &format!(r#""metadata":{{"a":{deep}}}"#), "", "json_too_deep");
+            t.chat(0, &format!(r#""chat_template_kwargs":{{"a":{deep}}}"#), "", "json_too_deep");
+            t.chat(0, &format!(r#""documents":[{deep}]"#), "", "json_too_deep");
+            t.messages(0, &format!(r#"[{{"role":"user","content":{deep}}}]"#), "", "json_too_deep");
+        }
+        t.refused(0, Completion, format!(r#"{{"model":"{MODEL}","prompt":{arrays}}}"#), "", "json_too_deep");
+        t.refused(0, Tokenize, format!(r#"{{"prompt":{arrays}}}"#), "", "json_too_deep");
+        t.refused(0, Detokenize, format!(r#"{{"tokens":{arrays}}}"#), "", "json_too_deep");
+    }
+    t.refused(0, Chat, "[".repeat(100_000), "", "json_too_deep");
+    t.chat_ok(0, &format!(r#""x":{}"#, nested("[", "]", 63)));
+    for lone in ["\\ud800", "\\udfff", "\\ud800\\ud800", "\\ud800x", "\\udc00\\ud800", "\\uD83D\\n"] {
+        t.chat(0, &format!(r#""x":"{lone}""#), "", "invalid_unicode");
+        t.chat(0, &format!(r#""x{lone}":1"#), "", "invalid_unicode");
+        t.chat(0, &format!(r#""stop":["{lone}"]"#), "", "invalid_unicode");
+        t.messages(0, &format!(r#"[{{"role":"user","content":"{lone}"}}]"#), "", "invalid_unicode");
+        t.refused(0, Tokenize, format!(r#"{{"prompt":"{lone}"}}"#), "", "invalid_unicode");
+    }
+    for n in [65, 1000, 100_000] {
+        let long = "1".repeat(n);
+        for number in [long.clone(), format!("-{long}"), format!("0.{long}"), format!("1e-{long}")] {
+            t.chat(0, &format!(r#""seed":{number}"#), "", "number_too_long");
+            t.chat(0, &format!(r#""x":[{number}]"#), "", "number_too_long");
+        }
+    }
+    let long = format!("[1,{}]", "1".repeat(65));
+    t.refused(0, Completion, format!(r#"{{"model":"{MODEL}","prompt":{long}}}"#), "", "number_too_long");
 }
 
 fn add_model(t: &mut Table) {
@@ -132,10 +166,118 @@ fn add_messages(t: &mut Table) {
     t.messages(31, &format!("[{call}]"), "messages[1].tool_calls", "invalid_value");
     let user = r#"{"role":"user","content":"y"}"#;
     t.messages(31, &format!("[{call},{user}]"), "messages[1].tool_calls", "invalid_value");
-    let wrong = r#"{"role":"tool","tool_call_id":"b","content":"1"}"#;
-    t.messages(31, &format!("[{call},{wrong}]"), "messages[1].tool_calls", "invalid_value");
     let reply = r#"{"role":"tool","tool_call_id":"a","content":"1"}"#;
     t.messages_ok(32, &format!("[{call},{reply}]"));
+    add_replies(t, call, reply);
+    add_keys(t);
+}
+
+/// Replies of tools, each of which has its call.
+fn add_replies(t: &mut Table, call: &str, reply: &str) {
+    let tool = |id: &str| format!(r#"{{"role":"tool",{id}"content":"1"}}"#);
+    let id = "messages[2].tool_call_id";
+    for none in ["", r#""tool_call_id":null,"#] {
+        t.messages(0, &format!("[{call},{}]", tool(none)), id, "missing_required_parameter");
+        t.messages(0, &format!("[{}]", tool(none)), "messages[0].tool_call_id", "missing_required_parameter");
+    }
+    for unknown in ["b", "", "A"] {
+        let unknown = tool(&format!(r#""tool_call_id":"{unknown}","#));
+        t.messages(0, &format!("[{call},{unknown}]"), id, "invalid_value");
+        t.messages(0, &format!("[{call},{reply},{unknown}]"), "messages[3].tool_call_id", "invalid_value");
+        t.messages(0, &format!("[{unknown}]"), "messages[0].tool_call_id", "invalid_value");
+    }
+    t.messages(0, &format!("[{call},{}]", tool(r#""tool_call_id":1,"#)), id, "invalid_type");
+    t.messages(0, &format!("[{reply}]"), "messages[0].tool_call_id", "invalid_value");
+    t.messages(0, &format!("[{call},{reply},{reply}]"), "messages[3].tool_call_id", "invalid_value");
+    let user = r#"{"role":"user","content":"y"}"#;
+    t.messages(0, &format!("[{call},{reply},{user},{reply}]"), "messages[4].tool_call_id", "invalid_value");
+    t.messages_ok(0, &format!("[{call},{reply},{call},{reply}]"));
+    let foreign = r#"[{"role":"user","content":"x","tool_call_id":"a"}]"#;
+    t.messages(0, foreign, "messages[0].tool_call_id", "invalid_value");
+    let calls = |calls: &str| format!(r#"[{{"role":"assistant","tool_calls":{calls}}},{reply}]"#);
+    let one = r#"{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}"#;
+    t.messages_ok(0, &calls(&format!("[{one}]")));
+    t.messages(0, &calls(&format!("[{one},{one}]")), "messages[0].tool_calls[1].id", "invalid_value");
+    t.messages(0, &calls("[]"), "messages[0].content", "missing_required_parameter");
+    t.messages_ok(0, r#"[{"role":"assistant","content":"x","tool_calls":[]},{"role":"user","content":"y"}]"#);
+    t.messages(0, &calls("{}"), "messages[0].tool_calls", "invalid_type");
+    t.messages(0, &calls("[1]"), "messages[0].tool_calls[0]", "invalid_type");
+    t.messages(0, &calls("[{}]"), "messages[0].tool_calls[0].id", "missing_required_parameter");
+    let missing = r#"[{"id":"a","type":"function"}]"#;
+    t.messages(0, &calls(missing), "messages[0].tool_calls[0].function", "missing_required_parameter");
+    let custom = one.replace(r#""function","#, r#""custom","#);
+    t.messages(0, &calls(&format!("[{custom}]")), "messages[0].tool_calls[0].type", "invalid_value");
+    let object = one.replace(r#""{}""#, "{}");
+    let path = "messages[0].tool_calls[0].function.arguments";
+    t.messages(0, &calls(&format!("[{object}]")), path, "invalid_type");
+    for text in ["", "null", "[1]", "{", r#"{\"a\":\"\\ud800\"}"#, &"[".repeat(10_000)] {
+        let call = one.replace("{}", text);
+        t.messages_ok(32, &calls(&format!("[{call}]")));
+    }
+    let wide = one.replace("{}", &format!(r#"{{\"a\":[{}]}}"#, repeated("0", 100_000)));
+    t.messages(0, &calls(&format!("[{wide}]")), path, "schema_too_complex");
+    t.messages(0, r#"[{"role":"function","content":"x"}]"#, "messages[0].name", "missing_required_parameter");
+    t.messages_ok(0, r#"[{"role":"function","name":"f","content":"x"}]"#);
+}
+
+/// Objects whose keys are all known: another key is refused with its path, one that comes twice as well.
+fn add_keys(t: &mut Table) {
+    let call = r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}"#;
+    let reply = r#"{"role":"tool","tool_call_id":"a","content":"1"}"#;
+    let messages = format!(r#"[{{"role":"user","content":[{{"type":"text","text":"x"}}]}},{call},{reply}]"#);
+    let tools = r#"[{"type":"function","function":{"name":"f","parameters":{}}}]"#;
+    let choice = r#"{"type":"function","function":{"name":"f"}}"#;
+    let format = r#"{"type":"json_schema","json_schema":{"name":"x","schema":{}}}"#;
+    let body = format!(
+        r#"{{"model":"{MODEL}","messages":{messages},"tools":{tools},"tool_choice":{choice},
+            "response_format":{format},"stream_options":{{"include_usage":true}},"stream":true}}"#
+    );
+    for (path, place) in [
+        ("messages[0]", r#"{"role":"user""#),
+        ("messages[0].content[0]", r#"{"type":"text""#),
+        ("messages[1]", r#"{"role":"assistant""#),
+        ("messages[1].tool_calls[0]", r#"{"id":"a""#),
+        ("messages[1].tool_calls[0].function", r#"{"name":"f"}}]}"#),
+        ("messages[2]", r#"{"role":"tool""#),
+        ("tools[0]", r#"{"type":"function","function":{"name":"f","p"#),
+        ("tools[0].function", r#"{"name":"f","p"#),
+        ("tool_choice", r#"{"type":"function","function":{"name":"f"}}"#),
+        ("tool_choice.function", r#"{"name":"f"}},"#),
+        ("response_format", r#"{"type":"json_schema""#),
+        ("response_format.json_schema", r#"{"name":"x""#),
+        ("stream_options", r#"{"include_usage""#),
+    ] {
+        for key in ["mood", "Type", "include_usag", "x.y"] {
+            let at = body.rfind(place).expect("the place is there");
+            let changed = format!(r#"{}"{key}":null,{}"#, &body[..=at], &body[at + 1..]);
+            t.refused(0, Chat, changed, &format!("{path}.{key}"), "unknown_parameter");
+        }
+        let at = body.rfind(place).expect("the place is there");
+        let end = at + body[at..].find(':').expect("a member");
+        let key = &body[at + 1..end];
+        let name = key.trim_matches('"');
+        let twice = format!("{}{key}:null,{}", &body[..=at], &body[at + 1..]);
+        let expected = if name == "role" { "invalid_value" } else { "duplicate_key" };
+        t.refused(8, Chat, twice, &format!("{path}.{name}"), expected);
+    }
+    t.messages(0, r#"[{"role":"user","content":[]}]"#, "messages[0].content", "empty_array");
+    let empty = call.replace(r#""role""#, r#""content":[],"role""#);
+    t.messages(0, &format!("[{empty},{reply}]"), "messages[0].content", "empty_array");
+    let empty = reply.replace(r#""1""#, "[]");
+    t.messages(0, &format!("[{call},{empty}]"), "messages[1].content", "empty_array");
+    t.messages_ok(
+        0,
+        r#"[{"role":"user","content":[{"type":"text","text":"","cache_control":{"type":"x"}}]}]"#,
+    );
+    let both = r#"[{"role":"user","content":[{"type":"text","text":"a","refusal":"b"}]}]"#;
+    t.messages(0, both, "messages[0].content[0].refusal", "unknown_parameter");
+    t.messages_ok(
+        0,
+        r#"[{"role":"assistant","content":"a","refusal":null,"annotations":[],"audio":null,"function_call":null,
+            "reasoning":"t","reasoning_content":"t","name":"n","id":"1"},{"role":"user","content":"b"}]"#,
+    );
+    let two = r#"[{"role":"assistant","content":"a","reasoning":"t","reasoning_content":"u"}]"#;
+    t.messages(0, two, "messages[0].reasoning_content", "duplicate_key");
 }
 
 fn add_numbers(t: &mut Table) {
@@ -174,6 +316,16 @@ fn add_numbers(t: &mut Table) {
         t.chat(53, &format!(r#""{name}":2.01"#), name, "decimal_above_max_value");
         t.chat(53, &format!(r#""{name}":-2.01"#), name, "decimal_below_min_value");
     }
+    for below in ["0", "-1", "1e-46", "1e-400"] {
+        let more = format!(r#""repetition_penalty":{below}"#);
+        t.chat(53, &more, "repetition_penalty", "decimal_below_min_value");
+    }
+    for above in ["101", "1e39", "1e308"] {
+        let more = format!(r#""repetition_penalty":{above}"#);
+        t.chat(53, &more, "repetition_penalty", "decimal_above_max_value");
+    }
+    t.chat(52, r#""top_p":1e-50"#, "top_p", "decimal_below_min_value");
+    t.chat_ok(50, r#""temperature":1e-50,"repetition_penalty":1e-40,"top_p":1e-40,"min_p":1e-50"#);
     t.chat(53, r#""repetition_penalty":0"#, "repetition_penalty", "decimal_below_min_value");
     t.chat_ok(0, r#""seed":-9223372036854775808"#);
     t.chat(0, r#""seed":9223372036854775808"#, "seed", "integer_above_max_value");
@@ -214,6 +366,11 @@ fn add_lists(t: &mut Table) {
     t.chat(0, r#""allowed_token_ids":[-1]"#, "allowed_token_ids[0]", "invalid_token");
     t.chat(0, r#""stop_token_ids":[4294967296]"#, "stop_token_ids[0]", "invalid_token");
     t.chat(0, r#""stop_token_ids":["1"]"#, "stop_token_ids[0]", "invalid_type");
+    for list in ["allowed_token_ids", "stop_token_ids"] {
+        t.chat(0, &format!(r#""{list}":{{}}"#), list, "invalid_type");
+        t.chat(0, &format!(r#""{list}":[1.5]"#), &format!("{list}[0]"), "invalid_type");
+    }
+    add_nothing_left(t);
     t.chat(0, r#""bad_words":[""]"#, "bad_words[0]", "invalid_value");
     t.chat(65, &format!(r#""user":"{}""#, "u".repeat(1 << 20)), "user", "string_above_max_length");
     let metadata: Vec<_> = (0..17).map(|i| format!(r#""k{i}":"v""#)).collect();
@@ -223,6 +380,29 @@ fn add_lists(t: &mut Table) {
     let long = format!(r#""metadata":{{"a":"{}"}}"#, "v".repeat(513));
     t.chat(65, &long, "metadata.a", "string_above_max_length");
     t.chat_ok(65, r#""user":"u","metadata":{"a":"b"},"store":true,"service_tier":"auto""#);
+}
+
+/// Parameters that leave no token to choose. The model's end is token 0 or 257, the letter `A` token 65.
+fn add_nothing_left(t: &mut Table) {
+    let refused = [
+        r#""allowed_token_ids":[65],"bad_words":["A"]"#,
+        r#""allowed_token_ids":[65,66],"bad_words":["A","B"],"temperature":0"#,
+        r#""allowed_token_ids":[65],"bad_words":["BA"]"#,
+        r#""allowed_token_ids":[65],"stop_token_ids":[65],"min_tokens":1"#,
+        r#""allowed_token_ids":[0,257],"stop_token_ids":[0,257],"min_tokens":3"#,
+        r#""allowed_token_ids":[65,66],"bad_words":["A"],"stop_token_ids":[66],"min_tokens":2"#,
+    ];
+    for more in refused {
+        t.chat(0, more, "allowed_token_ids", "invalid_value");
+    }
+    t.chat_ok(0, r#""allowed_token_ids":[65,66],"bad_words":["A"],"max_tokens":2"#);
+    t.chat_ok(0, r#""allowed_token_ids":[65],"stop_token_ids":[65],"max_tokens":2"#);
+    t.chat_ok(0, r#""allowed_token_ids":[65,66],"stop_token_ids":[65],"min_tokens":2,"max_tokens":4"#);
+    let biases = r#""logit_bias":{"65":-100,"66":-100}"#;
+    t.chat_ok(59, &format!(r#""allowed_token_ids":[65,66],{biases},"max_tokens":2"#));
+    let all: Vec<_> = (0..1000).map(|id| id.to_string()).collect();
+    let more = format!(r#""stop_token_ids":[{}],"min_tokens":1"#, all.join(","));
+    t.chat(0, &more, "min_tokens", "invalid_value");
 }
 
 fn add_switches(t: &mut Table) {
@@ -245,10 +425,14 @@ fn add_switches(t: &mut Table) {
     t.chat(0, r#""cache_salt":"""#, "cache_salt", "invalid_value");
     t.chat(0, r#""truncation_side":"middle""#, "truncation_side", "invalid_value");
     t.chat(0, r#""reasoning_effort":"huge""#, "reasoning_effort", "invalid_value");
-    for key in ["tokenize", "messages"] {
+    for key in
+        ["tokenize", "messages", "tools", "eos_token", "x_token", "chat_template", "padding", "max_length"]
+    {
         let more = format!(r#""chat_template_kwargs":{{"{key}":true}}"#);
         t.chat(76, &more, &format!("chat_template_kwargs.{key}"), "unknown_parameter");
     }
+    t.chat_ok(76, r#""chat_template_kwargs":{"no_template_reads_this":{"a":[1]}}"#);
+    t.chat(8, r#""chat_template_kwargs":{"a":1,"a":2}"#, "chat_template_kwargs.a", "duplicate_key");
     t.chat(0, r#""chat_template_kwargs":[]"#, "chat_template_kwargs", "invalid_type");
     t.chat(77, r#""chat_template":"{{ x }}""#, "chat_template", "unsupported_parameter");
 }
@@ -274,6 +458,16 @@ fn add_unsupported(t: &mut Table) {
     t.chat(0, r#""response_format":{"type":"json_object"}"#, "response_format", "unsupported_parameter");
     t.chat(0, r#""response_format":{"type":"xml"}"#, "response_format.type", "invalid_value");
     t.chat(0, r#""response_format":{}"#, "response_format.type", "missing_required_parameter");
+    let format = |format: &str| format!(r#""response_format":{format}"#);
+    let schema = "response_format.json_schema";
+    t.chat(0, &format(r#"{"type":"json_schema"}"#), schema, "missing_required_parameter");
+    let unnamed = format(r#"{"type":"json_schema","json_schema":{}}"#);
+    t.chat(0, &unnamed, "response_format.json_schema.name", "missing_required_parameter");
+    t.chat(0, &format(r#"{"type":"json_schema","json_schema":[]}"#), schema, "invalid_type");
+    for (member, value) in [("schema", "[]"), ("strict", "1"), ("name", "1"), ("description", "{}")] {
+        let wrong = format!(r#"{{"type":"json_schema","json_schema":{{"{member}":{value}}}}}"#);
+        t.chat(0, &format(&wrong), &format!("{schema}.{member}"), "invalid_type");
+    }
     t.chat(0, r#""response_format":"text""#, "response_format", "invalid_type");
     t.chat_ok(0, r#""response_format":{"type":"text"},"guided_json":null,"use_beam_search":false,"structured_outputs":{}"#);
     for (name, value) in [
@@ -294,6 +488,32 @@ fn add_unsupported(t: &mut Table) {
         ("echo", "true"),
     ] {
         t.chat(0, &format!(r#""{name}":{value}"#), name, "unsupported_parameter");
+    }
+    for (name, value) in [
+        ("use_beam_search", "1"),
+        ("length_penalty", r#""1""#),
+        ("logprob_token_ids", "{}"),
+        ("functions", "{}"),
+        ("mm_processor_kwargs", "[]"),
+        ("audio", "1"),
+        ("echo", "0"),
+        ("store", "1"),
+        ("metadata", "[]"),
+        ("user", "1"),
+        ("parallel_tool_calls", "1"),
+        ("seed", r#""1""#),
+        ("stream_options", "[]"),
+        ("logit_bias", "[]"),
+        ("tools", "{}"),
+        ("tool_choice", "[]"),
+        ("documents", "{}"),
+        ("bad_words", r#""a""#),
+        ("ignore_eos", "0"),
+        ("min_p", "true"),
+        ("n", "[1]"),
+    ] {
+        let code = if name == "tool_choice" { "invalid_value" } else { "invalid_type" };
+        t.chat(0, &format!(r#""{name}":{value}"#), name, code);
     }
 }
 
@@ -321,5 +541,21 @@ fn add_tools(t: &mut Table) {
     t.chat(0, &format!(r#""tools":[{good}],"tool_choice":"auto""#), "tools", "unsupported_parameter");
     t.chat(0, r#""tool_choice":"required""#, "tool_choice", "invalid_value");
     t.chat(0, r#""tool_choice":"maybe""#, "tool_choice", "invalid_value");
-    t.chat_ok(0, r#""tool_choice":"auto","parallel_tool_calls":true"#);
+    for choice in [r#""none""#, r#""auto""#, r#"{"type":"function","function":{"name":"f"}}"#] {
+        t.chat(0, &format!(r#""tool_choice":{choice}"#), "tool_choice", "invalid_value");
+        let none = format!(r#""tools":null,"tool_choice":{choice}"#);
+        t.chat(0, &none, "tool_choice", "invalid_value");
+    }
+    t.chat_ok(0, r#""tool_choice":null,"parallel_tool_calls":true"#);
+    let chosen = |choice: &str| format!(r#""tools":[{good}],"tool_choice":{choice}"#);
+    let other = chosen(r#"{"type":"function","function":{"name":"g"}}"#);
+    t.chat(0, &other, "tool_choice.function.name", "invalid_value");
+    let missing = "missing_required_parameter";
+    t.chat(0, &chosen("{}"), "tool_choice.type", missing);
+    t.chat(0, &chosen(r#"{"type":"function"}"#), "tool_choice.function", missing);
+    t.chat(0, &chosen(r#"{"type":"function","function":{}}"#), "tool_choice.function.name", missing);
+    t.chat(0, &chosen(r#"{"type":"wizard"}"#), "tool_choice.type", "invalid_value");
+    t.chat(0, &chosen(r#"{"type":"function","function":{"name":"f"}}"#), "tools", "unsupported_parameter");
+    let deep = format!(r#"{{"name":"f","parameters":{{"a":{}1{}}}}}"#, "[".repeat(1000), "]".repeat(1000));
+    t.chat(67, &tools(&tool(&deep)), "tools[0].function.parameters", "schema_too_complex");
 }

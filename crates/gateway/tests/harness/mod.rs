@@ -88,7 +88,11 @@ impl Server {
         let (capacity, step_time) = (setup.capacity, setup.step_time);
         let make = move || Ok(Box::new(Paced { paper: PaperExecutor::new(capacity), step_time }) as _);
         let engine = Engine::start(setup.engine, make).expect("the paper executor starts");
-        let tokenizer = setup.has_tokenizer.then(|| Arc::new(byte_tokenizer()));
+        let tokenizer = setup.has_tokenizer.then(|| {
+            let mut tokenizer = byte_tokenizer();
+            tokenizer.limit_to_context(setup.capacity.max_sequence_tokens as usize);
+            Arc::new(tokenizer)
+        });
         let model = ServedModel {
             names: vec!["paper".to_owned(), "org/paper".to_owned()],
             root: "org/paper".to_owned(),

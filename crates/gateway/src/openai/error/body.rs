@@ -18,6 +18,29 @@ impl ApiError {
         Self::bad_request("invalid_utf8", message)
     }
 
+    /// JSON nested more deeply than `max`; where, both counted from 1.
+    pub fn json_too_deep(max: usize, line: usize, column: usize) -> Self {
+        let message = format!(
+            "The request body is nested too deeply: more than {max} levels at line {line} column {column}."
+        );
+        Self::bad_request("json_too_deep", message)
+    }
+
+    /// A `\u` escape that is half of a surrogate pair, so that the string is no Unicode text.
+    pub fn invalid_unicode(line: usize, column: usize) -> Self {
+        let message =
+            format!("The request body has a lone surrogate in a \\u escape at line {line} column {column}.");
+        Self::bad_request("invalid_unicode", message)
+    }
+
+    /// A number of more than `max_chars` characters.
+    pub fn number_too_long(max_chars: usize, line: usize, column: usize) -> Self {
+        let message = format!(
+            "The request body has a number of more than {max_chars} characters at line {line} column {column}."
+        );
+        Self::bad_request("number_too_long", message)
+    }
+
     /// The body is JSON, but not an object; `found` with article.
     pub fn not_an_object(found: &str) -> Self {
         let message = format!("Invalid request body: expected an object, but got {found} instead.");

@@ -1,16 +1,18 @@
 //! Strict reading of request bodies: typed values with the path at which they stand, nothing materialised but
 //! what is asked for. Refuses to know which parameters there are.
 
+mod budget;
 pub mod scan;
 mod walk;
+
+pub use budget::{MAX_TREE_VALUES, TreeBudget};
 
 use std::borrow::Cow;
 
 use serde::Deserializer;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
-use self::walk::{Extent, Walk, decode, finish, syntax};
+use self::walk::{Walk, decode, finish};
 use crate::openai::error::{ApiError, echo};
 
 /// Most members of an object that is read key by key.
@@ -219,6 +221,27 @@ impl<'a> Node<'a, '_> {
         finish(outcome, error)
     }
 
+    /// Calls `each` with every member of an object that has only `known` keys, at most 64, and each at most once.
+    ///
+    /// # Errors
+    /// `invalid_type` where it is no object, `unknown_parameter`, `duplicate_key`, or what `each` gives.
+    pub fn known_members(
+        &self,
+        known: &[&str],
+        mut each: impl FnMut(&str, Node<'a, '_>) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        let mut seen = 0_u64;
+        self.members(usize::MAX, |key, value| {
+            let idx = known.iter().position(|name| *name == key);
+            let bit = 1 << idx.ok_or_else(|| ApiError::unknown_parameter(value.path()))?;
+            if seen & bit != 0 {
+                return Err(ApiError::duplicate_key(value.path()));
+            }
+            seen |= bit;
+            each(key, value)
+        })
+    }
+
     /// The index of a token in a vocabulary whose size is not known here.
     ///
     /// # Errors
@@ -236,26 +259,6 @@ impl<'a> Node<'a, '_> {
         let text = self.raw.get();
         matches!(self.json_type(), JsonType::Array | JsonType::Object)
             && text[1..text.len() - 1].trim().is_empty()
-    }
-
-    /// Refuses a value that would be too much as a tree: more than `max_values` values (each takes some 100
-    /// bytes), [`MAX_TREE_DEPTH`] or [`MAX_TREE_BYTES`].
-    ///
-    /// # Errors
-    /// `schema_too_complex`.
-    pub fn check_complexity(&self, max_values: usize) -> Result<(), ApiError> {
-        let json = self.raw.get();
-        let is_small = || Extent::of(json).is_within(max_values, MAX_TREE_DEPTH);
-        if json.len() > MAX_TREE_BYTES || !is_small() {
-            return Err(ApiError::schema_too_complex(self.path()));
-        }
-        Ok(())
-    }
-
-    /// The value as a tree, if [`Self::check_complexity`] allows it.
-    pub fn tree(&self, max_values: usize) -> Result<Value, ApiError> {
-        self.check_complexity(max_values)?;
-        serde_json::from_str(self.raw.get()).map_err(syntax)
     }
 
     /// Puts what was read here into `slot`, which no earlier member of this name has filled.

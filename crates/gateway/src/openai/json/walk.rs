@@ -92,8 +92,8 @@ pub(super) fn syntax(error: serde_json::Error) -> ApiError {
 
 /// How large a tree some JSON would make.
 pub(super) struct Extent {
-    n_values_at_most: usize,
-    depth: usize,
+    pub(super) n_values_at_most: usize,
+    pub(super) depth: usize,
 }
 
 impl Extent {
@@ -116,9 +116,5 @@ impl Extent {
             }
         }
         Self { n_values_at_most: n_values, depth: deepest }
-    }
-
-    pub(super) fn is_within(&self, max_values: usize, max_depth: usize) -> bool {
-        self.n_values_at_most <= max_values && self.depth <= max_depth
     }
 }

@@ -1,0 +1,134 @@
+//! The calls of tools in a conversation, and the replies to them. Refuses to know which tools there are.
+
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use super::json::{Node, TreeBudget};
+use super::message::{MAX_NAME_BYTES, Message, Role};
+
+/// Most calls of tools in one message.
+const MAX_TOOL_CALLS: usize = 128;
+
+/// Values of a call in a template's tree, its arguments apart.
+const VALUES_OF_A_CALL: usize = 5;
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// What its answer refers to.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments as the model wrote them: JSON, if it did well.
+    pub arguments: String,
+}
+
+/// Reads `tool_calls`.
+///
+/// # Errors
+/// A 400 that names the path.
+pub(super) fn read_tool_calls(
+    node: &Node<'_, '_>,
+    budget: &mut TreeBudget,
+) -> Result<Vec<ToolCall>, ApiError> {
+    let mut calls: Vec<ToolCall> = Vec::new();
+    node.elements(MAX_TOOL_CALLS, |_, call| {
+        budget.take(VALUES_OF_A_CALL, &call)?;
+        let read = read_call(&call, budget)?;
+        if calls.iter().any(|other| other.id == read.id) {
+            let reason = "Two calls of one message cannot have the same id.";
+            return Err(ApiError::invalid_value(call.path_of("id"), reason));
+        }
+        calls.push(read);
+        Ok(())
+    })?;
+    Ok(calls)
+}
+
+fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, ApiError> {
+    let (mut id, mut function) = (None, None);
+    // The index is that of streamed pieces, which clients put together and send back.
+    node.known_members(&["id", "type", "function", "index"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "id" => id = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            "type" => drop(value.one_of(&["function"])?),
+            "function" => function = Some(read_called_function(&value, budget)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
+    let id = id.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("id")))?;
+    let (name, arguments) =
+        function.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("function")))?;
+    Ok(ToolCall { id, name, arguments })
+}
+
+fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(String, String), ApiError> {
+    let (mut name, mut arguments) = (None, None);
+    node.known_members(&["name", "arguments"], |key, value| {
+        match key {
+            _ if value.is_null() => {}
+            "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
+            _ => {
+                let text = value.string(usize::MAX)?;
+                budget.take_text(&text, &value)?;
+                arguments = Some(text.into_owned());
+            }
+        }
+        Ok(())
+    })?;
+    let name = name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))?;
+    Ok((name, arguments.unwrap_or_default()))
+}
+
+/// Every call of a tool needs its one reply before anyone else speaks, and every reply its call: templates would
+/// lose or misplace it.
+pub(super) fn check_replies(messages: &[Message], node: &Node<'_, '_>) -> Result<(), ApiError> {
+    let unanswered = |idx: usize| {
+        let reason =
+            "An assistant message with 'tool_calls' must be followed by a tool message for each call.";
+        Err(ApiError::invalid_value(format!("{}[{idx}].tool_calls", node.path()), reason))
+    };
+    let mut caller_idx = 0;
+    let mut open: Vec<&str> = Vec::new();
+    for (idx, message) in messages.iter().enumerate() {
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            let Some(call) = open.iter().position(|call| *call == id) else {
+                let calls = messages.get(caller_idx).map_or(&[][..], |caller| &caller.tool_calls);
+                let reason = match calls.iter().any(|call| call.id == id) {
+                    true => "This call of a tool has already been answered.",
+                    false => "The message before has no call of a tool with this id.",
+                };
+                let path = format!("{}[{idx}].tool_call_id", node.path());
+                return Err(ApiError::invalid_value(path, reason));
+            };
+            open.remove(call);
+            continue;
+        }
+        if !open.is_empty() {
+            return unanswered(caller_idx);
+        }
+        caller_idx = idx;
+        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
+    }
+    if open.is_empty() { Ok(()) } else { unanswered(caller_idx) }
+}
+
+impl ToolCall {
+    /// The call as chat templates know it: its arguments as a tree where they are a JSON object.
+    pub(super) fn into_template_value(self) -> Value {
+        let object = |members: [(&str, Value); 2]| members.map(|(key, value)| (key.to_owned(), value));
+        let is_object = self.arguments.trim_start().starts_with('{');
+        let tree = if is_object { serde_json::from_str(&self.arguments).ok() } else { None };
+        let arguments = tree.unwrap_or(Value::String(self.arguments));
+        let function = object([("name", self.name.into()), ("arguments", arguments)]);
+        let mut call = Map::from_iter([("id".to_owned(), self.id.into())]);
+        call.extend(object([
+            ("type", "function".into()),
+            ("function", Value::Object(function.into_iter().collect())),
+        ]));
+        Value::Object(call)
+    }
+}
