@@ -45,10 +45,13 @@ impl ApiKeys {
     /// Finds the tenant of the request's one credential (`Authorization: Bearer` or `x-api-key`).
     ///
     /// # Errors
-    /// 401 for none, several, malformed or unknown ones. Anyone is the anonymous tenant when there are no keys.
+    /// 401 for none, and another one for several, malformed or unknown ones. Anyone is the anonymous tenant when there are no keys.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<TenantId, ApiError> {
         if self.is_empty() {
             return Ok(TenantId::anonymous());
+        }
+        if !headers.contains_key(header::AUTHORIZATION) && !headers.contains_key("x-api-key") {
+            return Err(ApiError::missing_api_key());
         }
         let key = credential(headers).ok_or_else(ApiError::invalid_api_key)?;
         self.find(&digest_of(key)).ok_or_else(ApiError::invalid_api_key)
@@ -120,7 +123,8 @@ mod tests {
             &[("authorization", &long)],
         ];
         for list in refused {
-            assert!(ask(list).is_err(), "{list:?}");
+            let code = if list.is_empty() { "missing_api_key" } else { "invalid_api_key" };
+            assert_eq!(ask(list).expect_err("not a key").code(), code, "{list:?}");
         }
         assert!(ApiKeys::new(&[]).authenticate(&headers(&[])).is_ok());
     }

@@ -135,7 +135,7 @@ async fn a_stopping_server_cuts_what_takes_too_long_and_says_so() {
     let reply = client.reply().await.expect("the stream, ended properly");
     let events = reply.events();
     let last: Value = serde_json::from_str(events.last().expect("events")).expect("json, not [DONE]");
-    assert_eq!(last["error"]["code"], "shutting_down");
+    assert_eq!(last["error"]["code"], "stream_interrupted");
     assert!(client.is_closed().await);
     server.stopped().await;
 }

@@ -298,7 +298,12 @@ async fn keys_are_asked_for_and_never_shown() {
         client.send(ask(field)).await;
         let reply = client.reply().await.expect("an answer");
         let (status, _, _, code) = reply.error();
-        assert_eq!((status, code.as_str()), (401, "invalid_api_key"), "{field:.60}");
+        let (expected, challenge) = match field {
+            "" => ("missing_api_key", "Bearer"),
+            _ => ("invalid_api_key", "Bearer error=\"invalid_token\""),
+        };
+        assert_eq!((status, code.as_str()), (401, expected), "{field:.60}");
+        assert_eq!(reply.header("www-authenticate"), Some(challenge), "{field:.60}");
         assert!(!reply.text().contains("canary"));
     }
     for field in ["authorization: Bearer canary-key", "x-api-key: canary-key"] {

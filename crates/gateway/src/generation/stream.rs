@@ -11,10 +11,11 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::header;
 use serde::Serialize;
+use throng_engine::EngineFailure;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::admit::{failure, retry_after_s};
+use super::admit::failure;
 use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::session::{Output, Session};
 use crate::memory::MemoryBudget;
@@ -147,10 +148,13 @@ async fn pump(
                 continue;
             }
             _ = setting.phase.wait_for(|phase| *phase == Phase::Cut) => {
-                return Err(Broken::Told(ApiError::shutting_down(retry_after_s())));
+                return Err(Broken::Told(ApiError::stream_interrupted()));
             }
         };
         match output {
+            Some(Output::Failed(EngineFailure::Stopped)) => {
+                return Err(Broken::Told(ApiError::stream_interrupted()));
+            }
             Some(Output::Failed(error)) => {
                 return Err(Broken::Told(failure(&error, setting.context.id_text())));
             }

@@ -156,6 +156,11 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.0.retry_after_s {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.0.status == StatusCode::UNAUTHORIZED {
+            let is_missing = self.0.code == "missing_api_key";
+            let challenge = if is_missing { "Bearer" } else { "Bearer error=\"invalid_token\"" };
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
         if let Some(methods) = self.0.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }

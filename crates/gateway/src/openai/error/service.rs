@@ -72,9 +72,15 @@ impl ApiError {
 
 /// Who asks, and how much.
 impl ApiError {
-    /// No usable key. The message never repeats what was sent.
+    /// No key at all.
+    pub fn missing_api_key() -> Self {
+        let message = "Missing API key: send 'Authorization: Bearer KEY'.";
+        Self::client(StatusCode::UNAUTHORIZED, "missing_api_key", message)
+    }
+
+    /// A key that is not accepted. The message never repeats what was sent.
     pub fn invalid_api_key() -> Self {
-        let message = "Missing or incorrect API key: send 'Authorization: Bearer KEY'.";
+        let message = "Incorrect API key: send 'Authorization: Bearer KEY' with a valid key.";
         Self::client(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
@@ -129,9 +135,9 @@ impl ApiError {
         Self::bad_request("answer_too_large", message).with_param(param)
     }
 
-    /// The body did not arrive in time.
+    /// The head or the body did not arrive in time.
     pub fn request_timeout() -> Self {
-        let message = "The request body did not arrive in time.";
+        let message = "The request did not arrive in time.";
         Self::client(StatusCode::REQUEST_TIMEOUT, "request_timeout", message)
     }
 
@@ -140,15 +146,31 @@ impl ApiError {
         Self::bad_request("incomplete_body", "The request body ended early.".to_owned())
     }
 
+    /// The request is not HTTP/1 as it should be, or ambiguous in where it ends; `reason` is a clause.
+    pub fn malformed_request(reason: &str) -> Self {
+        Self::bad_request("malformed_request", format!("The request is not well-formed HTTP: {reason}."))
+    }
+
+    /// Neither HTTP/1.0, HTTP/1.1 nor HTTP/2. Not 505, which client libraries would retry.
+    pub fn unsupported_http_version() -> Self {
+        let message = "This server speaks HTTP/1.0, HTTP/1.1 and HTTP/2 only.".to_owned();
+        Self::bad_request("unsupported_http_version", message)
+    }
+
+    /// The URL cannot be understood; `reason` is a clause.
+    pub fn invalid_url(reason: &str) -> Self {
+        Self::bad_request("invalid_url", format!("The request's URL is not valid: {reason}."))
+    }
+
     /// A `Content-Encoding` other than identity.
     pub fn unsupported_encoding() -> Self {
         let message = "Compressed request bodies are not accepted.";
         Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_encoding", message)
     }
 
-    /// A `Content-Type` that is not JSON.
+    /// No `Content-Type`, or one that is not JSON in UTF-8.
     pub fn unsupported_media_type() -> Self {
-        let message = "The request body must be sent as 'Content-Type: application/json'.";
+        let message = "The request body must be JSON in UTF-8, sent as 'Content-Type: application/json'.";
         Self::client(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message)
     }
 
@@ -187,9 +209,10 @@ impl ApiError {
         Self::bad_request("bad_host", "The Host header is missing or malformed.".to_owned())
     }
 
-    /// A foreign Host or Origin on a loopback server: DNS rebinding.
+    /// A web page of a foreign origin, or one that names this server by a foreign name (DNS rebinding).
     pub fn forbidden_origin() -> Self {
-        let message = "Requests from this origin are not allowed.";
+        let message = "Requests from web pages of this origin, or under this host name, are not allowed. The \
+                       operator can allow them with allowed_origins and allowed_hosts.";
         Self::client(StatusCode::FORBIDDEN, "forbidden_origin", message)
     }
 }
@@ -208,9 +231,16 @@ impl ApiError {
     }
 
     /// The model is not ready yet.
-    pub fn model_loading(retry_after_s: u32) -> Self {
+    pub fn model_not_ready(retry_after_s: u32) -> Self {
         let message = "The model is loading.";
-        Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_loading", message).retry_after(retry_after_s)
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_not_ready", message).retry_after(retry_after_s)
+    }
+
+    /// A stream was cut after its first byte, because the server is stopping.
+    pub fn stream_interrupted() -> Self {
+        let message =
+            "The stream was cut before its end: the server is stopping. Please send the request again.";
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "stream_interrupted", message)
     }
 
     /// Nothing can compute the answer at present.
