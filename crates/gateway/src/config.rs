@@ -80,7 +80,8 @@ pub struct AccessConfig {
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.
     pub allowed_origins: Vec<String>,
-    /// `Host` names accepted beside the loopback ones when listening on loopback only.
+    /// `Host` names accepted beside the loopback ones when listening on loopback only; elsewhere, where no key is
+    /// needed, names under which web pages may use the server beside IP addresses and the name listened on.
     pub allowed_hosts: Vec<String>,
 }
 

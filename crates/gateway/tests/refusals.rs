@@ -178,7 +178,8 @@ async fn a_full_queue_is_told_and_counted() {
 async fn a_chunked_body_is_cut_at_the_limit() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
-    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+                transfer-encoding: chunked\r\n\r\n";
     client.send(head).await;
     let chunk = [format!("{:x}\r\n", 1 << 20).as_bytes(), &vec![b' '; 1 << 20], b"\r\n"].concat();
     for _ in 0..9 {
@@ -186,35 +187,6 @@ async fn a_chunked_body_is_cut_at_the_limit() {
     }
     assert_eq!(client.reply().await.expect("an answer").error().3, "request_too_large");
     assert!(client.is_closed().await);
-}
-
-#[tokio::test]
-async fn ambiguous_frames_never_become_a_second_request() {
-    let server = Server::start(Setup::default()).await;
-    let smuggled = "GET /version HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let head = "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
-    let variants = [
-        format!("{head}content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"),
-        format!("{head}transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n{smuggled}"),
-        format!("{head}content-length: 5\r\ncontent-length: 6\r\n\r\nabcde{smuggled}"),
-        format!("{head}content-length: +2\r\n\r\n{{}}{smuggled}"),
-        format!("{head}content-length: 2, 3\r\n\r\n{{}}{smuggled}"),
-        format!("{head}transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n{smuggled}"),
-        format!("{head}transfer-encoding: xchunked\r\n\r\n0\r\n\r\n{smuggled}"),
-        format!("{head}transfer-encoding : chunked\r\n\r\n0\r\n\r\n{smuggled}"),
-        format!("{head} folded: yes\r\ncontent-length: 2\r\n\r\n{{}}{smuggled}"),
-        format!(
-            "POST /tokenize HTTP/1.0\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"
-        ),
-    ];
-    for bytes in variants {
-        let mut client = server.connect().await;
-        client.send(&bytes).await;
-        if let Some(reply) = client.reply().await {
-            assert!((400..500).contains(&reply.status), "{bytes}: {reply:?}");
-        }
-        assert!(client.is_closed().await, "{bytes}");
-    }
 }
 
 #[tokio::test]

@@ -55,7 +55,10 @@ impl FromRequestParts<Arc<App>> for JsonBody {
             .get::<Arc<RequestContext>>()
             .cloned()
             .ok_or_else(|| ApiError::internal_error("unknown"))?;
-        check_type(&parts.headers)?;
+        check_encoding(&parts.headers)?;
+        if context.has_body() {
+            check_type(&parts.headers)?;
+        }
         let timeout = Duration::from_secs(app.config.server.body_timeout_s);
         let body = context.read_body(app.config.api.max_body_bytes, timeout, &app.memory).await?;
         let options = ReadOptions {
@@ -69,16 +72,41 @@ impl FromRequestParts<Arc<App>> for JsonBody {
 /// The app's state, as handlers name it.
 pub(super) type AppState = State<Arc<App>>;
 
-fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
         return Err(ApiError::unsupported_encoding());
     }
-    let Some(sent) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
-    let media_type = sent.as_bytes().split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii();
-    let is_json = media_type.eq_ignore_ascii_case(b"application/json")
-        || (media_type.len() > 5 && media_type[media_type.len() - 5..].eq_ignore_ascii_case(b"+json"));
-    if is_json { Ok(()) } else { Err(ApiError::unsupported_media_type()) }
+    Ok(())
+}
+
+/// Exactly one type, `application/json` or `application/*+json`, in UTF-8. A web page cannot send these to another
+/// origin without asking first, which it can with no type at all.
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let mut sent = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(value), None) = (sent.next(), sent.next()) else {
+        return Err(ApiError::unsupported_media_type());
+    };
+    let mut parts = value.as_bytes().split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+    let media_type = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let suffix = media_type.strip_prefix(b"application/").unwrap_or_default();
+    let is_json = suffix == b"json" || (suffix.ends_with(b"+json") && suffix.iter().all(is_subtype_byte));
+    if is_json && parts.all(is_utf8_or_other) { Ok(()) } else { Err(ApiError::unsupported_media_type()) }
+}
+
+fn is_subtype_byte(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+-._".contains(byte)
+}
+
+/// Whether a parameter of a media type is any but a character set other than UTF-8.
+fn is_utf8_or_other(parameter: &[u8]) -> bool {
+    let mut sides = parameter.splitn(2, |&byte| byte == b'=');
+    if !sides.next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(b"charset") {
+        return true;
+    }
+    let value = sides.next().unwrap_or_default().trim_ascii();
+    let value = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+    value.eq_ignore_ascii_case(b"utf-8") || value.eq_ignore_ascii_case(b"utf8")
 }
 
 /// Names in a header what was not understood.

@@ -7,6 +7,7 @@ mod json_body;
 mod models;
 mod operations;
 mod page;
+mod path_text;
 mod tokenize;
 
 use std::sync::Arc;

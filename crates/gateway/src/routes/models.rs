@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 
+use super::path_text::PathText;
 use crate::app::App;
 use crate::openai::ApiError;
 use crate::openai::models::{ModelCard, ModelList};
@@ -21,7 +22,7 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
 }
 
 /// One name, which may have slashes in it.
-pub(super) async fn card(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+pub(super) async fn card(State(app): State<Arc<App>>, PathText(id): PathText) -> Result<Response, ApiError> {
     let route = app.router.find(&id)?;
     Ok(Json(card_of(&app, route, &id)).into_response())
 }

@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use axum::extract::Path;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 use sha2::{Digest, Sha256};
 
+use super::path_text::PathText;
 use crate::openai::ApiError;
 
 /// Scripts, styles and requests of this server only; nothing inline, nothing framed.
@@ -43,7 +43,7 @@ pub(super) async fn index(headers: HeaderMap) -> Response {
 
 /// One of its files.
 pub(super) async fn file(
-    Path(name): Path<String>,
+    PathText(name): PathText,
     method: Method,
     uri: Uri,
     headers: HeaderMap,

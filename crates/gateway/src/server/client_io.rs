@@ -22,12 +22,6 @@ const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(250);
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 64 << 20;
 
-/// Written when a request's head does not arrive in time.
-const HEAD_TIMEOUT_RESPONSE: &[u8] = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\n\
-connection: close\r\ncontent-length: 129\r\n\r\n\
-{\"error\":{\"message\":\"The request did not arrive in time.\",\"type\":\"invalid_request_error\",\
-\"param\":null,\"code\":\"request_timeout\"}}\n";
-
 /// The deadlines of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IoTimeouts {
@@ -132,10 +126,6 @@ impl ClientIo {
             self.read_timer.as_mut().reset(deadline);
         }
         ready!(self.read_timer.as_mut().poll(cx));
-        if self.head_since.is_some() {
-            // Best effort: the client may be told why, and is closed either way.
-            let _ = self.stream.try_write(HEAD_TIMEOUT_RESPONSE);
-        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
@@ -246,18 +236,5 @@ impl AsyncWrite for ClientIo {
             }
             linger.bytes_left -= n;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_canned_response_is_well_formed() {
-        let text = std::str::from_utf8(HEAD_TIMEOUT_RESPONSE).expect("ascii");
-        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-        assert!(head.contains(&format!("content-length: {}", body.len())));
-        serde_json::from_str::<serde_json::Value>(body).expect("json");
     }
 }

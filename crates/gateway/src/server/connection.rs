@@ -1,9 +1,12 @@
 //! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is under
 //! way, how to end). Refuses to know HTTP.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::openai::ApiError;
 
 /// Shared by a connection's socket, its task and its requests.
 #[derive(Debug, Default)]
@@ -13,6 +16,7 @@ pub(crate) struct ConnectionState {
     reading_body: AtomicBool,
     linger: AtomicBool,
     close: Notify,
+    refusal: OnceLock<(usize, ApiError)>,
 }
 
 impl ConnectionState {
@@ -45,6 +49,16 @@ impl ConnectionState {
     /// answer is not lost to a reset.
     pub fn set_linger(&self) {
         self.linger.store(true, Ordering::Release);
+    }
+
+    /// Notes why the connection's input ends with its request of this number, counted from 1; the first word counts.
+    pub fn refuse(&self, number: usize, error: ApiError) {
+        let _ = self.refusal.set((number, error));
+    }
+
+    /// What to answer to the request of this number when its head or body was refused on the way in.
+    pub fn refusal(&self, number: usize) -> Option<ApiError> {
+        self.refusal.get().filter(|(refused, _)| *refused == number).map(|(_, error)| error.clone())
     }
 
     /// Asks that the connection closes once what is under way has been sent.

@@ -32,28 +32,33 @@ pub(crate) struct RequestContext {
     /// When the head had arrived.
     pub arrived: Instant,
     connection: Arc<ConnectionState>,
+    number: usize,
     body: Mutex<Option<Incoming>>,
     body_broken: AtomicBool,
     tenant: OnceLock<TenantId>,
     version: Version,
+    has_body: bool,
 }
 
 impl RequestContext {
-    /// Begins a request of `connection`.
+    /// Begins a request of `connection`, which has counted it already.
     pub fn new(
         headers: &HeaderMap,
         version: Version,
         body: Option<Incoming>,
         connection: Arc<ConnectionState>,
     ) -> Self {
+        let has_body = body.as_ref().is_some_and(|body| !hyper::body::Body::is_end_stream(body));
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
+            number: connection.n_started(),
             connection,
             body: Mutex::new(body),
             body_broken: AtomicBool::new(false),
             tenant: OnceLock::new(),
             version,
+            has_body,
         }
     }
 
@@ -72,9 +77,26 @@ impl RequestContext {
         let _ = self.tenant.set(tenant);
     }
 
+    /// What to answer when the request's framing was refused on the way in.
+    pub fn refused(&self) -> Option<ApiError> {
+        if self.version < Version::HTTP_2 { self.connection.refusal(self.number) } else { None }
+    }
+
+    /// Whether a body was sent, be it read or not.
+    pub fn has_body(&self) -> bool {
+        self.has_body
+    }
+
     /// Asks that the connection closes after this request's response.
     pub fn close_connection(&self) {
         self.connection.close_when_done();
+    }
+
+    /// Asks that the answer is not lost to a reset when the connection closes.
+    pub fn linger(&self) {
+        if self.version < Version::HTTP_2 {
+            self.connection.set_linger();
+        }
     }
 
     /// Reads the whole body, at most `max_bytes` within `timeout`. What has arrived is reserved in `memory`.
@@ -94,6 +116,7 @@ impl RequestContext {
         let read = tokio::time::timeout(timeout, collect(&mut body, max_bytes, &mut held.memory)).await;
         self.connection.set_reading_body(false);
         let result = read.unwrap_or_else(|_| Err(ApiError::request_timeout()));
+        let result = result.map_err(|error| self.refused().unwrap_or(error));
         if result.is_err() {
             self.body_broken.store(true, Ordering::Release);
         }
@@ -110,13 +133,10 @@ impl RequestContext {
             None => true,
             Some(body) => drain(body).await,
         };
-        if drained && !broken {
+        if (drained && !broken) || self.version >= Version::HTTP_2 {
             return Settled::Reusable;
         }
-        if self.version >= Version::HTTP_2 {
-            return Settled::Reusable;
-        }
-        self.connection.set_linger();
+        self.linger();
         Settled::Closing
     }
 

@@ -8,13 +8,15 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
 use super::context::content_length;
-use crate::config::AccessConfig;
+use super::http1_head::check_http2_fields;
+use crate::config::GatewayConfig;
 use crate::openai::ApiError;
 
-const MAX_URI_BYTES: usize = 8 << 10;
-const MAX_HEADER_FIELDS: usize = 100;
-const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
-const MAX_HEADER_BYTES: usize = 64 << 10;
+/// Limits of a request's head: of its target, of its fields' number, of one field's value, of all names and values.
+pub(super) const MAX_URI_BYTES: usize = 8 << 10;
+pub(super) const MAX_HEADER_FIELDS: usize = 100;
+pub(super) const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
+pub(super) const MAX_HEADER_BYTES: usize = 64 << 10;
 
 /// The rules of one listening socket.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Guard {
     loopback: bool,
     allowed_origins: Vec<String>,
     allowed_hosts: Vec<String>,
+    /// The name that the operator told it to listen on; perhaps an address.
+    own_name: String,
     needs_key: bool,
     max_body_bytes: usize,
 }
@@ -34,13 +38,15 @@ pub(crate) struct CrossOrigin(HeaderValue);
 
 impl Guard {
     /// Rules for a socket that listens on loopback only, or not.
-    pub fn new(access: &AccessConfig, max_body_bytes: usize, loopback: bool) -> Self {
+    pub fn new(config: &GatewayConfig, loopback: bool) -> Self {
+        let access = &config.access;
         Self {
             loopback,
             allowed_origins: access.allowed_origins.clone(),
             allowed_hosts: access.allowed_hosts.clone(),
+            own_name: config.server.host.clone(),
             needs_key: !access.api_keys.is_empty(),
-            max_body_bytes,
+            max_body_bytes: config.api.max_body_bytes,
         }
     }
 
@@ -49,10 +55,13 @@ impl Guard {
     /// # Errors
     /// The first rule that it breaks.
     pub fn check(&self, parts: &Parts) -> Result<Option<CrossOrigin>, ApiError> {
+        if parts.version >= Version::HTTP_2 {
+            check_http2_fields(&parts.headers)?;
+        }
         self.check_sizes(parts)?;
-        check_upgrade(&parts.headers)?;
+        check_upgrade(parts)?;
         let host = self.check_host(parts)?;
-        let cross_origin = self.check_origin(&parts.headers, host.as_ref())?;
+        let cross_origin = self.check_origin(parts, host.as_ref())?;
         if content_length(&parts.headers).is_some_and(|n| n > self.max_body_bytes as u64) {
             return Err(ApiError::request_too_large(self.max_body_bytes));
         }
@@ -105,21 +114,26 @@ impl Guard {
     }
 
     fn is_local(&self, host: &Authority) -> bool {
-        let name = host.host().trim_start_matches('[').trim_end_matches(']');
+        let name = bare_name(host);
         name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
             || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
     }
 
-    /// A page of our own may ask, and a page of an allowed origin may ask and read. A foreign page may not ask a
-    /// loopback server at all; elsewhere it may, as any program may, but its browser will not let it read.
-    fn check_origin(
-        &self,
-        headers: &HeaderMap,
-        host: Option<&Authority>,
-    ) -> Result<Option<CrossOrigin>, ApiError> {
-        let mut sent = headers.get_all(header::ORIGIN).iter();
-        let Some(origin) = sent.next() else { return Ok(None) };
+    /// Whether no page that a stranger serves can be reached under this name, whatever his name server says.
+    fn is_known(&self, host: &Authority) -> bool {
+        let name = bare_name(host);
+        self.is_local(host)
+            || name.parse::<IpAddr>().is_ok()
+            || (!self.own_name.is_empty() && name.eq_ignore_ascii_case(&self.own_name))
+    }
+
+    /// A page of our own may ask, and a page of an allowed origin may ask and read. Where no key is needed, no other
+    /// page may ask at all; where one is, it may, as any program may, but its browser will not let it read.
+    fn check_origin(&self, parts: &Parts, host: Option<&Authority>) -> Result<Option<CrossOrigin>, ApiError> {
+        let is_known = host.is_some_and(|host| self.is_known(host));
+        let mut sent = parts.headers.get_all(header::ORIGIN).iter();
+        let Some(origin) = sent.next() else { return self.check_fetch(parts, is_known) };
         let text = origin.to_str().map_err(|_| ApiError::forbidden_origin())?;
         if sent.next().is_some() {
             return Err(ApiError::forbidden_origin());
@@ -130,12 +144,33 @@ impl Guard {
         let is_allowed =
             self.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
         match (is_own, is_allowed) {
-            (true, _) => Ok(None),
+            (true, _) if is_allowed || is_known || !self.is_open() => Ok(None),
             (false, true) => Ok(Some(CrossOrigin(origin.clone()))),
-            (false, false) if self.loopback => Err(ApiError::forbidden_origin()),
-            (false, false) => Ok(None),
+            _ if self.is_open() => Err(ApiError::forbidden_origin()),
+            _ => Ok(None),
         }
     }
+
+    /// What a browser says of a request without `Origin`. Following a link to this server from elsewhere is no harm.
+    fn check_fetch(&self, parts: &Parts, host_is_known: bool) -> Result<Option<CrossOrigin>, ApiError> {
+        let mut marks = parts.headers.iter().filter(|(name, _)| name.as_str().starts_with("sec-fetch-"));
+        let is_foreign = |value: &HeaderValue| !matches!(value.as_bytes(), b"same-origin" | b"none");
+        let changes = !parts.method.is_safe();
+        let is_refused = self.is_open()
+            && marks.any(|(name, value)| {
+                !host_is_known || (changes && name == "sec-fetch-site" && is_foreign(value))
+            });
+        if is_refused { Err(ApiError::forbidden_origin()) } else { Ok(None) }
+    }
+
+    /// Whether whoever reaches the socket may use the models, so that a page must not reach it in somebody's browser.
+    fn is_open(&self) -> bool {
+        self.loopback || !self.needs_key
+    }
+}
+
+fn bare_name(host: &Authority) -> &str {
+    host.host().trim_start_matches('[').trim_end_matches(']')
 }
 
 impl CrossOrigin {
@@ -161,10 +196,10 @@ impl CrossOrigin {
     }
 }
 
-/// Nothing is offered to upgrade to. HTTP/2 in clear text may be asked for in passing and is then ignored.
-fn check_upgrade(headers: &HeaderMap) -> Result<(), ApiError> {
+/// Nothing is offered to upgrade to, and no tunnels. HTTP/2 in clear text may be asked for in passing and is then ignored.
+fn check_upgrade(parts: &Parts) -> Result<(), ApiError> {
     let harmless = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"h2c");
-    if headers.get_all(header::UPGRADE).iter().all(harmless) {
+    if parts.method != Method::CONNECT && parts.headers.get_all(header::UPGRADE).iter().all(harmless) {
         return Ok(());
     }
     Err(ApiError::unsupported_upgrade())

@@ -5,6 +5,9 @@ mod client_io;
 mod connection;
 mod context;
 mod guard;
+mod http1_chunks;
+mod http1_gate;
+mod http1_head;
 mod respond;
 
 use std::io;
@@ -24,6 +27,7 @@ pub(crate) use context::{HeldBody, RequestContext};
 use self::client_io::{ClientIo, IoTimeouts};
 use self::connection::ConnectionState;
 use self::guard::Guard;
+use self::http1_gate::Http1Gate;
 use self::respond::Responder;
 use crate::app::App;
 use crate::config::ServerConfig;
@@ -66,8 +70,7 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let config = &app.config.server;
-    let guard =
-        Guard::new(&app.config.access, app.config.api.max_body_bytes, is_loopback(listener.local_addr()?));
+    let guard = Guard::new(&app.config, is_loopback(listener.local_addr()?));
     let responder = Arc::new(Responder::new(app.clone(), guard));
     let mut connections = JoinSet::new();
     {
@@ -134,7 +137,9 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
         idle: Duration::from_secs(config.idle_timeout_s),
         write: Duration::from_secs(config.slow_reader_timeout_s),
     };
-    let io = TokioIo::new(ClientIo::new(stream, state.clone(), timeouts));
+    let io = ClientIo::new(stream, state.clone(), timeouts);
+    let needs_key = !responder.app().keys.is_empty();
+    let io = TokioIo::new(Http1Gate::new(io, state.clone(), needs_key));
     let service = {
         let (responder, state) = (responder.clone(), state.clone());
         hyper::service::service_fn(move |request| {

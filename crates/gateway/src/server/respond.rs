@@ -54,9 +54,13 @@ impl Responder {
         let version = parts.version;
         let method = parts.method.clone();
         let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
-        let (mut response, cross_origin) = match self.guard.check(&parts) {
+        let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
+        let (mut response, cross_origin) = match checked {
             Ok(cross_origin) => (self.route(parts, &context, cross_origin.is_some()).await, cross_origin),
-            Err(error) => (close_after(version, error.into_response()), None),
+            Err(error) => {
+                context.linger();
+                (close_after(version, error.into_response()), None)
+            }
         };
         let handler = response.extensions_mut().remove::<MatchedPath>();
         if context.settle_body().await == Settled::Closing {

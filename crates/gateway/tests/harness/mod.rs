@@ -36,6 +36,8 @@ pub struct Setup {
     pub engine: EngineConfig,
     pub step_time: Duration,
     pub has_tokenizer: bool,
+    /// The address to listen on, with its port.
+    pub bind: &'static str,
 }
 
 impl Default for Setup {
@@ -52,6 +54,7 @@ impl Default for Setup {
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,
             has_tokenizer: true,
+            bind: "127.0.0.1:0",
         }
     }
 }
@@ -109,7 +112,7 @@ impl Server {
             held: Default::default(),
         };
         let gateway = Gateway::new(setup.config, vec![model]).expect("a valid configuration");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = TcpListener::bind(setup.bind).await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(gateway.serve(listener, async move {

@@ -1,0 +1,19 @@
+//! The part of a path that a route leaves open, as text. Does not know what it names.
+
+use axum::extract::{FromRequestParts, Path};
+use http::request::Parts;
+
+use crate::openai::ApiError;
+
+/// The one open part of a route's path, percent-decoded.
+#[derive(Debug)]
+pub(super) struct PathText(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for PathText {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let decoded = Path::<String>::from_request_parts(parts, state).await;
+        decoded.map(|Path(text)| Self(text)).map_err(|_| ApiError::invalid_url("its path is not UTF-8"))
+    }
+}
