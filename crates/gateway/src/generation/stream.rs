@@ -21,7 +21,7 @@ use super::session::{Output, Session};
 use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
 use crate::served_model::ModelEntry;
-use crate::server::{Phase, RequestContext};
+use crate::server::{HALF_CLOSED_PING_INTERVAL, Phase, RequestContext};
 
 /// What the events of a stream say.
 pub(crate) trait StreamFormat: Send + 'static {
@@ -130,6 +130,7 @@ async fn pump(
 ) -> Result<(), Broken> {
     let mut events = Events::default();
     let mut last_sent = Instant::now();
+    let (mut ping_interval, mut half_closed) = (setting.ping_interval, false);
     loop {
         while format.more(&mut events) {
             if events.0.len() >= QUEUE_BYTES {
@@ -143,7 +144,14 @@ async fn pump(
         let output = tokio::select! {
             output = session.next() => output,
             () = sender.closed() => return Err(Broken::Unread),
-            () = tokio::time::sleep_until(last_sent + setting.ping_interval) => {
+            () = tokio::time::sleep_until(last_sent + ping_interval) => {
+                events.push_ping();
+                continue;
+            }
+            // Only what is sent can tell whether such a client still reads.
+            () = setting.context.input_ended(), if !half_closed => {
+                half_closed = true;
+                ping_interval = ping_interval.min(HALF_CLOSED_PING_INTERVAL);
                 events.push_ping();
                 continue;
             }

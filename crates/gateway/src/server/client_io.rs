@@ -8,16 +8,20 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::connection::ConnectionState;
+use super::h2_flood::{FloodGauge, goaway};
+use super::socket::ClientSocket;
 
-/// An end of input that comes this soon after the last byte is a client that has said all it wanted and waits for
-/// the answer (`shutdown(SHUT_WR)`); a later one is a client that has gone.
-const HALF_CLOSE_GRACE: Duration = Duration::from_millis(250);
 /// How often a held-back end of input is looked at again.
-const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(250);
+const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);
+/// A request's body may have been read whole and not yet reached its handler: an end of input that soon after is none
+/// within the body.
+const END_IN_BODY_GRACE: Duration = Duration::from_millis(100);
+/// So much must be taken within the deadline of a write, or all there is: a reader that takes a byte now and then holds
+/// its answer as surely as one that takes nothing.
+const MIN_WRITE_PROGRESS: usize = 16 << 10;
 /// How long, and how much, of what a refused client still sends is taken in before closing.
 const LINGER: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 64 << 20;
@@ -36,20 +40,23 @@ pub(crate) struct IoTimeouts {
 /// A client's socket with deadlines.
 #[derive(Debug)]
 pub(crate) struct ClientIo {
-    stream: TcpStream,
+    stream: ClientSocket,
     state: Arc<ConnectionState>,
     timeouts: IoTimeouts,
     read_timer: Pin<Box<Sleep>>,
     write_timer: Pin<Box<Sleep>>,
     write_blocked: bool,
+    n_taken: usize,
     first_bytes: [u8; 3],
     n_first_bytes: usize,
     n_started_seen: usize,
     head_since: Option<Instant>,
     idle_since: Instant,
     was_busy: bool,
-    last_read: Instant,
-    half_closed: bool,
+    flood: FloodGauge,
+    is_flooded: bool,
+    /// When the input was found to have ended, and how many requests had come until then.
+    ended: Option<(usize, Instant)>,
     linger: Option<Linger>,
 }
 
@@ -62,7 +69,7 @@ struct Linger {
 
 impl ClientIo {
     /// Wraps an accepted socket.
-    pub fn new(stream: TcpStream, state: Arc<ConnectionState>, timeouts: IoTimeouts) -> Self {
+    pub fn new(stream: ClientSocket, state: Arc<ConnectionState>, timeouts: IoTimeouts) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -71,14 +78,16 @@ impl ClientIo {
             read_timer: Box::pin(tokio::time::sleep_until(now + timeouts.header)),
             write_timer: Box::pin(tokio::time::sleep_until(now)),
             write_blocked: false,
+            n_taken: 0,
             first_bytes: [0; 3],
             n_first_bytes: 0,
             n_started_seen: 0,
             head_since: None,
             idle_since: now,
             was_busy: false,
-            last_read: now,
-            half_closed: false,
+            flood: FloodGauge::new(now),
+            is_flooded: false,
+            ended: None,
             linger: None,
         }
     }
@@ -88,13 +97,27 @@ impl ClientIo {
     }
 
     fn note_read(&mut self, bytes: &[u8]) {
-        self.last_read = Instant::now();
+        let now = Instant::now();
         let room = &mut self.first_bytes[self.n_first_bytes..];
         let n = room.len().min(bytes.len());
         room[..n].copy_from_slice(&bytes[..n]);
         self.n_first_bytes += n;
         if self.state.n_in_flight() == 0 && !self.is_h2() {
-            self.head_since.get_or_insert(self.last_read);
+            self.head_since.get_or_insert(now);
+        }
+        if b"PRI".starts_with(&self.first_bytes[..self.n_first_bytes])
+            && self.flood.is_flooded_by(bytes, self.state.n_frames_given(), now)
+        {
+            self.end_flooded();
+        }
+    }
+
+    /// Says why, as far as what was written before leaves the beginning of a frame; then the input has ended.
+    fn end_flooded(&mut self) {
+        self.is_flooded = true;
+        self.state.set_linger();
+        if !self.state.presence.is_mid_write() {
+            let _ = self.stream.0.try_write(&goaway(self.flood.last_stream()));
         }
     }
 
@@ -129,13 +152,16 @@ impl ClientIo {
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Whether an end of input now only means that the client waits for its answer.
+    /// Whether an end of input may mean that the client waits for its answer; whether it has gone instead is found
+    /// out elsewhere.
     fn holds_end(&mut self) -> bool {
-        let answering = self.state.n_in_flight() > 0 && !self.state.is_reading_body() && !self.is_h2();
-        if answering && self.last_read.elapsed() <= HALF_CLOSE_GRACE {
-            self.half_closed = true;
+        if self.state.n_in_flight() == 0 || self.is_h2() {
+            return false;
         }
-        answering && self.half_closed
+        let n_started = self.state.n_started();
+        let ended = self.ended.filter(|ended| ended.0 == n_started);
+        let (_, since) = *self.ended.insert(ended.unwrap_or_else(|| (n_started, Instant::now())));
+        !self.state.is_reading_body() || since.elapsed() < END_IN_BODY_GRACE
     }
 
     fn wake_after(&mut self, delay: Duration, cx: &mut Context<'_>) {
@@ -144,13 +170,19 @@ impl ClientIo {
         let _ = self.read_timer.as_mut().poll(cx);
     }
 
-    fn check_write<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if result.is_ready() {
-            self.write_blocked = false;
-            return result;
+    fn check_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(result) = result {
+            self.n_taken += *result.as_ref().unwrap_or(&0);
+            self.write_blocked &= self.n_taken < MIN_WRITE_PROGRESS;
+            return Poll::Ready(result);
         }
         if !self.write_blocked {
             self.write_blocked = true;
+            self.n_taken = 0;
             self.write_timer.as_mut().reset(Instant::now() + self.timeouts.write);
         }
         ready!(self.write_timer.as_mut().poll(cx));
@@ -165,15 +197,17 @@ impl AsyncRead for ClientIo {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.half_closed && this.holds_end() {
-            this.wake_after(HALF_CLOSE_RECHECK, cx);
-            return Poll::Pending;
+        if this.is_flooded {
+            return Poll::Ready(Ok(()));
         }
         let filled = buf.filled().len();
         match Pin::new(&mut this.stream).poll_read(cx, buf) {
             Poll::Pending => this.poll_read_deadline(cx),
             Poll::Ready(Ok(())) if buf.filled().len() > filled => {
                 this.note_read(&buf.filled()[filled..]);
+                if this.is_flooded {
+                    buf.set_filled(filled);
+                }
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Ok(())) if buf.remaining() > 0 && this.holds_end() => {
@@ -187,6 +221,10 @@ impl AsyncRead for ClientIo {
 
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(n) = self.state.presence.take_sent_ahead(buf)? {
+            return Poll::Ready(Ok(n));
+        }
+        self.state.presence.set_mid_write(true);
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.check_write(cx, result)
     }
@@ -196,6 +234,11 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let first = bufs.iter().find(|buf| !buf.is_empty());
+        if let Some(n) = first.map_or(Ok(None), |first| self.state.presence.take_sent_ahead(first))? {
+            return Poll::Ready(Ok(n));
+        }
+        self.state.presence.set_mid_write(true);
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         self.check_write(cx, result)
     }
@@ -205,6 +248,9 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Asked only when everything has been written.
+        self.write_blocked = false;
+        self.state.presence.set_mid_write(false);
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 

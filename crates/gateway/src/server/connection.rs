@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
+use super::presence::Presence;
 use crate::openai::ApiError;
 
 /// Shared by a connection's socket, its task and its requests.
@@ -17,6 +18,10 @@ pub(crate) struct ConnectionState {
     linger: AtomicBool,
     close: Notify,
     refusal: OnceLock<(usize, ApiError)>,
+    end: Notify,
+    n_frames_given: AtomicUsize,
+    /// Whether the client is still there.
+    pub(super) presence: Presence,
 }
 
 impl ConnectionState {
@@ -66,6 +71,26 @@ impl ConnectionState {
         self.close.notify_one();
     }
 
+    /// Asks that the connection ends, whatever is under way.
+    pub fn end_now(&self) {
+        self.end.notify_one();
+    }
+
+    /// Waits for [`Self::end_now`].
+    pub async fn end_requested(&self) {
+        self.end.notified().await;
+    }
+
+    /// Heads of responses and frames of their bodies that were given to be sent.
+    pub fn n_frames_given(&self) -> usize {
+        self.n_frames_given.load(Ordering::Relaxed)
+    }
+
+    /// Counts one of them.
+    pub fn count_given_frame(&self) {
+        self.n_frames_given.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Waits for [`Self::close_when_done`].
     pub async fn close_requested(&self) {
         self.close.notified().await;
@@ -75,12 +100,16 @@ impl ConnectionState {
 /// One request under way; dropping it says that its response has been sent or given up.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    state: std::sync::Arc<ConnectionState>,
+    /// The connection.
+    pub(super) state: std::sync::Arc<ConnectionState>,
 }
 
 impl InFlight {
     /// Counts a request of the connection.
-    pub fn begin(state: &std::sync::Arc<ConnectionState>) -> Self {
+    pub fn begin(state: &std::sync::Arc<ConnectionState>, version: http::Version) -> Self {
+        if version < http::Version::HTTP_2 {
+            state.presence.request_begins();
+        }
         state.n_started.fetch_add(1, Ordering::AcqRel);
         state.n_in_flight.fetch_add(1, Ordering::AcqRel);
         Self { state: state.clone() }

@@ -99,6 +99,11 @@ impl RequestContext {
         }
     }
 
+    /// Waits until the client has said that it will send no more on its connection.
+    pub async fn input_ended(&self) {
+        self.connection.presence.input_ended().await;
+    }
+
     /// Reads the whole body, at most `max_bytes` within `timeout`. What has arrived is reserved in `memory`.
     ///
     /// # Errors

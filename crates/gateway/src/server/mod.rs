@@ -5,36 +5,44 @@ mod client_io;
 mod connection;
 mod context;
 mod guard;
+mod h2_flood;
 mod http1_chunks;
 mod http1_gate;
 mod http1_head;
+mod outflow;
+mod overflow;
+mod presence;
 mod respond;
+mod socket;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use socket2::{SockRef, TcpKeepalive};
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub(crate) use context::{HeldBody, RequestContext};
+pub(crate) use presence::HALF_CLOSED_PING_INTERVAL;
 
 use self::client_io::{ClientIo, IoTimeouts};
-use self::connection::ConnectionState;
+use self::connection::{ConnectionState, InFlight};
 use self::guard::Guard;
 use self::http1_gate::Http1Gate;
+use self::outflow::StreamExecutor;
+use self::overflow::Refuser;
 use self::respond::Responder;
+use self::socket::ClientSocket;
 use crate::app::App;
-use crate::config::ServerConfig;
 use crate::memory::Part;
 
-/// Kept small so that a reader that has stopped is felt before megabytes wait in the kernel (which doubles it).
-const SEND_BUFFER_BYTES: usize = 16 << 10;
+/// Connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
+const BACKLOG: i32 = 4096;
 /// hyper's buffers; must hold a request's head as large as [`guard`] still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
 /// What a connection holds while it is quiet: hyper's first buffers, its task, the state beside it.
@@ -42,10 +50,11 @@ const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
 const H2_MAX_STREAMS: u32 = 128;
 const H2_WINDOW_BYTES: u32 = 64 << 10;
+/// Of one stream, beside the frame that waits for the client's window.
+const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// After streams have been cut, their last words may take this long.
 const CUT_GRACE: Duration = Duration::from_secs(2);
-const ACCEPT_RETRY: Duration = Duration::from_millis(50);
 
 /// How far a server is on its way to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,8 +79,10 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let config = &app.config.server;
+    SockRef::from(&listener).listen(BACKLOG)?;
     let guard = Guard::new(&app.config, is_loopback(listener.local_addr()?));
     let responder = Arc::new(Responder::new(app.clone(), guard));
+    let mut refuser = Refuser::new();
     let mut connections = JoinSet::new();
     {
         let slots = Arc::new(Semaphore::new(config.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
@@ -80,7 +91,7 @@ pub(crate) async fn serve(
             let accepted = tokio::select! {
                 () = &mut shutdown => break,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&listener, &slots) => accepted,
+                accepted = accept(&listener, &slots, &mut refuser) => accepted,
             };
             let Some((stream, permit)) = accepted else { continue };
             let connection = serve_connection(responder.clone(), stream, app.phase.subscribe());
@@ -98,14 +109,13 @@ pub(crate) async fn serve(
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
+    refuser: &mut Refuser,
 ) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let permit = slots.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((stream, _)) => Some((stream, permit)),
         Err(error) => {
-            // Out of descriptors, most likely: time must pass before trying again makes sense.
-            tracing::warn!(%error, "cannot accept a connection");
-            tokio::time::sleep(ACCEPT_RETRY).await;
+            refuser.refuse_one(listener, &error).await;
             None
         }
     }
@@ -126,30 +136,35 @@ async fn drain(app: &App, mut connections: JoinSet<()>) {
 
 async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
     let config = &responder.app().config.server;
-    if let Err(error) = tune(&stream, config) {
+    if let Err(error) = socket::tune(&stream, config) {
         tracing::debug!(%error, "cannot set a socket option");
     }
     let mut memory = responder.app().memory.reservation(Part::Sockets);
     memory.add_always(CONNECTION_BYTES);
-    let state = Arc::new(ConnectionState::default());
+    let (stream, state) = (Arc::new(stream), Arc::new(ConnectionState::default()));
     let timeouts = IoTimeouts {
         header: Duration::from_secs(config.header_timeout_s),
         idle: Duration::from_secs(config.idle_timeout_s),
         write: Duration::from_secs(config.slow_reader_timeout_s),
     };
-    let io = ClientIo::new(stream, state.clone(), timeouts);
+    let io = ClientIo::new(ClientSocket(stream.clone()), state.clone(), timeouts);
     let needs_key = !responder.app().keys.is_empty();
     let io = TokioIo::new(Http1Gate::new(io, state.clone(), needs_key));
     let service = {
         let (responder, state) = (responder.clone(), state.clone());
         hyper::service::service_fn(move |request| {
-            let (responder, state) = (responder.clone(), state.clone());
-            async move { Ok::<_, std::convert::Infallible>(responder.respond(request, &state).await) }
+            // From here on, not from when hyper first asks for the response: it looks for more input before that.
+            let in_flight = InFlight::begin(&state, request.version());
+            let responder = responder.clone();
+            async move { Ok::<_, std::convert::Infallible>(responder.respond(request, in_flight).await) }
         })
     };
-    let builder = protocols();
+    let all_bytes = responder.app().unwritten_bytes.clone();
+    let streams = StreamExecutor { state: state.clone(), all_bytes, timeout: timeouts.write };
+    let builder = protocols(streams);
     let connection = builder.serve_connection(io, service);
-    tokio::pin!(connection);
+    let gone = presence::client_gone(&stream, &state.presence);
+    tokio::pin!(connection, gone);
     let mut closing = false;
     loop {
         tokio::select! {
@@ -159,16 +174,23 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
                 }
                 return;
             }
+            () = &mut gone => {
+                tracing::debug!("the client has gone");
+                return;
+            }
+            () = state.end_requested() => break,
             () = state.close_requested(), if !closing => {}
             _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !closing => {}
         }
         closing = true;
         connection.as_mut().graceful_shutdown();
     }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(CUT_GRACE, connection).await;
 }
 
-fn protocols() -> auto::Builder<TokioExecutor> {
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+fn protocols(streams: StreamExecutor) -> auto::Builder<StreamExecutor> {
+    let mut builder = auto::Builder::new(streams);
     builder
         .http1()
         .header_read_timeout(None)
@@ -180,17 +202,7 @@ fn protocols() -> auto::Builder<TokioExecutor> {
         .max_concurrent_streams(H2_MAX_STREAMS)
         .max_header_list_size(CONNECTION_BUFFER_BYTES as u32)
         .initial_stream_window_size(H2_WINDOW_BYTES)
-        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
         .keep_alive_interval(H2_PING_INTERVAL);
     builder
-}
-
-fn tune(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let socket = SockRef::from(stream);
-    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(Duration::from_secs(config.idle_timeout_s)))?;
-    #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(Duration::from_secs(config.slow_reader_timeout_s)))?;
-    Ok(())
 }

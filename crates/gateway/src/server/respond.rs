@@ -4,7 +4,7 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::MatchedPath;
@@ -17,9 +17,10 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
-use super::connection::{ConnectionState, InFlight};
+use super::connection::InFlight;
 use super::context::{RequestContext, Settled};
 use super::guard::{CrossOrigin, Guard};
+use super::outflow::{HeldFrame, MAX_FRAME_BYTES, Outflow};
 use crate::app::App;
 use crate::metrics::HttpLabels;
 use crate::openai::ApiError;
@@ -44,12 +45,8 @@ impl Responder {
     }
 
     /// Answers one request of a connection.
-    pub async fn respond(
-        &self,
-        request: Request<Incoming>,
-        connection: &Arc<ConnectionState>,
-    ) -> Response<TrackedBody> {
-        let in_flight = InFlight::begin(connection);
+    pub async fn respond(&self, request: Request<Incoming>, in_flight: InFlight) -> Response<TrackedBody> {
+        let connection = in_flight.state.clone();
         let (parts, body) = request.into_parts();
         let version = parts.version;
         let method = parts.method.clone();
@@ -72,8 +69,11 @@ impl Responder {
             &method,
             response.status(),
         );
-        let exchange = Exchange { app: self.app.clone(), labels, context, _in_flight: in_flight };
-        response.map(|body| TrackedBody { body, _exchange: exchange })
+        let exchange = Exchange { app: self.app.clone(), labels, context, in_flight };
+        let outflow = Outflow::of_task(&self.app.unwritten_bytes);
+        connection.presence.response_begins();
+        connection.count_given_frame();
+        response.map(|body| TrackedBody { body, rest: Bytes::new(), outflow, exchange })
     }
 
     async fn route(&self, parts: Parts, context: &Arc<RequestContext>, cross_origin: bool) -> Response<Body> {
@@ -115,7 +115,7 @@ struct Exchange {
     app: Arc<App>,
     labels: HttpLabels,
     context: Arc<RequestContext>,
-    _in_flight: InFlight,
+    in_flight: InFlight,
 }
 
 impl Drop for Exchange {
@@ -126,29 +126,50 @@ impl Drop for Exchange {
     }
 }
 
-/// A response's body that knows when it is over.
+/// A response's body that knows when it is over and gives no more at once than the protocols below may hold.
 #[derive(Debug)]
 pub(crate) struct TrackedBody {
     body: Body,
-    _exchange: Exchange,
+    /// What is left of a frame too large to be given at once.
+    rest: Bytes,
+    outflow: Arc<Outflow>,
+    exchange: Exchange,
 }
 
 impl http_body::Body for TrackedBody {
-    type Data = Bytes;
+    type Data = HeldFrame;
     type Error = axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+    ) -> Poll<Option<Result<Frame<HeldFrame>, axum::Error>>> {
+        let this = &mut *self;
+        if this.rest.is_empty() {
+            let Some(frame) = ready!(Pin::new(&mut this.body).poll_frame(cx)?) else {
+                return Poll::Ready(None);
+            };
+            match frame.into_data() {
+                Ok(data) => this.rest = data,
+                Err(frame) => return Poll::Ready(frame.into_trailers().ok().map(|t| Ok(Frame::trailers(t)))),
+            }
+        }
+        this.exchange.in_flight.state.count_given_frame();
+        let n_bytes = this.rest.len().min(MAX_FRAME_BYTES);
+        Poll::Ready(Some(Ok(Frame::data(this.outflow.hold(this.rest.split_to(n_bytes))))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (of_body, n_rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower() + n_rest);
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper + n_rest);
+        }
+        hint
     }
 }

@@ -1,0 +1,96 @@
+//! What happens to a client when the process has no descriptor left for it: it is told so, with one that was kept
+//! back, and asked to come again. Refuses to know what the client wanted.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+
+const RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
+retry-after: 1\r\nconnection: close\r\ncontent-length: 126\r\n\r\n\
+{\"error\":{\"message\":\"The server has too many connections.\",\"type\":\"server_error\",\
+\"param\":null,\"code\":\"too_many_connections\"}}\n";
+/// A refused client's request is taken in for this long, so that the answer is not lost to a reset; also how long
+/// passes before another connection is tried.
+const TAKE_IN: Duration = Duration::from_millis(50);
+const TAKE_IN_BYTES: usize = 64 << 10;
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+/// Too many open files: in the system, in the process. The same numbers on all that is Unix.
+const OUT_OF_DESCRIPTORS: [i32; 2] = [23, 24];
+
+/// Refuses connections that cannot be served.
+#[derive(Debug)]
+pub(super) struct Refuser {
+    /// Holds a descriptor.
+    spare: Option<File>,
+    logged_at: Option<Instant>,
+}
+
+impl Refuser {
+    /// Keeps a descriptor back.
+    pub fn new() -> Self {
+        Self { spare: open_spare(), logged_at: None }
+    }
+
+    /// Deals with a failure to accept; some time has passed then.
+    pub async fn refuse_one(&mut self, listener: &TcpListener, error: &io::Error) {
+        if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
+            self.logged_at = Some(Instant::now());
+            tracing::warn!(%error, "cannot accept connections");
+        }
+        let next_try = tokio::time::sleep(TAKE_IN);
+        let is_out = error.raw_os_error().is_some_and(|code| OUT_OF_DESCRIPTORS.contains(&code));
+        if is_out
+            && self.spare.take().is_some()
+            && let Some(Ok((stream, _))) = listener.accept().now_or_never()
+        {
+            let _ = tokio::time::timeout(TAKE_IN, refuse(stream)).await;
+        }
+        self.spare = self.spare.take().or_else(open_spare);
+        next_try.await;
+    }
+}
+
+async fn refuse(mut stream: TcpStream) -> io::Result<()> {
+    stream.try_write(RESPONSE)?;
+    stream.shutdown().await?;
+    let mut n_left = TAKE_IN_BYTES;
+    let mut scrap = [0; 4096];
+    while n_left > 0 {
+        stream.readable().await?;
+        match stream.try_read(&mut scrap) {
+            Ok(0) => return Ok(()),
+            Ok(n) => n_left = n_left.saturating_sub(n),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+fn open_spare() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+#[cfg(not(unix))]
+fn open_spare() -> Option<File> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_canned_response_is_well_formed() {
+        let text = std::str::from_utf8(RESPONSE).expect("ascii");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{}", body.len());
+        serde_json::from_str::<serde_json::Value>(body).expect("json");
+    }
+}
