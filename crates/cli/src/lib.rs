@@ -7,6 +7,7 @@ pub mod caches;
 pub mod commands;
 pub mod config;
 pub mod conversation;
+pub mod descriptors;
 pub mod hub;
 pub mod kv_budget;
 pub mod line_queue;

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
 use throng_gateway::openai::GenerationDefaults;
-use throng_gateway::{Gateway, HeldBytes, ServedModel};
+use throng_gateway::{Gateway, HeldBytes, ServedModel, ServerConfig};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{EngineSection, ModelSection, Settings};
+use crate::descriptors;
 use crate::line_queue::LineQueue;
 use crate::output;
 use crate::running::{self, RunningModel};
@@ -22,7 +23,8 @@ use crate::signals::Signals;
 /// When the settings make no sense, the model cannot be loaded or the address is taken.
 pub async fn run(arguments: &ServeArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
-    let settings = Settings::of(arguments)?;
+    let mut settings = Settings::of(arguments)?;
+    fit_connections(&mut settings.gateway.server);
     let out = LineQueue::start("throng-out", output::unlocked_stdout()).context("cannot start a thread")?;
     let ready = tokio::select! {
         biased;
@@ -85,6 +87,19 @@ async fn load(model: ModelSection, engine: EngineSection) -> Result<RunningModel
     };
     std::thread::Builder::new().name("throng-load".into()).spawn(work).context("cannot start a thread")?;
     told.await.context("loading the model panicked")?
+}
+
+/// Takes no more connections than there can be descriptors for.
+fn fit_connections(server: &mut ServerConfig) {
+    let limit = descriptors::raise_limit();
+    let n_allowed = descriptors::connections_within(limit, server.max_connections);
+    if n_allowed < server.max_connections {
+        tracing::info!(
+            "at most {n_allowed} connections: {} descriptors may be open (ulimit -n)",
+            limit.unwrap_or_default()
+        );
+        server.max_connections = n_allowed;
+    }
 }
 
 fn served_model(running: RunningModel, source: GenerationConfigSource) -> ServedModel {
