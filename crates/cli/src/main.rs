@@ -1,6 +1,8 @@
 //! The `throng` binary.
 
+use std::io;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
@@ -51,22 +53,30 @@ const N_TALKING: usize = 2;
 /// Two threads for all connections: a token costs them microseconds. Whatever takes longer runs on others, which give
 /// way to those that compute.
 fn runtime() -> Result<tokio::runtime::Runtime> {
+    has_threads(N_TALKING).context("cannot start a thread")?;
     let n_started = AtomicUsize::new(0);
-    let build = move || {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(N_TALKING)
-            .on_thread_start(move || {
-                // The runtime starts those that talk first, all of them at once.
-                if n_started.fetch_add(1, Ordering::Relaxed) >= N_TALKING {
-                    throng_kernels::threads::step_back();
-                }
-            })
-            .enable_all()
-            .build()
-    };
-    // tokio panics where it cannot have its threads.
-    match std::panic::catch_unwind(build) {
-        Ok(built) => built.context("cannot start the runtime"),
-        Err(_) => anyhow::bail!("cannot start a thread: is the limit of processes reached (ulimit -u)?"),
-    }
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(N_TALKING)
+        .on_thread_start(move || {
+            // The runtime starts those that talk first, all of them at once.
+            if n_started.fetch_add(1, Ordering::Relaxed) >= N_TALKING {
+                throng_kernels::threads::step_back();
+            }
+        })
+        .enable_all()
+        .build();
+    built.context("cannot start the runtime")
+}
+
+/// Whether so many threads can be had at once. tokio does not return where it cannot have its own.
+fn has_threads(n: usize) -> io::Result<()> {
+    let all_started = Mutex::new(());
+    let held = all_started.lock();
+    std::thread::scope(|scope| {
+        let wait = || drop(all_started.lock());
+        let started =
+            (0..n).try_for_each(|_| std::thread::Builder::new().spawn_scoped(scope, wait).map(drop));
+        drop(held);
+        started
+    })
 }

@@ -88,7 +88,9 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
     let (source, model) = open(section)?;
     // A large vocabulary takes one thread about as long as the weights of a small model take all of them.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
-        let tokenizer = scope.spawn(|| vocabulary::tokenizer(&model));
+        let thread = std::thread::Builder::new().name("throng-vocabulary".into());
+        let tokenizer =
+            thread.spawn_scoped(scope, || vocabulary::tokenizer(&model)).context("cannot start a thread")?;
         prepare(section, &model, backend)?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))

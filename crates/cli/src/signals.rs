@@ -3,7 +3,9 @@
 
 use std::fmt;
 use std::io;
+use std::sync::mpsc;
 
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use crate::logging;
@@ -48,20 +50,19 @@ impl Signals {
     /// # Errors
     /// When they cannot be received, or there is no thread to be had.
     pub fn listen() -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut arriving = {
-            let _inside = runtime.enter();
-            Arriving::new()?
-        };
         let (tell, told) = watch::channel(None);
-        let receive = async move {
-            tell.send_replace(Some(arriving.next().await));
-            let again = arriving.next().await;
-            logging::last_words(&format!("{again} once more: ending at once"));
-            std::process::exit(again.status());
+        let (started, is_started) = mpsc::channel();
+        let receive = move || match start() {
+            Ok((runtime, arriving)) => {
+                let _ = started.send(Ok(()));
+                runtime.block_on(receive(arriving, tell));
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
         };
-        let thread = std::thread::Builder::new().name("throng-signals".into());
-        thread.spawn(move || runtime.block_on(receive))?;
+        std::thread::Builder::new().name("throng-signals".into()).spawn(receive)?;
+        is_started.recv().map_err(io::Error::other)??;
         Ok(Self { told })
     }
 
@@ -75,6 +76,22 @@ impl Signals {
             None => std::future::pending().await,
         }
     }
+}
+
+fn start() -> io::Result<(Runtime, Arriving)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let arriving = {
+        let _inside = runtime.enter();
+        Arriving::new()?
+    };
+    Ok((runtime, arriving))
+}
+
+async fn receive(mut arriving: Arriving, tell: watch::Sender<Option<Ending>>) {
+    tell.send_replace(Some(arriving.next().await));
+    let again = arriving.next().await;
+    logging::last_words(&format!("{again} once more: ending at once"));
+    std::process::exit(again.status());
 }
 
 #[cfg(unix)]
