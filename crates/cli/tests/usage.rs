@@ -47,7 +47,7 @@ fn flags_out_of_their_range() {
             let told = refused(&["serve", flag, value], |_| {});
             let name = if flag == "--watchdog-timeout" { "--step-timeout" } else { flag };
             let (names, says) = (told.contains(&format!("for '{name}")), told.contains(range));
-            assert!(names && says && told.contains(&format!("'{value}'")), "{flag} {value}: {told}");
+            assert!(names && says, "{flag} {value}: {told}");
         }
     }
     let long = "x".repeat(300);
