@@ -1,6 +1,7 @@
 //! The project's own chores: `cargo xtask tidy` keeps the house rules, `cargo xtask test` runs everything a
-//! change must pass and provides what the tests need and the machine lacks.
+//! change must pass and provides what the tests need and the machine lacks, `cargo xtask attack` attacks the server.
 
+mod attack;
 mod shell;
 mod test;
 mod tidy;
@@ -12,7 +13,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   tidy            the house rules: edges between crates, sizes of files and functions, words, documents
   test            everything a change must pass: formatting, clippy, tidy, licences, tests, clients, browser
   test --rust     only what needs nothing but a Rust toolchain and a C compiler
-  test --e2e      only the clients and the browser against the real binary";
+  test --e2e      only the clients and the browser against the real binary
+  attack          every attack on the release binary; --only NAME, --seed N, --quick, --soak MINUTES, --binary PATH,
+                  --list, --help";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +25,7 @@ fn main() -> Result<()> {
         ["test"] => test::run(test::Part::All),
         ["test", "--rust"] => test::run(test::Part::Rust),
         ["test", "--e2e"] => test::run(test::Part::EndToEnd),
+        ["attack", arguments @ ..] => attack::run(arguments),
         _ => bail!("{USAGE}"),
     }
 }

@@ -5,6 +5,8 @@ mod machine;
 
 use anyhow::Result;
 
+pub use machine::python;
+
 use crate::shell::{cargo, exists};
 use crate::tidy;
 
