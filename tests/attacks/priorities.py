@@ -8,10 +8,10 @@ from wire import connect, post, reset
 KEYS = ("healthy-key", "attacker-key")
 
 
-def crowd(target, n, **more):
+def crowd(target, n_streams, **more):
     """Many streams that are read; gives nothing."""
     sockets = []
-    for _ in range(target.times(n)):
+    for _ in range(target.times(n_streams)):
         s = connect(target)
         s.sendall(post(target, chat(**more)))
         sockets.append(s)
@@ -28,25 +28,25 @@ def crowd(target, n, **more):
         reset(s)
 
 
-@attack("priorities", keys=KEYS)
+@attack("priorities", keys=KEYS, is_load=True)
 def first_of_all(target):
     """Another key's 300 requests at priority -2^31 must not make a healthy one wait."""
     crowd(target, 300, stream=True, max_tokens=900, ignore_eos=True, priority=-(2**31))
 
 
-@attack("priorities", keys=KEYS)
+@attack("priorities", keys=KEYS, is_load=True)
 def first_of_all_with_choices(target):
     """The same with 8 choices each."""
     crowd(target, 100, stream=True, max_tokens=900, ignore_eos=True, n=8, temperature=1, priority=-(2**31))
 
 
-@attack("priorities", keys=KEYS, arguments=("--scheduling-policy", "priority"))
+@attack("priorities", keys=KEYS, is_load=True, arguments=("--scheduling-policy", "priority"))
 def first_by_policy(target):
     """With --scheduling-policy priority too, a key without that right gains nothing."""
     crowd(target, 300, stream=True, max_tokens=900, ignore_eos=True, priority=-(2**31))
 
 
-@attack("priorities", keys=KEYS)
+@attack("priorities", keys=KEYS, is_load=True)
 def long_prompts(target):
     """Another key sends 300 different prompts as long as the context."""
     sockets = []

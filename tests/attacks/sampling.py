@@ -98,7 +98,7 @@ def mutated(random: random.Random):
     return asked
 
 
-@attack("sampling", quick=True)
+@attack("sampling")
 def mutated_requests(target):
     """800 random mixtures of valid and odd parameters: 0 answers of 5xx, 0 broken streams."""
     bad, statuses = [], {}

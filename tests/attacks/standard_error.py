@@ -51,9 +51,7 @@ def recovers(target):
     target.claim((answer.status == 200) == (health.status == 200), f"/health after it: {health.status}")
 
 
-@attack(
-    "standard_error", stderr="broken", arguments=("--step-timeout", "1"), disturbs_health=True, soak=False, quick=True
-)
+@attack("standard_error", stderr="broken", arguments=("--step-timeout", "1"), disturbs_health=True, soak=False)
 def step_fails_without_a_reader(target):
     """Nobody reads standard error, and a step fails: the engine logs that, and must live."""
     noise(target)

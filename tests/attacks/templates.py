@@ -36,7 +36,7 @@ def template_bombs(target):
         except NotStarted:
             continue
         target.port, target.pid = server.port, server.pid
-        answer = target.chat(timeout=10)
+        answer = target.chat(timeout=6)
         peak = 0
         if server.is_running():
             peak = (
@@ -52,5 +52,5 @@ def template_bombs(target):
         ok = answer.status in (200, 400) and answer.seconds < 5 and peak < 400
         if not ok:
             target.claim(False, f"{what}: {answer.status} in {answer.seconds:.1f} s, peak {peak:.0f} MiB")
-        server.stop(10)
+        server.kill()
     target.claim(True, f"{len(BOMBS)} templates tried")

@@ -22,7 +22,7 @@ ODD = {
 }
 
 
-@attack("text", quick=True)
+@attack("text")
 def odd_text(target):
     """A mebibyte of each of thirteen hard texts, to be tokenized and to be chatted with: answered within 5 s."""
     for what, piece in ODD.items():
@@ -39,7 +39,7 @@ def odd_text(target):
         target.claim(set(statuses) <= {200, 400} and worst < 5, f"{what}: {statuses}, at most {worst:.2f} s")
 
 
-@attack("text", quick=True)
+@attack("text")
 def round_trips(target):
     """What is tokenized comes back as it was."""
     wrong = []

@@ -7,7 +7,6 @@ import time
 from attack import attack
 from wire import connect, post
 
-
 # As many prompts as a body may have, each nearly as long as one may be; truncation makes them legal.
 N_PROMPTS, PROMPT_BYTES = 128, 14_800
 
@@ -34,7 +33,7 @@ def letters(random):
     return "".join(random.choices("abcdefgh ijklmnop", k=PROMPT_BYTES))
 
 
-@attack("tokenizer_queue", quick=True)
+@attack("tokenizer_queue")
 def tokenize_and_leave(target):
     """24 bodies of long texts whose clients leave at once."""
     bodies = [completions(lambda: words(target.random)), completions(lambda: letters(target.random))]

@@ -222,7 +222,9 @@ class Trial:
         verdict.anonymous_mib = max(0, view.anonymous() - idle_anonymous) / MIB
         left = settle(view.descriptors, before_fds + 1, IDLE_LIMIT_S)
         verdict.descriptors = (before_fds, sampler.peak_descriptors, left)
-        verdict.threads = (before_threads, sampler.peak_threads, view.threads())
+        # Threads for blocking work wait ten seconds for more.
+        left = settle(view.threads, before_threads + 8, IDLE_LIMIT_S + 2)
+        verdict.threads = (before_threads, sampler.peak_threads, left)
 
     @staticmethod
     def _truth(target):

@@ -11,7 +11,7 @@ MAX_LEFT_DESCRIPTORS = 4
 MAX_LEFT_THREADS = 16
 FIRST_TOKEN_FACTOR = 2
 # The machine is shared with the attacker itself and whatever else runs on it.
-FIRST_TOKEN_SLACK_MS = 50
+FIRST_TOKEN_SLACK_MS = 100
 # No single healthy request waits longer than this, however busy the machine is.
 MAX_FIRST_TOKEN_MS = 3000
 MAX_HEALTH_S = 2
@@ -64,14 +64,15 @@ class Verdict:
             yield f"{self.threads[2] - self.threads[0]} threads stay (at most {MAX_LEFT_THREADS})"
 
     def _times(self):
-        if not self.judges_times or self.attack.is_load or self.attack.disturbs_health:
+        if not self.judges_times or self.attack.disturbs_health:
             return
-        if None not in (self.first_before_ms, self.first_during_ms):
+        # Who shares a key shares its place in the queue; another key's work may slow a step down, but not more.
+        if not self.attack.is_load and None not in (self.first_before_ms, self.first_during_ms):
             usual = self.first_before_ms
             bound = max(FIRST_TOKEN_FACTOR * usual, usual + FIRST_TOKEN_SLACK_MS)
             if self.first_during_ms > bound:
                 yield f"first token {self.first_during_ms:.0f} ms (at most {bound:.0f}; usually {usual:.0f})"
-        if (self.worst_during_ms or 0) > MAX_FIRST_TOKEN_MS:
+        if (not self.attack.is_load or self.attack.keys) and (self.worst_during_ms or 0) > MAX_FIRST_TOKEN_MS:
             yield f"a first token came after {self.worst_during_ms:.0f} ms (at most {MAX_FIRST_TOKEN_MS})"
         if self.health_s > MAX_HEALTH_S:
             yield f"a health check took {self.health_s:.1f} s (at most {MAX_HEALTH_S})"
