@@ -21,6 +21,7 @@ MAX_GROWTH_MIB = 32
 MAX_PEAK_MIB = 2 * 256
 MAX_MORE_DESCRIPTORS = 4
 QUIET_S = 2
+HEALTHY_KEY, ATTACKER_KEY = KEYS = ("healthy-key", "attacker-key")
 
 
 class Mixture:
@@ -35,7 +36,11 @@ class Mixture:
         while time.monotonic() < end:
             attack = order.choice(self.attacks)
             target = Target(
-                port=self.target.port, pid=self.target.pid, seed=order.randrange(1 << 32), intensity=INTENSITY
+                port=self.target.port,
+                pid=self.target.pid,
+                seed=order.randrange(1 << 32),
+                intensity=INTENSITY,
+                key=ATTACKER_KEY,
             )
             claims = attack_until(attack, target, attack.limit_s)
             self.counts[attack.name] = self.counts.get(attack.name, 0) + 1
@@ -57,13 +62,13 @@ class Mixture:
 
 
 def run(options, attacks, seed):
-    """Soaks one server with default settings; gives the exit status of the program."""
+    """Soaks one server, where the attackers have a key of their own; gives the exit status of the program."""
     attacks = [a for a in attacks if not a.arguments and not a.descriptors and a.stderr == "file"]
     trial = Trial(options.binary, options.logs)
     expected = trial.references()
-    server = Server(str(options.binary), options.logs / "soak.log")
-    target = Target(port=server.port, pid=server.pid)
-    clients = [HealthyClient(server.port, None, expected) for _ in range(N_HEALTHY)]
+    server = Server(str(options.binary), options.logs / "soak.log", keys=KEYS)
+    target = Target(port=server.port, pid=server.pid, key=HEALTHY_KEY)
+    clients = [HealthyClient(server.port, HEALTHY_KEY, expected) for _ in range(N_HEALTHY)]
     view = ProcessView(server.pid, server.reserved_bytes())
     mixture = Mixture(attacks, target, seed)
     readings, started, peak = [], time.monotonic(), 0

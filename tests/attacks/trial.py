@@ -123,9 +123,16 @@ class HealthyClient:
         end = time.monotonic() + healthy.LIMIT_S + 2
         while self._process.is_alive() and time.monotonic() < end:
             self.read(0.1)
+        waited = self._process.is_alive()
         self._process.kill()
         self._process.join()
         self.read(0.1)
+        if waited:
+            # It began right after the last that ended; a stream's pings keep it from giving up by itself.
+            last = self.samples[-1] if self.samples else healthy.Sample(end - healthy.LIMIT_S, 0.0)
+            started = last.started + last.first_token_s
+            seconds = time.monotonic() - started
+            self.samples.append(healthy.Sample(started, seconds, f"no whole answer within {seconds:.0f} s"))
 
 
 class Trial:
