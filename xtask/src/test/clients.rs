@@ -1,4 +1,5 @@
-//! The whole thing as its users see it: the real binary, the official client library, a browser.
+//! The whole thing as its users see it: the real binary, the official client library, a browser; and, for a minute,
+//! as attackers see it.
 
 use anyhow::Result;
 
@@ -15,5 +16,6 @@ pub fn run() -> Result<()> {
     cargo(&["build", "--package", "throng-cli"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
-    start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])
+    start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])?;
+    start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary])
 }
