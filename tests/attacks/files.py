@@ -175,7 +175,7 @@ def growing_normalizer(target):
     target.claim(status == "serves", f"the same folder without a normalizer: {status}")
     folder = tiny_folder(Path(target.folder) / "growing", growing(8))
     try:
-        server = Server(target.binary, f"{target.folder}/server.log", (folder,))
+        server = Server(target.binary, f"{target.folder}/server.log", (folder,), address_space=6 << 30)
     except NotStarted as error:
         return target.claim("status 1" in str(error), f"refused at the start: {str(error)[-160:]}")
     target.port, target.pid = server.port, server.pid

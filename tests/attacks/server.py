@@ -20,7 +20,18 @@ class NotStarted(Exception):
 class Server:
     """A running `throng serve` on a free port; its standard error goes to a file, or where it is told."""
 
-    def __init__(self, binary, log, arguments=(), keys=(), stderr="file", descriptors=None, environment=None):
+    def __init__(
+        self,
+        binary,
+        log,
+        arguments=(),
+        keys=(),
+        stderr="file",
+        descriptors=None,
+        environment=None,
+        address_space=None,
+        startup_limit_s=STARTUP_LIMIT_S,
+    ):
         variables = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
         variables.update(environment or {})
         keys = [part for key in keys for part in ("--api-key", key)]
@@ -33,6 +44,9 @@ class Server:
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             if descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
+            if address_space:
+                # What would take all memory of the machine fails instead.
+                resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 
         with log_file:
             self.process = subprocess.Popen(
@@ -45,14 +59,14 @@ class Server:
             )
         os.close(writer)
         try:
-            self.port = self._wait_for_port()
+            self.port = self._wait_for_port(startup_limit_s)
         finally:
             # With stderr="broken" whoever read standard error has gone now.
             os.close(reader)
         self.pid = self.process.pid
 
-    def _wait_for_port(self):
-        output, end = b"", time.monotonic() + STARTUP_LIMIT_S
+    def _wait_for_port(self, limit_s):
+        output, end = b"", time.monotonic() + limit_s
         while time.monotonic() < end:
             if select.select([self.process.stdout], [], [], 0.5)[0]:
                 data = os.read(self.process.stdout.fileno(), 65536)
