@@ -30,12 +30,14 @@ def wasted(target, before, asked, what):
 
 @attack("half_close", quick=True, limit_s=60)
 def fire_and_close(target):
-    """50 tiny requests for much, closed as soon as they are sent."""
+    """50 tiny requests for much, closed as soon as they are sent, or up to 50 ms later."""
     before = target.metric("vllm:generation_tokens_total")
     request = post(target, chat(n=8, max_tokens=900, ignore_eos=True, temperature=1))
     for _ in range(target.times(50)):
         s = connect(target)
         s.sendall(request)
+        # The FIN comes before the request is read, or while it waits, or while it runs.
+        time.sleep(target.random.choice((0, 0.005, 0.05)))
         s.close()
     wasted(target, before, 50 * 8 * 900, "fire and close")
 

@@ -10,7 +10,7 @@ from server import NotStarted, Server
 from wire import connect, post, read_answer
 
 
-@attack("operating", alone=True, quick=True)
+@attack("operating", alone=True)
 def stopped_right_after_ready(target):
     """SIGTERM the moment it serves, twenty times: exit status 0."""
     statuses = []

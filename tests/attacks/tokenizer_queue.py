@@ -40,6 +40,8 @@ def tokenize_and_leave(target):
     for n in range(target.times(24)):
         s = connect(target)
         s.sendall(post(target, bodies[n % 2], "/v1/completions"))
+        # Gone before the body is read, or while it is tokenized.
+        time.sleep(target.random.choice((0, 0.02)))
         s.close()
     time.sleep(5 * target.intensity)
 
