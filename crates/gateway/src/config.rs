@@ -24,7 +24,9 @@ impl GatewayConfig {
     /// Most bytes that all requests together hold: as the operator set it, but enough for one request with the
     /// largest body and for the largest answer. A large reservation may take three quarters of it.
     pub(crate) fn memory_limit_bytes(&self) -> usize {
-        let largest = self.api.max_body_bytes.saturating_mul(WORK_FACTOR).max(self.api.max_answer_bytes * 2);
+        let of_body = self.api.max_body_bytes.saturating_mul(WORK_FACTOR);
+        let of_answer = self.api.max_answer_bytes.saturating_mul(2);
+        let largest = of_body.max(of_answer);
         self.server.max_request_memory_bytes.max(largest.saturating_add(largest / 2))
     }
 }
