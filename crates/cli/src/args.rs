@@ -134,7 +134,7 @@ pub struct ServeArgs {
     /// Most prompt tokens that wait; past it the answer is 503
     #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::QUEUED_TOKENS))]
     pub max_num_queued_tokens: Option<u64>,
-    /// Most memory that all requests hold together, for example 192MiB; past it the answer is 503
+    /// Most memory that all requests hold together, for example 144MiB; past it the answer is 503
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_request_memory: Option<u64>,
     /// Who goes first: fcfs (arrival) or priority (the smaller number)

@@ -67,7 +67,7 @@ impl Default for ServerConfig {
             idle_timeout_s: 75,
             slow_reader_timeout_s: 30,
             shutdown_timeout_s: 30,
-            max_request_memory_bytes: 192 << 20,
+            max_request_memory_bytes: 144 << 20,
         }
     }
 }
