@@ -102,6 +102,8 @@ impl ClientIo {
         let n = room.len().min(bytes.len());
         room[..n].copy_from_slice(&bytes[..n]);
         self.n_first_bytes += n;
+        // First, as a request that has begun since the last look clears `head_since`.
+        self.note_started();
         if self.state.n_in_flight() == 0 && !self.is_h2() {
             self.head_since.get_or_insert(now);
         }
@@ -121,14 +123,18 @@ impl ClientIo {
         }
     }
 
-    /// When a read that has nothing to give becomes an error.
-    fn read_deadline(&mut self) -> Option<Instant> {
+    fn note_started(&mut self) {
         let n_started = self.state.n_started();
         if n_started != self.n_started_seen {
             self.n_started_seen = n_started;
             self.head_since = None;
             self.was_busy = true;
         }
+    }
+
+    /// When a read that has nothing to give becomes an error.
+    fn read_deadline(&mut self) -> Option<Instant> {
+        self.note_started();
         if self.state.n_in_flight() > 0 {
             self.was_busy = true;
             return None;
@@ -138,7 +144,7 @@ impl ClientIo {
         }
         Some(match self.head_since {
             Some(since) => since + self.timeouts.header,
-            None if n_started == 0 => self.idle_since + self.timeouts.header,
+            None if self.n_started_seen == 0 => self.idle_since + self.timeouts.header,
             None => self.idle_since + self.timeouts.idle,
         })
     }
