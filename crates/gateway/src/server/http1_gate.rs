@@ -288,5 +288,4 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Http1Gate<T> {
     }
 }
 
-#[cfg(test)]
 mod differential;

@@ -55,7 +55,7 @@ fn rewrite(code: &str, out: &mut String) {
             if operand.trim().is_empty() {
                 break;
             }
-            out.push_str("|");
+            out.push('|');
             out.push_str(FILTER);
             out.push('(');
             rewrite(operand.trim(), out);

@@ -1,5 +1,6 @@
 //! The gate and hyper over the same bytes, cut anywhere: hyper sees exactly the requests that the gate let through,
 //! with bodies as long as the gate counted, and never refuses one itself. Streams are valid requests with changes.
+#![cfg(test)]
 
 use std::convert::Infallible;
 use std::sync::Mutex;
