@@ -56,12 +56,12 @@ def test_requests_of_closed_clients_end(server):
     before = generated(server)
     for _ in range(50):
         with socket.create_connection(address_of(server)) as client:
-            client.sendall(request_bytes(max_tokens=900))
+            client.sendall(request_bytes(max_tokens=200))
     deadline = time.monotonic() + PATIENCE_S
     while load(server) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert load(server) == 0
-    assert generated(server) - before < 50 * 900 / 4
+    assert generated(server) - before < 50 * 200 / 4
 
 
 @pytest.fixture
