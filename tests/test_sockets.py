@@ -57,6 +57,8 @@ def test_requests_of_closed_clients_end(server):
     for _ in range(50):
         with socket.create_connection(address_of(server)) as client:
             client.sendall(request_bytes(max_tokens=200))
+            # Once the request has been read, the end that follows may mean that the client waits.
+            time.sleep(0.02)
     deadline = time.monotonic() + PATIENCE_S
     while load(server) and time.monotonic() < deadline:
         time.sleep(0.05)
