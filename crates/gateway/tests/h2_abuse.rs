@@ -134,6 +134,9 @@ async fn a_connection_that_never_takes_an_answers_end_is_ended() {
     let mut has_goaway = false;
     while let Some(frame) = next_frame(&mut client.stream).await {
         has_goaway |= frame.kind == GOAWAY;
+        if frame.kind == PING && frame.flags & ACK == 0 {
+            client.send(self::frame(PING, ACK, 0, &frame.payload)).await;
+        }
     }
     assert!(has_goaway);
 }
