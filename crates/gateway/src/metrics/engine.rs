@@ -52,6 +52,9 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, stats: &Snapshot) -> fmt::
     gauge(encoder, stats, "vllm:num_requests_waiting", "Sequences that wait", |s| {
         s.scheduler.waiting.max(s.scheduler.queued_requests) as i64
     })?;
+    gauge(encoder, stats, "throng_num_requests_paused", "Sequences whose readers are behind", |s| {
+        s.scheduler.paused as i64
+    })?;
     gauge(encoder, stats, "vllm:kv_cache_usage_perc", "Share of KV blocks in use, 0 to 1", |s| {
         s.scheduler.used_blocks as f64 / s.scheduler.total_blocks.max(1) as f64
     })

@@ -30,6 +30,10 @@ impl Replica for LocalReplica {
     fn is_healthy(&self) -> bool {
         self.0.is_healthy()
     }
+
+    fn is_lost(&self) -> bool {
+        self.0.is_lost()
+    }
 }
 
 impl Generation for TokenStream {

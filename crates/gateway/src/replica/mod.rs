@@ -30,6 +30,9 @@ pub(crate) trait Replica: Debug + Send + Sync {
 
     /// Whether it can answer.
     fn is_healthy(&self) -> bool;
+
+    /// Whether it will not answer again.
+    fn is_lost(&self) -> bool;
 }
 
 /// The events of one request. Dropping it ends the request within one step.

@@ -10,9 +10,13 @@ use crate::app::App;
 use crate::generation::retry_after_s;
 use crate::openai::ApiError;
 
-/// The process answers.
-pub(super) async fn live() -> StatusCode {
-    StatusCode::OK
+/// The process answers, and at least one model may answer again without a restart.
+pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
+    let routes = app.router.routes();
+    if !routes.is_empty() && routes.iter().all(|route| route.replica.is_lost()) {
+        return ApiError::no_healthy_worker(retry_after_s()).into_response();
+    }
+    StatusCode::OK.into_response()
 }
 
 /// Every model can answer, and new requests are welcome.

@@ -90,7 +90,12 @@ impl Server {
     pub async fn start(setup: Setup) -> Self {
         let (capacity, step_time) = (setup.capacity, setup.step_time);
         let make = move || Ok(Box::new(Paced { paper: PaperExecutor::new(capacity), step_time }) as _);
-        let engine = Engine::start(setup.engine, make).expect("the paper executor starts");
+        let engine = Engine::start(setup.engine.clone(), make).expect("the paper executor starts");
+        Self::over(engine, setup).await
+    }
+
+    /// A server over an engine of any kind.
+    pub async fn over(engine: EngineHandle, setup: Setup) -> Self {
         let tokenizer = setup.has_tokenizer.then(|| {
             let mut tokenizer = byte_tokenizer();
             tokenizer.limit_to_context(setup.capacity.max_sequence_tokens as usize);
@@ -151,7 +156,9 @@ impl Server {
         let idle = async {
             loop {
                 let stats = self.engine.stats().scheduler;
-                if stats.running + stats.waiting + stats.queued_requests + stats.used_blocks == 0 {
+                if stats.running + stats.waiting + stats.paused + stats.queued_requests + stats.used_blocks
+                    == 0
+                {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,0 +1,62 @@
+//! Health tells the truth about an engine whose thread has died.
+
+mod harness;
+
+use harness::{Server, Setup, chat, completion, post_bytes};
+use serde_json::{Value, json};
+use throng_core::batch::{ScheduledBatch, StepOutput};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_engine::{Engine, EngineConfig};
+use throng_testkit::paper_executor::PaperExecutor;
+
+/// The first one fails at a step of two rows; the second takes the engine thread with it.
+struct Fatal {
+    paper: PaperExecutor,
+    is_first: bool,
+}
+
+impl Executor for Fatal {
+    fn capacity(&self) -> ExecutorCapacity {
+        assert!(self.is_first, "as the test wants it");
+        self.paper.capacity()
+    }
+
+    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        if batch.rows().len() > 1 {
+            return Err(ExecutorError::Device("as the test wants it".into()));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        self.paper.execute(batch, output)
+    }
+}
+
+#[tokio::test]
+async fn a_dead_engine_is_neither_ready_nor_live_and_its_streams_end() {
+    let setup = Setup::default();
+    let (capacity, mut n_made) = (setup.capacity, 0);
+    let make = move || {
+        n_made += 1;
+        Ok(Box::new(Fatal { paper: PaperExecutor::new(capacity), is_first: n_made == 1 }) as _)
+    };
+    let engine = Engine::start(EngineConfig::default(), make).expect("it starts");
+    let server = Server::over(engine, setup).await;
+    for path in ["/health", "/health/ready", "/health/live"] {
+        assert_eq!(server.connect().await.get(path).await.status, 200, "{path}");
+    }
+    let mut reader = server.connect().await;
+    let stream = completion(json!({"stream": true, "ignore_eos": true, "max_tokens": 4000}));
+    reader.send(post_bytes("/v1/completions", &stream.to_string(), &[])).await;
+    reader.read_until("\"text\":").await;
+    // The second request makes a step of two rows, which fails and takes the engine with it.
+    let second = server.connect().await.post("/v1/chat/completions", &chat(json!({}))).await;
+    assert!(second.status >= 500, "{second:?}");
+    let events = reader.reply().await.expect("the stream ends").events();
+    let last: Value = serde_json::from_str(events.last().expect("events")).expect("json, not [DONE]");
+    assert!(last["error"]["code"].is_string(), "{last}");
+    for path in ["/health", "/health/ready", "/health/live"] {
+        assert_eq!(server.connect().await.get(path).await.status, 503, "{path}");
+    }
+    let refused = server.connect().await.post("/v1/chat/completions", &chat(json!({}))).await;
+    assert_eq!(refused.status, 503);
+    assert!(refused.header("retry-after").is_some());
+}
