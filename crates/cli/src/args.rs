@@ -137,9 +137,12 @@ pub struct ServeArgs {
     /// Most memory that all requests hold together, for example 144MiB; past it the answer is 503
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_request_memory: Option<u64>,
-    /// Who goes first: fcfs (arrival) or priority (the smaller number)
+    /// Which of a key's requests goes first: fcfs (arrival) or priority (the smaller number)
     #[arg(long, hide_short_help = true, value_enum)]
     pub scheduling_policy: Option<SchedulingPolicy>,
+    /// The smallest priority a request may have, 0 when absent; a smaller one is raised to it
+    #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_name = "N")]
+    pub most_urgent_priority: Option<i32>,
     /// The time between two tokens of a stream that long prompts must not exceed, in milliseconds
     #[arg(long, hide_short_help = true, value_name = "MS", value_parser = within(bounds::INTER_TOKEN_MS))]
     pub inter_token_target_ms: Option<u32>,

@@ -194,6 +194,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
         access.api_keys = flags.api_key.iter().map(Secret::new).collect();
     }
     access.allow_unauthenticated |= flags.allow_unauthenticated;
+    access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
     access.allowed_origins.extend(flags.allowed_origins.iter().cloned());
     gateway.api.strict_parameters |= flags.strict_parameters;
     if let Some(max_logprobs) = flags.max_logprobs {

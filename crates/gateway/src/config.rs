@@ -85,6 +85,9 @@ pub struct AccessConfig {
     /// `Host` names accepted beside the loopback ones when listening on loopback only; elsewhere, where no key is
     /// needed, names under which web pages may use the server beside IP addresses and the name listened on.
     pub allowed_hosts: Vec<String>,
+    /// The smallest `priority` a request may have; a smaller one is raised to it. Clients without a key are one
+    /// tenant: by default none of them can pass the others.
+    pub most_urgent_priority: i32,
 }
 
 /// What may be asked.

@@ -114,6 +114,7 @@ impl ChatRequest {
             options,
         )?;
         generation.ignored = ignored;
+        generation.bound_priority(options.most_urgent_priority);
         let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
         if generation.model.is_some() && conversation.messages.is_empty() {
             return Err(ApiError::missing_required_parameter("messages"));

@@ -100,6 +100,7 @@ impl CompletionRequest {
             options,
         )?;
         generation.ignored = ignored;
+        generation.bound_priority(options.most_urgent_priority);
         if generation.model.is_some() && own.prompts.is_empty() {
             return Err(ApiError::missing_required_parameter("prompt"));
         }

@@ -12,11 +12,13 @@ pub struct ReadOptions {
     pub strict_parameters: bool,
     /// Most stop strings of a request.
     pub max_stop_strings: usize,
+    /// A smaller priority is raised to this one.
+    pub most_urgent_priority: i32,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { strict_parameters: false, max_stop_strings: 4 }
+        Self { strict_parameters: false, max_stop_strings: 4, most_urgent_priority: 0 }
     }
 }
 

@@ -125,7 +125,7 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field(
         "priority",
         Integer(i32::MIN as i64, i32::MAX as i64, |r| &mut r.priority),
-        "The smaller number goes first; 0 unless said.",
+        "Of one key's requests the smaller number goes first; 0 unless said. The server bounds how small.",
     ),
     field(
         "request_id",

@@ -138,6 +138,14 @@ impl GenerationRequest {
         self.return_token_ids.unwrap_or(false)
     }
 
+    /// Raises a priority that is more urgent than a client may ask for, and names it among the ignored parameters.
+    pub(super) fn bound_priority(&mut self, most_urgent: i32) {
+        if self.priority.is_some_and(|priority| priority < i64::from(most_urgent)) {
+            self.priority = Some(i64::from(most_urgent));
+            self.ignored.add("priority");
+        }
+    }
+
     /// Notes that a parameter constrains the form of the output. Refused in [`Self::check_together`], once it is
     /// known that no second one does.
     pub(super) fn constrain(&mut self, param: String) -> Result<(), ApiError> {

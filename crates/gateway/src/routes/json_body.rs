@@ -64,6 +64,7 @@ impl FromRequestParts<Arc<App>> for JsonBody {
         let options = ReadOptions {
             strict_parameters: app.config.api.strict_parameters,
             max_stop_strings: app.config.api.max_stop_strings,
+            most_urgent_priority: app.config.access.most_urgent_priority,
         };
         Ok(Self { body, options, context })
     }
