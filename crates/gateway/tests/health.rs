@@ -2,7 +2,9 @@
 
 mod harness;
 
-use harness::{Server, Setup, chat, completion, post_bytes};
+use std::time::{Duration, Instant};
+
+use harness::{PATIENCE, Server, Setup, chat, completion, post_bytes};
 use serde_json::{Value, json};
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -25,7 +27,7 @@ impl Executor for Fatal {
         if batch.rows().len() > 1 {
             return Err(ExecutorError::Device("as the test wants it".into()));
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
         self.paper.execute(batch, output)
     }
 }
@@ -53,9 +55,16 @@ async fn a_dead_engine_is_neither_ready_nor_live_and_its_streams_end() {
     let events = reader.reply().await.expect("the stream ends").events();
     let last: Value = serde_json::from_str(events.last().expect("events")).expect("json, not [DONE]");
     assert!(last["error"]["code"].is_string(), "{last}");
-    for path in ["/health", "/health/ready", "/health/live"] {
-        assert_eq!(server.connect().await.get(path).await.status, 503, "{path}");
-    }
+    let told = async {
+        for path in ["/health", "/health/ready", "/health/live"] {
+            while server.connect().await.get(path).await.status != 503 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let begun = Instant::now();
+    tokio::time::timeout(PATIENCE, told).await.expect("health tells the truth");
+    println!("told after {:?}", begun.elapsed());
     let refused = server.connect().await.post("/v1/chat/completions", &chat(json!({}))).await;
     assert_eq!(refused.status, 503);
     assert!(refused.header("retry-after").is_some());
