@@ -106,7 +106,8 @@ fn kept_quantized_weights_that_are_cut_are_made_again() {
     let quantize = || Some(QuantizeOptions { to: Quantization::Q8_0, cache: Some(cache.clone()) });
     let first = load(&path, &options(quantize()), &mut |_| {}).unwrap();
     assert_eq!(first.quantize_report().unwrap().cache, CacheUse::Written);
-    let kept = std::fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path();
+    let mut files = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+    let kept = files.find(|path| path.extension().is_some_and(|extension| extension == "throng")).unwrap();
     let mut n_reports = 0;
     let again = load(&path, &options(quantize()), &mut |_| {
         if n_reports == 3 {

@@ -36,7 +36,8 @@ struct SourceFile {
 impl SourceFile {
     /// Whether the file is a test, a benchmark or an example of its crate, or begins with `#![cfg(test)]`.
     fn is_test(&self) -> bool {
-        let is_beside_src = ["/tests/", "/benches/", "/examples/"].iter().any(|part| self.path.contains(part));
+        let is_beside_src =
+            ["/tests/", "/benches/", "/examples/"].iter().any(|part| self.path.contains(part));
         is_beside_src || source::is_test_only(&self.syntax.attrs)
     }
 }
