@@ -205,9 +205,8 @@ impl World {
             let request = running.map_or_else(|| self.source.some_id(&mut self.rng), |(request, _)| request);
             self.pause(request, running.map(|(_, block)| block));
         }
-        if (self.closing || one_in(&mut self.rng, self.one_in_steps_pauses))
-            && let Some(&request) = self.rng.choice(&self.ledger.paused())
-        {
+        let catches_up = self.closing || one_in(&mut self.rng, self.one_in_steps_pauses);
+        if let Some(&request) = self.rng.choice(&self.ledger.paused()).filter(|_| catches_up) {
             self.resume(request);
         }
         self.scheduler.check_invariants()
