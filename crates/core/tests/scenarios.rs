@@ -45,4 +45,5 @@ scenarios! {
     prompt_logprobs
     lost_step
     short_passes_long
+    shares
 }

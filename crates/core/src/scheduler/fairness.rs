@@ -42,6 +42,16 @@ impl WaitingQueue {
         self.n_sequences == 0
     }
 
+    /// The tenants of those that wait.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
+        self.tenants.iter().filter(|(_, tenant)| !tenant.queue.is_empty()).map(|(id, _)| id)
+    }
+
+    /// The service that a tenant has had.
+    pub fn served(&self, tenant: &TenantId) -> u64 {
+        self.tenants.get(tenant).map_or(self.floor, |tenant| tenant.served)
+    }
+
     /// Adds a sequence that has arrived, or that was paused.
     pub fn insert(&mut self, sequence: Sequence<Waiting>) {
         let floor = self.floor;

@@ -8,6 +8,7 @@ mod event;
 mod fairness;
 mod pause;
 mod plan;
+mod shares;
 mod step_time;
 
 use std::collections::BTreeMap;

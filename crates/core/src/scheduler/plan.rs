@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::shares::Lack;
 use super::step_time::{StepShape, StepTimeModel};
 use super::{Emit, Event, Scheduler, Step};
 use crate::batch::{BLOCK_TOKENS, NewRow};
@@ -20,7 +21,7 @@ const UNTIMED_CHUNK_TOKENS: usize = 64;
 const MOST_SLOWDOWN: f64 = 1.5;
 
 /// What is left of a step while it is planned.
-struct StepBudget {
+pub(super) struct StepBudget {
     tokens_left: usize,
     shape: StepShape,
     /// Limits chunks; none while nobody is being given tokens.
@@ -133,14 +134,21 @@ impl Scheduler {
         }
     }
 
-    /// Starts those that wait, while there are rows, tokens and blocks for them. Who waits for a block that is
-    /// just being computed lets the others pass.
+    /// Starts those that wait, while there are rows, tokens and blocks for them; for a tenant below its share, one above its
+    /// own makes room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
+    /// others pass.
     fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
         let max_deferred = self.config.max_batch_rows as usize;
-        while self.may_admit() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
-            if !self.admit_first(&mut n_promised, budget, now, emit) {
-                break;
+        while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
+            let lack = match self.may_admit() {
+                true => self.admit_first(&mut n_promised, budget, now, emit),
+                false => Err(Some(Lack::Row)),
+            };
+            match lack {
+                Ok(()) => {}
+                Err(Some(lack)) if self.give_way(lack, &mut n_promised, budget) => {}
+                Err(_) => break,
             }
         }
         for sequence in self.deferred.drain(..) {
@@ -148,18 +156,21 @@ impl Scheduler {
         }
     }
 
-    /// Starts or defers the first that waits. False when it does not fit: what is behind it may not pass then,
-    /// else a long request would wait for ever.
+    /// Starts or defers the first that waits.
+    ///
+    /// # Errors
+    /// When it does not fit, with what it lacks beside tokens of the step. What is behind it may not pass then, else a long
+    /// request would wait for ever.
     fn admit_first(
         &mut self,
         n_promised: &mut usize,
         budget: &mut StepBudget,
         now: Timestamp,
         emit: &mut Emit<'_>,
-    ) -> bool {
+    ) -> Result<(), Option<Lack>> {
         let others = self.waiting.len() > 1;
-        let Some(head) = self.waiting.first_mut() else { return false };
-        let Some(progress) = self.requests.get_mut(&head.request.id) else { return false };
+        let Some(head) = self.waiting.first_mut() else { return Err(None) };
+        let Some(progress) = self.requests.get_mut(&head.request.id) else { return Err(None) };
         let needs_whole_prompt = progress.needs_whole_prompt();
         self.hits.clear();
         if !needs_whole_prompt {
@@ -173,24 +184,25 @@ impl Scheduler {
         };
         if self.running.iter().any(is_computing_for_it) {
             self.deferred.extend(self.waiting.take_first());
-            return true;
+            return Ok(());
         }
         // Hits that nobody holds are still counted as available.
         let n_revived = self.hits.iter().filter(|&&block| self.pool.n_references(block) == 0).count();
         let n_wanted = blocks_for(n_tokens) - n_hits + n_revived;
         // One block ahead for each sequence that runs: admitting must not lead straight to a preemption.
-        if n_wanted + *n_promised + self.running.len() > self.pool.n_available() {
-            return false;
+        let n_lacking = (n_wanted + *n_promised + self.running.len()).saturating_sub(self.pool.n_available());
+        if n_lacking > 0 {
+            return Err(Some(Lack::Blocks(n_lacking)));
         }
         let n = budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others);
         if n == 0 {
-            return false;
+            return Err(None);
         }
         if !std::mem::replace(&mut progress.started, true) {
             self.queue.leave(progress.request.prompt.len());
             emit(Event::Dequeued { request: progress.request.id });
         }
-        let Some(head) = self.waiting.take_first() else { return false };
+        let Some(head) = self.waiting.take_first() else { return Err(None) };
         if head.state.is_charged {
             self.waiting.charge_prompt(&head.request.tenant, n_tokens - n_cached);
         }
@@ -203,7 +215,7 @@ impl Scheduler {
         self.schedule(i, n, budget);
         budget.n_chunks += 1;
         *n_promised += Scheduler::n_promised_blocks(&self.running[i]);
-        true
+        Ok(())
     }
 
     /// Adds a sequence behind all that run, then moves it ahead of those of its own tenant that have a larger
@@ -230,7 +242,7 @@ impl Scheduler {
     }
 
     /// Blocks a running sequence will need for the tokens it has.
-    fn n_promised_blocks(sequence: &Sequence<Running>) -> usize {
+    pub(super) fn n_promised_blocks(sequence: &Sequence<Running>) -> usize {
         sequence.n_missing_blocks(sequence.tokens().len())
     }
 
@@ -245,15 +257,21 @@ impl Scheduler {
     /// of its tenant's own sequences gives way. False when that was itself.
     fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
         while self.n_allocatable(i) == 0 {
-            let Some(last) = self.running.pop() else { return false };
-            budget.give_back(last.n_computed(), last.state.n_scheduled);
-            self.counters.preemptions += 1;
-            self.waiting.put_back(last.preempt(&mut self.pool));
+            let Some(last) = self.running.len().checked_sub(1) else { return false };
+            self.preempt(last, budget);
             if i == self.running.len() {
                 return false;
             }
         }
         true
+    }
+
+    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later.
+    pub(super) fn preempt(&mut self, i: usize, budget: &mut StepBudget) {
+        let sequence = self.running.remove(i);
+        budget.give_back(sequence.n_computed(), sequence.state.n_scheduled);
+        self.counters.preemptions += 1;
+        self.waiting.put_back(sequence.preempt(&mut self.pool));
     }
 
     /// Gives sequence `i` a share of `n` tokens in the step, with the blocks for them.
