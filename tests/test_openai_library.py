@@ -4,6 +4,7 @@ import concurrent.futures
 import math
 
 import openai
+import pydantic
 import pytest
 
 MODEL = "throng-starter"
@@ -136,6 +137,77 @@ def test_faults_are_the_library_s_typed_exceptions(client, server):
     assert raised.value.param.startswith("response_format")
     with pytest.raises(openai.NotFoundError):
         client.post("/nowhere", body={}, cast_to=object)
+
+
+def test_answers_are_taken_back_as_messages(client):
+    # The library's own readers refuse an answer that ends at its limit.
+    settings = dict(model=MODEL, temperature=0, max_tokens=64, stop=[" ", "."])
+    message = client.chat.completions.create(**settings, messages=HELLO).choices[0].message
+    parsed = client.chat.completions.parse(**settings, messages=HELLO).choices[0].message
+    with client.chat.completions.stream(**settings, messages=HELLO) as stream:
+        streamed = stream.get_final_completion().choices[0].message
+    for spoken in (message, parsed, streamed):
+        for form in (spoken, spoken.model_dump(), spoken.model_dump(exclude_none=True), spoken.model_dump(mode="json")):
+            messages = [*HELLO, form, {"role": "user", "content": "Go on."}]
+            assert client.chat.completions.create(**settings, messages=messages).choices
+
+
+def called(content, **more):
+    """A call of a tool and its answer, with whatever else a framework writes."""
+    function = {"name": "add", "arguments": '{"a": 2, "b": 2}', **more.pop("function", {})}
+    call = {"id": "call_1", "type": "function", "function": function, **more.pop("call", {})}
+    answer = {"role": "tool", "tool_call_id": "call_1", "content": "4", **more.pop("answer", {})}
+    return [{"role": "assistant", "content": content, "tool_calls": [call], **more}, answer]
+
+
+NULLS = dict.fromkeys(("refusal", "audio", "function_call", "annotations", "name", "reasoning_content"))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        called(None),
+        called("", answer={"name": "add"}),
+        called(None, **NULLS),
+        called(None, parsed=None, function={"parsed_arguments": {"a": 2, "b": 2}}, call={"index": 0}),
+        called("", call={"extra_content": {"google": {"thought_signature": "x"}}}),
+        called(None, provider_specific_fields={}, call={"provider_specific_fields": {"x": 1}}),
+        called([{"type": "text", "text": "I add."}], answer={"content": [{"type": "text", "text": "4"}]}),
+        [{"role": "assistant", "content": "Well.", "tool_calls": None, **NULLS}],
+        [{"role": "assistant", "content": "Well.", "tool_calls": []}],
+        [{"role": "assistant", "content": None, "refusal": "No."}],
+        [{"role": "system", "content": "Be brief.", "name": None}],
+        [{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}], "name": "a"}],
+        [{"role": "developer", "content": "Be brief."}],
+    ],
+)
+def test_messages_as_frameworks_write_them(client, messages):
+    messages = [*HELLO, *messages, {"role": "user", "content": "Go on."}]
+    assert client.chat.completions.create(model=MODEL, messages=messages, max_tokens=2).choices
+
+
+def test_parameters_as_frameworks_write_them(client):
+    class Add(pydantic.BaseModel):
+        """Adds two numbers."""
+
+        a: int = pydantic.Field(description="the first")
+        b: int | None = None
+
+    settings = dict(model=MODEL, messages=HELLO, max_tokens=2)
+    tool = openai.pydantic_function_tool(Add)
+    loose = {"type": "function", "function": {"name": "now", "description": "", "parameters": {}, "strict": None}}
+    plain = {"type": "function", "function": {"name": "then"}}
+    unset = dict.fromkeys(("stop", "seed", "logit_bias", "response_format", "tools", "tool_choice", "stream_options"))
+    for more in (
+        dict(tools=[tool, loose, plain], tool_choice="none"),
+        dict(tools=[tool], tool_choice="none", parallel_tool_calls=False),
+        dict(stream=True, stream_options={"include_usage": True, "include_obfuscation": False}),
+        dict(user="someone", metadata={"run": "1"}, store=False, service_tier="auto", n=1, stream=False),
+        dict(prompt_cache_key="k", safety_identifier="s", modalities=["text"], response_format={"type": "text"}),
+        dict(extra_body=unset),
+    ):
+        answer = client.chat.completions.create(**settings, **more)
+        assert list(answer) if more.get("stream") else answer.choices
 
 
 def test_leaving_a_stream_early_leaves_the_server_well(client):

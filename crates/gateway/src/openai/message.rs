@@ -32,6 +32,7 @@ const KEYS: &[&str] = &[
     "annotations",
     "cache_control",
     "id",
+    "parsed",
     "provider_specific_fields",
     "reasoning_details",
     "thinking_blocks",

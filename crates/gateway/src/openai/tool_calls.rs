@@ -47,8 +47,9 @@ pub(super) fn read_tool_calls(
 
 fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, ApiError> {
     let (mut id, mut function) = (None, None);
-    // The index is that of streamed pieces, which clients put together and send back.
-    node.known_members(&["id", "type", "function", "index"], |key, value| {
+    // The index is that of streamed pieces, which clients put together and send back; the last two are other servers'.
+    const KEYS: &[&str] = &["id", "type", "function", "index", "extra_content", "provider_specific_fields"];
+    node.known_members(KEYS, |key, value| {
         match key {
             _ if value.is_null() => {}
             "id" => id = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
@@ -66,15 +67,17 @@ fn read_call(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<ToolCall, A
 
 fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(String, String), ApiError> {
     let (mut name, mut arguments) = (None, None);
-    node.known_members(&["name", "arguments"], |key, value| {
+    // OpenAI's library keeps the arguments as it parsed them beside their text; the text is what counts.
+    node.known_members(&["name", "arguments", "parsed_arguments"], |key, value| {
         match key {
             _ if value.is_null() => {}
             "name" => name = Some(value.string(MAX_NAME_BYTES)?.into_owned()),
-            _ => {
+            "arguments" => {
                 let text = value.string(usize::MAX)?;
                 budget.take_text(&text, &value)?;
                 arguments = Some(text.into_owned());
             }
+            _ => {}
         }
         Ok(())
     })?;
