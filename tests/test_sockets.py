@@ -5,13 +5,17 @@ import http.client
 import json
 import os
 import resource
+import shutil
 import signal
 import socket
+import subprocess
 import time
 import urllib.parse
 import urllib.request
 
+import httpx
 import pytest
+import requests
 
 PATIENCE_S = 60
 
@@ -50,6 +54,91 @@ def test_a_standard_client_reads_an_answer_whose_first_bytes_came_early(server):
     answer.begin()
     assert answer.status == 200
     assert json.loads(answer.read())["usage"]["completion_tokens"] == 200
+
+
+QUESTION = {"model": "throng-starter", "prompt": "Once", "ignore_eos": True, "temperature": 0, "max_tokens": 60}
+
+
+def words_of(text):
+    """The text of a stream of events, which must have come whole."""
+    events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    assert events.pop() == "[DONE]"
+    return "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
+
+
+@pytest.fixture(scope="module")
+def words(server):
+    """What every client must read."""
+    answer = httpx.post(server.url + "/v1/completions", json=QUESTION, timeout=PATIENCE_S)
+    return answer.json()["choices"][0]["text"]
+
+
+def test_httpx_keeps_its_connection(server, words):
+    url = server.url + "/v1/completions"
+    with httpx.Client(timeout=PATIENCE_S) as client:
+        sockets = set()
+        for _ in range(3):
+            answer = client.post(url, json=QUESTION)
+            assert answer.json()["choices"][0]["text"] == words
+            sockets.add(answer.extensions["network_stream"].get_extra_info("client_addr"))
+            with client.stream("POST", url, json={**QUESTION, "stream": True}) as answer:
+                assert words_of(answer.read().decode()) == words
+                sockets.add(answer.extensions["network_stream"].get_extra_info("client_addr"))
+    assert len(sockets) == 1
+
+
+def test_requests_keeps_its_connection(server, words):
+    url = server.url + "/v1/completions"
+    with requests.Session() as client:
+        for _ in range(3):
+            answer = client.post(url, json=QUESTION, timeout=PATIENCE_S)
+            assert answer.json()["choices"][0]["text"] == words
+            answer = client.post(url, json={**QUESTION, "stream": True}, stream=True, timeout=PATIENCE_S)
+            assert words_of("\n".join(answer.iter_lines(decode_unicode=True))) == words
+        pools = client.get_adapter(url).poolmanager.pools
+        assert [pools.get(key).num_connections for key in pools.keys()] == [1]
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
+@pytest.mark.parametrize("flags", [["--http1.1"], ["--http1.0"], ["--http2-prior-knowledge"], ["-H", "expect: 100-continue"]])
+def test_curl_of_each_version(server, words, flags):
+    def ask(*flags, **more):
+        line = ["curl", "-sS", "--fail", "--max-time", str(PATIENCE_S), *flags]
+        line += ["--json", json.dumps({**QUESTION, **more}), server.url + "/v1/completions"]
+        return subprocess.run(line, capture_output=True, check=True, text=True).stdout
+
+    assert json.loads(ask(*flags))["choices"][0]["text"] == words
+    assert words_of(ask("-N", *flags, stream=True)) == words
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
+def test_fetch_of_node(server, words):
+    script = """
+        const [url, question] = process.argv.slice(1);
+        const headers = {"content-type": "application/json"};
+        for (const stream of [false, true, false]) {
+            const body = JSON.stringify({...JSON.parse(question), stream});
+            console.log(JSON.stringify(await (await fetch(url, {method: "POST", headers, body})).text()));
+        }"""
+    line = ["node", "--input-type=module", "-e", script, server.url + "/v1/completions", json.dumps(QUESTION)]
+    said = subprocess.run(line, capture_output=True, check=True, text=True, timeout=PATIENCE_S).stdout
+    first, streamed, last = map(json.loads, said.splitlines())
+    assert json.loads(first)["choices"][0]["text"] == words_of(streamed) == words
+    assert json.loads(last)["choices"][0]["text"] == words
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_half_closed_client_gets_the_whole_answer(server, words, version, stream):
+    """As `nc -N` and socat do: the input ends with the request."""
+    with socket.create_connection(address_of(server), timeout=PATIENCE_S) as client:
+        request = request_bytes(max_tokens=QUESTION["max_tokens"], stream=stream).replace(b"HTTP/1.1", b"HTTP/" + version.encode())
+        client.sendall(request)
+        client.shutdown(socket.SHUT_WR)
+        answer = http.client.HTTPResponse(client, method="POST")
+        answer.begin()
+        text = answer.read().decode()
+    assert (words_of(text) if stream else json.loads(text)["choices"][0]["text"]) == words
 
 
 def test_requests_of_closed_clients_end(server):
