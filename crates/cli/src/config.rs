@@ -11,6 +11,7 @@ use throng_gateway::{GatewayConfig, Secret};
 use throng_kernels::Isa;
 
 use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, ServeArgs};
+use crate::text_file;
 use crate::usage_error::UsageError;
 
 /// A configuration file: the same settings as the flags, by section. Unknown keys are errors.
@@ -205,9 +206,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
 
 fn read_file(path: &Path) -> Result<ConfigFile, UsageError> {
     let place = path.display();
-    let text =
-        std::fs::read_to_string(path).map_err(|error| UsageError(format!("cannot read {place}: {error}")))?;
-    toml::from_str(&text).map_err(|error| UsageError(format!("{place}: {error}")))
+    toml::from_str(&text_file::read(path)?).map_err(|error| UsageError(format!("{place}: {error}")))
 }
 
 /// Flags of other engines: what would change the result must not be dropped silently.

@@ -18,5 +18,6 @@ pub mod running;
 pub mod signals;
 pub mod source;
 pub mod step_shares;
+pub mod text_file;
 pub mod usage_error;
 pub mod vocabulary;

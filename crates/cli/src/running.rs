@@ -10,7 +10,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::executor::ExecutorError;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
-use throng_kernels::mapped_file::open_regular;
 use throng_kernels::threads::default_threads;
 use throng_model::decoder_weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
@@ -24,6 +23,7 @@ use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::{KvBudget, show};
 use crate::memory;
 use crate::source::{ModelSource, STARTER_NOTICE};
+use crate::text_file;
 use crate::vocabulary;
 
 /// A model that runs.
@@ -85,6 +85,8 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
     let started = Instant::now();
     let backend = backend(section);
+    // Before the model, whose loading takes longer than to find this wrong.
+    let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
     // A large vocabulary takes one thread about as long as the weights of a small model take all of them.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
@@ -95,7 +97,10 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
-    let chat_template = chat_template(section, &model)?.map(Arc::new);
+    let chat_template = match chosen_template {
+        None => own_chat_template(&model)?,
+        chosen => chosen,
+    };
     let scheduler = engine.scheduler();
     let kv_dtype = kv_dtype(section, &model);
     let block_bytes = kv_block_bytes(&model, kv_dtype)?;
@@ -130,7 +135,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
         },
         notice: matches!(source, ModelSource::BuiltIn(_)).then_some(STARTER_NOTICE),
         tokenizer,
-        chat_template,
+        chat_template: chat_template.map(Arc::new),
         engine: handle,
         kv_dtype,
         kv_bytes: block_bytes * u64::from(options.limits.n_blocks),
@@ -201,12 +206,14 @@ fn prepare(section: &ModelSection, model: &LoadedModel, backend: BackendKind) ->
     Ok(())
 }
 
-fn chat_template(section: &ModelSection, model: &LoadedModel) -> Result<Option<ChatTemplate>> {
-    if let Some(path) = &section.chat_template {
-        let read = || std::io::read_to_string(open_regular(path)?);
-        let source = read().with_context(|| format!("cannot read {}", path.display()))?;
-        return Ok(Some(ChatTemplate::new(&source)?));
-    }
+/// The chat template that the operator chose.
+fn chosen_chat_template(section: &ModelSection) -> Result<Option<ChatTemplate>> {
+    let Some(path) = &section.chat_template else { return Ok(None) };
+    Ok(Some(ChatTemplate::new(&text_file::read(path)?).with_context(|| path.display().to_string())?))
+}
+
+/// The model's own chat templates.
+fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
     let compiles = |(name, source): &(&String, &String)| match ChatTemplate::new(source) {
         Err(error) if name.as_str() != "default" => {
             tracing::warn!("the chat template named {name:?} is left out: {error}");

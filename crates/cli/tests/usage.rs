@@ -107,6 +107,28 @@ fn the_file_is_held_to_the_same_ranges() {
 }
 
 #[test]
+fn files_that_are_none_or_have_no_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("large"), vec![b'#'; (1 << 20) + 1]).unwrap();
+    std::fs::write(path("latin1"), b"# caf\xe9").unwrap();
+    let made = std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap();
+    assert!(made.success());
+    for (file, reason) in [
+        ("/dev/zero".to_owned(), "not a regular file"),
+        (path(""), "not a regular file"),
+        (path("fifo"), "not a regular file"),
+        (path("large"), "it has more than 1024 KiB"),
+        (path("latin1"), "it is not UTF-8"),
+    ] {
+        for flag in ["--config", "--chat-template"] {
+            let told = refused(&["serve", "--port", "0", flag, &file], |_| {});
+            assert_eq!(told, format!("error: cannot read {file}: {reason}\n"), "{flag}");
+        }
+    }
+}
+
+#[test]
 fn a_log_filter_that_cannot_be_read() {
     let told = refused(&["inspect"], |command| {
         command.env("THRONG_LOG", "throng=loud");
