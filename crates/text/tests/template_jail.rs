@@ -47,6 +47,38 @@ fn strings_cannot_double_without_end() {
 }
 
 #[test]
+fn lists_cannot_double_without_end() {
+    for source in [
+        "{% set ns = namespace(l=[1, 2]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | length }}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = (ns.l + ns.l) | list %}{% endfor %}",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l * 2 %}{% endfor %}",
+        "{% macro double(l, n) %}{% if n %}{{ double(l + l, n - 1) }}{% else %}{{ l | length }}{% endif %}{% endmacro %}{{ double([1, 2], 60) }}",
+        "{% for l in [[1, 2]] recursive %}{{ loop([l + l]) }}{% endfor %}",
+        "{% for s in ['xx'] recursive %}{{ loop([s ~ s]) }}{% endfor %}",
+        "{% for s, n in [('xx', 1)] recursive %}{{ loop([(s ~ s, n)]) }}{% endfor %}",
+        "{% set l = [1] | batch(10 ** 9, 0) %}",
+        "{{ [1] | batch(10 ** 9, 0) | length }}",
+        "{{ [1] | slice(10 ** 9) | list | length }}",
+    ] {
+        assert_eq!(limit(source), "memory", "{source}");
+    }
+}
+
+#[test]
+fn sums_of_empty_lists_take_no_time() {
+    let source = "{% set ns = namespace(l=[]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | length }}";
+    assert_eq!(render(source).unwrap(), "0");
+}
+
+#[test]
+fn lists_are_summed_and_cut_as_usual() {
+    let source = "{% set ns = namespace(l=[]) %}{% for i in range(3000) %}{% set ns.l = ns.l + [i] %}{% endfor %}\
+                  {{ ns.l | length }} {{ ns.l[-1] }} {{ ns.l[1:3] }} {{ [1, 2, 3] | batch(2, 0) | list }} {{ [1, 2, 3] | slice(2) | list }}\
+                  {% for l in [1, [2, 3]] recursive %}<{% if l is sequence %}{{ loop(l) }}{% else %}{{ l }}{% endif %}>{% endfor %}";
+    assert_eq!(render(source).unwrap(), "3000 2999 [1, 2] [[1, 2], [3, 0]] [[1, 2], [3]]<1><<2><3>>");
+}
+
+#[test]
 fn recursion_is_bounded() {
     assert_eq!(limit("{% macro m(n) %}{{ m(n + 1) }}{% endmacro %}{{ m(0) }}"), "depth");
     let nesting =

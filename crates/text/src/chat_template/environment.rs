@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, StringInput, Value, ValueKind, from_args};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, State};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, filters};
 
 use super::limits::{Limits, PrintedBytes, RefusedByTemplate, out_of_memory};
 use super::{percent, python_json, python_strings, source};
@@ -81,6 +81,13 @@ pub(super) fn for_request(
             join(values, joiner.as_ref().map_or("", |joiner| joiner.as_str()), attribute, limits)
         },
     );
+    // Both make as many elements as they are told to.
+    env.add_filter("batch", move |state: &State<'_, '_>, values: Value, n: usize, filler: Option<Value>| {
+        if n > limits.n_elements() { Err(out_of_memory()) } else { filters::batch(state, values, n, filler) }
+    });
+    env.add_filter("slice", move |state: &State<'_, '_>, values: Value, n: usize, filler: Option<Value>| {
+        if n > limits.n_elements() { Err(out_of_memory()) } else { filters::slice(state, values, n, filler) }
+    });
     env.set_unknown_method_callback(move |state, value, method, args| {
         bounded_method(limits, state, value, method, args)
     });

@@ -33,6 +33,9 @@ const INPUT_FACTOR: usize = 4;
 /// Lists and maps nested deeper than this are refused when assigned: printing and dropping them recurses.
 const MAX_NESTING: usize = 200;
 
+/// Sums of lists up to this long are copied when they are assigned.
+const MAX_COPIED: usize = 1024;
+
 /// How many values inside an assigned one are looked at.
 const MAX_LOOKED_AT: usize = 256;
 
@@ -51,11 +54,22 @@ impl Limits {
         Self { n_steps, n_bytes: BASE_BYTES.saturating_add(n_bytes.saturating_mul(INPUT_FACTOR)) }
     }
 
+    /// Elements of one list that take as much memory as the longest text.
+    pub(super) fn n_elements(&self) -> usize {
+        self.n_bytes / size_of::<Value>()
+    }
+
     /// Passes `value` on if it is within bounds; every assignment in a template goes through here.
     pub(super) fn check(&self, value: Value) -> Result<Value, Error> {
         let mut n_left = MAX_LOOKED_AT;
         self.look(&value, 0, &mut n_left)?;
-        Ok(value)
+        // The sum of two lists is a list of both, whose parts double with each sum although it may stay empty.
+        let is_sum = value.kind() == ValueKind::Iterable && value.len().is_some_and(|n| n <= MAX_COPIED);
+        if is_sum {
+            value.try_iter()?.checked().collect::<Result<Vec<_>, _>>().map(Value::from)
+        } else {
+            Ok(value)
+        }
     }
 
     fn look(&self, value: &Value, depth: usize, n_left: &mut usize) -> Result<(), Error> {
@@ -64,6 +78,9 @@ impl Limits {
         }
         if let Some(text) = value.as_str() {
             return if text.len() > self.n_bytes { Err(out_of_memory()) } else { Ok(()) };
+        }
+        if value.len().is_some_and(|n| n > self.n_elements()) {
+            return Err(out_of_memory());
         }
         if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
             return Ok(());

@@ -59,6 +59,11 @@ pub(super) fn prepare(source: &str) -> String {
                     put(&["%}{% set _ = (", &parameters, ")|", CHECK_FILTER, " ", close]);
                 }
             }
+            // What `loop(…)` is given comes back as the variables of the loop.
+            "for" if rest.trim_end().ends_with(" recursive") => {
+                let variables = rest.split_once(" in ").map_or("", |(variables, _)| variables);
+                put(&[open, inside, "%}{% set _ = (", variables, ")|", CHECK_FILTER, " ", close]);
+            }
             _ => put(&[open, inside, close]),
         }
     }
