@@ -116,6 +116,8 @@ async fn heads_that_are_wrong_are_refused() {
     refused(&server, get("/health", &many), 431, "headers_too_large").await;
     refused(&server, get("/health", &format!("x: {}\r\n", "y".repeat(17 << 10))), 431, "headers_too_large")
         .await;
+    refused(&server, get("/health", &format!("{}: 1\r\n", "y".repeat(60 << 10))), 431, "headers_too_large")
+        .await;
     let wide: String = (0..9).map(|i| format!("x-{i}: {}\r\n", "y".repeat(8 << 10))).collect();
     refused(&server, get("/health", &wide), 431, "headers_too_large").await;
     refused(&server, get(&format!("/{}", "y".repeat(9 << 10)), ""), 414, "uri_too_long").await;

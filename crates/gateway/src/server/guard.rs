@@ -12,7 +12,7 @@ use super::http1_head::check_http2_fields;
 use crate::config::GatewayConfig;
 use crate::openai::ApiError;
 
-/// Limits of a request's head: of its target, of its fields' number, of one field's value, of all names and values.
+/// Limits of a request's head: of its target, of its fields' number, of one field's name and value, of all of them.
 pub(super) const MAX_URI_BYTES: usize = 8 << 10;
 pub(super) const MAX_HEADER_FIELDS: usize = 100;
 pub(super) const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
@@ -75,13 +75,14 @@ impl Guard {
         let mut n_bytes = 0;
         for (name, value) in &parts.headers {
             let is_credential = self.needs_key && (name == header::AUTHORIZATION || name == "x-api-key");
-            if value.len() > MAX_HEADER_FIELD_BYTES {
+            let n_field_bytes = name.as_str().len() + value.len();
+            if n_field_bytes > MAX_HEADER_FIELD_BYTES {
                 // A key too long to be one is first of all a wrong key.
                 let error =
                     if is_credential { ApiError::invalid_api_key() } else { ApiError::headers_too_large() };
                 return Err(error);
             }
-            n_bytes += name.as_str().len() + value.len();
+            n_bytes += n_field_bytes;
         }
         if parts.headers.len() > MAX_HEADER_FIELDS || n_bytes > MAX_HEADER_BYTES {
             return Err(ApiError::headers_too_large());

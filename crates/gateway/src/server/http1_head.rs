@@ -10,7 +10,7 @@ use crate::openai::ApiError;
 const MAX_METHOD_BYTES: usize = 32;
 /// What a request line has beside its target: method, spaces, version.
 const REQUEST_LINE_ROOM: usize = MAX_METHOD_BYTES + 16;
-/// What a field line may have beside its value before it is complete: the name and white space.
+/// What a field line may have beside its name and value before it is complete: the colon and white space.
 const FIELD_LINE_ROOM: usize = 256;
 /// Largest head in raw bytes; what [`MAX_HEADER_BYTES`] counts and the separators.
 const MAX_HEAD_BYTES: usize =
@@ -159,8 +159,9 @@ impl HeadScan {
             return Err(Malformed("a header field's name is not a token"));
         }
         self.n_fields += 1;
-        self.n_field_bytes += name.len() + value.len();
-        if value.len() > MAX_HEADER_FIELD_BYTES {
+        let n_bytes = name.len() + value.len();
+        self.n_field_bytes += n_bytes;
+        if n_bytes > MAX_HEADER_FIELD_BYTES {
             return Err(too_large(name));
         }
         if self.n_fields > MAX_HEADER_FIELDS || self.n_field_bytes > MAX_HEADER_BYTES {
