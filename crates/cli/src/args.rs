@@ -161,6 +161,9 @@ pub struct ServeArgs {
     /// Web origins that may call from a browser
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "ORIGIN")]
     pub allowed_origins: Vec<String>,
+    /// Names of this server in web pages' addresses, beside IP addresses and the name listened on
+    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME")]
+    pub allowed_hosts: Vec<String>,
     /// On SIGTERM, seconds for running streams to finish
     #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,

@@ -197,6 +197,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     access.allow_unauthenticated |= flags.allow_unauthenticated;
     access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
     access.allowed_origins.extend(flags.allowed_origins.iter().cloned());
+    access.allowed_hosts.extend(flags.allowed_hosts.iter().cloned());
     gateway.api.strict_parameters |= flags.strict_parameters;
     if let Some(max_logprobs) = flags.max_logprobs {
         // -1 means as many as the vocabulary has.

@@ -212,7 +212,7 @@ impl ApiError {
     /// A web page of a foreign origin, or one that names this server by a foreign name (DNS rebinding).
     pub fn forbidden_origin() -> Self {
         let message = "Requests from web pages of this origin, or under this host name, are not allowed. The \
-                       operator can allow them with allowed_origins and allowed_hosts.";
+                       operator can allow them with --allowed-origins and --allowed-hosts.";
         Self::client(StatusCode::FORBIDDEN, "forbidden_origin", message)
     }
 }
