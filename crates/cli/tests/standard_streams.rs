@@ -40,6 +40,18 @@ fn a_full_disk_under_standard_error() {
     }));
 }
 
+/// The metrics say how many lines were lost, where the log itself cannot.
+#[test]
+fn lost_lines_are_counted() {
+    let mut server = Server::start(&[], |c| {
+        debugging(c).stdout(Stdio::null()).stderr(full());
+    });
+    server.assert_serves();
+    let metrics = server.ask("GET", "/metrics", "");
+    let count = metrics.lines().find_map(|line| line.strip_prefix("throng_log_lines_dropped_total "));
+    assert!(count.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
+}
+
 #[test]
 fn a_full_disk_under_standard_output() {
     assert_serves_and_drains(Server::start(&[], |c| {

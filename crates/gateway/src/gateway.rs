@@ -13,7 +13,7 @@ use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig};
 use crate::generation::Turns;
 use crate::memory::MemoryBudget;
-use crate::metrics::{MemoryCollector, Metrics, ModelLabels};
+use crate::metrics::{LogCollector, MemoryCollector, Metrics, ModelLabels};
 use crate::replica::{LocalReplica, Replica};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
@@ -58,11 +58,16 @@ pub enum GatewayError {
 }
 
 impl Gateway {
-    /// Checks the configuration and makes the models ready to serve.
+    /// Checks the configuration and makes the models ready to serve. `n_log_lines_dropped` says for the metrics how many
+    /// lines of the process's log could not be written so far.
     ///
     /// # Errors
     /// [`GatewayError`], but for [`GatewayError::Io`].
-    pub fn new(config: GatewayConfig, models: Vec<ServedModel>) -> Result<Self, GatewayError> {
+    pub fn new(
+        config: GatewayConfig,
+        models: Vec<ServedModel>,
+        n_log_lines_dropped: fn() -> u64,
+    ) -> Result<Self, GatewayError> {
         let host = config.server.host.as_str();
         let is_local_name = host.eq_ignore_ascii_case("localhost");
         let is_local =
@@ -76,7 +81,7 @@ impl Gateway {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let replicas_of = models.iter().map(labels).zip(replicas.iter().cloned()).collect();
-        let metrics = Metrics::new(replicas_of, held);
+        let metrics = Metrics::new(replicas_of, held, LogCollector(n_log_lines_dropped));
         let route = |(served, replica): (ServedModel, Arc<dyn Replica>)| {
             let counters = metrics.of_model(&labels(&served));
             Route { model: Arc::new(ModelEntry::new(served, counters, &config.api)), replica }
@@ -164,7 +169,7 @@ mod tests {
             config.server.host = host.to_owned();
             config.access.api_keys = keys.iter().copied().map(Secret::new).collect();
             config.access.allow_unauthenticated = allowed;
-            Gateway::new(config, Vec::new()).map(drop)
+            Gateway::new(config, Vec::new(), || 0).map(drop)
         };
         for host in ["127.0.0.1", "localhost", "::1", "127.8.9.1"] {
             assert!(with(host, &[], false).is_ok(), "{host}");

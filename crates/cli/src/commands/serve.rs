@@ -13,6 +13,7 @@ use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{EngineSection, ModelSection, Settings};
 use crate::descriptors;
 use crate::line_queue::LineQueue;
+use crate::logging;
 use crate::output;
 use crate::running::{self, RunningModel};
 use crate::signals::Signals;
@@ -74,7 +75,7 @@ async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     let address = listener.local_addr()?;
     let engine = running.engine.clone();
     let served = served_model(running, settings.model.generation_config);
-    let gateway = Gateway::new(settings.gateway, vec![served])?;
+    let gateway = Gateway::new(settings.gateway, vec![served], logging::n_dropped)?;
     out.push(&format!("Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"));
     Ok(Ready { gateway, listener, engine })
 }

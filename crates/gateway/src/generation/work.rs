@@ -89,7 +89,7 @@ mod tests {
     async fn a_place_is_taken_until_the_work_has_ended_though_its_client_has_gone() {
         let mut config = GatewayConfig::default();
         config.api.max_concurrent_tokenizations = 1;
-        let app = Gateway::new(config, Vec::new()).expect("a valid configuration").into_app();
+        let app = Gateway::new(config, Vec::new(), || 0).expect("a valid configuration").into_app();
         let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
         let (begun, has_begun) = mpsc::channel();
         let (end, may_end) = mpsc::channel();

@@ -2,6 +2,7 @@
 
 mod engine;
 mod http;
+mod log;
 mod memory;
 mod requests;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use prometheus_client::registry::Registry;
 
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
+pub(crate) use self::log::LogCollector;
 pub(crate) use self::memory::MemoryCollector;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
@@ -30,13 +32,18 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for these replicas, beside the memory that is held.
-    pub fn new(replicas: Vec<(ModelLabels, Arc<dyn Replica>)>, memory: MemoryCollector) -> Self {
+    /// Counters for these replicas, beside the memory that is held and the lines of the log that were lost.
+    pub fn new(
+        replicas: Vec<(ModelLabels, Arc<dyn Replica>)>,
+        memory: MemoryCollector,
+        log: LogCollector,
+    ) -> Self {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(memory));
+        registry.register_collector(Box::new(log));
         Self { registry, requests, http }
     }
 
