@@ -159,7 +159,7 @@ def dripping_bodies(target):
         reset(s)
 
 
-@attack("bodies", quick=True)
+@attack("bodies")
 def tiny_chunks(target):
     """100,000 chunks of one byte, and chunks whose extensions are longer than what they carry."""
     text = json.dumps(chat("x" * 100_000, max_tokens=1)).encode()

@@ -32,7 +32,7 @@ PAGES = {
 }
 
 
-@attack("browsers", alone=True, quick=True)
+@attack("browsers", alone=True)
 def pages_elsewhere(target):
     """Foreign origins and hosts, on loopback and with --allow-unauthenticated on a public address."""
     for where, arguments in (("loopback", ()), ("public", ("--host", "0.0.0.0", "--allow-unauthenticated"))):

@@ -77,7 +77,7 @@ def ambiguous_ends(target):
         s.close()
 
 
-@attack("framing", quick=True)
+@attack("framing")
 def large_heads(target):
     """Heads past the limits: fields, names, values, paths; the answers are typed."""
     start = head(target, "GET", "/health")[:-2]

@@ -28,7 +28,7 @@ def wasted(target, before, asked, what):
     )
 
 
-@attack("half_close", quick=True, limit_s=60)
+@attack("half_close", limit_s=60)
 def fire_and_close(target):
     """50 tiny requests for much, closed as soon as they are sent, or up to 50 ms later."""
     before = target.metric("vllm:generation_tokens_total")
@@ -65,7 +65,7 @@ def fire_and_close_streams(target):
     wasted(target, before, 50 * 8 * 900, "streams left")
 
 
-@attack("half_close", is_load=True, quick=True)
+@attack("half_close", is_load=True)
 def half_closed_answers(target):
     """20 clients that shut down their sending side still get their whole answers."""
     results = []

@@ -29,7 +29,7 @@ def arguments():
     )
     parser.add_argument("--seed", type=int, help="the seed of all attacks; a new one each time without")
     parser.add_argument("--list", action="store_true", help="name the attacks and end")
-    parser.add_argument("--quick", action="store_true", help="a short selection, judged without times")
+    parser.add_argument("--quick", action="store_true", help="a short selection, weaker, and judged without times")
     parser.add_argument("--minutes", type=float, default=0, help="begin again with new seeds for that long")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="all attacks mixed into healthy traffic")
     parser.add_argument("--logs", default=ROOT / "target/attacks", type=Path, help="where the servers' logs go")
@@ -67,7 +67,7 @@ def main():
 def trials(options, attacks, seed):
     """Runs each attack, again and again while there are minutes left, and sums up."""
     failed, n_trials, started = [], 0, time.monotonic()
-    trial = Trial(options.binary, options.logs, judges_times=not options.quick)
+    trial = Trial(options.binary, options.logs, is_quick=options.quick)
     while True:
         for attack in attacks:
             n_trials += 1

@@ -29,7 +29,7 @@ def raw(more):
 # Inputs that must be refused with 400, and the codes that may say so.
 REFUSED = {
     "deeper than 64": (raw('"x":' + "[" * 70 + "]" * 70), {"json_too_deep"}),
-    "deeper than 64 in messages": (raw('"tools":' + '[{"a":' * 40 + "1" + "}]" * 40), {"json_too_deep"}),
+    "deeper than 64 in messages": (raw('"messages":' + '[{"a":' * 40 + "1" + "}]" * 40), {"json_too_deep"}),
     "deeper than 10,000": (raw('"x":' + "[" * 20_000 + "]" * 20_000), {"json_too_deep"}),
     "lone high surrogate": (raw('"user":"\\ud800"'), None),
     "lone low surrogate": (raw('"user":"\\udc00"'), None),
