@@ -244,7 +244,7 @@ fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64> {
 fn backend(section: &ModelSection) -> BackendKind {
     match section.isa {
         _ if section.reference => BackendKind::Reference,
-        Some(isa) => BackendKind::CpuLane(isa),
+        Some(isa) => BackendKind::CpuIsa(isa),
         None => BackendKind::Cpu,
     }
 }

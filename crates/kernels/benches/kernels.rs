@@ -1,4 +1,4 @@
-//! Speed of the products per lane and format on one thread, each beside its share of the limit measured in the same
+//! Speed of the products per ISA and format on one thread, each beside its share of the limit measured in the same
 //! run: int8 dot products a second for many tokens, bytes read a second for few.
 //!
 //! Times are of the thread's processor time, so that other programs on the machine disturb less.

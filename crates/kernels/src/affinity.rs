@@ -1,14 +1,14 @@
-//! Which cores this process may use, pinning a thread to one, and giving way to pinned ones. Where the system offers
-//! none of it, nothing happens.
+//! CPU affinity: the cores this process may use, pinning a thread to a core, lowering a thread's priority. No effect on systems without
+//! these calls.
 
-/// What a thread that gives way adds to its niceness: beside threads that compute it gets a quarter of a core.
+/// Added to the niceness of a low-priority thread: next to a compute thread it gets a quarter of a core.
 #[cfg(target_os = "linux")]
 const STEP_BACK: i32 = 5;
 
 /// Cores that this process may use: logical ones, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cores {
-    /// One of every physical core, then those that share one with them.
+    /// One logical core of every physical core first, then their hyperthread siblings.
     pub(crate) logical: Vec<usize>,
     /// How many physical ones there are.
     pub(crate) n_physical: usize,
@@ -39,8 +39,8 @@ fn first_sibling(core: usize) -> usize {
     first.unwrap_or(core)
 }
 
-/// Makes the calling thread wait for threads that compute where both want the same core, without starving it.
-/// Without effect on systems whose threads have no priority of their own.
+/// Lowers the calling thread's priority below that of compute threads, without starving it. No effect on systems without per-thread
+/// priorities.
 pub(crate) fn step_back() {
     // SAFETY: reads and sets the priority of the calling thread (on Linux a thread's own); no memory is passed.
     #[cfg(target_os = "linux")]
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn every_physical_core_comes_before_any_is_shared() {
-        // Neighbours share, as on many desktops; then halves, as on many servers; one core is not allowed.
+        // Siblings are adjacent (many desktops), or in the other half (many servers); one core is not allowed.
         let spread = |first_of: fn(usize) -> usize| Cores::spread(vec![0, 1, 2, 3, 4, 5, 7], first_of);
         let neighbours = spread(|core| core / 2 * 2);
         assert_eq!(neighbours, Cores { logical: vec![0, 2, 4, 7, 1, 3, 5], n_physical: 4 });

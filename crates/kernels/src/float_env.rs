@@ -1,5 +1,5 @@
-//! Subnormal numbers are zero in every kernel, on every thread: they would cost a factor of three where products
-//! are tiny, and a row's bits must not depend on which thread computed it.
+//! Flush-to-zero on every kernel thread: subnormals would slow tiny products down by a factor of three, and a row's bits must not depend
+//! on the thread that computed it.
 //!
 //! The compiler assumes the default floating-point environment; it never relies on subnormals surviving, and the
 //! guard puts the caller's setting back.

@@ -1,11 +1,13 @@
-//! Arithmetic on slices: the only CPU code with `unsafe`. It knows shapes, formats and instruction sets, and
-//! refuses to know models, requests and files.
+//! CPU kernels: arithmetic on slices, and the only crate with `unsafe`. Knows shapes, formats and instruction sets; does not know models,
+//! requests and files.
 
 mod affinity;
 pub mod attention;
 mod bus_fault;
 mod float_env;
+mod layout;
 pub mod limits;
+pub mod logits_reduce;
 pub mod mapped_file;
 pub mod matmul;
 mod memory;
@@ -14,6 +16,5 @@ pub mod reference;
 pub mod rows;
 mod simd;
 pub mod threads;
-pub mod vocabulary;
 
 pub use simd::Isa;

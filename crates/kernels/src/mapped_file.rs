@@ -1,4 +1,4 @@
-//! Files mapped into memory for reading. Refuses to know what is in them.
+//! Files mapped into memory for reading. Does not know what is in them.
 
 use std::fs::File;
 use std::io;

@@ -1,19 +1,19 @@
-//! Large byte buffers on cache lines, on huge pages where the system gives them. Refuses to know what they hold.
+//! Large byte buffers aligned to cache lines, on huge pages where the system provides them. Does not know what they hold.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 #[cfg(target_os = "linux")]
 use std::sync::{Arc, Mutex, Weak};
 
-/// Buffers from this size on are aligned to huge pages and ask for them.
+/// Buffers of at least this size are aligned to huge pages and request them.
 const HUGE_PAGE: usize = 2 << 20;
-/// The smallest that systems have; on those with larger ones some are touched several times.
+/// The smallest page size in use; on systems with larger pages some pages are touched several times.
 pub(crate) const SMALL_PAGE: usize = 4096;
 const CACHE_LINE: usize = 64;
-/// Bytes of a region that buffers share; what is never touched takes no memory.
+/// Bytes of a region shared by buffers; untouched pages take no memory.
 #[cfg(target_os = "linux")]
 const REGION: usize = 64 << 20;
-/// Larger buffers lose little of their own last page.
+/// Buffers larger than this get a mapping of their own: they waste little of their last page.
 #[cfg(target_os = "linux")]
 const LARGEST_SHARED: usize = 16 << 20;
 
@@ -25,24 +25,24 @@ pub(crate) struct AlignedBytes {
     origin: Origin,
 }
 
-/// The pages that large buffers lie on.
+/// The kind of pages for a large buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
-    /// Huge ones where the system gives them: for what is written at once and read as a whole.
+    /// Huge pages where available: for data that is written once and read as a whole.
     Huge,
-    /// As `Huge`, with others of its kind side by side on the same pages: for what is smaller than a few huge pages and
-    /// lives as long as its neighbours, since a region is given back only as a whole.
+    /// Huge pages shared with other such buffers: for buffers smaller than a few huge pages that live equally long, since a region is freed
+    /// only as a whole.
     Shared,
-    /// Small ones: for what is written here and there over a long time. The first touch of a huge page clears all of
-    /// it, and one page of each layer at once held a step up by a tenth of a second.
+    /// Small pages: for data written piecemeal over a long time. The first touch of a huge page zeroes all of it, and doing so for one page of
+    /// every layer at once delayed a step by a tenth of a second.
     Small,
 }
 
-/// How to give the memory back.
+/// How the memory is freed.
 #[derive(Debug)]
 enum Origin {
     Heap(Layout),
-    /// The last buffer on a mapping gives it back.
+    /// A shared mapping, freed with its last buffer.
     #[cfg(target_os = "linux")]
     Mapping {
         _held: Arc<Mapping>,
@@ -55,7 +55,7 @@ unsafe impl Send for AlignedBytes {}
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
-    /// `None` when there is no room for them.
+    /// `None` when memory cannot be allocated.
     pub(crate) fn zeroed(n_bytes: usize, pages: Pages) -> Option<Self> {
         let len = n_bytes.max(1).checked_next_multiple_of(CACHE_LINE)?;
         #[cfg(target_os = "linux")]
@@ -75,10 +75,10 @@ impl AlignedBytes {
         Some(Self { start, len, origin: Origin::Heap(layout) })
     }
 
-    /// At least so many bytes of a buffer that is kept between uses, zeros when it is made anew.
+    /// A reusable buffer of at least `n_bytes`; zeroed when it is reallocated.
     ///
     /// # Panics
-    /// When there is no memory for them.
+    /// When memory cannot be allocated.
     pub(crate) fn at_least(kept: &mut Option<Self>, n_bytes: usize) -> &mut [u8] {
         if kept.as_ref().is_none_or(|bytes| bytes.as_slice().len() < n_bytes) {
             *kept = Self::zeroed(n_bytes, Pages::Huge);
@@ -88,10 +88,10 @@ impl AlignedBytes {
         bytes.as_mut_slice()
     }
 
-    /// The next bytes of the region in use, or the first of a new one.
+    /// The next bytes of the current region, or the first of a new one.
     #[cfg(target_os = "linux")]
     fn shared(len: usize) -> Option<Self> {
-        /// The region, and how much of it is taken.
+        /// The current region and how much of it is in use.
         static IN_USE: Mutex<(Weak<Mapping>, usize)> = Mutex::new((Weak::new(), 0));
         let mut in_use = IN_USE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (region, taken) = match in_use.0.upgrade().filter(|_| in_use.1 + len <= REGION) {
@@ -119,15 +119,14 @@ impl AlignedBytes {
     /// Bytes `at..at + len`, for one of several threads that write them.
     ///
     /// # Safety
-    /// No other part handed out and still in use may overlap this one, and whoever let the threads write must have the
-    /// buffer to himself.
+    /// No other part still in use may overlap this one, and the caller that lets the threads write must own the buffer exclusively.
     ///
     /// # Panics
     /// When the range is out of bounds.
     #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's word")]
     pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &mut [u8] {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} + {len} of {}", self.len);
-        // SAFETY: in bounds of owned bytes; not aliased by the caller's word.
+        // SAFETY: in bounds of owned bytes; not aliased by the caller's guarantee.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(at), len) }
     }
 }
@@ -135,7 +134,7 @@ impl AlignedBytes {
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
         match self.origin {
-            // SAFETY: it is given back as it was taken.
+            // SAFETY: freed with the layout it was allocated with.
             Origin::Heap(layout) => unsafe { dealloc(self.start.as_ptr(), layout) },
             #[cfg(target_os = "linux")]
             Origin::Mapping { .. } => {}
@@ -143,7 +142,7 @@ impl Drop for AlignedBytes {
     }
 }
 
-/// Pages of zeros from the system, aligned to huge ones.
+/// Zeroed pages from the system, aligned to huge pages.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
 struct Mapping {
@@ -179,7 +178,7 @@ impl Mapping {
 #[cfg(target_os = "linux")]
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is given back as it was taken.
+        // SAFETY: unmapped with the address and size it was mapped with.
         unsafe { libc::munmap(self.address, self.mapped) };
     }
 }
@@ -191,7 +190,7 @@ unsafe impl Send for Mapping {}
 #[cfg(target_os = "linux")]
 unsafe impl Sync for Mapping {}
 
-/// A slice whose disjoint parts several threads write at once.
+/// A slice whose disjoint parts are written by several threads concurrently.
 pub(crate) struct Disjoint<'a, T> {
     start: *mut T,
     len: usize,
@@ -208,10 +207,10 @@ impl<'a, T> Disjoint<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), _borrow: std::marker::PhantomData }
     }
 
-    /// A pointer to element `at`, good for what no part still in use overlaps.
+    /// A pointer to element `at`; may be used where no other part in use overlaps.
     ///
     /// # Panics
-    /// When there is no such element.
+    /// When the element does not exist.
     pub(crate) fn pointer(&self, at: usize) -> *mut T {
         assert!(at < self.len, "{at} of {}", self.len);
         self.start.wrapping_add(at)
@@ -220,14 +219,14 @@ impl<'a, T> Disjoint<'a, T> {
     /// Elements `at..at + len`.
     ///
     /// # Safety
-    /// No other part handed out and still in use may overlap this one.
+    /// No other part still in use may overlap this one.
     ///
     /// # Panics
     /// When the range is out of bounds.
     #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's word")]
     pub(crate) unsafe fn part(&self, at: usize, len: usize) -> &'a mut [T] {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} + {len} of {}", self.len);
-        // SAFETY: in bounds of the borrowed slice; not aliased by the caller's word.
+        // SAFETY: in bounds of the borrowed slice; not aliased by the caller's guarantee.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
 }

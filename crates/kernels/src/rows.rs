@@ -1,27 +1,26 @@
-//! Row-wise operations on the pool's lane: norms, gated activations, sums, caps. Refuses to look across rows; a row's bits depend on
-//! the row alone.
+//! Row-wise operations on the pool's ISA: norms, gated activations, sums, soft caps. A row's result bits depend on the row alone.
 
 mod rope;
 
 pub use rope::rope;
 
 use crate::memory::Disjoint;
-use crate::simd::{self, Lane, Task};
+use crate::simd::{self, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Elements under which waking the other threads costs more than it saves.
+/// Below this many elements, waking the other threads costs more than it saves.
 pub(crate) const WORTH_FORKING: usize = 16_384;
-/// Elements that one item of work takes.
+/// Elements of one work item.
 const ITEM: usize = 4096;
 
-/// Columns of every row that an operation works on: `n_groups` of `width`, side by side from `first` on.
+/// The columns of each row that an operation applies to: `n_groups` adjacent groups of `width`, starting at `first`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Groups {
     /// Elements of a row.
     pub stride: usize,
     /// The first column.
     pub first: usize,
-    /// How many groups.
+    /// Number of groups.
     pub n_groups: usize,
     /// Columns of a group.
     pub width: usize,
@@ -56,10 +55,10 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
     assert!(d > 0 && x.len() == out.len() && x.len().is_multiple_of(d), "rows of {d} in {}", x.len());
     let out = Disjoint::new(out);
     for_each_row(x.len() / d, d, pool, |i| {
-        // SAFETY: row `i` is one call's.
+        // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * d, d) };
         let x = &x[i * d..][..d];
-        // SAFETY: the pool's lane is available.
+        // SAFETY: the pool's ISA is available.
         unsafe {
             let inverse = pool.isa().run(InverseRms { x, eps });
             pool.isa().run(Scale { x, inverse, gain, out });
@@ -74,7 +73,7 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
 pub fn norm_groups(x: &mut [f32], groups: Groups, gain: &[f32], eps: f32, pool: &ThreadPool) {
     assert_eq!(gain.len(), groups.width, "gain and group");
     each_group(x, groups, pool, |_, x| {
-        // SAFETY: the pool's lane is available.
+        // SAFETY: the pool's ISA is available.
         unsafe { pool.isa().run(Norm { x, gain, eps }) };
     });
 }
@@ -84,7 +83,7 @@ fn each_group(x: &mut [f32], groups: Groups, pool: &ThreadPool, work: impl Fn(us
     let x = Disjoint::new(x);
     let width = groups.n_groups * groups.width;
     for_each_row(n_rows, width, pool, |i| {
-        // SAFETY: row `i` is one call's.
+        // SAFETY: row `i` belongs to one call.
         let row = unsafe { x.part(i * groups.stride + groups.first, width) };
         row.chunks_exact_mut(groups.width).for_each(|group| work(i, group));
     });
@@ -101,12 +100,12 @@ pub enum Gate {
 
 impl Gate {
     #[inline(always)]
-    pub(crate) unsafe fn of<L: Lane>(self, x: L::F) -> L::F {
-        // SAFETY: the features are the caller's word.
+    pub(crate) unsafe fn of<S: SimdIsa>(self, x: S::F) -> S::F {
+        // SAFETY: the caller guarantees the features.
         unsafe {
             match self {
-                Self::Silu => simd::silu::<L>(x),
-                Self::GeluTanh => simd::gelu_tanh::<L>(x),
+                Self::Silu => simd::silu::<S>(x),
+                Self::GeluTanh => simd::gelu_tanh::<S>(x),
             }
         }
     }
@@ -123,12 +122,12 @@ pub fn glu(gate_up: &[f32], width: usize, gate: Gate, out: &mut [f32], pool: &Th
     );
     let out_rows = out.len() / width;
     let out = Disjoint::new(out);
-    // An activation costs several times an addition.
+    // An activation function costs several times an addition.
     for_each_row(out_rows, 4 * width, pool, |i| {
         let (g, up) = gate_up[2 * i * width..][..2 * width].split_at(width);
-        // SAFETY: row `i` is one call's.
+        // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * width, width) };
-        // SAFETY: the pool's lane is available.
+        // SAFETY: the pool's ISA is available.
         unsafe { pool.isa().run(Glu { gate: g, up, out, function: gate }) };
     });
 }
@@ -139,7 +138,7 @@ pub fn glu(gate_up: &[f32], width: usize, gate: Gate, out: &mut [f32], pool: &Th
 /// When the lengths differ.
 pub fn add_scaled(x: &mut [f32], y: &[f32], factor: f32, pool: &ThreadPool) {
     assert_eq!(x.len(), y.len());
-    each_stretch(x, pool, |at, x| {
+    each_chunk(x, pool, |at, x| {
         for (x, y) in x.iter_mut().zip(&y[at..]) {
             *x += y * factor;
         }
@@ -154,7 +153,7 @@ pub fn gather(x: &[f32], cols: usize, from: &[usize], out: &mut [f32], pool: &Th
     assert_eq!(out.len(), from.len() * cols, "rows of {cols}");
     let out = Disjoint::new(out);
     for_each_row(from.len(), cols, pool, |i| {
-        // SAFETY: row `i` is one call's.
+        // SAFETY: row `i` belongs to one call.
         unsafe { out.part(i * cols, cols) }.copy_from_slice(&x[from[i] * cols..][..cols]);
     });
 }
@@ -170,7 +169,7 @@ pub fn weighted_sums(x: &[f32], cols: usize, terms: &[(usize, f32)], out: &mut [
     assert!(out.len() == n_rows * cols && terms.len() == n_rows * n_terms, "rows of {cols}");
     let out = Disjoint::new(out);
     for_each_row(n_rows, n_terms * cols, pool, |i| {
-        // SAFETY: row `i` is one call's.
+        // SAFETY: row `i` belongs to one call.
         let sum = unsafe { out.part(i * cols, cols) };
         sum.fill(0.0);
         for &(row, weight) in &terms[i * n_terms..][..n_terms] {
@@ -181,50 +180,50 @@ pub fn weighted_sums(x: &[f32], cols: usize, terms: &[(usize, f32)], out: &mut [
 
 /// `x *= factor`.
 pub fn scale(x: &mut [f32], factor: f32, pool: &ThreadPool) {
-    each_stretch(x, pool, |_, x| x.iter_mut().for_each(|x| *x *= factor));
+    each_chunk(x, pool, |_, x| x.iter_mut().for_each(|x| *x *= factor));
 }
 
 /// `x = cap tanh(x / cap)` (arXiv:2408.00118).
 pub fn softcap(x: &mut [f32], cap: f32, pool: &ThreadPool) {
-    each_stretch(x, pool, |_, x| {
-        // SAFETY: the pool's lane is available.
+    each_chunk(x, pool, |_, x| {
+        // SAFETY: the pool's ISA is available.
         unsafe { pool.isa().run(Softcap { x, cap }) };
     });
 }
 
-fn each_stretch(x: &mut [f32], pool: &ThreadPool, work: impl Fn(usize, &mut [f32]) + Sync) {
+fn each_chunk(x: &mut [f32], pool: &ThreadPool, work: impl Fn(usize, &mut [f32]) + Sync) {
     let len = x.len();
     let x = Disjoint::new(x);
     for_each_row(len.div_ceil(ITEM), ITEM, pool, |i| {
         let at = i * ITEM;
-        // SAFETY: each stretch is one call's.
+        // SAFETY: each range belongs to one call.
         work(at, unsafe { x.part(at, ITEM.min(len - at)) });
     });
 }
 
-/// Up to sixteen elements, zeros behind them.
+/// Loads up to sixteen elements, padded with zeros.
 #[inline(always)]
-pub(crate) unsafe fn load_part<L: Lane>(x: &[f32]) -> L::F {
+pub(crate) unsafe fn load_part<S: SimdIsa>(x: &[f32]) -> S::F {
     // SAFETY: sixteen elements in either case.
     unsafe {
         if x.len() == 16 {
-            return L::load(x.as_ptr());
+            return S::load(x.as_ptr());
         }
         let mut padded = [0.0; 16];
         padded[..x.len()].copy_from_slice(x);
-        L::load(padded.as_ptr())
+        S::load(padded.as_ptr())
     }
 }
 
 #[inline(always)]
-pub(crate) unsafe fn store_part<L: Lane>(out: &mut [f32], x: L::F) {
+pub(crate) unsafe fn store_part<S: SimdIsa>(out: &mut [f32], x: S::F) {
     // SAFETY: sixteen elements in either case.
     unsafe {
         if out.len() == 16 {
-            return L::store(out.as_mut_ptr(), x);
+            return S::store(out.as_mut_ptr(), x);
         }
         let mut padded = [0.0; 16];
-        L::store(padded.as_mut_ptr(), x);
+        S::store(padded.as_mut_ptr(), x);
         out.copy_from_slice(&padded[..out.len()]);
     }
 }
@@ -236,17 +235,17 @@ struct Norm<'a> {
     eps: f32,
 }
 
-impl Task for Norm<'_> {
+impl Kernel for Norm<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         // SAFETY: parts are at most sixteen elements.
         unsafe {
-            let inverse = L::splat(InverseRms { x: self.x, eps: self.eps }.run::<L>());
+            let inverse = S::splat(InverseRms { x: self.x, eps: self.eps }.run::<S>());
             for (x, gain) in self.x.chunks_mut(16).zip(self.gain.chunks(16)) {
-                let y = L::mul(L::mul(load_part::<L>(x), inverse), load_part::<L>(gain));
-                store_part::<L>(x, y);
+                let y = S::mul(S::mul(load_part::<S>(x), inverse), load_part::<S>(gain));
+                store_part::<S>(x, y);
             }
         }
     }
@@ -258,19 +257,19 @@ pub(crate) struct InverseRms<'a> {
     pub(crate) eps: f32,
 }
 
-impl Task for InverseRms<'_> {
+impl Kernel for InverseRms<'_> {
     type Output = f32;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) -> f32 {
+    unsafe fn run<S: SimdIsa>(self) -> f32 {
         // SAFETY: parts are at most sixteen elements.
         unsafe {
-            let mut squares = L::splat(0.0);
+            let mut squares = S::splat(0.0);
             for x in self.x.chunks(16) {
-                let x = load_part::<L>(x);
-                squares = L::add(squares, L::mul(x, x));
+                let x = load_part::<S>(x);
+                squares = S::add(squares, S::mul(x, x));
             }
-            let mean = simd::sum::<L>(squares) / self.x.len() as f32;
+            let mean = simd::sum::<S>(squares) / self.x.len() as f32;
             1.0 / (mean + self.eps).sqrt()
         }
     }
@@ -284,17 +283,17 @@ pub(crate) struct Scale<'a> {
     pub(crate) out: &'a mut [f32],
 }
 
-impl Task for Scale<'_> {
+impl Kernel for Scale<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let parts = self.x.chunks(16).zip(self.gain.chunks(16)).zip(self.out.chunks_mut(16));
         for ((x, gain), out) in parts {
             // SAFETY: parts are at most sixteen elements.
             unsafe {
-                let scaled = L::mul(load_part::<L>(x), L::splat(self.inverse));
-                store_part::<L>(out, L::mul(scaled, load_part::<L>(gain)));
+                let scaled = S::mul(load_part::<S>(x), S::splat(self.inverse));
+                store_part::<S>(out, S::mul(scaled, load_part::<S>(gain)));
             }
         }
     }
@@ -308,17 +307,17 @@ pub(crate) struct Glu<'a> {
     pub(crate) function: Gate,
 }
 
-impl Task for Glu<'_> {
+impl Kernel for Glu<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let parts = self.gate.chunks(16).zip(self.up.chunks(16)).zip(self.out.chunks_mut(16));
         for ((gate, up), out) in parts {
             // SAFETY: parts are at most sixteen elements.
             unsafe {
-                let y = self.function.of::<L>(load_part::<L>(gate));
-                store_part::<L>(out, L::mul(y, load_part::<L>(up)));
+                let y = self.function.of::<S>(load_part::<S>(gate));
+                store_part::<S>(out, S::mul(y, load_part::<S>(up)));
             }
         }
     }
@@ -329,17 +328,17 @@ struct Softcap<'a> {
     cap: f32,
 }
 
-impl Task for Softcap<'_> {
+impl Kernel for Softcap<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         for x in self.x.chunks_mut(16) {
             // SAFETY: parts are at most sixteen elements.
             unsafe {
-                let cap = L::splat(self.cap);
-                let y = L::mul(cap, simd::tanh::<L>(L::div(load_part::<L>(x), cap)));
-                store_part::<L>(x, y);
+                let cap = S::splat(self.cap);
+                let y = S::mul(cap, simd::tanh::<S>(S::div(load_part::<S>(x), cap)));
+                store_part::<S>(x, y);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The pool that kernels fork into: workers that spin briefly, then park. Refuses to queue: one job at a time, and
-//! the caller is its first worker.
+//! The fork-join pool of the kernels: workers that spin briefly, then park. Runs one job at a time (no queue); the caller is the first
+//! worker.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -13,7 +13,7 @@ use crate::affinity;
 use crate::float_env::FlushToZero;
 use crate::simd::Isa;
 
-/// How long an idle worker, or a caller whose own share is done, spins before it gives up its core.
+/// How long an idle worker, or a caller whose own share is done, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// A fixed set of threads that run one closure together, and the instruction set they run it on.
@@ -23,7 +23,7 @@ const SPIN: Duration = Duration::from_micros(50);
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    /// Held during a run: jobs of several callers take turns.
+    /// Held during a run: jobs of several callers run one after the other.
     turn: Mutex<()>,
     isa: Isa,
 }
@@ -46,13 +46,13 @@ struct Shared {
     caller_asleep: AtomicBool,
     caller: Mutex<Option<Thread>>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// More threads than cores: spinning would steal the time of whom it waits for.
+    /// More threads than cores: spinning would take time from the thread that is waited for.
     oversubscribed: bool,
 }
 
 const STOP: u64 = u64::MAX;
-/// Into so many stretches items are divided at most; with more threads, some share one from the start.
-const MAX_STRETCHES: usize = 32;
+/// Most ranges that items are divided into; with more threads, some threads share a range from the start.
+const MAX_RANGES: usize = 32;
 
 // SAFETY: `job` is written by the one caller that holds `turn`, before the epoch's release store, and read by workers
 // after its acquire load; the next write comes after all of them decremented `n_running`.
@@ -76,18 +76,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ThreadPool {
-    /// A pool of `n_threads` (at least one, the caller being the first) on the machine's best lane. The other
+    /// A pool of `n_threads` (at least one, the caller being the first) on the machine's best ISA. The other
     /// threads are pinned to cores of their own if this process may use that many.
     pub fn new(n_threads: usize) -> Self {
         Self::with_isa(n_threads, Isa::best())
     }
 
-    /// The same on a chosen lane, for tests and benchmarks.
+    /// The same on a chosen ISA, for tests and benchmarks.
     ///
     /// # Panics
-    /// When this machine does not have the lane.
+    /// When this machine does not have the ISA.
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
-        assert!(Isa::available().contains(&isa), "this machine has no {} lane", isa.name());
+        assert!(Isa::available().contains(&isa), "this machine does not support {}", isa.name());
         let n_workers = n_threads.max(1) - 1;
         let cores = affinity::Cores::allowed().logical;
         let oversubscribed = n_workers + 1 > cores.len();
@@ -111,7 +111,7 @@ impl ThreadPool {
                     }
                     shared.work(i);
                 };
-                // Without room for another thread the pool is smaller, which changes no result.
+                // If a thread cannot be started the pool is smaller, which changes no result.
                 std::thread::Builder::new().name(format!("kernel-{}", i + 1)).spawn(work).ok()
             })
             .collect();
@@ -123,7 +123,7 @@ impl ThreadPool {
         self.workers.len() + 1
     }
 
-    /// The lane that kernels on this pool use.
+    /// The ISA that kernels on this pool use.
     pub fn isa(&self) -> Isa {
         self.isa
     }
@@ -148,21 +148,21 @@ impl ThreadPool {
         }
     }
 
-    /// Calls `item(i)` once for every `i` below `n_items`. Each thread goes through a stretch of its own, in order, so that
-    /// it meets what lies together in memory one after the other; who is done early takes from the others' stretches, so
-    /// that work divides itself when cores differ. A single item runs on the caller without waking anyone.
+    /// Calls `item(i)` once for every `i` below `n_items`. Each thread processes a range of its own in order, which keeps its memory
+    /// accesses sequential; a thread that finishes early takes items from the others' ranges (work stealing). A single item runs
+    /// on the caller without waking a worker.
     ///
     /// # Panics
     /// As [`Self::run`].
     pub fn for_each(&self, n_items: usize, item: impl Fn(usize) + Sync) {
-        let n_stretches = self.n_threads().min(MAX_STRETCHES);
-        let first_of = |stretch: usize| stretch * n_items / n_stretches;
-        let claimed = [const { Padded(AtomicUsize::new(0)) }; MAX_STRETCHES];
+        let n_ranges = self.n_threads().min(MAX_RANGES);
+        let first_of = |range: usize| range * n_items / n_ranges;
+        let claimed = [const { Padded(AtomicUsize::new(0)) }; MAX_RANGES];
         let share = |worker_idx: usize| {
-            for stretch in (0..n_stretches).map(|i| (worker_idx + i) % n_stretches) {
-                let (first, end) = (first_of(stretch), first_of(stretch + 1));
+            for range in (0..n_ranges).map(|i| (worker_idx + i) % n_ranges) {
+                let (first, end) = (first_of(range), first_of(range + 1));
                 loop {
-                    let i = first + claimed[stretch].0.fetch_add(1, Ordering::Relaxed);
+                    let i = first + claimed[range].0.fetch_add(1, Ordering::Relaxed);
                     if i >= end {
                         break;
                     }
@@ -262,7 +262,7 @@ impl Shared {
                 std::hint::spin_loop();
                 continue;
             }
-            // Announce, look again, then sleep: the other side writes first and looks at the announcement after.
+            // Announce, check again, then park: the other side writes first and reads the announcement afterwards.
             asleep.store(true, Ordering::Relaxed);
             fence(Ordering::SeqCst);
             while !arrived() {
@@ -288,15 +288,14 @@ impl Shared {
     }
 }
 
-/// How many threads are worth computing with: the physical cores that this process may use (two threads on one share
-/// its arithmetic), and no more than what a container's quota pays for.
+/// The default number of compute threads: the physical cores that this process may use (two hyperthreads share one core's
+/// arithmetic units), at most the CPU quota of the container.
 pub fn default_threads() -> usize {
     let granted = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
     affinity::Cores::allowed().n_physical.min(granted)
 }
 
-/// Makes the calling thread give way to threads that compute, for work that may take long and that nobody waits for
-/// with every core.
+/// Lowers the priority of the calling thread below that of compute threads, for long work such as tokenization.
 pub fn step_back() {
     affinity::step_back();
 }

@@ -1,12 +1,12 @@
-//! Paged attention: against the reference in every KV format, and the same bits whatever the lane, the chunks, the
-//! company and the threads; but that the lane with tiles has bits of its own where keys and values are bfloat16.
+//! Paged attention: against the reference in every KV format, and the same bits for every ISA, chunking,
+//! batch and number of threads. AMX has bits of its own where keys and values are bf16.
 
 mod support;
 
 use support::{Random, bits, distance};
 use throng_kernels::Isa;
 use throng_kernels::attention::{
-    BLOCK_TOKENS, Cohorts, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
+    BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, SharedPrefixGroups, attention,
 };
 use throng_kernels::reference::{self, AttentionShape, PagedKv};
 use throng_kernels::threads::ThreadPool;
@@ -39,7 +39,7 @@ impl Case {
         Self { shape, n_blocks, sequences: lengths.iter().map(&mut sequence).collect() }
     }
 
-    /// Lets all but the first sequence begin with the first one's tokens, up to so many.
+    /// Makes all other sequences begin with the first one's tokens, up to the given number each.
     fn sharing(mut self, n_tokens: usize) -> Self {
         let stride = self.stride();
         let (first, others) = self.sequences.split_first_mut().expect("a sequence");
@@ -81,7 +81,7 @@ impl Case {
         outputs
     }
 
-    /// All tokens in steps; `next` gives how many tokens of a sequence the next step takes.
+    /// Computes all tokens in steps; `next` returns how many tokens of a sequence the next step takes.
     fn run(
         &self,
         format: KvFormat,
@@ -118,10 +118,15 @@ impl Case {
             let stride = self.stride();
             layer.store(&slots, NewKv { rows: &rows, stride, key_col, value_col }, pool);
             let mut out = vec![f32::NAN; slots.len() * width];
-            let mut cohorts = Cohorts::default();
-            cohorts.find(&spans, &blocks);
-            let queries =
-                QueryBatch { rows: &rows, stride, spans: &spans, blocks: &blocks, cohorts: &cohorts };
+            let mut shared_prefixes = SharedPrefixGroups::default();
+            shared_prefixes.find(&spans, &blocks);
+            let queries = QueryBatch {
+                rows: &rows,
+                stride,
+                spans: &spans,
+                blocks: &blocks,
+                shared_prefixes: &shared_prefixes,
+            };
             attention(&self.shape, &layer, &queries, &mut out, pool);
             let mut out = &out[..];
             for (i, n_rows) in owners {
@@ -135,7 +140,7 @@ impl Case {
         }
     }
 
-    /// What earlier owners may have left in the blocks must not matter.
+    /// Fills the cache with garbage: what an earlier owner left in a block must not matter.
     fn poison(&self, layer: &mut KvLayer, pool: &ThreadPool) {
         let slots: Vec<usize> = (0..self.n_blocks * BLOCK_TOKENS).collect();
         let width = self.shape.n_kv_heads * self.shape.head_dim;
@@ -188,7 +193,7 @@ fn every_format_is_close_to_the_reference() {
     }
 }
 
-/// Tiles take queries and weights in two parts, of sixteen bits together.
+/// AMX takes queries and weights in two bf16 parts, sixteen bits together.
 #[test]
 fn a_rows_bits_depend_on_its_sequence_only() {
     let mut random = Random(22);
@@ -224,7 +229,7 @@ fn a_rows_bits_depend_on_its_sequence_only() {
     }
 }
 
-/// Heads that fill no whole vector of sixteen.
+/// Head sizes that are not a multiple of sixteen.
 #[test]
 fn odd_heads_work() {
     let mut random = Random(23);

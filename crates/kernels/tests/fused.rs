@@ -1,4 +1,4 @@
-//! What is done on the way into a product or out of it: the bits of doing one thing after the other, on every lane.
+//! Fused operations before and after a matrix product give the bits of the unfused sequence, on every ISA.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn pack(format: Format, rows: usize, cols: usize, random: &mut Random, pool: &Th
 }
 
 #[test]
-fn a_norm_on_the_way_in_has_the_bits_of_a_norm_before() {
+fn a_fused_norm_has_the_bits_of_a_separate_norm() {
     let mut random = Random(41);
     for cols in [256, 1536] {
         let gain = random.normals(cols);
@@ -52,7 +52,7 @@ fn a_norm_on_the_way_in_has_the_bits_of_a_norm_before() {
 }
 
 #[test]
-fn a_gate_on_the_way_out_has_the_bits_of_a_gate_behind() {
+fn a_fused_activation_has_the_bits_of_a_separate_one() {
     let mut random = Random(42);
     let (cols, width) = (512, 152);
     let formats = [
@@ -89,7 +89,7 @@ fn a_gate_on_the_way_out_has_the_bits_of_a_gate_behind() {
 }
 
 #[test]
-fn what_a_gate_lets_through_is_rounded_as_it_would_be_behind() {
+fn fused_swiglu_records_have_the_bits_of_separate_packing() {
     let mut random = Random(44);
     let cols = 512;
     let formats = [
@@ -141,7 +141,7 @@ fn what_a_gate_lets_through_is_rounded_as_it_would_be_behind() {
 }
 
 #[test]
-fn what_is_added_to_stays_and_who_else_is_there_does_not_matter() {
+fn accumulating_adds_to_the_output_independently_of_other_tokens() {
     let mut random = Random(43);
     let (cols, rows, n) = (1056, 60, 70);
     for isa in Isa::available() {

@@ -1,5 +1,5 @@
-//! Products with packed matrices: against the reference, and the same bits for every number of tokens and threads, on
-//! every lane but the one with tiles, whose activations and weights are bfloat16: it has the same bits with itself.
+//! Products with packed matrices: against the reference, and the same bits for every number of tokens and
+//! threads on every ISA. AMX, with activations and weights in bf16, is compared with itself.
 
 mod support;
 
@@ -14,19 +14,18 @@ fn is_float(format: Format) -> bool {
     matches!(format, Format::F32 | Format::F16 | Format::BF16)
 }
 
-/// The lanes that round activations to bytes.
-fn byte_lanes() -> impl Iterator<Item = Isa> {
+/// The ISAs that quantize activations to int8.
+fn int8_isas() -> impl Iterator<Item = Isa> {
     Isa::available().into_iter().filter(|isa| *isa != Isa::AmxBf16)
 }
 
-/// The nearest bfloat16, even in a tie.
+/// The nearest bf16, even in a tie.
 fn bfloat(x: f32) -> f32 {
     let bits = x.to_bits();
     f32::from_bits((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF_0000)
 }
 
-/// What becomes of a weight in tiles: the nearest half float, even in a tie, then the nearest bfloat16, away from zero in a
-/// tie.
+/// A weight as unpacked for AMX: the nearest f16 (ties to even), then the nearest bf16 (ties away from zero).
 fn tile_weight(w: f32) -> f32 {
     let bits = w.to_bits();
     let half = (bits + 0xFFF + (bits >> 13 & 1)) & !0x1FFF;
@@ -73,19 +72,19 @@ fn a_wrong_shape_is_refused() {
     assert_eq!(pack(0, 32, 0), Some(PackError::Shape));
 }
 
-/// Every lane, against the reference on dequantized weights.
+/// Every ISA, against the reference on dequantized weights.
 ///
 /// Float formats differ from it by the order of summation only: 1e-5 of the outputs' size. In tiles, what two parts of
-/// activations leave over (2^-18 of each at most) stays within that, but for half floats, where the product of the
+/// activations leave over (2^-18 of each at most) stays within that, but for f16 values, where the product of the
 /// low parts is missing too: as much again. With quantized
 /// activations each of them is off by up to half a step of its block, a step being 1/253 of the block's range
 /// (about 4.2 of a normal distribution's sigmas): an rms error of 0.0048 a value, and so of the sum; six sigmas, 0.03.
-/// The lane with tiles is compared with the product of rounded activations and rounded weights, which leaves the order of
-/// summation; but in formats whose scales are themselves products, which become half floats first, and in Q4_1, whose min
+/// The ISA with tiles is compared with the product of rounded activations and rounded weights, which leaves the order of
+/// summation; but in formats whose scales are themselves products, which become f16 values first, and in Q4_1, whose min
 /// takes in a part of the scale, one weight in eight may fall to the other side: a 256th of it, six sigmas of the sum
 /// 0.01.
 #[test]
-fn every_lane_is_close_to_the_reference() {
+fn every_isa_is_close_to_the_reference() {
     let mut random = Random(2);
     for format in Format::ALL {
         for (n, k, m) in [(1, 256, 16), (3, 512, 5), (7, 1280, 50), (13, 256, 33)] {
@@ -133,7 +132,7 @@ fn exact_activations_give_exact_dots() {
         dequantize_row(format, &stored, &mut weights);
         let mut want = vec![0.0; n * m];
         reference::matmul(&x, &weights, &mut want, n, k, m);
-        for isa in byte_lanes() {
+        for isa in int8_isas() {
             let pool = ThreadPool::with_isa(2, isa);
             let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
             let d = distance(&multiply(&x, &packed, &pool), &want);
@@ -189,7 +188,7 @@ fn columns_need_not_fill_a_block_of_floats() {
 }
 
 #[test]
-fn stacked_and_grouped_products_land_where_they_belong() {
+fn stacked_and_grouped_products_write_to_their_own_outputs() {
     let mut random = Random(6);
     let pool = ThreadPool::new(2);
     let k = 256;
@@ -266,7 +265,7 @@ fn extreme_values_stay_in_their_row() {
 }
 
 #[test]
-fn a_scale_that_is_no_number_shows() {
+fn a_nan_scale_gives_nan_outputs() {
     let mut random = Random(10);
     let (k, m) = (64, 20);
     let x = random.normals(3 * k);
@@ -282,7 +281,7 @@ fn a_scale_that_is_no_number_shows() {
     }
 }
 
-/// A second code for what the first left over: about 1/253² of a block's range.
+/// A second code for the residual of the first: an error of about 1/253² of a block's range.
 #[test]
 fn residuals_make_products_nearly_exact() {
     let mut random = Random(8);
@@ -295,7 +294,7 @@ fn residuals_make_products_nearly_exact() {
         let mut want = vec![0.0; n * m];
         reference::matmul(&x, &weights, &mut want, n, k, m);
         let mut outputs = Vec::new();
-        for isa in byte_lanes() {
+        for isa in int8_isas() {
             let pool = ThreadPool::with_isa(2, isa);
             let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
             let mut rows = Activations::default();
@@ -310,7 +309,7 @@ fn residuals_make_products_nearly_exact() {
     }
 }
 
-/// Only the panels that hold the rows in question change, and they as if all were refined, on any number of threads.
+/// Only the panels with refined rows change, with the bits of a fully refined product, on any number of threads.
 #[test]
 fn rows_are_refined_by_panels() {
     let mut random = Random(9);
@@ -327,7 +326,7 @@ fn rows_are_refined_by_panels() {
         out
     };
     let (all, none) = (multiply((0, m), &scalar), multiply((0, 0), &scalar));
-    for isa in byte_lanes() {
+    for isa in int8_isas() {
         for n_threads in [1, 2, 3] {
             let some = multiply((50, 113), &ThreadPool::with_isa(n_threads, isa));
             for (i, out) in some.iter().enumerate() {

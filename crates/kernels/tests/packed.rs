@@ -1,5 +1,4 @@
-//! Packed bytes as something that outlives the process: taken back they are the same matrix, and other bytes come with
-//! another version.
+//! Packed bytes outlive the process: read back they give the same matrix, and a changed layout has another version number.
 
 mod support;
 
@@ -46,7 +45,7 @@ fn bytes_of_another_shape_are_refused() {
 }
 
 #[test]
-fn other_bytes_come_with_another_version() {
+fn changed_bytes_need_a_new_version() {
     let mut digest = 0xcbf2_9ce4_8422_2325u64;
     for format in Format::ALL {
         for byte in packed(format).as_bytes() {
@@ -62,7 +61,7 @@ fn other_bytes_come_with_another_version() {
 
 /// Matrices share memory: each keeps its bytes while others come and go, over more than one region of it (64 MiB).
 #[test]
-fn matrices_side_by_side_keep_to_themselves() {
+fn matrices_in_a_shared_region_do_not_overlap() {
     let pool = ThreadPool::new(2);
     let cols = 512;
     let filled = |byte: u8, rows: usize| {

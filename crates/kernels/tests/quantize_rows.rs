@@ -1,4 +1,4 @@
-//! Quantizing whole rows: the same bytes on every lane, as close as the search promises, and robust to any numbers.
+//! Quantizing whole rows: the same bytes on every ISA, as close as the search promises, and robust to any numbers.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn of_floats(to: Format, x: &[f32]) -> Vec<u8> {
 }
 
 #[test]
-fn every_lane_gives_the_same_bytes_of_every_float_format() {
+fn every_isa_gives_the_same_bytes_of_every_float_format() {
     let x = Random(11).normals(3 * COLS);
     for from in [Format::F32, Format::F16, Format::BF16] {
         let bytes = stored(from, &x);
@@ -100,9 +100,9 @@ fn a_block_is_quantized_by_itself_whatever_its_neighbours_hold() {
     }
 }
 
-/// What is kept on disk of a quantized model is made again when the quantizer's version changes, and only then.
+/// Quantized models cached on disk are discarded when the quantizer's version changes, and only then.
 #[test]
-fn other_bytes_come_with_another_version() {
+fn changed_bytes_need_a_new_version() {
     let x = Random(15).normals(4 * COLS);
     let mut digest = 0xcbf2_9ce4_8422_2325u64;
     for format in Format::ALL {

@@ -1,4 +1,4 @@
-//! Row operations: against the reference on every lane, and the same bits on all of them.
+//! Row operations: against the reference on every ISA, and the same bits on all of them.
 
 mod support;
 
@@ -9,7 +9,7 @@ use throng_kernels::{Isa, reference};
 
 const WIDTHS: [usize; 6] = [1, 16, 31, 64, 100, 1024];
 
-/// Runs `op` on every lane and on two threads: the same bits everywhere. Returns them.
+/// Runs `op` on every ISA and on two threads: the same bits everywhere. Returns them.
 fn on_every_lane(op: impl Fn(&ThreadPool) -> Vec<f32>) -> Vec<f32> {
     let first = op(&ThreadPool::with_isa(1, Isa::Scalar));
     for isa in Isa::available() {

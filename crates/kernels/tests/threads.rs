@@ -1,4 +1,4 @@
-//! The thread pool: everybody runs, nobody runs twice, panics come out, idle workers wake, dropping ends.
+//! The thread pool: every worker runs each job once, panics reach the caller, idle workers wake up, dropping joins the workers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};

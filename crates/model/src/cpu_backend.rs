@@ -1,4 +1,4 @@
-//! The backend of this machine's processor: packed weights, SIMD lanes, one pool of threads. Activations are rounded
+//! The backend of this machine's processor: packed weights, SIMD ISAs, one pool of threads. Activations are rounded
 //! to signed bytes where they meet quantized weights (twice, remainder and all, for keys), and
 //! nowhere else. Refuses to know architectures; the arithmetic
 //! is in `throng-kernels`.
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::attention::{
-    Cohorts, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, attention,
+    KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, SharedPrefixGroups, attention,
 };
 use throng_kernels::matmul::Activations;
 use throng_kernels::quant::PackedMatrix;
@@ -73,7 +73,7 @@ impl CpuBackend {
 pub struct CpuBatch {
     input: BatchInput,
     spans: Vec<QuerySpan>,
-    cohorts: Cohorts,
+    shared_prefixes: SharedPrefixGroups,
     /// Where each token's keys and values go: `16 block + slot`.
     slots: Vec<usize>,
 }
@@ -160,7 +160,7 @@ impl Backend for CpuBackend {
                 block * BLOCK_TOKENS + slot
             }));
         }
-        batch.cohorts.find(&batch.spans, &batch.input.blocks);
+        batch.shared_prefixes.find(&batch.spans, &batch.input.blocks);
     }
 
     fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
@@ -272,7 +272,7 @@ impl Backend for CpuBackend {
             stride: qkv.cols(),
             spans: &batch.spans,
             blocks: &batch.input.blocks,
-            cohorts: &batch.cohorts,
+            shared_prefixes: &batch.shared_prefixes,
         };
         attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
     }

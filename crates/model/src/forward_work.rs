@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use throng_kernels::quant::{Format, MatrixPath};
+use throng_kernels::quant::{ComputePath, Format};
 
 use crate::config::{DecoderConfig, FeedForward};
 use crate::kv_cache::{KvDtype, KvLayout};
@@ -82,10 +82,10 @@ impl ForwardWork {
                 TensorUse::Lookup | TensorUse::Vector => continue,
             };
             let operations = 2.0 * share * tensor.shape.iter().product::<usize>() as f64;
-            match MatrixPath::of(model.held_format(&tensor)) {
-                MatrixPath::Int8 { .. } => work.int8_operations += operations,
-                MatrixPath::Float(Format::F32) => work.f32_operations += operations,
-                MatrixPath::Float(_) => work.bf16_operations += operations,
+            match ComputePath::of(model.held_format(&tensor)) {
+                ComputePath::Int8 { .. } => work.int8_operations += operations,
+                ComputePath::Float(Format::F32) => work.f32_operations += operations,
+                ComputePath::Float(_) => work.bf16_operations += operations,
             }
             work.bytes += share * model.held_bytes(&tensor) as f64;
         }

@@ -37,17 +37,17 @@ pub enum BackendKind {
     Cpu,
     /// The same held to one of the machine's instruction sets, to measure what the others are worth. Preparing panics
     /// when the machine does not have it.
-    CpuLane(Isa),
+    CpuIsa(Isa),
     /// Plain float loops, for tests.
     Reference,
 }
 
 impl BackendKind {
     /// The processor's instructions that it uses, if it uses kernels at all.
-    pub(crate) fn lane(self) -> Option<Isa> {
+    pub(crate) fn isa(self) -> Option<Isa> {
         match self {
             Self::Cpu => Some(Isa::best()),
-            Self::CpuLane(isa) => Some(isa),
+            Self::CpuIsa(isa) => Some(isa),
             Self::Reference => None,
         }
     }
@@ -313,7 +313,7 @@ impl LoadedModel {
     /// The KV dtype that loses nothing beside what the backend loses of the weights and activations: f32 for f32 weights,
     /// bf16 for bf16 and quantized weights where the backend multiplies those in tiles of bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
-        let has_tiles = backend.lane().is_some_and(Isa::has_tiles);
+        let has_tiles = backend.isa().is_some_and(Isa::has_tiles);
         let fits = KvDtype::BF16.bytes_of(self.config.head_dim).is_some();
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,

@@ -1,4 +1,4 @@
-//! The suite of operations on every backend of this crate, and on every lane of this machine.
+//! The suite of operations on every backend of this crate, and on every ISA of this machine.
 
 use throng_kernels::Isa;
 use throng_model::cpu_backend::CpuBackend;
@@ -13,7 +13,7 @@ fn the_reference_backend_passes_its_own_suite() {
 #[test]
 fn the_processor_passes_on_every_lane() {
     for isa in Isa::available() {
-        println!("lane {}", isa.name());
+        println!("ISA {}", isa.name());
         backend_suite::check(|n_threads| CpuBackend::with_isa(n_threads, isa));
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use fastrand::Rng;
 use throng_core::request::{SamplingParams, TokenId};
-use throng_kernels::vocabulary::{BLOCK, weight};
+use throng_kernels::logits_reduce::{BLOCK, weight};
 use throng_model::sampler::{Sampler, SamplingInput, philox};
 
 fn by_rank(a: &(TokenId, f32), b: &(TokenId, f32)) -> Ordering {

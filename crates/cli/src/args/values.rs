@@ -67,6 +67,6 @@ mod tests {
         for isa in Isa::available() {
             assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));
         }
-        assert!(parse_isa("abacus").expect_err("no such lane").starts_with("this machine has scalar"));
+        assert!(parse_isa("abacus").expect_err("no such ISA").starts_with("this machine has scalar"));
     }
 }

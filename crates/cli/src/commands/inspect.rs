@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use comfy_table::{Table, presets};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
-use throng_kernels::quant::{Format, MatrixPath};
+use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
 use throng_model::config::{DecoderConfig, FeedForward};
 use throng_model::tensor_use::TensorUse;
@@ -25,7 +25,7 @@ pub fn run(arguments: &InspectArgs) -> Result<()> {
     let (_, model) = running::open(&section)?;
     output::line(summary(&section, &model)?)?;
     if arguments.tensors {
-        output::line(tensors(&model, lane(&section)))?;
+        output::line(tensors(&model, isa(&section)))?;
     }
     Ok(())
 }
@@ -66,14 +66,14 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     for (format, n_bytes) in &weights.formats {
         row(&format!("  {}", format.name()), show(*n_bytes));
     }
-    for (path, n_bytes) in paths(model, lane(section)) {
+    for (path, n_bytes) in paths(model, isa(section)) {
         row(&format!("  {path}"), show(n_bytes));
     }
     row(
         "instructions",
-        match lane(section) {
+        match isa(section) {
             Isa::Scalar => "scalar: correct and slow".to_owned(),
-            lane => lane.name().to_owned(),
+            isa => isa.name().to_owned(),
         },
     );
     let per_token = block_bytes as f64 / BLOCK_TOKENS as f64;
@@ -88,7 +88,7 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
 }
 
 /// The instructions that matrices are multiplied with.
-fn lane(section: &ModelSection) -> Isa {
+fn isa(section: &ModelSection) -> Isa {
     section.isa.unwrap_or_else(Isa::best)
 }
 
@@ -117,7 +117,7 @@ fn feed_forward(config: &DecoderConfig) -> String {
     }
 }
 
-fn tensors(model: &LoadedModel, lane: Isa) -> Table {
+fn tensors(model: &LoadedModel, isa: Isa) -> Table {
     let mut table = table();
     table.set_header(["tensor", "shape", "format", "size", "path"]);
     let (source, uses) = (model.tensors(), model.tensor_uses());
@@ -129,17 +129,17 @@ fn tensors(model: &LoadedModel, lane: Isa) -> Table {
             stored if stored == held => stored.to_owned(),
             stored => format!("{stored} → {held}"),
         };
-        let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), lane);
+        let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), isa);
         table.add_row([tensor.name, &shape.join(" × "), &format, &size, &path]);
     }
     table
 }
 
 /// How this machine computes with a tensor of such a use and format.
-fn path(tensor_use: Option<TensorUse>, format: Format, lane: Isa) -> String {
+fn path(tensor_use: Option<TensorUse>, format: Format, isa: Isa) -> String {
     match tensor_use {
         Some(TensorUse::Product | TensorUse::Output | TensorUse::Expert) => {
-            format!("{}, {}", MatrixPath::of(format), lane.name())
+            format!("{}, {}", ComputePath::of(format), isa.name())
         }
         Some(TensorUse::Lookup) => "rows looked up".to_owned(),
         Some(TensorUse::Vector) => "vector in F32".to_owned(),
@@ -148,11 +148,11 @@ fn path(tensor_use: Option<TensorUse>, format: Format, lane: Isa) -> String {
 }
 
 /// The paths of all tensors with the bytes that take them, most bytes first.
-fn paths(model: &LoadedModel, lane: Isa) -> Vec<(String, u64)> {
+fn paths(model: &LoadedModel, isa: Isa) -> Vec<(String, u64)> {
     let (source, uses) = (model.tensors(), model.tensor_uses());
     let mut paths: BTreeMap<String, u64> = BTreeMap::new();
     for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
-        let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), lane);
+        let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), isa);
         *paths.entry(path).or_default() += model.held_bytes(&tensor);
     }
     let mut paths: Vec<_> = paths.into_iter().collect();
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn every_tensor_of_every_format_has_a_path_and_its_bytes_are_counted() {
         let best = Isa::best();
-        let lane = best.name();
+        let isa = best.name();
         for format in Format::ALL {
             let tiny = TinyModel { architecture: "qwen3moe", experts: (4, 2), ..TinyModel::default() };
             let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
@@ -187,11 +187,11 @@ mod tests {
             let of = |path: &str| paths.iter().find(|(found, _)| found == path).map(|(_, n)| *n);
             assert_eq!(of("not used"), None, "{paths:?}");
             assert_eq!(of("rows looked up"), Some(format.bytes_of(64 * 256).expect("whole blocks") as u64));
-            assert!(of(&format!("{}, {lane}", MatrixPath::of(format))).is_some(), "{paths:?}");
+            assert!(of(&format!("{}, {isa}", ComputePath::of(format))).is_some(), "{paths:?}");
             let listed = tensors(&model, best).to_string();
             assert_eq!(listed.lines().count(), 1 + model.tensors().names().len());
             let has_path =
-                |line: &str| [lane, "looked up", "vector in F32"].iter().any(|end| line.contains(end));
+                |line: &str| [isa, "looked up", "vector in F32"].iter().any(|end| line.contains(end));
             assert!(listed.lines().skip(1).all(has_path), "{listed}");
         }
     }

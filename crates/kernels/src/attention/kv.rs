@@ -1,12 +1,12 @@
-//! Keys and values of one layer in blocks of sixteen tokens. Refuses to know who owns a block.
+//! The KV cache of one layer in blocks of sixteen tokens. Does not know who owns a block.
 //!
-//! A block holds, for each head, a panel of keys and one of values. Keys lie token by token within each dimension (a
-//! panel of the matmul: sixteen scores come out of one vector); values lie dimension by dimension within each token. For
-//! tiles, dimensions `d` and `d + 16` of 32 keys stand in pairs, and so do neighbouring tokens of sixteen values.
+//! A block holds a panel of keys and a panel of values for each KV head. Keys are stored [dimension][token], like a weight panel of
+//! the matmul, so that one vector yields sixteen scores; values are stored [token][dimension]. In bf16 (for AMX), dimensions
+//! `d` and `d + 16` of each 32 are interleaved in pairs for keys, and neighbouring tokens for values.
 
 use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
 use crate::quant::BLOCK;
-use crate::simd::{Lane, Task};
+use crate::simd::{Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Tokens of a block.
@@ -16,16 +16,16 @@ pub(super) const KEY_STEP: usize = BLOCK * BLOCK_TOKENS * 2;
 /// Bytes of sixteen dimensions of a block of values in it.
 pub(super) const VALUE_STEP: usize = 16 * BLOCK_TOKENS * 2;
 
-/// How keys and values are stored.
+/// Element format of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvFormat {
     /// 32-bit floats.
     F32,
     /// 16-bit IEEE floats.
     F16,
-    /// bfloat16 in the order that tiles take it in; heads are whole blocks of 32.
+    /// bf16 in the order of AMX tiles; `head_dim` must be a multiple of 32.
     BF16,
-    /// 32 signed bytes along the head with an f16 scale; heads are whole blocks of 32.
+    /// Blocks of 32 int8 along the head with an f16 scale; `head_dim` must be a multiple of 32.
     Q8_0,
 }
 
@@ -38,17 +38,17 @@ pub struct KvShape {
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// How they are stored.
+    /// Element format.
     pub format: KvFormat,
 }
 
 impl KvShape {
-    /// Elements of a head of values with padding to whole vectors.
+    /// `head_dim` padded to whole vectors, as values are stored.
     pub(super) fn padded_dim(&self) -> usize {
         self.head_dim.next_multiple_of(16)
     }
 
-    /// Bytes of a panel of keys (or, the same, of values).
+    /// Bytes of a panel of keys; one of values has the same size.
     pub(super) fn panel_bytes(&self) -> usize {
         let elements = self.padded_dim() * BLOCK_TOKENS;
         match self.format {
@@ -89,8 +89,8 @@ pub struct NewKv<'a> {
 }
 
 impl KvLayer {
-    /// An empty cache; `None` when there is no room for it, and when heads are not whole blocks of 32 where the format
-    /// wants that.
+    /// An empty cache. `None` when it cannot be allocated, and when `head_dim` is not a multiple of 32 in a format that
+    /// requires it.
     pub fn new(shape: KvShape) -> Option<Self> {
         let in_blocks = matches!(shape.format, KvFormat::BF16 | KvFormat::Q8_0);
         if in_blocks && !shape.head_dim.is_multiple_of(BLOCK) {
@@ -99,7 +99,7 @@ impl KvLayer {
         Some(Self { shape, bytes: AlignedBytes::zeroed(shape.n_bytes()?, Pages::Small)? })
     }
 
-    /// Touches the pages of the first blocks, so that the system clears them now and not in the step that fills them.
+    /// Touches the pages of the first blocks, so that the kernel zeroes them now rather than during the first prefill.
     pub fn touch(&mut self, n_blocks: usize) {
         let first = KvShape { n_blocks: n_blocks.min(self.shape.n_blocks), ..self.shape };
         let n_bytes = first.n_bytes().expect("no more than all blocks");
@@ -124,7 +124,7 @@ impl KvLayer {
         &self.bytes.as_slice()[((block as usize * self.shape.n_kv_heads + kv_head) * 2 + which) * n..][..n]
     }
 
-    /// Writes row `i` of the new keys and values to slot `slots[i]`, which counts tokens: `16 block + slot`.
+    /// Writes row `i` of the new keys and values to `slots[i]` = 16 × block + offset in the block.
     ///
     /// # Panics
     /// When a slot does not exist or the rows do not fit the shape.
@@ -144,17 +144,17 @@ impl KvLayer {
         assert!(slots.iter().all(|s| s / BLOCK_TOKENS < shape.n_blocks), "a slot beyond the cache");
         let n = shape.panel_bytes();
         let bytes = Disjoint::new(self.bytes.as_mut_slice());
-        // A head is one item's, so that no two threads write to the same panel, whatever the slots.
+        // One work item per KV head, so that no two threads write to the same panel, whatever the slots.
         let head = |h: usize| {
             for (row, &slot) in new.rows.chunks_exact(new.stride).zip(slots) {
                 let at = (slot / BLOCK_TOKENS * shape.n_kv_heads + h) * 2 * n;
-                // SAFETY: panels of head `h` are this item's, and one is in use at a time.
+                // SAFETY: only this item touches the panels of head `h`, and it uses one at a time.
                 let (keys, values) = unsafe { bytes.part(at, 2 * n) }.split_at_mut(n);
                 let of = |col: usize| &row[col + h * shape.head_dim..][..shape.head_dim];
                 let token = slot % BLOCK_TOKENS;
                 let store =
                     Store { shape, token, key: of(new.key_col), value: of(new.value_col), keys, values };
-                // SAFETY: the pool's lane is available.
+                // SAFETY: the pool's ISA is available.
                 unsafe { pool.isa().run(store) };
             }
         };
@@ -166,7 +166,7 @@ impl KvLayer {
     }
 }
 
-/// One token's head.
+/// Writes one token's key and value of one KV head.
 struct Store<'a> {
     shape: KvShape,
     token: usize,
@@ -176,12 +176,12 @@ struct Store<'a> {
     values: &'a mut [u8],
 }
 
-impl Task for Store<'_> {
+impl Kernel for Store<'_> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let (t, dim) = (self.token, self.shape.padded_dim());
         match self.shape.format {
             KvFormat::F32 => {
@@ -193,33 +193,33 @@ impl Task for Store<'_> {
             }
             KvFormat::F16 => {
                 for (i, x) in self.key.chunks(16).enumerate() {
-                    let half = half_floats::<L>(x);
+                    let half = half_floats::<S>(x);
                     for (j, h) in half.iter().enumerate().take(x.len()) {
                         self.keys[((16 * i + j) * BLOCK_TOKENS + t) * 2..][..2]
                             .copy_from_slice(&h.to_le_bytes());
                     }
                 }
                 for (i, x) in self.value.chunks(16).enumerate() {
-                    let half = half_floats::<L>(x);
+                    let half = half_floats::<S>(x);
                     self.values[(t * dim + 16 * i) * 2..][..32].copy_from_slice(bytemuck::cast_slice(&half));
                 }
             }
             KvFormat::BF16 => {
                 let keys: &mut [u32] = bytemuck::cast_slice_mut(self.keys);
                 for (i, x) in self.key.chunks_exact(BLOCK).enumerate() {
-                    let (low, high) = (bfloats::<L>(&x[..16]), bfloats::<L>(&x[16..]));
+                    let (low, high) = (bfloats::<S>(&x[..16]), bfloats::<S>(&x[16..]));
                     let lines = keys[i * KEY_STEP / 4..][..KEY_STEP / 4].as_chunks_mut::<BLOCK_TOKENS>().0;
                     for d in 0..16 {
                         lines[d][t] = pair(low[d], high[d]);
                     }
                 }
                 if t == 0 {
-                    // What an earlier owner left, not a number perhaps, is not to be multiplied by the weight zero.
+                    // Clears what an earlier owner left: a NaN times the weight zero would be NaN.
                     self.values.fill(0);
                 }
                 let values: &mut [u32] = bytemuck::cast_slice_mut(self.values);
                 for (i, x) in self.value.chunks_exact(16).enumerate() {
-                    let (new, line) = (bfloats::<L>(x), &mut values[i * VALUE_STEP / 4 + t / 2 * 16..][..16]);
+                    let (new, line) = (bfloats::<S>(x), &mut values[i * VALUE_STEP / 4 + t / 2 * 16..][..16]);
                     for d in 0..16 {
                         let [even, odd] = [line[d] as u16, (line[d] >> 16) as u16];
                         line[d] = if t % 2 == 0 { pair(new[d], odd) } else { pair(even, new[d]) };
@@ -247,36 +247,36 @@ impl Task for Store<'_> {
     }
 }
 
-/// Up to sixteen floats rounded to f16, zeros behind them.
+/// Up to sixteen floats rounded to f16, padded with zeros.
 #[inline(always)]
-fn half_floats<L: Lane>(x: &[f32]) -> [u16; 16] {
+fn half_floats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
     let (mut padded, mut half) = ([0.0; 16], [0; 16]);
     padded[..x.len()].copy_from_slice(x);
-    // SAFETY: sixteen elements on both sides; only called in a task, where the lane is available.
-    unsafe { L::store_f16(half.as_mut_ptr(), L::load(padded.as_ptr())) };
+    // SAFETY: sixteen elements on both sides; only called within a kernel, where the ISA is available.
+    unsafe { S::store_f16(half.as_mut_ptr(), S::load(padded.as_ptr())) };
     half
 }
 
-/// Neighbours of 16 bits.
+/// Two 16-bit values in one word.
 #[inline(always)]
 fn pair(low: u16, high: u16) -> u32 {
     u32::from(low) | u32::from(high) << 16
 }
 
-/// Sixteen floats rounded to bfloat16.
+/// Sixteen floats rounded to bf16.
 #[inline(always)]
-fn bfloats<L: Lane>(x: &[f32]) -> [u16; 16] {
+fn bfloats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
     let x = &x[..16];
-    if !L::HAS_TILES {
+    if !S::HAS_AMX {
         return std::array::from_fn(|i| half::bf16::from_f32(x[i]).to_bits());
     }
     let mut rounded = [0; 16];
-    // SAFETY: sixteen elements on both sides; only called in a task, where the lane is available.
-    unsafe { L::store_bf16(rounded.as_mut_ptr(), L::load(x.as_ptr())) };
+    // SAFETY: sixteen elements on both sides; only called within a kernel, where the ISA is available.
+    unsafe { S::store_bf16(rounded.as_mut_ptr(), S::load(x.as_ptr())) };
     rounded
 }
 
-/// One block of 32 as ggml's Q8_0 has it; a NaN or infinity makes the scale NaN.
+/// One block of 32 as ggml's Q8_0; a NaN or infinity makes the scale NaN.
 #[inline(always)]
 fn q8_0(x: &[f32]) -> ([u8; 2], [i8; BLOCK]) {
     let max = f32::from_bits(x.iter().fold(0, |m, v| m.max(v.abs().to_bits())));

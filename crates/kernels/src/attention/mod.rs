@@ -1,72 +1,71 @@
-//! Paged causal attention: flash-style running softmax over blocks of sixteen tokens (Dao et al. 2022,
-//! arXiv:2205.14135), all query heads of a group sharing each load of their keys and values. Refuses to know
-//! sequences beyond their block tables.
+//! Paged causal attention: an online softmax over KV blocks of sixteen tokens (FlashAttention, arXiv:2205.14135). All query
+//! heads of a KV head share each load of its keys and values. Knows sequences only by their block tables.
 //!
-//! A query row walks the positions it sees in order, in splits at fixed multiples of 128: its bits depend on its own
-//! sequence only, not on the tile, the chunk, the thread or the company it was computed in.
+//! A query head processes the positions it sees in order, in splits at fixed multiples of 128 tokens: its output bits depend
+//! on its own sequence only, not on the tile, the chunk, the thread or the other sequences of the batch.
 
-mod bfloat_tiles;
-mod cohorts;
+mod amx;
 mod kv;
+mod shared_prefix;
+mod split_attention;
 mod tiles;
-mod walk;
 
-pub use cohorts::Cohorts;
 pub use kv::{BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv};
+pub use shared_prefix::SharedPrefixGroups;
 
 use std::cell::RefCell;
 
-use crate::matmul::bytes::RECORD;
+use crate::layout::RECORD;
 use crate::memory::Disjoint;
 use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
-use cohorts::{Cohort, rows_of};
+use shared_prefix::{SharedPrefixGroup, rows_of};
+use split_attention::{Room, SplitAttention, TileRow};
 use tiles::{Finish, QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
-use walk::{Room, TileRow, Walk};
 
 /// One sequence's new tokens in a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct QuerySpan {
-    /// Its first row of queries.
+    /// The row of its first new token in the batch's query matrix.
     pub first_row: usize,
-    /// How many rows.
+    /// Number of new tokens.
     pub n_rows: usize,
-    /// The position of the first row.
+    /// The position of the first new token in the sequence.
     pub start: usize,
-    /// Where its block table begins in the batch's.
+    /// Index of its first entry in the batch's concatenated block tables.
     pub first_block: usize,
 }
 
 impl QuerySpan {
-    /// Whether its last row sees no more than so many splits.
+    /// Whether its last token sees at most `n_splits` splits.
     fn ends_within(&self, n_splits: usize) -> bool {
         self.start + self.n_rows <= n_splits * SPLIT
     }
 }
 
-/// The queries of a batch: `n_heads * head_dim` columns from the first on in rows of `stride`.
+/// The queries of a batch: the first `n_heads * head_dim` columns of a matrix with `stride` columns.
 #[derive(Debug, Clone, Copy)]
 pub struct QueryBatch<'a> {
-    /// The rows.
+    /// The matrix, one row per new token.
     pub rows: &'a [f32],
-    /// Columns of a row.
+    /// Columns of the matrix.
     pub stride: usize,
     /// The sequences.
     pub spans: &'a [QuerySpan],
-    /// All block tables, one after the other.
+    /// All block tables, concatenated.
     pub blocks: &'a [u32],
-    /// Who of these sequences walks together.
-    pub cohorts: &'a Cohorts,
+    /// Which of these sequences begin with the same KV blocks.
+    pub shared_prefixes: &'a SharedPrefixGroups,
 }
 
-/// Attention of every query row over the positions of its sequence that it sees, its own included; their keys and
-/// values are in the cache. `out` is `[n_rows, n_heads * head_dim]`; rows of no span are left alone.
+/// Attention of every new token over the positions of its sequence that it sees, its own included; their keys and
+/// values are in the cache. `out` is `[n_rows, n_heads * head_dim]`; rows that belong to no span are not written.
 ///
 /// # Panics
-/// When shapes do not fit, spans share rows or are not in order, the cohorts are not of so many spans, or a block table is
-/// too short or names a block beyond the cache.
+/// When shapes do not match, spans overlap or are out of order, the shared-prefix groups were computed for another number of
+/// spans, or a block table is too short or names a block outside the cache.
 pub fn attention(
     shape: &AttentionShape,
     layer: &KvLayer,
@@ -76,27 +75,29 @@ pub fn attention(
 ) {
     check(shape, layer, queries, out.len());
     let in_tiles = layer.shape().format == KvFormat::BF16 && pool.isa().has_tiles();
-    let most_rows = if in_tiles { bfloat_tiles::ROWS } else { TILE };
+    let most_rows = if in_tiles { amx::ROWS } else { TILE };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
-    // A window moves with each row, so that there is nothing to walk together.
-    let cohorts = if shape.window.is_none() { queries.cohorts } else { const { &Cohorts::none() } };
+    // A sliding window starts at another position for each token: nothing can be shared.
+    let shared_prefixes =
+        if shape.window.is_none() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
     STATES.with_borrow_mut(|states| {
-        if !cohorts.all().is_empty() {
+        if !shared_prefixes.all().is_empty() {
             let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
             states.resize(states.len().max(n_rows * shape.n_heads), RowState::new());
         }
         let (out, states) = (Disjoint::new(out), Disjoint::new(states));
         let call = Call { shape, layer, queries, in_tiles, isa: pool.isa(), out: &out, states: &states };
-        if !cohorts.all().is_empty() {
-            let items_of = |cohort: &Cohort| tiles_of(cohort.n_rows) * shape.n_kv_heads;
-            pool.for_each(cohorts.all().iter().map(items_of).sum(), |item| {
-                let (i, item) = locate(cohorts.all().iter().map(items_of), item);
-                let (cohort, n_tiles) = (&cohorts.all()[i], items_of(&cohorts.all()[i]) / shape.n_kv_heads);
-                let spans = cohorts.members(cohort).iter().map(|&i| (i, &queries.spans[i]));
+        if !shared_prefixes.all().is_empty() {
+            let items_of = |group: &SharedPrefixGroup| tiles_of(group.n_rows) * shape.n_kv_heads;
+            pool.for_each(shared_prefixes.all().iter().map(items_of).sum(), |item| {
+                let (i, item) = locate(shared_prefixes.all().iter().map(items_of), item);
+                let (group, n_tiles) =
+                    (&shared_prefixes.all()[i], items_of(&shared_prefixes.all()[i]) / shape.n_kv_heads);
+                let spans = shared_prefixes.members(group).iter().map(|&i| (i, &queries.spans[i]));
                 let first_row = item % n_tiles * most_rows;
                 ROOM.with_borrow_mut(|room| {
                     call.load_rows(rows_of(spans), item / n_tiles, (first_row, most_rows), room);
-                    call.walk_together(cohort, room);
+                    call.attend_shared_prefix(group, room);
                 });
             });
         }
@@ -104,10 +105,10 @@ pub fn attention(
         pool.for_each(queries.spans.iter().map(items_of).sum(), |item| {
             let (i, item) = locate(queries.spans.iter().map(items_of), item);
             let (span, n_tiles) = (&queries.spans[i], tiles_of(queries.spans[i].n_rows));
-            if span.ends_within(cohorts.walked(i)) {
+            if span.ends_within(shared_prefixes.shared_splits(i)) {
                 return;
             }
-            // Later tiles see more: they go first, so that no thread ends on a long one alone.
+            // Later tiles see more positions: they go first, so that no thread is left with a long one at the end.
             let first_row = (n_tiles - 1 - item % n_tiles) * most_rows;
             ROOM.with_borrow_mut(|room| {
                 call.load_rows(
@@ -116,13 +117,13 @@ pub fn attention(
                     (first_row, most_rows),
                     room,
                 );
-                call.walk_alone(span.first_block, cohorts.walked(i), room);
+                call.attend_suffix(span.first_block, shared_prefixes.shared_splits(i), room);
             });
         });
     });
 }
 
-/// Which of those that have so many items each has item number `item`, and its number there.
+/// Splits a global item number into the index of its owner and the number within it; `n_items` lists each owner's items.
 fn locate(n_items: impl Iterator<Item = usize>, mut item: usize) -> (usize, usize) {
     let mut i = 0;
     for n in n_items {
@@ -138,8 +139,15 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
     let (kv, width) = (layer.shape(), shape.n_heads * shape.head_dim);
     assert!(kv.n_kv_heads == shape.n_kv_heads && kv.head_dim == shape.head_dim, "{shape:?} on {kv:?}");
     assert!(shape.n_heads.is_multiple_of(shape.n_kv_heads) && shape.window != Some(0), "{shape:?}");
-    assert!(queries.stride >= width && queries.rows.len().is_multiple_of(queries.stride), "rows of queries");
-    assert_eq!(queries.cohorts.n_spans_seen(), queries.spans.len(), "cohorts of another batch");
+    assert!(
+        queries.stride >= width && queries.rows.len().is_multiple_of(queries.stride),
+        "query matrix shape"
+    );
+    assert_eq!(
+        queries.shared_prefixes.n_spans_seen(),
+        queries.spans.len(),
+        "shared-prefix groups of another batch"
+    );
     let mut free = 0;
     for span in queries.spans {
         assert!(span.first_row >= free, "spans overlap or are out of order");
@@ -156,12 +164,12 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 }
 
 thread_local! {
-    /// The state of each head of each row, between its cohort's walk and its own.
+    /// The softmax state of each query head between the shared-prefix pass and the suffix pass.
     static STATES: RefCell<Vec<RowState>> = const { RefCell::new(Vec::new()) };
     static ROOM: RefCell<Room> = const { RefCell::new(Room::new()) };
 }
 
-/// What all items of a call have in common.
+/// What all work items of a call share.
 struct Call<'a> {
     shape: &'a AttentionShape,
     layer: &'a KvLayer,
@@ -169,25 +177,26 @@ struct Call<'a> {
     in_tiles: bool,
     isa: Isa,
     out: &'a Disjoint<'a, f32>,
-    /// Of rows whose first splits were walked together.
+    /// Softmax states of tokens whose first splits are computed in the shared-prefix pass.
     states: &'a Disjoint<'a, RowState>,
 }
 
 impl<'a> Call<'a> {
-    /// The first splits of a cohort: leaves sums and states for [`Self::walk_alone`], or outputs where nothing is left to do.
-    fn walk_together(&self, cohort: &Cohort, room: &mut Room) {
+    /// The splits that a group shares. Leaves unnormalized sums and softmax states for [`Self::attend_suffix`], or the final
+    /// outputs of tokens that see nothing beyond.
+    fn attend_shared_prefix(&self, group: &SharedPrefixGroup, room: &mut Room) {
         let spans = self.queries.spans;
-        let walk = Walk { call: self, kv_head: room.kv_head, config: TileConfig::default() };
+        let attention = SplitAttention { call: self, kv_head: room.kv_head, config: TileConfig::default() };
         let table = spans[room.rows[0].span].first_block;
-        for split in 0..cohort.n_whole() {
-            walk.split(table, split * SPLIT..(split + 1) * SPLIT, room);
+        for split in 0..group.n_whole() {
+            attention.split(table, split * SPLIT..(split + 1) * SPLIT, room);
         }
-        if cohort.n_splits() > cohort.n_whole() {
-            walk.shared_split(table, cohort.n_whole() * SPLIT_BLOCKS..cohort.n_blocks, room);
+        if group.n_splits() > group.n_whole() {
+            attention.shared_split(table, group.n_whole() * SPLIT_BLOCKS..group.n_blocks, room);
         }
         let padded = self.layer.shape().padded_dim();
         for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
-            if spans[row.span].ends_within(cohort.n_splits()) {
+            if spans[row.span].ends_within(group.n_splits()) {
                 self.finish(row, state, sums);
             } else {
                 let out = self.out_of(row);
@@ -197,12 +206,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// What is left of a span after so many splits.
-    fn walk_alone(&self, first_block: usize, walked: usize, room: &mut Room) {
-        let walk = Walk { call: self, kv_head: room.kv_head, config: TileConfig::default() };
+    /// The splits of one sequence after its first `shared_splits`.
+    fn attend_suffix(&self, first_block: usize, shared_splits: usize, room: &mut Room) {
+        let attention = SplitAttention { call: self, kv_head: room.kv_head, config: TileConfig::default() };
         let (first, last) = (room.rows[0].position, room.rows[room.rows.len() - 1].position);
         let padded = self.layer.shape().padded_dim();
-        if walked > 0 {
+        if shared_splits > 0 {
             let places = room.state.iter_mut().zip(room.out.chunks_mut(padded));
             for (row, (state, sums)) in room.rows.iter().zip(places) {
                 let out = self.out_of(row);
@@ -210,9 +219,9 @@ impl<'a> Call<'a> {
                 *state = *self.state_of(row);
             }
         }
-        let begin = self.shape.first_visible(first).max(walked * SPLIT);
+        let begin = self.shape.first_visible(first).max(shared_splits * SPLIT);
         for split in begin / SPLIT..=last / SPLIT {
-            walk.split(first_block, begin.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT), room);
+            attention.split(first_block, begin.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT), room);
         }
         for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
             self.finish(row, state, sums);
@@ -221,25 +230,25 @@ impl<'a> Call<'a> {
 
     fn finish(&self, row: &TileRow, state: &RowState, sums: &[f32]) {
         let (out, by) = (self.out_of(row), 1.0 / state.sum);
-        // SAFETY: the pool's lane is available.
+        // SAFETY: the pool's ISA is available.
         unsafe { self.isa.run(Finish { sums: &sums[..out.len()], by, out }) };
     }
 
-    /// Where a row's output goes, and its sums until then.
+    /// Where a query head's output goes; holds its unnormalized sums between the two passes.
     fn out_of(&self, row: &TileRow) -> &'a mut [f32] {
         let dim = self.shape.head_dim;
-        // SAFETY: a row's head belongs to one item of each of the two walks, which follow each other.
+        // SAFETY: each query head belongs to one item of each of the two passes, and the passes run one after the other.
         unsafe { self.out.part((row.row * self.shape.n_heads + row.head) * dim, dim) }
     }
 
-    /// Its state, if its first splits are walked together.
+    /// Its softmax state between the two passes.
     fn state_of(&self, row: &TileRow) -> &'a mut RowState {
         // SAFETY: as above.
         unsafe { &mut self.states.part(row.row * self.shape.n_heads + row.head, 1)[0] }
     }
 
-    /// Copies together the queries of the heads of a group: of `rows`, `most` from number `first` on. Rows that are not there
-    /// are zeros.
+    /// Gathers the query heads of one KV head: `most` of them, starting at number `first` of those of `rows`. Places beyond
+    /// the last one are zeros.
     fn load_rows(
         &self,
         rows: impl Iterator<Item = (usize, usize, usize)>,
@@ -257,9 +266,9 @@ impl<'a> Call<'a> {
         let n = room.rows.len();
         let kv = self.layer.shape();
         let (dim, padded) = (self.shape.head_dim, kv.padded_dim());
-        // The vectors' tiles write whole powers of two of rows.
+        // The vector kernels always compute a power of two of query heads.
         let n_places = if self.in_tiles { n } else { TILE };
-        let n_scores = if self.in_tiles { n * bfloat_tiles::SCORES_STRIDE } else { TILE * SPLIT };
+        let n_scores = if self.in_tiles { n * amx::SCORES_STRIDE } else { TILE * SPLIT };
         if room.scores.len() < n_scores {
             room.scores.resize(n_scores, 0.0);
         }
@@ -280,7 +289,7 @@ impl<'a> Call<'a> {
         if kv.format == KvFormat::Q8_0 {
             queries.records.clear();
             queries.records.resize(dim / BLOCK * RECORD, 0);
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             unsafe { self.isa.run(QuantizeQueries { queries, n, head_dim: dim }) };
         }
     }

@@ -1,38 +1,40 @@
-//! Up to eight query rows meeting one block of keys or values. Refuses to know masks and block tables.
+//! Vector kernels of attention: up to eight query heads against one block of keys or values, and the softmax between. Do not know
+//! masks and block tables.
 
 use super::kv::{BLOCK_TOKENS, KEY_STEP, KvFormat, KvShape, VALUE_STEP};
-use crate::matmul::bytes::{RECORD, quantize_blocks};
+use crate::layout::RECORD;
+use crate::matmul::activations_int8::quantize_blocks;
 use crate::matmul::tile::Tile;
 use crate::quant::{BLOCK, Unpacked, code_sums};
 use crate::rows::{load_part, store_part};
-use crate::simd::{self, Lane, Task};
+use crate::simd::{self, Kernel, SimdIsa};
 
-/// Query rows of a tile.
+/// Most query heads of a register tile.
 pub(super) const TILE: usize = 8;
-/// Tokens between two updates of the running softmax; splits lie at multiples of it, whatever the query.
+/// Tokens between two updates of the online softmax. Splits lie at multiples of it, whatever the query.
 pub(super) const SPLIT: usize = 128;
 pub(super) const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
 
-/// A tile's queries in the form that the keys' format wants.
+/// A tile's queries in the form that the KV format needs.
 pub(super) struct Queries {
     /// [8][padded_dim].
     pub(super) floats: Vec<f32>,
-    /// Quantized records of one group, a block each 32 dimensions.
+    /// int8 records ([`crate::layout`]) of one group, one for each 32 dimensions.
     pub(super) records: Vec<u8>,
 }
 
-/// Quantizes the first `n` query rows to records.
+/// Quantizes the first `n` query heads to int8 records.
 pub(super) struct QuantizeQueries<'a> {
     pub(super) queries: &'a mut Queries,
     pub(super) n: usize,
     pub(super) head_dim: usize,
 }
 
-impl Task for QuantizeQueries<'_> {
+impl Kernel for QuantizeQueries<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let n_blocks = self.head_dim / BLOCK;
         assert!(self.queries.records.len() >= n_blocks * RECORD);
         let Queries { floats, records } = self.queries;
@@ -42,87 +44,87 @@ impl Task for QuantizeQueries<'_> {
                 *x = row[b * BLOCK..][..BLOCK].as_ptr();
             }
             // SAFETY: 32 elements of each row.
-            unsafe { quantize_blocks::<L, true>(&x[..self.n], 0, record) };
+            unsafe { quantize_blocks::<S, true>(&x[..self.n], 0, record) };
         }
     }
 }
 
-/// `scores[t][token] = q_t · k_token` for one block of keys; `T` rows.
+/// `scores[t][token] = q_t · k_token` of `T` query heads for one block of keys.
 pub(super) struct Scores<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) queries: &'a Queries,
-    /// The first row.
+    /// The first query head.
     pub(super) first: usize,
     pub(super) keys: &'a [u8],
-    /// The panel that will be wanted next, to be asked for early, since the panels of a sequence lie here and there in
-    /// memory; need not be valid.
+    /// The next panel to prefetch: a sequence's panels are scattered, so the hardware prefetcher does not find the next one. Need
+    /// not be valid.
     pub(super) ahead: *const u8,
     /// [T][SPLIT], from the block's first token on.
     pub(super) scores: *mut f32,
 }
 
-impl<const T: usize> Task for Scores<'_, T> {
+impl<const T: usize> Kernel for Scores<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         assert!(self.keys.len() >= self.shape.panel_bytes());
         assert!(self.queries.floats.len() >= (self.first + T) * self.shape.padded_dim());
         let keys = self.keys.as_ptr();
         // SAFETY: a whole panel; T rows of queries and of scores.
         unsafe {
             match self.shape.format {
-                KvFormat::F32 => self.floats::<L>(4, |d| L::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
+                KvFormat::F32 => self.floats::<S>(4, |d| S::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
                 KvFormat::F16 => {
-                    self.floats::<L>(2, |d| L::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS)))
+                    self.floats::<S>(2, |d| S::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS)))
                 }
-                KvFormat::BF16 => self.floats::<L>(2, |d| {
+                KvFormat::BF16 => self.floats::<S>(2, |d| {
                     let pairs = keys.add(d / BLOCK * KEY_STEP + d % 16 * 64);
-                    half_of_pairs::<L>(pairs, d % BLOCK / 16)
+                    half_of_pairs::<S>(pairs, d % BLOCK / 16)
                 }),
-                KvFormat::Q8_0 => self.codes::<L>(),
+                KvFormat::Q8_0 => self.codes::<S>(),
             }
         }
     }
 }
 
 impl<const T: usize> Scores<'_, T> {
-    /// Even and odd dimensions are summed apart: two chains hide the additions' latency when T is small. Where registers do
-    /// not hold both, one follows the other.
+    /// Sums even and odd dimensions in separate accumulators, which hides the latency of the additions when T is small. Where
+    /// the registers cannot hold both, one pass follows the other.
     #[inline(always)]
-    unsafe fn floats<L: Lane>(&self, bytes: usize, key: impl Fn(usize) -> L::F) {
+    unsafe fn floats<S: SimdIsa>(&self, bytes: usize, key: impl Fn(usize) -> S::F) {
         // SAFETY: as for the callee; T rows of scores.
         unsafe {
-            let [even, odd] = if 2 * T < L::REGISTERS {
-                self.chains::<L, 2>(0, bytes, &key)
+            let [even, odd] = if 2 * T < S::REGISTERS {
+                self.chains::<S, 2>(0, bytes, &key)
             } else {
-                let [even] = self.chains::<L, 1>(0, bytes, &key);
-                let [odd] = self.chains::<L, 1>(1, bytes, &key);
+                let [even] = self.chains::<S, 1>(0, bytes, &key);
+                let [odd] = self.chains::<S, 1>(1, bytes, &key);
                 [even, odd]
             };
             for (t, (even, odd)) in even.into_iter().zip(odd).enumerate() {
-                L::store(self.scores.add(t * SPLIT), L::add(even, odd));
+                S::store(self.scores.add(t * SPLIT), S::add(even, odd));
             }
         }
     }
 
-    /// The sums over every second dimension, from `first` on and for the `N - 1` after it.
+    /// `N` accumulators for each query head: accumulator `i` sums dimensions `first + i`, `first + i + 2`, …
     #[inline(always)]
-    unsafe fn chains<L: Lane, const N: usize>(
+    unsafe fn chains<S: SimdIsa, const N: usize>(
         &self,
         first: usize,
         bytes: usize,
-        key: &impl Fn(usize) -> L::F,
-    ) -> [[L::F; T]; N] {
+        key: &impl Fn(usize) -> S::F,
+    ) -> [[S::F; T]; N] {
         let stride = self.shape.padded_dim();
         let q = self.queries.floats[self.first * stride..].as_ptr();
-        // SAFETY: `q` has T rows of `stride`; any address may be asked for.
+        // SAFETY: `q` has T rows of `stride`; any address may be prefetched.
         unsafe {
-            let mut sums = [[L::splat(0.0); T]; N];
+            let mut sums = [[S::splat(0.0); T]; N];
             for d in (first..self.shape.head_dim).step_by(2) {
                 if first == 0 {
                     let ahead = self.ahead.wrapping_add(d * BLOCK_TOKENS * bytes);
-                    simd::ask::<L, false>(ahead, 2 * BLOCK_TOKENS * bytes);
+                    simd::prefetch_bytes::<S, false>(ahead, 2 * BLOCK_TOKENS * bytes);
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
                     if i > 0 && d + i == self.shape.head_dim {
@@ -130,7 +132,7 @@ impl<const T: usize> Scores<'_, T> {
                     }
                     let k = key(d + i);
                     for (t, sum) in sums.iter_mut().enumerate() {
-                        *sum = L::fma(k, L::splat(*q.add(t * stride + d + i)), *sum);
+                        *sum = S::fma(k, S::splat(*q.add(t * stride + d + i)), *sum);
                     }
                 }
             }
@@ -139,7 +141,7 @@ impl<const T: usize> Scores<'_, T> {
     }
 
     #[inline(always)]
-    unsafe fn codes<L: Lane>(&self) {
+    unsafe fn codes<S: SimdIsa>(&self) {
         let n_blocks = self.shape.head_dim / BLOCK;
         let mut acc = [[0.0f32; BLOCK_TOKENS]; T];
         // SAFETY: the panel has `n_blocks` blocks of codes and of scales; records were quantized for T rows.
@@ -147,15 +149,15 @@ impl<const T: usize> Scores<'_, T> {
             let scales = self.keys.as_ptr().add(self.shape.scales_at()).cast::<u16>();
             let records = self.queries.records.as_ptr();
             for b in 0..n_blocks {
-                simd::ask::<L, false>(
+                simd::prefetch_bytes::<S, false>(
                     self.ahead.wrapping_add(b * BLOCK * BLOCK_TOKENS),
                     BLOCK * BLOCK_TOKENS,
                 );
                 let mut scale = [0.0f32; BLOCK_TOKENS];
-                L::store(scale.as_mut_ptr(), L::load_f16(scales.add(b * BLOCK_TOKENS)));
+                S::store(scale.as_mut_ptr(), S::load_f16(scales.add(b * BLOCK_TOKENS)));
                 let codes = self.keys.as_ptr().add(b * BLOCK * BLOCK_TOKENS);
                 let mut sums = [0i32; BLOCK_TOKENS];
-                code_sums::<L, false>(codes, sums.as_mut_ptr());
+                code_sums::<S, false>(codes, sums.as_mut_ptr());
                 let mins = std::ptr::null();
                 let (scales, sums) = (scale.as_ptr(), sums.as_ptr());
                 let weights = Unpacked { codes, scales, mins, sums, ahead: codes, ahead_bytes: 0 };
@@ -171,27 +173,27 @@ impl<const T: usize> Scores<'_, T> {
                     stride: BLOCK_TOKENS,
                     adds: b > 0,
                 };
-                tile.run::<L>();
+                tile.run::<S>();
             }
             for (t, acc) in acc.iter().enumerate() {
-                L::store(self.scores.add(t * SPLIT), L::load(acc.as_ptr()));
+                S::store(self.scores.add(t * SPLIT), S::load(acc.as_ptr()));
             }
         }
     }
 }
 
-/// The first of sixteen pairs of bfloat16, or the second.
+/// The first or the second element of each of sixteen bf16 pairs, as f32.
 #[inline(always)]
-unsafe fn half_of_pairs<L: Lane>(pairs: *const u8, which: usize) -> L::F {
+unsafe fn half_of_pairs<S: SimdIsa>(pairs: *const u8, which: usize) -> S::F {
     // SAFETY: sixteen pairs at the pointer, by the callers.
     unsafe {
-        let pairs = L::iload(pairs.cast());
-        let upper = L::isplat(0xFFFF_0000_u32 as i32);
-        L::from_bits(if which == 0 { L::ishl::<16>(pairs) } else { L::iand(pairs, upper) })
+        let pairs = S::iload(pairs.cast());
+        let upper = S::isplat(0xFFFF_0000_u32 as i32);
+        S::from_bits(if which == 0 { S::ishl::<16>(pairs) } else { S::iand(pairs, upper) })
     }
 }
 
-/// `out[t] += Σ_token p[t][token] v_token` over tokens `first..last` of one block of values; `T` rows.
+/// `out[t] += Σ_token p[t][token] v_token` of `T` query heads over tokens `first..last` of one block of values.
 pub(super) struct Values<'a, const T: usize> {
     pub(super) shape: &'a KvShape,
     pub(super) values: &'a [u8],
@@ -205,22 +207,22 @@ pub(super) struct Values<'a, const T: usize> {
     pub(super) out: *mut f32,
 }
 
-impl<const T: usize> Task for Values<'_, T> {
+impl<const T: usize> Kernel for Values<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         assert!(self.values.len() >= self.shape.panel_bytes() && self.last <= BLOCK_TOKENS);
         let values = self.values.as_ptr();
         let dim = self.shape.padded_dim();
         // SAFETY: a whole panel; T rows of weights and of outputs.
         unsafe {
             match self.shape.format {
-                KvFormat::F32 => self.sum::<L>(4, |t, d| L::load(values.cast::<f32>().add(t * dim + d))),
-                KvFormat::F16 => self.sum::<L>(2, |t, d| L::load_f16(values.cast::<u16>().add(t * dim + d))),
-                KvFormat::BF16 => self.sum::<L>(2, |t, d| {
+                KvFormat::F32 => self.sum::<S>(4, |t, d| S::load(values.cast::<f32>().add(t * dim + d))),
+                KvFormat::F16 => self.sum::<S>(2, |t, d| S::load_f16(values.cast::<u16>().add(t * dim + d))),
+                KvFormat::BF16 => self.sum::<S>(2, |t, d| {
                     let pairs = values.add(d / 16 * VALUE_STEP + t / 2 * 64);
-                    half_of_pairs::<L>(pairs, t % 2)
+                    half_of_pairs::<S>(pairs, t % 2)
                 }),
                 KvFormat::Q8_0 => {
                     let stored = values.add(self.shape.scales_at()).cast::<u16>();
@@ -228,9 +230,9 @@ impl<const T: usize> Task for Values<'_, T> {
                         let bits = *stored.add(d / BLOCK * BLOCK_TOKENS + t);
                         half::f16::from_bits(bits).to_f32()
                     };
-                    self.sum::<L>(1, |t, d| {
-                        let codes = L::float(L::iload_i8(values.cast::<i8>().add(t * dim + d)));
-                        L::mul(codes, L::splat(scale(t, d)))
+                    self.sum::<S>(1, |t, d| {
+                        let codes = S::float(S::iload_i8(values.cast::<i8>().add(t * dim + d)));
+                        S::mul(codes, S::splat(scale(t, d)))
                     });
                 }
             }
@@ -240,30 +242,30 @@ impl<const T: usize> Task for Values<'_, T> {
 
 impl<const T: usize> Values<'_, T> {
     #[inline(always)]
-    unsafe fn sum<L: Lane>(&self, bytes: usize, value: impl Fn(usize, usize) -> L::F) {
+    unsafe fn sum<S: SimdIsa>(&self, bytes: usize, value: impl Fn(usize, usize) -> S::F) {
         let dim = self.shape.padded_dim();
         let share = 16 * BLOCK_TOKENS * bytes;
         for d in (0..dim).step_by(16) {
-            // SAFETY: any address may be asked for.
-            unsafe { simd::ask::<L, false>(self.ahead.wrapping_add(d / 16 * share), share) };
+            // SAFETY: any address may be prefetched.
+            unsafe { simd::prefetch_bytes::<S, false>(self.ahead.wrapping_add(d / 16 * share), share) };
             // SAFETY: T rows of `dim` outputs and of SPLIT weights.
             unsafe {
-                let mut acc: [L::F; T] = std::array::from_fn(|t| L::load(self.out.add(t * dim + d)));
+                let mut acc: [S::F; T] = std::array::from_fn(|t| S::load(self.out.add(t * dim + d)));
                 for token in self.first..self.last {
                     let v = value(token, d);
                     for (t, acc) in acc.iter_mut().enumerate() {
-                        *acc = L::fma(v, L::splat(*self.weights.add(t * SPLIT + token)), *acc);
+                        *acc = S::fma(v, S::splat(*self.weights.add(t * SPLIT + token)), *acc);
                     }
                 }
                 for (t, acc) in acc.into_iter().enumerate() {
-                    L::store(self.out.add(t * dim + d), acc);
+                    S::store(self.out.add(t * dim + d), acc);
                 }
             }
         }
     }
 }
 
-/// A row's weighted values to its output.
+/// Normalizes a query head's weighted values: `out = sums · by`.
 pub(super) struct Finish<'a> {
     pub(super) sums: &'a [f32],
     /// One over the sum of the weights.
@@ -271,28 +273,28 @@ pub(super) struct Finish<'a> {
     pub(super) out: &'a mut [f32],
 }
 
-impl Task for Finish<'_> {
+impl Kernel for Finish<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         for (out, sums) in self.out.chunks_mut(16).zip(self.sums.chunks(16)) {
             // SAFETY: parts are at most sixteen elements.
-            unsafe { store_part::<L>(out, L::mul(load_part::<L>(sums), L::splat(self.by))) };
+            unsafe { store_part::<S>(out, S::mul(load_part::<S>(sums), S::splat(self.by))) };
         }
     }
 }
 
-/// One row's running softmax: takes a split's raw scores, leaves its weights, and rescales what was summed before.
+/// One query head's online softmax: turns a split's raw scores into weights and rescales the sums of the splits before.
 pub(super) struct Softmax<'a> {
     /// The scores of tokens up to the next multiple of sixteen, [n].
     pub(super) scores: &'a mut [f32],
-    /// The tokens that the row sees.
+    /// The tokens that the query sees.
     pub(super) visible: std::ops::Range<usize>,
     pub(super) scale: f32,
     pub(super) softcap: Option<f32>,
     pub(super) state: &'a mut RowState,
-    /// The row's sum over values so far, whole vectors.
+    /// The query head's weighted sum of values so far, padded to whole vectors.
     pub(super) out: &'a mut [f32],
 }
 
@@ -304,59 +306,59 @@ pub(super) struct RowState {
 }
 
 impl RowState {
-    /// Of a row that has seen nothing.
+    /// Before the first split.
     pub(super) const fn new() -> Self {
         Self { max: f32::NEG_INFINITY, sum: 0.0 }
     }
 }
 
-impl Task for Softmax<'_> {
+impl Kernel for Softmax<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         assert!(self.scores.len().is_multiple_of(16) && self.out.len().is_multiple_of(16));
         // SAFETY: whole vectors of both.
         unsafe {
-            let lowest = L::splat(f32::NEG_INFINITY);
+            let lowest = S::splat(f32::NEG_INFINITY);
             let mut max = lowest;
             for s in self.scores.chunks_exact_mut(16) {
-                let mut x = L::mul(L::load(s.as_ptr()), L::splat(self.scale));
+                let mut x = S::mul(S::load(s.as_ptr()), S::splat(self.scale));
                 if let Some(cap) = self.softcap {
-                    let cap = L::splat(cap);
-                    x = L::mul(cap, simd::tanh::<L>(L::div(x, cap)));
+                    let cap = S::splat(cap);
+                    x = S::mul(cap, simd::tanh::<S>(S::div(x, cap)));
                 }
-                L::store(s.as_mut_ptr(), x);
-                max = L::max(x, max);
+                S::store(s.as_mut_ptr(), x);
+                max = S::max(x, max);
             }
             if self.visible != (0..self.scores.len()) {
                 self.scores[..self.visible.start].fill(f32::NEG_INFINITY);
                 self.scores[self.visible.end..].fill(f32::NEG_INFINITY);
                 max = lowest;
                 for s in self.scores.chunks_exact(16) {
-                    max = L::max(L::load(s.as_ptr()), max);
+                    max = S::max(S::load(s.as_ptr()), max);
                 }
             }
-            let (before, max) = (self.state.max, self.state.max.max(L::largest(max)));
+            let (before, max) = (self.state.max, self.state.max.max(S::largest(max)));
             if max == f32::NEG_INFINITY && self.visible.is_empty() {
                 return self.scores.fill(0.0);
             }
-            let mut sum = L::splat(0.0);
+            let mut sum = S::splat(0.0);
             for s in self.scores.chunks_exact_mut(16) {
-                let p = simd::exp::<L>(L::sub(L::load(s.as_ptr()), L::splat(max)));
-                L::store(s.as_mut_ptr(), p);
-                sum = L::add(sum, p);
+                let p = simd::exp::<S>(S::sub(S::load(s.as_ptr()), S::splat(max)));
+                S::store(s.as_mut_ptr(), p);
+                sum = S::add(sum, p);
             }
             if max > before {
                 // All elements are the same.
-                let keep = L::largest(simd::exp::<L>(L::splat(before - max)));
+                let keep = S::largest(simd::exp::<S>(S::splat(before - max)));
                 self.state.sum *= keep;
                 for o in self.out.chunks_exact_mut(16) {
-                    L::store(o.as_mut_ptr(), L::mul(L::load(o.as_ptr()), L::splat(keep)));
+                    S::store(o.as_mut_ptr(), S::mul(S::load(o.as_ptr()), S::splat(keep)));
                 }
             }
             self.state.max = max;
-            self.state.sum += simd::sum::<L>(sum);
+            self.state.sum += simd::sum::<S>(sum);
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What this machine can do at most: bytes that it reads in a second, and multiplications and additions in a second
-//! that never leave the registers. Refuses to know what work is measured against them.
+//! Measures the machine's peak rates: memory reads per second, and multiply-adds per second in registers. Does not know what is
+//! compared with them.
 //!
-//! A limit is the fastest of several passes: whatever else the machine does can only slow a pass down.
+//! A limit is the fastest of several passes: other load can only slow a pass down.
 
 mod read;
 mod registers;
@@ -15,10 +15,10 @@ pub use registers::{Arithmetic, RegisterLoop};
 
 use crate::threads::ThreadPool;
 
-/// A pass takes at least so long that starting the threads is little beside it, and no longer than that if it can: a
-/// short one has a chance to be undisturbed.
+/// A pass takes at least this long, so that starting the threads does not count, and not much longer: a short pass is more likely to
+/// run undisturbed.
 const PASS: Duration = Duration::from_millis(3);
-/// Passes go on for so long, and there are at least so many.
+/// Passes are repeated for this long, and at least this often.
 const ALL_PASSES: Duration = Duration::from_millis(150);
 const LEAST_PASSES: usize = 5;
 
@@ -48,7 +48,7 @@ fn fastest(amount: f64, pass: impl Fn(u64)) -> f64 {
         pass(n_rounds);
         let took = start.elapsed();
         if took < PASS && n_rounds < u64::from(u32::MAX) {
-            // Those before were as short, and only looked long enough because they were disturbed.
+            // Earlier passes were as short and only appeared long enough because they were disturbed.
             (n_rounds, n_passes, fastest) = (2 * n_rounds, 0, Duration::MAX);
             continue;
         }

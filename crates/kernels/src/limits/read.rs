@@ -1,17 +1,17 @@
-//! A buffer that is read as fast as the machine can. Refuses to know which cache it fits.
+//! Measures read bandwidth over a buffer. Does not know which cache it fits.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory::{AlignedBytes, Disjoint, Pages};
-use crate::simd::{Lane, Task};
+use crate::simd::{Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Bytes that a thread reads in one turn of its loop; parts are multiples of it.
 const TURN: usize = 256;
-/// From this size on the system is asked for one kind of pages or the other.
+/// From this size on the kind of pages is requested explicitly.
 const LEAST_MAPPED: usize = 4 << 20;
 
-/// Memory that really exists (all of it was written, on the threads that read it), one part for each thread.
+/// Touched memory (each part is written by the thread that reads it), one part for each thread.
 #[derive(Debug)]
 pub struct ReadBuffer {
     bytes: AlignedBytes,
@@ -20,7 +20,7 @@ pub struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// A buffer of about `n_bytes`; `None` when there is no room for it.
+    /// A buffer of about `n_bytes`; `None` when it cannot be allocated.
     pub fn new(n_bytes: usize, pages: Pages, pool: &ThreadPool) -> Option<Self> {
         let n_parts = pool.n_threads();
         let part = (n_bytes / n_parts).checked_next_multiple_of(TURN)?.max(TURN);
@@ -39,11 +39,10 @@ impl ReadBuffer {
         self.part * self.n_parts
     }
 
-    /// Reads everything `n_rounds` times, each thread of the pool its part, and gives the wrapping sum of all that was
-    /// read as little-endian numbers of 32 bits.
+    /// Reads everything `n_rounds` times, each thread of the pool its own part. Returns the wrapping sum of all 32-bit little-endian words.
     ///
     /// # Panics
-    /// When the pool has another number of threads than that which the buffer was made with.
+    /// When the pool has another number of threads than the one the buffer was made with.
     pub fn read(&self, n_rounds: u64, pool: &ThreadPool) -> u32 {
         assert_eq!(pool.n_threads(), self.n_parts, "threads of the pool");
         let total = AtomicU32::new(0);
@@ -52,7 +51,7 @@ impl ReadBuffer {
             let mut sum = 0u32;
             for _ in 0..n_rounds {
                 let pass = Pass { bytes: std::hint::black_box(bytes) };
-                // SAFETY: the pool's lane is available, and the part is whole turns.
+                // SAFETY: the pool's ISA is available, and the part is whole turns.
                 sum = sum.wrapping_add(unsafe { pool.isa().run(pass) });
             }
             total.fetch_add(sum, Ordering::Relaxed);
@@ -66,24 +65,24 @@ struct Pass<'a> {
     bytes: &'a [u8],
 }
 
-impl Task for Pass<'_> {
+impl Kernel for Pass<'_> {
     type Output = u32;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) -> u32 {
+    unsafe fn run<S: SimdIsa>(self) -> u32 {
         let mut lanes = [0i32; 16];
-        // SAFETY: all loads are inside a turn; prefetches need no memory; the features are the caller's word.
+        // SAFETY: all loads are inside a turn; prefetches need no memory; the caller guarantees the features.
         unsafe {
-            let mut sums = [L::isplat(0); 4];
+            let mut sums = [S::isplat(0); 4];
             for turn in self.bytes.chunks_exact(TURN) {
                 for (i, sum) in sums.iter_mut().enumerate() {
                     let line = turn.as_ptr().add(i * 64);
-                    L::prefetch(line.wrapping_add(2048));
-                    *sum = L::iadd(*sum, L::iload(line.cast()));
+                    S::prefetch(line.wrapping_add(2048));
+                    *sum = S::iadd(*sum, S::iload(line.cast()));
                 }
             }
-            let sum = L::iadd(L::iadd(sums[0], sums[1]), L::iadd(sums[2], sums[3]));
-            L::istore(lanes.as_mut_ptr(), sum);
+            let sum = S::iadd(S::iadd(sums[0], sums[1]), S::iadd(sums[2], sums[3]));
+            S::istore(lanes.as_mut_ptr(), sum);
         }
         lanes.into_iter().fold(0, |sum: u32, lane| sum.wrapping_add(lane as u32))
     }

@@ -1,4 +1,4 @@
-//! Loops of multiplications and additions that touch no memory. Refuses to know what they are a limit of.
+//! Loops of multiplications and additions that touch no memory. Does not know what they are a limit of.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

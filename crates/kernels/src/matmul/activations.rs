@@ -1,34 +1,33 @@
-//! The left side of a product: rows of activations in the form that the tiles read. Refuses to know weights.
+//! Activations packed into the forms that the register and AMX tiles read. Does not know weights.
 //!
-//! Quantized rows have one scale and one zero point for 32 elements, `x ≈ scale (code + zero)`, so that the codes
-//! span the block's own range: for a bell-shaped block an eighth less error than one scale from the largest magnitude
-//! (ggml's Q8_0), for a block with an outlier nearly half. They are rounded once a call, whatever the number of matrices
-//! they meet. A NaN or infinity makes its whole block's scale NaN, and so every output of that row: it is never
-//! silently rounded to a number.
+//! int8 activations have one scale and one zero point for each 32 elements, `x ≈ scale (code + zero)`, so that the codes cover the block's
+//! own range: for normally distributed blocks the error is an eighth lower than with one scale from the largest magnitude (ggml's
+//! Q8_0), for a block with an outlier nearly half. Activations are quantized once a call, whatever the number of matrices. A NaN or
+//! infinity makes its block's scale NaN, and so every output of that token: it is never silently rounded to a number.
 //!
-//! Lanes with tiles take bfloat16 instead, eight significant bits for every element by itself, and sixteen where they meet
-//! short floats: see [`super::bfloats`].
+//! AMX takes bf16 instead, and two bf16 parts for 16-bit float weights: see [`super::activations_bf16`].
 
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::bfloats::{ROW_BYTES, Round};
-use super::bytes::{Quantize, RECORD};
+use super::activations_bf16::Round;
+use super::activations_int8::Quantize;
+use crate::layout::{RECORD, ROW_BYTES};
 use crate::memory::AlignedBytes;
 use crate::quant::{BLOCK, Format};
 use crate::rows::{InverseRms, Scale, WORTH_FORKING};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 
-/// Tokens that lie interleaved, block by block.
+/// Tokens of a group, which are interleaved block by block.
 pub(crate) const GROUP: usize = 16;
-/// Bytes of a group's float block: [16][32] f32.
+/// Bytes of a group's f32 record: [16][32].
 pub(crate) const FLOAT_RECORD: usize = GROUP * BLOCK * 4;
 
-/// Blocks of a group that one item of work takes.
+/// Blocks of a group in one work item.
 const PART: usize = 16;
 
-/// Rows of activations, ready for products with any number of matrices. Keeps its memory between uses.
+/// A matrix of activations, packed for products with any number of weight matrices. Keeps its allocations between uses.
 #[derive(Debug, Default)]
 pub struct Activations {
     n_rows: usize,
@@ -41,21 +40,21 @@ pub struct Activations {
 #[derive(Debug, Default)]
 struct Buffer {
     bytes: Option<AlignedBytes>,
-    /// How many of them the rows take; none when they are not kept in this form.
+    /// Bytes in use; zero when the activations are not packed in this form.
     n_bytes: usize,
 }
 
-/// The forms that activations are kept in.
+/// The forms to pack activations into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forms {
-    /// Rounded, for quantized matrices.
+    /// For quantized matrices: int8, or bf16 with AMX.
     pub ints: bool,
-    /// What quantizing left over, quantized again: products of quantized matrices then differ from exact ones by
-    /// about 1e-5, at twice the arithmetic and the same pass over the weights. Lanes with tiles go without.
+    /// The int8 quantization residual, quantized again: products with quantized matrices then differ from exact ones by about 1e-5, at twice
+    /// the arithmetic and the same memory traffic. Not used with AMX.
     pub residuals: bool,
-    /// For matrices of floats of 16 bits.
+    /// For F16 and BF16 matrices.
     pub short_floats: bool,
-    /// As they are, for matrices of floats of 32 bits.
+    /// For F32 matrices: unchanged.
     pub floats: bool,
 }
 
@@ -69,7 +68,7 @@ impl Forms {
         }
     }
 
-    /// What either needs.
+    /// The union of both.
     pub fn and(self, other: Self) -> Self {
         Self {
             ints: self.ints || other.ints,
@@ -81,7 +80,7 @@ impl Forms {
 }
 
 impl Activations {
-    /// Rows it holds.
+    /// Number of tokens.
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }
@@ -91,18 +90,18 @@ impl Activations {
         self.cols
     }
 
-    /// Takes the rows of `x`, `[n, cols]`, in the given forms.
+    /// Packs `x`, `[n, cols]`, into the given forms.
     ///
     /// # Panics
-    /// When `x` is not whole rows, and when there is no memory for them.
+    /// When `x` is not whole rows, and when memory cannot be allocated.
     pub fn set(&mut self, x: &[f32], cols: usize, forms: Forms, pool: &ThreadPool) {
         self.take(x, cols, None, forms, pool);
     }
 
-    /// The same of normed rows, bit by bit what [`crate::rows::rms_norm`] gives, without a pass of its own over them.
+    /// The same with an RMS norm fused, with the bits of a preceding [`crate::rows::rms_norm`].
     ///
     /// # Panics
-    /// When `x` is not whole rows of the norm's width, and when there is no memory for them.
+    /// When `x` is not whole rows of the norm's width, and when memory cannot be allocated.
     pub fn set_normed(&mut self, x: &[f32], norm: RowNorm<'_>, forms: Forms, pool: &ThreadPool) {
         self.take(x, norm.gain.len(), Some(norm), forms, pool);
     }
@@ -114,7 +113,7 @@ impl Activations {
         let n_parts = match norm {
             _ if self.n_rows * cols < WORTH_FORKING => 1,
             None => n_blocks.div_ceil(PART),
-            // Each part looks at its whole rows first.
+            // Each part computes the norm over its whole rows first.
             Some(_) => n_blocks.div_ceil(PART).min(pool.n_threads().div_ceil(n_groups)),
         };
         let part = |item: usize| {
@@ -138,20 +137,20 @@ impl Activations {
         }
     }
 
-    /// Makes room for so many rows in these forms; what is in it is unspecified.
+    /// Allocates for `n_rows` tokens in these forms; the contents are unspecified.
     ///
     /// # Panics
-    /// When there is no memory for them.
+    /// When memory cannot be allocated.
     pub(super) fn reserve(&mut self, n_rows: usize, cols: usize, forms: Forms, isa: Isa) {
         (self.n_rows, self.cols) = (n_rows, cols);
         let n_records = n_rows.div_ceil(GROUP) * self.n_blocks();
         let has_tiles = isa.has_tiles();
         for (form, is_kept) in [
-            (Form::Bytes, forms.ints && !has_tiles),
-            (Form::Residuals, forms.ints && forms.residuals && !has_tiles),
-            (Form::BFloats, forms.ints && has_tiles),
-            (Form::SplitBFloats, forms.short_floats && has_tiles),
-            (Form::Floats, forms.floats || forms.short_floats && !has_tiles),
+            (Form::Int8, forms.ints && !has_tiles),
+            (Form::Int8Residual, forms.ints && forms.residuals && !has_tiles),
+            (Form::Bf16, forms.ints && has_tiles),
+            (Form::Bf16Split, forms.short_floats && has_tiles),
+            (Form::F32, forms.floats || forms.short_floats && !has_tiles),
         ] {
             let n_bytes = if is_kept { n_records * self.record(form) } else { 0 };
             let buffer = &mut self.buffers[form as usize];
@@ -160,11 +159,10 @@ impl Activations {
         }
     }
 
-    /// Where some blocks of group `g` are to be put.
+    /// Write access to some blocks of group `g`.
     ///
     /// # Safety
-    /// No one else may have these blocks meanwhile, and whoever lets several threads put some must have borrowed the rows
-    /// uniquely.
+    /// Nothing else may access these blocks meanwhile, and a caller that lets several threads write must hold the activations exclusively.
     pub(super) unsafe fn records_to_put(&self, g: usize, blocks: Range<usize>) -> Records<'_> {
         let first = g * self.n_blocks() + blocks.start;
         let records = |form: Form| {
@@ -176,15 +174,15 @@ impl Activations {
         };
         Records {
             n_tokens: self.n_tokens(),
-            bytes: records(Form::Bytes),
-            residuals: records(Form::Residuals),
-            bfloats: records(Form::BFloats),
-            split: records(Form::SplitBFloats),
-            floats: records(Form::Floats),
+            bytes: records(Form::Int8),
+            residuals: records(Form::Int8Residual),
+            bfloats: records(Form::Bf16),
+            split: records(Form::Bf16Split),
+            floats: records(Form::F32),
         }
     }
 
-    /// Where group `g`'s records begin; `None` when the rows were not kept in this form.
+    /// Group `g`'s records; `None` when the activations were not packed in this form.
     pub(crate) fn records(&self, g: usize, form: Form) -> Option<&[u8]> {
         let n_bytes = self.n_blocks() * self.record(form);
         let buffer = &self.buffers[form as usize];
@@ -197,7 +195,7 @@ impl Activations {
         form.record(self.n_tokens())
     }
 
-    /// Tokens that records have room for: a group that is alone is not filled up.
+    /// Tokens that a record has room for: 16, or the number of tokens if there is only one group.
     fn n_tokens(&self) -> usize {
         self.n_rows.min(GROUP)
     }
@@ -211,24 +209,24 @@ impl Activations {
 /// A norm of whole rows (arXiv:1910.07467): `x / sqrt(mean(x²) + eps) * gain`.
 #[derive(Debug, Clone, Copy)]
 pub struct RowNorm<'a> {
-    /// As long as a row.
+    /// One gain per column.
     pub gain: &'a [f32],
-    /// Keeps the root away from zero.
+    /// Added to the mean square.
     pub eps: f32,
 }
 
 thread_local! {
-    /// Normed columns of a group of rows, on their way to records.
+    /// Scratch for normed columns of a group.
     static NORMED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl RowNorm<'_> {
-    /// Calls `take` with one part after the other of the rows' blocks, normed, as rows of their own.
+    /// Calls `take` with the normed rows, one part of their blocks after the other.
     fn each_part(&self, rows: &Rows<'_>, isa: Isa, mut take: impl FnMut(&Rows<'_>)) {
         let mut inverses = [0.0; GROUP];
         let whole = || rows.x.chunks_exact(rows.cols);
         for (inverse, x) in inverses.iter_mut().zip(whole()) {
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             *inverse = unsafe { isa.run(InverseRms { x, eps: self.eps }) };
         }
         NORMED.with_borrow_mut(|room| {
@@ -239,7 +237,7 @@ impl RowNorm<'_> {
                 room.resize(room.len().max(GROUP * cols), 0.0);
                 for ((x, out), inverse) in whole().zip(room.chunks_exact_mut(cols)).zip(inverses) {
                     let (x, gain) = (&x[columns.clone()], &self.gain[columns.clone()]);
-                    // SAFETY: the pool's lane is available.
+                    // SAFETY: the pool's ISA is available.
                     unsafe { isa.run(Scale { x, inverse, gain, out }) };
                 }
                 take(&Rows { x: &room[..whole().len() * cols], cols, blocks: 0..n_blocks });
@@ -248,9 +246,9 @@ impl RowNorm<'_> {
     }
 }
 
-/// Some blocks of a group in all forms: a record a block, or none.
+/// Some blocks of a group in all forms; a form that is not packed is empty.
 pub(super) struct Records<'a> {
-    /// Tokens that they have room for.
+    /// Tokens that a record has room for.
     n_tokens: usize,
     bytes: &'a mut [u8],
     residuals: &'a mut [u8],
@@ -260,9 +258,9 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Writes the first of them.
+    /// Packs `rows` into the first blocks.
     pub(super) fn put(&mut self, rows: &Rows<'_>, isa: Isa) {
-        // SAFETY: the pool's lane is available.
+        // SAFETY: the pool's ISA is available.
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
         // SAFETY: the same, and it has tiles where there are such records.
         unsafe { isa.run(Round::<1> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
@@ -271,14 +269,14 @@ impl Records<'_> {
         interleave(rows, self.floats);
     }
 
-    /// Goes on behind so many blocks.
+    /// Advances by `n_blocks`.
     fn skip(&mut self, n_blocks: usize) {
         for (records, form) in [
-            (&mut self.bytes, Form::Bytes),
-            (&mut self.residuals, Form::Residuals),
-            (&mut self.bfloats, Form::BFloats),
-            (&mut self.split, Form::SplitBFloats),
-            (&mut self.floats, Form::Floats),
+            (&mut self.bytes, Form::Int8),
+            (&mut self.residuals, Form::Int8Residual),
+            (&mut self.bfloats, Form::Bf16),
+            (&mut self.split, Form::Bf16Split),
+            (&mut self.floats, Form::F32),
         ] {
             let n_bytes = records.len().min(n_blocks * form.record(self.n_tokens));
             *records = &mut std::mem::take(records)[n_bytes..];
@@ -286,35 +284,35 @@ impl Records<'_> {
     }
 }
 
-/// One of the forms that records have.
+/// A form of packed activations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Quantized, for the dots of bytes.
-    Bytes,
-    /// What [`Form::Bytes`] leaves over, quantized again.
-    Residuals,
-    /// bfloat16, for the dots of tiles.
-    BFloats,
-    /// The same in two parts.
-    SplitBFloats,
-    /// As they are.
-    Floats,
+    /// int8 codes with scale and zero point.
+    Int8,
+    /// The residual of [`Form::Int8`], in the same encoding.
+    Int8Residual,
+    /// bf16, for AMX.
+    Bf16,
+    /// Two bf16 parts, for AMX with 16-bit float weights.
+    Bf16Split,
+    /// f32.
+    F32,
 }
 
 impl Form {
-    /// Bytes of a group's block. Those that tiles read have room for `n_tokens`, so that a single token's lie side by side:
-    /// with gaps they would share a few sets of the first cache. The others always have room for sixteen.
+    /// Bytes of a group's record for one block. AMX forms have room for `n_tokens` only, so that a single token's blocks are contiguous: with
+    /// gaps they would map to a few L1 sets. The others always have room for sixteen.
     pub(crate) const fn record(self, n_tokens: usize) -> usize {
         match self {
-            Self::Bytes | Self::Residuals => RECORD,
-            Self::BFloats => n_tokens * ROW_BYTES,
-            Self::SplitBFloats => n_tokens * 2 * ROW_BYTES,
-            Self::Floats => FLOAT_RECORD,
+            Self::Int8 | Self::Int8Residual => RECORD,
+            Self::Bf16 => n_tokens * ROW_BYTES,
+            Self::Bf16Split => n_tokens * 2 * ROW_BYTES,
+            Self::F32 => FLOAT_RECORD,
         }
     }
 }
 
-/// Some blocks of up to sixteen rows.
+/// Some column blocks of up to sixteen rows.
 pub(super) struct Rows<'a> {
     x: &'a [f32],
     cols: usize,
@@ -322,12 +320,12 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows of `cols`, whole.
+    /// All blocks of rows of `cols` columns.
     pub(super) fn whole(x: &'a [f32], cols: usize) -> Self {
         Self { x, cols, blocks: 0..cols.div_ceil(BLOCK) }
     }
 
-    /// How many there are.
+    /// Number of rows.
     pub(super) fn n(&self) -> usize {
         self.x.len() / self.cols
     }
@@ -336,7 +334,7 @@ impl<'a> Rows<'a> {
         self.blocks.len()
     }
 
-    /// Block `b` of a row, counted from the first of these blocks; the last of a row may be short.
+    /// Block `b` of a row, counted from the first of these blocks; the last one of a row may be short.
     #[inline(always)]
     pub(super) fn block(&self, row: usize, b: usize) -> &[f32] {
         let first = (self.blocks.start + b) * BLOCK;
@@ -356,7 +354,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// A block of 32, with zeros behind what is there.
+/// A block padded with zeros to 32.
 #[inline(always)]
 pub(super) fn whole<'a>(x: &'a [f32], room: &'a mut [f32; BLOCK]) -> &'a [f32] {
     if x.len() == BLOCK {
@@ -366,7 +364,7 @@ pub(super) fn whole<'a>(x: &'a [f32], room: &'a mut [f32; BLOCK]) -> &'a [f32] {
     room
 }
 
-/// Rows to a group's float records.
+/// Packs rows into a group's f32 records.
 fn interleave(rows: &Rows<'_>, out: &mut [u8]) {
     if out.is_empty() {
         return;

@@ -1,24 +1,21 @@
-//! Products of activations with packed matrices: one layout for one token and for many, one pass over the weights.
-//! Refuses to know what the matrices are for.
+//! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass over the weights.
+//! Does not know what the matrices are for.
 //!
-//! Work is split by panels. A stretch of a panel is unpacked once, in the first cache, and meets all tokens of the
-//! call; with many tokens several panels are unpacked into the second cache while each group of tokens stays in the
-//! first. Neither changes an output's bits (see the `tile` module). Lanes with tiles go another way: see
-//! [`bfloat_product`].
+//! Work is split by weight panels. A K block of a panel is unpacked once, into L1, and multiplied with all tokens of the call; with
+//! many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays in L1. Neither changes an
+//! output's bits (see the `tile` module). On AMX, quantized and 16-bit weights take the path in [`amx`].
 
 pub(crate) mod activations;
-mod bfloat_finish;
-mod bfloat_product;
-mod bfloat_stream;
-pub(crate) mod bfloats;
-pub(crate) mod bytes;
-mod gated;
-mod items;
-mod stretch;
+pub(crate) mod activations_bf16;
+pub(crate) mod activations_int8;
+mod amx;
+mod k_block;
+mod swiglu;
 pub(crate) mod tile;
+mod work_split;
 
 pub use activations::{Activations, Forms, RowNorm};
-pub use gated::{Gated, gated_matmul};
+pub use swiglu::{Gated, gated_matmul};
 
 use std::cell::RefCell;
 use std::mem::MaybeUninit;
@@ -29,45 +26,45 @@ use crate::quant::{CodeLayout, Format, PANEL, PackedMatrix, Unpacked};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 use activations::{Form, GROUP};
-use bfloat_product::BfloatProduct;
-use gated::multiply_gated;
-use items::Items;
-use stretch::{SCRATCH, STRETCH, Scratch, Stretch};
+use amx::gemm::AmxGemm;
+use k_block::{K_BLOCK_BLOCKS, KBlock, SCRATCH, Scratch};
+use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};
+use work_split::WorkSplit;
 
-/// With so few tokens, memory is what a product waits for.
+/// Up to this many tokens a product is bound by memory bandwidth.
 const FEW_TOKENS: usize = 4;
-/// Panels that meet a tile together.
+/// Panels of a register tile.
 const PAIR: usize = 2;
 /// Panels unpacked together when there are many tokens.
 const PANELS_TOGETHER: usize = 16;
-/// Up to so many groups of tokens, a panel's stretch stays in the first cache while all of them pass.
+/// Up to this many groups of tokens, a panel's unpacked K block stays in L1 while all groups are multiplied with it.
 const FEW_GROUPS: usize = 3;
 
-/// One matrix, its tokens, and where the product goes.
+/// One matrix product: weights, activations and the position of the result in the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Product<'a> {
-    /// The tokens, `[n, cols]`.
+    /// The activations, `[n, cols]`.
     pub x: &'a Activations,
     /// The weights, `[rows, cols]`.
     pub weights: &'a PackedMatrix,
-    /// Added to every row of the product.
+    /// Added to each token's outputs.
     pub bias: Option<&'a [f32]>,
-    /// The output row of the first token.
+    /// Row of the output matrix for the first token.
     pub first_row: usize,
-    /// The output column of the weights' first row.
+    /// Column of the output matrix for the weights' first row.
     pub first_col: usize,
-    /// Rows of the weights, first and end, whose panels meet what rounding the tokens left over as well, if they are
-    /// quantized.
+    /// Range of weight rows, `(first, end)`, whose panels are also multiplied with the int8 residual of the activations, if the
+    /// weights are quantized.
     pub refined: (usize, usize),
-    /// Adds to the outputs, instead of setting them.
+    /// Adds to the outputs instead of overwriting them.
     pub adds: bool,
-    /// Makes the outputs a gated linear unit's: this product is what the gate takes.
+    /// Makes the output a gated linear unit (SwiGLU, GeGLU), of which this product is the gate.
     pub gated: Option<Gated<'a>>,
 }
 
 impl<'a> Product<'a> {
-    /// A product that begins at the output's first element.
+    /// A product at the output's first row and column.
     pub fn new(x: &'a Activations, weights: &'a PackedMatrix) -> Self {
         let (bias, refined) = (None, (0, 0));
         Self { x, weights, bias, first_row: 0, first_col: 0, refined, adds: false, gated: None }
@@ -78,17 +75,17 @@ impl<'a> Product<'a> {
     }
 }
 
-/// `out[first_row + i, first_col + o] = Σ_c x[i, c] w[o, c] (+ bias[o])` for all products in one fork; `out` has rows
-/// of `stride` columns. Products of the same tokens stand side by side in increasing columns (Q, K and V); others
-/// follow in increasing rows (the experts of a mixture): each matrix is read once for all of its tokens.
+/// `out[first_row + i, first_col + o] = Σ_c x[i, c] w[o, c] (+ bias[o])` for all products in one fork of the pool; `out` has
+/// `stride` columns. Products of the same tokens (Q, K and V) are listed in increasing columns, products of other tokens (the experts
+/// of a mixture) in increasing rows. Each matrix is read once for all of its tokens.
 ///
 /// # Panics
-/// When shapes do not fit, products overlap or are out of that order, or the activations were not kept in the form
-/// that a matrix needs (see [`Activations::set`]).
+/// When shapes do not match, products overlap or are out of that order, or the activations do not have the form that a matrix
+/// needs (see [`Activations::set`]).
 pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &ThreadPool) {
     check(products, out.len(), stride, pool.isa());
     let out = Disjoint::new(out);
-    ITEMS.with_borrow_mut(|items| {
+    WORK_SPLIT.with_borrow_mut(|items| {
         items.split(products, pool.n_threads());
         pool.for_each(items.n(), |item| {
             let (i, panels) = items.locate(products, item);
@@ -101,10 +98,10 @@ pub fn matmul(products: &[Product<'_>], out: &mut [f32], stride: usize, pool: &T
 }
 
 thread_local! {
-    static ITEMS: RefCell<Items> = const { RefCell::new(Items::new()) };
+    static WORK_SPLIT: RefCell<WorkSplit> = const { RefCell::new(WorkSplit::new()) };
 }
 
-/// Some panels of a product.
+/// Computes some panels of a product.
 fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa: Isa) {
     if let Some(in_tiles) = in_tiles(product, isa) {
         return in_tiles.run(panels, target);
@@ -116,29 +113,30 @@ fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa
     SCRATCH.with_borrow_mut(|scratch| work.run(panels.start, panels.end, scratch));
 }
 
-/// The product as tiles make it; `None` where vectors do, or where gate and up have to come one after the other.
-fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<BfloatProduct<'a>> {
+/// The product on the AMX path. `None` where vector kernels compute it, or where gate and up have different formats and are computed
+/// one after the other.
+fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<AmxGemm<'a>> {
     let form = form(product.weights, isa);
     let alike = product.gated.is_none_or(|gated| gated.up.format() == product.weights.format());
-    let has_tiles = matches!(form, Form::BFloats | Form::SplitBFloats);
-    (has_tiles && alike).then_some(BfloatProduct { product, isa, form })
+    let has_tiles = matches!(form, Form::Bf16 | Form::Bf16Split);
+    (has_tiles && alike).then_some(AmxGemm { product, isa, form })
 }
 
-/// Where an item's outputs go.
+/// Where a work item's outputs go.
 #[derive(Clone, Copy)]
 struct Target<'a> {
     out: &'a Disjoint<'a, f32>,
     /// Elements from one token's outputs to the next's.
     stride: usize,
-    /// Of the first token.
+    /// Output row of the first token.
     first_row: usize,
-    /// Of the first panel.
+    /// Output column of the first panel.
     first_col: usize,
     first_panel: usize,
 }
 
 impl Target<'_> {
-    /// Where a token's outputs for a panel begin.
+    /// Index of a token's first output for a panel.
     fn at(&self, token: usize, panel: usize) -> usize {
         (self.first_row + token) * self.stride + self.first_col + (panel - self.first_panel) * PANEL
     }
@@ -174,21 +172,21 @@ fn check_operands(p: &Product<'_>, isa: Isa) {
     let form = form(w, isa);
     assert!(n == 0 || p.x.records(0, form).is_some(), "activations lack the form for {}", w.format().name());
     let lacks_rest =
-        p.refined.0 < p.refined.1 && form == Form::Bytes && p.x.records(0, Form::Residuals).is_none();
+        p.refined.0 < p.refined.1 && form == Form::Int8 && p.x.records(0, Form::Int8Residual).is_none();
     assert!(n == 0 || !lacks_rest, "activations lack what rounding left over");
 }
 
-/// The form of activations that a matrix multiplies.
+/// The form of activations that a matrix is multiplied with.
 fn form(weights: &PackedMatrix, isa: Isa) -> Form {
     match CodeLayout::of(weights.format()) {
-        None if isa.has_tiles() && weights.format() != Format::F32 => Form::SplitBFloats,
-        None => Form::Floats,
-        Some(_) if isa.has_tiles() => Form::BFloats,
-        Some(_) => Form::Bytes,
+        None if isa.has_tiles() && weights.format() != Format::F32 => Form::Bf16Split,
+        None => Form::F32,
+        Some(_) if isa.has_tiles() => Form::Bf16,
+        Some(_) => Form::Int8,
     }
 }
 
-/// Panels of one product, on one thread.
+/// Some panels of one product, on one thread, with vector kernels.
 struct Item<'a> {
     product: &'a Product<'a>,
     target: Target<'a>,
@@ -201,7 +199,7 @@ impl Item<'_> {
     fn run(&self, first: usize, last: usize, scratch: &mut Scratch) {
         let weights = self.product.weights;
         let together = match self.product.x.n_rows() {
-            // Panels stand in memory one behind the other, and are asked for in that order.
+            // Panels are contiguous in memory: one at a time is a sequential read.
             ..=FEW_TOKENS => 1,
             _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
             _ => PANELS_TOGETHER,
@@ -210,14 +208,14 @@ impl Item<'_> {
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
             let panels = panels..(panels + together).min(last);
-            for block in (0..n_blocks).step_by(STRETCH) {
-                let n = STRETCH.min(n_blocks - block);
-                let mut stretches = [None; PANELS_TOGETHER];
+            for block in (0..n_blocks).step_by(K_BLOCK_BLOCKS) {
+                let n = K_BLOCK_BLOCKS.min(n_blocks - block);
+                let mut k_blocks = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    stretches[i] = Some(scratch.unpack(self.isa, weights, (panel, block, n), (i, together)));
+                    k_blocks[i] = Some(scratch.unpack(self.isa, weights, (panel, block, n), (i, together)));
                 }
                 for group in 0..self.product.n_groups() {
-                    for pair in stretches[..panels.len()].chunks(PAIR) {
+                    for pair in k_blocks[..panels.len()].chunks(PAIR) {
                         match *pair {
                             [Some(a), Some(b)] => self.group(group, &[a, b]),
                             _ => pair.iter().flatten().for_each(|a| self.group(group, &[*a])),
@@ -228,47 +226,47 @@ impl Item<'_> {
         }
     }
 
-    /// A group's tokens times the rows of one or two panels, as many tokens at a time as the lane's registers hold.
-    fn group<const P: usize>(&self, group: usize, stretches: &[Stretch; P]) {
-        if P > 1 && self.n_rows(&stretches[P - 1]) < PANEL {
-            return stretches.iter().for_each(|s| self.group(group, &[*s]));
+    /// Multiplies a group's tokens with one or two panels, as many tokens at a time as the ISA's registers hold.
+    fn group<const P: usize>(&self, group: usize, k_blocks: &[KBlock; P]) {
+        if P > 1 && self.n_rows(&k_blocks[P - 1]) < PANEL {
+            return k_blocks.iter().for_each(|s| self.group(group, &[*s]));
         }
         let n_tokens = (self.product.x.n_rows() - group * GROUP).min(GROUP);
         let mut first = 0;
         while first < n_tokens {
             let n = (n_tokens - first).min(self.isa.tile_tokens());
-            self.tile(group, first..first + n, stretches);
+            self.tile(group, first..first + n, k_blocks);
             first += n;
         }
     }
 
-    /// Rows of the stretch's panel that the matrix has.
-    fn n_rows(&self, stretch: &Stretch) -> usize {
-        (self.product.weights.rows() - stretch.panel * PANEL).min(PANEL)
+    /// Rows of the matrix in the K block's panel: 16, fewer in the last one.
+    fn n_rows(&self, k_block: &KBlock) -> usize {
+        (self.product.weights.rows() - k_block.panel * PANEL).min(PANEL)
     }
 
-    /// Whether a row of the stretch's panel is to be refined.
-    fn is_refined(&self, stretch: &Stretch) -> bool {
+    /// Whether a row of the K block's panel is in the refined range.
+    fn is_refined(&self, k_block: &KBlock) -> bool {
         let (first, end) = self.product.refined;
-        let meets = stretch.panel * PANEL < end && (stretch.panel + 1) * PANEL > first;
-        meets && self.form == Form::Bytes
+        let meets = k_block.panel * PANEL < end && (k_block.panel + 1) * PANEL > first;
+        meets && self.form == Form::Int8
     }
 
-    /// Some tokens of a group. A tile writes whole vectors for whole powers of two of tokens: what goes beyond the
-    /// outputs is put aside.
-    fn tile<const P: usize>(&self, group: usize, tokens: Range<usize>, stretches: &[Stretch; P]) {
-        let n_rows = self.n_rows(&stretches[P - 1]);
+    /// Some tokens of a group. A register tile writes whole vectors for a power of two of tokens: a tile that extends beyond the outputs
+    /// goes to a temporary buffer first.
+    fn tile<const P: usize>(&self, group: usize, tokens: Range<usize>, k_blocks: &[KBlock; P]) {
+        let n_rows = self.n_rows(&k_blocks[P - 1]);
         let first_token = group * GROUP + tokens.start;
-        let at = |t: usize, s: &Stretch| self.target.at(first_token + t, s.panel);
-        // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
-        let row = |t: usize, s: &Stretch| unsafe { self.target.out.part(at(t, s), n_rows) };
-        let adds = stretches[0].first > 0 || self.product.adds;
+        let at = |t: usize, s: &KBlock| self.target.at(first_token + t, s.panel);
+        // SAFETY: products do not overlap (checked), and a panel's columns belong to one work item.
+        let row = |t: usize, s: &KBlock| unsafe { self.target.out.part(at(t, s), n_rows) };
+        let adds = k_blocks[0].first > 0 || self.product.adds;
         let is_whole = n_rows == PANEL && tokens.len().is_power_of_two();
         let mut aside = [const { MaybeUninit::<[[f32; PANEL]; GROUP]>::uninit() }; P];
         let (out, stride) = if is_whole {
-            (stretches.each_ref().map(|s| self.target.out.pointer(at(0, s))), self.target.stride)
+            (k_blocks.each_ref().map(|s| self.target.out.pointer(at(0, s))), self.target.stride)
         } else {
-            for (aside, s) in aside.iter_mut().zip(stretches) {
+            for (aside, s) in aside.iter_mut().zip(k_blocks) {
                 let aside = aside.write([[0.0; PANEL]; GROUP]);
                 if adds {
                     (0..tokens.len()).for_each(|t| aside[t][..n_rows].copy_from_slice(row(t, s)));
@@ -276,17 +274,17 @@ impl Item<'_> {
             }
             (aside.each_mut().map(|aside| aside.as_mut_ptr().cast()), PANEL)
         };
-        self.multiply((group, &tokens), stretches, self.form, (out, stride, adds));
-        let is_refined = stretches.each_ref().map(|s| self.is_refined(s));
+        self.multiply((group, &tokens), k_blocks, self.form, (out, stride, adds));
+        let is_refined = k_blocks.each_ref().map(|s| self.is_refined(s));
         if is_refined.iter().all(|r| *r) {
-            self.multiply((group, &tokens), stretches, Form::Residuals, (out, stride, true));
+            self.multiply((group, &tokens), k_blocks, Form::Int8Residual, (out, stride, true));
         } else {
-            for ((s, out), _) in stretches.iter().zip(out).zip(is_refined).filter(|(_, r)| *r) {
-                self.multiply((group, &tokens), &[*s], Form::Residuals, ([out], stride, true));
+            for ((s, out), _) in k_blocks.iter().zip(out).zip(is_refined).filter(|(_, r)| *r) {
+                self.multiply((group, &tokens), &[*s], Form::Int8Residual, ([out], stride, true));
             }
         }
-        let bias = self.product.bias.filter(|_| stretches[0].is_last(self.product.weights));
-        for (aside, s) in aside.iter().zip(stretches).filter(|_| !is_whole || bias.is_some()) {
+        let bias = self.product.bias.filter(|_| k_blocks[0].is_last(self.product.weights));
+        for (aside, s) in aside.iter().zip(k_blocks).filter(|_| !is_whole || bias.is_some()) {
             for t in 0..tokens.len() {
                 if !is_whole {
                     // SAFETY: written above.
@@ -299,21 +297,21 @@ impl Item<'_> {
         }
     }
 
-    /// The product of the tokens in one of their forms.
+    /// Multiplies the tokens in one of their forms.
     fn multiply<const P: usize>(
         &self,
         (group, tokens): (usize, &Range<usize>),
-        stretches: &[Stretch; P],
+        k_blocks: &[KBlock; P],
         form: Form,
         (out, stride, adds): ([*mut f32; P], usize, bool),
     ) {
         let p = self.product;
         let record = p.x.record(form);
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
-        let n_blocks = stretches[0].n;
-        // The first tile asks for what comes next, for all others.
-        let asks = group == 0 && tokens.start == 0 && form != Form::Residuals;
-        let weights = stretches
+        let n_blocks = k_blocks[0].n;
+        // Only the first tile of a K block prefetches the next one.
+        let asks = group == 0 && tokens.start == 0 && form != Form::Int8Residual;
+        let weights = k_blocks
             .map(|s| Unpacked { ahead_bytes: if asks { s.weights.ahead_bytes } else { 0 }, ..s.weights });
         let halves = scales.is_some_and(|s| s.halves());
         let has_min = scales.is_some_and(|s| s.has_min());
@@ -321,14 +319,14 @@ impl Item<'_> {
         let stays_narrow = is_narrow && self.isa.wide_is_slow();
         let floats = scales.is_none();
         let records = p.x.records(group, form).expect("checked before the fork");
-        let x = records[stretches[0].first * record..][..n_blocks * record].as_ptr();
+        let x = records[k_blocks[0].first * record..][..n_blocks * record].as_ptr();
         let first = tokens.start;
         macro_rules! run {
             ($t:literal) => {{
                 let tile =
                     Tile::<$t, P> { weights, halves, has_min, floats, n_blocks, x, first, out, stride, adds };
-                // SAFETY: the pool's lane is available; weights, records and outputs are as long as the tile says: the
-                // unpacked stretch has `n` blocks, and a group is always whole.
+                // SAFETY: the pool's ISA is available; weights, records and outputs are as long as the tile says: the
+                // unpacked K block has `n` quantization blocks, and a group's records always have room for sixteen tokens.
                 unsafe { if stays_narrow { self.isa.run(NarrowTile(tile)) } else { self.isa.run(tile) } }
             }};
         }

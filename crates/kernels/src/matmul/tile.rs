@@ -1,80 +1,80 @@
-//! Register tiles: up to eight tokens times the sixteen rows of one or two panels. Refuses to know formats and threads.
+//! Register tiles: up to eight tokens times the sixteen rows of one or two panels. Do not know formats and threads.
 //!
-//! An output element is a lane of an accumulator: block after block along the columns, `acc += scale · dot` with an
-//! exact integer dot (or a float dot summed from left to right), so its bits do not depend on the tile it was in.
+//! An output element is one lane of an accumulator: block after block along K, `acc += scale · dot` with an exact integer dot (or
+//! a float dot summed from left to right), so its bits do not depend on the tile it was in.
 
 use super::activations::FLOAT_RECORD;
-use super::bytes::{HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT};
+use crate::layout::{HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, SCALE_AT, SUM_AT};
 use crate::quant::{BLOCK, PANEL, Unpacked};
-use crate::simd::{Lane, PairBlock, Task, ask};
+use crate::simd::{Kernel, PairBlock, SimdIsa, prefetch_bytes};
 
 /// The widest tile, in tokens.
 const MAX_TOKENS: usize = 8;
 /// Tokens of a tile of two panels.
 const PAIR_TOKENS: usize = MAX_TOKENS;
 
-/// One tile over a stretch of blocks; `T` tokens, a divisor of sixteen, times `P` panels.
+/// One register tile over a K block: `T` tokens (a divisor of sixteen) times `P` panels.
 pub(crate) struct Tile<const T: usize, const P: usize> {
     pub(crate) weights: [Unpacked; P],
-    /// A half block has its own scale.
+    /// Each half block has its own scale.
     pub(crate) halves: bool,
-    /// Codes are unsigned below 64 and mins are added; otherwise they are value + 128.
+    /// Codes are unsigned and below 64, and mins are added; otherwise codes are value + 128.
     pub(crate) has_min: bool,
     /// The weights are floats.
     pub(crate) floats: bool,
     pub(crate) n_blocks: usize,
-    /// The tokens' group: its first record of the stretch.
+    /// The token group's first record of the K block.
     pub(crate) x: *const u8,
     /// The first token within the group.
     pub(crate) first: usize,
-    /// Where the outputs of each panel begin: T rows of sixteen, `stride` apart.
+    /// The outputs of each panel: T rows of sixteen, `stride` elements apart.
     pub(crate) out: [*mut f32; P],
     /// Elements from one token's outputs to the next's.
     pub(crate) stride: usize,
-    /// Adds to what the outputs are, instead of setting them.
+    /// Adds to the outputs instead of overwriting them.
     pub(crate) adds: bool,
 }
 
-impl<const T: usize, const P: usize> Task for Tile<T, P> {
+impl<const T: usize, const P: usize> Kernel for Tile<T, P> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
-        // SAFETY: the driver gives as many blocks, records and accumulators as the fields say.
+    unsafe fn run<S: SimdIsa>(self) {
+        // SAFETY: the caller provides as many blocks, records and accumulators as the fields say.
         unsafe {
             match (self.floats, self.halves, self.has_min) {
-                (true, ..) => self.float_dots::<L>(),
-                (_, false, false) => self.int_dots::<L, false, false>(),
-                (_, false, true) => self.int_dots::<L, false, true>(),
-                (_, true, false) => self.int_dots::<L, true, false>(),
-                (_, true, true) => self.int_dots::<L, true, true>(),
+                (true, ..) => self.float_dots::<S>(),
+                (_, false, false) => self.int_dots::<S, false, false>(),
+                (_, false, true) => self.int_dots::<S, false, true>(),
+                (_, true, false) => self.int_dots::<S, true, false>(),
+                (_, true, true) => self.int_dots::<S, true, true>(),
             }
         }
     }
 }
 
-/// A tile whose codes are narrow and have stayed as they are; see [`Lane::WIDE_IS_SLOW`].
+/// A tile over codes below 64 that were not widened to value + 128; see [`SimdIsa::WIDE_IS_SLOW`].
 pub(crate) struct NarrowTile<const T: usize, const P: usize>(pub(crate) Tile<T, P>);
 
-impl<const T: usize, const P: usize> Task for NarrowTile<T, P> {
+impl<const T: usize, const P: usize> Kernel for NarrowTile<T, P> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         for p in 0..P {
             // SAFETY: as for a tile.
             unsafe {
                 match self.0.halves {
-                    false => self.0.registers::<L, false, false, true>(p),
-                    true => self.0.registers::<L, true, false, true>(p),
+                    false => self.0.registers::<S, false, false, true>(p),
+                    true => self.0.registers::<S, true, false, true>(p),
                 }
             }
         }
     }
 }
 
-/// Does the work for every token below `T`, at most eight, without a loop: accumulators then stay in registers, which
-/// the compiler does not manage for the widest tile by itself.
+/// Unrolls `work` for every token below `T` (at most eight), so that accumulators stay in registers: the compiler spills them in the
+/// widest tile if this is a loop.
 macro_rules! for_each_token {
     ($t:ident in $n:ident $work:block) => {
         for_each_token!(@ $t $n $work 0 1 2 3 4 5 6 7);
@@ -87,19 +87,19 @@ macro_rules! for_each_token {
     };
 }
 
-/// What turns the dots of a block (or half block) into parts of the outputs.
-struct Scales<L: Lane, const HALVES: bool, const MIN: bool> {
-    /// Of the weights.
-    sums: L::I,
-    scales: L::F,
-    mins: L::F,
-    /// Of the tokens: entry `t` of each array is token `t`'s.
+/// Scales, mins and offsets that turn the integer dots of a block (or half block) into f32.
+struct Scales<S: SimdIsa, const HALVES: bool, const MIN: bool> {
+    /// Of the weights, one for each of the sixteen rows.
+    sums: S::I,
+    scales: S::F,
+    mins: S::F,
+    /// Of the tokens, one for each token of the group.
     pairs: *const i32,
     token_scales: *const f32,
     token_sums: *const f32,
 }
 
-impl<L: Lane, const HALVES: bool, const MIN: bool> Scales<L, HALVES, MIN> {
+impl<S: SimdIsa, const HALVES: bool, const MIN: bool> Scales<S, HALVES, MIN> {
     #[inline(always)]
     unsafe fn of<const T: usize, const P: usize>(tile: &Tile<T, P>, p: usize, b: usize, part: usize) -> Self {
         let vector = (b * if HALVES { 2 } else { 1 } + part) * PANEL;
@@ -111,9 +111,9 @@ impl<L: Lane, const HALVES: bool, const MIN: bool> Scales<L, HALVES, MIN> {
         unsafe {
             let record = tile.x.add(b * RECORD + tile.first * 4);
             Self {
-                sums: L::iload(tile.weights[p].sums.add(vector)),
-                scales: L::load(tile.weights[p].scales.add(vector)),
-                mins: if MIN { L::load(tile.weights[p].mins.add(vector)) } else { L::splat(0.0) },
+                sums: S::iload(tile.weights[p].sums.add(vector)),
+                scales: S::load(tile.weights[p].scales.add(vector)),
+                mins: if MIN { S::load(tile.weights[p].mins.add(vector)) } else { S::splat(0.0) },
                 pairs: record.add(pair_at).cast(),
                 token_scales: record.add(SCALE_AT).cast(),
                 token_sums: record.add(sum_at).cast(),
@@ -121,33 +121,33 @@ impl<L: Lane, const HALVES: bool, const MIN: bool> Scales<L, HALVES, MIN> {
         }
     }
 
-    /// `acc` and what token `t`'s dots add to it.
+    /// `acc` plus the scaled dots of token `t`.
     #[inline(always)]
-    unsafe fn add(&self, acc: L::F, dots: L::I, t: usize) -> L::F {
+    unsafe fn add(&self, acc: S::F, dots: S::I, t: usize) -> S::F {
         // SAFETY: `t` is a token of the tile, by the caller.
         unsafe {
             // zero · Σ weights - offset · Σ codes, exactly.
-            let dots = L::dot_pairs(dots, self.sums, L::isplat(*self.pairs.add(t)));
-            let scale = L::mul(self.scales, L::splat(*self.token_scales.add(t)));
-            let acc = L::fma(scale, L::float(dots), acc);
-            if MIN { L::fma(self.mins, L::splat(*self.token_sums.add(t)), acc) } else { acc }
+            let dots = S::dot_pairs(dots, self.sums, S::isplat(*self.pairs.add(t)));
+            let scale = S::mul(self.scales, S::splat(*self.token_scales.add(t)));
+            let acc = S::fma(scale, S::float(dots), acc);
+            if MIN { S::fma(self.mins, S::splat(*self.token_sums.add(t)), acc) } else { acc }
         }
     }
 }
 
-/// The outputs of one panel in a tile of two, [8][16].
+/// Accumulators of one panel in a two-panel tile, [8][16].
 #[repr(align(64))]
 struct Outputs([f32; PAIR_TOKENS * PANEL]);
 
 impl<const T: usize, const P: usize> Tile<T, P> {
     #[inline(always)]
-    unsafe fn load_acc<L: Lane>(&self, p: usize) -> [L::F; T] {
+    unsafe fn load_acc<S: SimdIsa>(&self, p: usize) -> [S::F; T] {
         // SAFETY: T rows of outputs by contract.
         unsafe {
-            let mut acc = [L::splat(0.0); T];
+            let mut acc = [S::splat(0.0); T];
             if self.adds {
                 for_each_token!(t in T {
-                    acc[t] = L::load(self.out[p].add(t * self.stride));
+                    acc[t] = S::load(self.out[p].add(t * self.stride));
                 });
             }
             acc
@@ -155,85 +155,87 @@ impl<const T: usize, const P: usize> Tile<T, P> {
     }
 
     #[inline(always)]
-    unsafe fn store_acc<L: Lane>(&self, p: usize, acc: [L::F; T]) {
+    unsafe fn store_acc<S: SimdIsa>(&self, p: usize, acc: [S::F; T]) {
         for_each_token!(t in T {
             // SAFETY: T rows of outputs by contract.
-            unsafe { L::store(self.out[p].add(t * self.stride), acc[t]) };
+            unsafe { S::store(self.out[p].add(t * self.stride), acc[t]) };
         });
     }
 
     #[inline(always)]
-    unsafe fn int_dots<L: Lane, const HALVES: bool, const MIN: bool>(&self) {
+    unsafe fn int_dots<S: SimdIsa, const HALVES: bool, const MIN: bool>(&self) {
         // SAFETY: as for the callees.
         unsafe {
-            if L::HAS_PAIR_TILE && T == PAIR_TOKENS && P == 2 {
-                return self.pair_tile::<L, HALVES, MIN>();
+            if S::HAS_PAIR_TILE && T == PAIR_TOKENS && P == 2 {
+                return self.pair_tile::<S, HALVES, MIN>();
             }
             for p in 0..P {
-                self.registers::<L, HALVES, MIN, false>(p);
+                self.registers::<S, HALVES, MIN, false>(p);
             }
         }
     }
 
-    /// Where the codes of the tile's token `t` in block `b` lie.
+    /// The int8 codes of the tile's token `t` in block `b`.
     #[inline(always)]
     fn codes_of(&self, b: usize, t: usize) -> *const i8 {
         self.x.wrapping_add(b * RECORD + (self.first + t) * BLOCK).cast()
     }
 
-    /// Asks for what the stretch after this one needs, a block's share with each block: memory should not rest while a
-    /// stretch is multiplied.
+    /// Prefetches the K block after this one, a part of it with each block, so that memory reads overlap with the arithmetic.
     #[inline(always)]
-    unsafe fn ask_ahead<L: Lane>(&self, p: usize, b: usize) {
+    unsafe fn prefetch_ahead<S: SimdIsa>(&self, p: usize, b: usize) {
         let Unpacked { ahead, ahead_bytes, .. } = self.weights[p];
-        // SAFETY: any address may be asked for.
-        unsafe { ask::<L, false>(ahead.wrapping_add(b * ahead_bytes), ahead_bytes) };
+        // SAFETY: any address may be prefetched.
+        unsafe { prefetch_bytes::<S, false>(ahead.wrapping_add(b * ahead_bytes), ahead_bytes) };
     }
 
-    /// Dots by vectors of bytes, in registers, with the outputs of one panel.
+    /// int8 dots of one panel with accumulators in registers.
     #[inline(always)]
-    unsafe fn registers<L: Lane, const HALVES: bool, const MIN: bool, const NARROW: bool>(&self, p: usize) {
+    unsafe fn registers<S: SimdIsa, const HALVES: bool, const MIN: bool, const NARROW: bool>(
+        &self,
+        p: usize,
+    ) {
         // SAFETY: all pointers stay within `n_blocks` blocks, by contract.
         unsafe {
-            let mut acc = self.load_acc::<L>(p);
+            let mut acc = self.load_acc::<S>(p);
             for b in 0..self.n_blocks {
                 let codes = self.weights[p].codes.add(b * PANEL * BLOCK);
-                self.ask_ahead::<L>(p, b);
+                self.prefetch_ahead::<S>(p, b);
                 for part in 0..if HALVES { 2 } else { 1 } {
-                    let mut dots = [L::isplat(0); T];
+                    let mut dots = [S::isplat(0); T];
                     for half in if HALVES { part..part + 1 } else { 0..2 } {
-                        let w: [L::B; 4] = std::array::from_fn(|v| L::bload(codes.add((4 * half + v) * 64)));
+                        let w: [S::B; 4] = std::array::from_fn(|v| S::bload(codes.add((4 * half + v) * 64)));
                         for_each_token!(t in T {
                             let x = self.codes_of(b, t).add(half * 16);
-                            dots[t] = if MIN || NARROW { L::dot16(dots[t], &w, x) } else { L::dot16_wide(dots[t], &w, x) };
+                            dots[t] = if MIN || NARROW { S::dot16(dots[t], &w, x) } else { S::dot16_wide(dots[t], &w, x) };
                         });
                     }
-                    let scales = Scales::<L, HALVES, MIN>::of(self, p, b, part);
+                    let scales = Scales::<S, HALVES, MIN>::of(self, p, b, part);
                     for_each_token!(t in T {
                         acc[t] = scales.add(acc[t], dots[t], t);
                     });
                 }
             }
-            self.store_acc::<L>(p, acc);
+            self.store_acc::<S>(p, acc);
         }
     }
 
-    /// Eight tokens times two panels by the lane's own code; the outputs stay in the first cache.
+    /// Eight tokens times two panels with the ISA's own kernel; the accumulators stay in L1 between blocks.
     #[inline(always)]
-    unsafe fn pair_tile<L: Lane, const HALVES: bool, const MIN: bool>(&self) {
+    unsafe fn pair_tile<S: SimdIsa, const HALVES: bool, const MIN: bool>(&self) {
         let mut acc = [const { Outputs([0.0; PAIR_TOKENS * PANEL]) }; 2];
         let acc = acc.each_mut().map(|acc| acc.0.as_mut_ptr());
-        // SAFETY: all pointers stay within `n_blocks` blocks, by contract; T and P are what the lane wants.
+        // SAFETY: all pointers stay within `n_blocks` blocks, by contract; T and P are those the ISA's kernel expects.
         unsafe {
             for (p, acc) in acc.iter().enumerate() {
-                let before = self.load_acc::<L>(p);
+                let before = self.load_acc::<S>(p);
                 for_each_token!(t in T {
-                    L::store(acc.add(t * PANEL), before[t]);
+                    S::store(acc.add(t * PANEL), before[t]);
                 });
             }
             for b in 0..self.n_blocks {
                 for p in 0..P {
-                    self.ask_ahead::<L>(p, b);
+                    self.prefetch_ahead::<S>(p, b);
                 }
                 let block = |part: usize| {
                     let vector = (b * if HALVES { 2 } else { 1 } + part) * PANEL;
@@ -248,43 +250,43 @@ impl<const T: usize, const P: usize> Tile<T, P> {
                     }
                 };
                 if HALVES {
-                    L::pair_tile::<4, HALF_PAIR_AT, HALF_SUM_AT, MIN>(block(0));
+                    S::pair_tile::<4, HALF_PAIR_AT, HALF_SUM_AT, MIN>(block(0));
                     let second = block(1);
-                    L::pair_tile::<4, { HALF_PAIR_AT + HALF_STEP }, { HALF_SUM_AT + HALF_STEP }, MIN>(second);
+                    S::pair_tile::<4, { HALF_PAIR_AT + HALF_STEP }, { HALF_SUM_AT + HALF_STEP }, MIN>(second);
                 } else {
-                    L::pair_tile::<8, PAIR_AT, SUM_AT, MIN>(block(0));
+                    S::pair_tile::<8, PAIR_AT, SUM_AT, MIN>(block(0));
                 }
             }
             for (acc, out) in acc.iter().zip(self.out) {
                 for_each_token!(t in T {
-                    L::store(out.add(t * self.stride), L::load(acc.add(t * PANEL)));
+                    S::store(out.add(t * self.stride), S::load(acc.add(t * PANEL)));
                 });
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn float_dots<L: Lane>(&self) {
+    unsafe fn float_dots<S: SimdIsa>(&self) {
         for p in 0..P {
             // SAFETY: all pointers stay within `n_blocks` blocks, by contract.
             unsafe {
-                let mut acc = self.load_acc::<L>(p);
+                let mut acc = self.load_acc::<S>(p);
                 for b in 0..self.n_blocks {
                     let weights = self.weights[p].codes.cast::<f32>().add(b * PANEL * BLOCK);
                     let x = self.x.add(b * FLOAT_RECORD).cast::<f32>().add(self.first * BLOCK);
-                    self.ask_ahead::<L>(p, b);
-                    let mut dots = [L::splat(0.0); T];
+                    self.prefetch_ahead::<S>(p, b);
+                    let mut dots = [S::splat(0.0); T];
                     for k in 0..BLOCK {
-                        let w = L::load(weights.add(k * PANEL));
+                        let w = S::load(weights.add(k * PANEL));
                         for_each_token!(t in T {
-                            dots[t] = L::fma(w, L::splat(*x.add(t * BLOCK + k)), dots[t]);
+                            dots[t] = S::fma(w, S::splat(*x.add(t * BLOCK + k)), dots[t]);
                         });
                     }
                     for_each_token!(t in T {
-                        acc[t] = L::add(acc[t], dots[t]);
+                        acc[t] = S::add(acc[t], dots[t]);
                     });
                 }
-                self.store_acc::<L>(p, acc);
+                self.store_acc::<S>(p, acc);
             }
         }
     }

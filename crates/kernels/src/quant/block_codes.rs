@@ -1,9 +1,8 @@
-//! Stored blocks taken apart into codes and scales, as the panels want them; nothing is rounded. Refuses to know
-//! where in a panel they go.
+//! Splits stored blocks into codes and scales for packing, without rounding. Does not know where in a panel they go.
 
 use super::Format;
 use super::dequantize_k::{iq4_xs_scale, q3_k_scale, q4_k_scale_min};
-use super::layout::BLOCK;
+use crate::layout::BLOCK;
 
 /// One row's block of 32.
 pub(super) struct BlockCodes {
@@ -59,7 +58,7 @@ fn simple(format: Format, s: &[u8]) -> BlockCodes {
 }
 
 fn superblock(format: Format, s: &[u8], b: usize) -> BlockCodes {
-    // A block's codes are bits of 32 neighbouring bytes: from `at` on, shifted down.
+    // A block's codes are bit fields of 32 consecutive bytes from `at` on.
     let bits = |at: usize, shift: usize, mask: u8| -> [u8; BLOCK] {
         let bytes: &[u8; BLOCK] = s[at..].first_chunk().expect("inside the superblock");
         bytes.map(|byte| byte >> shift & mask)
@@ -67,7 +66,7 @@ fn superblock(format: Format, s: &[u8], b: usize) -> BlockCodes {
     let joined = |low: [u8; BLOCK], high: [u8; BLOCK], shift: usize| -> [u8; BLOCK] {
         std::array::from_fn(|i| low[i] | high[i] << shift)
     };
-    // Two bits of four blocks share bytes, and nibbles of two.
+    // Four blocks share bytes for 2-bit fields, two blocks for nibbles.
     let two_bits = |at: usize| bits(at + b / 4 * BLOCK, b % 4 * 2, 3);
     let nibbles = |at: usize| bits(at + b / 2 * BLOCK, b % 2 * 4, 15);
     let one = |x: u8| [x, 0];
@@ -88,7 +87,7 @@ fn superblock(format: Format, s: &[u8], b: usize) -> BlockCodes {
             (codes, [one(scale), one(min)], [pair(s, 0), pair(s, 2)])
         }
         Format::Q6_K => {
-            // Nibbles of blocks two apart share bytes.
+            // Blocks two apart share bytes for their nibbles.
             let low = bits(b / 4 * 64 + b % 2 * BLOCK, b % 4 / 2 * 4, 15);
             let codes = joined(low, two_bits(128), 4);
             (codes, [one(s[192 + 2 * b]), one(s[193 + 2 * b])], [pair(s, 208), none])

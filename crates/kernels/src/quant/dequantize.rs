@@ -1,4 +1,4 @@
-//! Stored rows to f32: float formats and blocks of 32. Refuses to know where the bytes come from.
+//! Stored rows to f32: float formats and blocks of 32. Does not know where the bytes come from.
 //!
 //! Layouts are those of ggml-common.h. The order of the f32 operations is the one ggml uses, so that the results
 //! are the same bits.

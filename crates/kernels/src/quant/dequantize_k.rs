@@ -1,4 +1,4 @@
-//! Superblocks of 256 to f32: Q2_K … Q6_K and IQ4_XS (layouts of ggml-common.h). Refuses to know rows.
+//! Superblocks of 256 to f32: Q2_K … Q6_K and IQ4_XS (layouts of ggml-common.h). Does not know rows.
 
 use super::{IQ4_VALUES, f16_at};
 

@@ -1,31 +1,29 @@
-//! Weight formats: what the bytes of a tensor mean, and how they are packed for the matmul lanes.
+//! Weight formats: what the bytes of a tensor mean, and how they are packed for the matmul ISAs.
 
+mod amx_unpack;
+mod amx_unpack_float;
 mod block_codes;
 mod codebook;
+mod compute_path;
 mod dequantize;
 mod dequantize_k;
-mod float_pairs;
-mod format;
-mod layout;
 mod packed;
-mod pairs;
-mod path;
 mod quantize;
 mod quantize_k;
 mod quantize_rows;
-mod search;
+mod scale_search;
 mod unpack;
 
+pub use crate::layout::Format;
+pub use compute_path::ComputePath;
 pub use dequantize::dequantize_row;
-pub use format::Format;
 pub use packed::{PACKING_VERSION, PackError, PackedMatrix};
-pub use path::MatrixPath;
 pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
+pub(crate) use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
+pub(crate) use amx_unpack::{AmxUnpacker, WithUnpacker};
 use codebook::IQ4_VALUES;
-pub(crate) use layout::{BLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
-pub(crate) use pairs::{PAIRS_BYTES, PairUnpacker, WithUnpacker};
 pub(crate) use unpack::{Unpack, Unpacked, code_sums, unpacked_block_bytes};
 
 /// Bytes `at..at + 2` as an f16 widened to f32.

@@ -1,18 +1,18 @@
-//! A weight matrix in panels. Refuses to multiply: that is `matmul`'s.
+//! A weight matrix packed into panels. Multiplication is in `matmul`.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use half::f16;
 
+use super::amx_unpack::PairScale;
 use super::block_codes::block_codes;
-use super::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, SUPER, ScaleKind};
-use super::pairs::PairScale;
 use super::{Format, IQ4_VALUES, f16_at};
+use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
 
-/// A matrix `[rows, cols]` repacked from its stored format into panels of sixteen rows, losing nothing: its elements
-/// are those that [`super::dequantize_row`] gives, in about as many bytes as the file's.
+/// A matrix `[rows, cols]` repacked losslessly from its stored format into panels of sixteen rows: its elements are those of
+/// [`super::dequantize_row`], in about as many bytes as in the file.
 #[derive(Debug)]
 pub struct PackedMatrix {
     format: Format,
@@ -20,11 +20,11 @@ pub struct PackedMatrix {
     cols: usize,
     layout: PanelLayout,
     bytes: AlignedBytes,
-    /// For lanes with tiles.
+    /// For ISAs with AMX tiles.
     pair_scale: PairScale,
 }
 
-/// Goes up whenever packed bytes change their meaning, so that what was kept of them is made again.
+/// Version of the packed layout: cached packed weights of another version are discarded.
 pub const PACKING_VERSION: u32 = 1;
 
 /// Why a matrix could not be packed.
@@ -32,7 +32,7 @@ pub const PACKING_VERSION: u32 = 1;
 pub enum PackError {
     /// The bytes are not those of `rows × cols` elements of the format, or rows are not whole blocks.
     Shape,
-    /// There is no room for this many bytes.
+    /// This many bytes could not be allocated.
     OutOfMemory(usize),
 }
 
@@ -63,8 +63,8 @@ impl PackedMatrix {
         })
     }
 
-    /// A matrix of the bytes that [`Self::as_bytes`] gave, copied on all threads of the pool: weights lie on huge pages,
-    /// which a mapped file does not have. Bytes that mean nothing make a matrix of senseless numbers.
+    /// A matrix from the bytes of [`Self::as_bytes`], copied on all threads of the pool: weights live on huge pages, which a mapped
+    /// file does not have. Arbitrary bytes give a valid matrix of arbitrary numbers.
     ///
     /// # Errors
     /// When there are more or fewer bytes than the shape takes, or memory is short.
@@ -86,7 +86,7 @@ impl PackedMatrix {
         })
     }
 
-    /// A matrix whose panels `fill` writes by their number, on all threads of the pool.
+    /// A matrix whose panels are written by `fill(panel_idx, bytes)` on all threads of the pool.
     fn fill(
         format: Format,
         rows: usize,
@@ -103,7 +103,7 @@ impl PackedMatrix {
         let largest = [const { AtomicU16::new(0) }; 2];
         let panels = Disjoint::new(bytes.as_mut_slice());
         pool.for_each(n_panels, |p| {
-            // SAFETY: each panel is one item's.
+            // SAFETY: each panel belongs to one item.
             let panel = unsafe { panels.part(p * layout.bytes, layout.bytes) };
             fill(&layout, p, panel);
             if let Some(codes) = codes {
@@ -189,8 +189,8 @@ impl PackedMatrix {
     }
 }
 
-/// Element `k` of row `r` goes to `[k][r]`; a block of columns at a time, so that what is written stays in the first
-/// cache until all rows have come.
+/// Transposes: element `k` of row `r` goes to `[k][r]`, one block of columns at a time, so that the destination stays in L1 until all rows
+/// are done.
 fn pack_floats<const SIZE: usize>(stored: &[u8], row_bytes: usize, panel: &mut [u8]) {
     for (b, out) in panel.as_chunks_mut::<SIZE>().0.chunks_mut(PANEL * BLOCK).enumerate() {
         for (r, row) in stored.chunks_exact(row_bytes).enumerate() {
@@ -203,7 +203,7 @@ fn pack_floats<const SIZE: usize>(stored: &[u8], row_bytes: usize, panel: &mut [
     }
 }
 
-/// Four codes of neighbouring columns in one word, as a vector has them for a row.
+/// Packs the codes of four adjacent columns into one word, as in a panel's vectors.
 fn words(codes: &[u8; BLOCK]) -> [u32; 8] {
     std::array::from_fn(|j| {
         u32::from_le_bytes([codes[4 * j], codes[4 * j + 1], codes[4 * j + 2], codes[4 * j + 3]])
@@ -224,7 +224,7 @@ fn pack_codes(
     panel: &mut [u8],
 ) {
     for b in 0..layout.n_blocks {
-        // Rows that are missing in the last panel stay zeros.
+        // Missing rows of the last panel stay zero.
         let mut vectors = [[0; PANEL]; 8];
         let mut scales = [[[0; 2]; PANEL]; 2];
         let mut superscales = scales;
@@ -240,7 +240,7 @@ fn pack_codes(
     }
 }
 
-/// The planes of a block's codes, in the order and with the meaning that `unpack` reads.
+/// Writes a block's bit planes in the order that `unpack` reads.
 fn put_planes(bits: usize, c: &[[u32; PANEL]; 8], out: &mut [u8]) {
     let lines = &mut out.as_chunks_mut::<64>().0.iter_mut();
     if bits == 8 {
@@ -263,7 +263,7 @@ fn put_planes(bits: usize, c: &[[u32; PANEL]; 8], out: &mut [u8]) {
     }
 }
 
-/// Each row's word to the next of the lines.
+/// Writes each row's word to the next cache line.
 fn put_line(lines: &mut std::slice::IterMut<'_, [u8; 64]>, word: impl Fn(usize) -> u32) {
     let line = lines.next().expect("a panel has room for its planes");
     for (r, out) in line.as_chunks_mut::<4>().0.iter_mut().enumerate() {
@@ -292,15 +292,15 @@ fn put_scales(
             }
         }
     }
-    if b.is_multiple_of(SUPER) {
-        let out = &mut panel[b / SUPER * kind.super_bytes()..][..kind.super_bytes()];
+    if b.is_multiple_of(BLOCKS_PER_SUPERBLOCK) {
+        let out = &mut panel[b / BLOCKS_PER_SUPERBLOCK * kind.super_bytes()..][..kind.super_bytes()];
         for (out, d) in out.chunks_exact_mut(2 * PANEL).zip(superscales) {
             out.copy_from_slice(d.as_flattened());
         }
     }
 }
 
-/// The code of column `i` of a block in row `r`, put together from its planes.
+/// The code of column `i` of a block in row `r`, reassembled from its bit planes.
 fn code_at(bits: usize, block: &[u8], r: usize, i: usize) -> u8 {
     let (j, c) = (i / 4, i % 4);
     let byte = |v: usize| block[word_at(v, r) + c];
@@ -334,7 +334,9 @@ fn dequantize_block(
     let at = layout.scales_at + b * codes.scales.block_bytes();
     let half = |i: usize| f16_at(panel, at + (i * PANEL + r) * 2);
     let byte = |i: usize| panel[at + i * PANEL + r];
-    let d = |i: usize| f16_at(panel, b / SUPER * codes.scales.super_bytes() + (i * PANEL + r) * 2);
+    let d = |i: usize| {
+        f16_at(panel, b / BLOCKS_PER_SUPERBLOCK * codes.scales.super_bytes() + (i * PANEL + r) * 2)
+    };
     for (i, out) in out.iter_mut().enumerate() {
         let code = code_at(codes.bits, block, r, i);
         let signed = if codes.codebook {

@@ -1,5 +1,4 @@
-//! f32 rows to stored blocks, plain round-to-nearest. Refuses to search for better scales: what matters at run time
-//! is decoding; this makes test data and small own models.
+//! Quantizes f32 rows by plain round-to-nearest, without a search for better scales: for test data and small models.
 
 use super::{Format, IQ4_VALUES, quantize_k as k};
 

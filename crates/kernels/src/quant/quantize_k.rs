@@ -1,4 +1,4 @@
-//! f32 to superblocks of 256: Q2_K … Q6_K and IQ4_XS with one plain scale a sub-block. Refuses to know rows.
+//! f32 to superblocks of 256: Q2_K … Q6_K and IQ4_XS with one plain scale a sub-block. Does not know rows.
 
 use super::IQ4_VALUES;
 use super::f16_at;

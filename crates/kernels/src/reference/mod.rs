@@ -1,5 +1,5 @@
-//! Every operation in plain loops with f32 accumulation, its formula and its source above it: the truth the lanes
-//! are tested against. Refuses to be fast, to know instruction sets and to allocate more than a row.
+//! Reference implementations: every operation in plain loops with f32 accumulation, with its formula and source. The SIMD kernels are
+//! tested against these. Not optimized.
 
 mod attention;
 mod matmul;

@@ -1,9 +1,9 @@
-//! Rotary embedding. Refuses to know where angles come from.
+//! Rotary embedding. Does not know where angles come from.
 
 use super::{Groups, each_group, load_part, store_part};
 use crate::quant::PANEL;
 use crate::reference::{self, RopeStyle};
-use crate::simd::{Lane, Task};
+use crate::simd::{Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Rotates every group (head) of row `i` by the angles `cos[i]`, `sin[i]`, `n_pairs` each (arXiv:2104.09864).
@@ -24,7 +24,7 @@ pub fn rope(
         let angles = i * n_pairs..(i + 1) * n_pairs;
         let (cos, sin) = (&cos[angles.clone()], &sin[angles]);
         match style {
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             RopeStyle::Half => unsafe { pool.isa().run(RotateHalves { head, cos, sin }) },
             RopeStyle::Interleaved => reference::rope(head, cos, sin, style),
         }
@@ -38,11 +38,11 @@ struct RotateHalves<'a> {
     sin: &'a [f32],
 }
 
-impl Task for RotateHalves<'_> {
+impl Kernel for RotateHalves<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let (first, rest) = self.head.split_at_mut(self.cos.len());
         let pairs = first.chunks_mut(PANEL).zip(rest.chunks_mut(PANEL));
         let angles = self.cos.chunks(PANEL).zip(self.sin.chunks(PANEL));
@@ -50,10 +50,10 @@ impl Task for RotateHalves<'_> {
             let b = &mut b[..cos.len()];
             // SAFETY: parts are at most sixteen elements.
             unsafe {
-                let (x, y) = (load_part::<L>(a), load_part::<L>(b));
-                let (cos, sin) = (load_part::<L>(cos), load_part::<L>(sin));
-                store_part::<L>(a, L::sub(L::mul(x, cos), L::mul(y, sin)));
-                store_part::<L>(b, L::add(L::mul(y, cos), L::mul(x, sin)));
+                let (x, y) = (load_part::<S>(a), load_part::<S>(b));
+                let (cos, sin) = (load_part::<S>(cos), load_part::<S>(sin));
+                store_part::<S>(a, S::sub(S::mul(x, cos), S::mul(y, sin)));
+                store_part::<S>(b, S::add(S::mul(y, cos), S::mul(x, sin)));
             }
         }
     }

@@ -1,20 +1,20 @@
-//! AMX tiles of bfloat16: sixteen tokens times sixteen rows and a block of columns in one instruction, exact products
-//! added up in f32. It is assembly, since Rust has no stable intrinsics for it. Sums stay in their tiles from one of these
-//! functions to the next: compilers have no use for tile registers, and nothing that runs in between touches them.
+//! AMX-BF16 tiles: sixteen tokens times sixteen weight rows over a block of columns in one instruction, with exact products
+//! accumulated in f32. Written in assembly, since Rust has no stable AMX intrinsics. Accumulators stay in tile registers between these
+//! functions. The compiler does not promise that; it holds because it never allocates tile registers and no code in between uses
+//! them, and the kernels' tests compare all shapes of accumulation bit by bit.
 //!
-//! A block adds to an output: `Σ` over even places of the record and `Σ` over odd ones, each a chain of fused
-//! multiply-adds from the first pair to the last, both together (Intel 64 manual, TDPBF16PS). A token's row sees
-//! nothing of the others.
+//! For each output, TDPBF16PS sums the even and the odd elements of the record in separate chains of fused multiply-adds, first pair
+//! to last, and adds both (Intel 64 manual). A token's row does not depend on the other rows.
 
 use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
 
 use super::{KeyRun, ValueRun};
-use crate::matmul::bfloats::ROW_BYTES;
-use crate::quant::PAIRS_BYTES;
+use crate::layout::PAIRS_BYTES;
+use crate::layout::ROW_BYTES;
 
-/// Whether the machine has AMX with bfloat16, AVX-512 VBMI, BF16 and FP16 beside it, and the system lets this process use them.
+/// Whether the machine has AMX-BF16 and AVX-512 VBMI, BF16 and FP16, and the kernel grants this process the tile state.
 pub(super) fn is_available() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
     *FOUND.get_or_init(|| {
@@ -27,7 +27,7 @@ pub(super) fn is_available() -> bool {
     })
 }
 
-/// Asks Linux for the tiles' state, which it keeps for processes that ask only.
+/// Requests the tile state from Linux (`ARCH_REQ_XCOMP_PERM`), which saves it only for processes that did.
 #[cfg(target_os = "linux")]
 fn is_permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
@@ -51,7 +51,7 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Tiles 0 to 3 hold sums, 4 and 5 tokens, 6 and 7 what they meet, of which there are sixteen pairs or eight.
+/// Tiles 0 to 3 are accumulators, 4 and 5 activations, 6 and 7 weights (sixteen or eight column pairs).
 ///
 /// # Safety
 /// [`is_available`]; at most sixteen tokens.
@@ -62,19 +62,19 @@ pub(super) unsafe fn configure(n_tokens: usize, n_pairs: usize) {
     config.row_bytes[4..6].fill(4 * n_pairs as u16);
     config.rows[..6].fill(n_tokens as u8);
     config.rows[6..8].fill(n_pairs as u8);
-    // SAFETY: the tiles are there and the operand is whole.
+    // SAFETY: AMX is available and the operand is complete.
     unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly, preserves_flags)) };
 }
 
 /// # Safety
 /// [`is_available`].
 pub(super) unsafe fn release() {
-    // SAFETY: the tiles are there.
+    // SAFETY: AMX is available.
     unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
 }
 
-/// The sums from memory to tiles 0 to 3: two groups' rows at `s0` and `s1`, so many bytes apart, and the second column of each
-/// so many bytes on.
+/// Loads accumulators into tiles 0 to 3: two groups' rows at `s0` and `s1` with the given byte stride, and the second panel of each at
+/// the given byte offset.
 macro_rules! load_sums {
     ($stride:literal, $next:literal) => {
         concat!(
@@ -98,7 +98,7 @@ macro_rules! load_sums {
     };
 }
 
-/// And back.
+/// Stores them.
 macro_rules! store_sums {
     ($stride:literal, $next:literal) => {
         concat!(
@@ -122,7 +122,7 @@ macro_rules! store_sums {
     };
 }
 
-/// Adds what tiles of rows (4 and 5) and of columns (6 and 7) make to the sums.
+/// Multiplies tiles 4 and 5 with tiles 6 and 7 and adds to the accumulators.
 macro_rules! products {
     () => {
         concat!(
@@ -134,10 +134,10 @@ macro_rules! products {
     };
 }
 
-/// See [`super::Lane::zero_sums`].
+/// See [`super::SimdIsa::zero_sums`].
 ///
 /// # Safety
-/// The tiles are shaped.
+/// The tile configuration is loaded.
 #[inline(always)]
 pub(super) unsafe fn zero_sums() {
     // SAFETY: no memory is touched.
@@ -150,16 +150,16 @@ pub(super) unsafe fn zero_sums() {
     }
 }
 
-/// See [`super::Lane::add_products`].
+/// See [`super::SimdIsa::add_products`].
 ///
 /// # Safety
-/// The tiles are shaped for the groups' tokens; groups have a record at each of `x`, panels a block at each of `w`.
+/// The tile configuration is loaded for the groups' tokens; each of `x` points to a record, each of `w` to an unpacked block.
 #[inline(always)]
 pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
     x: [*const u8; 2],
     w: [*const u8; 2],
 ) {
-    // SAFETY: reads what the caller vouches for; all registers that change are named.
+    // SAFETY: reads what the caller guarantees; all registers that change are named.
     unsafe {
         asm!(
             "tileloadd tmm4, [{x0} + {row}*1]",
@@ -198,13 +198,13 @@ pub(super) unsafe fn add_products<const G: usize, const P: usize, const X: usize
     }
 }
 
-/// See [`super::Lane::load_sums`].
+/// See [`super::SimdIsa::load_sums`].
 ///
 /// # Safety
-/// The tiles are shaped for the groups' tokens, and each of `sums` has `P` tiles.
+/// The tile configuration is loaded for the groups' tokens, and each of `sums` has `P` tiles.
 #[inline(always)]
 pub(super) unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-    // SAFETY: reads what the caller vouches for; all registers that change are named.
+    // SAFETY: reads what the caller guarantees; all registers that change are named.
     unsafe {
         asm!(
             load_sums!("{line}", "1024"),
@@ -219,13 +219,13 @@ pub(super) unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 
     }
 }
 
-/// See [`super::Lane::store_sums`].
+/// See [`super::SimdIsa::store_sums`].
 ///
 /// # Safety
-/// The tiles are shaped for the groups' tokens, and each of `sums` has room for `P` tiles.
+/// The tile configuration is loaded for the groups' tokens, and each of `sums` has room for `P` tiles.
 #[inline(always)]
 pub(super) unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-    // SAFETY: writes what the caller vouches for.
+    // SAFETY: writes what the caller guarantees.
     unsafe {
         asm!(
             store_sums!("{line}", "1024"),
@@ -239,13 +239,13 @@ pub(super) unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32;
     }
 }
 
-/// See [`super::Lane::key_dots`].
+/// See [`super::SimdIsa::key_dots`].
 ///
 /// # Safety
-/// The tiles are shaped for the groups' rows; memory is valid as [`KeyRun`] says.
+/// The tile configuration is loaded for the groups' query heads; memory is valid as [`KeyRun`] says.
 #[inline(always)]
 pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
-    // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
+    // SAFETY: reads and writes what the caller guarantees; all registers that change are named.
     unsafe {
         asm!(
             "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
@@ -280,13 +280,13 @@ pub(super) unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
     }
 }
 
-/// See [`super::Lane::value_dots`].
+/// See [`super::SimdIsa::value_dots`].
 ///
 /// # Safety
-/// The tiles are shaped for the groups' rows and for blocks of sixteen tokens; memory is valid as [`ValueRun`] says.
+/// The tile configuration is loaded for the groups' query heads and blocks of sixteen tokens; memory is valid as [`ValueRun`] says.
 #[inline(always)]
 pub(super) unsafe fn value_dots<const G: usize>(run: &ValueRun) {
-    // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
+    // SAFETY: reads and writes what the caller guarantees; all registers that change are named.
     unsafe {
         asm!(
             load_sums!("{stride}", "64"),

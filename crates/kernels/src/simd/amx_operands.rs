@@ -1,4 +1,4 @@
-//! What tiles meet, made in vectors: weights of bfloat16 with their scales, and the parts of what multiplies them.
+//! Prepares AMX operands with AVX-512: scaled bf16 weights, and activations rounded to or split into bf16 parts.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -7,15 +7,15 @@ use half::f16;
 
 use super::tiles::ACTIVATIONS_BY;
 
-/// See [`super::Lane::store_bfloats`].
+/// See [`super::SimdIsa::store_bf16_pairs`].
 ///
 /// # Safety
-/// AVX-512 BF16 must be there, and room for 32 values at `p`.
+/// AVX-512 BF16 must be available, with room for 32 values at `p`.
 #[inline(always)]
-pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
-    // Of four columns: 0, 2, 1, 3.
+pub(super) unsafe fn store_bf16_pairs(p: *mut u16, a: __m512, b: __m512) {
+    // Order of each four columns: 0, 2, 1, 3.
     const ORDER: i64 = 0x0706_0302_0504_0100;
-    // SAFETY: the features are there and `p` is valid, by the caller.
+    // SAFETY: the features are available and `p` is valid, by the caller.
     unsafe {
         let by = _mm512_set1_ps(ACTIVATIONS_BY);
         let rounded: __m512i =
@@ -25,11 +25,11 @@ pub(super) unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
     }
 }
 
-/// Half floats times a scale, with a min added where there is one, to bfloat16 of 2^-112 of them. Sign, exponent and
+/// Half floats times a scale, with a min added where there is one, to bf16 of 2^-112 of them. Sign, exponent and
 /// seven bits of ten of the mantissa stay, rounded to nearest (up in a tie, which carries into the exponent as it should).
 #[inline(always)]
 unsafe fn scaled(values: __m512h, scale: __m512i, min: Option<__m512i>) -> __m512i {
-    // SAFETY: the features are there, by the callers.
+    // SAFETY: the features are available, by the callers.
     unsafe {
         let scale = _mm512_castsi512_ph(scale);
         let weights = match min {
@@ -42,16 +42,16 @@ unsafe fn scaled(values: __m512h, scale: __m512i, min: Option<__m512i>) -> __m51
     }
 }
 
-/// See [`super::Lane::byte_pairs`].
+/// See [`super::SimdIsa::byte_pairs`].
 ///
 /// # Safety
-/// AVX-512 FP16 must be there.
+/// AVX-512 FP16 must be available.
 #[inline(always)]
 pub(super) unsafe fn byte_pairs(codes: __m512i, scale: __m512i, min: Option<__m512i>) -> [__m512i; 2] {
-    /// 1024 as a half float: the whole numbers from there on have their lowest bit in the last.
+    /// 1024 as an f16: from there on the last mantissa bit has the value one.
     const WHOLE: u16 = 0x6400;
     const A_256TH: i16 = f16::from_f32_const(1.0 / 256.0).to_bits() as i16;
-    // SAFETY: the features are there.
+    // SAFETY: the features are available.
     unsafe {
         let upper = _mm512_set1_epi16(0xFF00_u16 as i16);
         // (codes & 0xFF) | whole: 1024 + 128 + the value.
@@ -66,7 +66,7 @@ pub(super) unsafe fn byte_pairs(codes: __m512i, scale: __m512i, min: Option<__m5
     }
 }
 
-/// The upper bytes of the half floats from -8 to 7, whose lower bytes are zeros, four times.
+/// The upper bytes of the f16 values -8 to 7 (their lower bytes are zero), four times.
 static FROM_EIGHT: [u8; 64] = {
     let mut bytes = [0; 64];
     let mut i = 0;
@@ -77,38 +77,38 @@ static FROM_EIGHT: [u8; 64] = {
     bytes
 };
 
-/// The min, and the scale eight times: what codes that stand for themselves have where a table takes eight from them.
+/// min + 8 × scale, for codes without an offset: the look-up table yields value − 8.
 #[inline(always)]
 unsafe fn plus_eight(scale: __m512i, min: __m512i) -> __m512i {
     const EIGHT: i16 = f16::from_f32_const(8.0).to_bits() as i16;
-    // SAFETY: the features are there, by the caller.
+    // SAFETY: the features are available, by the caller.
     unsafe {
         let eight = _mm512_castsi512_ph(_mm512_set1_epi16(EIGHT));
         _mm512_castph_si512(_mm512_fmadd_ph(_mm512_castsi512_ph(scale), eight, _mm512_castsi512_ph(min)))
     }
 }
 
-/// See [`super::Lane::nibble_pairs`].
+/// See [`super::SimdIsa::nibble_pairs`].
 ///
 /// # Safety
-/// AVX-512 VBMI and FP16 must be there.
+/// AVX-512 VBMI and FP16 must be available.
 #[inline(always)]
 pub(super) unsafe fn nibble_pairs(
     codes: __m512i,
     scale: __m512i,
     mut min: Option<__m512i>,
 ) -> [[__m512i; 2]; 2] {
-    // SAFETY: the features are there; the table is a whole vector.
+    // SAFETY: the features are available; the table is a whole vector.
     unsafe {
         let table = _mm512_loadu_si512(FROM_EIGHT.as_ptr().cast());
         if let Some(min) = &mut min {
             *min = plus_eight(scale, *min);
         }
         let mut upper: __mmask64 = 0xAAAA_AAAA_AAAA_AAAA;
-        // Of a mask that it knows the compiler makes an instruction of its own.
+        // The compiler would turn a constant mask into an extra instruction.
         asm!("/* {0} */", inout(reg) upper, options(pure, nomem, nostack, preserves_flags));
-        // The lowest six bits of a word's upper byte choose: a nibble, and two bits that make no difference. A look-up of
-        // words would take two instructions' time.
+        // The low six bits of each index byte select: a nibble and two bits that do not matter, since the table repeats four times.
+        // A 16-bit look-up would take two micro-operations.
         let mut pairs = [
             [_mm512_slli_epi16::<8>(codes), codes],
             [_mm512_slli_epi16::<4>(codes), _mm512_srli_epi16::<4>(codes)],
@@ -121,23 +121,23 @@ pub(super) unsafe fn nibble_pairs(
     }
 }
 
-/// See [`super::Lane::store_bf16`].
+/// See [`super::SimdIsa::store_bf16`].
 ///
 /// # Safety
-/// AVX-512 BF16 must be there, and room for sixteen values at `p`.
+/// AVX-512 BF16 must be available, with room for sixteen values at `p`.
 #[inline(always)]
 pub(super) unsafe fn store_bf16(p: *mut u16, x: __m512) {
-    // SAFETY: the features are there and `p` is valid, by the caller.
+    // SAFETY: the features are available and `p` is valid, by the caller.
     unsafe { _mm256_storeu_si256(p.cast(), std::mem::transmute::<__m256bh, __m256i>(_mm512_cvtneps_pbh(x))) };
 }
 
-/// See [`super::Lane::store_split`].
+/// See [`super::SimdIsa::store_split`].
 ///
 /// # Safety
-/// AVX-512 BF16 must be there, and room for sixteen values at `high` and at `low`.
+/// AVX-512 BF16 must be available, with room for sixteen values at `high` and at `low`.
 #[inline(always)]
 pub(super) unsafe fn store_split(high: *mut u16, low: *mut u16, x: __m512) {
-    // SAFETY: the features are there and the pointers valid, by the caller.
+    // SAFETY: the features are available and the pointers valid, by the caller.
     unsafe {
         let upper: __m256i = std::mem::transmute(_mm512_cvtneps_pbh(x));
         _mm256_storeu_si256(high.cast(), upper);

@@ -1,16 +1,15 @@
-//! A block's scales and mins as half floats, each of them twice: for the two columns of a pair.
+//! A block's scales and mins as f16, each duplicated for the two columns of a pair.
 //!
-//! Half floats multiply thirty-two scales and mins at once, where 32-bit floats would take as much time as a quarter of a
-//! block's codes.
+//! f16 multiplies thirty-two scales and mins at once; in f32 this would take a quarter of the time of unpacking a block's codes.
 
 use std::arch::x86_64::*;
 
-use crate::quant::ScaleKind;
+use crate::layout::ScaleKind;
 
-/// See [`super::Lane::pair_scales`].
+/// See [`super::SimdIsa::pair_scales`].
 ///
 /// # Safety
-/// AVX-512 FP16 must be there, and memory as [`ScaleKind`] says.
+/// AVX-512 FP16 must be available, and memory valid as [`ScaleKind`] says.
 #[inline(always)]
 pub(super) unsafe fn pair_scales(
     kind: ScaleKind,
@@ -18,7 +17,7 @@ pub(super) unsafe fn pair_scales(
     scales: *const u8,
     power: u16,
 ) -> [[__m512i; 2]; 2] {
-    // SAFETY: the features are there and pointers are valid, by the caller.
+    // SAFETY: the features are available and pointers are valid, by the caller.
     unsafe {
         let power = _mm512_castsi512_ph(_mm512_set1_epi16(power as i16));
         let scaled = |halves| _mm512_scalef_ph(_mm512_castsi512_ph(halves), power);
@@ -58,30 +57,30 @@ pub(super) unsafe fn pair_scales(
     }
 }
 
-/// The first sixteen, each of them twice.
+/// The first sixteen elements, each duplicated.
 #[inline(always)]
 unsafe fn lower(halves: __m512h) -> __m512i {
-    // SAFETY: the features are there, by the callers.
+    // SAFETY: the features are available, by the callers.
     unsafe {
         let words = _mm512_cvtepu16_epi32(_mm512_castsi512_si256(_mm512_castph_si512(halves)));
         _mm512_or_si512(words, _mm512_slli_epi32::<16>(words))
     }
 }
 
-/// The last sixteen, each of them twice.
+/// The last sixteen elements, each duplicated.
 #[inline(always)]
 unsafe fn upper(halves: __m512h) -> __m512i {
-    // SAFETY: the features are there, by the callers.
+    // SAFETY: the features are available, by the callers.
     unsafe {
         let halves = _mm512_castph_si512(halves);
         lower(_mm512_castsi512_ph(_mm512_castsi256_si512(_mm512_extracti64x4_epi64::<1>(halves))))
     }
 }
 
-/// With the other sign.
+/// The negated elements.
 #[inline(always)]
 unsafe fn negative(halves: __m512h) -> __m512h {
-    // SAFETY: the features are there, by the callers.
+    // SAFETY: the features are available, by the callers.
     unsafe {
         let sign = _mm512_set1_epi16(i16::MIN);
         _mm512_castsi512_ph(_mm512_xor_si512(_mm512_castph_si512(halves), sign))

@@ -1,37 +1,37 @@
-//! The AVX2 lanes, with AVX-VNNI and without: two 256-bit registers a vector, rows 0..8 and 8..16.
+//! AVX2, with and without AVX-VNNI: a vector is two 256-bit registers, rows 0..8 and 8..16.
 
 use std::arch::x86_64::*;
 
 use super::frame::align_frame;
-use super::{Lane, Task};
+use super::{Kernel, SimdIsa};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2<const VNNI: bool>;
 
 /// # Safety
-/// The machine must have the features; the task's own conditions hold.
+/// The machine must support the ISA, and the kernel's own conditions must hold.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     align_frame();
-    // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Avx2<false>>() }
+    // SAFETY: guaranteed by the caller.
+    unsafe { kernel.run::<Avx2<false>>() }
 }
 
 /// # Safety
-/// The machine must have the features; the task's own conditions hold.
+/// The machine must support the ISA, and the kernel's own conditions must hold.
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
-pub(super) unsafe fn run_vnni<T: Task>(task: T) -> T::Output {
+pub(super) unsafe fn run_vnni<K: Kernel>(kernel: K) -> K::Output {
     align_frame();
-    // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Avx2<true>>() }
+    // SAFETY: guaranteed by the caller.
+    unsafe { kernel.run::<Avx2<true>>() }
 }
 
-/// Both halves through one expression.
+/// Applies one expression to both halves.
 macro_rules! halves {
     ($($name:ident($($arg:ident: $t:ty),*) -> $out:ty = $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $name($($arg: [$t; 2]),*) -> [$out; 2] {
-            // SAFETY: the features are there, by the contract of `Lane`.
+            // SAFETY: the features are available, by the contract of `SimdIsa`.
             unsafe {
                 [{ $(let $arg = $arg[0];)* $e }, { $(let $arg = $arg[1];)* $e }]
             }
@@ -39,12 +39,12 @@ macro_rules! halves {
     )*};
 }
 
-/// Both halves from or to memory, through one expression with the half's pointer.
+/// Applies one expression to both halves and their pointers.
 macro_rules! memory {
     ($($name:ident($p:ident: $pt:ty $(, $x:ident: $t:ty)?) $(-> $out:ty)? = $step:literal, $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $name($p: $pt $(, $x: [$t; 2])?) $(-> [$out; 2])? {
-            // SAFETY: the features are there and the pointer is valid for a whole vector, by the contract of `Lane`.
+            // SAFETY: the features are available and the pointer is valid for a whole vector, by the contract of `SimdIsa`.
             unsafe {
                 memory!(@ $p $step $(, $x)?; $($out)?; $e)
             }
@@ -60,7 +60,7 @@ macro_rules! memory {
     }};
 }
 
-impl<const VNNI: bool> Lane for Avx2<VNNI> {
+impl<const VNNI: bool> SimdIsa for Avx2<VNNI> {
     type F = [__m256; 2];
     type I = [__m256i; 2];
     type B = [__m256i; 2];
@@ -109,22 +109,22 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { [_mm256_set1_ps(x); 2] }
     }
     #[inline(always)]
     unsafe fn isplat(x: i32) -> Self::I {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { [_mm256_set1_epi32(x); 2] }
     }
     #[inline(always)]
     unsafe fn bsplat(x: u8) -> Self::B {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { [_mm256_set1_epi8(x as i8); 2] }
     }
     #[inline(always)]
     unsafe fn istore_i8(p: *mut i8, x: Self::I) {
-        // SAFETY: the features are there and `p` is valid for sixteen bytes. Saturating packs keep what fits in i8.
+        // SAFETY: the features are available and `p` is valid for sixteen bytes. Saturating packs keep values that fit i8.
         unsafe {
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(x[0], x[1]));
             let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
@@ -133,27 +133,27 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: Self::I) -> Self::I {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| _mm256_sll_epi32(a, _mm_cvtsi32_si128(N as i32))) }
     }
     #[inline(always)]
     unsafe fn ishr<const N: u32>(a: Self::I) -> Self::I {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| _mm256_srl_epi32(a, _mm_cvtsi32_si128(N as i32))) }
     }
     #[inline(always)]
     unsafe fn bshr<const N: u32>(a: Self::B) -> Self::B {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| _mm256_srl_epi16(a, _mm_cvtsi32_si128(N as i32))) }
     }
     #[inline(always)]
     unsafe fn bshl<const N: u32>(a: Self::B) -> Self::B {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| _mm256_sll_epi16(a, _mm_cvtsi32_si128(N as i32))) }
     }
     #[inline(always)]
     unsafe fn blookup(table: &[u8; 16], x: Self::B) -> Self::B {
-        // SAFETY: the features are there; the table is sixteen bytes.
+        // SAFETY: the features are available; the table is sixteen bytes.
         unsafe {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             [_mm256_shuffle_epi8(table, x[0]), _mm256_shuffle_epi8(table, x[1])]
@@ -162,7 +162,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I {
-        // SAFETY: sixteen values at `x`; the features are there.
+        // SAFETY: sixteen values at `x`; the features are available.
         unsafe {
             let x: [__m256i; 4] =
                 std::array::from_fn(|v| _mm256_set1_epi32(x.cast::<i32>().add(v).read_unaligned()));
@@ -184,7 +184,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I {
-        // SAFETY: sixteen values at `x`; the features are there.
+        // SAFETY: sixteen values at `x`; the features are available.
         unsafe {
             if VNNI {
                 return Self::dot16(acc, codes, x);
@@ -206,7 +206,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
 
     #[inline(always)]
     unsafe fn largest(a: Self::F) -> f32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe {
             let a = _mm256_max_ps(a[0], a[1]);
             let a = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
@@ -216,7 +216,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn smallest(a: Self::F) -> f32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe {
             let a = _mm256_min_ps(a[0], a[1]);
             let a = _mm_min_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
@@ -226,7 +226,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn ilargest(a: Self::I) -> i32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe {
             let a = _mm256_max_epi32(a[0], a[1]);
             let a = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
@@ -236,7 +236,7 @@ impl<const VNNI: bool> Lane for Avx2<VNNI> {
     }
     #[inline(always)]
     unsafe fn isum(a: Self::I) -> i32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe {
             let a = _mm256_add_epi32(a[0], a[1]);
             let a = _mm_add_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));

@@ -1,47 +1,47 @@
-//! The AVX-512 lanes, with AMX tiles and without: one 512-bit register a vector.
+//! AVX-512, with and without AMX: a vector is one 512-bit register.
 
 use std::arch::x86_64::*;
 
 use super::avx512_pair_tile::pair_tile;
 use super::frame::align_frame;
-use super::{KeyRun, Lane, PairBlock, Task, ValueRun};
+use super::{Kernel, KeyRun, PairBlock, SimdIsa, ValueRun};
 use super::{amx, amx_operands, amx_scales};
-use crate::quant::ScaleKind;
+use crate::layout::ScaleKind;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512<const TILES: bool>;
 
 /// # Safety
-/// The machine must have the features; the task's own conditions hold.
+/// The machine must support the ISA, and the kernel's own conditions must hold.
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     align_frame();
-    // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Avx512<false>>() }
+    // SAFETY: guaranteed by the caller.
+    unsafe { kernel.run::<Avx512<false>>() }
 }
 
 /// # Safety
-/// The machine must have the features and AMX tiles; the task's own conditions hold.
+/// The machine must support the ISA and AMX, and the kernel's own conditions must hold.
 #[target_feature(
     enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bf16,avx512fp16"
 )]
-pub(super) unsafe fn run_tiles<T: Task>(task: T) -> T::Output {
+pub(super) unsafe fn run_tiles<K: Kernel>(kernel: K) -> K::Output {
     align_frame();
-    // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Avx512<true>>() }
+    // SAFETY: guaranteed by the caller.
+    unsafe { kernel.run::<Avx512<true>>() }
 }
 
-macro_rules! lane {
+macro_rules! isa_impl {
     ($($name:ident($($arg:ident: $t:ty),*) $(-> $out:ty)? = $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $name($($arg: $t),*) $(-> $out)? {
-            // SAFETY: the features are there and pointers are valid for a whole vector, by the contract of `Lane`.
+            // SAFETY: the features are available and pointers are valid for a whole vector, by the contract of `SimdIsa`.
             unsafe { $e }
         }
     )*};
 }
 
-impl<const TILES: bool> Lane for Avx512<TILES> {
+impl<const TILES: bool> SimdIsa for Avx512<TILES> {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
@@ -49,9 +49,9 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
     const WIDE_IS_SIGNED: bool = false;
     const HAS_PAIR_TILE: bool = true;
     const REGISTERS: usize = 32;
-    const HAS_TILES: bool = TILES;
+    const HAS_AMX: bool = TILES;
 
-    lane! {
+    isa_impl! {
         splat(x: f32) -> __m512 = _mm512_set1_ps(x);
         load(p: *const f32) -> __m512 = _mm512_loadu_ps(p);
         store(p: *mut f32, x: __m512) = _mm512_storeu_ps(p, x);
@@ -92,20 +92,20 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
         dot16_wide(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i = Self::dot16(acc, codes, x);
         dot_pairs(acc: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_dpwssd_epi32(acc, a, b);
         prefetch(p: *const u8) = _mm_prefetch::<_MM_HINT_T1>(p.cast());
-        prefetch_near(p: *const u8) = _mm_prefetch::<_MM_HINT_T0>(p.cast());
+        prefetch_l1(p: *const u8) = _mm_prefetch::<_MM_HINT_T0>(p.cast());
     }
 
     #[inline(always)]
     unsafe fn pair_tile<const VECTORS: usize, const PAIRS: usize, const SUMS: usize, const MIN: bool>(
         block: PairBlock,
     ) {
-        // SAFETY: the features are there, and memory is valid, by the contract of `Lane`.
+        // SAFETY: the features are available, and memory is valid, by the contract of `SimdIsa`.
         unsafe { pair_tile::<VECTORS, PAIRS, SUMS, MIN>(block) }
     }
     #[inline(always)]
-    unsafe fn store_bfloats(p: *mut u16, a: __m512, b: __m512) {
-        // SAFETY: a lane with tiles has the features, and `p` has room for 32, by the contract of `Lane`.
-        unsafe { amx_operands::store_bfloats(p, a, b) }
+    unsafe fn store_bf16_pairs(p: *mut u16, a: __m512, b: __m512) {
+        // SAFETY: an ISA with tiles has the features, and `p` has room for 32, by the contract of `SimdIsa`.
+        unsafe { amx_operands::store_bf16_pairs(p, a, b) }
     }
     #[inline(always)]
     unsafe fn pair_scales(
@@ -172,22 +172,22 @@ impl<const TILES: bool> Lane for Avx512<TILES> {
     }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { _mm512_slli_epi32::<N>(a) }
     }
     #[inline(always)]
     unsafe fn ishr<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { _mm512_srli_epi32::<N>(a) }
     }
     #[inline(always)]
     unsafe fn bshr<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { _mm512_srli_epi16::<N>(a) }
     }
     #[inline(always)]
     unsafe fn bshl<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { _mm512_slli_epi16::<N>(a) }
     }
     #[inline(always)]

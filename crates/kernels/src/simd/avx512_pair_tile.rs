@@ -1,15 +1,15 @@
-//! Eight tokens times two panels on AVX-512 VNNI, in assembly: sixteen dots in registers, each broadcast of activations
-//! used twice. The compiler, given the same in intrinsics, keeps broadcasts in registers and spills them.
+//! Register tile of eight tokens times two panels on AVX-512 VNNI, in assembly: sixteen accumulators in registers, each broadcast of
+//! activations used twice. With intrinsics the compiler hoists the broadcasts into registers and spills.
 
 use std::arch::asm;
 
 use super::PairBlock;
-use crate::matmul::bytes::SCALE_AT;
+use crate::layout::SCALE_AT;
 
-/// See [`super::Lane::pair_tile`].
+/// See [`super::SimdIsa::pair_tile`].
 ///
 /// # Safety
-/// AVX-512 F, BW and VNNI must be there and all pointers valid for a block of eight tokens and two panels.
+/// AVX-512 F, BW and VNNI must be available and all pointers valid for a block of eight tokens and two panels.
 #[inline(always)]
 pub(super) unsafe fn pair_tile<
     const VECTORS: usize,
@@ -20,7 +20,7 @@ pub(super) unsafe fn pair_tile<
     block: PairBlock,
 ) {
     // zmm10..17 and zmm20..27 are the dots of the two panels.
-    // SAFETY: reads and writes what the caller vouches for; all registers that change are named.
+    // SAFETY: reads and writes what the caller guarantees; all registers that change are named.
     unsafe {
         asm!(
             ".irp t,0,1,2,3,4,5,6,7",

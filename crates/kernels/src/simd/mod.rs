@@ -1,9 +1,9 @@
-//! Instruction sets: one vocabulary of sixteen-wide vectors, spoken by every lane, and the choice between them.
+//! SIMD instruction sets: a common interface of sixteen-element vectors, one implementation per ISA, and run-time dispatch.
 //!
-//! Intrinsics live only here. A kernel is written once as a [`Task`] over [`Lane`]; [`Isa::run`] calls it inside a
-//! function compiled for the lane's features. All lanes do the same IEEE operations in the same order (fused
-//! multiply-add where a kernel says so and nowhere else, no approximate instruction), so every lane gives the same bits;
-//! but for lanes with tiles, whose products with quantized matrices have bits of their own.
+//! Intrinsics live only here. A kernel is written once as a [`Kernel`] generic over [`SimdIsa`]; [`Isa::run`] calls it inside a function
+//! compiled with the ISA's target features. All ISAs do the same IEEE operations in the same order (fused multiply-add only where a
+//! kernel says so, no approximate instructions), so every ISA gives the same bits. The exception is AMX, whose products with
+//! quantized matrices round differently.
 
 mod math;
 mod scalar;
@@ -28,12 +28,12 @@ mod neon;
 mod tests;
 mod tiles;
 
-use crate::quant::ScaleKind;
+use crate::layout::ScaleKind;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
 pub(crate) use tiles::{KeyRun, TILE_DOTS_BY, TileConfig, ValueRun};
 
-/// An instruction set that the kernels have a lane for.
+/// An instruction set that the kernels support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
     /// Plain loops, vectorized by the compiler for the target's baseline.
@@ -44,28 +44,28 @@ pub enum Isa {
     Avx2Vnni,
     /// AVX-512 F, BW, DQ, VL and VNNI.
     Avx512Vnni,
-    /// AVX-512 with VBMI, BF16 and FP16, and AMX tiles of bfloat16 for quantized matrices.
+    /// AVX-512 with VBMI, BF16 and FP16, and AMX-BF16 tiles for quantized and 16-bit matrices.
     AmxBf16,
     /// aarch64 NEON.
     Neon,
-    /// NEON with dot products of bytes.
+    /// NEON with int8 dot products (`dotprod`).
     NeonDotprod,
 }
 
 impl Isa {
-    /// The lanes that this machine can run, slowest first.
+    /// The ISAs that this machine supports, slowest first.
     pub fn available() -> Vec<Self> {
-        let mut lanes = vec![Self::Scalar];
+        let mut isas = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c");
             if avx2 {
-                lanes.push(Self::Avx2);
+                isas.push(Self::Avx2);
             }
             if avx2 && is_x86_feature_detected!("avxvnni") {
-                lanes.push(Self::Avx2Vnni);
+                isas.push(Self::Avx2Vnni);
             }
             if avx2
                 && is_x86_feature_detected!("avx512f")
@@ -74,9 +74,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vnni")
             {
-                lanes.push(Self::Avx512Vnni);
+                isas.push(Self::Avx512Vnni);
                 if amx::is_available() {
-                    lanes.push(Self::AmxBf16);
+                    isas.push(Self::AmxBf16);
                 }
             }
         }
@@ -84,21 +84,21 @@ impl Isa {
         {
             let neon = std::arch::is_aarch64_feature_detected!("neon");
             if neon {
-                lanes.push(Self::Neon);
+                isas.push(Self::Neon);
             }
             if neon && std::arch::is_aarch64_feature_detected!("dotprod") {
-                lanes.push(Self::NeonDotprod);
+                isas.push(Self::NeonDotprod);
             }
         }
-        lanes
+        isas
     }
 
-    /// The fastest lane of this machine.
+    /// The fastest ISA that this machine supports.
     pub fn best() -> Self {
         Self::available().into_iter().max().unwrap_or(Self::Scalar)
     }
 
-    /// Its name in reports.
+    /// Name for reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",
@@ -111,7 +111,8 @@ impl Isa {
         }
     }
 
-    /// Tokens, or rows of queries, whose accumulators fit the vector registers beside what they meet; a divisor of sixteen.
+    /// Most tokens (or query heads) of a register tile: their accumulators fit the vector registers together with the operands. A divisor of
+    /// sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
         match self {
             Self::Avx512Vnni | Self::AmxBf16 => 8,
@@ -119,106 +120,106 @@ impl Isa {
         }
     }
 
-    /// What [`Lane::WIDE_IS_SLOW`] says.
+    /// [`SimdIsa::WIDE_IS_SLOW`] of the ISA.
     pub(crate) const fn wide_is_slow(self) -> bool {
         matches!(self, Self::Avx2)
     }
 
-    /// Whether quantized matrices are multiplied in tiles of bfloat16.
+    /// Whether quantized matrices are multiplied in AMX tiles of bf16.
     pub const fn has_tiles(self) -> bool {
         matches!(self, Self::AmxBf16)
     }
 
-    /// Runs the task on this lane.
+    /// Runs the kernel on this ISA.
     ///
     /// # Safety
-    /// This machine must have the lane (see [`Isa::available`]), and the task's own conditions must hold.
-    pub(crate) unsafe fn run<T: Task>(self, task: T) -> T::Output {
-        // SAFETY: the caller vouches for the lane's features and the task's pointers.
+    /// This machine must support the ISA (see [`Isa::available`]), and the kernel's own conditions must hold.
+    pub(crate) unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        // SAFETY: the caller guarantees the ISA's features and the kernel's pointers.
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 if T::USES_TILES => avx512::run_tiles(task),
+                Self::AmxBf16 if K::HAS_AMX_PATH => avx512::run_tiles(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 | Self::Avx512Vnni => avx512::run(task),
+                Self::AmxBf16 | Self::Avx512Vnni => avx512::run(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2Vnni => avx2::run_vnni(task),
+                Self::Avx2Vnni => avx2::run_vnni(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => avx2::run(task),
+                Self::Avx2 => avx2::run(kernel),
                 #[cfg(target_arch = "aarch64")]
-                Self::NeonDotprod => neon::run_dotprod(task),
+                Self::NeonDotprod => neon::run_dotprod(kernel),
                 #[cfg(target_arch = "aarch64")]
-                Self::Neon => neon::run(task),
-                _ => task.run::<scalar::Scalar>(),
+                Self::Neon => neon::run(kernel),
+                _ => kernel.run::<scalar::Scalar>(),
             }
         }
     }
 }
 
-/// A kernel written over any lane. Implementations and all they call are `#[inline(always)]`, so that they are
-/// compiled with the features of the lane's entry function.
-pub(crate) trait Task {
+/// A kernel generic over the ISA. Implementations and everything they call are `#[inline(always)]`, so that they are compiled with the
+/// target features of the ISA's entry function.
+pub(crate) trait Kernel {
     type Output;
-    /// Whether it is another task where [`Lane::HAS_TILES`].
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other lane has tiles"))]
-    const USES_TILES: bool = false;
+    /// Whether the kernel has a separate AMX path ([`SimdIsa::HAS_AMX`]).
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other ISA has tiles"))]
+    const HAS_AMX_PATH: bool = false;
 
     /// # Safety
-    /// The lane's features must be there; pointers in `self` must be valid for what the task documents.
-    unsafe fn run<L: Lane>(self) -> Self::Output;
+    /// The ISA's features must be available; pointers in `self` must be valid as the kernel documents.
+    unsafe fn run<S: SimdIsa>(self) -> Self::Output;
 }
 
-/// Asks for the cache lines of so many bytes; `NEAR`, where few bytes are asked for before they are wanted.
+/// Prefetches `n_bytes` from `from` on: into L1 if `TO_L1` (short prefetch distances), otherwise into L2.
 ///
 /// # Safety
-/// The lane's features must be there; the bytes need not be valid.
+/// The ISA's features must be available; the bytes need not be valid.
 #[inline(always)]
-pub(crate) unsafe fn ask<L: Lane, const NEAR: bool>(from: *const u8, n_bytes: usize) {
+pub(crate) unsafe fn prefetch_bytes<S: SimdIsa, const TO_L1: bool>(from: *const u8, n_bytes: usize) {
     for at in (0..n_bytes).step_by(64) {
         let line = from.wrapping_add(at);
-        // SAFETY: any address may be asked for.
-        unsafe { if NEAR { L::prefetch_near(line) } else { L::prefetch(line) } };
+        // SAFETY: any address may be prefetched.
+        unsafe { if TO_L1 { S::prefetch_l1(line) } else { S::prefetch(line) } };
     }
 }
 
-fn no_tiles() -> ! {
-    unreachable!("the lane has no tiles")
+fn no_amx() -> ! {
+    unreachable!("the ISA has no AMX tiles")
 }
 
-/// One block, or half of it, of eight tokens and two panels: see `matmul::tile`.
+/// Operands of [`SimdIsa::pair_tile`]: one block, or half a block, of eight tokens and two panels.
 #[derive(Clone, Copy)]
 #[cfg_attr(
     not(target_arch = "x86_64"),
-    expect(dead_code, reason = "no other lane has code of its own for it")
+    expect(dead_code, reason = "no other ISA has code of its own for it")
 )]
 pub(crate) struct PairBlock {
-    /// Codes of the tokens, 32 bytes apart.
+    /// int8 codes of the tokens, 32 bytes apart.
     pub(crate) x: *const i8,
-    /// The tokens' record, from the first token's entries on.
+    /// The tokens' record, offset to the first token's entries.
     pub(crate) record: *const u8,
     pub(crate) codes: [*const u8; 2],
     pub(crate) sums: [*const i32; 2],
     pub(crate) scales: [*const f32; 2],
     pub(crate) mins: [*const f32; 2],
-    /// [8][16] each.
+    /// Accumulators, [8][16] each.
     pub(crate) acc: [*mut f32; 2],
 }
 
-/// Sixteen f32 (`F`), sixteen i32 (`I`) or sixty-four bytes (`B`, four for each of sixteen rows).
+/// Vectors of sixteen f32 (`F`), sixteen i32 (`I`) or sixty-four bytes (`B`, four for each of sixteen rows).
 ///
 /// # Safety of all functions
-/// The lane's features must be there. Loads and stores need pointers valid for the whole vector, of any alignment.
+/// The ISA's features must be available. Loads and stores need pointers valid for the whole vector, of any alignment.
 #[allow(clippy::missing_safety_doc, reason = "one condition for all, above")]
-pub(crate) trait Lane: Copy + 'static {
+pub(crate) trait SimdIsa: Copy + 'static {
     type F: Copy;
     type I: Copy;
     type B: Copy;
 
-    /// Whether [`Lane::dot16_wide`] subtracts 128 from the codes by itself.
+    /// Whether [`SimdIsa::dot16_wide`] itself subtracts 128 from the codes.
     const WIDE_IS_SIGNED: bool;
-    /// Whether [`Lane::dot16`] takes fewer instructions than [`Lane::dot16_wide`].
+    /// Whether [`SimdIsa::dot16`] takes fewer instructions than [`SimdIsa::dot16_wide`].
     const WIDE_IS_SLOW: bool = false;
-    /// Vectors that its registers hold.
+    /// Number of 16-element vectors that the registers hold.
     const REGISTERS: usize = 8;
 
     unsafe fn splat(x: f32) -> Self::F;
@@ -239,9 +240,9 @@ pub(crate) trait Lane: Copy + 'static {
     /// `a < b ? a : b`, element by element: `b` where either is NaN.
     unsafe fn min(a: Self::F, b: Self::F) -> Self::F;
 
-    /// The greatest element; unspecified with a NaN among them.
+    /// The largest element; unspecified if one is NaN.
     unsafe fn largest(a: Self::F) -> f32;
-    /// The least element; unspecified with a NaN among them.
+    /// The smallest element; unspecified if one is NaN.
     unsafe fn smallest(a: Self::F) -> f32;
 
     unsafe fn isplat(x: i32) -> Self::I;
@@ -257,7 +258,7 @@ pub(crate) trait Lane: Copy + 'static {
     unsafe fn isub(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn imax(a: Self::I, b: Self::I) -> Self::I;
     unsafe fn iand(a: Self::I, b: Self::I) -> Self::I;
-    /// The greatest element.
+    /// The largest element.
     unsafe fn ilargest(a: Self::I) -> i32;
     /// The sum of the elements.
     unsafe fn isum(a: Self::I) -> i32;
@@ -286,31 +287,31 @@ pub(crate) trait Lane: Copy + 'static {
 
     /// `acc[r] + Σ_{v<4, c<4} codes[v][r][c] x[4v + c]` with codes below 64 and `x >= -127`.
     unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
-    /// The same with codes up to 255, less 128 each if [`Lane::WIDE_IS_SIGNED`].
+    /// The same for codes up to 255, with 128 subtracted from each code if [`SimdIsa::WIDE_IS_SIGNED`].
     unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I;
 
-    /// Whether the lane has code of its own for eight tokens times two panels; only then may it be called.
+    /// Whether [`SimdIsa::pair_tile`] is implemented.
     const HAS_PAIR_TILE: bool = false;
-    /// Adds a block (`VECTORS` = 8) or half a block (4) to the outputs; the tokens' pairs and sums stand at these offsets
-    /// in their record.
+    /// Adds a block (`VECTORS` = 8) or half a block (4) to the accumulators of eight tokens times two panels. `PAIRS` and `SUMS` are the
+    /// offsets of the tokens' zero-point pairs and sums in their record.
     unsafe fn pair_tile<const VECTORS: usize, const PAIRS: usize, const SUMS: usize, const MIN: bool>(
         block: PairBlock,
     ) {
         let _ = block;
-        unreachable!("the lane has no such code");
+        unreachable!("the ISA has no kernel for two panels");
     }
 
-    /// Whether the lane multiplies quantized matrices in tiles of bfloat16; only then may the next twelve be called.
-    const HAS_TILES: bool = false;
-    /// Rounds 32 columns, times a power of two (see [`TILE_DOTS_BY`]), to bfloat16 (nearest even), in the order of the
-    /// pairs that codes come in.
-    unsafe fn store_bfloats(p: *mut u16, a: Self::F, b: Self::F) {
+    /// Whether the ISA has AMX tiles of bf16; the methods from here to `value_dots` are implemented only then.
+    const HAS_AMX: bool = false;
+    /// Rounds 32 columns, multiplied by a power of two (see [`TILE_DOTS_BY`]), to bf16 (nearest even), interleaved like the unpacked
+    /// weights.
+    unsafe fn store_bf16_pairs(p: *mut u16, a: Self::F, b: Self::F) {
         let _ = (p, a, b);
-        no_tiles()
+        no_amx()
     }
-    /// The scale and the min (or the scale again) of a block's first half and of its second, from where those of its
-    /// superblock and its own are stored: times two to the `power` (the bits of a half float), rounded to half floats, each
-    /// of them twice, for the two columns of a pair.
+    /// Scale and min (or the scale twice, without mins) of a block's first and second half, from the stored scales of its
+    /// superblock and of the block: multiplied by 2^`power` (the bits of an f16), rounded to f16, each value duplicated for the two
+    /// columns of a pair.
     unsafe fn pair_scales(
         kind: ScaleKind,
         supers: *const u8,
@@ -318,73 +319,72 @@ pub(crate) trait Lane: Copy + 'static {
         power: u16,
     ) -> [[Self::B; 2]; 2] {
         let _ = (kind, supers, scales, power);
-        no_tiles()
+        no_amx()
     }
-    /// Codes of value + 128, four columns of sixteen rows, to pairs of weights in bfloat16: columns 0 and 2 of all rows,
-    /// then columns 1 and 3. A product, with a min added if there is one, is rounded to a half float, then to bfloat16.
+    /// Converts codes of value + 128 (four columns of sixteen rows) to bf16 weight pairs: columns 0 and 2 of all rows, then columns 1
+    /// and 3. Value × scale (+ min) is rounded to f16, then to bf16.
     unsafe fn byte_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2] {
         let _ = (has_min, codes, scale);
-        no_tiles()
+        no_amx()
     }
-    /// The same of two codes in each byte, of the value + 8 or, with a min, of the value: of the low halves, then of the high
-    /// ones.
+    /// The same for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low nibbles, then the high ones.
     unsafe fn nibble_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2] {
         let _ = (has_min, codes, scale);
-        no_tiles()
+        no_amx()
     }
-    /// Sets the tiles of sums to zeros. From here on, or from [`Self::load_sums`], they stay what the functions below leave,
-    /// since compilers have no use for tiles.
+    /// Zeroes the accumulator tiles. Their contents persist from here, or from [`Self::load_sums`], to [`Self::store_sums`]: compilers do
+    /// not use tile registers.
     unsafe fn zero_sums() {
-        no_tiles()
+        no_amx()
     }
-    /// Adds to the sums a block of `G` groups of tokens, in `X` parts of bfloat16, times `P` panels, in `W` parts, the high
-    /// part first: all products of parts but that of the low ones.
+    /// Adds one block of `G` groups of tokens times `P` panels to the accumulator tiles. Activations have `X` bf16 parts, weights `W`,
+    /// the high part first; all products of parts are added except low × low.
     unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
         x: [*const u8; 2],
         w: [*const u8; 2],
     ) {
         let _ = (x, w);
-        no_tiles()
+        no_amx()
     }
-    /// Each group's [panel][16 tokens][16 rows] sums, from memory.
+    /// Loads each group's accumulators, [panel][16 tokens][16 rows], from memory.
     unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
         let _ = sums;
-        no_tiles()
+        no_amx()
     }
-    /// And back.
+    /// Stores them.
     unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
         let _ = sums;
-        no_tiles()
+        no_amx()
     }
 
-    /// Rounds to bfloat16 (nearest even).
+    /// Rounds to bf16 (nearest even).
     unsafe fn store_bf16(p: *mut u16, x: Self::F) {
         let _ = (p, x);
-        no_tiles()
+        no_amx()
     }
-    /// In two parts of bfloat16: the nearest, and what that leaves over, both rounded (nearest even).
+    /// Splits into two bf16 parts: the nearest bf16, and the remainder rounded to bf16 (nearest even).
     unsafe fn store_split(high: *mut u16, low: *mut u16, x: Self::F) {
         let _ = (high, low, x);
-        no_tiles()
+        no_amx()
     }
     /// See [`KeyRun`].
     unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
         let _ = run;
-        no_tiles()
+        no_amx()
     }
     /// See [`ValueRun`].
     unsafe fn value_dots<const G: usize>(run: &ValueRun) {
         let _ = run;
-        no_tiles()
+        no_amx()
     }
 
     /// `acc + a.low b.low + a.high b.high` of the i16 halves of every element.
     unsafe fn dot_pairs(acc: Self::I, a: Self::I, b: Self::I) -> Self::I;
 
-    /// Asks for the cache line at `p`, which need not be valid.
+    /// Prefetches the cache line at `p` into L2; `p` need not be valid.
     unsafe fn prefetch(p: *const u8);
-    /// Into the first cache, where a lane otherwise asks for the second.
-    unsafe fn prefetch_near(p: *const u8) {
+    /// Prefetches into L1; by default the same as [`Self::prefetch`].
+    unsafe fn prefetch_l1(p: *const u8) {
         // SAFETY: as above.
         unsafe { Self::prefetch(p) }
     }

@@ -1,36 +1,35 @@
-//! The NEON lanes, with dot products of bytes and without: four 128-bit registers a vector, rows 0..4 in the first.
-//! Refuses to know what its vectors mean.
+//! NEON, with and without int8 dot products: a vector is four 128-bit registers, rows 0..4 in the first.
 
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::{Lane, Task};
+use super::{Kernel, SimdIsa};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Neon<const DOTPROD: bool>;
 
 /// # Safety
-/// The machine must have the features; the task's own conditions hold.
+/// The machine must support the ISA, and the kernel's own conditions must hold.
 #[target_feature(enable = "neon")]
-pub(super) unsafe fn run<T: Task>(task: T) -> T::Output {
-    // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Neon<false>>() }
+pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: guaranteed by the caller.
+    unsafe { kernel.run::<Neon<false>>() }
 }
 
 /// # Safety
-/// The machine must have the features; the task's own conditions hold.
+/// The machine must support the ISA, and the kernel's own conditions must hold.
 #[target_feature(enable = "neon,dotprod")]
-pub(super) unsafe fn run_dotprod<T: Task>(task: T) -> T::Output {
-    // SAFETY: the caller vouches for the task.
-    unsafe { task.run::<Neon<true>>() }
+pub(super) unsafe fn run_dotprod<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: guaranteed by the caller.
+    unsafe { kernel.run::<Neon<true>>() }
 }
 
-/// All quarters through one expression.
+/// Applies one expression to all quarters.
 macro_rules! quarters {
     ($($name:ident($($arg:ident: $t:ty),*) -> $out:ty = $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $name($($arg: [$t; 4]),*) -> [$out; 4] {
-            // SAFETY: the features are there, by the contract of `Lane`.
+            // SAFETY: the features are available, by the contract of `SimdIsa`.
             unsafe { quarters!(@ [$($arg)*] $e; 0 1 2 3) }
         }
     )*};
@@ -38,12 +37,12 @@ macro_rules! quarters {
     (@ $args:tt $e:expr; $($i:literal)*) => { [$(quarters!(@ $i $args $e)),*] };
 }
 
-/// All quarters from or to memory, through one expression with the quarter's pointer.
+/// Applies one expression to all quarters and their pointers.
 macro_rules! memory {
     ($($name:ident($p:ident: $pt:ty $(, $x:ident: $t:ty)?) $(-> $out:ty)? = $step:literal, $e:expr;)*) => {$(
         #[inline(always)]
         unsafe fn $name($p: $pt $(, $x: [$t; 4])?) $(-> [$out; 4])? {
-            // SAFETY: the features are there and the pointer is valid for a whole vector, by the contract of `Lane`.
+            // SAFETY: the features are available and the pointer is valid for a whole vector, by the contract of `SimdIsa`.
             unsafe { memory!(@ $p $step $(, $x)?; $($out)?; $e; 0 1 2 3) }
         }
     )*};
@@ -88,7 +87,7 @@ unsafe fn widening_dot<const N: usize>(
     codes: [int8x16_t; 4],
     x: [int8x16_t; 4],
 ) -> int32x4_t {
-    // SAFETY: the features are there, by the caller.
+    // SAFETY: the features are available, by the caller.
     unsafe {
         let mut sums = [vdupq_n_s32(0); 2];
         for first in (0..4).step_by(N) {
@@ -107,7 +106,7 @@ unsafe fn widening_dot<const N: usize>(
 /// The dots of all rows with sixteen bytes at `x`; see [`widening_dot`] for `N`.
 ///
 /// # Safety
-/// The lane's features must be there, and sixteen bytes at `x`.
+/// The ISA's features must be available, and sixteen bytes at `x`.
 #[inline(always)]
 unsafe fn dot<const DOTPROD: bool, const N: usize>(
     acc: [int32x4_t; 4],
@@ -142,7 +141,7 @@ unsafe fn dot<const DOTPROD: bool, const N: usize>(
     }
 }
 
-impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
+impl<const DOTPROD: bool> SimdIsa for Neon<DOTPROD> {
     type F = [float32x4_t; 4];
     type I = [int32x4_t; 4];
     type B = [uint8x16_t; 4];
@@ -167,7 +166,7 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
         mul(a: float32x4_t, b: float32x4_t) -> float32x4_t = vmulq_f32(a, b);
         div(a: float32x4_t, b: float32x4_t) -> float32x4_t = vdivq_f32(a, b);
         fma(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t = vfmaq_f32(c, a, b);
-        // Chosen by a comparison: the machine's own maximum gives NaN where either is.
+        // By comparison: the machine's own maximum returns NaN where either operand is NaN.
         max(a: float32x4_t, b: float32x4_t) -> float32x4_t = vbslq_f32(vcgtq_f32(a, b), a, b);
         min(a: float32x4_t, b: float32x4_t) -> float32x4_t = vbslq_f32(vcltq_f32(a, b), a, b);
         iadd(a: int32x4_t, b: int32x4_t) -> int32x4_t = vaddq_s32(a, b);
@@ -188,22 +187,22 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::F {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { [vdupq_n_f32(x); 4] }
     }
     #[inline(always)]
     unsafe fn isplat(x: i32) -> Self::I {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { [vdupq_n_s32(x); 4] }
     }
     #[inline(always)]
     unsafe fn bsplat(x: u8) -> Self::B {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { [vdupq_n_u8(x); 4] }
     }
     #[inline(always)]
     unsafe fn iload_i8(p: *const i8) -> Self::I {
-        // SAFETY: the features are there and `p` is valid for sixteen bytes.
+        // SAFETY: the features are available and `p` is valid for sixteen bytes.
         unsafe {
             let bytes = vld1q_s8(p);
             let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
@@ -214,7 +213,7 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
     }
     #[inline(always)]
     unsafe fn iload_u8(p: *const u8) -> Self::I {
-        // SAFETY: the features are there and `p` is valid for sixteen bytes.
+        // SAFETY: the features are available and `p` is valid for sixteen bytes.
         unsafe {
             let bytes = vld1q_u8(p);
             let (low, high) = (vmovl_u8(vget_low_u8(bytes)), vmovl_high_u8(bytes));
@@ -225,7 +224,7 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
     }
     #[inline(always)]
     unsafe fn istore_i8(p: *mut i8, x: Self::I) {
-        // SAFETY: the features are there and `p` is valid for sixteen bytes.
+        // SAFETY: the features are available and `p` is valid for sixteen bytes.
         unsafe {
             let x = x.map(|x| vreinterpretq_s8_s32(x));
             vst1q_s8(p, vuzp1q_s8(vuzp1q_s8(x[0], x[1]), vuzp1q_s8(x[2], x[3])));
@@ -233,12 +232,12 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
     }
     #[inline(always)]
     unsafe fn ishl<const N: u32>(a: Self::I) -> Self::I {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| vshlq_s32(a, vdupq_n_s32(N as i32))) }
     }
     #[inline(always)]
     unsafe fn ishr<const N: u32>(a: Self::I) -> Self::I {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe {
             let right = vdupq_n_s32(-(N as i32));
             a.map(|a| vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a), right)))
@@ -246,17 +245,17 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
     }
     #[inline(always)]
     unsafe fn bshr<const N: u32>(a: Self::B) -> Self::B {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| vshlq_u8(a, vdupq_n_s8(-(N as i8)))) }
     }
     #[inline(always)]
     unsafe fn bshl<const N: u32>(a: Self::B) -> Self::B {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { a.map(|a| vshlq_u8(a, vdupq_n_s8(N as i8))) }
     }
     #[inline(always)]
     unsafe fn blookup(table: &[u8; 16], x: Self::B) -> Self::B {
-        // SAFETY: the features are there; the table is sixteen bytes.
+        // SAFETY: the features are available; the table is sixteen bytes.
         unsafe {
             let table = vld1q_u8(table.as_ptr());
             x.map(|x| vqtbl1q_u8(table, x))
@@ -266,13 +265,13 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
     #[inline(always)]
     unsafe fn dot16(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I {
         // Codes below 64: four products fit i16 (4 · 63 · 127 = 32,004).
-        // SAFETY: sixteen values at `x`; the features are there.
+        // SAFETY: sixteen values at `x`; the features are available.
         unsafe { dot::<DOTPROD, 4>(acc, codes.map(|codes| codes.map(|c| vreinterpretq_s8_u8(c))), x) }
     }
     #[inline(always)]
     unsafe fn dot16_wide(acc: Self::I, codes: &[Self::B; 4], x: *const i8) -> Self::I {
         // Less 128 each, two products fit i16 (2 · 128 · 127 = 32,512).
-        // SAFETY: sixteen values at `x`; the features are there.
+        // SAFETY: sixteen values at `x`; the features are available.
         unsafe {
             let signed = |c| vreinterpretq_s8_u8(veorq_u8(c, vdupq_n_u8(128)));
             dot::<DOTPROD, 2>(acc, codes.map(|codes| codes.map(signed)), x)
@@ -281,22 +280,22 @@ impl<const DOTPROD: bool> Lane for Neon<DOTPROD> {
 
     #[inline(always)]
     unsafe fn largest(a: Self::F) -> f32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { vmaxvq_f32(vmaxq_f32(vmaxq_f32(a[0], a[1]), vmaxq_f32(a[2], a[3]))) }
     }
     #[inline(always)]
     unsafe fn smallest(a: Self::F) -> f32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { vminvq_f32(vminq_f32(vminq_f32(a[0], a[1]), vminq_f32(a[2], a[3]))) }
     }
     #[inline(always)]
     unsafe fn ilargest(a: Self::I) -> i32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { vmaxvq_s32(vmaxq_s32(vmaxq_s32(a[0], a[1]), vmaxq_s32(a[2], a[3]))) }
     }
     #[inline(always)]
     unsafe fn isum(a: Self::I) -> i32 {
-        // SAFETY: the features are there.
+        // SAFETY: the features are available.
         unsafe { vaddvq_s32(vaddq_s32(vaddq_s32(a[0], a[1]), vaddq_s32(a[2], a[3]))) }
     }
 

@@ -1,6 +1,6 @@
-//! The lane of plain loops over sixteen elements, written so that the compiler vectorizes them.
+//! The scalar ISA: plain loops over sixteen elements, written so that the compiler vectorizes them.
 
-use super::Lane;
+use super::SimdIsa;
 
 #[derive(Clone, Copy)]
 pub(crate) struct Scalar;
@@ -35,7 +35,7 @@ macro_rules! elementwise {
     )*};
 }
 
-impl Lane for Scalar {
+impl SimdIsa for Scalar {
     type F = [f32; 16];
     type I = [i32; 16];
     type B = [u8; 64];

@@ -1,4 +1,4 @@
-//! Every operation of every lane against the scalar lane, bit by bit, on values that are easily got wrong.
+//! Every operation of every ISA against the scalar ISA, bit by bit, on corner cases.
 
 use super::*;
 use crate::float_env::FlushToZero;
@@ -17,7 +17,7 @@ const FLOATS: [f32; 20] = [
     f32::INFINITY,
     f32::NEG_INFINITY,
     f32::NAN,
-    // The ends of f16, halfway to what lies beyond; its least numbers; a tie.
+    // The ends of the f16 range and halfway beyond, its smallest numbers, a tie.
     65_519.9,
     65_520.0,
     5.960_464_5e-8,
@@ -28,11 +28,11 @@ const FLOATS: [f32; 20] = [
 ];
 const INTS: [i32; 8] = [0, 1, -1, 127, -128, i32::MAX, i32::MIN, 1 << 24 | 1];
 
-/// Vectors that each operation takes what it needs from.
+/// Input vectors from which each operation takes what it needs.
 struct Inputs {
     floats: [[f32; 16]; 3],
     ints: [[i32; 16]; 2],
-    /// Pairs of i16 above -32,768, and what a dot of them is added to.
+    /// Pairs of i16 above -32,768, and an accumulator.
     pairs: [[i32; 16]; 2],
     sums: [i32; 16],
     halves: [u16; 16],
@@ -65,25 +65,25 @@ impl Inputs {
         }
     }
 
-    /// The largest dots there are, of one sign.
+    /// Operands of the largest possible dot products, of one sign.
     fn extreme(code: u8, x: i8) -> Self {
         Self { bytes: [[code; 64]; 4], x: [x; 16], ..Self::random(&mut || 1) }
     }
 }
 
-/// Does every operation and gives their names and what came out, any NaN as the same one.
+/// Runs every operation; returns names and results, with every NaN as the same one.
 struct Everything<'a>(&'a Inputs);
 
-impl Task for Everything<'_> {
+impl Kernel for Everything<'_> {
     type Output = Vec<(&'static str, Vec<u32>)>;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) -> Self::Output {
-        // SAFETY: all arrays hold whole vectors; the features are the caller's word.
+    unsafe fn run<S: SimdIsa>(self) -> Self::Output {
+        // SAFETY: all arrays hold whole vectors; the caller guarantees the features.
         unsafe {
-            let mut out = floats::<L>(self.0);
-            out.extend(integers::<L>(self.0));
-            out.extend(bytes::<L>(self.0));
+            let mut out = floats::<S>(self.0);
+            out.extend(integers::<S>(self.0));
+            out.extend(bytes::<S>(self.0));
             out
         }
     }
@@ -98,113 +98,113 @@ fn canonical_half(x: u16) -> u32 {
 }
 
 #[inline(always)]
-unsafe fn floats<L: Lane>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
+unsafe fn floats<S: SimdIsa>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
     // SAFETY: by the caller.
     unsafe {
-        let [a, b, c] = inputs.floats.each_ref().map(|v| L::load(v.as_ptr()));
-        let show = |x: L::F| {
+        let [a, b, c] = inputs.floats.each_ref().map(|v| S::load(v.as_ptr()));
+        let show = |x: S::F| {
             let mut out = [0.0; 16];
-            L::store(out.as_mut_ptr(), x);
+            S::store(out.as_mut_ptr(), x);
             out.map(canonical).to_vec()
         };
         let mut halves = [0u16; 16];
-        L::store_f16(halves.as_mut_ptr(), a);
+        S::store_f16(halves.as_mut_ptr(), a);
         // Neither NaN nor zeros of both signs.
         let numbers = inputs.floats[0].map(|x| if x.is_nan() || x == 0.0 { 7.0 } else { x });
-        let numbers = L::load(numbers.as_ptr());
+        let numbers = S::load(numbers.as_ptr());
         vec![
-            ("splat", show(L::splat(inputs.floats[0][3]))),
-            ("load_f16", show(L::load_f16(inputs.halves.as_ptr()))),
-            ("load_bf16", show(L::load_bf16(inputs.halves.as_ptr()))),
+            ("splat", show(S::splat(inputs.floats[0][3]))),
+            ("load_f16", show(S::load_f16(inputs.halves.as_ptr()))),
+            ("load_bf16", show(S::load_bf16(inputs.halves.as_ptr()))),
             ("store_f16", halves.map(canonical_half).to_vec()),
-            ("add", show(L::add(a, b))),
-            ("sub", show(L::sub(a, b))),
-            ("mul", show(L::mul(a, b))),
-            ("div", show(L::div(a, b))),
-            ("fma", show(L::fma(a, b, c))),
-            ("max", show(L::max(a, b))),
-            ("min", show(L::min(a, b))),
-            ("largest", vec![canonical(L::largest(numbers) + 0.0)]),
-            ("smallest", vec![canonical(L::smallest(numbers) + 0.0)]),
-            ("exp", show(exp::<L>(a))),
-            ("sum", vec![canonical(sum::<L>(a))]),
+            ("add", show(S::add(a, b))),
+            ("sub", show(S::sub(a, b))),
+            ("mul", show(S::mul(a, b))),
+            ("div", show(S::div(a, b))),
+            ("fma", show(S::fma(a, b, c))),
+            ("max", show(S::max(a, b))),
+            ("min", show(S::min(a, b))),
+            ("largest", vec![canonical(S::largest(numbers) + 0.0)]),
+            ("smallest", vec![canonical(S::smallest(numbers) + 0.0)]),
+            ("exp", show(exp::<S>(a))),
+            ("sum", vec![canonical(sum::<S>(a))]),
         ]
     }
 }
 
 #[inline(always)]
-unsafe fn integers<L: Lane>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
+unsafe fn integers<S: SimdIsa>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
     // SAFETY: by the caller.
     unsafe {
-        let [a, b] = inputs.ints.each_ref().map(|v| L::iload(v.as_ptr()));
-        let [p, q] = inputs.pairs.each_ref().map(|v| L::iload(v.as_ptr()));
-        let show = |x: L::I| {
+        let [a, b] = inputs.ints.each_ref().map(|v| S::iload(v.as_ptr()));
+        let [p, q] = inputs.pairs.each_ref().map(|v| S::iload(v.as_ptr()));
+        let show = |x: S::I| {
             let mut out = [0; 16];
-            L::istore(out.as_mut_ptr(), x);
+            S::istore(out.as_mut_ptr(), x);
             out.map(|x: i32| x as u32).to_vec()
         };
-        let small = L::iload_i8(inputs.x.as_ptr());
+        let small = S::iload_i8(inputs.x.as_ptr());
         let mut bytes = [0i8; 16];
-        L::istore_i8(bytes.as_mut_ptr(), small);
+        S::istore_i8(bytes.as_mut_ptr(), small);
         let mut float = [0.0; 16];
-        L::store(float.as_mut_ptr(), L::float(a));
+        S::store(float.as_mut_ptr(), S::float(a));
         let mut from_bits = [0.0; 16];
-        L::store(from_bits.as_mut_ptr(), L::from_bits(a));
+        S::store(from_bits.as_mut_ptr(), S::from_bits(a));
         vec![
-            ("isplat", show(L::isplat(inputs.ints[0][3]))),
+            ("isplat", show(S::isplat(inputs.ints[0][3]))),
             ("iload_i8", show(small)),
-            ("iload_u8", show(L::iload_u8(inputs.bytes[0].as_ptr()))),
+            ("iload_u8", show(S::iload_u8(inputs.bytes[0].as_ptr()))),
             ("istore_i8", bytes.map(|x| x as u32).to_vec()),
-            ("iadd", show(L::iadd(a, b))),
-            ("isub", show(L::isub(a, b))),
-            ("imax", show(L::imax(a, b))),
-            ("iand", show(L::iand(a, b))),
-            ("ilargest", vec![L::ilargest(a) as u32]),
-            ("isum", vec![L::isum(a) as u32]),
-            ("ishl", [L::ishl::<1>(a), L::ishl::<23>(a)].map(show).concat()),
-            ("ishr", [L::ishr::<1>(a), L::ishr::<23>(a)].map(show).concat()),
+            ("iadd", show(S::iadd(a, b))),
+            ("isub", show(S::isub(a, b))),
+            ("imax", show(S::imax(a, b))),
+            ("iand", show(S::iand(a, b))),
+            ("ilargest", vec![S::ilargest(a) as u32]),
+            ("isum", vec![S::isum(a) as u32]),
+            ("ishl", [S::ishl::<1>(a), S::ishl::<23>(a)].map(show).concat()),
+            ("ishr", [S::ishr::<1>(a), S::ishr::<23>(a)].map(show).concat()),
             ("float", float.map(canonical).to_vec()),
-            ("bits", show(L::bits(L::load(inputs.floats[0].as_ptr())))),
+            ("bits", show(S::bits(S::load(inputs.floats[0].as_ptr())))),
             ("from_bits", from_bits.map(canonical).to_vec()),
-            ("dot_pairs", show(L::dot_pairs(L::iload(inputs.sums.as_ptr()), p, q))),
+            ("dot_pairs", show(S::dot_pairs(S::iload(inputs.sums.as_ptr()), p, q))),
         ]
     }
 }
 
 #[inline(always)]
-unsafe fn bytes<L: Lane>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
+unsafe fn bytes<S: SimdIsa>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
     // SAFETY: by the caller.
     unsafe {
-        let codes = inputs.bytes.each_ref().map(|v| L::bload(v.as_ptr()));
+        let codes = inputs.bytes.each_ref().map(|v| S::bload(v.as_ptr()));
         let [a, b, ..] = codes;
-        let show = |x: L::B| {
+        let show = |x: S::B| {
             let mut out = [0u8; 64];
-            L::bstore(out.as_mut_ptr(), x);
+            S::bstore(out.as_mut_ptr(), x);
             out.map(u32::from).to_vec()
         };
-        let dots = |x: L::I| {
+        let dots = |x: S::I| {
             let mut out = [0i32; 16];
-            L::istore(out.as_mut_ptr(), x);
+            S::istore(out.as_mut_ptr(), x);
             out.map(|x| x as u32).to_vec()
         };
-        let only = |x: L::B, mask: u8| show(L::band(x, L::bsplat(mask)));
-        let nibbles = L::band(a, L::bsplat(15));
+        let only = |x: S::B, mask: u8| show(S::band(x, S::bsplat(mask)));
+        let nibbles = S::band(a, S::bsplat(15));
         let table = std::array::from_fn(|i| inputs.bytes[1][i]);
-        let sums = L::iload(inputs.sums.as_ptr());
-        let narrow = codes.map(|codes| L::band(codes, L::bsplat(63)));
-        // What a lane that leaves the codes unsigned has too much.
+        let sums = S::iload(inputs.sums.as_ptr());
+        let narrow = codes.map(|codes| S::band(codes, S::bsplat(63)));
+        // The excess of ISAs that do not subtract 128 from the codes.
         let offset: i32 = inputs.x.iter().map(|x| 128 * i32::from(*x)).sum();
-        let offset = L::isplat(if L::WIDE_IS_SIGNED { 0 } else { offset });
+        let offset = S::isplat(if S::WIDE_IS_SIGNED { 0 } else { offset });
         vec![
-            ("bsplat", show(L::bsplat(200))),
-            ("band", show(L::band(a, b))),
-            ("bor", show(L::bor(a, b))),
-            ("badd", show(L::badd(a, b))),
-            ("bshr", [only(L::bshr::<1>(a), 0x7F), only(L::bshr::<6>(a), 3)].concat()),
-            ("bshl", [only(L::bshl::<1>(a), 0xFE), only(L::bshl::<4>(a), 0xF0)].concat()),
-            ("blookup", show(L::blookup(&table, nibbles))),
-            ("dot16", dots(L::dot16(sums, &narrow, inputs.x.as_ptr()))),
-            ("dot16_wide", dots(L::isub(L::dot16_wide(sums, &codes, inputs.x.as_ptr()), offset))),
+            ("bsplat", show(S::bsplat(200))),
+            ("band", show(S::band(a, b))),
+            ("bor", show(S::bor(a, b))),
+            ("badd", show(S::badd(a, b))),
+            ("bshr", [only(S::bshr::<1>(a), 0x7F), only(S::bshr::<6>(a), 3)].concat()),
+            ("bshl", [only(S::bshl::<1>(a), 0xFE), only(S::bshl::<4>(a), 0xF0)].concat()),
+            ("blookup", show(S::blookup(&table, nibbles))),
+            ("dot16", dots(S::dot16(sums, &narrow, inputs.x.as_ptr()))),
+            ("dot16_wide", dots(S::isub(S::dot16_wide(sums, &codes, inputs.x.as_ptr()), offset))),
         ]
     }
 }
@@ -221,10 +221,10 @@ fn every_operation_gives_the_scalar_lanes_bits() {
     let mut all: Vec<Inputs> = extremes.map(|(code, x)| Inputs::extreme(code, x)).into();
     all.extend((0..2000).map(|_| Inputs::random(&mut random)));
     for (i, inputs) in all.iter().enumerate() {
-        // SAFETY: every machine has the scalar lane.
+        // SAFETY: every machine supports the scalar ISA.
         let want = unsafe { Isa::Scalar.run(Everything(inputs)) };
         for isa in Isa::available() {
-            // SAFETY: the lane is available.
+            // SAFETY: the ISA is available.
             let got = unsafe { isa.run(Everything(inputs)) };
             for (want, got) in want.iter().zip(got) {
                 assert_eq!(*want, got, "{} on {}, inputs {i}", want.0, isa.name());

@@ -1,65 +1,64 @@
-//! What the tile registers of a lane are told: their shape, one run along a stretch. Refuses to
-//! know which instructions they are.
+//! Tile configuration and the operands of AMX kernels, in a form that compiles on every architecture.
 
 use std::cell::Cell;
 
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 
-/// The power of two that products in tiles want to be multiplied by: pairs of weights are 2^-112 of what they stand for
-/// (half floats with the exponent of bfloat16), those of activations 2^56 times as much, so that neither end of the
-/// floats' range is near: activations may be anything from 1e-20 to 1e20.
+/// Products computed in AMX tiles are multiplied by this power of two. Unpacked weights are 2^-112 of their value (an f16 reinterpreted
+/// with the exponent range of bf16) and activations are scaled by 2^56, which keeps both away from the ends of the f32 range for
+/// activations from 1e-20 to 1e20.
 pub(crate) const TILE_DOTS_BY: f32 = f32::from_bits((127 + 112 - 56) << 23);
 /// 2^56; see [`TILE_DOTS_BY`].
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other lane has tiles"))]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other ISA has tiles"))]
 pub(crate) const ACTIVATIONS_BY: f32 = f32::from_bits((127 + 56) << 23);
 
-/// `G` groups of query rows, each in two parts of bfloat16 that are multiplied one after the other, meet `P` blocks of keys.
+/// `q · k` of `G` groups of query heads, each in two bf16 parts, with `P` blocks of keys.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct KeyRun {
-    /// Each group's [32 dimensions][part][16 rows][32].
+    /// Each group's [32 dimensions][part][16 query heads][32].
     pub(crate) queries: [*const u8; 2],
     /// Each block's [32 dimensions][16 pairs][16 tokens] pairs.
     pub(crate) keys: [*const u8; 2],
     /// Steps of 32 dimensions.
     pub(crate) n_steps: usize,
-    /// Each group's rows of `P` times sixteen scores, which are set.
+    /// Each group's output: rows of `P` × sixteen scores.
     pub(crate) scores: [*mut f32; 2],
-    /// Elements from one row's scores to the next's.
+    /// Elements from one query head's scores to the next's.
     pub(crate) stride: usize,
 }
 
-/// `G` groups of rows of weights, in two parts as [`KeyRun`]'s, meet 32 columns of blocks of values.
+/// `Σ weight · v` of `G` groups of query heads, the weights in two bf16 parts as in [`KeyRun`], over 32 columns of blocks of values.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "read by x86's tiles only"))]
 pub(crate) struct ValueRun {
-    /// Each group's [block][16 rows][part][16].
+    /// Each group's [block][16 query heads][part][16].
     pub(crate) weights: [*const u8; 2],
     /// Each block's [16 dimensions][8 pairs of tokens][16] pairs.
     pub(crate) blocks: *const *const u8,
     pub(crate) n_blocks: usize,
-    /// Bytes from a block's begin to its first column.
+    /// Byte offset of the first column in a block.
     pub(crate) offset: usize,
     /// Each group's rows of 32 sums, which are added to.
     pub(crate) sums: [*mut f32; 2],
-    /// Elements from one row's sums to the next's.
+    /// Elements from one query head's sums to the next's.
     pub(crate) stride: usize,
 }
 
-/// This thread's hold on its tile registers. They have a shape while it lives, and are given back when it is dropped.
+/// The calling thread's tile configuration. Released (TILERELEASE) when dropped.
 #[derive(Default)]
 pub(crate) struct TileConfig {
     shape: Cell<Option<(usize, usize)>>,
 }
 
 impl TileConfig {
-    /// Shapes the tiles for so many tokens (or other rows), at most sixteen, that meet sixteen pairs of columns, or eight.
+    /// Loads the configuration for `n` rows (tokens or query heads), at most sixteen, and sixteen or eight column pairs.
     ///
     /// # Safety
-    /// The machine must have a lane with tiles.
+    /// The machine must support AMX.
     pub(crate) unsafe fn shape(&self, n_tokens: usize, n_pairs: usize) {
         if self.shape.replace(Some((n_tokens, n_pairs))) != Some((n_tokens, n_pairs)) {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the caller vouches for the tiles.
+            // SAFETY: the caller guarantees AMX.
             unsafe {
                 amx::configure(n_tokens, n_pairs);
             }
@@ -71,7 +70,7 @@ impl Drop for TileConfig {
     fn drop(&mut self) {
         if self.shape.get().is_some() {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: tiles were shaped, so that the machine has them.
+            // SAFETY: a configuration was loaded, so the machine supports AMX.
             unsafe {
                 amx::release();
             }

@@ -92,7 +92,7 @@ impl PreparedWeights {
         from: &UnpreparedWeights<'_>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<(), LoadError> {
-        match backend.lane() {
+        match backend.isa() {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(n_threads, isa);
                 self.cpu.get(&backend, from, progress).map(drop)
@@ -107,7 +107,7 @@ impl PreparedWeights {
         config: &Arc<DecoderConfig>,
         from: &UnpreparedWeights<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        match options.backend.lane() {
+        match options.backend.isa() {
             Some(isa) => {
                 let backend = CpuBackend::with_isa(options.n_threads, isa);
                 self.cpu.runner(backend, options, config, from)

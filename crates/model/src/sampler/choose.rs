@@ -3,7 +3,7 @@
 
 use throng_core::batch::RowError;
 use throng_core::request::{SamplingParams, TokenId};
-use throng_kernels::vocabulary::{BLOCK, weight};
+use throng_kernels::logits_reduce::{BLOCK, weight};
 
 use super::ranking::{Candidate, Ranked, by_rank};
 use super::survey::Row;

@@ -2,12 +2,12 @@
 //! comes after reads only the groups that matter. Refuses to know how tokens are chosen.
 
 use throng_core::request::TokenId;
-use throng_kernels::vocabulary::{GROUP, Walker};
+use throng_kernels::logits_reduce::{GROUP, LogitsReducer};
 
 /// Reads rows; its buffers live from row to row.
 #[derive(Debug, Default)]
 pub(super) struct Survey {
-    walker: Walker,
+    walker: LogitsReducer,
     maxima: Vec<f32>,
     stale: Vec<bool>,
 }
@@ -20,7 +20,7 @@ pub(super) struct Row<'a> {
     pub(super) maxima: &'a [f32],
     /// The largest logit; −∞ when there is none.
     pub(super) max: f32,
-    pub(super) walker: Walker,
+    pub(super) walker: LogitsReducer,
 }
 
 impl Survey {

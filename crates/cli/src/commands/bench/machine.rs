@@ -22,7 +22,7 @@ const MOST_SHARE: usize = 16 << 20;
 #[derive(Debug, Serialize)]
 struct Measured {
     threads: usize,
-    lane: &'static str,
+    isa: &'static str,
     read: Vec<Read>,
     arithmetic: Vec<Peak>,
 }
@@ -62,7 +62,7 @@ pub fn run(arguments: &BenchMachineArgs) -> Result<()> {
         all.push(measured);
     }
     if !arguments.json {
-        output::line(format_args!("lane: {}", Isa::best().name()))?;
+        output::line(format_args!("ISA: {}", Isa::best().name()))?;
         output::line(table(&all))?;
     }
     Ok(())
@@ -92,7 +92,7 @@ fn measure(n_threads: usize) -> Measured {
         let work = RegisterLoop::best(arithmetic);
         Peak { of, instructions: work.name(), operations_per_s: operations_per_second(&work, &pool) }
     });
-    Measured { threads: pool.n_threads(), lane: Isa::best().name(), read, arithmetic: arithmetic.into() }
+    Measured { threads: pool.n_threads(), isa: Isa::best().name(), read, arithmetic: arithmetic.into() }
 }
 
 /// Bytes of the buffers, for all threads together.

@@ -1,4 +1,4 @@
-//! The loops of NEON, in assembly, because compilers put copies between such instructions. Refuses to know how long
+//! The loops of NEON, in assembly, because compilers put copies between such instructions. Does not know how long
 //! they take.
 
 use std::arch::{asm, is_aarch64_feature_detected};

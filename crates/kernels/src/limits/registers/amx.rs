@@ -1,4 +1,4 @@
-//! The loop of AMX tiles. Refuses to know how long it takes.
+//! The loop of AMX tiles. Does not know how long it takes.
 
 use std::arch::asm;
 
@@ -10,7 +10,7 @@ const PAIRS: usize = 16;
 /// Tiles of sums: one waits 52 cycles for the next, and takes the unit for sixteen.
 const SUMS: usize = 6;
 
-/// Where the machine has tiles of bfloat16.
+/// Where the machine has tiles of bf16.
 pub(super) fn available() -> Option<RegisterLoop> {
     let is_there = Isa::available().contains(&Isa::AmxBf16);
     let products = RegisterLoop { name: "AMX BF16", n_elements: 256, n_products: SUMS * 2 * PAIRS, run };
@@ -18,9 +18,9 @@ pub(super) fn available() -> Option<RegisterLoop> {
 }
 
 /// # Safety
-/// The machine has a lane with tiles.
+/// The machine has an ISA with tiles.
 unsafe fn run(n_rounds: u64) -> f64 {
-    /// 1 in bfloat16, twice.
+    /// 1 in bf16, twice.
     const ONES: u32 = 0x3F80_3F80;
     let ones = [ONES; 16 * PAIRS];
     let mut sums = [[0.0f32; 256]; SUMS];

@@ -1,8 +1,8 @@
-//! Query rows meeting blocks of keys and values in tiles of bfloat16, on lanes that have them. Queries and weights are in
-//! two parts, so that they lose nothing beside keys and values, which are rounded. Refuses to know masks and block tables.
+//! Attention in AMX tiles over keys and values in bf16. Queries and softmax weights are split into two bf16 parts (high and
+//! remainder), so that only keys and values are rounded. Does not know masks and block tables.
 //!
-//! A row's sums are one chain each, 32 dimensions or a block of tokens after the others, the same whatever rows stand
-//! beside it: what a row does not see has the weight zero.
+//! Each output is one chain of additions, 32 dimensions or one block of tokens after the other, whatever query heads share the
+//! tile: positions that a query does not see have the weight zero.
 
 use std::ops::Range;
 
@@ -10,20 +10,20 @@ use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
 use super::tiles::{SPLIT, SPLIT_BLOCKS};
 use crate::memory::AlignedBytes;
 use crate::quant::BLOCK;
-use crate::simd::{Isa, KeyRun, Lane, Task, TileConfig, ValueRun, ask};
+use crate::simd::{Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes};
 
-/// Query rows of an item of work.
+/// Query heads of a work item.
 pub(super) const ROWS: usize = 64;
-/// Query rows of a tile.
+/// Query heads of an AMX tile.
 const TILE_ROWS: usize = 16;
-/// Elements from one row's scores to the next's: not a power of two, so that rows do not share sets of the first cache.
+/// Elements from one query head's scores to the next's: not a power of two, so that they do not map to the same L1 sets.
 pub(super) const SCORES_STRIDE: usize = SPLIT + 16;
 /// Bytes of 32 dimensions of a tile of queries, in two parts.
 const QUERY_STEP: usize = 2 * TILE_ROWS * BLOCK * 2;
 /// Bytes of a block of a tile of weights, in two parts.
 const WEIGHT_STEP: usize = 2 * TILE_ROWS * BLOCK_TOKENS * 2;
 
-/// Room for queries and weights in two parts, kept by each thread.
+/// Buffers for queries and weights in two bf16 parts; one for each thread, reused.
 pub(super) struct Parts {
     /// [tile][32 dimensions].
     queries: Option<AlignedBytes>,
@@ -36,28 +36,28 @@ impl Parts {
         Self { queries: None, weights: None }
     }
 
-    /// Takes query rows apart, `[n][dim]`.
+    /// Splits queries `[n][dim]` into two bf16 parts.
     pub(super) fn set_queries(&mut self, rows: &[f32], dim: usize, isa: Isa) {
         let n_tiles = (rows.len() / dim).div_ceil(TILE_ROWS);
         let out = AlignedBytes::at_least(&mut self.queries, n_tiles * dim / BLOCK * QUERY_STEP);
-        // SAFETY: the pool's lane is available and has tiles.
+        // SAFETY: the pool's ISA is available and has tiles.
         unsafe { isa.run(SplitQueries { rows, dim, out }) };
     }
 }
 
-/// Query rows of one key-value head over blocks of one split.
+/// Query heads that read one KV head, over the blocks of one split.
 pub(super) struct TileSplit<'a> {
     pub(super) isa: Isa,
     pub(super) shape: &'a KvShape,
     pub(super) config: &'a TileConfig,
     pub(super) rows: Range<usize>,
-    /// Of the sequence.
+    /// Block indices within the sequence.
     pub(super) blocks: Range<usize>,
 }
 
 impl TileSplit<'_> {
-    /// `scores[row][token] = q · k` for all tokens of the blocks; `scores` begin with the split. `panels` gives a block's keys
-    /// and values.
+    /// `scores[query head][token] = q · k` for all tokens of the blocks; `scores` start at the split's first token. `panels`
+    /// returns a block's keys and values.
     pub(super) fn scores<'k>(
         &self,
         parts: &Parts,
@@ -71,8 +71,8 @@ impl TileSplit<'_> {
             let n = (self.blocks.end - first).min(2);
             let [[a, values_a], [b, values_b]] = [first, first + n - 1].map(&panels);
             let ahead = (first + 2..self.blocks.end).take(2).map(|b| panels(b)[0]);
-            // SAFETY: the pool's lane is available.
-            ahead.chain([values_a, values_b]).for_each(|panel| unsafe { self.isa.run(Ask(panel)) });
+            // SAFETY: the pool's ISA is available.
+            ahead.chain([values_a, values_b]).for_each(|panel| unsafe { self.isa.run(Prefetch(panel)) });
             let scores = scores[first * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
             self.each_group(|config_rows, [row, second]| {
                 let queries = [row, second].map(|row| {
@@ -82,7 +82,7 @@ impl TileSplit<'_> {
                 let keys = [a, b].map(|keys| keys[..n_steps * KEY_STEP].as_ptr());
                 let scores = [row, second].map(|row| scores.wrapping_add(row * SCORES_STRIDE));
                 let run = KeyRun { queries, keys, n_steps, scores, stride: SCORES_STRIDE };
-                // SAFETY: the pool's lane is available and has tiles; rows have room for all tokens of the split.
+                // SAFETY: the pool's ISA is available and has tiles; rows have room for all tokens of the split.
                 unsafe {
                     self.config.shape(config_rows, BLOCK / 2);
                     match (row == second, n) {
@@ -96,8 +96,8 @@ impl TileSplit<'_> {
         }
     }
 
-    /// `out[row][d] += Σ_token weight v`; `weights` begin with the split, and are zero where a row does not see a token of the
-    /// blocks. `values` gives a block's values.
+    /// `out[query head][d] += Σ_token weight v`; `weights` start at the split's first token and are zero for tokens that a query does
+    /// not see. `values` returns a block's values.
     pub(super) fn values<'k>(
         &self,
         parts: &mut Parts,
@@ -108,7 +108,7 @@ impl TileSplit<'_> {
         let (dim, n_blocks) = (self.shape.head_dim, self.blocks.len());
         let split = AlignedBytes::at_least(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
         let weights = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
-        // SAFETY: the pool's lane is available and has tiles.
+        // SAFETY: the pool's ISA is available and has tiles.
         unsafe { self.isa.run(SplitWeights { weights, rows: self.rows.clone(), n_blocks, out: split }) };
         let mut panels = [std::ptr::null(); SPLIT_BLOCKS];
         for (panel, b) in panels.iter_mut().zip(self.blocks.clone()) {
@@ -125,7 +125,7 @@ impl TileSplit<'_> {
                 let sums = [row, second].map(|row| out.wrapping_add(row * dim));
                 let (blocks, offset) = (panels.as_ptr(), d / 16 * VALUE_STEP);
                 let run = ValueRun { weights, blocks, n_blocks, offset, sums, stride: dim };
-                // SAFETY: the pool's lane is available and has tiles; heads are whole blocks of 32.
+                // SAFETY: the pool's ISA is available and has tiles; heads are whole blocks of 32.
                 unsafe {
                     self.config.shape(config_rows, BLOCK_TOKENS / 2);
                     if row == second {
@@ -138,7 +138,8 @@ impl TileSplit<'_> {
         }
     }
 
-    /// Calls `take` with how many rows a tile has and with the first rows of two tiles, or twice that of one.
+    /// Calls `take(n, [first, second])` with the number of query heads in a tile and the first heads of two tiles; a single tile has
+    /// `first == second`.
     fn each_group(&self, mut take: impl FnMut(usize, [usize; 2])) {
         let mut row = self.rows.start;
         while row < self.rows.end {
@@ -151,52 +152,52 @@ impl TileSplit<'_> {
     }
 }
 
-/// Where a row begins in its tile of queries or of weights, whose rows are a cache line each.
+/// Address of a query head in its tile of queries or weights, where each takes one cache line.
 fn row_of_tile(tile: &[u8], row: usize) -> *const u8 {
     tile[row % TILE_ROWS * 64..].as_ptr()
 }
 
 struct KeyDots<const G: usize, const P: usize>(KeyRun);
 
-impl<const G: usize, const P: usize> Task for KeyDots<G, P> {
+impl<const G: usize, const P: usize> Kernel for KeyDots<G, P> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         // SAFETY: the tiles are shaped and memory is valid, by the driver.
-        unsafe { L::key_dots::<G, P>(&self.0) }
+        unsafe { S::key_dots::<G, P>(&self.0) }
     }
 }
 
 struct ValueDots<const G: usize>(ValueRun);
 
-impl<const G: usize> Task for ValueDots<G> {
+impl<const G: usize> Kernel for ValueDots<G> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         // SAFETY: the tiles are shaped and memory is valid, by the driver.
-        unsafe { L::value_dots::<G>(&self.0) }
+        unsafe { S::value_dots::<G>(&self.0) }
     }
 }
 
-/// Asks for the first quarter of a panel that will be wanted next, since those of a sequence lie here and there in memory. From
-/// there on the processor asks by itself, and faster: asking for all of it took half as long again.
-struct Ask<'a>(&'a [u8]);
+/// Prefetches the first quarter of the next panel, since a sequence's panels are scattered in memory. The hardware prefetcher takes
+/// over from there: prefetching the whole panel made the step half as long again.
+struct Prefetch<'a>(&'a [u8]);
 
-impl Task for Ask<'_> {
+impl Kernel for Prefetch<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
-        // SAFETY: the features are the caller's word.
-        unsafe { ask::<L, false>(self.0.as_ptr(), self.0.len() / 4) };
+    unsafe fn run<S: SimdIsa>(self) {
+        // SAFETY: the caller guarantees the features.
+        unsafe { prefetch_bytes::<S, false>(self.0.as_ptr(), self.0.len() / 4) };
     }
 }
 
-/// Query rows to both parts: dimensions `d` and `d + 16` of 32 are a pair, as they are in keys.
+/// Splits queries into high and remainder parts; dimensions `d` and `d + 16` of 32 form a pair, as in the keys.
 struct SplitQueries<'a> {
     rows: &'a [f32],
     dim: usize,
@@ -204,12 +205,12 @@ struct SplitQueries<'a> {
     out: &'a mut [u8],
 }
 
-impl Task for SplitQueries<'_> {
+impl Kernel for SplitQueries<'_> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let n_steps = self.dim / BLOCK;
         for (i, row) in self.rows.chunks_exact(self.dim).enumerate() {
             for (step, x) in row.chunks_exact(BLOCK).enumerate() {
@@ -217,9 +218,9 @@ impl Task for SplitQueries<'_> {
                 let paired: [f32; BLOCK] = std::array::from_fn(|i| x[i / 2 + i % 2 * 16]);
                 for (half, x) in paired.chunks_exact(16).enumerate() {
                     let out = self.out[at + half * 32..][..QUERY_STEP / 2 + 32].as_mut_ptr();
-                    // SAFETY: sixteen elements, and room for both parts of them; the features are the caller's word.
+                    // SAFETY: sixteen elements, and room for both parts of them; the caller guarantees the features.
                     unsafe {
-                        L::store_split(out.cast(), out.add(QUERY_STEP / 2).cast(), L::load(x.as_ptr()))
+                        S::store_split(out.cast(), out.add(QUERY_STEP / 2).cast(), S::load(x.as_ptr()))
                     };
                 }
             }
@@ -227,7 +228,7 @@ impl Task for SplitQueries<'_> {
     }
 }
 
-/// Some rows of weights, [`SCORES_STRIDE`] apart, to both parts, a block of tokens a step.
+/// Splits the weights of some query heads, [`SCORES_STRIDE`] apart, into high and remainder parts, block by block.
 struct SplitWeights<'a> {
     weights: &'a [f32],
     rows: Range<usize>,
@@ -236,19 +237,19 @@ struct SplitWeights<'a> {
     out: &'a mut [u8],
 }
 
-impl Task for SplitWeights<'_> {
+impl Kernel for SplitWeights<'_> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         for i in self.rows {
             let row = &self.weights[i * SCORES_STRIDE..][..self.n_blocks * BLOCK_TOKENS];
             for (b, x) in row.chunks_exact(BLOCK_TOKENS).enumerate() {
                 let at = (i / TILE_ROWS * self.n_blocks + b) * WEIGHT_STEP + i % TILE_ROWS * 64;
                 let out = self.out[at..][..64].as_mut_ptr().cast::<u16>();
-                // SAFETY: sixteen weights, and room for both parts of them; the features are the caller's word.
-                unsafe { L::store_split(out, out.add(BLOCK_TOKENS), L::load(x.as_ptr())) };
+                // SAFETY: sixteen weights, and room for both parts of them; the caller guarantees the features.
+                unsafe { S::store_split(out, out.add(BLOCK_TOKENS), S::load(x.as_ptr())) };
             }
         }
     }

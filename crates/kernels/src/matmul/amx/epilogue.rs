@@ -1,16 +1,16 @@
-//! Sums of tiles to outputs. Refuses to know how they came about.
+//! Epilogue of the AMX GEMM: scales accumulators, adds bias, applies the gate, writes or adds to the outputs.
 
 use std::ops::Range;
 
-use super::Target;
-use super::activations::GROUP;
-use super::bfloat_product::{BfloatProduct, TILE};
+use super::gemm::{AmxGemm, TILE};
+use crate::matmul::Target;
+use crate::matmul::activations::GROUP;
 use crate::quant::{PANEL, PackedMatrix};
 use crate::rows::{Gate, load_part, store_part};
-use crate::simd::{Lane, Task};
+use crate::simd::{Kernel, SimdIsa};
 
-impl<'a> BfloatProduct<'a> {
-    /// What brings sums of a group and some panels, [slot][16 tokens][16 rows], to each token's outputs.
+impl<'a> AmxGemm<'a> {
+    /// The epilogue for a group's accumulators of some panels, [slot][16 tokens][16 rows].
     pub(super) fn finish<'s, T>(&self, panels: &Range<usize>, sums: &'s [f32], tokens: T) -> Finish<'s, T>
     where
         'a: 's,
@@ -30,7 +30,7 @@ impl<'a> BfloatProduct<'a> {
         }
     }
 
-    /// Where outputs of a group's tokens for some panels go.
+    /// The outputs of a group's tokens for some panels.
     pub(super) fn outputs<'t>(
         &self,
         target: Target<'t>,
@@ -45,7 +45,7 @@ impl<'a> BfloatProduct<'a> {
     }
 }
 
-/// What a matrix's sums become.
+/// Scale and bias of one matrix.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     by: f32,
@@ -53,52 +53,52 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    /// The product of sixteen rows from `first` on.
+    /// Scaled accumulators plus bias, of sixteen rows from `first` on.
     #[inline(always)]
-    unsafe fn product<L: Lane>(&self, sums: &[f32], first: usize) -> L::F {
-        // SAFETY: sixteen sums; the features are the caller's word.
+    unsafe fn product<S: SimdIsa>(&self, sums: &[f32], first: usize) -> S::F {
+        // SAFETY: sixteen sums; the caller guarantees the features.
         unsafe {
-            let product = L::mul(L::load(sums[..PANEL].as_ptr()), L::splat(self.by));
+            let product = S::mul(S::load(sums[..PANEL].as_ptr()), S::splat(self.by));
             match self.bias {
                 None => product,
-                Some(bias) => L::add(product, load_part::<L>(&bias[first..bias.len().min(first + PANEL)])),
+                Some(bias) => S::add(product, load_part::<S>(&bias[first..bias.len().min(first + PANEL)])),
             }
         }
     }
 }
 
-/// A group's sums to outputs.
+/// Writes one group's accumulators to the outputs.
 pub(super) struct Finish<'a, T> {
     /// [slot][16 tokens][16 rows].
     sums: &'a [f32],
     product: Part<'a>,
-    /// What goes through the gate that the product is.
+    /// The up projection and the activation, where the product is the gate of a gated linear unit.
     gated: Option<(Part<'a>, Gate)>,
     adds: bool,
     /// Each token's outputs.
     tokens: T,
 }
 
-impl<'a, T: Iterator<Item = &'a mut [f32]>> Task for Finish<'_, T> {
+impl<'a, T: Iterator<Item = &'a mut [f32]>> Kernel for Finish<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let n_slots = if self.gated.is_some() { 2 } else { 1 };
         for (t, out) in self.tokens.enumerate() {
             for (i, out) in out.chunks_mut(PANEL).enumerate() {
                 let sums = &self.sums[i * n_slots * TILE + t * PANEL..];
-                // SAFETY: up to sixteen outputs; the features are the caller's word.
+                // SAFETY: up to sixteen outputs; the caller guarantees the features.
                 unsafe {
-                    let mut product = self.product.product::<L>(sums, i * PANEL);
+                    let mut product = self.product.product::<S>(sums, i * PANEL);
                     if let Some((up, gate)) = &self.gated {
-                        let up = up.product::<L>(&sums[TILE..], i * PANEL);
-                        product = L::mul(gate.of::<L>(product), up);
+                        let up = up.product::<S>(&sums[TILE..], i * PANEL);
+                        product = S::mul(gate.of::<S>(product), up);
                     }
                     if self.adds {
-                        product = L::add(load_part::<L>(out), product);
+                        product = S::add(load_part::<S>(out), product);
                     }
-                    store_part::<L>(out, product);
+                    store_part::<S>(out, product);
                 }
             }
         }

@@ -1,64 +1,63 @@
-//! Walks over the logits of one token, a whole vocabulary: maxima, sums of exponentials, counts. Plain loops that the
-//! compiler vectorizes for the machine's lane; the same bits on every lane, since no operation is fused or reordered.
-//! Refuses to know tokens and how they are chosen.
+//! Reductions over the logits of one token: group maxima, sums of exponentials, counts. Plain loops that the compiler vectorizes for
+//! each ISA; the same bits on every ISA, since no operation is fused or reordered. Does not know how tokens are chosen.
 
 use std::sync::OnceLock;
 
-use crate::simd::{Isa, Lane, Task};
+use crate::simd::{Isa, Kernel, SimdIsa};
 
-/// Elements that have a maximum of their own.
+/// Elements of a group; each group has its own maximum.
 pub const GROUP: usize = 128;
-/// Elements that are summed in `f32` before they are added to an `f64`: the unit of the fixed order. Whole groups.
+/// Elements of a block: summed in f32, then added to an f64 in a fixed order. A multiple of the group size.
 pub const BLOCK: usize = 512;
 
 /// Partial sums of a block.
 const LANES: usize = 8;
-/// Partial maxima of a group: enough of them to hide an operation's latency.
+/// Partial maxima of a group: enough to hide the latency of an operation.
 const WIDE: usize = 32;
 
-/// Walks on one lane of this machine.
+/// The reductions on one ISA of this machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Walker {
+pub struct LogitsReducer {
     isa: Isa,
 }
 
-impl Default for Walker {
+impl Default for LogitsReducer {
     fn default() -> Self {
         static BEST: OnceLock<Isa> = OnceLock::new();
         Self { isa: *BEST.get_or_init(Isa::best) }
     }
 }
 
-impl Walker {
-    /// On a chosen lane, for tests and benchmarks.
+impl LogitsReducer {
+    /// On a chosen ISA, for tests and benchmarks.
     ///
     /// # Panics
-    /// When this machine does not have the lane.
+    /// When this machine does not have the ISA.
     pub fn with_isa(isa: Isa) -> Self {
-        assert!(Isa::available().contains(&isa), "this machine has no {} lane", isa.name());
+        assert!(Isa::available().contains(&isa), "this machine does not support {}", isa.name());
         Self { isa }
     }
 
-    /// The largest value of every group of `values`, into as many `maxima`. False when a value is NaN or +∞; the
-    /// maxima then mean nothing.
+    /// Writes the largest value of every group of `values` to `maxima`. Returns false when a value is NaN or +∞; the maxima are then
+    /// unspecified.
     ///
     /// # Panics
     /// When there are not as many maxima as groups.
     pub fn maxima(self, values: &[f32], maxima: &mut [f32]) -> bool {
         assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
-        // SAFETY: the machine has the lane.
+        // SAFETY: the machine has the ISA.
         unsafe { self.isa.run(Maxima { values, maxima }) }
     }
 
     /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and their
-    /// largest, into as many `sums`. Blocks without weight are not read.
+    /// largest, into as many `sums`. Blocks whose terms are all zero are not read.
     ///
     /// # Panics
     /// When there are not as many maxima as groups and sums as blocks.
     pub fn sums(self, values: &[f32], maxima: &[f32], max: f32, temperature: f32, sums: &mut [f64]) {
         assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
         assert_eq!(sums.len(), values.len().div_ceil(BLOCK), "one sum a block");
-        // SAFETY: the machine has the lane.
+        // SAFETY: the machine has the ISA.
         unsafe { self.isa.run(Sums { values, maxima, max, temperature, sums }) }
     }
 
@@ -69,13 +68,13 @@ impl Walker {
     /// When there are no counts.
     pub fn count_below(self, values: &[f32], max: f32, step: f32, counts: &mut [u32]) {
         assert!(!counts.is_empty(), "no counts");
-        // SAFETY: the machine has the lane.
+        // SAFETY: the machine has the ISA.
         unsafe { self.isa.run(CountBelow { values, max, step, counts }) }
     }
 
     /// How many of `values` are greater than `bound`.
     pub fn count_above(self, values: &[f32], bound: f32) -> u32 {
-        // SAFETY: the machine has the lane.
+        // SAFETY: the machine has the ISA.
         unsafe { self.isa.run(CountAbove { values, bound }) }
     }
 }
@@ -85,12 +84,12 @@ struct Maxima<'a> {
     maxima: &'a mut [f32],
 }
 
-impl Task for Maxima<'_> {
+impl Kernel for Maxima<'_> {
     type Output = bool;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) -> bool {
-        // Bits, as wide as the values, that anything was not below infinity.
+    unsafe fn run<S: SimdIsa>(self) -> bool {
+        // Bit masks, one for each lane: set once a value is NaN or +∞.
         let mut bad = [0u32; WIDE];
         for (group, out) in self.values.chunks(GROUP).zip(self.maxima) {
             let mut lanes = [f32::NEG_INFINITY; WIDE];
@@ -117,7 +116,7 @@ fn larger(value: f32, other: f32) -> f32 {
     if value > other { value } else { other }
 }
 
-/// Halves the lanes until one is left.
+/// Halves the number of lanes until one is left.
 #[inline(always)]
 fn largest(lanes: &[f32; WIDE]) -> f32 {
     let mut lanes = *lanes;
@@ -145,14 +144,14 @@ struct Sums<'a> {
     sums: &'a mut [f64],
 }
 
-impl Task for Sums<'_> {
+impl Kernel for Sums<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let blocks = self.values.chunks(BLOCK).zip(self.maxima.chunks(BLOCK / GROUP)).zip(self.sums);
         for ((block, maxima), sum) in blocks {
-            // Rounding keeps the order of values, so none in the block has weight where the maxima have none.
+            // Rounding is monotonic: if the term of the maximum is zero, so are all terms of the group.
             let has_weight = maxima.iter().any(|&value| weight(value, self.max, self.temperature) > 0.0);
             *sum = if has_weight { sum_of_block(block, self.max, self.temperature) } else { 0.0 };
         }
@@ -161,7 +160,7 @@ impl Task for Sums<'_> {
 
 #[inline(always)]
 fn sum_of_block(block: &[f32], max: f32, temperature: f32) -> f64 {
-    // Apart from the sums, so that any lane's width vectorizes it.
+    // Separate from the summation, so that it vectorizes at any vector width.
     let mut weights = [0f32; BLOCK];
     let weights = &mut weights[..block.len()];
     for (weight_of, &value) in weights.iter_mut().zip(block) {
@@ -183,11 +182,11 @@ struct CountAbove<'a> {
     bound: f32,
 }
 
-impl Task for CountAbove<'_> {
+impl Kernel for CountAbove<'_> {
     type Output = u32;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) -> u32 {
+    unsafe fn run<S: SimdIsa>(self) -> u32 {
         self.values.iter().map(|&value| u32::from(value > self.bound)).sum()
     }
 }
@@ -199,16 +198,16 @@ struct CountBelow<'a> {
     counts: &'a mut [u32],
 }
 
-impl Task for CountBelow<'_> {
+impl Kernel for CountBelow<'_> {
     type Output = ();
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let last = self.counts.len() - 1;
         for chunk in self.values.chunks(WIDE) {
             let mut steps = [0i32; WIDE];
             for (steps, &value) in steps.iter_mut().zip(chunk) {
-                // Saturates, so that whatever is farther than can be counted is far.
+                // The cast saturates, so that larger distances fall into the last count.
                 *steps = ((self.max - value) / self.step) as i32;
             }
             for &steps in &steps[..chunk.len()] {
@@ -218,7 +217,7 @@ impl Task for CountBelow<'_> {
     }
 }
 
-/// exp((value − max) / temperature): how likely a value is against the largest.
+/// exp((value − max) / temperature): the unnormalized probability of a value.
 #[inline(always)]
 pub fn weight(value: f32, max: f32, temperature: f32) -> f32 {
     exp_nonpositive((value - max) / temperature)
@@ -229,7 +228,7 @@ pub fn weight(value: f32, max: f32, temperature: f32) -> f32 {
 #[inline(always)]
 fn exp_nonpositive(x: f32) -> f32 {
     const LOWEST: f32 = -87.0;
-    /// Adding it rounds to an integer, which then stands in the low bits.
+    /// Adding it rounds to an integer and leaves it in the low bits of the mantissa.
     const ROUNDER: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;

@@ -1,35 +1,36 @@
-//! Gated units: two products of which one is the gate of the other. Refuses to know tiles.
+//! Gated linear units (SwiGLU, GeGLU): the gate and up projections computed together, their activation fused. Does not know register tiles.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 use super::activations::{GROUP, Rows};
-use super::bfloat_product::FEW_GROUPS;
-use super::{Activations, Forms, ITEMS, Product, Target, check_operands, in_tiles, multiply};
+use super::amx::gemm::FEW_GROUPS;
+use super::{Activations, Forms, Product, Target, WORK_SPLIT, check_operands, in_tiles, multiply};
 use crate::memory::Disjoint;
 use crate::quant::{BLOCK, PANEL, PackedMatrix};
 use crate::rows::{Gate, Glu};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 
-/// What a gate lets through: `out = function(x · weightsᵀ + bias) (x · upᵀ + up_bias)` (arXiv:2002.05202).
+/// The up projection and the activation of a gated linear unit:
+/// `out = function(x · weightsᵀ + bias) (x · upᵀ + up_bias)` (arXiv:2002.05202).
 #[derive(Debug, Clone, Copy)]
 pub struct Gated<'a> {
-    /// As large as the product's own weights.
+    /// The up projection; same shape as the product's own weights.
     pub up: &'a PackedMatrix,
-    /// Added to every row of its product.
+    /// Bias of the up projection.
     pub up_bias: Option<&'a [f32]>,
-    /// The gate.
+    /// The activation applied to the gate.
     pub function: Gate,
 }
 
-/// The outputs of gated units as the rows of the products that follow, each unit's in an `out` of its own: bit by bit what
-/// [`super::matmul`] and [`Activations::set`] make one after the other, but rounded while they lie in a thread's caches. Where
-/// a unit says that its outputs begin is not looked at.
+/// Computes SwiGLU hidden activations directly in the form that the down projection reads, one `out` for each unit. Same bits as
+/// [`super::matmul`] followed by [`Activations::set`], but they are rounded while they are in a core's cache. The units'
+/// `first_row` and `first_col` are not used.
 ///
 /// # Panics
-/// When a product is not gated, shapes do not fit, the activations lack a form (as in [`super::matmul`]), and when
-/// there is no memory for the rows.
+/// When a product is not gated, shapes do not match, the activations lack a form (as in [`super::matmul`]), and when
+/// memory for the outputs cannot be allocated.
 pub fn gated_matmul(units: &[Product<'_>], forms: Forms, out: &mut [Activations], pool: &ThreadPool) {
     assert_eq!(units.len(), out.len(), "units and their outputs");
     for (unit, out) in units.iter().zip(&mut *out) {
@@ -38,12 +39,12 @@ pub fn gated_matmul(units: &[Product<'_>], forms: Forms, out: &mut [Activations]
         out.reserve(unit.x.n_rows(), unit.weights.rows(), forms, pool.isa());
     }
     let out = &*out;
-    ITEMS.with_borrow_mut(|items| {
+    WORK_SPLIT.with_borrow_mut(|items| {
         items.split(units, pool.n_threads());
         pool.for_each(items.n(), |item| {
             let (i, panels) = items.locate(units, item);
             HIDDEN.with_borrow_mut(|room| {
-                // SAFETY: an item's panels are whole blocks of the outputs, or the last ones, and `out` was borrowed
+                // SAFETY: an item's panels cover whole blocks of the outputs, or the last ones, and `out` was borrowed
                 // uniquely.
                 unsafe { multiply_to_records(&units[i], panels, &out[i], room, pool.isa()) }
             });
@@ -52,16 +53,16 @@ pub fn gated_matmul(units: &[Product<'_>], forms: Forms, out: &mut [Activations]
 }
 
 thread_local! {
-    /// [token][output of some panels].
+    /// Hidden activations of one item: [token][output].
     static HIDDEN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
-    /// [token][gate, up][row of some panels].
+    /// Gate and up projections of one item: [token][gate, up][output].
     static GATES: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Some panels of a unit, to records.
+/// Computes some panels of a unit into activation records.
 ///
 /// # Safety
-/// Nobody else may have the panels' blocks of `out`, to which threads may write.
+/// The panels' blocks of `out` must belong to this call alone.
 unsafe fn multiply_to_records(
     unit: &Product<'_>,
     panels: Range<usize>,
@@ -90,7 +91,7 @@ unsafe fn multiply_to_records(
     }
 }
 
-/// Some panels of a gated unit, one product after the other, which stay in this thread's caches.
+/// Computes some panels of a gated unit: gate, then up, then the activation, all in this core's cache.
 pub(super) fn multiply_gated(
     product: &Product<'_>,
     gated: &Gated<'_>,
@@ -114,7 +115,7 @@ pub(super) fn multiply_gated(
             let (gate, up) = (&sums[..n_rows], &sums[width..][..n_rows]);
             // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
             let out = unsafe { target.out.part(target.at(t, panels.start), n_rows) };
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             unsafe { isa.run(Glu { gate, up, out, function: gated.function }) };
         }
     });

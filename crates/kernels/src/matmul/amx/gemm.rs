@@ -1,80 +1,81 @@
-//! Products in tiles of bfloat16, on lanes that have them. Refuses to know formats.
+//! GEMM in AMX tiles of bf16. Does not know quantization formats.
 //!
-//! Weights are unpacked to bfloat16, scales and all, so that an output is one chain of sums: block after block along the
-//! columns, in one register or, between two stretches, in memory. An element's bits depend on its own row and token only.
-//! Short floats stay what they are: they and their tokens come in as many parts as that takes.
+//! Weights are unpacked to bf16 with their scales applied, so that an output is one chain of additions along K: in one tile register
+//! or, between two K blocks, in memory. An output's bits depend on its own weight row and token only. 16-bit floats are not
+//! rounded: weights and activations are split into as many bf16 parts as that takes.
 //!
-//! The products of a gated unit are made together, a panel of the gate's beside one of the other's, and meet on their way to
-//! the outputs. Few tokens meet each block of weights as it is unpacked: see [`super::bfloat_stream`]. For more, a stretch of several
-//! panels is unpacked to the second cache, and meets all tokens.
+//! Gate and up projections of a gated linear unit are computed together, their panels alternating, and combined in the epilogue.
+//! With few tokens each block of weights is multiplied as soon as it is unpacked: see [`super::gemm_small_batch`]. With more, a K
+//! block of several panels is unpacked into L2 and multiplied with all tokens.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::activations::{Activations, Form, GROUP, Rows};
-use super::bfloat_stream::{RING_STEPS, Stream};
-use super::stretch::ahead;
-use super::{Product, Target};
+use super::gemm_small_batch::{RING_STEPS, Stream};
+use crate::layout::PAIRS_BYTES;
+use crate::matmul::activations::{Activations, Form, GROUP, Rows};
+use crate::matmul::k_block::ahead;
+use crate::matmul::{Product, Target};
 use crate::memory::AlignedBytes;
-use crate::quant::{BLOCK, PAIRS_BYTES, PANEL, PackedMatrix, PairUnpacker, WithUnpacker};
-use crate::simd::{Isa, Lane, Task, TileConfig};
+use crate::quant::{AmxUnpacker, BLOCK, PANEL, PackedMatrix, WithUnpacker};
+use crate::simd::{Isa, Kernel, SimdIsa, TileConfig};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { pairs: None, sums: None }) };
 }
 
-/// So few groups meet weights as they are unpacked.
-pub(super) const FEW_GROUPS: usize = 2;
-/// Groups of tokens that meet a stretch of weights before the next one is unpacked.
+/// Up to this many groups of tokens take the small-batch path.
+pub(in crate::matmul) const FEW_GROUPS: usize = 2;
+/// Groups of tokens multiplied with an unpacked K block before the next one is unpacked.
 const GROUPS_TOGETHER: usize = 32;
-/// Slots of a stretch, in the second cache: each holds a panel.
+/// Panels of an unpacked K block in L2 (gate and up panels alternate in these slots).
 const SLOTS: usize = 16;
-/// Blocks of a stretch: those of two groups of tokens stay in the first cache while all panels pass.
+/// Quantization blocks of a K block: the activations of two groups stay in L1 while all panels are multiplied.
 const BLOCKS: usize = 8;
-/// Elements of a tile of sums.
-pub(super) const TILE: usize = GROUP * PANEL;
+/// Elements of an accumulator tile.
+pub(in crate::matmul) const TILE: usize = GROUP * PANEL;
 
 /// One product, on one thread.
 #[derive(Clone, Copy)]
-pub(super) struct BfloatProduct<'a> {
-    pub(super) product: &'a Product<'a>,
-    pub(super) isa: Isa,
-    /// Of the activations.
-    pub(super) form: Form,
+pub(in crate::matmul) struct AmxGemm<'a> {
+    pub(in crate::matmul) product: &'a Product<'a>,
+    pub(in crate::matmul) isa: Isa,
+    /// The form of the activations.
+    pub(in crate::matmul) form: Form,
 }
 
-/// Room that each thread keeps.
+/// Scratch of each thread.
 struct Scratch {
-    /// [slot][block][part] of a stretch, or a ring of blocks.
+    /// Unpacked weights: [slot][block][part] of a K block, or the small-batch path's ring of blocks.
     pairs: Option<AlignedBytes>,
-    /// [group][slot][16 tokens][16 rows] f32.
+    /// Accumulators: [group][slot][16 tokens][16 rows] f32.
     sums: Option<AlignedBytes>,
 }
 
-impl<'a> BfloatProduct<'a> {
-    /// The product with a range of the weights' panels.
-    pub(super) fn run(&self, panels: Range<usize>, target: Target<'_>) {
+impl<'a> AmxGemm<'a> {
+    /// Computes a range of panels into `target`.
+    pub(in crate::matmul) fn run(&self, panels: Range<usize>, target: Target<'_>) {
         let outputs = Outputs::Rows(target);
         self.product.weights.with_unpacker(OfPanels { of: self, panels, outputs });
     }
 
-    /// The same of more than [`FEW_GROUPS`], as rows of the products that follow.
+    /// Computes a range of panels for more than [`FEW_GROUPS`] groups into activation records of the next product.
     ///
     /// # Safety
-    /// Nobody else may have the blocks of these panels, to which several threads may write.
-    pub(super) unsafe fn round(&self, panels: Range<usize>, out: &Activations) {
+    /// The blocks of `out` for these panels must belong to this call alone.
+    pub(in crate::matmul) unsafe fn round(&self, panels: Range<usize>, out: &Activations) {
         let outputs = Outputs::Records(out);
         self.product.weights.with_unpacker(OfPanels { of: self, panels, outputs });
     }
 
-    /// Matrices whose panels take turns: one, or gate and up.
-    pub(super) fn n_matrices(&self) -> usize {
+    /// Number of matrices whose panels alternate in the slots: one, or two for gate and up.
+    pub(in crate::matmul) fn n_matrices(&self) -> usize {
         if self.product.gated.is_some() { 2 } else { 1 }
     }
 
-    /// The matrix and the panel in slot number `slot` of those that begin with a panel.
-    pub(super) fn in_slot(&self, first: usize, slot: usize) -> (&'a PackedMatrix, usize) {
+    /// The matrix and the panel in slot `slot`, where the slots begin with panel `first`.
+    pub(in crate::matmul) fn in_slot(&self, first: usize, slot: usize) -> (&'a PackedMatrix, usize) {
         match &self.product.gated {
             None => (self.product.weights, first + slot),
             Some(gated) => {
@@ -83,24 +84,24 @@ impl<'a> BfloatProduct<'a> {
         }
     }
 
-    /// Of what is in even slots, and in odd ones.
-    fn unpackers<U: PairUnpacker>(&self) -> [U; 2] {
+    /// The unpackers of even slots and of odd ones.
+    fn unpackers<U: AmxUnpacker>(&self) -> [U; 2] {
         [0, 1].map(|slot| U::of(self.in_slot(0, slot).0))
     }
 
-    /// Tokens of a group.
-    pub(super) fn n_tokens(&self, group: usize) -> usize {
+    /// Number of tokens in a group.
+    pub(in crate::matmul) fn n_tokens(&self, group: usize) -> usize {
         (self.product.x.n_rows() - group * GROUP).min(GROUP)
     }
 
-    /// A group's records from a block on.
-    pub(super) fn records(&self, group: usize, block: usize) -> *const u8 {
+    /// A group's activation records from `block` on.
+    pub(in crate::matmul) fn records(&self, group: usize, block: usize) -> *const u8 {
         let records = self.product.x.records(group, self.form).expect("checked before the fork");
         records[block * self.product.x.record(self.form)..].as_ptr()
     }
 
-    /// Rows of the weights in some panels.
-    pub(super) fn rows(&self, panels: &Range<usize>) -> Range<usize> {
+    /// Weight rows of some panels.
+    pub(in crate::matmul) fn rows(&self, panels: &Range<usize>) -> Range<usize> {
         panels.start * PANEL..self.product.weights.rows().min(panels.end * PANEL)
     }
 }
@@ -109,19 +110,19 @@ impl<'a> BfloatProduct<'a> {
 #[derive(Clone, Copy)]
 enum Outputs<'a> {
     Rows(Target<'a>),
-    /// Rounded, to blocks that are nobody else's.
+    /// Activation records of the next product; the blocks belong to this call alone.
     Records(&'a Activations),
 }
 
-/// The product with some panels.
+/// Some panels of a product, to be run with the weights' unpacker.
 struct OfPanels<'a> {
-    of: &'a BfloatProduct<'a>,
+    of: &'a AmxGemm<'a>,
     panels: Range<usize>,
     outputs: Outputs<'a>,
 }
 
 impl WithUnpacker for OfPanels<'_> {
-    fn run<U: PairUnpacker>(self) {
+    fn run<U: AmxUnpacker>(self) {
         let tiles = TileConfig::default();
         let n_groups = self.of.product.x.n_rows().div_ceil(GROUP);
         for first in (0..n_groups).step_by(GROUPS_TOGETHER) {
@@ -135,7 +136,7 @@ impl WithUnpacker for OfPanels<'_> {
 }
 
 impl OfPanels<'_> {
-    fn few<U: PairUnpacker>(
+    fn few<U: AmxUnpacker>(
         &self,
         tiles: &TileConfig,
         groups: Range<usize>,
@@ -144,14 +145,14 @@ impl OfPanels<'_> {
     ) {
         let ring = AlignedBytes::at_least(&mut scratch.pairs, RING_STEPS * 2 * U::PARTS * PAIRS_BYTES);
         let is_pair = groups.len() == 2;
-        // Records have room for sixteen tokens: sums of those that are not there are nobody's.
+        // A pair of groups uses whole tiles: accumulators of absent tokens are computed and ignored.
         let n_tokens = if is_pair { GROUP } else { self.of.n_tokens(groups.start) };
         let (of, group, unpackers) = (self.of, groups.start, self.of.unpackers::<U>());
         let n_alone = if of.n_matrices() == 2 { 0 } else { self.panels.len() % 2 };
         let in_pairs = self.panels.start..self.panels.end - n_alone;
         let parts = [(in_pairs.clone(), true), (in_pairs.end..self.panels.end, false)];
         for (panels, has_two) in parts.into_iter().filter(|(panels, _)| !panels.is_empty()) {
-            // SAFETY: the pool's lane is available and has tiles.
+            // SAFETY: the pool's ISA is available and has tiles.
             unsafe {
                 tiles.shape(n_tokens, BLOCK / 2);
                 match (is_pair, has_two) {
@@ -172,7 +173,7 @@ impl OfPanels<'_> {
         }
     }
 
-    fn many<U: PairUnpacker>(&self, tiles: &TileConfig, groups: Range<usize>, scratch: &mut Scratch) {
+    fn many<U: AmxUnpacker>(&self, tiles: &TileConfig, groups: Range<usize>, scratch: &mut Scratch) {
         let pairs = AlignedBytes::at_least(&mut scratch.pairs, SLOTS * BLOCKS * U::PARTS * PAIRS_BYTES);
         let sums = AlignedBytes::at_least(&mut scratch.sums, groups.len() * SLOTS * TILE * 4);
         let sums = bytemuck::cast_slice_mut(sums);
@@ -191,10 +192,10 @@ impl OfPanels<'_> {
     }
 }
 
-/// Some groups of tokens and some panels, from the first block to the last.
+/// Some groups of tokens times some panels over all of K.
 struct Together<'a, U> {
-    of: &'a BfloatProduct<'a>,
-    /// Of even slots and of odd ones.
+    of: &'a AmxGemm<'a>,
+    /// Unpackers of even slots and of odd ones.
     unpackers: [U; 2],
     tiles: &'a TileConfig,
     groups: Range<usize>,
@@ -203,7 +204,7 @@ struct Together<'a, U> {
     sums: &'a mut [f32],
 }
 
-impl<U: PairUnpacker> Together<'_, U> {
+impl<U: AmxUnpacker> Together<'_, U> {
     fn multiply(&mut self) {
         let n_blocks = self.of.product.weights.layout().n_blocks;
         for block in (0..n_blocks).step_by(BLOCKS) {
@@ -230,30 +231,30 @@ impl<U: PairUnpacker> Together<'_, U> {
         self.panels.len() * self.of.n_matrices()
     }
 
-    /// A stretch of all panels.
+    /// Unpacks one K block of all panels.
     fn unpack(&mut self, blocks: &Range<usize>) {
         for slot in 0..self.n_slots() {
             let (weights, panel) = self.of.in_slot(self.panels.start, slot);
             let n_panels = SLOTS / self.of.n_matrices();
             let n_bytes = blocks.len() * U::PARTS * PAIRS_BYTES;
-            let task = UnpackBlocks {
+            let kernel = UnpackBlocks {
                 unpacker: self.unpackers[slot % 2],
                 panel: weights.panel(panel),
                 blocks: blocks.clone(),
                 ahead: ahead(weights, (panel, blocks.end), n_panels),
                 out: &mut self.pairs[slot * n_bytes..][..n_bytes],
             };
-            // SAFETY: the pool's lane is available and has tiles; the blocks are in the panel.
-            unsafe { self.of.isa.run(task) };
+            // SAFETY: the pool's ISA is available and has tiles; the blocks are in the panel.
+            unsafe { self.of.isa.run(kernel) };
         }
     }
 
-    /// Where the sums of a group and a panel lie.
+    /// Index of the accumulators of a group and a slot.
     fn sums_at(&self, group: usize, slot: usize) -> usize {
         ((group - self.groups.start) * SLOTS + slot) * TILE
     }
 
-    /// `G` groups times `P` panels over a stretch.
+    /// Multiplies `G` groups with `P` panels over one K block.
     fn run<const G: usize, const P: usize>(&mut self, group: usize, slot: usize, blocks: &Range<usize>) {
         let x = [group, group + G - 1].map(|group| self.of.records(group, blocks.start));
         let n_bytes = blocks.len() * U::PARTS * PAIRS_BYTES;
@@ -262,28 +263,28 @@ impl<U: PairUnpacker> Together<'_, U> {
         let sums = sums_at.map(|at| self.sums[at..][..P * TILE].as_mut_ptr());
         let adds = blocks.start > 0;
         let unpacker = PhantomData::<U>;
-        // SAFETY: the pool's lane is available and has tiles; records, pairs and sums are as long as the task says.
+        // SAFETY: the pool's ISA is available and has tiles; records, unpacked weights and accumulators are as long as the kernel says.
         unsafe {
             self.tiles.shape(self.of.n_tokens(group), BLOCK / 2);
             self.of.isa.run(Dots::<U, G, P> { unpacker, x, w, n_blocks: blocks.len(), sums, adds });
         }
     }
 
-    /// All sums of a group.
+    /// All accumulators of a group.
     fn sums_of(&self, group: usize) -> &[f32] {
         &self.sums[self.sums_at(group, 0)..][..self.n_slots() * TILE]
     }
 
-    /// The sums to where they belong.
+    /// Runs the epilogue into `target`.
     fn finish(&self, target: Target<'_>) {
         for group in self.groups.clone() {
             let outputs = self.of.outputs(target, group, &self.panels);
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             unsafe { self.of.isa.run(self.of.finish(&self.panels, self.sums_of(group), outputs)) };
         }
     }
 
-    /// The same, rounded while a group's outputs are in the first cache.
+    /// Runs the epilogue and rounds a group's outputs into activation records while they are in L1.
     fn round(&self, out: &Activations) {
         let rows = self.of.rows(&self.panels);
         let (cols, blocks) = (rows.len(), rows.start / BLOCK..rows.end.div_ceil(BLOCK));
@@ -291,90 +292,90 @@ impl<U: PairUnpacker> Together<'_, U> {
         for group in self.groups.clone() {
             let outputs = &mut room[..self.of.n_tokens(group) * cols];
             let tokens = outputs.chunks_exact_mut(cols);
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             unsafe { self.of.isa.run(self.of.finish(&self.panels, self.sums_of(group), tokens)) };
-            // SAFETY: the blocks are nobody else's.
+            // SAFETY: the blocks belong to this call alone.
             unsafe { out.records_to_put(group, blocks.clone()) }
                 .put(&Rows::whole(outputs, cols), self.of.isa);
         }
     }
 }
 
-/// Unpacks blocks of a panel.
+/// Unpacks some blocks of a panel.
 struct UnpackBlocks<'a, U> {
     unpacker: U,
     panel: &'a [u8],
     blocks: Range<usize>,
-    /// What will be wanted after these, to be asked for early: a panel, which need not be valid, and the first block.
+    /// What to prefetch: the panel read after these blocks (need not be valid) and its first block.
     ahead: (*const u8, usize),
     out: &'a mut [u8],
 }
 
-impl<U: PairUnpacker> Task for UnpackBlocks<'_, U> {
+impl<U: AmxUnpacker> Kernel for UnpackBlocks<'_, U> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let (panel, ahead) = (self.panel.as_ptr(), self.ahead);
         for (i, out) in self.out.chunks_exact_mut(U::PARTS * PAIRS_BYTES).enumerate() {
-            // SAFETY: the block is in the panel, and has room; any address may be asked for.
+            // SAFETY: the block is in the panel, and has room; any address may be prefetched.
             unsafe {
-                self.unpacker.ask::<L, false>(ahead.0, ahead.1 + i);
-                self.unpacker.unpack::<L>(panel, self.blocks.start + i, out.as_mut_ptr());
+                self.unpacker.prefetch::<S, false>(ahead.0, ahead.1 + i);
+                self.unpacker.unpack::<S>(panel, self.blocks.start + i, out.as_mut_ptr());
             }
         }
     }
 }
 
-/// `G` groups times `P` panels over so many blocks, whose records, of sixteen tokens, and pairs follow each other.
+/// Multiplies `G` groups with `P` panels over `n_blocks` consecutive records and unpacked blocks.
 struct Dots<U, const G: usize, const P: usize> {
     unpacker: PhantomData<U>,
     x: [*const u8; 2],
     w: [*const u8; 2],
     n_blocks: usize,
-    /// Each group's [panel][16 tokens][16 rows] sums.
+    /// Each group's accumulators, [panel][16 tokens][16 rows].
     sums: [*mut f32; 2],
-    /// Adds to the sums, instead of setting them.
+    /// Continues from the accumulators in memory instead of zeros.
     adds: bool,
 }
 
-impl<U: PairUnpacker, const G: usize, const P: usize> Task for Dots<U, G, P> {
+impl<U: AmxUnpacker, const G: usize, const P: usize> Kernel for Dots<U, G, P> {
     type Output = ();
-    const USES_TILES: bool = true;
+    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<L: Lane>(self) {
+    unsafe fn run<S: SimdIsa>(self) {
         let Self { mut x, mut w, sums, .. } = self;
-        // SAFETY: the tiles are shaped and memory is valid, by the driver.
+        // SAFETY: the tiles are shaped and memory is valid, by the caller.
         unsafe {
             if self.adds {
-                L::load_sums::<G, P>(sums);
+                S::load_sums::<G, P>(sums);
             } else {
-                L::zero_sums();
+                S::zero_sums();
             }
             for _ in 0..self.n_blocks {
-                add_products::<L, U, G, P>(x, w);
-                x = x.map(|x| x.wrapping_add(U::TOKEN_PARTS * Form::BFloats.record(GROUP)));
+                add_products::<S, U, G, P>(x, w);
+                x = x.map(|x| x.wrapping_add(U::TOKEN_PARTS * Form::Bf16.record(GROUP)));
                 w = w.map(|w| w.wrapping_add(U::PARTS * PAIRS_BYTES));
             }
-            L::store_sums::<G, P>(sums);
+            S::store_sums::<G, P>(sums);
         }
     }
 }
 
-/// Adds a block to the sums, all parts of it.
+/// Adds the products of one block, all bf16 parts of it, to the tile accumulators.
 #[inline(always)]
-pub(super) unsafe fn add_products<L: Lane, U: PairUnpacker, const G: usize, const P: usize>(
+pub(in crate::matmul) unsafe fn add_products<S: SimdIsa, U: AmxUnpacker, const G: usize, const P: usize>(
     x: [*const u8; 2],
     w: [*const u8; 2],
 ) {
     // SAFETY: by the caller.
     unsafe {
         match (U::TOKEN_PARTS, U::PARTS) {
-            (1, _) => L::add_products::<G, P, 1, 1>(x, w),
-            (_, 1) => L::add_products::<G, P, 2, 1>(x, w),
-            _ => L::add_products::<G, P, 2, 2>(x, w),
+            (1, _) => S::add_products::<G, P, 1, 1>(x, w),
+            (_, 1) => S::add_products::<G, P, 2, 1>(x, w),
+            _ => S::add_products::<G, P, 2, 2>(x, w),
         }
     }
 }

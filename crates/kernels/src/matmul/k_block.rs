@@ -1,4 +1,4 @@
-//! Part of a panel, unpacked for the tiles, and the room where that is done. Refuses to multiply.
+//! A K block of a weight panel, unpacked for the register tiles, and the scratch buffer that holds it. Does not multiply.
 
 use std::cell::RefCell;
 
@@ -11,22 +11,22 @@ thread_local! {
         const { RefCell::new(Scratch { codes: None, scales: Vec::new() }) };
 }
 
-/// Room for unpacked stretches, kept by each thread.
+/// Scratch for unpacked K blocks; one for each thread, reused.
 pub(super) struct Scratch {
     codes: Option<AlignedBytes>,
     scales: Vec<f32>,
 }
 
-/// Scales, mins and sums of a block and sixteen rows, each for every half block at most.
+/// f32 values of one quantization block and sixteen rows: scales, mins and sums, each for up to two half blocks.
 const BLOCK_SCALES: usize = 6 * PANEL;
 
-/// Blocks of a stretch at most: unpacked, 16 KiB of codes, which leaves room in the first cache for the tokens.
-pub(super) const STRETCH: usize = 32;
+/// Quantization blocks of a K block (1,024 columns). Unpacked they take 16 KiB, which leaves room in L1 for the activations.
+pub(super) const K_BLOCK_BLOCKS: usize = 32;
 
 impl Scratch {
-    /// Room for a stretch of so many panels.
+    /// Makes room for the K blocks of `n_panels` panels.
     pub(super) fn reserve(&mut self, weights: &PackedMatrix, n_panels: usize) {
-        let n_blocks = n_panels * STRETCH;
+        let n_blocks = n_panels * K_BLOCK_BLOCKS;
         let n_bytes = n_blocks * unpacked_block_bytes(weights.format());
         AlignedBytes::at_least(&mut self.codes, n_bytes);
         if self.scales.len() < n_blocks * BLOCK_SCALES {
@@ -34,19 +34,19 @@ impl Scratch {
         }
     }
 
-    /// Unpacks blocks `first..first + n` of a panel to the place of number `slot` of `together` panels.
+    /// Unpacks quantization blocks `first..first + n` of a panel into slot `slot` out of `together`.
     pub(super) fn unpack(
         &mut self,
         isa: Isa,
         weights: &PackedMatrix,
         (panel, first, n): (usize, usize, usize),
         (slot, together): (usize, usize),
-    ) -> Stretch {
-        let n_codes = STRETCH * unpacked_block_bytes(weights.format());
-        let n_scales = STRETCH * BLOCK_SCALES;
+    ) -> KBlock {
+        let n_codes = K_BLOCK_BLOCKS * unpacked_block_bytes(weights.format());
+        let n_scales = K_BLOCK_BLOCKS * BLOCK_SCALES;
         let codes = self.codes.as_mut().expect("the scratch was reserved").as_mut_slice();
         let layout = weights.layout();
-        let task = Unpack {
+        let kernel = Unpack {
             format: weights.format(),
             layout,
             panel: weights.panel(panel),
@@ -56,13 +56,13 @@ impl Scratch {
             scratch_codes: &mut codes[slot * n_codes..][..n_codes],
             scratch_scales: &mut self.scales[slot * n_scales..][..n_scales],
         };
-        // SAFETY: the pool's lane is available; the task checks its own sizes.
-        Stretch { panel, first, n, weights: unsafe { isa.run(task) } }
+        // SAFETY: the pool's ISA is available; the kernel checks its own sizes.
+        KBlock { panel, first, n, weights: unsafe { isa.run(kernel) } }
     }
 }
 
-/// What a place in a pass over `together` panels holds after a panel's blocks before `end`: where a panel begins, which need
-/// not be valid, and its first block.
+/// What a pass over `together` panels reads next in this slot, after a panel's blocks before `end`: the address of a panel (need not
+/// be valid) and its first block. For prefetching.
 pub(super) fn ahead(
     weights: &PackedMatrix,
     (panel, end): (usize, usize),
@@ -73,17 +73,17 @@ pub(super) fn ahead(
     (weights.panel(panel).as_ptr().wrapping_add(panels_on * layout.bytes), next)
 }
 
-/// Blocks `first..first + n` of a panel, unpacked.
+/// Quantization blocks `first..first + n` of a panel, unpacked.
 #[derive(Clone, Copy)]
-pub(super) struct Stretch {
+pub(super) struct KBlock {
     pub(super) panel: usize,
     pub(super) first: usize,
     pub(super) n: usize,
     pub(super) weights: Unpacked,
 }
 
-impl Stretch {
-    /// Whether it is the end of its panel.
+impl KBlock {
+    /// Whether it is the last K block of its panel.
     pub(super) fn is_last(&self, weights: &PackedMatrix) -> bool {
         self.first + self.n == weights.layout().n_blocks
     }

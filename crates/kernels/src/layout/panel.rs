@@ -1,10 +1,9 @@
-//! The packed panel: how sixteen rows of a matrix lie in memory for the matmul lanes. Refuses to compute.
+//! The packed weight panel: the memory layout of sixteen rows of a matrix. Does not compute.
 //!
-//! A panel holds sixteen output rows; along the columns it goes in blocks of 32. A block's 512 codes stand as eight
-//! vectors of 64 bytes: vector `j` has the codes of columns `4j..4j + 4` of all sixteen rows, which is what a dot
-//! product of bytes wants. Codes below eight bits are split into planes of 4, 2 and 1 bits, each a whole number of
-//! vectors, so that a panel takes as many bits as the file's format. A panel is three runs of whole cache lines:
-//! the superblocks' scales, the blocks' scales, the blocks' codes.
+//! A panel holds sixteen output rows in blocks of 32 columns. A block's 512 codes are stored as eight vectors of 64 bytes: vector `j`
+//! has the codes of columns `4j..4j + 4` of all sixteen rows, the operand order of int8 dot products. Codes below eight bits are
+//! split into bit planes of 4, 2 and 1 bits, each a whole number of vectors, so that a panel takes as many bits as the file's
+//! format. A panel has three sections of whole cache lines: superblock scales, block scales, codes.
 
 use super::Format;
 
@@ -13,9 +12,11 @@ pub(crate) const PANEL: usize = 16;
 /// Columns of a block.
 pub(crate) const BLOCK: usize = 32;
 /// Blocks of a superblock, where a format has superblocks.
-pub(crate) const SUPER: usize = 8;
+pub(crate) const BLOCKS_PER_SUPERBLOCK: usize = 8;
+/// Bytes of one panel's block unpacked to bf16 for AMX tiles.
+pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;
 
-/// What stands for the scales of one block and sixteen rows; all arrays are [16], or [2][16] for the two halves.
+/// How the scales of one block and sixteen rows are stored; all arrays are [16], or [2][16] for the two halves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScaleKind {
     /// f16 scale.
@@ -94,7 +95,7 @@ impl CodeLayout {
         Some(Self { bits, zero, codebook, scales })
     }
 
-    /// The greatest magnitude of what a code stands for.
+    /// The largest magnitude of a code's value.
     const fn largest_value(self) -> f32 {
         match self.zero {
             128 => 128.0,
@@ -103,7 +104,7 @@ impl CodeLayout {
         }
     }
 
-    /// The greatest magnitude that a weight of a matrix can have.
+    /// An upper bound of the magnitude of a matrix's weights.
     pub(crate) fn largest_weight(self, [scale, min]: [f32; 2]) -> f32 {
         let (scales, mins) = match self.scales {
             ScaleKind::F16 | ScaleKind::F16Min => (1.0, 1.0),
@@ -114,8 +115,7 @@ impl CodeLayout {
         scale * scales * self.largest_value() + min * mins
     }
 
-    /// Whether codes are unsigned below 64, and what they stand for lies at a distance from them: on lanes where wide codes
-    /// are slow they stay as they are.
+    /// Whether codes are unsigned, below 64 and offset from their values. ISAs with `WIDE_IS_SLOW` do not widen such codes.
     pub(crate) const fn is_narrow(self) -> bool {
         self.bits < 8 && !self.codebook && !self.scales.has_min()
     }
@@ -126,7 +126,7 @@ impl CodeLayout {
     }
 }
 
-/// Where the runs of a panel lie.
+/// Offsets and sizes of a panel's sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PanelLayout {
     /// Blocks along the columns, the last one padded with zeros.
@@ -150,20 +150,20 @@ impl PanelLayout {
             None => (0, 0, PANEL * BLOCK * format.block_bytes()),
             Some(codes) => (codes.scales.super_bytes(), codes.scales.block_bytes(), codes.code_bytes()),
         };
-        let scales_at = line(n_blocks.div_ceil(SUPER).checked_mul(super_bytes)?)?;
+        let scales_at = line(n_blocks.div_ceil(BLOCKS_PER_SUPERBLOCK).checked_mul(super_bytes)?)?;
         let codes_at = scales_at.checked_add(line(n_blocks.checked_mul(scale_bytes)?)?)?;
         let bytes = codes_at.checked_add(n_blocks.checked_mul(code_bytes)?)?;
         Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
     }
 
-    /// The f16 scale and the f16 min of a panel that are greatest in magnitude, without their signs: of blocks, or of
-    /// superblocks where there are such. What is not a number counts as more than all numbers.
+    /// The largest magnitudes of a panel's f16 scales and mins (of superblocks where the format has them), as bits without the sign. NaN
+    /// counts as larger than all numbers.
     pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u16; 2] {
         let stored = match kind {
             ScaleKind::F16 | ScaleKind::F16Min => {
                 &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()]
             }
-            _ => &panel[..self.n_blocks.div_ceil(SUPER) * kind.super_bytes()],
+            _ => &panel[..self.n_blocks.div_ceil(BLOCKS_PER_SUPERBLOCK) * kind.super_bytes()],
         };
         let mut largest = [0; 2];
         for (i, of_rows) in stored.as_chunks::<{ 2 * PANEL }>().0.iter().enumerate() {

@@ -1,24 +1,24 @@
-//! The work of a call in items that threads claim: some panels of a product each. Refuses to multiply.
+//! Splits the work of a call into items that threads claim; an item is some panels of one product. Does not compute.
 
 use std::ops::Range;
 
 use super::{FEW_GROUPS, PANELS_TOGETHER, Product};
 
-/// Where products' items are among those of a call. Keeps its memory between uses.
-pub(super) struct Items {
+/// The items of all products of a call. Keeps its allocations between uses.
+pub(super) struct WorkSplit {
     /// Panels of all products that have tokens.
     n_panels: usize,
     n_threads: usize,
-    /// Where each product's items end.
+    /// For each product, the end of its items in the call's numbering.
     ends: Vec<usize>,
 }
 
-impl Items {
+impl WorkSplit {
     pub(super) const fn new() -> Self {
         Self { n_panels: 0, n_threads: 1, ends: Vec::new() }
     }
 
-    /// Splits the work of these products for so many threads.
+    /// Splits the work of these products for `n_threads` threads.
     pub(super) fn split(&mut self, products: &[Product<'_>], n_threads: usize) {
         self.n_threads = n_threads;
         self.n_panels = products.iter().map(n_panels).sum();
@@ -30,12 +30,12 @@ impl Items {
         }
     }
 
-    /// How many there are.
+    /// Number of items.
     pub(super) fn n(&self) -> usize {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Which of the products that were split an item's is, and its panels.
+    /// An item's product (its index) and panels.
     pub(super) fn locate(&self, products: &[Product<'_>], item: usize) -> (usize, Range<usize>) {
         let i = self.ends.partition_point(|&end| end <= item);
         let (product, first_item) = (&products[i], if i == 0 { 0 } else { self.ends[i - 1] });
@@ -44,8 +44,8 @@ impl Items {
         (i, first..(first + n).min(n_panels(product)))
     }
 
-    /// Panels that one item takes: enough items for every thread, large enough to be worth the claim. Outputs of a gated
-    /// unit may be rounded in blocks, of as many columns as two panels have.
+    /// Panels of one item: enough items to balance the threads, each large enough to be worth claiming. SwiGLU outputs are rounded in
+    /// blocks of 32 columns, so their items have an even number of panels.
     fn panels_an_item(&self, product: &Product<'_>) -> usize {
         let (most, items) = if product.n_groups() <= FEW_GROUPS { (8, 8) } else { (PANELS_TOGETHER, 2) };
         let n = self.n_panels / (self.n_threads * items);
@@ -53,7 +53,7 @@ impl Items {
     }
 }
 
-/// Panels that a product's tokens meet: none when it has no tokens.
+/// Panels to compute: none when the product has no tokens.
 fn n_panels(product: &Product<'_>) -> usize {
     if product.x.n_rows() == 0 { 0 } else { product.weights.n_panels() }
 }

@@ -1,61 +1,62 @@
-//! Sequences of a batch that begin with the same blocks, as users of one system prompt do: they walk those together, so that
-//! the keys and values of many are read once. Refuses to compute.
+//! Groups of sequences whose block tables begin with the same KV blocks (one system prompt, many users). Their attention over
+//! the shared blocks is computed together, so that those keys and values are read once for the group (cascade attention,
+//! as in FlashInfer). Only finds the groups; does not compute.
 
 use super::QuerySpan;
 use super::kv::BLOCK_TOKENS;
 use super::tiles::SPLIT_BLOCKS;
 
-/// Blocks that must be saved from being walked again, to be worth it: a split's.
-const WORTH_WALKING: usize = SPLIT_BLOCKS;
+/// A group must save reading at least this many blocks: one split.
+const MIN_SHARED_BLOCKS: usize = SPLIT_BLOCKS;
 
-/// Which sequences of a batch walk together: the same in all layers, so that it is found once a step. Keeps its memory
-/// between uses.
+/// The groups of a batch. They are the same in all layers, so they are found once a step. Keeps its allocations between
+/// uses.
 #[derive(Debug, Default)]
-pub struct Cohorts {
-    /// Indices of spans, those of a cohort side by side.
+pub struct SharedPrefixGroups {
+    /// Indices of spans, sorted so that the members of a group are adjacent.
     order: Vec<usize>,
-    cohorts: Vec<Cohort>,
-    /// Of each span: splits that it walks with its cohort.
-    walked: Vec<usize>,
+    groups: Vec<SharedPrefixGroup>,
+    /// For each span: the number of splits computed with its group.
+    shared_splits: Vec<usize>,
 }
 
-/// Two or more spans that begin with the same blocks, all before their first rows.
+/// Two or more spans whose block tables begin with the same blocks, all of them before each span's first new token.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cohort {
+pub(super) struct SharedPrefixGroup {
     first: usize,
     n_spans: usize,
-    /// That all of them begin with.
+    /// Number of blocks shared by all members.
     pub(super) n_blocks: usize,
-    /// Of all its spans.
+    /// New tokens of all members.
     pub(super) n_rows: usize,
 }
 
-impl Cohort {
-    /// Splits that are its own as a whole.
+impl SharedPrefixGroup {
+    /// Splits that are shared completely.
     pub(super) fn n_whole(&self) -> usize {
         self.n_blocks / SPLIT_BLOCKS
     }
 
-    /// Splits of which a part or all is its own.
+    /// Splits that are shared completely or in part.
     pub(super) fn n_splits(&self) -> usize {
         self.n_blocks.div_ceil(SPLIT_BLOCKS)
     }
 }
 
-impl Cohorts {
-    /// Nobody walks with anybody, in a batch of any size.
+impl SharedPrefixGroups {
+    /// No shared prefixes, for a batch of any size.
     pub(super) const fn none() -> Self {
-        Self { order: Vec::new(), cohorts: Vec::new(), walked: Vec::new() }
+        Self { order: Vec::new(), groups: Vec::new(), shared_splits: Vec::new() }
     }
 
-    /// Looks for them in a batch: its sequences, and all their block tables one after the other.
+    /// Finds the groups of a batch from its sequences and their concatenated block tables.
     ///
     /// # Panics
     /// When a block table ends before its sequence's first new token.
     pub fn find(&mut self, spans: &[QuerySpan], blocks: &[u32]) {
-        self.cohorts.clear();
-        self.walked.clear();
-        self.walked.resize(spans.len(), 0);
+        self.groups.clear();
+        self.shared_splits.clear();
+        self.shared_splits.resize(spans.len(), 0);
         self.order.clear();
         let table = |i: usize| {
             let span = &spans[i];
@@ -67,7 +68,7 @@ impl Cohorts {
         while first < self.order.len() {
             let of_first = table(self.order[first]);
             let (mut n_blocks, mut end) = (of_first.len(), first + 1);
-            // The next one joins unless what all then begin with saves less than what they do without it.
+            // The next span joins unless the group would then save fewer block reads than without it.
             while let Some(&i) = self.order.get(end) {
                 let n_same = of_first.iter().zip(table(i)).take_while(|(a, b)| a == b).count().min(n_blocks);
                 if n_same == 0 || n_same * (end - first) < n_blocks * (end - first - 1) {
@@ -76,37 +77,37 @@ impl Cohorts {
                 (n_blocks, end) = (n_same, end + 1);
             }
             let members = &self.order[first..end];
-            if n_blocks * (members.len() - 1) >= WORTH_WALKING {
+            if n_blocks * (members.len() - 1) >= MIN_SHARED_BLOCKS {
                 let n_rows = members.iter().map(|&i| spans[i].n_rows).sum();
-                let cohort = Cohort { first, n_spans: members.len(), n_blocks, n_rows };
-                members.iter().for_each(|&i| self.walked[i] = cohort.n_splits());
-                self.cohorts.push(cohort);
+                let group = SharedPrefixGroup { first, n_spans: members.len(), n_blocks, n_rows };
+                members.iter().for_each(|&i| self.shared_splits[i] = group.n_splits());
+                self.groups.push(group);
             }
             first = end;
         }
     }
 
-    pub(super) fn all(&self) -> &[Cohort] {
-        &self.cohorts
+    pub(super) fn all(&self) -> &[SharedPrefixGroup] {
+        &self.groups
     }
 
-    /// The indices of a cohort's spans.
-    pub(super) fn members(&self, cohort: &Cohort) -> &[usize] {
-        &self.order[cohort.first..][..cohort.n_spans]
+    /// The indices of a group's spans.
+    pub(super) fn members(&self, group: &SharedPrefixGroup) -> &[usize] {
+        &self.order[group.first..][..group.n_spans]
     }
 
-    /// Splits that a span need not walk by itself.
-    pub(super) fn walked(&self, span: usize) -> usize {
-        self.walked.get(span).copied().unwrap_or(0)
+    /// Number of a span's splits that are computed with its group.
+    pub(super) fn shared_splits(&self, span: usize) -> usize {
+        self.shared_splits.get(span).copied().unwrap_or(0)
     }
 
-    /// Of how many spans they were found.
+    /// Number of spans of the batch for which the groups were found.
     pub(super) fn n_spans_seen(&self) -> usize {
-        self.walked.len()
+        self.shared_splits.len()
     }
 }
 
-/// Rows of queries of these spans, one after the other: the span's number, the row, its position.
+/// The new tokens of these spans in order: index of the span, row of the query matrix, position in the sequence.
 pub(super) fn rows_of<'a>(
     spans: impl Iterator<Item = (usize, &'a QuerySpan)> + 'a,
 ) -> impl Iterator<Item = (usize, usize, usize)> + 'a {
@@ -120,8 +121,8 @@ mod tests {
     use super::super::tiles::SPLIT;
     use super::*;
 
-    /// Spans of one row at these positions, whose tables begin with so many blocks of these lists, numbered from a hundred
-    /// times the list's number on, and go on with their own.
+    /// Builds spans of one token at the given positions. Each block table begins with `n` blocks of each given list (list `l`
+    /// has block ids from `100 l` on) and continues with blocks of its own. Returns the groups and each span's shared splits.
     fn find(spans: &[(usize, &[(u32, u32)])]) -> (Vec<(Vec<usize>, usize)>, Vec<usize>) {
         let (mut blocks, mut own) = (Vec::new(), 10_000..);
         let spans: Vec<QuerySpan> = spans
@@ -135,14 +136,15 @@ mod tests {
                 span
             })
             .collect();
-        let mut cohorts = Cohorts::none();
-        cohorts.find(&spans, &blocks);
-        let found = cohorts.all().iter().map(|c| (cohorts.members(c).to_vec(), c.n_blocks)).collect();
-        (found, (0..spans.len()).map(|i| cohorts.walked(i)).collect())
+        let mut shared_prefixes = SharedPrefixGroups::none();
+        shared_prefixes.find(&spans, &blocks);
+        let found =
+            shared_prefixes.all().iter().map(|c| (shared_prefixes.members(c).to_vec(), c.n_blocks)).collect();
+        (found, (0..spans.len()).map(|i| shared_prefixes.shared_splits(i)).collect())
     }
 
     #[test]
-    fn those_who_begin_alike_walk_together_as_far_as_all_do() {
+    fn a_group_shares_the_longest_prefix_common_to_all_its_members() {
         let spans: [(usize, &[(u32, u32)]); 6] = [
             (600, &[(1, 20)]),
             (300, &[(7, 9)]),
@@ -151,13 +153,13 @@ mod tests {
             (700, &[(5, 30)]),
             (800, &[(1, 20), (3, 1)]),
         ];
-        let (found, walked) = find(&spans);
+        let (found, shared_splits) = find(&spans);
         assert_eq!(found, [(vec![2, 5, 0], 20), (vec![3, 1], 9)]);
-        assert_eq!(walked, [3, 2, 3, 2, 0, 3]);
+        assert_eq!(shared_splits, [3, 2, 3, 2, 0, 3]);
     }
 
     #[test]
-    fn who_shares_little_does_not_keep_others_from_sharing_much() {
+    fn a_short_common_prefix_does_not_shorten_a_longer_one_of_others() {
         let spans: [(usize, &[(u32, u32)]); 4] = [
             (900, &[(1, 2), (2, 40)]),
             (900, &[(1, 2), (2, 40)]),
@@ -168,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn what_a_row_does_not_see_as_a_whole_is_its_own() {
+    fn only_blocks_before_the_first_new_token_are_shared() {
         let both = |start| find(&[(start, &[(1, 60)]), (9 * SPLIT, &[(1, 60)])]).0;
-        assert_eq!(both(SPLIT - 1), [], "seven blocks are not worth it");
+        assert_eq!(both(SPLIT - 1), [], "seven blocks are below the minimum");
         assert_eq!(both(SPLIT), [(vec![0, 1], 8)]);
         assert_eq!(both(SPLIT + BLOCK_TOKENS - 1), [(vec![0, 1], 8)]);
         assert_eq!(both(SPLIT + BLOCK_TOKENS), [(vec![0, 1], 9)]);

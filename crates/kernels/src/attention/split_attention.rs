@@ -1,27 +1,27 @@
-//! A tile of query rows walking over the blocks of a sequence, or of several that begin alike, split by split. Refuses to know
-//! who walks with whom.
+//! Attention of a tile of query heads over KV blocks, one split at a time: scores, online softmax, weighted values. The tile may hold
+//! heads of several sequences with a shared prefix; grouping them is done elsewhere.
 
 use std::ops::Range;
 
 use super::Call;
-use super::bfloat_tiles::{self, Parts, TileSplit};
+use super::amx::{self, Parts, TileSplit};
 use super::kv::BLOCK_TOKENS;
 use super::tiles::{Queries, RowState, SPLIT, Scores, Softmax, Values};
 use crate::simd::TileConfig;
 
-/// A tile's rows and intermediate values, kept by each thread.
+/// A tile's query heads and intermediate values; one for each thread, reused.
 pub(super) struct Room {
-    /// Some query rows of one key-value head.
+    /// Query heads that read one KV head.
     pub(super) rows: Vec<TileRow>,
     pub(super) kv_head: usize,
     pub(super) queries: Queries,
-    /// For tiles.
+    /// bf16 parts of queries and weights, for AMX tiles.
     pub(super) parts: Parts,
-    /// [row][SPLIT], or rows of [`bfloat_tiles::SCORES_STRIDE`].
+    /// [query head][SPLIT], or [query head][`amx::SCORES_STRIDE`] for AMX.
     pub(super) scores: Vec<f32>,
-    /// [row][padded_dim].
+    /// [query head][padded_dim].
     pub(super) out: Vec<f32>,
-    /// Of each row.
+    /// Softmax state of each query head.
     pub(super) state: Vec<RowState>,
 }
 
@@ -39,34 +39,35 @@ impl Room {
     }
 }
 
-/// A head of a row of queries.
+/// One query head of one new token.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TileRow {
-    /// Its span's number.
+    /// Index of the token's span.
     pub(super) span: usize,
     pub(super) row: usize,
     pub(super) head: usize,
     pub(super) position: usize,
 }
 
-/// One tile of rows on its way over the blocks of a sequence, or of several that begin alike. A table is where a sequence's
-/// blocks begin in the batch's.
-pub(super) struct Walk<'a> {
+/// Computes one tile of query heads. `table` arguments are the index of a sequence's first entry in the batch's concatenated
+/// block tables.
+pub(super) struct SplitAttention<'a> {
     pub(super) call: &'a Call<'a>,
     pub(super) kv_head: usize,
     pub(super) config: TileConfig,
 }
 
-impl Walk<'_> {
-    /// The part of the walk between two multiples of SPLIT: `tokens`, seen by some row of the tile.
+impl SplitAttention<'_> {
+    /// One split, or the part of it that the tile sees: `tokens`, between two multiples of SPLIT.
     pub(super) fn split(&self, table: usize, tokens: Range<usize>, room: &mut Room) {
         let rows = 0..room.rows.len();
         self.scores(&rows, table, &tokens, room);
-        self.soften(&rows, &tokens, room);
+        self.update_softmax(&rows, &tokens, room);
         self.values(&rows, table, &tokens, room);
     }
 
-    /// A split whose first blocks are the same for all rows, and which ends with each span's own.
+    /// A split whose first blocks are shared by the whole tile and whose other blocks belong to each sequence: shared scores, own
+    /// scores, softmax, shared values, own values, in the order of positions that each sequence would have alone.
     pub(super) fn shared_split(&self, table: usize, shared: Range<usize>, room: &mut Room) {
         let spans = self.call.queries.spans;
         let shared = shared.start * BLOCK_TOKENS..shared.end * BLOCK_TOKENS;
@@ -79,7 +80,7 @@ impl Walk<'_> {
         while let Some(rows) = rows_of_span(&room.rows, next) {
             let end = end_of(&rows, room);
             self.scores(&rows, spans[room.rows[next].span].first_block, &(shared.end..end), room);
-            self.soften(&rows, &(shared.start..end), room);
+            self.update_softmax(&rows, &(shared.start..end), room);
             next = rows.end;
         }
         self.values(&all, table, &shared, room);
@@ -91,7 +92,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Scores of some rows for tokens of one split.
+    /// `q · k` of some query heads for tokens of one split.
     fn scores(&self, rows: &Range<usize>, table: usize, tokens: &Range<usize>, room: &mut Room) {
         if self.call.in_tiles {
             return self
@@ -121,15 +122,14 @@ impl Walk<'_> {
                 _ => self.values_of(table, blocks.start),
             };
             let scores = room.scores[first * SPLIT + b * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
-            // SAFETY: the pool's lane is available; T rows of SPLIT scores lie from there on, less what is before
-            // the block.
+            // SAFETY: the pool's ISA is available; from there on lie T rows of SPLIT scores, less those before the block.
             unsafe {
                 self.call.isa.run(Scores::<T> { shape, queries, first, keys, ahead: ahead.as_ptr(), scores })
             };
         }
     }
 
-    /// What weighted values of some rows add to their sums, for tokens of one split.
+    /// Adds the weighted values of tokens of one split to the sums of some query heads.
     fn values(&self, rows: &Range<usize>, table: usize, tokens: &Range<usize>, room: &mut Room) {
         if self.call.in_tiles {
             return self
@@ -164,7 +164,7 @@ impl Walk<'_> {
                 weights: room.scores[first * SPLIT + start % SPLIT..].as_ptr(),
                 out: room.out[first * shape.padded_dim()..].as_mut_ptr(),
             };
-            // SAFETY: the pool's lane is available; T rows of weights and of outputs.
+            // SAFETY: the pool's ISA is available; T rows of weights and of outputs.
             unsafe { self.call.isa.run(values) };
         }
     }
@@ -174,11 +174,11 @@ impl Walk<'_> {
         TileSplit { isa, shape, config, rows: rows.clone(), blocks: blocks_of(tokens) }
     }
 
-    /// Scores of some rows to weights, for tokens of one split.
-    fn soften(&self, rows: &Range<usize>, tokens: &Range<usize>, room: &mut Room) {
+    /// Online softmax: turns the scores of some query heads for tokens of one split into weights.
+    fn update_softmax(&self, rows: &Range<usize>, tokens: &Range<usize>, room: &mut Room) {
         let Call { shape, layer, isa, in_tiles, .. } = *self.call;
         let padded = layer.shape().padded_dim();
-        let stride = if in_tiles { bfloat_tiles::SCORES_STRIDE } else { SPLIT };
+        let stride = if in_tiles { amx::SCORES_STRIDE } else { SPLIT };
         let blocks = blocks_of(tokens);
         let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
         for i in rows.clone() {
@@ -193,12 +193,12 @@ impl Walk<'_> {
                 state: &mut room.state[i],
                 out: &mut room.out[i * padded..][..padded],
             };
-            // SAFETY: the pool's lane is available.
+            // SAFETY: the pool's ISA is available.
             unsafe { isa.run(softmax) };
         }
     }
 
-    /// Block `b` of a sequence.
+    /// Block `b` of the sequence whose table starts at `table`.
     fn block(&self, table: usize, b: usize) -> u32 {
         self.call.queries.blocks[table + b]
     }
@@ -212,9 +212,9 @@ impl Walk<'_> {
     }
 }
 
-/// Calls `take` with the first row and the size of tiles of vectors for some of `n_rows` rows, at most `most` a tile. Tiles
-/// write powers of two of rows: the last of all rows takes places where there are none as well, but of some of them there
-/// are as many as it takes.
+/// Calls `take(first, size)` for register tiles that cover `rows` out of `n_rows` query heads, at most `most` a tile. A tile's size is
+/// a power of two. If `rows` are all of the heads, the last tile may extend past them into padding; otherwise tiles are sized
+/// to end exactly at the end of `rows`.
 fn each_tile(rows: &Range<usize>, n_rows: usize, most: usize, mut take: impl FnMut(usize, usize)) {
     let are_all = *rows == (0..n_rows);
     let mut first = rows.start;
@@ -226,7 +226,7 @@ fn each_tile(rows: &Range<usize>, n_rows: usize, most: usize, mut take: impl FnM
     }
 }
 
-/// The rows from `first` on that are of one span; `None` at the end.
+/// The query heads from `first` on that belong to one span; `None` at the end.
 fn rows_of_span(rows: &[TileRow], first: usize) -> Option<Range<usize>> {
     let span = rows.get(first)?.span;
     let n = rows[first..].iter().take_while(|row| row.span == span).count();

@@ -1,4 +1,4 @@
-//! The element formats of stored tensors. Refuses to know how they are computed with.
+//! The element formats of stored tensors. Does not know how they are computed with.
 
 /// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
