@@ -1,7 +1,6 @@
 //! What all requests share: the configuration, the models, the keys, the metrics. Refuses to know HTTP.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use tokio::sync::{Semaphore, watch};
 
@@ -30,8 +29,6 @@ pub(crate) struct App {
     pub writing: Arc<Semaphore>,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
-    /// Bytes of responses that were given to be sent and are not written yet.
-    pub unwritten_bytes: Arc<AtomicUsize>,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// Seconds since the epoch when the server was made; the `created` of every model.

@@ -98,7 +98,6 @@ impl Gateway {
             ),
             writing: Arc::new(Semaphore::new(MAX_WRITTEN_ANSWERS)),
             memory,
-            unwritten_bytes: Arc::default(),
             phase: watch::Sender::new(Phase::Serving),
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             config,

@@ -19,9 +19,9 @@ pub(crate) enum Part {
     Bodies,
     /// Prompts as tokens and how they are to be continued, from admission to the end of the request.
     Prompts,
-    /// Answers that are not sent yet.
+    /// Answers until they are given to be sent.
     Answers,
-    /// Connections with their fixed buffers.
+    /// Connections with their fixed buffers, and what was given to be sent until it is written.
     Sockets,
 }
 
@@ -85,6 +85,11 @@ impl MemoryBudget {
     /// Bytes held for `part`.
     pub fn held(&self, part: Part) -> usize {
         self.parts[part as usize].load(Ordering::Relaxed)
+    }
+
+    /// Whether more than half of the bound is held.
+    pub fn is_pressed(&self) -> bool {
+        self.total.load(Ordering::Relaxed) > self.limit / 2
     }
 
     /// A reservation of no bytes, to be grown.

@@ -126,6 +126,39 @@ async fn streams_whose_window_stays_shut_are_reset_alone() {
     }
 }
 
+async fn held(probe: &mut Client, part: &str) -> usize {
+    let reply = probe.get("/metrics").await;
+    let name = format!("throng_memory_bytes{{part=\"{part}\"}} ");
+    let value = reply.text().lines().find_map(|line| line.strip_prefix(&name)).expect("the part is counted");
+    value.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn what_a_stream_holds_is_counted_once_wherever_it_lies() {
+    let server = Server::start(Setup::default()).await;
+    let mut probe = server.connect().await;
+    let body = completion(json!({
+        "prompt": "a".repeat(900), "max_tokens": 4, "echo": true, "logprobs": 3, "seed": 1, "temperature": 0,
+    }));
+    let n_bytes = probe.post("/v1/completions", &body).await.body.len();
+    assert!(n_bytes > 3 * (16 << 10), "{n_bytes} bytes");
+    let of_probe = held(&mut probe, "sockets").await;
+    let mut client = connect(&server, 1).await;
+    client.send(post(1, "/v1/completions", &body)).await;
+    let is_held = async {
+        while held(&mut probe, "sockets").await <= 2 * of_probe || held(&mut probe, "prompts").await > 0 {}
+    };
+    tokio::time::timeout(PATIENCE, is_held).await.expect("a frame waits for the client's window");
+    let in_sockets = held(&mut probe, "sockets").await - 2 * of_probe;
+    assert!((1..=32 << 10).contains(&in_sockets), "{in_sockets} bytes");
+    assert_eq!(in_sockets + held(&mut probe, "answers").await, n_bytes);
+    drop(client);
+    let is_freed = async {
+        while held(&mut probe, "sockets").await > of_probe || held(&mut probe, "answers").await > 0 {}
+    };
+    tokio::time::timeout(PATIENCE, is_freed).await.expect("it is given back with the connection");
+}
+
 #[tokio::test]
 async fn a_connection_that_never_takes_an_answers_end_is_ended() {
     let server = Server::start(impatient()).await;

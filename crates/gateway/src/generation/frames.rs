@@ -14,10 +14,10 @@ use serde::Serialize;
 use crate::app::App;
 use crate::memory::{MemoryFull, Part, Reservation};
 use crate::openai::ApiError;
-use crate::server::RequestContext;
+use crate::server::{MAX_FRAME_BYTES, RequestContext};
 
-/// Most bytes of a frame.
-const FRAME_BYTES: usize = 64 << 10;
+/// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its last part.
+const FRAME_BYTES: usize = MAX_FRAME_BYTES;
 /// Answers up to about this size are written where they are asked for, larger ones on a thread of their own.
 const INLINE_BYTES: usize = 32 << 10;
 

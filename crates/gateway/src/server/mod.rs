@@ -28,6 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub(crate) use context::{HeldBody, RequestContext};
+pub(crate) use outflow::MAX_FRAME_BYTES;
 pub(crate) use presence::HALF_CLOSED_PING_INTERVAL;
 
 use self::client_io::{ClientIo, IoTimeouts};
@@ -45,7 +46,7 @@ use crate::memory::Part;
 const BACKLOG: i32 = 4096;
 /// hyper's buffers; must hold a request's head as large as [`guard`] still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
-/// What a connection holds while it is quiet: hyper's first buffers, its task, the state beside it.
+/// What a connection holds beside unwritten responses: hyper's first buffers, its task, the state beside it.
 const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
 const H2_MAX_STREAMS: u32 = 128;
@@ -159,8 +160,8 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
             async move { Ok::<_, std::convert::Infallible>(responder.respond(request, in_flight).await) }
         })
     };
-    let all_bytes = responder.app().unwritten_bytes.clone();
-    let streams = StreamExecutor { state: state.clone(), all_bytes, timeout: timeouts.write };
+    let streams_memory = responder.app().memory.clone();
+    let streams = StreamExecutor { state: state.clone(), memory: streams_memory, timeout: timeouts.write };
     let builder = protocols(streams);
     let connection = builder.serve_connection(io, service);
     let gone = presence::client_gone(&stream, &state.presence);

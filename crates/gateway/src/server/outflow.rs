@@ -2,7 +2,6 @@
 //! of HTTP/2 of which nothing is taken for too long is reset; hyper polls no body without the peer's window, so the
 //! body itself could not notice. Refuses to know what the bytes say.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::connection::ConnectionState;
+use crate::memory::{MemoryBudget, Part, Reservation};
 
 /// Most bytes that a response gives at once: h2 holds a frame whole until the peer's window has room for it.
-pub(super) const MAX_FRAME_BYTES: usize = 16 << 10;
-/// While more than this is held over all connections, a stream may stand still only for [`PRESSED_TIMEOUT`].
-const HELD_BYTES: usize = 64 << 20;
+pub(crate) const MAX_FRAME_BYTES: usize = 16 << 10;
+/// How long a stream may stand still while the memory for requests is pressed.
 const PRESSED_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a stream's progress is looked at.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -28,8 +27,7 @@ tokio::task_local! {
 /// What is held of one response.
 #[derive(Debug)]
 pub(super) struct Outflow {
-    /// Over all connections.
-    all_bytes: Arc<AtomicUsize>,
+    memory: Arc<MemoryBudget>,
     held: Mutex<Held>,
     drained: Notify,
 }
@@ -45,39 +43,45 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct HeldFrame {
     bytes: Bytes,
-    n_bytes: usize,
     outflow: Arc<Outflow>,
+    _memory: Reservation,
 }
 
 impl Outflow {
-    fn new(all_bytes: Arc<AtomicUsize>) -> Arc<Self> {
+    fn new(memory: Arc<MemoryBudget>) -> Arc<Self> {
         let held = Mutex::new(Held { n_frames: 0, since: Instant::now() });
-        Arc::new(Self { all_bytes, held, drained: Notify::new() })
+        Arc::new(Self { memory, held, drained: Notify::new() })
     }
 
     /// That of the stream whose task this is, or one that nobody watches: the only response of an HTTP/1 connection
     /// has its socket's deadlines.
-    pub fn of_task(all_bytes: &Arc<AtomicUsize>) -> Arc<Self> {
-        OUTFLOW.try_with(Arc::clone).unwrap_or_else(|_| Self::new(all_bytes.clone()))
+    pub fn of_task(memory: &Arc<MemoryBudget>) -> Arc<Self> {
+        OUTFLOW.try_with(Arc::clone).unwrap_or_else(|_| Self::new(memory.clone()))
+    }
+
+    /// Counts bytes of which frames are to be made.
+    pub fn count(&self, n_bytes: usize) -> Reservation {
+        let mut memory = self.memory.reservation(Part::Sockets);
+        // They were counted as an answer until now, and what is sent is not refused any more.
+        memory.add_always(n_bytes);
+        memory
     }
 
     /// Counts `bytes` until they have been written.
     pub fn hold(self: &Arc<Self>, bytes: Bytes) -> HeldFrame {
-        let n_bytes = bytes.len();
-        self.all_bytes.fetch_add(n_bytes, Ordering::Relaxed);
+        let memory = self.count(bytes.len());
         let mut held = self.held();
         if held.n_frames == 0 {
             held.since = Instant::now();
         }
         held.n_frames += 1;
-        HeldFrame { bytes, n_bytes, outflow: self.clone() }
+        HeldFrame { bytes, outflow: self.clone(), _memory: memory }
     }
 
     /// Waits until frames have been held for `timeout` and none has left.
     async fn stalled(&self, timeout: Duration) {
         loop {
-            let is_pressed = self.all_bytes.load(Ordering::Relaxed) > HELD_BYTES;
-            let timeout = if is_pressed { timeout.min(PRESSED_TIMEOUT) } else { timeout };
+            let timeout = if self.memory.is_pressed() { timeout.min(PRESSED_TIMEOUT) } else { timeout };
             let stands_for = {
                 let held = self.held();
                 if held.n_frames == 0 { Duration::ZERO } else { held.since.elapsed() }
@@ -107,7 +111,6 @@ impl Outflow {
 
 impl Drop for HeldFrame {
     fn drop(&mut self) {
-        self.outflow.all_bytes.fetch_sub(self.n_bytes, Ordering::Relaxed);
         let mut held = self.outflow.held();
         held.n_frames -= 1;
         held.since = Instant::now();
@@ -136,8 +139,8 @@ impl Buf for HeldFrame {
 pub(super) struct StreamExecutor {
     /// The connection.
     pub state: Arc<ConnectionState>,
-    /// Bytes held over all connections.
-    pub all_bytes: Arc<AtomicUsize>,
+    /// Where what is held counts.
+    pub memory: Arc<MemoryBudget>,
     /// With something to send and nothing taken.
     pub timeout: Duration,
 }
@@ -147,9 +150,9 @@ where
     F: Future + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let Self { state, all_bytes, timeout } = self.clone();
+        let Self { state, memory, timeout } = self.clone();
         tokio::spawn(async move {
-            let outflow = Outflow::new(all_bytes);
+            let outflow = Outflow::new(memory);
             tokio::select! {
                 _ = OUTFLOW.scope(outflow.clone(), stream) => {}
                 // Dropping a stream's task resets the stream.

@@ -22,6 +22,7 @@ use super::context::{RequestContext, Settled};
 use super::guard::{CrossOrigin, Guard};
 use super::outflow::{HeldFrame, MAX_FRAME_BYTES, Outflow};
 use crate::app::App;
+use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
 use crate::openai::ApiError;
 use crate::routes;
@@ -70,10 +71,16 @@ impl Responder {
             response.status(),
         );
         let exchange = Exchange { app: self.app.clone(), labels, context, in_flight };
-        let outflow = Outflow::of_task(&self.app.unwritten_bytes);
+        let outflow = Outflow::of_task(&self.app.memory);
         connection.presence.response_begins();
         connection.count_given_frame();
-        response.map(|body| TrackedBody { body, rest: Bytes::new(), outflow, exchange })
+        response.map(|body| TrackedBody {
+            body,
+            rest: Bytes::new(),
+            rest_memory: outflow.count(0),
+            outflow,
+            exchange,
+        })
     }
 
     async fn route(&self, parts: Parts, context: &Arc<RequestContext>, cross_origin: bool) -> Response<Body> {
@@ -132,6 +139,8 @@ pub(crate) struct TrackedBody {
     body: Body,
     /// What is left of a frame too large to be given at once.
     rest: Bytes,
+    /// For `rest`.
+    rest_memory: Reservation,
     outflow: Arc<Outflow>,
     exchange: Exchange,
 }
@@ -150,12 +159,16 @@ impl http_body::Body for TrackedBody {
                 return Poll::Ready(None);
             };
             match frame.into_data() {
-                Ok(data) => this.rest = data,
+                Ok(data) => {
+                    this.rest_memory = this.outflow.count(data.len());
+                    this.rest = data;
+                }
                 Err(frame) => return Poll::Ready(frame.into_trailers().ok().map(|t| Ok(Frame::trailers(t)))),
             }
         }
         this.exchange.in_flight.state.count_given_frame();
         let n_bytes = this.rest.len().min(MAX_FRAME_BYTES);
+        this.rest_memory.give_back(n_bytes);
         Poll::Ready(Some(Ok(Frame::data(this.outflow.hold(this.rest.split_to(n_bytes))))))
     }
 
