@@ -10,6 +10,7 @@ use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput
 
 use super::session::TextOptions;
 use super::work::Abandoned;
+use crate::config::RENDER_FACTOR;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::{
     ApiError, ChatRequest, CompletionRequest, Conversation, GenerationRequest, Prompt, check_prompt,
@@ -45,6 +46,9 @@ const CHOICE_BYTES: usize = 512;
 /// What a token of a prompt holds: itself here and in its sequence.
 const PROMPT_TOKEN_BYTES: usize = 2 * size_of::<TokenId>();
 
+/// What a value of a tree takes as the template walks it, its text apart.
+const VALUE_BYTES: usize = 512;
+
 /// Prepares a chat completion. Takes the conversation's texts out of the request, and notes what of it changes nothing.
 ///
 /// # Errors
@@ -57,7 +61,8 @@ pub(crate) fn prepare_chat(
     request.generation.check(model.limits())?;
     request.ignore_unread_variables(|name| model.template_reads(name));
     let tokenizer = tokenizer_of(model, "messages")?;
-    let mut prompt = encode_conversation(model, tokenizer, &mut request.conversation, asker.abandoned)?;
+    let mut prompt =
+        encode_conversation(model, tokenizer, &mut request.conversation, asker.memory, asker.abandoned)?;
     request.generation.truncate(&mut prompt, model.limits());
     check_prompt(&prompt, model.limits(), "messages")?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
@@ -91,7 +96,7 @@ pub(crate) fn prepare_completion(
     let (mut memory, mut n_held) = (asker.memory.reservation(Part::Prompts), 0);
     for prompt in &request.prompts {
         asker.abandoned.check()?;
-        let mut tokens = prompt_tokens(model, prompt, request.add_special_tokens, asker.abandoned)?;
+        let mut tokens = prompt_tokens(model, prompt, request.add_special_tokens, asker)?;
         generation.truncate(&mut tokens, model.limits());
         check_prompt(&tokens, model.limits(), "prompt")?;
         let mut encode_word =
@@ -127,11 +132,12 @@ fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
 /// The tokens of a conversation as the model's template writes it. Takes its texts, so that they are held once.
 ///
 /// # Errors
-/// 400 for a model without template, a conversation it refuses, a text that cannot fit.
+/// 400 for a model without template, a conversation it refuses, a text that cannot fit; 503 without memory for it.
 pub(crate) fn encode_conversation(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
     conversation: &mut Conversation,
+    memory: &Arc<MemoryBudget>,
     abandoned: &Abandoned,
 ) -> Result<Vec<TokenId>, ApiError> {
     let Some(template) = &model.served.chat_template else {
@@ -142,6 +148,8 @@ pub(crate) fn encode_conversation(
     if n_bytes > tokenizer.max_text_bytes() {
         return Err(ApiError::text_too_long("messages", n_bytes, model.limits().max_model_len));
     }
+    let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
+    let _work = memory.reserve(Part::Bodies, n_work_bytes)?;
     let messages = conversation.take_messages_for_template(template.mentions("developer"));
     let variables = conversation.take_template_variables();
     let tools = Value::Array(std::mem::take(&mut conversation.tools));
@@ -163,14 +171,18 @@ pub(crate) fn encode_conversation(
 /// The tokens of a text prompt.
 ///
 /// # Errors
-/// 400 for a text that cannot fit.
+/// 400 for a text that cannot fit, 503 without memory for it.
 pub(crate) fn encode_text(
     model: &ModelEntry,
     tokenizer: &Tokenizer,
     text: &str,
     add_special_tokens: bool,
+    memory: &Arc<MemoryBudget>,
     abandoned: &Abandoned,
 ) -> Result<Vec<TokenId>, ApiError> {
+    // A longer text is refused before anything is made of it.
+    let n_bytes = text.len().min(tokenizer.max_text_bytes());
+    let _work = memory.reserve(Part::Bodies, n_bytes * RENDER_FACTOR)?;
     // The whole prompt is the client's own, control tokens included: nobody else's text stands in it.
     let options = EncodeOptions { add_special_tokens, parse_special: true };
     let tokens = tokenizer.encode_unless(text, options, abandoned.flag());
@@ -194,12 +206,13 @@ fn prompt_tokens(
     model: &ModelEntry,
     prompt: &Prompt,
     add_special_tokens: bool,
-    abandoned: &Abandoned,
+    asker: &Asker<'_>,
 ) -> Result<Vec<TokenId>, ApiError> {
     match prompt {
         Prompt::Tokens(tokens) => Ok(tokens.clone()),
         Prompt::Text(text) => {
-            encode_text(model, tokenizer_of(model, "prompt")?, text, add_special_tokens, abandoned)
+            let tokenizer = tokenizer_of(model, "prompt")?;
+            encode_text(model, tokenizer, text, add_special_tokens, asker.memory, asker.abandoned)
         }
     }
 }

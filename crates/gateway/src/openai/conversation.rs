@@ -154,6 +154,11 @@ impl Conversation {
         self.messages.iter().map(Message::text_bytes).sum()
     }
 
+    /// Values of the trees that a template is given.
+    pub fn n_values(&self) -> usize {
+        self.budget.n_taken()
+    }
+
     /// Takes the messages out, as the template walks them. A template that knows no role `developer` gets `system`.
     pub fn take_messages_for_template(&mut self, knows_developer: bool) -> Value {
         let role = |role: Role| match role {

@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::app::App;
-use crate::config::WORK_FACTOR;
+use crate::config::PARSE_FACTOR;
 use crate::memory::Reservation;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
 use crate::server::{HeldBody, RequestContext};
@@ -32,7 +32,7 @@ impl JsonBody {
     }
 
     /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is reserved for
-    /// the work on what was read.
+    /// what was read.
     ///
     /// # Errors
     /// What `parse` gives; 503 when there is no memory for it.
@@ -41,7 +41,7 @@ impl JsonBody {
         parse: impl FnOnce(&[u8], &ReadOptions) -> Result<T, ApiError>,
     ) -> Result<(T, Reservation), ApiError> {
         let HeldBody { bytes, mut memory } = self.body;
-        memory.cover(bytes.len().saturating_mul(WORK_FACTOR))?;
+        memory.cover(bytes.len().saturating_mul(PARSE_FACTOR))?;
         Ok((parse(&bytes, &self.options)?, memory))
     }
 }
@@ -117,4 +117,36 @@ pub(super) fn with_ignored(response: impl IntoResponse, ignored: &IgnoredParamet
         response.headers_mut().insert("x-throng-ignored", value);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Version;
+
+    use super::*;
+    use crate::memory::{MemoryBudget, Part};
+
+    /// A body of `n_bytes` that has arrived.
+    fn body(budget: &Arc<MemoryBudget>, n_bytes: usize) -> JsonBody {
+        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
+        let memory = budget.reserve(Part::Bodies, n_bytes).expect("room");
+        let body = HeldBody { bytes: vec![b' '; n_bytes].into(), memory };
+        JsonBody { body, options: ReadOptions::default(), context: Arc::new(context) }
+    }
+
+    #[test]
+    fn three_of_the_largest_bodies_are_read_at_a_time() {
+        let config = crate::config::GatewayConfig::default();
+        let budget = MemoryBudget::new(config.memory_limit_bytes());
+        let n_bytes = config.api.max_body_bytes;
+        let bodies = [(); 3].map(|()| body(&budget, n_bytes));
+        let read = bodies.map(|body| body.read(|bytes, _| Ok(bytes.len())).expect("room"));
+        assert!(read.iter().all(|(n, memory)| *n == n_bytes && memory.n_bytes() >= PARSE_FACTOR * n_bytes));
+        let fourth = body(&budget, 1);
+        let fourth =
+            JsonBody { body: HeldBody { bytes: vec![b' '; n_bytes].into(), ..fourth.body }, ..fourth };
+        assert!(fourth.read(|_, _| Ok(())).is_err_and(|error| error.code() == "overloaded"));
+        drop(read);
+        assert_eq!(budget.held(Part::Bodies), 0);
+    }
 }

@@ -25,10 +25,12 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
         request.ignore_unread_variables(|name| model.template_reads(name));
         let tokens = match &mut request.input {
             TokenizeInput::Text { prompt, add_special_tokens } => {
-                encode_text(model, tokenizer_of(model, "prompt")?, prompt, *add_special_tokens, abandoned)?
+                let tokenizer = tokenizer_of(model, "prompt")?;
+                encode_text(model, tokenizer, prompt, *add_special_tokens, &app.memory, abandoned)?
             }
             TokenizeInput::Conversation(conversation) => {
-                encode_conversation(model, tokenizer_of(model, "messages")?, conversation, abandoned)?
+                let tokenizer = tokenizer_of(model, "messages")?;
+                encode_conversation(model, tokenizer, conversation, &app.memory, abandoned)?
             }
         };
         memory.cover(std::mem::size_of_val(tokens.as_slice()))?;

@@ -23,6 +23,11 @@ impl Default for TreeBudget {
 }
 
 impl TreeBudget {
+    /// How many values were taken.
+    pub fn n_taken(&self) -> usize {
+        MAX_TREE_VALUES - self.n_values
+    }
+
     /// Takes `n_values` for the value at `node`.
     ///
     /// # Errors
