@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine};
@@ -49,12 +50,17 @@ fn run(line: CommandLine) -> Result<()> {
 
 /// Threads that talk to clients.
 const N_TALKING: usize = 2;
+/// Threads for what takes longer, or as many as there are processors: the allocator keeps some megabytes for each.
+const N_WORKING: usize = 8;
+/// Such a thread ends after so long without work.
+const WORKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// Two threads for all connections: a token costs them microseconds. Whatever takes longer runs on others, which give
 /// way to those that compute.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     has_threads(N_TALKING).context("cannot start a thread")?;
     let n_started = AtomicUsize::new(0);
+    let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(N_TALKING)
         .on_thread_start(move || {
@@ -63,6 +69,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
                 throng_kernels::threads::step_back();
             }
         })
+        .max_blocking_threads(N_WORKING.max(n_processors))
+        .thread_keep_alive(WORKING_KEEP_ALIVE)
         .enable_all()
         .build();
     built.context("cannot start the runtime")
