@@ -187,6 +187,9 @@ def test_the_soft_limit_is_raised_and_running_out_is_told(start, low_soft_limit)
 
 def test_a_thousand_connections_wait_for_a_server_that_is_held_up(start):
     with start() as server, contextlib.ExitStack() as clients:
+        # Its first answer says that it has begun to listen with its own backlog.
+        with urllib.request.urlopen(server.url + "/health", timeout=PATIENCE_S) as answer:
+            assert answer.status == 200
         server.process.send_signal(signal.SIGSTOP)
         try:
             for _ in range(1000):
