@@ -10,28 +10,26 @@ SHORT_DEADLINE = str(Path(__file__).with_name("slow_reader.toml"))
 STREAM = {"stream": True, "max_tokens": 900, "ignore_eos": True}
 
 
-@attack("slow_readers", limit_s=60)
-def non_reading_streams(target):
-    """300 streams that are never read must not keep the healthy client from its answers."""
-    request = post(target, chat(**STREAM, logprobs=True, top_logprobs=20))
+def leave_unread(target, request):
+    """Sends the request on 300 connections, reads nothing for a while, then resets them."""
     sockets = [connect(target, receive_buffer=4096) for _ in range(target.times(300))]
     for s in sockets:
         s.sendall(request)
     time.sleep(20 * target.intensity)
     for s in sockets:
         reset(s)
+
+
+@attack("slow_readers", limit_s=60)
+def non_reading_streams(target):
+    """300 streams that are never read must not keep the healthy client from its answers."""
+    leave_unread(target, post(target, chat(**STREAM, logprobs=True, top_logprobs=20)))
 
 
 @attack("slow_readers", limit_s=60)
 def non_reading_streams_of_text(target):
     """300 streams without log-probabilities, whose events are small, are never read."""
-    request = post(target, chat(**STREAM))
-    sockets = [connect(target, receive_buffer=4096) for _ in range(target.times(300))]
-    for s in sockets:
-        s.sendall(request)
-    time.sleep(20 * target.intensity)
-    for s in sockets:
-        reset(s)
+    leave_unread(target, post(target, chat(**STREAM)))
 
 
 @attack("slow_readers")

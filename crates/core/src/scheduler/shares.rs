@@ -35,8 +35,8 @@ impl Scheduler {
     /// are the least urgent sequences of the tenant that holds most. Returns false, and preempts nothing, when that would
     /// not be enough.
     ///
-    /// A tenant cannot get back by this rule what it gave up by it: it would be above its share again. Since the sequence that
-    /// goes next always starts, every use of the rule is progress.
+    /// A tenant cannot get back by this rule what it gave up by it: it would be above its share again. The victims' tenant was
+    /// served more, so the same sequence still goes next, and what it lacked is there.
     pub(super) fn give_way(&mut self, lack: Lack, n_promised: &mut usize, budget: &mut StepBudget) -> bool {
         let Some((tenant, n_wanted)) = self.wanted_by_next(lack) else { return false };
         if self.running.iter().all(|sequence| sequence.request.tenant == tenant) {
