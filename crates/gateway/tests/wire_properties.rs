@@ -138,7 +138,7 @@ fn read(endpoint: Endpoint, body: &[u8]) -> Result<(), ApiError> {
         }
         Endpoint::Completion => {
             let request = CompletionRequest::parse(body, &options)?;
-            request.generation.truncate(&mut vec![1; 700], &limits);
+            let _ = request.generation.truncated(&[1; 700], &limits);
             request.sampling_params(10, &facts, 1, &mut encode).map(drop)
         }
         Endpoint::Tokenize => TokenizeRequest::parse(body, &options).map(drop),

@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::memory::{MemoryBudget, Part, Reservation};
 
 /// Most bytes that wait for a slow reader.
-pub(super) const QUEUE_BYTES: usize = 32 << 10;
+pub(super) const QUEUE_BYTES: usize = 8 << 10;
 
 /// The end that is written to.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! From a checked body to requests an engine can take: the template, the tokenizer, the sampling parameters. What
 //! they hold is reserved. Refuses to know sockets and threads.
 
+use std::borrow::Cow;
 use std::mem::size_of;
 use std::sync::Arc;
 
@@ -61,17 +62,17 @@ pub(crate) fn prepare_chat(
     request.generation.check(model.limits())?;
     request.ignore_unread_variables(|name| model.template_reads(name));
     let tokenizer = tokenizer_of(model, "messages")?;
-    let mut prompt =
+    let prompt =
         encode_conversation(model, tokenizer, &mut request.conversation, asker.memory, asker.abandoned)?;
-    request.generation.truncate(&mut prompt, model.limits());
-    check_prompt(&prompt, model.limits(), "messages")?;
+    let prompt = request.generation.truncated(&prompt, model.limits());
+    check_prompt(prompt, model.limits(), "messages")?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
     let sampling =
         request.sampling_params(prompt.len(), &model.facts(), fastrand::u64(..), &mut encode_word)?;
     let options = detokenize_options(&request.generation, request.conversation.continues_final_message());
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
     let mut memory = asker.memory.reservation(Part::Prompts);
-    memory.set(held_bytes(&prompt, &sampling, request.generation.n()))?;
+    memory.set(held_bytes(prompt, &sampling, request.generation.n()))?;
     let requests = vec![engine_request(&request.generation, asker.tenant.clone(), prompt, sampling)];
     Ok(Prepared { requests, echo: None, text: Some(text), memory: vec![memory] })
 }
@@ -96,14 +97,14 @@ pub(crate) fn prepare_completion(
     let (mut memory, mut n_held) = (asker.memory.reservation(Part::Prompts), 0);
     for prompt in &request.prompts {
         asker.abandoned.check()?;
-        let mut tokens = prompt_tokens(model, prompt, request.add_special_tokens, asker)?;
-        generation.truncate(&mut tokens, model.limits());
-        check_prompt(&tokens, model.limits(), "prompt")?;
+        let tokens = prompt_tokens(model, prompt, request.add_special_tokens, asker)?;
+        let tokens = generation.truncated(&tokens, model.limits());
+        check_prompt(tokens, model.limits(), "prompt")?;
         let mut encode_word =
             |word: &str| encode_word(tokenizer.ok_or_else(|| no_tokenizer("bad_words"))?, word);
         let facts = model.facts();
         let sampling = request.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
-        n_held += held_bytes(&tokens, &sampling, generation.n());
+        n_held += held_bytes(tokens, &sampling, generation.n());
         if request.echo {
             let text = prompt_text(tokenizer, prompt);
             n_held += text.len();
@@ -202,17 +203,19 @@ fn no_tokenizer(param: &str) -> ApiError {
     ApiError::unsupported_by_model(param, reason)
 }
 
-fn prompt_tokens(
+fn prompt_tokens<'p>(
     model: &ModelEntry,
-    prompt: &Prompt,
+    prompt: &'p Prompt,
     add_special_tokens: bool,
     asker: &Asker<'_>,
-) -> Result<Vec<TokenId>, ApiError> {
+) -> Result<Cow<'p, [TokenId]>, ApiError> {
     match prompt {
-        Prompt::Tokens(tokens) => Ok(tokens.clone()),
+        // Copied once it is known to fit, as the engine's request.
+        Prompt::Tokens(tokens) => Ok(Cow::Borrowed(tokens)),
         Prompt::Text(text) => {
             let tokenizer = tokenizer_of(model, "prompt")?;
             encode_text(model, tokenizer, text, add_special_tokens, asker.memory, asker.abandoned)
+                .map(Cow::Owned)
         }
     }
 }
@@ -243,7 +246,7 @@ fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) ->
 fn engine_request(
     generation: &GenerationRequest,
     tenant: TenantId,
-    prompt: Vec<TokenId>,
+    prompt: &[TokenId],
     sampling: SamplingParams,
 ) -> Request {
     Request {

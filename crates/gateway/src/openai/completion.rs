@@ -7,7 +7,7 @@ use super::field::Kind::{Boolean, Custom, Integer, Refused};
 use super::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
-use super::generation_values::{TOKENS, read_tokens};
+use super::generation_values::TOKENS;
 use super::json::{JsonType, Node};
 use super::sampling::{EncodeWord, ModelFacts};
 
@@ -151,31 +151,28 @@ fn read_prompts(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
 }
 
 fn read_list(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
-    let mut prompts = Vec::new();
-    let mut tokens = Vec::new();
-    let mut first = None;
-    node.elements(usize::MAX, |_, element| {
+    let (mut prompts, mut first) = (Vec::new(), None);
+    let outcome = node.elements(usize::MAX, |_, element| {
         let first = *first.get_or_insert(element.json_type());
         if first == JsonType::Number {
-            tokens.push(element.token_id()?);
-            return Ok(());
+            return Err(element.wrong_type("a string or an array of token ids"));
         }
         if prompts.len() == MAX_PROMPTS {
             return Err(ApiError::array_above_max_length(node.path(), MAX_PROMPTS));
         }
         match first {
             JsonType::String => prompts.push(Prompt::Text(element.string(usize::MAX)?.into_owned())),
-            JsonType::Array => match read_tokens(&element, usize::MAX)? {
+            JsonType::Array => match element.token_ids(usize::MAX)? {
                 tokens if tokens.is_empty() => return Err(ApiError::empty_array(element.path())),
                 tokens => prompts.push(Prompt::Tokens(tokens)),
             },
             _ => return Err(element.wrong_type("a string, a token id or an array of token ids")),
         }
         Ok(())
-    })?;
+    });
     match first {
         None => Err(ApiError::empty_array(node.path())),
-        Some(JsonType::Number) => Ok(vec![Prompt::Tokens(tokens)]),
-        Some(_) => Ok(prompts),
+        Some(JsonType::Number) => Ok(vec![Prompt::Tokens(node.token_ids(usize::MAX)?)]),
+        Some(_) => outcome.map(|()| prompts),
     }
 }

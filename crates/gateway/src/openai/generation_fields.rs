@@ -76,7 +76,7 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field(
         "stop_token_ids",
         Custom(Shape::Array(MAX_STOP_TOKENS, &TOKEN), |r, node, _| {
-            r.stop_token_ids = read_tokens(node, MAX_STOP_TOKENS)?;
+            r.stop_token_ids = node.token_ids(MAX_STOP_TOKENS)?;
             Ok(())
         }),
         "Tokens that end the answer.",

@@ -98,21 +98,12 @@ pub(super) fn read_logit_bias(
 /// A list of token ids of any length.
 pub(super) const TOKENS: Shape = Shape::Array(usize::MAX, &Shape::Integer(0, u32::MAX as i64));
 
-pub(super) fn read_tokens(node: &Node<'_, '_>, max: usize) -> Result<Vec<TokenId>, ApiError> {
-    let mut tokens = Vec::new();
-    node.elements(max, |_, element| {
-        tokens.push(element.token_id()?);
-        Ok(())
-    })?;
-    Ok(tokens)
-}
-
 pub(super) fn read_allowed_tokens(
     r: &mut GenerationRequest,
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
-    let mut tokens = read_tokens(node, MAX_ALLOWED_TOKENS)?;
+    let mut tokens = node.token_ids(MAX_ALLOWED_TOKENS)?;
     if tokens.is_empty() {
         return Err(ApiError::empty_array(node.path()));
     }

@@ -101,18 +101,18 @@ impl GenerationRequest {
         Ok(())
     }
 
-    /// Cuts the prompt as `truncate_prompt_tokens` says.
-    pub fn truncate(&self, prompt: &mut Vec<TokenId>, limits: &ModelLimits) {
-        let room = i64::from(limits.max_model_len) - self.max_tokens.unwrap_or(1);
+    /// What `truncate_prompt_tokens` leaves of a prompt.
+    pub fn truncated<'p>(&self, prompt: &'p [TokenId], limits: &ModelLimits) -> &'p [TokenId] {
+        let available = i64::from(limits.max_model_len) - self.max_tokens.unwrap_or(1);
         let keep = match self.truncate_prompt_tokens {
-            None => return,
-            Some(-1) => room.max(1),
+            None => return prompt,
+            Some(-1) => available.max(1),
             Some(keep) => keep,
         };
         let n_surplus = prompt.len().saturating_sub(usize::try_from(keep).unwrap_or(0));
         match self.truncation_side {
-            TruncationSide::Left => drop(prompt.drain(..n_surplus)),
-            TruncationSide::Right => prompt.truncate(prompt.len() - n_surplus),
+            TruncationSide::Left => &prompt[n_surplus..],
+            TruncationSide::Right => &prompt[..prompt.len() - n_surplus],
         }
     }
 

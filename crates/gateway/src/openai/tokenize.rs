@@ -9,7 +9,7 @@ use super::conversation::{CONVERSATION_FIELDS, Conversation};
 use super::error::ApiError;
 use super::field::Kind::{Boolean, Custom};
 use super::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
-use super::generation_values::{TOKENS, model_name, read_tokens};
+use super::generation_values::{TOKENS, model_name};
 use super::json::Node;
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
@@ -141,7 +141,7 @@ pub const DETOKENIZE_FIELDS: &[Field<DetokenizeOptions>] = &[
     field(
         "tokens",
         Custom(TOKENS, |o, node, _| {
-            o.tokens = Some(read_tokens(node, usize::MAX)?);
+            o.tokens = Some(node.token_ids(usize::MAX)?);
             Ok(())
         }),
         "The token ids.",

@@ -254,6 +254,25 @@ impl<'a> Node<'a, '_> {
         }
     }
 
+    /// A list of such indices.
+    ///
+    /// # Errors
+    /// As [`Self::elements`] and [`Self::token_id`].
+    pub fn token_ids(&self, max: usize) -> Result<Vec<u32>, ApiError> {
+        // Nearly every list is one of plain numbers; what is not is read again for the error or the value it holds.
+        if let Ok(tokens) = serde_json::from_str::<Vec<u32>>(self.raw.get())
+            && tokens.len() <= max
+        {
+            return Ok(tokens);
+        }
+        let mut tokens = Vec::new();
+        self.elements(max, |_, element| {
+            tokens.push(element.token_id()?);
+            Ok(())
+        })?;
+        Ok(tokens)
+    }
+
     /// Whether it is an array or object without anything in it.
     pub fn is_empty_container(&self) -> bool {
         let text = self.raw.get();
