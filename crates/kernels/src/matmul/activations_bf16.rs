@@ -3,7 +3,7 @@
 //! The relative error of an element is at most 1/512, where int8 has an error of half a step of its block's range: for normally
 //! distributed blocks bf16 has a quarter of the error.
 
-use super::activations::{Rows, whole};
+use super::activation_rows::{Rows, whole};
 use crate::layout::{BLOCK, PANEL, ROW_BYTES};
 use crate::simd::{Kernel, SimdIsa};
 

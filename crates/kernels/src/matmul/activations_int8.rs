@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::activations::{GROUP, Rows, whole};
+use super::activation_rows::{GROUP, Rows, whole};
 use crate::layout::{BLOCK, HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, PANEL, RECORD, SCALE_AT, SUM_AT};
 use crate::simd::{Kernel, SimdIsa};
 

@@ -5,6 +5,7 @@
 //! many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays in L1. Neither changes an
 //! output's bits (see the `tile` module). On AMX, quantized and 16-bit weights take the path in [`amx`].
 
+mod activation_rows;
 pub(crate) mod activations;
 pub(crate) mod activations_bf16;
 pub(crate) mod activations_int8;
@@ -25,8 +26,9 @@ use crate::memory::Disjoint;
 use crate::quant::{CodeLayout, Format, PANEL, PackedMatrix, Unpacked};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
-use activations::{Form, GROUP};
-use amx::gemm::AmxGemm;
+use activation_rows::GROUP;
+use activations::Form;
+use amx::AmxGemm;
 use k_block::{K_BLOCK_BLOCKS, KBlock, SCRATCH, Scratch};
 use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};

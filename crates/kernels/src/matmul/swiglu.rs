@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::activations::{GROUP, Rows};
+use super::activation_rows::{GROUP, Rows};
 use super::amx::gemm::FEW_GROUPS;
 use super::{Activations, Forms, Product, Target, WORK_SPLIT, check_operands, in_tiles, multiply};
 use crate::memory::Disjoint;

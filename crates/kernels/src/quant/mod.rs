@@ -1,15 +1,14 @@
 //! Weight formats: what the bytes of a tensor mean, and how they are packed for the matmul ISAs.
 
 mod amx_unpack;
-mod amx_unpack_float;
 mod block_codes;
 mod codebook;
 mod compute_path;
 mod dequantize;
 mod dequantize_k;
 mod packed;
+mod pair_scale;
 mod quantize;
-mod quantize_k;
 mod quantize_rows;
 mod scale_search;
 mod unpack;

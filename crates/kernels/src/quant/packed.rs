@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use half::f16;
 
-use super::amx_unpack::PairScale;
 use super::block_codes::block_codes;
+use super::pair_scale::PairScale;
 use super::{Format, IQ4_VALUES, f16_at};
 use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
 use crate::memory::{AlignedBytes, Disjoint, Pages};

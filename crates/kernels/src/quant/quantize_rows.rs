@@ -1,7 +1,7 @@
 //! Quantizes whole rows of stored floats with a search for good scales, for quantization at load time. Single-threaded.
 
+use super::quantize::k_formats::{put_k4_head, put_nibble_pairs, put_q6_k_codes, put_q6_k_scales};
 use super::quantize::{inverse, put_f16, put_fifth_bits, put_nibbles};
-use super::quantize_k::{put_k4_head, put_nibble_pairs, put_q6_k_codes, put_q6_k_scales};
 use super::scale_search::{BLOCKS, ROUND, scales, scales_and_mins, side_by_side, stored};
 use super::{Format, dequantize_row, f16_at, quantize_row};
 use crate::float_env::FlushToZero;

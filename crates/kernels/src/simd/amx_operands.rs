@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use half::f16;
 
-use super::tiles::ACTIVATIONS_BY;
+use super::tile_operands::ACTIVATIONS_BY;
 
 /// See [`super::SimdIsa::store_bf16_pairs`].
 ///

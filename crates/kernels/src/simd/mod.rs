@@ -26,12 +26,14 @@ mod frame;
 mod neon;
 #[cfg(test)]
 mod tests;
+mod tile_operands;
 mod tiles;
 
 use crate::layout::ScaleKind;
 
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
-pub(crate) use tiles::{KeyRun, TILE_DOTS_BY, TileConfig, ValueRun};
+pub(crate) use tile_operands::{KeyRun, TILE_DOTS_BY, ValueRun};
+pub(crate) use tiles::TileConfig;
 
 /// An instruction set that the kernels support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::gemm::{AmxGemm, TILE};
+use super::product::{AmxGemm, TILE};
 use crate::matmul::Target;
-use crate::matmul::activations::GROUP;
+use crate::matmul::activation_rows::GROUP;
 use crate::quant::{PANEL, PackedMatrix};
 use crate::rows::{Gate, load_part, store_part};
 use crate::simd::{Kernel, SimdIsa};

@@ -13,13 +13,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::gemm_small_batch::{RING_STEPS, Stream};
+use super::product::{AmxGemm, TILE, add_products};
 use crate::layout::PAIRS_BYTES;
-use crate::matmul::activations::{Activations, Form, GROUP, Rows};
+use crate::matmul::Target;
+use crate::matmul::activation_rows::{GROUP, Rows};
+use crate::matmul::activations::{Activations, Form};
 use crate::matmul::k_block::ahead;
-use crate::matmul::{Product, Target};
 use crate::memory::AlignedBytes;
-use crate::quant::{AmxUnpacker, BLOCK, PANEL, PackedMatrix, WithUnpacker};
-use crate::simd::{Isa, Kernel, SimdIsa, TileConfig};
+use crate::quant::{AmxUnpacker, BLOCK, PANEL, WithUnpacker};
+use crate::simd::{Kernel, SimdIsa, TileConfig};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { pairs: None, sums: None }) };
@@ -33,18 +35,6 @@ const GROUPS_TOGETHER: usize = 32;
 const SLOTS: usize = 16;
 /// Quantization blocks of a K block: the activations of two groups stay in L1 while all panels are multiplied.
 const BLOCKS: usize = 8;
-/// Elements of an accumulator tile.
-pub(in crate::matmul) const TILE: usize = GROUP * PANEL;
-
-/// One product, on one thread.
-#[derive(Clone, Copy)]
-pub(in crate::matmul) struct AmxGemm<'a> {
-    pub(in crate::matmul) product: &'a Product<'a>,
-    pub(in crate::matmul) isa: Isa,
-    /// The form of the activations.
-    pub(in crate::matmul) form: Form,
-}
-
 /// Scratch of each thread.
 struct Scratch {
     /// Unpacked weights: [slot][block][part] of a K block, or the small-batch path's ring of blocks.
@@ -53,7 +43,7 @@ struct Scratch {
     sums: Option<AlignedBytes>,
 }
 
-impl<'a> AmxGemm<'a> {
+impl AmxGemm<'_> {
     /// Computes a range of panels into `target`.
     pub(in crate::matmul) fn run(&self, panels: Range<usize>, target: Target<'_>) {
         let outputs = Outputs::Rows(target);
@@ -67,42 +57,6 @@ impl<'a> AmxGemm<'a> {
     pub(in crate::matmul) unsafe fn round(&self, panels: Range<usize>, out: &Activations) {
         let outputs = Outputs::Records(out);
         self.product.weights.with_unpacker(OfPanels { of: self, panels, outputs });
-    }
-
-    /// Number of matrices whose panels alternate in the slots: one, or two for gate and up.
-    pub(in crate::matmul) fn n_matrices(&self) -> usize {
-        if self.product.gated.is_some() { 2 } else { 1 }
-    }
-
-    /// The matrix and the panel in slot `slot`, where the slots begin with panel `first`.
-    pub(in crate::matmul) fn in_slot(&self, first: usize, slot: usize) -> (&'a PackedMatrix, usize) {
-        match &self.product.gated {
-            None => (self.product.weights, first + slot),
-            Some(gated) => {
-                (if slot.is_multiple_of(2) { self.product.weights } else { gated.up }, first + slot / 2)
-            }
-        }
-    }
-
-    /// The unpackers of even slots and of odd ones.
-    fn unpackers<U: AmxUnpacker>(&self) -> [U; 2] {
-        [0, 1].map(|slot| U::of(self.in_slot(0, slot).0))
-    }
-
-    /// Number of tokens in a group.
-    pub(in crate::matmul) fn n_tokens(&self, group: usize) -> usize {
-        (self.product.x.n_rows() - group * GROUP).min(GROUP)
-    }
-
-    /// A group's activation records from `block` on.
-    pub(in crate::matmul) fn records(&self, group: usize, block: usize) -> *const u8 {
-        let records = self.product.x.records(group, self.form).expect("checked before the fork");
-        records[block * self.product.x.record(self.form)..].as_ptr()
-    }
-
-    /// Weight rows of some panels.
-    pub(in crate::matmul) fn rows(&self, panels: &Range<usize>) -> Range<usize> {
-        panels.start * PANEL..self.product.weights.rows().min(panels.end * PANEL)
     }
 }
 
@@ -360,22 +314,6 @@ impl<U: AmxUnpacker, const G: usize, const P: usize> Kernel for Dots<U, G, P> {
                 w = w.map(|w| w.wrapping_add(U::PARTS * PAIRS_BYTES));
             }
             S::store_sums::<G, P>(sums);
-        }
-    }
-}
-
-/// Adds the products of one block, all bf16 parts of it, to the tile accumulators.
-#[inline(always)]
-pub(in crate::matmul) unsafe fn add_products<S: SimdIsa, U: AmxUnpacker, const G: usize, const P: usize>(
-    x: [*const u8; 2],
-    w: [*const u8; 2],
-) {
-    // SAFETY: by the caller.
-    unsafe {
-        match (U::TOKEN_PARTS, U::PARTS) {
-            (1, _) => S::add_products::<G, P, 1, 1>(x, w),
-            (_, 1) => S::add_products::<G, P, 2, 1>(x, w),
-            _ => S::add_products::<G, P, 2, 2>(x, w),
         }
     }
 }

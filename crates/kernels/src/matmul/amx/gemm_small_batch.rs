@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::gemm::{AmxGemm, TILE, add_products};
+use super::product::{AmxGemm, TILE, add_products};
 use crate::layout::PAIRS_BYTES;
 use crate::matmul::Target;
 use crate::quant::{AmxUnpacker, PanelLayout};

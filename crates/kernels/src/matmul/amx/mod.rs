@@ -4,3 +4,6 @@
 mod epilogue;
 pub(super) mod gemm;
 mod gemm_small_batch;
+mod product;
+
+pub(super) use product::AmxGemm;

@@ -1,9 +1,8 @@
 //! Unpacks 16-bit float weights to bf16 pairs for AMX tiles, in as many parts as keep them exact. Does not multiply.
 
-use super::PackedMatrix;
-use super::amx_unpack::AmxUnpacker;
-use crate::layout::PAIRS_BYTES;
-use crate::layout::{BLOCK, PANEL};
+use super::AmxUnpacker;
+use crate::layout::{BLOCK, PAIRS_BYTES, PANEL};
+use crate::quant::PackedMatrix;
 use crate::simd::{SimdIsa, prefetch_bytes};
 
 /// Bytes of a stored block.

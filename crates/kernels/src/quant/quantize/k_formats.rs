@@ -1,8 +1,7 @@
 //! f32 to superblocks of 256: Q2_K … Q6_K and IQ4_XS with one plain scale a sub-block. Does not know rows.
 
-use super::IQ4_VALUES;
-use super::f16_at;
-use super::quantize::{extreme, inverse, min_max, nearest_iq4, put_f16};
+use super::{extreme, inverse, min_max, nearest_iq4, put_f16};
+use crate::quant::{IQ4_VALUES, f16_at};
 
 /// Scale and (non-negative) min of a sub-block whose codes go up to `max_code`: `x ≈ scale code - min`.
 fn scale_and_min(x: &[f32], max_code: f32) -> (f32, f32) {
@@ -61,7 +60,7 @@ fn put_two_bits(out: &mut [u8], code: impl Fn(usize) -> u8) {
 
 /// Nibbles so that 32 bytes hold one sub-block low and the next high.
 #[inline(always)]
-pub(super) fn put_nibble_pairs(out: &mut [u8], codes: &[u8; 256]) {
+pub(in crate::quant) fn put_nibble_pairs(out: &mut [u8], codes: &[u8; 256]) {
     for (out, codes) in out.chunks_exact_mut(32).zip(codes.chunks_exact(64)) {
         for (i, out) in out.iter_mut().enumerate() {
             *out = codes[i] & 15 | (codes[i + 32] & 15) << 4;
@@ -69,7 +68,7 @@ pub(super) fn put_nibble_pairs(out: &mut [u8], codes: &[u8; 256]) {
     }
 }
 
-pub(super) fn q2_k(x: &[f32], out: &mut [u8]) {
+pub(in crate::quant) fn q2_k(x: &[f32], out: &mut [u8]) {
     out.fill(0);
     let pairs = integer_scales(plain_pairs::<16>(x, 3.0), 15.0, out, 80);
     let (d, dmin) = (f16_at(out, 80), f16_at(out, 82));
@@ -83,7 +82,7 @@ pub(super) fn q2_k(x: &[f32], out: &mut [u8]) {
 }
 
 /// Writes the head of a superblock of Q4_K or Q5_K with about these scales and mins, and gives those it holds.
-pub(super) fn put_k4_head(pairs: [(f32, f32); 8], out: &mut [u8]) -> [(f32, f32); 8] {
+pub(in crate::quant) fn put_k4_head(pairs: [(f32, f32); 8], out: &mut [u8]) -> [(f32, f32); 8] {
     let pairs = integer_scales(pairs, 63.0, out, 0);
     let s = &mut out[4..16];
     s.fill(0);
@@ -101,12 +100,12 @@ pub(super) fn put_k4_head(pairs: [(f32, f32); 8], out: &mut [u8]) -> [(f32, f32)
     pairs.map(|(scale, min)| (d * f32::from(scale), dmin * f32::from(min)))
 }
 
-pub(super) fn q4_k(x: &[f32], out: &mut [u8]) {
+pub(in crate::quant) fn q4_k(x: &[f32], out: &mut [u8]) {
     let pairs = put_k4_head(plain_pairs(x, 15.0), out);
     put_nibble_pairs(&mut out[16..144], &codes(x, pairs, 15.0));
 }
 
-pub(super) fn q5_k(x: &[f32], out: &mut [u8]) {
+pub(in crate::quant) fn q5_k(x: &[f32], out: &mut [u8]) {
     let pairs = put_k4_head(plain_pairs(x, 31.0), out);
     let codes = codes(x, pairs, 31.0);
     out[16..48].fill(0);
@@ -128,7 +127,7 @@ fn signed_scales<const N: usize>(scales: [f32; N], max: f32, out: &mut [u8], at:
     (scales.map(|s| (s * inverse(d)).round().clamp(-max, max - 1.0) as i8), d)
 }
 
-pub(super) fn q3_k(x: &[f32], out: &mut [u8]) {
+pub(in crate::quant) fn q3_k(x: &[f32], out: &mut [u8]) {
     out.fill(0);
     let (scales, d) = signed_scales(plain_scales::<16>(x, -4.0), 32.0, out, 108);
     for (j, scale) in scales.into_iter().enumerate() {
@@ -146,13 +145,13 @@ pub(super) fn q3_k(x: &[f32], out: &mut [u8]) {
     put_two_bits(&mut out[32..96], code);
 }
 
-pub(super) fn q6_k(x: &[f32], out: &mut [u8]) {
+pub(in crate::quant) fn q6_k(x: &[f32], out: &mut [u8]) {
     let pairs = put_q6_k_scales(plain_scales(x, -32.0), out);
     put_q6_k_codes(&codes(x, pairs, 63.0), out);
 }
 
 /// Writes the scales of a superblock of Q6_K, about these, and gives those it holds, each with the offset of its codes.
-pub(super) fn put_q6_k_scales(scales: [f32; 16], out: &mut [u8]) -> [(f32, f32); 16] {
+pub(in crate::quant) fn put_q6_k_scales(scales: [f32; 16], out: &mut [u8]) -> [(f32, f32); 16] {
     let (scales, d) = signed_scales(scales, 128.0, out, 208);
     for (out, scale) in out[192..208].iter_mut().zip(scales) {
         *out = scale as u8;
@@ -162,7 +161,7 @@ pub(super) fn put_q6_k_scales(scales: [f32; 16], out: &mut [u8]) -> [(f32, f32);
 
 /// Writes the codes of a superblock of Q6_K.
 #[inline(always)]
-pub(super) fn put_q6_k_codes(codes: &[u8; 256], out: &mut [u8]) {
+pub(in crate::quant) fn put_q6_k_codes(codes: &[u8; 256], out: &mut [u8]) {
     let (low, high) = out.split_at_mut(128);
     let halves = low.chunks_exact_mut(64).zip(high.chunks_exact_mut(32)).zip(codes.chunks_exact(128));
     for ((low, high), codes) in halves {
@@ -175,7 +174,7 @@ pub(super) fn put_q6_k_codes(codes: &[u8; 256], out: &mut [u8]) {
     }
 }
 
-pub(super) fn iq4_xs(x: &[f32], out: &mut [u8]) {
+pub(in crate::quant) fn iq4_xs(x: &[f32], out: &mut [u8]) {
     out.fill(0);
     let (scales, d) = signed_scales(plain_scales::<8>(x, f32::from(IQ4_VALUES[0])), 32.0, out, 0);
     let mut high = 0u16;

@@ -1,6 +1,9 @@
 //! Quantizes f32 rows by plain round-to-nearest, without a search for better scales: for test data and small models.
 
-use super::{Format, IQ4_VALUES, quantize_k as k};
+pub(super) mod k_formats;
+
+use super::{Format, IQ4_VALUES};
+use k_formats as k;
 
 /// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes).
 ///
