@@ -6,9 +6,11 @@ mod chat_template;
 mod detokenizer;
 mod disguise;
 mod error;
+mod rendered_prompt;
 mod tokenizer;
 
-pub use chat_template::{ChatTemplate, RenderedPrompt, TemplateInput};
+pub use chat_template::{ChatTemplate, TemplateInput};
 pub use detokenizer::{Delta, DetokenizeOptions, Detokenizer};
 pub use error::{TemplateError, TextError, TokenizerError};
+pub use rendered_prompt::RenderedPrompt;
 pub use tokenizer::{EncodeOptions, GgufVocabulary, SpecialTokens, Tokenizer, TokenizerConfig};

@@ -21,6 +21,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::disguise::Disguise;
 use crate::error::{TemplateError, TokenizerError};
+use crate::rendered_prompt::RenderedPrompt;
 use crate::tokenizer::{SpecialTokens, TokenizerConfig};
 use conversation::{Size, TextGuard, arranged, private_chars, survey};
 use limits::{BoundedOutput, Limits, classify};
@@ -81,22 +82,6 @@ impl<'a> TemplateInput<'a> {
             special_tokens,
             now_unix_s: None,
         }
-    }
-}
-
-/// A prompt as text, in which user text is marked: [`crate::Tokenizer::encode_rendered`] reads control tokens
-/// only where the template wrote them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RenderedPrompt {
-    pub(crate) disguised: String,
-    pub(crate) disguise: Arc<Disguise>,
-}
-
-impl RenderedPrompt {
-    /// The prompt as transformers would render it. Encoding this text instead of the prompt would turn what
-    /// users wrote into control tokens.
-    pub fn text(&self) -> Cow<'_, str> {
-        self.disguise.reveal(&self.disguised)
     }
 }
 

@@ -12,9 +12,9 @@ use tokenizers::pipeline::{
 
 use super::normalize::Growth;
 use super::{EncodeOptions, Tokenizer};
-use crate::chat_template::RenderedPrompt;
 use crate::disguise::Disguise;
 use crate::error::TextError;
+use crate::rendered_prompt::RenderedPrompt;
 
 /// At most so many working buffers wait for reuse; more threads than this encode with fresh ones.
 const MAX_IDLE_SCRATCH: usize = 16;
