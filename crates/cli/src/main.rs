@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine};
 use throng_cli::commands::{bench, chat, generate, inspect, serve};
-use throng_cli::logging;
-use throng_cli::output::OutputError;
+use throng_cli::process::logging;
+use throng_cli::process::output::OutputError;
 use throng_cli::usage_error::UsageError;
 
 #[global_allocator]

@@ -21,7 +21,7 @@ use throng_text::{ChatTemplate, Tokenizer};
 use crate::args;
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::{KvBudget, show};
-use crate::memory;
+use crate::process::memory;
 use crate::source::{ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;

@@ -16,7 +16,7 @@ use throng_model::forward_work::{ForwardWork, Work};
 
 use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};
-use crate::output;
+use crate::process::output;
 use crate::running::{self, RunningModel};
 use crate::step_shares::StepShares;
 use limits::Limits;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::args::ChatArgs;
 use crate::config::{EngineSection, ModelSection};
-use crate::output;
+use crate::process::output;
 use crate::running::{self, RunningModel};
 
 const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /exit leaves. \

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::args::GenerateArgs;
 use crate::config::{EngineSection, ModelSection};
-use crate::output;
+use crate::process::output;
 use crate::running;
 
 /// Runs the command.

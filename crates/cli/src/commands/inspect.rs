@@ -14,7 +14,8 @@ use throng_model::tensor_use::TensorUse;
 use crate::args::InspectArgs;
 use crate::config::ModelSection;
 use crate::kv_budget::show;
-use crate::{memory, output, running};
+use crate::process::{memory, output};
+use crate::running;
 
 /// Runs the command.
 ///

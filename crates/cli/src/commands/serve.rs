@@ -11,12 +11,12 @@ use tokio::sync::oneshot;
 
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{EngineSection, ModelSection, Settings};
-use crate::descriptors;
-use crate::line_queue::LineQueue;
-use crate::logging;
-use crate::output;
+use crate::process::descriptors;
+use crate::process::line_queue::LineQueue;
+use crate::process::logging;
+use crate::process::output;
+use crate::process::signals::Signals;
 use crate::running::{self, RunningModel};
-use crate::signals::Signals;
 
 /// Runs the command.
 ///

@@ -8,7 +8,7 @@ use throng_kernels::limits::{
 use throng_kernels::threads::ThreadPool;
 use throng_model::forward_work::Work;
 
-use crate::memory;
+use crate::process::memory;
 
 /// No more than this is read to measure bandwidth: far beyond caches all sizes are alike.
 const MOST_READ: usize = 1 << 30;

@@ -10,10 +10,10 @@ use throng_kernels::limits::{
 use throng_kernels::threads::ThreadPool;
 
 use crate::args::BenchMachineArgs;
-use crate::caches::Caches;
 use crate::kv_budget::show;
-use crate::memory;
-use crate::output;
+use crate::process::caches::Caches;
+use crate::process::memory;
+use crate::process::output;
 
 /// The largest share of the last-level cache that is believed: a virtual machine is told of all its host's.
 const MOST_SHARE: usize = 16 << 20;

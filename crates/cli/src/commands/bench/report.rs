@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::limits::{Binding, Limits};
 use crate::kv_budget::show;
-use crate::memory;
+use crate::process::memory;
 use crate::running::RunningModel;
 use crate::step_shares::StepShares;
 

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use crate::logging;
+use crate::process::logging;
 
 /// A signal that ends the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tracing_subscriber::EnvFilter;
 
-use crate::line_queue::LineQueue;
-use crate::output;
+use crate::process::line_queue::LineQueue;
+use crate::process::output;
 use crate::usage_error::UsageError;
 
 /// What chooses the lines, in the syntax of tracing's `EnvFilter`.

@@ -1,0 +1,10 @@
+//! The process and its machine: memory, caches, descriptors, signals, and what is written to its standard streams. Does not
+//! know models.
+
+pub mod caches;
+pub mod descriptors;
+pub mod line_queue;
+pub mod logging;
+pub mod memory;
+pub mod output;
+pub mod signals;
