@@ -13,7 +13,8 @@ pub fn run() -> Result<()> {
     for scripts in ["starter", "bench"] {
         start(&python, &["-m", "unittest", "discover", "-s", scripts])?;
     }
-    cargo(&["build", "--package", "throng-cli"])?;
+    // As the tests build it, so that the dependencies are not compiled twice, with other features.
+    cargo(&["test", "--workspace", "--no-run"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
     start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])?;

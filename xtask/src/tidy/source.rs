@@ -89,7 +89,7 @@ impl<'ast> Visit<'ast> for Calls<'_> {
         if prints && self.file.path.starts_with(PRODUCT) {
             self.find(
                 call.path.span(),
-                "panics where the stream cannot be written: log it, or print through throng_cli::output",
+                "panics where the stream cannot be written: log it, or print through throng_cli::process::output",
             );
         }
         visit::visit_macro(self, call);
