@@ -10,7 +10,7 @@ use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
 use super::tiles::{SPLIT, SPLIT_BLOCKS};
 use crate::memory::AlignedBytes;
 use crate::quant::BLOCK;
-use crate::simd::{Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes};
+use crate::simd::{AmxIsa, AmxKernel, Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes};
 
 /// Query heads of a work item.
 pub(super) const ROWS: usize = 64;
@@ -41,7 +41,7 @@ impl Parts {
         let n_tiles = (rows.len() / dim).div_ceil(TILE_ROWS);
         let out = AlignedBytes::at_least(&mut self.queries, n_tiles * dim / BLOCK * QUERY_STEP);
         // SAFETY: the pool's ISA is available and has tiles.
-        unsafe { isa.run(SplitQueries { rows, dim, out }) };
+        unsafe { isa.run_amx(SplitQueries { rows, dim, out }) };
     }
 }
 
@@ -86,10 +86,10 @@ impl TileSplit<'_> {
                 unsafe {
                     self.config.shape(config_rows, BLOCK / 2);
                     match (row == second, n) {
-                        (true, 1) => self.isa.run(KeyDots::<1, 1>(run)),
-                        (true, _) => self.isa.run(KeyDots::<1, 2>(run)),
-                        (false, 1) => self.isa.run(KeyDots::<2, 1>(run)),
-                        (false, _) => self.isa.run(KeyDots::<2, 2>(run)),
+                        (true, 1) => self.isa.run_amx(KeyDots::<1, 1>(run)),
+                        (true, _) => self.isa.run_amx(KeyDots::<1, 2>(run)),
+                        (false, 1) => self.isa.run_amx(KeyDots::<2, 1>(run)),
+                        (false, _) => self.isa.run_amx(KeyDots::<2, 2>(run)),
                     }
                 }
             });
@@ -109,7 +109,7 @@ impl TileSplit<'_> {
         let split = AlignedBytes::at_least(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
         let weights = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
         // SAFETY: the pool's ISA is available and has tiles.
-        unsafe { self.isa.run(SplitWeights { weights, rows: self.rows.clone(), n_blocks, out: split }) };
+        unsafe { self.isa.run_amx(SplitWeights { weights, rows: self.rows.clone(), n_blocks, out: split }) };
         let mut panels = [std::ptr::null(); SPLIT_BLOCKS];
         for (panel, b) in panels.iter_mut().zip(self.blocks.clone()) {
             *panel = values(b)[..dim / 16 * VALUE_STEP].as_ptr();
@@ -129,9 +129,9 @@ impl TileSplit<'_> {
                 unsafe {
                     self.config.shape(config_rows, BLOCK_TOKENS / 2);
                     if row == second {
-                        self.isa.run(ValueDots::<1>(run))
+                        self.isa.run_amx(ValueDots::<1>(run))
                     } else {
-                        self.isa.run(ValueDots::<2>(run))
+                        self.isa.run_amx(ValueDots::<2>(run))
                     }
                 }
             });
@@ -159,12 +159,11 @@ fn row_of_tile(tile: &[u8], row: usize) -> *const u8 {
 
 struct KeyDots<const G: usize, const P: usize>(KeyRun);
 
-impl<const G: usize, const P: usize> Kernel for KeyDots<G, P> {
+impl<const G: usize, const P: usize> AmxKernel for KeyDots<G, P> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         // SAFETY: the tiles are shaped and memory is valid, by the driver.
         unsafe { S::key_dots::<G, P>(&self.0) }
     }
@@ -172,12 +171,11 @@ impl<const G: usize, const P: usize> Kernel for KeyDots<G, P> {
 
 struct ValueDots<const G: usize>(ValueRun);
 
-impl<const G: usize> Kernel for ValueDots<G> {
+impl<const G: usize> AmxKernel for ValueDots<G> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         // SAFETY: the tiles are shaped and memory is valid, by the driver.
         unsafe { S::value_dots::<G>(&self.0) }
     }
@@ -205,12 +203,11 @@ struct SplitQueries<'a> {
     out: &'a mut [u8],
 }
 
-impl Kernel for SplitQueries<'_> {
+impl AmxKernel for SplitQueries<'_> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         let n_steps = self.dim / BLOCK;
         for (i, row) in self.rows.chunks_exact(self.dim).enumerate() {
             for (step, x) in row.chunks_exact(BLOCK).enumerate() {
@@ -237,12 +234,11 @@ struct SplitWeights<'a> {
     out: &'a mut [u8],
 }
 
-impl Kernel for SplitWeights<'_> {
+impl AmxKernel for SplitWeights<'_> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         for i in self.rows {
             let row = &self.weights[i * SCORES_STRIDE..][..self.n_blocks * BLOCK_TOKENS];
             for (b, x) in row.chunks_exact(BLOCK_TOKENS).enumerate() {

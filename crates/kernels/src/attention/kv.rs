@@ -6,7 +6,7 @@
 
 use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
 use crate::quant::BLOCK;
-use crate::simd::{Kernel, SimdIsa};
+use crate::simd::{AmxIsa, AmxKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Tokens of a block.
@@ -155,7 +155,12 @@ impl KvLayer {
                 let store =
                     Store { shape, token, key: of(new.key_col), value: of(new.value_col), keys, values };
                 // SAFETY: the pool's ISA is available.
-                unsafe { pool.isa().run(store) };
+                unsafe {
+                    match shape.format {
+                        KvFormat::BF16 if pool.isa().has_tiles() => pool.isa().run_amx(StoreBf16(store)),
+                        _ => pool.isa().run(store),
+                    }
+                };
             }
         };
         if slots.len() * width < 8192 {
@@ -178,7 +183,6 @@ struct Store<'a> {
 
 impl Kernel for Store<'_> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
     unsafe fn run<S: SimdIsa>(self) {
@@ -204,28 +208,7 @@ impl Kernel for Store<'_> {
                     self.values[(t * dim + 16 * i) * 2..][..32].copy_from_slice(bytemuck::cast_slice(&half));
                 }
             }
-            KvFormat::BF16 => {
-                let keys: &mut [u32] = bytemuck::cast_slice_mut(self.keys);
-                for (i, x) in self.key.chunks_exact(BLOCK).enumerate() {
-                    let (low, high) = (bfloats::<S>(&x[..16]), bfloats::<S>(&x[16..]));
-                    let lines = keys[i * KEY_STEP / 4..][..KEY_STEP / 4].as_chunks_mut::<BLOCK_TOKENS>().0;
-                    for d in 0..16 {
-                        lines[d][t] = pair(low[d], high[d]);
-                    }
-                }
-                if t == 0 {
-                    // Clears what an earlier owner left: a NaN times the weight zero would be NaN.
-                    self.values.fill(0);
-                }
-                let values: &mut [u32] = bytemuck::cast_slice_mut(self.values);
-                for (i, x) in self.value.chunks_exact(16).enumerate() {
-                    let (new, line) = (bfloats::<S>(x), &mut values[i * VALUE_STEP / 4 + t / 2 * 16..][..16]);
-                    for d in 0..16 {
-                        let [even, odd] = [line[d] as u16, (line[d] >> 16) as u16];
-                        line[d] = if t % 2 == 0 { pair(new[d], odd) } else { pair(even, new[d]) };
-                    }
-                }
-            }
+            KvFormat::BF16 => self.store_bf16(|x| x.map(|x| half::bf16::from_f32(x).to_bits())),
             KvFormat::Q8_0 => {
                 let scales_at = self.shape.scales_at();
                 let scale_at = |b: usize| scales_at + (b * BLOCK_TOKENS + t) * 2;
@@ -247,6 +230,52 @@ impl Kernel for Store<'_> {
     }
 }
 
+/// [`Store`] of bf16 with the conversion of an ISA that has AMX.
+struct StoreBf16<'a>(Store<'a>);
+
+impl AmxKernel for StoreBf16<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: AmxIsa>(self) {
+        self.0.store_bf16(|x| {
+            let mut rounded = [0; 16];
+            // SAFETY: sixteen elements on both sides; the caller guarantees the features.
+            unsafe { S::store_bf16(rounded.as_mut_ptr(), S::load(x.as_ptr())) };
+            rounded
+        });
+    }
+}
+
+impl Store<'_> {
+    /// Writes key and value in bf16; `round` rounds sixteen elements to nearest even.
+    #[inline(always)]
+    fn store_bf16(self, round: impl Fn(&[f32; 16]) -> [u16; 16]) {
+        let t = self.token;
+        let round_16 = |x: &[f32]| round(x.try_into().expect("sixteen elements"));
+        let keys: &mut [u32] = bytemuck::cast_slice_mut(self.keys);
+        for (i, x) in self.key.chunks_exact(BLOCK).enumerate() {
+            let (low, high) = (round_16(&x[..16]), round_16(&x[16..]));
+            let lines = keys[i * KEY_STEP / 4..][..KEY_STEP / 4].as_chunks_mut::<BLOCK_TOKENS>().0;
+            for d in 0..16 {
+                lines[d][t] = pair(low[d], high[d]);
+            }
+        }
+        if t == 0 {
+            // Clears what an earlier owner left: a NaN times the weight zero would be NaN.
+            self.values.fill(0);
+        }
+        let values: &mut [u32] = bytemuck::cast_slice_mut(self.values);
+        for (i, x) in self.value.chunks_exact(16).enumerate() {
+            let (new, line) = (round_16(x), &mut values[i * VALUE_STEP / 4 + t / 2 * 16..][..16]);
+            for d in 0..16 {
+                let [even, odd] = [line[d] as u16, (line[d] >> 16) as u16];
+                line[d] = if t.is_multiple_of(2) { pair(new[d], odd) } else { pair(even, new[d]) };
+            }
+        }
+    }
+}
+
 /// Up to sixteen floats rounded to f16, padded with zeros.
 #[inline(always)]
 fn half_floats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
@@ -261,19 +290,6 @@ fn half_floats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
 #[inline(always)]
 fn pair(low: u16, high: u16) -> u32 {
     u32::from(low) | u32::from(high) << 16
-}
-
-/// Sixteen floats rounded to bf16.
-#[inline(always)]
-fn bfloats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
-    let x = &x[..16];
-    if !S::HAS_AMX {
-        return std::array::from_fn(|i| half::bf16::from_f32(x[i]).to_bits());
-    }
-    let mut rounded = [0; 16];
-    // SAFETY: sixteen elements on both sides; only called within a kernel, where the ISA is available.
-    unsafe { S::store_bf16(rounded.as_mut_ptr(), S::load(x.as_ptr())) };
-    rounded
 }
 
 /// One block of 32 as ggml's Q8_0; a NaN or infinity makes the scale NaN.

@@ -261,10 +261,12 @@ impl Records<'_> {
     pub(super) fn put(&mut self, rows: &Rows<'_>, isa: Isa) {
         // SAFETY: the pool's ISA is available.
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
-        // SAFETY: the same, and it has tiles where there are such records.
-        unsafe { isa.run(Round::<1> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
-        // SAFETY: the same.
-        unsafe { isa.run(Round::<2> { rows, n_tokens: self.n_tokens, out: self.split }) };
+        if isa.has_tiles() {
+            // SAFETY: the same.
+            unsafe { isa.run_amx(Round::<1> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
+            // SAFETY: the same.
+            unsafe { isa.run_amx(Round::<2> { rows, n_tokens: self.n_tokens, out: self.split }) };
+        }
         interleave(rows, self.floats);
     }
 

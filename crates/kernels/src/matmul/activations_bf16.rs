@@ -5,10 +5,10 @@
 
 use super::activation_rows::{Rows, whole};
 use crate::layout::{BLOCK, PANEL, ROW_BYTES};
-use crate::simd::{Kernel, SimdIsa};
+use crate::simd::{AmxIsa, AmxKernel};
 
 /// Rounds tokens into a group's records, in one bf16 part or two; entries of absent tokens are not written. One part has its columns
-/// in the order of [`SimdIsa::store_bf16_pairs`]. Two parts (see [`SimdIsa::store_split`]) keep the column order, and their error is
+/// in the order of [`AmxIsa::store_bf16_pairs`]. Two parts (see [`AmxIsa::store_split`]) keep the column order, and their error is
 /// at most 2^-18 of an element.
 pub(super) struct Round<'a, const PARTS: usize> {
     pub(super) rows: &'a Rows<'a>,
@@ -18,13 +18,12 @@ pub(super) struct Round<'a, const PARTS: usize> {
     pub(super) out: &'a mut [u8],
 }
 
-impl<const PARTS: usize> Kernel for Round<'_, PARTS> {
+impl<const PARTS: usize> AmxKernel for Round<'_, PARTS> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
-        if !S::HAS_AMX || self.out.is_empty() {
+    unsafe fn run<S: AmxIsa>(self) {
+        if self.out.is_empty() {
             return;
         }
         self.rows.each_block(|t, b, x| {

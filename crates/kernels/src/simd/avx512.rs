@@ -4,12 +4,12 @@ use std::arch::x86_64::*;
 
 use super::avx512_pair_tile::pair_tile;
 use super::frame::align_frame;
-use super::{Kernel, KeyRun, PairBlock, SimdIsa, ValueRun};
+use super::{AmxIsa, AmxKernel, Kernel, KeyRun, PairBlock, SimdIsa, ValueRun};
 use super::{amx, amx_operands, amx_scales};
 use crate::layout::ScaleKind;
 
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512<const TILES: bool>;
+pub(crate) struct Avx512;
 
 /// # Safety
 /// The machine must support the ISA, and the kernel's own conditions must hold.
@@ -17,7 +17,7 @@ pub(crate) struct Avx512<const TILES: bool>;
 pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
     align_frame();
     // SAFETY: guaranteed by the caller.
-    unsafe { kernel.run::<Avx512<false>>() }
+    unsafe { kernel.run::<Avx512>() }
 }
 
 /// # Safety
@@ -25,10 +25,10 @@ pub(super) unsafe fn run<K: Kernel>(kernel: K) -> K::Output {
 #[target_feature(
     enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi,avx512bf16,avx512fp16"
 )]
-pub(super) unsafe fn run_tiles<K: Kernel>(kernel: K) -> K::Output {
+pub(super) unsafe fn run_amx<K: AmxKernel>(kernel: K) -> K::Output {
     align_frame();
     // SAFETY: guaranteed by the caller.
-    unsafe { kernel.run::<Avx512<true>>() }
+    unsafe { kernel.run::<Avx512>() }
 }
 
 macro_rules! isa_impl {
@@ -41,7 +41,7 @@ macro_rules! isa_impl {
     )*};
 }
 
-impl<const TILES: bool> SimdIsa for Avx512<TILES> {
+impl SimdIsa for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
@@ -49,7 +49,6 @@ impl<const TILES: bool> SimdIsa for Avx512<TILES> {
     const WIDE_IS_SIGNED: bool = false;
     const HAS_PAIR_TILE: bool = true;
     const REGISTERS: usize = 32;
-    const HAS_AMX: bool = TILES;
 
     isa_impl! {
         splat(x: f32) -> __m512 = _mm512_set1_ps(x);
@@ -103,8 +102,43 @@ impl<const TILES: bool> SimdIsa for Avx512<TILES> {
         unsafe { pair_tile::<VECTORS, PAIRS, SUMS, MIN>(block) }
     }
     #[inline(always)]
+    unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are available.
+        unsafe { _mm512_slli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn ishr<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are available.
+        unsafe { _mm512_srli_epi32::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn bshr<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are available.
+        unsafe { _mm512_srli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn bshl<const N: u32>(a: __m512i) -> __m512i {
+        // SAFETY: the features are available.
+        unsafe { _mm512_slli_epi16::<N>(a) }
+    }
+    #[inline(always)]
+    unsafe fn dot16(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i {
+        let mut acc = acc;
+        for (v, codes) in codes.iter().enumerate() {
+            // SAFETY: sixteen values at `x` by contract.
+            unsafe {
+                let x = _mm512_set1_epi32(x.cast::<i32>().add(v).read_unaligned());
+                acc = _mm512_dpbusd_epi32(acc, *codes, x);
+            }
+        }
+        acc
+    }
+}
+
+impl AmxIsa for Avx512 {
+    #[inline(always)]
     unsafe fn store_bf16_pairs(p: *mut u16, a: __m512, b: __m512) {
-        // SAFETY: an ISA with tiles has the features, and `p` has room for 32, by the contract of `SimdIsa`.
+        // SAFETY: an ISA with tiles has the features, and `p` has room for 32, by the contract of `AmxIsa`.
         unsafe { amx_operands::store_bf16_pairs(p, a, b) }
     }
     #[inline(always)]
@@ -169,37 +203,5 @@ impl<const TILES: bool> SimdIsa for Avx512<TILES> {
     unsafe fn value_dots<const G: usize>(run: &ValueRun) {
         // SAFETY: as above.
         unsafe { amx::value_dots::<G>(run) }
-    }
-    #[inline(always)]
-    unsafe fn ishl<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are available.
-        unsafe { _mm512_slli_epi32::<N>(a) }
-    }
-    #[inline(always)]
-    unsafe fn ishr<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are available.
-        unsafe { _mm512_srli_epi32::<N>(a) }
-    }
-    #[inline(always)]
-    unsafe fn bshr<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are available.
-        unsafe { _mm512_srli_epi16::<N>(a) }
-    }
-    #[inline(always)]
-    unsafe fn bshl<const N: u32>(a: __m512i) -> __m512i {
-        // SAFETY: the features are available.
-        unsafe { _mm512_slli_epi16::<N>(a) }
-    }
-    #[inline(always)]
-    unsafe fn dot16(acc: __m512i, codes: &[__m512i; 4], x: *const i8) -> __m512i {
-        let mut acc = acc;
-        for (v, codes) in codes.iter().enumerate() {
-            // SAFETY: sixteen values at `x` by contract.
-            unsafe {
-                let x = _mm512_set1_epi32(x.cast::<i32>().add(v).read_unaligned());
-                acc = _mm512_dpbusd_epi32(acc, *codes, x);
-            }
-        }
-        acc
     }
 }

@@ -10,6 +10,7 @@ mod scalar;
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod amx_isa;
 #[cfg(target_arch = "x86_64")]
 mod amx_operands;
 #[cfg(target_arch = "x86_64")]
@@ -29,8 +30,7 @@ mod tests;
 mod tile_operands;
 mod tiles;
 
-use crate::layout::ScaleKind;
-
+pub(crate) use amx_isa::{AmxIsa, AmxKernel};
 pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
 pub(crate) use tile_operands::{KeyRun, TILE_DOTS_BY, ValueRun};
 pub(crate) use tiles::TileConfig;
@@ -141,8 +141,6 @@ impl Isa {
         unsafe {
             match self {
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 if K::HAS_AMX_PATH => avx512::run_tiles(kernel),
-                #[cfg(target_arch = "x86_64")]
                 Self::AmxBf16 | Self::Avx512Vnni => avx512::run(kernel),
                 #[cfg(target_arch = "x86_64")]
                 Self::Avx2Vnni => avx2::run_vnni(kernel),
@@ -156,15 +154,31 @@ impl Isa {
             }
         }
     }
+
+    /// Runs a kernel that needs AMX tiles.
+    ///
+    /// # Safety
+    /// This machine must support the ISA, and the kernel's own conditions must hold.
+    ///
+    /// # Panics
+    /// When the ISA has no tiles: see [`Isa::has_tiles`].
+    pub(crate) unsafe fn run_amx<K: AmxKernel>(self, kernel: K) -> K::Output {
+        match self {
+            // SAFETY: the caller guarantees the ISA's features and the kernel's pointers.
+            #[cfg(target_arch = "x86_64")]
+            Self::AmxBf16 => unsafe { avx512::run_amx(kernel) },
+            _ => {
+                drop(kernel);
+                panic!("{} has no tiles", self.name())
+            }
+        }
+    }
 }
 
 /// A kernel generic over the ISA. Implementations and everything they call are `#[inline(always)]`, so that they are compiled with the
 /// target features of the ISA's entry function.
 pub(crate) trait Kernel {
     type Output;
-    /// Whether the kernel has a separate AMX path ([`SimdIsa::HAS_AMX`]).
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "no other ISA has tiles"))]
-    const HAS_AMX_PATH: bool = false;
 
     /// # Safety
     /// The ISA's features must be available; pointers in `self` must be valid as the kernel documents.
@@ -182,10 +196,6 @@ pub(crate) unsafe fn prefetch_bytes<S: SimdIsa, const TO_L1: bool>(from: *const 
         // SAFETY: any address may be prefetched.
         unsafe { if TO_L1 { S::prefetch_l1(line) } else { S::prefetch(line) } };
     }
-}
-
-fn no_amx() -> ! {
-    unreachable!("the ISA has no AMX tiles")
 }
 
 /// Operands of [`SimdIsa::pair_tile`]: one block, or half a block, of eight tokens and two panels.
@@ -301,83 +311,6 @@ pub(crate) trait SimdIsa: Copy + 'static {
     ) {
         let _ = block;
         unreachable!("the ISA has no kernel for two panels");
-    }
-
-    /// Whether the ISA has AMX tiles of bf16; the methods from here to `value_dots` are implemented only then.
-    const HAS_AMX: bool = false;
-    /// Rounds 32 columns, multiplied by a power of two (see [`TILE_DOTS_BY`]), to bf16 (nearest even), interleaved like the unpacked
-    /// weights.
-    unsafe fn store_bf16_pairs(p: *mut u16, a: Self::F, b: Self::F) {
-        let _ = (p, a, b);
-        no_amx()
-    }
-    /// Scale and min (or the scale twice, without mins) of a block's first and second half, from the stored scales of its
-    /// superblock and of the block: multiplied by 2^`power` (the bits of an f16), rounded to f16, each value duplicated for the two
-    /// columns of a pair.
-    unsafe fn pair_scales(
-        kind: ScaleKind,
-        supers: *const u8,
-        scales: *const u8,
-        power: u16,
-    ) -> [[Self::B; 2]; 2] {
-        let _ = (kind, supers, scales, power);
-        no_amx()
-    }
-    /// Converts codes of value + 128 (four columns of sixteen rows) to bf16 weight pairs: columns 0 and 2 of all rows, then columns 1
-    /// and 3. Value × scale (+ min) is rounded to f16, then to bf16.
-    unsafe fn byte_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [Self::B; 2] {
-        let _ = (has_min, codes, scale);
-        no_amx()
-    }
-    /// The same for two 4-bit codes in each byte (value + 8, or the value if there is a min): the low nibbles, then the high ones.
-    unsafe fn nibble_pairs(has_min: bool, codes: Self::B, scale: [Self::B; 2]) -> [[Self::B; 2]; 2] {
-        let _ = (has_min, codes, scale);
-        no_amx()
-    }
-    /// Zeroes the accumulator tiles. Their contents persist from here, or from [`Self::load_sums`], to [`Self::store_sums`]: compilers do
-    /// not use tile registers.
-    unsafe fn zero_sums() {
-        no_amx()
-    }
-    /// Adds one block of `G` groups of tokens times `P` panels to the accumulator tiles. Activations have `X` bf16 parts, weights `W`,
-    /// the high part first; all products of parts are added except low × low.
-    unsafe fn add_products<const G: usize, const P: usize, const X: usize, const W: usize>(
-        x: [*const u8; 2],
-        w: [*const u8; 2],
-    ) {
-        let _ = (x, w);
-        no_amx()
-    }
-    /// Loads each group's accumulators, [panel][16 tokens][16 rows], from memory.
-    unsafe fn load_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-        let _ = sums;
-        no_amx()
-    }
-    /// Stores them.
-    unsafe fn store_sums<const G: usize, const P: usize>(sums: [*mut f32; 2]) {
-        let _ = sums;
-        no_amx()
-    }
-
-    /// Rounds to bf16 (nearest even).
-    unsafe fn store_bf16(p: *mut u16, x: Self::F) {
-        let _ = (p, x);
-        no_amx()
-    }
-    /// Splits into two bf16 parts: the nearest bf16, and the remainder rounded to bf16 (nearest even).
-    unsafe fn store_split(high: *mut u16, low: *mut u16, x: Self::F) {
-        let _ = (high, low, x);
-        no_amx()
-    }
-    /// See [`KeyRun`].
-    unsafe fn key_dots<const G: usize, const P: usize>(run: &KeyRun) {
-        let _ = run;
-        no_amx()
-    }
-    /// See [`ValueRun`].
-    unsafe fn value_dots<const G: usize>(run: &ValueRun) {
-        let _ = run;
-        no_amx()
     }
 
     /// `acc + a.low b.low + a.high b.high` of the i16 halves of every element.

@@ -21,7 +21,7 @@ use crate::matmul::activations::{Activations, Form};
 use crate::matmul::k_block::ahead;
 use crate::memory::AlignedBytes;
 use crate::quant::{AmxUnpacker, BLOCK, PANEL, WithUnpacker};
-use crate::simd::{Kernel, SimdIsa, TileConfig};
+use crate::simd::{AmxIsa, AmxKernel, TileConfig};
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { pairs: None, sums: None }) };
@@ -111,16 +111,16 @@ impl OfPanels<'_> {
                 tiles.shape(n_tokens, BLOCK / 2);
                 match (is_pair, has_two) {
                     (false, false) => {
-                        of.isa.run(Stream::<U, 1, 1> { of, unpackers, group, panels, target, ring })
+                        of.isa.run_amx(Stream::<U, 1, 1> { of, unpackers, group, panels, target, ring })
                     }
                     (false, true) => {
-                        of.isa.run(Stream::<U, 1, 2> { of, unpackers, group, panels, target, ring })
+                        of.isa.run_amx(Stream::<U, 1, 2> { of, unpackers, group, panels, target, ring })
                     }
                     (true, false) => {
-                        of.isa.run(Stream::<U, 2, 1> { of, unpackers, group, panels, target, ring })
+                        of.isa.run_amx(Stream::<U, 2, 1> { of, unpackers, group, panels, target, ring })
                     }
                     (true, true) => {
-                        of.isa.run(Stream::<U, 2, 2> { of, unpackers, group, panels, target, ring })
+                        of.isa.run_amx(Stream::<U, 2, 2> { of, unpackers, group, panels, target, ring })
                     }
                 }
             }
@@ -199,7 +199,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
                 out: &mut self.pairs[slot * n_bytes..][..n_bytes],
             };
             // SAFETY: the pool's ISA is available and has tiles; the blocks are in the panel.
-            unsafe { self.of.isa.run(kernel) };
+            unsafe { self.of.isa.run_amx(kernel) };
         }
     }
 
@@ -220,7 +220,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
         // SAFETY: the pool's ISA is available and has tiles; records, unpacked weights and accumulators are as long as the kernel says.
         unsafe {
             self.tiles.shape(self.of.n_tokens(group), BLOCK / 2);
-            self.of.isa.run(Dots::<U, G, P> { unpacker, x, w, n_blocks: blocks.len(), sums, adds });
+            self.of.isa.run_amx(Dots::<U, G, P> { unpacker, x, w, n_blocks: blocks.len(), sums, adds });
         }
     }
 
@@ -265,12 +265,11 @@ struct UnpackBlocks<'a, U> {
     out: &'a mut [u8],
 }
 
-impl<U: AmxUnpacker> Kernel for UnpackBlocks<'_, U> {
+impl<U: AmxUnpacker> AmxKernel for UnpackBlocks<'_, U> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         let (panel, ahead) = (self.panel.as_ptr(), self.ahead);
         for (i, out) in self.out.chunks_exact_mut(U::PARTS * PAIRS_BYTES).enumerate() {
             // SAFETY: the block is in the panel, and has room; any address may be prefetched.
@@ -294,12 +293,11 @@ struct Dots<U, const G: usize, const P: usize> {
     adds: bool,
 }
 
-impl<U: AmxUnpacker, const G: usize, const P: usize> Kernel for Dots<U, G, P> {
+impl<U: AmxUnpacker, const G: usize, const P: usize> AmxKernel for Dots<U, G, P> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         let Self { mut x, mut w, sums, .. } = self;
         // SAFETY: the tiles are shaped and memory is valid, by the caller.
         unsafe {

@@ -10,7 +10,7 @@ use super::product::{AmxGemm, TILE, add_products};
 use crate::layout::PAIRS_BYTES;
 use crate::matmul::Target;
 use crate::quant::{AmxUnpacker, PanelLayout};
-use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
+use crate::simd::{AmxIsa, AmxKernel, Kernel, prefetch_bytes};
 
 /// Steps between unpacking a block and multiplying it.
 const DELAY: usize = 2;
@@ -40,12 +40,11 @@ pub(super) struct Stream<'a, U, const G: usize, const P: usize> {
 #[repr(align(64))]
 struct Sums([f32; 2 * TILE]);
 
-impl<U: AmxUnpacker, const G: usize, const P: usize> Kernel for Stream<'_, U, G, P> {
+impl<U: AmxUnpacker, const G: usize, const P: usize> AmxKernel for Stream<'_, U, G, P> {
     type Output = ();
-    const HAS_AMX_PATH: bool = true;
 
     #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
+    unsafe fn run<S: AmxIsa>(self) {
         let (block_bytes, record) = (U::PARTS * PAIRS_BYTES, self.of.product.x.record(self.of.form));
         let n_panels = P / self.of.n_matrices();
         assert!(

@@ -7,7 +7,7 @@ use crate::matmul::Product;
 use crate::matmul::activation_rows::GROUP;
 use crate::matmul::activations::Form;
 use crate::quant::{AmxUnpacker, PANEL, PackedMatrix};
-use crate::simd::{Isa, SimdIsa};
+use crate::simd::{AmxIsa, Isa};
 
 /// Elements of an accumulator tile.
 pub(in crate::matmul) const TILE: usize = GROUP * PANEL;
@@ -61,7 +61,7 @@ impl<'a> AmxGemm<'a> {
 
 /// Adds the products of one block, all bf16 parts of it, to the tile accumulators.
 #[inline(always)]
-pub(in crate::matmul) unsafe fn add_products<S: SimdIsa, U: AmxUnpacker, const G: usize, const P: usize>(
+pub(in crate::matmul) unsafe fn add_products<S: AmxIsa, U: AmxUnpacker, const G: usize, const P: usize>(
     x: [*const u8; 2],
     w: [*const u8; 2],
 ) {

@@ -10,7 +10,7 @@ use super::AmxUnpacker;
 use crate::layout::{BLOCKS_PER_SUPERBLOCK, CodeLayout, PanelLayout};
 use crate::quant::unpack::{gather, prefetch_scales, with_offset};
 use crate::quant::{Format, PackedMatrix};
-use crate::simd::{SimdIsa, prefetch_bytes};
+use crate::simd::{AmxIsa, SimdIsa, prefetch_bytes};
 
 /// The unpacker of a quantized format, given by its index in [`Format::ALL`]: the layout is a compile-time constant, so that no block
 /// branches on it.
@@ -35,7 +35,7 @@ impl<const FORMAT: usize> AmxUnpacker for Codes<FORMAT> {
     }
 
     #[inline(always)]
-    unsafe fn unpack<S: SimdIsa>(&self, panel: *const u8, b: usize, out: *mut u8) {
+    unsafe fn unpack<S: AmxIsa>(&self, panel: *const u8, b: usize, out: *mut u8) {
         let CodeLayout { bits, codebook, zero, scales: kind } = Self::LAYOUT;
         let has_min = kind.has_min();
         // SAFETY: the block is in the panel and has room in `out`, by the caller.

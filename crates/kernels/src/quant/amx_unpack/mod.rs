@@ -5,7 +5,7 @@ mod codes;
 mod short_floats;
 
 use super::{Format, PackedMatrix};
-use crate::simd::SimdIsa;
+use crate::simd::{AmxIsa, SimdIsa};
 use codes::Codes;
 use short_floats::{BFloats, HalfFloats};
 
@@ -23,7 +23,7 @@ pub(crate) trait AmxUnpacker: Copy {
     ///
     /// # Safety
     /// The panel must have the block, `out` room for it, and the machine the ISA's features and AMX tiles.
-    unsafe fn unpack<S: SimdIsa>(&self, panel: *const u8, b: usize, out: *mut u8);
+    unsafe fn unpack<S: AmxIsa>(&self, panel: *const u8, b: usize, out: *mut u8);
 
     /// Prefetches what unpacking block `b` of a panel reads; see [`crate::simd::prefetch_bytes`].
     ///

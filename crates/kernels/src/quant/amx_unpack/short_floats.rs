@@ -3,7 +3,7 @@
 use super::AmxUnpacker;
 use crate::layout::{BLOCK, PAIRS_BYTES, PANEL};
 use crate::quant::PackedMatrix;
-use crate::simd::{SimdIsa, prefetch_bytes};
+use crate::simd::{AmxIsa, SimdIsa, prefetch_bytes};
 
 /// Bytes of a stored block.
 const STORED: usize = PANEL * BLOCK * 2;
@@ -26,7 +26,7 @@ impl<const PARTS: usize> AmxUnpacker for ShortFloats<PARTS> {
     }
 
     #[inline(always)]
-    unsafe fn unpack<S: SimdIsa>(&self, panel: *const u8, b: usize, out: *mut u8) {
+    unsafe fn unpack<S: AmxIsa>(&self, panel: *const u8, b: usize, out: *mut u8) {
         for k in 0..BLOCK / 2 {
             // SAFETY: a block of floats and the parts of its pairs, by the caller.
             unsafe {
