@@ -10,6 +10,7 @@ pub mod batch;
 pub mod block_hash;
 pub mod block_pool;
 pub mod block_table;
+pub mod constraint;
 pub mod executor;
 pub mod request;
 pub mod scheduler;
