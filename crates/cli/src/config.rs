@@ -166,6 +166,7 @@ impl EngineSection {
             inter_token_target_ms: self.inter_token_target_ms.unwrap_or(default.inter_token_target_ms),
             max_queued_requests: self.max_queued_requests.unwrap_or(default.max_queued_requests),
             max_queued_tokens: self.max_queued_tokens.unwrap_or(default.max_queued_tokens),
+            max_draft_tokens: default.max_draft_tokens,
             prefix_caching: self.prefix_caching.unwrap_or(default.prefix_caching),
             policy: match self.scheduling_policy {
                 None => default.policy,

@@ -69,6 +69,8 @@ impl RunningModel {
             id: self.engine.next_request_id(),
             tenant: TenantId::anonymous(),
             cache_salt: None,
+            constraint: None,
+            adapter: None,
             prompt: prompt.into(),
             n: 1,
             priority: Priority::default(),

@@ -83,6 +83,8 @@ fn check(shape: &TinyModel) {
             id: engine.next_request_id(),
             tenant: TenantId(if user.is_multiple_of(2) { "even" } else { "odd" }.into()),
             cache_salt: None,
+            constraint: None,
+            adapter: None,
             prompt: (0..N_PROMPT).map(|i| (user + i) % 64).collect(),
             n: 1,
             priority: Priority::default(),

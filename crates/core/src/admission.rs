@@ -1,4 +1,4 @@
-//! What may enter: refuses at once what can never run, and bounds what waits. Refuses to know when things run.
+//! What may enter: refuses at once what can never run, and bounds what waits. Does not know when things run.
 
 use crate::batch::BLOCK_TOKENS;
 use crate::block_table::blocks_for;
@@ -63,6 +63,11 @@ impl Admission {
         (self.capacity.max_sequence_tokens as usize).min(self.capacity.n_blocks as usize * BLOCK_TOKENS)
     }
 
+    /// Whether `token` is in the vocabulary.
+    pub fn is_token(&self, token: TokenId) -> bool {
+        token < self.capacity.vocabulary_size
+    }
+
     /// Whether `request` can run on an idle engine.
     ///
     /// # Errors
@@ -81,7 +86,7 @@ impl Admission {
             return Err(Refusal::NeverFits { needed_blocks, n_blocks });
         }
         let vocabulary_size = self.capacity.vocabulary_size;
-        match request.prompt.iter().find(|&&token| token >= vocabulary_size) {
+        match request.prompt.iter().find(|&&token| !self.is_token(token)) {
             Some(&token) => Err(Refusal::InvalidToken { token, vocabulary_size }),
             None => Ok(()),
         }

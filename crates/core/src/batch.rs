@@ -1,11 +1,12 @@
 //! One step in flight: what the scheduler hands to an executor and what comes back. Flat buffers that are
-//! reused from step to step, so that a steady state allocates nothing. Refuses to know how either side decides.
+//! reused from step to step, so that a steady state allocates nothing. Does not know how either side decides.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::request::{SamplingParams, SequenceId, TokenId};
-use crate::time::Nanos;
+use crate::constraint::TokenConstraint;
+use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
+pub use crate::step_output::{ChosenToken, RowError, StepOutput, TokenLogprob};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -18,13 +19,20 @@ pub struct BlockId(pub u32);
 ///
 /// A row's new tokens stand at positions `start..start + n`; the executor writes their keys and values into the
 /// row's blocks and lets each attend to every position up to its own. Position `p` lives in slot `p % 16` of the
-/// row's block `p / 16`. A row may appear once a step.
+/// row's block `p / 16`. A sequence may appear once a step.
+///
+/// The last `n_drafts` new tokens of a row are drafts: guesses of its next output tokens. The executor chooses a token after
+/// the last token before them and after each of them, each with the history, constraint and random numbers of its own
+/// position. It answers with the chosen tokens up to the first that differs from the draft in its place, or all `n_drafts +
+/// 1`. A token at a position before an accepted draft does not depend on the drafts after it, so the answer is what as many
+/// steps without drafts would have given.
 #[derive(Debug, Default)]
 pub struct ScheduledBatch {
     rows: Vec<ScheduledRow>,
     tokens: Vec<TokenId>,
     blocks: Vec<BlockId>,
     history: Vec<TokenId>,
+    output: Vec<TokenId>,
 }
 
 /// One sequence's share of a step.
@@ -38,13 +46,20 @@ pub struct ScheduledRow {
     pub n_prompt: u32,
     /// The token after the last new one, where the prompt already tells it (wanted for prompt log-probabilities).
     pub next_prompt_token: Option<TokenId>,
-    /// Whether the last new token's logits choose an output token. Its position is `start + n`.
+    /// Whether output tokens are chosen, the first of them at position `start + n_tokens - n_drafts`.
     pub sample: bool,
+    /// How many of the new tokens, at their end, are drafts; 0 unless `sample`.
+    pub n_drafts: usize,
     /// How to choose.
     pub sampling: Arc<SamplingParams>,
+    /// What restricts the output tokens, if anything.
+    pub constraint: Option<Arc<dyn TokenConstraint>>,
+    /// The adapter to apply to the model's weights, if any.
+    pub adapter: Option<AdapterId>,
     tokens: Range<usize>,
     blocks: Range<usize>,
     history: Range<usize>,
+    output: Range<usize>,
 }
 
 /// What [`ScheduledBatch::push`] takes: one row with its slices.
@@ -58,16 +73,24 @@ pub struct NewRow<'a> {
     pub n_prompt: u32,
     /// The token after the last new one, where the prompt already tells it.
     pub next_prompt_token: Option<TokenId>,
-    /// Whether an output token is chosen after the last new token.
+    /// Whether output tokens are chosen after the last of `tokens` and after each draft.
     pub sample: bool,
     /// How to choose.
     pub sampling: Arc<SamplingParams>,
-    /// The new tokens, at least one.
+    /// What restricts the output tokens, if anything.
+    pub constraint: Option<Arc<dyn TokenConstraint>>,
+    /// The adapter to apply to the model's weights, if any.
+    pub adapter: Option<AdapterId>,
+    /// The new tokens that are known, at least one.
     pub tokens: &'a [TokenId],
-    /// The blocks of positions `0..start + tokens.len()`, in order.
+    /// Guesses of the tokens after them; only where `sample`.
+    pub drafts: &'a [TokenId],
+    /// The blocks of positions `0..start + tokens.len() + drafts.len()`, in order.
     pub blocks: &'a [BlockId],
-    /// Prompt and output so far, new tokens included, when sampling reads them; else empty.
+    /// Prompt and output so far, `tokens` included, when sampling reads them; else empty.
     pub history: &'a [TokenId],
+    /// Output so far, `tokens` included, when there is a constraint; else empty.
+    pub output: &'a [TokenId],
 }
 
 impl ScheduledBatch {
@@ -77,26 +100,36 @@ impl ScheduledBatch {
         self.tokens.clear();
         self.blocks.clear();
         self.history.clear();
+        self.output.clear();
     }
 
     /// Adds a row.
     ///
     /// # Panics
-    /// When the row has no new token, or fewer blocks than its positions need.
+    /// When the row has no new token, fewer blocks than its positions need, or drafts without sampling.
     pub fn push(&mut self, row: NewRow<'_>) {
-        let end = row.start as usize + row.tokens.len();
+        let end = row.start as usize + row.tokens.len() + row.drafts.len();
         assert!(!row.tokens.is_empty(), "a row without a new token");
         assert!(row.blocks.len() * BLOCK_TOKENS >= end, "a row without blocks for its positions");
+        assert!(row.sample || row.drafts.is_empty(), "drafts that nothing is compared with");
+        let (history_drafts, output_drafts): (&[TokenId], &[TokenId]) = (
+            if row.history.is_empty() { &[] } else { row.drafts },
+            if row.constraint.is_none() { &[] } else { row.drafts },
+        );
         self.rows.push(ScheduledRow {
             sequence: row.sequence,
             start: row.start,
             n_prompt: row.n_prompt,
             next_prompt_token: row.next_prompt_token,
             sample: row.sample,
+            n_drafts: row.drafts.len(),
             sampling: row.sampling,
-            tokens: append(&mut self.tokens, row.tokens),
-            blocks: append(&mut self.blocks, row.blocks),
-            history: append(&mut self.history, row.history),
+            constraint: row.constraint,
+            adapter: row.adapter,
+            tokens: append_both(&mut self.tokens, row.tokens, row.drafts),
+            blocks: append_both(&mut self.blocks, row.blocks, &[]),
+            history: append_both(&mut self.history, row.history, history_drafts),
+            output: append_both(&mut self.output, row.output, output_drafts),
         });
     }
 
@@ -105,14 +138,19 @@ impl ScheduledBatch {
         &self.rows
     }
 
-    /// The new tokens of all rows, one row after the other.
+    /// The new tokens of all rows, drafts included, one row after the other.
     pub fn all_tokens(&self) -> &[TokenId] {
         &self.tokens
     }
 
-    /// The new tokens of a row of this batch.
+    /// The new tokens of a row of this batch: those that are known, then the drafts.
     pub fn tokens(&self, row: &ScheduledRow) -> &[TokenId] {
         &self.tokens[row.tokens.clone()]
+    }
+
+    /// The drafts of a row of this batch.
+    pub fn drafts(&self, row: &ScheduledRow) -> &[TokenId] {
+        &self.tokens[row.tokens.end - row.n_drafts..row.tokens.end]
     }
 
     /// The block table of a row of this batch.
@@ -120,12 +158,21 @@ impl ScheduledBatch {
         &self.blocks[row.blocks.clone()]
     }
 
-    /// Prompt and output so far, when the row's sampling reads them; else empty.
-    pub fn history(&self, row: &ScheduledRow) -> &[TokenId] {
-        &self.history[row.history.clone()]
+    /// What stands before the token to choose after the row's first `n_accepted` drafts: prompt, output so far and those
+    /// drafts, when the row's sampling reads them; else empty.
+    pub fn history(&self, row: &ScheduledRow, n_accepted: usize) -> &[TokenId] {
+        let history = &self.history[row.history.clone()];
+        &history[..history.len().saturating_sub(row.n_drafts - n_accepted)]
     }
 
-    /// New tokens over all rows.
+    /// The output before the token to choose after the row's first `n_accepted` drafts, when the row has a constraint; else
+    /// empty.
+    pub fn output(&self, row: &ScheduledRow, n_accepted: usize) -> &[TokenId] {
+        let output = &self.output[row.output.clone()];
+        &output[..output.len().saturating_sub(row.n_drafts - n_accepted)]
+    }
+
+    /// New tokens over all rows, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }
@@ -137,9 +184,14 @@ impl ScheduledBatch {
 }
 
 impl ScheduledRow {
-    /// How many new tokens the row has.
+    /// How many new tokens the row has, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
+    }
+
+    /// How many of the new tokens are known.
+    pub fn n_known(&self) -> usize {
+        self.tokens.len() - self.n_drafts
     }
 
     /// The row's new tokens as a range of [`ScheduledBatch::all_tokens`].
@@ -148,134 +200,10 @@ impl ScheduledRow {
     }
 }
 
-/// A token with its log-probability and its rank (1 = the most likely).
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TokenLogprob {
-    /// The token.
-    pub token: TokenId,
-    /// Natural logarithm of its probability under the model, before any sampling parameter.
-    pub logprob: f32,
-    /// One more than the number of tokens that are more likely.
-    pub rank: u32,
-}
-
-/// What a step gave: one entry a row, in the batch's order, over flat buffers that are reused.
-#[derive(Debug, Default)]
-pub struct StepOutput {
-    /// How much of the step went into choosing tokens from logits, where the executor tells. For the record: nothing
-    /// may depend on it.
-    pub choosing: Nanos,
-    rows: Vec<RowRanges>,
-    chosen: Vec<ChosenRange>,
-    top: Vec<TokenLogprob>,
-}
-
-#[derive(Debug, Clone)]
-struct RowRanges {
-    prompt: Range<usize>,
-    sampled: Range<usize>,
-    error: Option<RowError>,
-}
-
-#[derive(Debug, Clone)]
-struct ChosenRange {
-    chosen: TokenLogprob,
-    top: Range<usize>,
-}
-
-/// Why one row has no output although the step succeeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RowError {
-    /// The logits held a NaN, or no token was left to choose.
-    #[error("the model gave logits that are not numbers")]
-    InvalidLogits,
-    /// Choosing the token panicked.
-    #[error("choosing a token failed")]
-    SamplerPanicked,
-    /// The executor did not answer what the row asked.
-    #[error("the step brought no token")]
-    NoToken,
-}
-
-/// One token of the output with what was asked to be reported beside it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ChosenToken<'a> {
-    /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
-    pub chosen: TokenLogprob,
-    /// The most likely tokens, most likely first; empty unless asked for.
-    pub top: &'a [TokenLogprob],
-}
-
-impl StepOutput {
-    /// Empties the output and keeps its buffers.
-    pub fn clear(&mut self) {
-        self.choosing = Nanos::default();
-        self.rows.clear();
-        self.chosen.clear();
-        self.top.clear();
-    }
-
-    /// Begins the next row; [`Self::push_prompt`], [`Self::push_sampled`] and [`Self::fail_row`] speak of it.
-    pub fn begin_row(&mut self) {
-        let end = self.chosen.len();
-        self.rows.push(RowRanges { prompt: end..end, sampled: end..end, error: None });
-    }
-
-    /// Adds the log-probability of a prompt token (of the position after one of the row's new tokens) with the
-    /// most likely ones. In order of position, before anything sampled.
-    pub fn push_prompt(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
-        self.push(chosen, top);
-        let end = self.chosen.len();
-        let row = self.rows.last_mut().expect("begin_row comes first");
-        assert!(row.sampled.is_empty(), "prompt log-probabilities come before what is sampled");
-        row.prompt.end = end;
-        row.sampled = end..end;
-    }
-
-    /// Adds an output token. A step may settle several of one row (speculation), in order of position.
-    pub fn push_sampled(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
-        self.push(chosen, top);
-        let end = self.chosen.len();
-        self.rows.last_mut().expect("begin_row comes first").sampled.end = end;
-    }
-
-    /// Marks the row as failed.
-    pub fn fail_row(&mut self, error: RowError) {
-        self.rows.last_mut().expect("begin_row comes first").error = Some(error);
-    }
-
-    /// How many rows were answered.
-    pub fn n_rows(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// The log-probabilities of prompt tokens of row `row_idx`.
-    pub fn prompt(&self, row_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
-        self.view(self.rows[row_idx].prompt.clone())
-    }
-
-    /// The output tokens of row `row_idx`: one where the row sampled, none where it did not.
-    pub fn sampled(&self, row_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
-        self.view(self.rows[row_idx].sampled.clone())
-    }
-
-    /// Why row `row_idx` failed, if it did.
-    pub fn error(&self, row_idx: usize) -> Option<RowError> {
-        self.rows[row_idx].error
-    }
-
-    fn push(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
-        let top = append(&mut self.top, top);
-        self.chosen.push(ChosenRange { chosen, top });
-    }
-
-    fn view(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
-        self.chosen[range].iter().map(|c| ChosenToken { chosen: c.chosen, top: &self.top[c.top.clone()] })
-    }
-}
-
-fn append<T: Copy>(buffer: &mut Vec<T>, items: &[T]) -> Range<usize> {
+/// Appends one after the other and says where both stand.
+fn append_both<T: Copy>(buffer: &mut Vec<T>, first: &[T], second: &[T]) -> Range<usize> {
     let start = buffer.len();
-    buffer.extend_from_slice(items);
+    buffer.extend_from_slice(first);
+    buffer.extend_from_slice(second);
     start..buffer.len()
 }

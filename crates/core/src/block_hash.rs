@@ -1,10 +1,10 @@
 //! What a full block holds, as a name: SHA-256 over its tokens and the name of the block before it, rooted in
-//! who may share it. Refuses to know where blocks live.
+//! who may share it. Does not know where blocks live.
 
 use sha2::{Digest, Sha256};
 
 use crate::batch::BLOCK_TOKENS;
-use crate::request::{RequestId, TenantId, TokenId};
+use crate::request::{AdapterId, RequestId, TenantId, TokenId};
 
 /// The tokens of one full block.
 pub type BlockTokens = [TokenId; BLOCK_TOKENS];
@@ -14,12 +14,17 @@ pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 pub struct BlockHash([u8; 32]);
 
 impl BlockHash {
-    /// The empty prefix of all requests of one tenant with one salt. No other root leads to the same names.
-    pub fn root(tenant: &TenantId, cache_salt: Option<&str>) -> Self {
+    /// The empty prefix of all requests of one tenant with one salt and one adapter, whose keys and values differ from those
+    /// of the model alone. No other root leads to the same names.
+    pub fn root(tenant: &TenantId, cache_salt: Option<&str>, adapter: Option<AdapterId>) -> Self {
         let mut hasher = Sha256::new_with_prefix(b"throng tenant");
         absorb(&mut hasher, tenant.0.as_bytes());
         match cache_salt {
             Some(salt) => absorb(&mut hasher, salt.as_bytes()),
+            None => hasher.update([0]),
+        }
+        match adapter {
+            Some(adapter) => absorb(&mut hasher, &adapter.0.to_le_bytes()),
             None => hasher.update([0]),
         }
         Self(hasher.finalize().into())
@@ -61,12 +66,15 @@ mod tests {
     #[test]
     fn roots_are_kept_apart() {
         let roots = [
-            BlockHash::root(&tenant(""), None),
-            BlockHash::root(&tenant(""), Some("")),
-            BlockHash::root(&tenant("a"), None),
-            BlockHash::root(&tenant("a"), Some("b")),
-            BlockHash::root(&tenant("ab"), Some("")),
-            BlockHash::root(&tenant(""), Some("ab")),
+            BlockHash::root(&tenant(""), None, None),
+            BlockHash::root(&tenant(""), Some(""), None),
+            BlockHash::root(&tenant("a"), None, None),
+            BlockHash::root(&tenant("a"), Some("b"), None),
+            BlockHash::root(&tenant("ab"), Some(""), None),
+            BlockHash::root(&tenant(""), Some("ab"), None),
+            BlockHash::root(&tenant("a"), None, Some(AdapterId(0))),
+            BlockHash::root(&tenant("a"), None, Some(AdapterId(1))),
+            BlockHash::root(&tenant("a"), Some("b"), Some(AdapterId(1))),
             BlockHash::private_root(RequestId(0)),
             BlockHash::private_root(RequestId(1)),
         ];
@@ -77,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_name_covers_the_whole_prefix() {
-        let root = BlockHash::root(&tenant("a"), None);
+        let root = BlockHash::root(&tenant("a"), None, None);
         let (x, y) = ([1; BLOCK_TOKENS], [2; BLOCK_TOKENS]);
         assert_eq!(root.child(&x).child(&y), root.child(&x).child(&y));
         assert_ne!(root.child(&x).child(&y), root.child(&y).child(&x));

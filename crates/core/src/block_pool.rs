@@ -248,7 +248,7 @@ mod tests {
     use crate::request::TenantId;
 
     fn root() -> BlockHash {
-        BlockHash::root(&TenantId::anonymous(), None)
+        BlockHash::root(&TenantId::anonymous(), None, None)
     }
 
     fn publish(pool: &mut BlockPool, token: u32) -> BlockId {

@@ -1,5 +1,5 @@
-//! The blocks of one sequence, in the order of its positions. It only grows; given back as a whole. Refuses to
-//! know what the blocks hold.
+//! The blocks of one sequence, in the order of its positions. It grows at its end and gives blocks back from its end. Does
+//! not know what the blocks hold.
 
 use crate::batch::{BLOCK_TOKENS, BlockId};
 use crate::block_pool::BlockPool;
@@ -42,11 +42,16 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
+    /// Gives back the blocks after the first `n_blocks`.
+    pub fn truncate(&mut self, n_blocks: usize, pool: &mut BlockPool) {
+        while self.blocks.len() > n_blocks {
+            self.blocks.pop().into_iter().for_each(|block| pool.release(block));
+        }
+    }
+
     /// Gives every reference back, the last block first, so that the end of a prefix leaves the cache before
     /// its beginning does.
-    pub fn release(self, pool: &mut BlockPool) {
-        for block in self.blocks.into_iter().rev() {
-            pool.release(block);
-        }
+    pub fn release(mut self, pool: &mut BlockPool) {
+        self.truncate(0, pool);
     }
 }

@@ -15,5 +15,6 @@ pub mod executor;
 pub mod request;
 pub mod scheduler;
 pub mod sequence;
+mod step_output;
 pub mod time;
 pub mod timeline;

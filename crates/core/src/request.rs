@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::constraint::TokenConstraint;
+
 /// An index into a model's vocabulary.
 pub type TokenId = u32;
 
@@ -41,6 +43,10 @@ impl TenantId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(pub i32);
 
+/// A set of low-rank weights that is added to the model's own (LoRA), by its number in the executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterId(pub u32);
+
 /// What a client asked; immutable once submitted.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -58,6 +64,10 @@ pub struct Request {
     pub priority: Priority,
     /// How tokens are chosen and when a continuation ends.
     pub sampling: Arc<SamplingParams>,
+    /// What restricts the output tokens of each continuation, if anything. Applies before all of `sampling`.
+    pub constraint: Option<Arc<dyn TokenConstraint>>,
+    /// The adapter that computes prompt and output; none: the model as it is.
+    pub adapter: Option<AdapterId>,
 }
 
 /// How tokens are chosen and when a continuation ends.

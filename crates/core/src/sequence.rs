@@ -45,8 +45,13 @@ pub struct Running {
     n_computed: usize,
     /// Leading blocks whose content was given a name.
     n_published: usize,
-    /// New tokens in the step that is planned or in flight; 0: no share in it.
+    /// New tokens in the step that is planned or in flight, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
+    /// How many of them are drafts.
+    pub(crate) n_scheduled_drafts: usize,
+    /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only: they do not
+    /// outlive the next step of the sequence, nor its time in the running state.
+    drafts: Vec<TokenId>,
     /// Ends as soon as the step in flight does.
     pub(crate) ending: Option<FinishReason>,
 }
@@ -167,7 +172,15 @@ impl Sequence<Waiting> {
             self.timeline.cached_tokens = n_computed as u32;
         }
         let n_published = hits.len();
-        self.into_state(Running { table, n_computed, n_published, n_scheduled: 0, ending: None })
+        self.into_state(Running {
+            table,
+            n_computed,
+            n_published,
+            n_scheduled: 0,
+            n_scheduled_drafts: 0,
+            drafts: Vec::new(),
+            ending: None,
+        })
     }
 
     /// Waits no more until it is resumed.
@@ -211,12 +224,28 @@ impl Sequence<Running> {
         }
     }
 
-    /// Notes that the step computed its scheduled tokens.
-    pub fn advance(&mut self) {
-        self.state.n_computed += std::mem::take(&mut self.state.n_scheduled);
+    /// The guesses of the tokens after the newest one.
+    pub fn drafts(&self) -> &[TokenId] {
+        &self.state.drafts
     }
 
-    /// Gives names to the full blocks that were computed.
+    /// Replaces the drafts.
+    pub fn set_drafts(&mut self, drafts: &[TokenId]) {
+        self.state.drafts.clear();
+        self.state.drafts.extend_from_slice(drafts);
+    }
+
+    /// Notes that the step computed the scheduled tokens that are not drafts, and that `n_accepted` of the drafts have become
+    /// tokens. What it computed for the others is void, and the blocks that only they needed are given back.
+    pub fn advance(&mut self, n_accepted: usize, pool: &mut BlockPool) {
+        let n_drafts = std::mem::take(&mut self.state.n_scheduled_drafts);
+        self.state.n_computed += std::mem::take(&mut self.state.n_scheduled) - n_drafts + n_accepted;
+        if n_drafts > n_accepted {
+            self.state.table.truncate(blocks_for(self.tokens.len()), pool);
+        }
+    }
+
+    /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has its token.
     pub fn publish(&mut self, pool: &mut BlockPool) {
         for block_idx in self.state.n_published..self.state.n_computed / BLOCK_TOKENS {
             let (hash, parent, tokens) = self.block_name(block_idx);

@@ -28,6 +28,8 @@ fn a_token_costs_no_allocation() {
             id: RequestId(u64::from(id)),
             tenant: TenantId(if id % 2 == 0 { "even" } else { "odd" }.into()),
             cache_salt: None,
+            constraint: None,
+            adapter: None,
             prompt: (0..20 + id).collect(),
             n: 1,
             priority: Priority::default(),

@@ -46,4 +46,5 @@ scenarios! {
     lost_step
     short_passes_long
     shares
+    drafts
 }

@@ -19,6 +19,7 @@ mod row_answers;
 pub mod runner;
 pub mod sampler;
 pub mod tensor_use;
+mod token_masks;
 pub mod weights;
 
 pub use load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, VocabularySource, load};

@@ -1,14 +1,16 @@
-//! Answers the logits of many rows on all of a backend's host threads. A row's answer depends on its own logits and
-//! parameters only, so who computes it and beside whom does not matter. Refuses to know where logits come from.
+//! Answers the logits of many positions on all of a backend's host threads. An answer depends on the logits, parameters and
+//! history of its position only, so which thread computes it and beside which others does not matter. Does not know where
+//! logits come from.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throng_core::batch::{ChosenToken, RowError, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::batch::{ChosenToken, RowError, ScheduledBatch, ScheduledRow, StepOutput, TokenLogprob};
 use throng_core::request::TokenId;
 
 use crate::backend::Backend;
 use crate::sampler::{Sampler, SamplingInput};
+use crate::token_masks::TokenMasks;
 
 /// What the logits after one token are for.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +18,8 @@ pub(crate) struct Wanted {
     pub(crate) row_idx: usize,
     /// The prompt token whose log-probability is reported; `None` where a token is chosen.
     pub(crate) next_prompt_token: Option<TokenId>,
+    /// How many of the row's drafts stand before the token to choose.
+    pub(crate) n_drafts_before: usize,
 }
 
 /// The samplers and the answers that wait to be told in order. Buffers live from step to step.
@@ -43,11 +47,13 @@ impl RowAnswers {
         }
     }
 
-    /// Answers rows of `logits`, `[wanted, vocabulary]`, into `output`, beginning the batch's rows as they come.
+    /// Answers rows of `logits`, `[wanted, vocabulary]`, into `output`, beginning the batch's rows as they come. Of a row's
+    /// output tokens it tells those up to the first that differs from the draft in its place.
     pub(crate) fn answer<B: Backend>(
         &self,
         backend: &B,
         batch: &ScheduledBatch,
+        masks: &TokenMasks,
         wanted: &[Wanted],
         logits: &mut [f32],
         output: &mut StepOutput,
@@ -59,18 +65,44 @@ impl RowAnswers {
             loop {
                 let next = lock(&rows).next();
                 let Some(((wanted, logits), slot)) = next else { break };
-                lock(slot).fill(&mut sampler, |sampler| choose(sampler, batch, wanted, logits));
+                lock(slot).fill(&mut sampler, |sampler| choose(sampler, batch, masks, wanted, logits));
             }
         });
         for (wanted, slot) in wanted.iter().zip(&self.slots) {
-            while output.n_rows() <= wanted.row_idx {
-                output.begin_row();
+            begin_rows(batch, wanted.row_idx + 1, output);
+            let row = &batch.rows()[wanted.row_idx];
+            if output.error(wanted.row_idx).is_some() || !is_reached(batch, row, wanted, output) {
+                continue;
             }
-            if output.error(wanted.row_idx).is_none() {
-                lock(slot).tell(wanted, output);
+            let slot = lock(slot);
+            slot.tell(wanted, output);
+            if let (Ok(chosen), None, Some(_)) = (slot.chosen, wanted.next_prompt_token, &row.constraint)
+                && wanted.n_drafts_before == row.n_drafts
+            {
+                let masks = masks.of_row(wanted.row_idx);
+                masks.forced_after(chosen.token).iter().for_each(|&token| output.push_draft(token));
             }
         }
     }
+}
+
+/// Begins rows in `output` until there are `n_rows`. A row that names an adapter fails: there is none.
+pub(crate) fn begin_rows(batch: &ScheduledBatch, n_rows: usize, output: &mut StepOutput) {
+    while output.n_rows() < n_rows {
+        let row = &batch.rows()[output.n_rows()];
+        output.begin_row();
+        if row.adapter.is_some() {
+            output.fail_row(RowError::UnknownAdapter);
+        }
+    }
+}
+
+/// Whether the drafts before the wanted token were accepted, so that it is the next one of its row.
+fn is_reached(batch: &ScheduledBatch, row: &ScheduledRow, wanted: &Wanted, output: &StepOutput) -> bool {
+    let n_before = wanted.n_drafts_before;
+    let told = output.sampled(wanted.row_idx);
+    told.len() == n_before
+        && told.last().map(|t| t.chosen.token) == batch.drafts(row)[..n_before].last().copied()
 }
 
 impl Slot {
@@ -97,6 +129,8 @@ impl Slot {
         match (self.chosen, wanted.next_prompt_token) {
             (Ok(chosen), Some(_)) => output.push_prompt(chosen, &self.top),
             (Ok(chosen), None) => output.push_sampled(chosen, &self.top),
+            // The tokens before stand; the next step comes to this position again, without drafts before it.
+            (Err(_), None) if wanted.n_drafts_before > 0 => {}
             (Err(error), _) => output.fail_row(error),
         }
     }
@@ -105,23 +139,25 @@ impl Slot {
 fn choose<'a>(
     sampler: &'a mut Sampler,
     batch: &ScheduledBatch,
+    masks: &TokenMasks,
     wanted: &Wanted,
     logits: &mut [f32],
 ) -> Result<ChosenToken<'a>, RowError> {
     let row = &batch.rows()[wanted.row_idx];
-    match wanted.next_prompt_token {
-        Some(token) => sampler.logprobs(logits, token, row.sampling.prompt_logprobs.unwrap_or(0)),
-        None => sampler.sample(
-            logits,
-            &SamplingInput {
-                params: &row.sampling,
-                history: batch.history(row),
-                n_prompt: row.n_prompt,
-                sequence_index: row.sequence.index,
-                position: row.start + row.n_tokens() as u32,
-            },
-        ),
+    if let Some(token) = wanted.next_prompt_token {
+        return sampler.logprobs(logits, token, row.sampling.prompt_logprobs.unwrap_or(0));
     }
+    let n_before = wanted.n_drafts_before;
+    let masks = row.constraint.as_ref().map(|_| masks.of_row(wanted.row_idx));
+    let input = SamplingInput {
+        params: &row.sampling,
+        mask: masks.as_ref().map(|masks| masks.after(n_before)).transpose()?,
+        history: batch.history(row, n_before),
+        n_prompt: row.n_prompt,
+        sequence_index: row.sequence.index,
+        position: row.start + (row.n_known() + n_before) as u32,
+    };
+    sampler.sample(logits, &input)
 }
 
 /// Panics are contained before a lock is dropped, so what a lock guards is whole.

@@ -1,4 +1,4 @@
-//! The executor that has a model: batch in, tokens and log-probabilities out. Refuses to know requests and
+//! The executor that has a model: batch in, tokens and log-probabilities out. Does not know requests and
 //! scheduling; of time it tells only how long tokens took to choose.
 
 use std::sync::Arc;
@@ -15,10 +15,8 @@ use crate::config::{DecoderConfig, RopeTable};
 use crate::decoder::Decoder;
 use crate::decoder_weights::DecoderWeights;
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::row_answers::{RowAnswers, Wanted};
-
-/// Most rows whose logits are in memory at once: a prompt that wants all its log-probabilities is answered in pieces.
-const MAX_LOGIT_ROWS: usize = 64;
+use crate::row_answers::{RowAnswers, Wanted, begin_rows};
+use crate::token_masks::TokenMasks;
 
 /// How large a runner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,11 +39,15 @@ pub struct ModelRunner<B: Backend> {
     decoder: Decoder<B>,
     cache: B::KvCache,
     answers: RowAnswers,
+    masks: TokenMasks,
     input: BatchInput,
     /// The model's rotations for sequences as long as the capacity says.
     ropes: Vec<RopeTable>,
     wanted: Vec<Wanted>,
     capacity: ExecutorCapacity,
+    /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence of a batch, so
+    /// that a decode step reads the output matrix once. Drafts and prompts that want all their log-probabilities may need
+    /// more; they are answered in pieces.
     max_logit_rows: usize,
 }
 
@@ -71,7 +73,7 @@ impl<B: Backend> ModelRunner<B> {
             let what = format!("a {} KV cache with heads of {}", limits.kv_dtype, config.head_dim);
             return Err(BackendError::Unsupported(what));
         }
-        let max_logit_rows = (limits.max_batch_rows as usize).clamp(1, MAX_LOGIT_ROWS);
+        let max_logit_rows = (limits.max_batch_rows as usize).max(1);
         let longest = config.max_sequence_tokens as u32;
         let capacity = ExecutorCapacity {
             n_blocks: limits.n_blocks,
@@ -91,6 +93,7 @@ impl<B: Backend> ModelRunner<B> {
             decoder,
             cache,
             answers,
+            masks: TokenMasks::new(capacity.vocabulary_size, max_logit_rows),
             input: BatchInput::default(),
             ropes,
             wanted: Vec::new(),
@@ -118,12 +121,10 @@ impl<B: Backend> ModelRunner<B> {
             let piece = first..self.wanted.len().min(first + self.max_logit_rows);
             let logits = self.decoder.logits(&mut self.backend, piece.clone())?;
             let begun = Instant::now();
-            self.answers.answer(&self.backend, batch, &self.wanted[piece], logits, output);
+            self.answers.answer(&self.backend, batch, &self.masks, &self.wanted[piece], logits, output);
             output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
-        while output.n_rows() < batch.rows().len() {
-            output.begin_row();
-        }
+        begin_rows(batch, batch.rows().len(), output);
         Ok(())
     }
 }
@@ -141,6 +142,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
         let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
         assert!(batch.all_tokens().iter().all(in_vocabulary), "a token outside the vocabulary");
         assert!(batch.n_tokens() <= self.capacity.max_batch_tokens as usize, "a batch beyond the capacity");
+        self.masks.begin(batch);
         self.prepare(batch);
         self.decoder.forward(&mut self.backend, &mut self.cache, &self.input);
         self.answer(batch, output).map_err(|error| match error {
@@ -158,7 +160,8 @@ fn wanted_of(row_idx: usize, row: &ScheduledRow, tokens: &[TokenId], token_idx: 
     let position = row.start as usize + token_idx;
     if row.sampling.prompt_logprobs.is_some() && position + 1 < row.n_prompt as usize {
         let next = if is_last { row.next_prompt_token } else { Some(tokens[token_idx + 1]) };
-        return next.map(|token| Wanted { row_idx, next_prompt_token: Some(token) });
+        return next.map(|token| Wanted { row_idx, next_prompt_token: Some(token), n_drafts_before: 0 });
     }
-    (is_last && row.sample).then_some(Wanted { row_idx, next_prompt_token: None })
+    let n_drafts_before = (token_idx + 1).checked_sub(row.n_known()).filter(|_| row.sample)?;
+    Some(Wanted { row_idx, next_prompt_token: None, n_drafts_before })
 }

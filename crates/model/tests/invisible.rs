@@ -195,6 +195,8 @@ fn requests(rng: &mut Rng) -> Vec<Request> {
         id: RequestId(0),
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        constraint: None,
+        adapter: None,
         prompt: prompt.into(),
         n: if i % 11 == 5 { 3 } else { 1 },
         priority: Priority((i % 3) as i32),

@@ -50,9 +50,13 @@ fn step(executor: &mut dyn Executor, rows: &[(Vec<u32>, SamplingParams)]) -> Ste
             next_prompt_token: None,
             sample: true,
             sampling: Arc::new(sampling.clone()),
+            constraint: None,
+            adapter: None,
             tokens,
+            drafts: &[],
             blocks: &[BlockId(i as u32)],
             history: tokens,
+            output: &[],
         });
     }
     executor.execute(&batch, &mut output).unwrap();

@@ -78,7 +78,7 @@ fn sample(logits: &[f32], input: &SamplingInput<'_>) -> Result<TokenId, RowError
 }
 
 fn input<'a>(params: &'a SamplingParams, history: &'a [TokenId], n_prompt: u32) -> SamplingInput<'a> {
-    SamplingInput { params, history, n_prompt, sequence_index: 0, position: history.len() as u32 }
+    SamplingInput { params, mask: None, history, n_prompt, sequence_index: 0, position: history.len() as u32 }
 }
 
 fn pick<T: Clone>(rng: &mut Rng, choices: &[T]) -> T {
@@ -242,7 +242,14 @@ fn neighbouring_draws_are_independent() {
     let params = SamplingParams { seed: 5, ..SamplingParams::default() };
     let mut sampler = Sampler::new();
     let mut draw = |sequence_index, position| {
-        let at = SamplingInput { params: &params, history: &[], n_prompt: 1, sequence_index, position };
+        let at = SamplingInput {
+            params: &params,
+            mask: None,
+            history: &[],
+            n_prompt: 1,
+            sequence_index,
+            position,
+        };
         sampler.sample(&mut logits, &at).unwrap().chosen.token as usize
     };
     for (name, second) in [("position", (0, 1)), ("sequence", (1, 0))] {

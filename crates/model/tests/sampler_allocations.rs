@@ -23,8 +23,14 @@ fn a_steady_state_allocates_nothing() {
     let mut run = |positions: std::ops::Range<u32>| {
         for position in positions {
             for params in &all_params {
-                let input =
-                    SamplingInput { params, history: &history, n_prompt: 100, sequence_index: 0, position };
+                let input = SamplingInput {
+                    params,
+                    mask: None,
+                    history: &history,
+                    n_prompt: 100,
+                    sequence_index: 0,
+                    position,
+                };
                 sampler.sample(&mut logits, &input).unwrap();
             }
         }

@@ -88,6 +88,7 @@ fn a_token_is_chosen_whatever_the_parameters() {
         let n_prompt = rng.usize(1..=history.len());
         let input = SamplingInput {
             params: &params,
+            mask: None,
             history: &history,
             n_prompt: n_prompt as u32,
             sequence_index: 0,

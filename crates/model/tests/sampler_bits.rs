@@ -108,7 +108,14 @@ fn check_case(seed: u64, n: usize, sampler: &mut Sampler) {
         seed,
         ..SamplingParams::default()
     };
-    let place = SamplingInput { params: &params, history: &[], n_prompt: 1, sequence_index: 0, position: 9 };
+    let place = SamplingInput {
+        params: &params,
+        mask: None,
+        history: &[],
+        n_prompt: 1,
+        sequence_index: 0,
+        position: 9,
+    };
     let got = sampler.sample(&mut logits.clone(), &place).map(|chosen| chosen.chosen);
     let expected = plain_sample(&logits, &params, philox::uniform(seed, 0, 9));
     assert_eq!(got.ok().map(|chosen| chosen.token), expected, "check_case({seed}, {n}): {params:?}");

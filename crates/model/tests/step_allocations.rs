@@ -27,9 +27,13 @@ fn batch(n_rows: u32, position: u32, sampling: &Arc<SamplingParams>) -> Schedule
             next_prompt_token: None,
             sample: i < n_rows,
             sampling: Arc::clone(sampling),
+            constraint: None,
+            adapter: None,
             tokens: &tokens,
+            drafts: &[],
             blocks: &blocks,
             history: &[],
+            output: &[],
         });
     }
     batch

@@ -2,5 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod backend_suite;
+pub mod paper_constraint;
 pub mod paper_executor;
 pub mod tiny_model;

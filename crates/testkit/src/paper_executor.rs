@@ -1,15 +1,17 @@
 //! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of the
 //! slot before it, read through the block table, and what a row answers is a hash of every slot it can see. A
-//! wrong block, a stale table, a token too many or too few: each changes tokens. [`paper_answer`] gives, without
-//! any cache, what a request must get. It refuses to know how batches come about.
+//! wrong block, a stale table, a token too many or too few: each changes tokens. It can propose drafts, some of them
+//! wrong. [`paper_answer`] gives, without any cache, what a request must get. Does not know how batches come about.
 
+use fastrand::Rng;
 use throng_core::batch::{
     BLOCK_TOKENS, BlockId, RowError, ScheduledBatch, ScheduledRow, StepOutput, TokenLogprob,
 };
+use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{FinishReason, Request, SamplingParams, TokenId};
+use throng_core::request::{AdapterId, FinishReason, Request, SamplingParams, TokenId};
 
-/// What stands before the first slot.
+/// What stands before the first slot of the model without an adapter.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 
 /// An executor that computes digests.
@@ -17,13 +19,20 @@ const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 pub struct PaperExecutor {
     capacity: ExecutorCapacity,
     slots: Vec<u64>,
+    /// Proposes drafts, up to so many a row; none: no drafts.
+    drafts: Option<(Rng, usize)>,
 }
 
 impl PaperExecutor {
     /// An executor of this capacity, with a cache full of rubbish.
     pub fn new(capacity: ExecutorCapacity) -> Self {
         let n_slots = capacity.n_blocks as u64 * BLOCK_TOKENS as u64;
-        Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect() }
+        Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(), drafts: None }
+    }
+
+    /// Proposes for each row at random up to `most` drafts, about a quarter of them wrong and some outside the vocabulary.
+    pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
+        Self { drafts: Some((rng, most)), ..self }
     }
 
     fn slot(blocks: &[BlockId], position: usize) -> usize {
@@ -36,31 +45,91 @@ impl PaperExecutor {
         for position in 0..start {
             seen.read(self.slots[Self::slot(blocks, position)]);
         }
-        let (vocabulary_size, sampling) = (self.capacity.vocabulary_size, &*row.sampling);
+        let rules = Rules::of_row(row, self.capacity.vocabulary_size);
+        // What is seen before each token to choose.
+        let mut seen_before = Vec::new();
         for (i, &token) in tokens.iter().enumerate() {
             let position = start + i;
             let before = match position {
-                0 => BEFORE_FIRST,
+                0 => before_first(row.adapter),
                 _ => self.slots[Self::slot(blocks, position - 1)],
             };
             let slot = digest(before, token);
             self.slots[Self::slot(blocks, position)] = slot;
             seen.read(slot);
             let next = tokens.get(i + 1).copied().or(row.next_prompt_token);
-            if let (Some(n_top), Some(next)) = (sampling.prompt_logprobs, next)
+            if let (Some(n_top), Some(next)) = (row.sampling.prompt_logprobs, next)
                 && position + 1 < row.n_prompt as usize
             {
-                let token = seen.report(next, Some(n_top), vocabulary_size);
+                let token = seen.report(next, Some(n_top), rules.vocabulary_size);
                 output.push_prompt(token.chosen, &token.top);
+            }
+            if i + 1 >= row.n_known() {
+                seen_before.push(seen);
             }
         }
         if row.sample {
-            let place = Place { index: row.sequence.index, n_prompt: row.n_prompt as usize };
-            let position = start + tokens.len();
-            match seen.choose(sampling, place, position, batch.history(row), vocabulary_size) {
-                Ok(token) => output.push_sampled(token.chosen, &token.top),
-                Err(error) => output.fail_row(error),
+            self.choose_tokens(batch, row, &rules, &seen_before, output);
+        }
+    }
+
+    /// Chooses tokens up to the first that differs from the draft in its place.
+    fn choose_tokens(
+        &mut self,
+        batch: &ScheduledBatch,
+        row: &ScheduledRow,
+        rules: &Rules<'_>,
+        seen_before: &[Seen],
+        output: &mut StepOutput,
+    ) {
+        let first_position = row.start as usize + row.n_known();
+        for (n_accepted, &seen) in seen_before.iter().enumerate() {
+            let position = first_position + n_accepted;
+            let place = (position, batch.history(row, n_accepted), batch.output(row, n_accepted));
+            let token = match rules.choose(seen, place) {
+                Ok(token) => token,
+                // The next step comes to this position again.
+                Err(_) if n_accepted > 0 => return,
+                Err(error) => return output.fail_row(error),
+            };
+            output.push_sampled(token.chosen, &token.top);
+            let id = token.chosen.token;
+            let is_accepted = batch.drafts(row).get(n_accepted) == Some(&id);
+            // A constraint is not asked after an end.
+            let ends = row.sampling.finish_at(id, 1 + (position - row.n_prompt as usize) as u32).is_some();
+            if ends && rules.constraint.is_some() {
+                return;
             }
+            if !is_accepted {
+                let slot = self.slots[Self::slot(batch.blocks(row), position - 1)];
+                return self.propose(rules, (seen, slot, id), place, output);
+            }
+        }
+    }
+
+    /// Proposes drafts: what `token` leads to, with mistakes. It was chosen at `place` after `seen`, of which `slot` is the
+    /// last.
+    fn propose(
+        &mut self,
+        rules: &Rules<'_>,
+        (mut seen, mut slot, mut token): (Seen, u64, TokenId),
+        (position, history, so_far): (usize, &[TokenId], &[TokenId]),
+        output: &mut StepOutput,
+    ) {
+        let Some((rng, most)) = &mut self.drafts else { return };
+        let (mut history, mut so_far) = (history.to_vec(), so_far.to_vec());
+        for n in 1..=rng.usize(0..=*most) {
+            slot = digest(slot, token);
+            seen.read(slot);
+            history.push(token);
+            so_far.push(token);
+            let Ok(next) = rules.choose(seen, (position + n, &history, &so_far)) else { return };
+            token = match rng.u32(0..8) {
+                0 => rng.u32(0..=rules.vocabulary_size),
+                1 => rng.u32(0..rules.vocabulary_size),
+                _ => next.chosen.token,
+            };
+            output.push_draft(token);
         }
     }
 }
@@ -98,16 +167,14 @@ pub struct PaperAnswer {
     pub sequences: Vec<(Vec<PaperToken>, FinishReason)>,
 }
 
-/// What `request` must get of a [`PaperExecutor`] with this vocabulary and context, computed without any cache.
-///
-/// # Panics
-/// When a rule of the request leaves no token to choose.
+/// What `request` must get of a [`PaperExecutor`] with this vocabulary and context, computed without any cache. A
+/// continuation that fails ends with [`FinishReason::Error`] after the tokens before.
 pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnswer {
     let (vocabulary_size, sampling) = (capacity.vocabulary_size, &*request.sampling);
     let n_blocks_tokens = capacity.n_blocks as usize * BLOCK_TOKENS;
     let limit = n_blocks_tokens.min(capacity.max_sequence_tokens as usize);
     let mut answer = PaperAnswer { prompt: Vec::new(), sequences: Vec::new() };
-    let (mut slot, mut of_prompt) = (BEFORE_FIRST, Seen::default());
+    let (mut slot, mut of_prompt) = (before_first(request.adapter), Seen::default());
     for (i, &token) in request.prompt.iter().enumerate() {
         slot = digest(slot, token);
         of_prompt.read(slot);
@@ -116,16 +183,18 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
         }
     }
     for index in 0..request.n {
-        let place = Place { index, n_prompt: request.prompt.len() };
+        let constraint = request.constraint.as_deref();
+        let n_prompt = request.prompt.len();
+        let rules = Rules { sampling, constraint, index, n_prompt, vocabulary_size };
         let (mut slot, mut seen) = (slot, of_prompt);
         let (mut history, mut chosen) = (request.prompt.to_vec(), Vec::new());
         let reason = loop {
             if sampling.max_tokens == 0 {
                 break FinishReason::Length;
             }
-            let token = seen
-                .choose(sampling, place, history.len(), &history, vocabulary_size)
-                .expect("a token is left to choose");
+            let Ok(token) = rules.choose(seen, (history.len(), &history, &history[n_prompt..])) else {
+                break FinishReason::Error;
+            };
             let id = token.chosen.token;
             chosen.push(token);
             history.push(id);
@@ -143,11 +212,15 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
     answer
 }
 
-/// Which continuation of how long a prompt.
+/// What decides, beside what was read, which token is chosen.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Rules<'a> {
+    sampling: &'a SamplingParams,
+    constraint: Option<&'a dyn TokenConstraint>,
+    /// Which continuation of the request.
     index: u32,
     n_prompt: usize,
+    vocabulary_size: u32,
 }
 
 /// Every slot that was read, in order.
@@ -180,41 +253,58 @@ impl Seen {
         });
         PaperToken { chosen, top: top.collect() }
     }
+}
 
-    /// The token at `position`, under those rules that decide what may be chosen at all.
+impl<'a> Rules<'a> {
+    fn of_row(row: &'a ScheduledRow, vocabulary_size: u32) -> Self {
+        let (index, n_prompt) = (row.sequence.index, row.n_prompt as usize);
+        let constraint = row.constraint.as_deref();
+        Self { sampling: &row.sampling, constraint, index, n_prompt, vocabulary_size }
+    }
+
+    /// The token at `position` after `seen`, under those rules that decide what may be chosen at all. `history` and `output`
+    /// are read where there are rules for them.
     fn choose(
         &self,
-        sampling: &SamplingParams,
-        place: Place,
-        position: usize,
-        history: &[TokenId],
-        vocabulary_size: u32,
+        seen: Seen,
+        (position, history, output): (usize, &[TokenId], &[TokenId]),
     ) -> Result<PaperToken, RowError> {
-        let mut key = self.0;
+        let (sampling, vocabulary_size) = (self.sampling, self.vocabulary_size);
+        let mut mask = TokenMask::new(vocabulary_size);
+        match self.constraint {
+            Some(constraint) => constraint.mask(output, &mut mask)?,
+            None => mask.allow_all(),
+        }
+        let mut key = seen.0;
         if !sampling.is_greedy() {
-            key = [sampling.seed, u64::from(place.index), position as u64].into_iter().fold(key, mix);
+            key = [sampling.seed, u64::from(self.index), position as u64].into_iter().fold(key, mix);
         }
         if sampling.reads_history() {
             key = history.iter().fold(key, |key, &token| mix(key, u64::from(token)));
         }
         let allowed = sampling.allowed_token_ids.as_deref();
         let n_candidates = allowed.map_or(u64::from(vocabulary_size), |allowed| allowed.len() as u64);
-        let too_early = position.saturating_sub(place.n_prompt) < sampling.min_tokens as usize;
+        let too_early = position.saturating_sub(self.n_prompt) < sampling.min_tokens as usize;
         let is_banned = |token| {
             let ends = sampling.eos_token_ids.contains(&token) || sampling.stop_token_ids.contains(&token);
             let completes = |word: &Vec<TokenId>| {
                 word.split_last().is_some_and(|(last, rest)| *last == token && history.ends_with(rest))
             };
-            (too_early && ends) || sampling.bad_words.iter().any(completes)
+            !mask.contains(token) || (too_early && ends) || sampling.bad_words.iter().any(completes)
         };
         let candidates = (0..n_candidates).map(|i| {
             let i = (key % n_candidates + i) % n_candidates;
             allowed.map_or(i as TokenId, |allowed| allowed[i as usize])
         });
         let token = candidates.into_iter().find(|&token| !is_banned(token));
-        let token = token.ok_or(RowError::InvalidLogits)?;
-        Ok(self.report(token, sampling.logprobs, vocabulary_size))
+        let token = token.ok_or(RowError::NothingAllowed)?;
+        Ok(seen.report(token, sampling.logprobs, vocabulary_size))
     }
+}
+
+/// What stands before the first slot: each adapter computes other keys and values.
+fn before_first(adapter: Option<AdapterId>) -> u64 {
+    adapter.map_or(BEFORE_FIRST, |adapter| mix(BEFORE_FIRST, 1 + u64::from(adapter.0)))
 }
 
 fn digest(before: u64, token: TokenId) -> u64 {

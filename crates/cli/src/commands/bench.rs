@@ -172,6 +172,8 @@ fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) 
         id,
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        constraint: None,
+        adapter: None,
         prompt: prompt.into(),
         n: 1,
         priority: Priority::default(),

@@ -1,14 +1,15 @@
-//! Ending a step: what it computed is noted, named and reported; what ended gives its blocks back. Refuses to
-//! know how it ran.
+//! Ending a step: what it computed is noted, published and reported; what ended gives its blocks back. Does not know how it
+//! ran.
 
 use super::{Emit, Event, Failure, Scheduler, Step};
-use crate::batch::{RowError, ScheduledRow, StepOutput};
-use crate::request::{FinishReason, RequestId, SequenceId};
+use crate::batch::{RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
 use crate::sequence::{Rank, Running, Sequence};
 use crate::time::Timestamp;
 
 /// One row and what the executor said to it.
 struct Answer<'a> {
+    batch: &'a ScheduledBatch,
     row: &'a ScheduledRow,
     output: &'a StepOutput,
     row_idx: usize,
@@ -30,9 +31,19 @@ impl Answer<'_> {
             }
             None => 0,
         };
+        let n_sampled = self.output.sampled(self.row_idx).len();
         let complete = self.output.prompt(self.row_idx).len() >= asked_prompt
-            && self.row.sample == (self.output.sampled(self.row_idx).len() > 0);
+            && self.row.sample == (n_sampled > 0)
+            && n_sampled <= self.row.n_drafts + 1
+            && self.accepted().zip(self.batch.drafts(self.row)).all(|(token, &draft)| token == draft);
         if complete { Ok(()) } else { Err(RowError::NoToken) }
+    }
+
+    /// The output tokens that stand in the place of drafts: all but the last.
+    fn accepted(&self) -> impl Iterator<Item = TokenId> {
+        let sampled = self.output.sampled(self.row_idx);
+        let n_accepted = sampled.len().saturating_sub(1);
+        sampled.take(n_accepted).map(|token| token.chosen.token)
     }
 }
 
@@ -46,7 +57,7 @@ impl Scheduler {
             if self.running[i].state.n_scheduled == 0 {
                 continue;
             }
-            let answer = Answer { row: &batch.rows()[row_idx], output, row_idx };
+            let answer = Answer { batch: &batch, row: &batch.rows()[row_idx], output, row_idx };
             let id = self.running[i].id();
             assert_eq!(answer.row.sequence, id, "a batch that is not the one in flight");
             if self.running[i].state.ending.is_none() {
@@ -56,6 +67,7 @@ impl Scheduler {
                 }
             }
             self.running[i].state.n_scheduled = 0;
+            self.running[i].state.n_scheduled_drafts = 0;
             row_idx += 1;
         }
         assert_eq!(row_idx, batch.rows().len(), "a batch that is not the one in flight");
@@ -69,6 +81,7 @@ impl Scheduler {
         self.end_step();
         for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
             sequence.state.n_scheduled = 0;
+            sequence.state.n_scheduled_drafts = 0;
             if sequence.state.ending.is_none() {
                 self.failed.push((sequence.request.id, Failure::Step));
             }
@@ -94,27 +107,47 @@ impl Scheduler {
     ) -> Result<Option<FinishReason>, RowError> {
         let row = answer.row;
         answer.check()?;
-        let sequence = &mut self.running[i];
-        sequence.advance();
-        sequence.publish(&mut self.pool);
         if row.start < row.n_prompt {
-            self.counters.prompt_tokens += u64::from((row.n_prompt - row.start).min(row.n_tokens() as u32));
-            let cached_tokens = sequence.timeline.cached_tokens;
+            self.counters.prompt_tokens += u64::from((row.n_prompt - row.start).min(row.n_known() as u32));
+            let cached_tokens = self.running[i].timeline.cached_tokens;
             self.note_prompt(answer, cached_tokens, emit);
         }
+        let (reason, n_pushed) = self.push_tokens(i, answer, now, emit);
+        let n_accepted = n_pushed.min(answer.accepted().count());
+        self.counters.accepted_draft_tokens += n_accepted as u64;
+        let drafts = self.usable_drafts(answer.output.drafts(answer.row_idx));
+        let sequence = &mut self.running[i];
+        sequence.advance(n_accepted, &mut self.pool);
+        sequence.publish(&mut self.pool);
+        sequence.set_drafts(if row.sample { drafts } else { &[] });
+        let only_prompt = sequence.request.sampling.max_tokens == 0;
+        let is_done = only_prompt && sequence.n_missing() == 0;
+        Ok(reason.or(is_done.then_some(FinishReason::Length)))
+    }
+
+    /// Appends the row's output tokens up to the one that ends the sequence. Why it ends, if it does, and how many tokens
+    /// were appended.
+    fn push_tokens(
+        &mut self,
+        i: usize,
+        answer: &Answer<'_>,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) -> (Option<FinishReason>, usize) {
         let limit = self.admission.max_sequence_tokens();
         let sequence = &mut self.running[i];
+        let mut n_pushed = 0;
         for token in answer.output.sampled(answer.row_idx) {
             sequence.push(token.chosen.token, now);
+            n_pushed += 1;
             self.counters.output_tokens += 1;
             self.waiting.charge_output(&sequence.request.tenant);
-            emit(Event::Token { sequence: row.sequence, token });
+            emit(Event::Token { sequence: answer.row.sequence, token });
             if let Some(reason) = ending(sequence, limit) {
-                return Ok(Some(reason));
+                return (Some(reason), n_pushed);
             }
         }
-        let only_prompt = sequence.request.sampling.max_tokens == 0;
-        Ok((only_prompt && sequence.n_missing() == 0).then_some(FinishReason::Length))
+        (None, n_pushed)
     }
 
     /// Reports what the row tells of the prompt, if it is the first to tell it.

@@ -1,4 +1,4 @@
-//! What an operator may choose about scheduling. Refuses to know files and flags.
+//! What an operator may choose about scheduling. Does not know files and flags.
 
 /// How steps are planned and what may wait.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +14,9 @@ pub struct SchedulerConfig {
     pub max_queued_requests: u32,
     /// Most prompt tokens of the requests that wait for their first step.
     pub max_queued_tokens: u64,
+    /// Most drafts of one sequence in one step, where the executor proposes any. They take what a step has left when all have
+    /// their tokens; 0: none are verified.
+    pub max_draft_tokens: u32,
     /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always do.
     pub prefix_caching: bool,
     /// Who goes first.
@@ -28,6 +31,7 @@ impl Default for SchedulerConfig {
             inter_token_target_ms: 120,
             max_queued_requests: 1024,
             max_queued_tokens: 4_000_000,
+            max_draft_tokens: 16,
             prefix_caching: true,
             policy: SchedulingPolicy::Priority,
         }

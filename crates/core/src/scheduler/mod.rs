@@ -4,6 +4,7 @@
 
 mod complete;
 mod config;
+mod drafts;
 mod event;
 mod fairness;
 mod pause;
@@ -22,6 +23,7 @@ use crate::admission::{Admission, QueueBound, Refusal};
 use crate::batch::{BlockId, ScheduledBatch};
 use crate::block_hash::BlockHash;
 use crate::block_pool::BlockPool;
+use crate::block_table::blocks_for;
 use crate::executor::ExecutorCapacity;
 use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
@@ -89,6 +91,10 @@ pub struct Counters {
     pub prompt_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
+    /// Drafts that were computed.
+    pub draft_tokens: u64,
+    /// Drafts that became output tokens.
+    pub accepted_draft_tokens: u64,
     /// Sequences that lost their blocks and wait again.
     pub preemptions: u64,
     /// Prompt tokens that were looked for in the cache.
@@ -167,7 +173,7 @@ impl Scheduler {
         self.n_arrivals += 1;
         let priority = self.priority(&request);
         let root = if self.config.prefix_caching {
-            BlockHash::root(&request.tenant, request.cache_salt.as_deref())
+            BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter)
         } else {
             BlockHash::private_root(request.id)
         };
@@ -278,6 +284,14 @@ impl Scheduler {
         let mut n_holders = vec![0; self.pool.n_total()];
         for block in self.running.iter().flat_map(|sequence| sequence.blocks()) {
             n_holders[block.0 as usize] += 1;
+        }
+        let settled = self.running.iter().filter(|_| !self.step_in_flight);
+        for sequence in settled {
+            let (n_tokens, n_computed) = (sequence.tokens().len(), sequence.n_computed());
+            if n_computed >= n_tokens || sequence.blocks().len() > blocks_for(n_tokens) {
+                let n_blocks = sequence.blocks().len();
+                return Err(format!("{n_computed} of {n_tokens} tokens are computed, in {n_blocks} blocks"));
+            }
         }
         for (i, &n) in n_holders.iter().enumerate() {
             let n_references = self.pool.n_references(BlockId(i as u32));

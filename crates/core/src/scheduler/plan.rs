@@ -1,5 +1,5 @@
 //! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for a
-//! prompt; then those that catch up, in chunks; then who waits. Refuses to know what the step will bring.
+//! prompt; then those that catch up, in chunks; then who waits; then drafts. Does not know what the step will bring.
 
 use std::sync::Arc;
 
@@ -35,9 +35,15 @@ impl StepBudget {
         self.shape = self.shape.plus(StepShape::of_row(start, n));
     }
 
-    fn give_back(&mut self, start: usize, n: usize) {
+    pub(super) fn give_back(&mut self, start: usize, n: usize) {
         self.tokens_left += n;
         self.shape = self.shape.minus(StepShape::of_row(start, n));
+    }
+
+    /// How many tokens from `start` on are left of the step and of its time.
+    pub(super) fn tokens_in_time(&self, model: &StepTimeModel, start: usize) -> usize {
+        let within = |target_ms| model.most_tokens(self.shape, start, self.tokens_left, target_ms);
+        self.target_ms.and_then(within).unwrap_or(self.tokens_left)
     }
 
     /// How many of the `wanted` tokens from `start` on may join the step. While others want a chunk too, at
@@ -82,6 +88,7 @@ impl Scheduler {
             self.admit(&mut budget, now, emit);
         }
         self.extend_chunks(&mut budget);
+        self.schedule_drafts(&mut budget);
         self.build_step(budget.shape, now)
     }
 
@@ -247,7 +254,7 @@ impl Scheduler {
     }
 
     /// Tokens that sequence `i` can have computed in a step with the blocks that it has and could get.
-    fn n_allocatable(&self, i: usize) -> usize {
+    pub(super) fn n_allocatable(&self, i: usize) -> usize {
         let n_blocks = self.running[i].blocks().len() + self.pool.n_available();
         n_blocks * BLOCK_TOKENS - self.running[i].n_computed()
     }
@@ -275,7 +282,7 @@ impl Scheduler {
     }
 
     /// Gives sequence `i` a share of `n` tokens in the step, with the blocks for them.
-    fn schedule(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
+    pub(super) fn schedule(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
         let sequence = &mut self.running[i];
         let start = sequence.n_computed();
         sequence.allocate(start + n, &mut self.pool);
@@ -295,8 +302,9 @@ impl Scheduler {
         batch.clear();
         for sequence in self.running.iter().filter(|sequence| sequence.state.n_scheduled > 0) {
             let (tokens, start) = (sequence.tokens(), sequence.n_computed());
-            let end = start + sequence.state.n_scheduled;
-            let sampling = &sequence.request.sampling;
+            let n_drafts = sequence.state.n_scheduled_drafts;
+            let end = start + sequence.state.n_scheduled - n_drafts;
+            let (sampling, constraint) = (&sequence.request.sampling, &sequence.request.constraint);
             let sample = end == tokens.len() && sampling.max_tokens > 0;
             batch.push(NewRow {
                 sequence: sequence.id(),
@@ -305,9 +313,13 @@ impl Scheduler {
                 next_prompt_token: sequence.request.prompt.get(end).copied(),
                 sample,
                 sampling: Arc::clone(sampling),
+                constraint: constraint.clone().filter(|_| sample),
+                adapter: sequence.request.adapter,
                 tokens: &tokens[start..end],
-                blocks: &sequence.blocks()[..blocks_for(end)],
+                drafts: &sequence.drafts()[..n_drafts],
+                blocks: &sequence.blocks()[..blocks_for(end + n_drafts)],
                 history: if sample && sampling.reads_history() { tokens } else { &[] },
+                output: if sample && constraint.is_some() { &tokens[sequence.n_prompt()..] } else { &[] },
             });
         }
         self.step_in_flight = true;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch};
+use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch, StepOutput};
 use throng_core::executor::ExecutorCapacity;
-use throng_core::request::{FinishReason, Request, RequestId, SequenceId, TokenId};
+use throng_core::request::{AdapterId, FinishReason, Request, RequestId, SequenceId, TokenId};
 use throng_core::scheduler::Event;
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
@@ -21,10 +21,13 @@ pub struct Ledger {
     pub n_hit_tokens: usize,
     pub n_aborted: usize,
     pub n_failed: usize,
+    pub n_drafts: usize,
+    pub n_accepted: usize,
+    pub n_constrained: usize,
 }
 
-/// Who may share a prefix: a tenant with a salt, or with caching off one request.
-type Owner = (Arc<str>, Option<Arc<str>>, Option<RequestId>);
+/// Who may share a prefix: a tenant with a salt and an adapter, or with caching off one request.
+type Owner = (Arc<str>, Option<Arc<str>>, Option<AdapterId>, Option<RequestId>);
 
 struct Account {
     request: Request,
@@ -47,13 +50,15 @@ struct SequenceAccount {
     cancelled: bool,
     /// Where its next row begins unless it was preempted.
     n_computed: usize,
+    /// The drafts that were proposed in its latest step.
+    proposed: Vec<TokenId>,
 }
 
 impl Ledger {
     pub fn open(&mut self, request: &Request, capacity: &ExecutorCapacity, prefix_caching: bool) {
         let private = (!prefix_caching).then_some(request.id);
         let account = Account {
-            owner: (request.tenant.0.clone(), request.cache_salt.clone(), private),
+            owner: (request.tenant.0.clone(), request.cache_salt.clone(), request.adapter, private),
             answer: paper_answer(request, capacity),
             request: request.clone(),
             dequeued: false,
@@ -75,6 +80,12 @@ impl Ledger {
         for (i, sequence) in account.sequences.iter_mut().enumerate() {
             sequence.cancelled |= index.is_none_or(|index| index as usize == i);
         }
+    }
+
+    /// A request and the tokens of one of its continuations.
+    pub fn tokens_of(&self, id: SequenceId) -> Option<(&Request, Vec<TokenId>)> {
+        let account = self.open.get(&id.request)?;
+        Some((&account.request, account.tokens_of(id.index)))
     }
 
     pub fn may_fail(&mut self, request: RequestId) {
@@ -111,6 +122,7 @@ impl Ledger {
     ) -> Result<(), String> {
         let account = self.open.get_mut(&row.sequence.request).ok_or("its request is not open")?;
         let n_prompt = account.request.prompt.len();
+        let known = account.tokens_of(row.sequence.index);
         let sequence = &mut account.sequences[row.sequence.index as usize];
         if sequence.ended || sequence.cancelled {
             return Err("it has ended or was cancelled before".into());
@@ -118,17 +130,27 @@ impl Ledger {
         if account.paused {
             return Err("it is paused".into());
         }
-        let known: Vec<TokenId> = account.request.prompt.iter().chain(&sequence.tokens).copied().collect();
-        let (start, n) = (row.start as usize, row.n_tokens());
-        if known.get(start..start + n) != Some(batch.tokens(row)) {
+        let (start, n) = (row.start as usize, row.n_known());
+        if known.get(start..start + n) != Some(&batch.tokens(row)[..n]) {
             return Err("its tokens are not those of the request".into());
         }
+        if !sequence.proposed.starts_with(batch.drafts(row)) {
+            return Err("its drafts are not those that were proposed".into());
+        }
+        if sequence.tokens.len() + row.n_drafts >= (account.request.sampling.max_tokens as usize).max(1) {
+            return Err("it has more drafts than could become tokens".into());
+        }
+        self.n_drafts += row.n_drafts;
+        self.n_constrained += usize::from(row.constraint.is_some());
         let wants_sample = start + n == known.len() && account.request.sampling.max_tokens > 0;
         if row.sample != wants_sample || row.n_prompt as usize != n_prompt {
             return Err("it samples too early or too late".into());
         }
         let begins_again = start != sequence.n_computed;
         if begins_again || sequence.n_computed == 0 {
+            if row.n_drafts > 0 {
+                return Err("its drafts are from before its preemption".into());
+            }
             self.n_hit_tokens += start;
             let needs_prompt = account.request.sampling.prompt_logprobs.is_some() && !account.prompt_done;
             if start % BLOCK_TOKENS != 0 || (start > 0 && needs_prompt) {
@@ -147,17 +169,21 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that the rows of a batch were computed.
-    pub fn note_computed(&mut self, batch: &ScheduledBatch) {
-        for row in batch.rows() {
-            let Some(account) = self.open.get(&row.sequence.request) else { continue };
-            let sequence = &account.sequences[row.sequence.index as usize];
-            let end = row.start as usize + row.n_tokens();
-            let known: Vec<TokenId> =
-                account.request.prompt.iter().chain(&sequence.tokens).copied().take(end).collect();
+    /// Notes that the rows of a batch were computed, and which drafts were accepted and proposed.
+    pub fn note_computed(&mut self, batch: &ScheduledBatch, output: &StepOutput) {
+        for (row_idx, row) in batch.rows().iter().enumerate().take(output.n_rows()) {
+            let Some(account) = self.open.get_mut(&row.sequence.request) else { continue };
+            let n_accepted = output.sampled(row_idx).len().saturating_sub(1);
+            let mut known = account.tokens_of(row.sequence.index);
+            known.truncate(row.start as usize + row.n_known());
+            known.extend_from_slice(&batch.drafts(row)[..n_accepted]);
             for (_, prefix) in prefixes(&known) {
                 self.computed.insert((account.owner.clone(), prefix));
             }
+            let sequence = &mut account.sequences[row.sequence.index as usize];
+            sequence.n_computed += n_accepted;
+            sequence.proposed = output.drafts(row_idx).to_vec();
+            self.n_accepted += n_accepted;
         }
     }
 
@@ -212,7 +238,7 @@ impl Ledger {
                     Err("its timeline counts other tokens")?;
                 }
             }
-            Event::Failed { .. } if !account.may_fail => Err("nothing of it failed")?,
+            Event::Failed { .. } if !account.may_fail && !account.must_fail() => Err("nothing of it failed")?,
             Event::Failed { .. } => {
                 self.n_failed += 1;
                 self.open.remove(&id);
@@ -228,6 +254,19 @@ impl Ledger {
 }
 
 impl Account {
+    fn tokens_of(&self, index: u32) -> Vec<TokenId> {
+        let output = &self.sequences[index as usize].tokens;
+        self.request.prompt.iter().chain(output).copied().collect()
+    }
+
+    /// Whether a continuation has come to the position at which no token can be chosen.
+    fn must_fail(&self) -> bool {
+        let mut sequences = self.sequences.iter().zip(&self.answer.sequences);
+        sequences.any(|(sequence, (tokens, reason))| {
+            !sequence.ended && *reason == FinishReason::Error && sequence.tokens.len() == tokens.len()
+        })
+    }
+
     fn note_token(&mut self, id: SequenceId, token: &ChosenToken<'_>) -> Result<(), String> {
         let sequence = &mut self.sequences[id.index as usize];
         if sequence.ended || sequence.cancelled || !self.prompt_done {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
+use throng_core::constraint::TokenConstraint;
 use throng_core::executor::ExecutorCapacity;
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{AdapterId, Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_testkit::paper_constraint::PaperConstraint;
 
 /// Makes requests of one world.
 pub struct RequestSource {
@@ -46,12 +48,23 @@ impl RequestSource {
             n: if one_in(rng, 5) { rng.u32(2..=5) } else { 1 },
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
             sampling: Arc::new(self.sampling(rng)),
+            constraint: one_in(rng, 4).then(|| self.constraint(rng)),
+            adapter: one_in(rng, 4).then(|| AdapterId(rng.u32(0..2))),
         }
     }
 
     /// An id a request could have.
     pub fn some_id(&self, rng: &mut Rng) -> RequestId {
         RequestId(rng.u64(self.n_made.saturating_sub(10)..=self.n_made))
+    }
+
+    fn constraint(&self, rng: &mut Rng) -> Arc<dyn TokenConstraint> {
+        Arc::new(PaperConstraint {
+            vocabulary_size: self.vocabulary_size,
+            seed: rng.u64(0..4),
+            one_in_forced: rng.u64(0..4),
+            fails_after: one_in(rng, 4).then(|| rng.usize(0..self.most_output as usize)),
+        })
     }
 
     fn sampling(&self, rng: &mut Rng) -> SamplingParams {

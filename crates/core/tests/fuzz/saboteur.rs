@@ -1,12 +1,15 @@
 //! Bugs, planted between the scheduler and what it decides: each does to a batch, an output or the pool what a
 //! mistake in core would have done.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
-use throng_core::batch::{BlockId, NewRow, ScheduledBatch, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, BlockId, NewRow, ScheduledBatch, StepOutput};
 use throng_core::block_hash::BlockHash;
-use throng_core::request::{Request, SequenceId, TenantId};
+use throng_core::request::{Request, SequenceId, TenantId, TokenId};
 use throng_core::scheduler::Scheduler;
 
+use crate::ledger::Ledger;
 use crate::requests::one_in;
 
 /// What can be planted.
@@ -44,10 +47,55 @@ pub enum Bug {
     LostResume,
     /// A paused request keeps a block.
     BlockKeptByPaused,
+    /// The position of a rejected draft is counted as computed.
+    RejectedDraftCounted,
+    /// A draft that differs from the chosen token is taken for an output token.
+    WrongDraftAccepted,
+    /// A block is published while drafts fill it, before they are accepted.
+    DraftsPublished,
+    /// Drafts are kept over a step that settled other tokens.
+    DraftsKept,
+    /// The mask of a constraint is that of the position before.
+    MaskOfWrongPosition,
+    /// A row is computed without its constraint.
+    ConstraintLost,
+    /// A row is computed without its adapter.
+    AdapterLost,
+    /// Prefixes are named without their adapter.
+    HashWithoutAdapter,
+}
+
+/// What a bug that mixes up steps remembers of the step before.
+#[derive(Default)]
+pub struct Memory {
+    /// The draft that was rejected first, by sequence.
+    rejected: BTreeMap<SequenceId, TokenId>,
+    /// The drafts that were proposed.
+    drafts: BTreeMap<SequenceId, Vec<TokenId>>,
+}
+
+impl Memory {
+    /// Remembers a step, and gives the drafts it had of the step before.
+    pub fn note(
+        &mut self,
+        batch: &ScheduledBatch,
+        output: &StepOutput,
+    ) -> BTreeMap<SequenceId, Vec<TokenId>> {
+        self.rejected.clear();
+        let mut drafts = BTreeMap::new();
+        for (row_idx, row) in batch.rows().iter().enumerate().take(output.n_rows()) {
+            let n_accepted = output.sampled(row_idx).len().saturating_sub(1);
+            if let Some(&draft) = batch.drafts(row).get(n_accepted) {
+                self.rejected.insert(row.sequence, draft);
+            }
+            drafts.insert(row.sequence, output.drafts(row_idx).to_vec());
+        }
+        std::mem::replace(&mut self.drafts, drafts)
+    }
 }
 
 impl Bug {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 24] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -64,12 +112,21 @@ impl Bug {
         Self::LostPause,
         Self::LostResume,
         Self::BlockKeptByPaused,
+        Self::RejectedDraftCounted,
+        Self::WrongDraftAccepted,
+        Self::DraftsPublished,
+        Self::DraftsKept,
+        Self::MaskOfWrongPosition,
+        Self::ConstraintLost,
+        Self::AdapterLost,
+        Self::HashWithoutAdapter,
     ];
 
     /// The request as core would have taken it.
     pub fn spoil_request(self, request: Request) -> Request {
         match self {
             Self::HashWithoutTenant => Request { tenant: TenantId::anonymous(), ..request },
+            Self::HashWithoutAdapter => Request { adapter: None, ..request },
             _ => request,
         }
     }
@@ -80,7 +137,7 @@ impl Bug {
         if self != Self::UnverifiedHit {
             return;
         }
-        let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref());
+        let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter);
         let (name, pool) = (root.child(tokens), scheduler.pool_mut());
         if pool.find(name, root, tokens).is_some() || pool.n_free() == 0 {
             return;
@@ -114,22 +171,62 @@ impl Bug {
         }
     }
 
+    /// The pool while a step with drafts is in flight.
+    pub fn publish_drafts(self, batch: &ScheduledBatch, ledger: &Ledger, scheduler: &mut Scheduler) {
+        for row in batch.rows().iter().filter(|row| self == Self::DraftsPublished && row.n_drafts > 0) {
+            let Some((request, mut tokens)) = ledger.tokens_of(row.sequence) else { continue };
+            let n_known = tokens.len();
+            tokens.extend_from_slice(batch.drafts(row));
+            let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter);
+            let (mut parent, mut pool) = (root, scheduler.pool_mut());
+            for (tokens, (i, &block)) in tokens.as_chunks().0.iter().zip(batch.blocks(row).iter().enumerate())
+            {
+                let name = parent.child(tokens);
+                if (i + 1) * BLOCK_TOKENS > n_known && pool.find(name, parent, tokens).is_none() {
+                    pool.publish(block, name, parent, tokens);
+                }
+                (parent, pool) = (name, scheduler.pool_mut());
+            }
+        }
+    }
+
     /// The batch as the executor would have got it.
-    pub fn spoil_batch(self, rng: &mut Rng, batch: &ScheduledBatch, n_blocks: u32) -> ScheduledBatch {
+    pub fn spoil_batch(
+        self,
+        rng: &mut Rng,
+        batch: &ScheduledBatch,
+        (memory, ledger): (&Memory, &Ledger),
+        n_blocks: u32,
+    ) -> ScheduledBatch {
         let mut spoilt = ScheduledBatch::default();
         for row in batch.rows() {
-            let (mut blocks, mut tokens) = (batch.blocks(row).to_vec(), batch.tokens(row));
-            let (mut history, mut start, mut sequence) = (batch.history(row), row.start, row.sequence);
+            let (mut blocks, mut tokens) =
+                (batch.blocks(row).to_vec(), batch.tokens(row)[..row.n_known()].to_vec());
+            let (mut history, mut start, mut sequence) = (batch.history(row, 0), row.start, row.sequence);
+            let (mut output, mut constraint) = (batch.output(row, 0), row.constraint.clone());
+            let mut adapter = row.adapter;
+            if self == Self::HashWithoutAdapter {
+                adapter = ledger.tokens_of(sequence).and_then(|(request, _)| request.adapter);
+            }
+            if self == Self::RejectedDraftCounted
+                && let Some(&draft) = memory.rejected.get(&sequence)
+                && start >= row.n_prompt
+            {
+                tokens[0] = draft;
+            }
             if one_in(rng, 20) {
                 let last = blocks.len() - 1;
                 match self {
                     Self::WrongBlock => blocks[last] = BlockId((blocks[last].0 + 1) % n_blocks),
                     Self::StaleTable if last > 0 => blocks.swap(0, 1),
                     Self::OffByOneStart => start = start.saturating_sub(1),
-                    Self::DroppedToken if tokens.len() > 1 => tokens = &tokens[..tokens.len() - 1],
+                    Self::DroppedToken if tokens.len() > 1 => tokens.truncate(tokens.len() - 1),
                     Self::SkippedChunk if !row.sample => blocks = vec![BlockId(0); blocks.len()],
                     Self::IndexIgnored => sequence = SequenceId { index: 0, ..sequence },
                     Self::StaleHistory => history = &history[..history.len().saturating_sub(1)],
+                    Self::MaskOfWrongPosition => output = &output[..output.len().saturating_sub(1)],
+                    Self::ConstraintLost => constraint = None,
+                    Self::AdapterLost => adapter = None,
                     _ => {}
                 }
             }
@@ -140,7 +237,11 @@ impl Bug {
                 next_prompt_token: row.next_prompt_token,
                 sample: row.sample,
                 sampling: row.sampling.clone(),
-                tokens,
+                output: if constraint.is_some() { output } else { &[] },
+                constraint,
+                adapter,
+                tokens: &tokens,
+                drafts: batch.drafts(row),
                 blocks: &blocks,
                 history,
             });

@@ -1,16 +1,18 @@
 //! One scheduler with its executor, its clients and its accidents, under a made-up clock.
 
+use std::collections::BTreeMap;
+
 use fastrand::Rng;
-use throng_core::batch::{BlockId, RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{BlockId, RowError, ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{RequestId, SequenceId};
+use throng_core::request::{RequestId, SequenceId, TokenId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Step, StepShape};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 
 use crate::ledger::Ledger;
 use crate::requests::{RequestSource, one_in};
-use crate::saboteur::Bug;
+use crate::saboteur::{Bug, Memory};
 
 /// How much a run saw, to know that it saw enough.
 #[derive(Debug, Default, Clone, Copy)]
@@ -25,6 +27,9 @@ pub struct Seen {
     pub refused: usize,
     pub paused: usize,
     pub resumed: usize,
+    pub drafts: usize,
+    pub accepted_drafts: usize,
+    pub constrained: usize,
 }
 
 impl Seen {
@@ -39,13 +44,18 @@ impl Seen {
         self.refused += other.refused;
         self.paused += other.paused;
         self.resumed += other.resumed;
+        self.drafts += other.drafts;
+        self.accepted_drafts += other.accepted_drafts;
+        self.constrained += other.constrained;
     }
 
     /// The rarest thing it saw.
     pub fn least(&self) -> usize {
         let all = [self.steps, self.rows, self.finished, self.aborted, self.failed, self.preemptions];
         let rest = [self.hit_tokens, self.refused, self.paused, self.resumed];
-        all.into_iter().chain(rest).min().unwrap_or(0)
+        let rejected = self.drafts - self.accepted_drafts;
+        let drafts = [self.drafts, self.accepted_drafts, rejected, self.constrained];
+        all.into_iter().chain(rest).chain(drafts).min().unwrap_or(0)
     }
 }
 
@@ -56,6 +66,9 @@ pub struct World {
     config: SchedulerConfig,
     scheduler: Scheduler,
     executor: PaperExecutor,
+    /// Most drafts that the executor proposes for a row.
+    most_drafts: usize,
+    memory: Memory,
     source: RequestSource,
     ledger: Ledger,
     now: Timestamp,
@@ -89,15 +102,19 @@ impl World {
             inter_token_target_ms: rng.u32(0..40),
             max_queued_requests: rng.u32(1..60),
             max_queued_tokens: rng.u64(1..10_000),
+            max_draft_tokens: rng.u32(0..20),
             prefix_caching: !one_in(rng, 4),
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
         };
+        let most_drafts = if one_in(rng, 4) { 0 } else { rng.usize(1..24) };
         Self {
             bug,
             capacity,
+            most_drafts,
+            memory: Memory::default(),
             scheduler: Scheduler::new(config.clone(), capacity),
             config,
-            executor: PaperExecutor::new(capacity),
+            executor: PaperExecutor::new(capacity).with_drafts(rng.fork(), most_drafts),
             source: RequestSource::new(rng, &capacity),
             ledger: Ledger::default(),
             now: Timestamp::default(),
@@ -154,6 +171,9 @@ impl World {
             refused: self.n_refused,
             paused: self.n_paused,
             resumed: self.n_resumed,
+            drafts: self.ledger.n_drafts,
+            accepted_drafts: self.ledger.n_accepted,
+            constrained: self.ledger.n_constrained,
         }
     }
 
@@ -275,7 +295,9 @@ impl World {
         let batch = std::sync::Arc::clone(step.batch());
         if let Some(bug) = self.bug {
             bug.spoil_pool(&mut self.rng, &batch, &mut self.scheduler);
-            let batch = bug.spoil_batch(&mut self.rng, &batch, self.capacity.n_blocks);
+            bug.publish_drafts(&batch, &self.ledger, &mut self.scheduler);
+            let known = (&self.memory, &self.ledger);
+            let batch = bug.spoil_batch(&mut self.rng, &batch, known, self.capacity.n_blocks);
             let _ = self.executor.execute(&batch, &mut output);
         } else {
             let _ = self.executor.execute(&batch, &mut output);
@@ -286,21 +308,40 @@ impl World {
             self.ledger.may_fail(batch.rows()[row_idx].sequence.request);
         }
         if failing_row.is_some() || self.bug.is_some() {
-            output = self.rewrite(&output, failing_row);
+            let drafts_before = self.memory.note(&batch, &output);
+            self.ledger.note_computed(&batch, &output);
+            output = self.rewrite(&batch, &output, &drafts_before, failing_row);
+        } else {
+            self.ledger.note_computed(&batch, &output);
         }
-        self.ledger.note_computed(&batch);
         drop(batch);
         let ledger = &mut self.ledger;
         self.scheduler.complete(step, &output, self.now, &mut |event| ledger.note(&event));
     }
 
-    fn rewrite(&self, output: &StepOutput, failing_row: Option<usize>) -> StepOutput {
+    fn rewrite(
+        &self,
+        batch: &ScheduledBatch,
+        output: &StepOutput,
+        drafts_before: &BTreeMap<SequenceId, Vec<TokenId>>,
+        failing_row: Option<usize>,
+    ) -> StepOutput {
         let mut copy = StepOutput::default();
         for row_idx in 0..output.n_rows() {
             copy.begin_row();
             let from = self.bug.map_or(row_idx, |bug| bug.spoil_answer(row_idx, output));
+            let row = &batch.rows()[row_idx];
             output.prompt(from).for_each(|token| copy.push_prompt(token.chosen, token.top));
-            output.sampled(from).for_each(|token| copy.push_sampled(token.chosen, token.top));
+            for (i, token) in output.sampled(from).enumerate() {
+                let draft = batch.drafts(row).get(i).filter(|_| self.bug == Some(Bug::WrongDraftAccepted));
+                let chosen = TokenLogprob { token: *draft.unwrap_or(&token.chosen.token), ..token.chosen };
+                copy.push_sampled(chosen, token.top);
+            }
+            let drafts = match self.bug {
+                Some(Bug::DraftsKept) => drafts_before.get(&row.sequence).map_or(&[][..], Vec::as_slice),
+                _ => output.drafts(from),
+            };
+            drafts.iter().for_each(|&draft| copy.push_draft(draft));
             if let Some(error) = output.error(from) {
                 copy.fail_row(error);
             }
@@ -320,7 +361,8 @@ impl World {
         self.scheduler.fail(step, self.now, &mut |event| ledger.note(&event));
         if self.rng.bool() {
             self.scheduler.reset_cache();
-            self.executor = PaperExecutor::new(self.capacity);
+            let executor = PaperExecutor::new(self.capacity);
+            self.executor = executor.with_drafts(self.rng.fork(), self.most_drafts);
             self.ledger.forget_computed();
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
@@ -81,7 +82,7 @@ impl Stage {
         };
         Self {
             scheduler: Scheduler::new(config, capacity),
-            executor: PaperExecutor::new(capacity),
+            executor: PaperExecutor::new(capacity).with_drafts(Rng::with_seed(5), get(options, "drafts", 0)),
             ms_a_step: get(options, "ms_a_step", 10),
             ms_a_token: get(options, "ms_a_token", 0),
             now: Timestamp::default(),
@@ -95,6 +96,8 @@ impl Stage {
             id: RequestId(self.names.len() as u64),
             tenant: TenantId(options.get("tenant").copied().unwrap_or_default().into()),
             cache_salt: options.get("salt").map(|&salt| Arc::from(salt)),
+            constraint: None,
+            adapter: None,
             prompt: options.get("prompt").map_or_else(Vec::new, |text| prompt(text)).into(),
             n: get(options, "n", 1),
             priority: Priority(get(options, "priority", 0)),
@@ -156,9 +159,10 @@ impl Stage {
         let batch = step.batch();
         assert_eq!(step.shape().n_tokens, batch.n_tokens(), "the step is not what was planned");
         let rows = batch.rows().iter().map(|row| {
-            let (start, end) = (row.start, row.start as usize + row.n_tokens());
+            let (start, end) = (row.start, row.start as usize + row.n_known());
             let sampled = if row.sample { " -> token" } else { "" };
-            format!("{} {start}..{end}{sampled}", describe_sequence(&self.names, row.sequence))
+            let drafts = if row.n_drafts > 0 { format!(" +{}", row.n_drafts) } else { String::new() };
+            format!("{} {start}..{end}{drafts}{sampled}", describe_sequence(&self.names, row.sequence))
         });
         let rows: Vec<String> = rows.collect();
         let stats = self.scheduler.stats();

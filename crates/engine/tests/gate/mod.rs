@@ -194,6 +194,8 @@ pub fn request(engine: &EngineHandle, prompt: &[TokenId], max_tokens: u32) -> Re
         id: engine.next_request_id(),
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        constraint: None,
+        adapter: None,
         prompt: prompt.into(),
         n: 1,
         priority: Priority::default(),

@@ -253,6 +253,8 @@ fn engine_request(
         id: RequestId(0),
         tenant,
         cache_salt: generation.cache_salt.as_deref().map(Arc::from),
+        constraint: None,
+        adapter: None,
         prompt: prompt.into(),
         n: generation.n(),
         priority: generation.priority(),

@@ -1,6 +1,6 @@
 //! Chooses tokens from logits and reports log-probabilities. The outcome depends on the logits, the request's
-//! parameters and the place of the token only, never on batch mates or earlier calls. It refuses to know
-//! scheduling, text and where logits come from.
+//! parameters and the place of the token only, never on batch mates or earlier calls. Does not know scheduling, text
+//! and where logits come from.
 
 mod choose;
 pub mod philox;
@@ -9,6 +9,7 @@ mod rules;
 mod survey;
 
 use throng_core::batch::{ChosenToken, RowError, TokenLogprob};
+use throng_core::constraint::TokenMask;
 use throng_core::request::{SamplingParams, TokenId};
 
 use choose::Chooser;
@@ -20,6 +21,8 @@ use survey::{Row, Survey};
 pub struct SamplingInput<'a> {
     /// How to choose.
     pub params: &'a SamplingParams,
+    /// The tokens that the request's constraint allows here, if it has one. Applies before all parameters.
+    pub mask: Option<&'a TokenMask>,
     /// Prompt and output so far when [`SamplingParams::reads_history`], else empty.
     pub history: &'a [TokenId],
     /// Length of the prompt in tokens.
@@ -51,8 +54,13 @@ pub struct Sampler {
     ruled: Survey,
     rules: LogitRules,
     chooser: Chooser,
+    /// The tokens among which one is chosen, where they are listed.
+    allowed: Vec<TokenId>,
     top: Vec<TokenLogprob>,
 }
+
+/// A mask that allows at most one of so many tokens is read as a list of them; of a wider one the others are banned.
+const LISTED_ONE_IN: usize = 8;
 
 impl Sampler {
     /// With empty buffers.
@@ -65,7 +73,8 @@ impl Sampler {
     /// as they were.
     ///
     /// # Errors
-    /// [`RowError::InvalidLogits`] when a logit is NaN or +∞, or no token is left to choose.
+    /// [`RowError::InvalidLogits`] when a logit is NaN or +∞, or no token is left to choose;
+    /// [`RowError::NothingAllowed`] when none is left under a mask.
     pub fn sample(
         &mut self,
         logits: &mut [f32],
@@ -77,8 +86,9 @@ impl Sampler {
             true => 0.0,
             false => philox::uniform(params.seed, input.sequence_index, input.position),
         };
-        self.rules.apply(logits, input);
-        let chosen = match &params.allowed_token_ids {
+        let listed = list_allowed(&mut self.allowed, logits.len(), input);
+        self.rules.apply(logits, input, input.mask.filter(|_| listed.is_none()));
+        let chosen = match listed {
             Some(allowed) => self.chooser.choose_allowed(logits, allowed, params, uniform),
             None => match self.ruled.read_changed(&self.raw, logits, self.rules.changed_tokens()) {
                 Some(row) => self.chooser.choose(row, params, uniform),
@@ -86,7 +96,8 @@ impl Sampler {
             },
         };
         self.rules.undo(logits);
-        let token = chosen?;
+        let token =
+            chosen.map_err(|error| if input.mask.is_some() { RowError::NothingAllowed } else { error })?;
         match params.logprobs {
             Some(n_top) => Ok(report(&mut self.chooser, &mut self.top, self.raw.row(logits), token, n_top)),
             None => Ok(ChosenToken { chosen: TokenLogprob { token, logprob: 0.0, rank: 0 }, top: &[] }),
@@ -110,6 +121,24 @@ impl Sampler {
         }
         Ok(report(&mut self.chooser, &mut self.top, row, token, n_top))
     }
+}
+
+/// The tokens that `allowed_token_ids` and the mask leave, where they are given one by one or few enough to be listed.
+fn list_allowed<'a>(
+    listed: &'a mut Vec<TokenId>,
+    vocabulary_size: usize,
+    input: &SamplingInput<'a>,
+) -> Option<&'a [TokenId]> {
+    listed.clear();
+    match (&input.params.allowed_token_ids, input.mask) {
+        (Some(allowed), None) => return Some(allowed),
+        (Some(allowed), Some(mask)) => listed.extend(allowed.iter().filter(|&&token| mask.contains(token))),
+        (None, Some(mask)) if mask.n_allowed() <= vocabulary_size / LISTED_ONE_IN => {
+            listed.extend(mask.tokens())
+        }
+        (None, _) => return None,
+    }
+    Some(listed)
 }
 
 /// The log-probability and rank of `token`, and the `n_top` most likely tokens with theirs, into `top`.

@@ -1,6 +1,7 @@
 //! The parameters that change single logits before a token is chosen. They touch few of a vocabulary's logits,
-//! so they change them in place and put them back. Semantics are vLLM's. Refuses to know probabilities.
+//! so they change them in place and put them back. Semantics are vLLM's. Does not know probabilities.
 
+use throng_core::constraint::TokenMask;
 use throng_core::request::TokenId;
 
 use super::SamplingInput;
@@ -17,9 +18,12 @@ pub(super) struct LogitRules {
 const SEEN: u32 = 1 << 31;
 
 impl LogitRules {
-    /// Changes `logits` as `bad_words`, `min_tokens`, `logit_bias` and the penalties say.
-    pub(super) fn apply(&mut self, logits: &mut [f32], input: &SamplingInput<'_>) {
+    /// Changes `logits` as `mask`, `bad_words`, `min_tokens`, `logit_bias` and the penalties say.
+    pub(super) fn apply(&mut self, logits: &mut [f32], input: &SamplingInput<'_>, mask: Option<&TokenMask>) {
         self.changed.clear();
+        if let Some(mask) = mask {
+            self.ban_all_but(logits, mask);
+        }
         self.ban_bad_words(logits, input);
         self.ban_early_ends(logits, input);
         for &(token, bias) in &input.params.logit_bias {
@@ -50,6 +54,18 @@ impl LogitRules {
 
     fn ban(&mut self, logits: &mut [f32], token: TokenId) {
         self.change(logits, token, |_| f32::NEG_INFINITY);
+    }
+
+    fn ban_all_but(&mut self, logits: &mut [f32], mask: &TokenMask) {
+        let n_words = logits.len().div_ceil(32);
+        let words = mask.words().iter().copied().chain(std::iter::repeat(0)).take(n_words);
+        for (first, word) in (0..).step_by(32).zip(words) {
+            let mut banned = !word;
+            while banned != 0 {
+                self.ban(logits, first + banned.trailing_zeros());
+                banned &= banned - 1;
+            }
+        }
     }
 
     /// A bad word's last token is banned where the output ends with the others; the prompt does not count.

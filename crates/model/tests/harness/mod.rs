@@ -85,9 +85,13 @@ impl OneSequence {
             next_prompt_token: self.tokens.get(end).copied(),
             sample: end >= self.n_prompt,
             sampling: Arc::clone(&self.sampling),
+            constraint: None,
+            adapter: None,
             tokens: &self.tokens[self.n_computed..end],
+            drafts: &[],
             blocks: &blocks,
             history: &[],
+            output: &[],
         });
         executor.execute(&self.batch, &mut self.step).unwrap();
         assert_eq!(self.step.error(0), None);

@@ -1,0 +1,179 @@
+//! Evaluates the token constraints of a step while its forward pass runs: a thread of its own begins with the first
+//! sequence, and who needs a mask that is not there yet evaluates it. Does not know logits and how tokens are chosen.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use throng_core::batch::{ScheduledBatch, ScheduledRow};
+use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
+use throng_core::request::{SamplingParams, TokenId};
+
+/// Most tokens that are proposed as drafts because a constraint forces them.
+const MAX_FORCED: usize = 32;
+
+/// The masks of one step's rows. Buffers live from step to step: a mask for each position at which a constrained row had a
+/// token chosen, of one bit for each token of the vocabulary.
+#[derive(Debug)]
+pub(crate) struct TokenMasks {
+    vocabulary_size: u32,
+    /// One a row, as many as a step with constraints had.
+    rows: Vec<Arc<RwLock<RowMasks>>>,
+    /// Where the thread finds work; at most one step's rows. None before the first constraint.
+    worker: Option<SyncSender<Arc<RwLock<RowMasks>>>>,
+    max_rows: usize,
+}
+
+/// The masks of one row: before its first draft, and after each draft that the masks before allow.
+#[derive(Debug, Default)]
+pub(crate) struct RowMasks {
+    /// What is still to be evaluated.
+    pending: Option<Pending>,
+    /// The output with all drafts.
+    output: Vec<TokenId>,
+    masks: Vec<TokenMask>,
+    /// How many of `masks` hold.
+    n_masks: usize,
+    /// Why there are no more.
+    error: Option<ConstraintError>,
+    /// What the constraint forces after all drafts.
+    forced: Vec<TokenId>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    constraint: Arc<dyn TokenConstraint>,
+    sampling: Arc<SamplingParams>,
+    n_drafts: usize,
+    vocabulary_size: u32,
+}
+
+impl TokenMasks {
+    /// For steps of at most `max_rows` rows.
+    pub(crate) fn new(vocabulary_size: u32, max_rows: usize) -> Self {
+        Self { vocabulary_size, rows: Vec::new(), worker: None, max_rows }
+    }
+
+    /// Begins to evaluate what the rows of a step need.
+    pub(crate) fn begin(&mut self, batch: &ScheduledBatch) {
+        for (row_idx, row) in batch.rows().iter().enumerate() {
+            let Some(constraint) = &row.constraint else { continue };
+            if self.rows.len() <= row_idx {
+                self.rows.resize_with(batch.rows().len(), Arc::default);
+            }
+            write(&self.rows[row_idx]).begin(batch, row, constraint, self.vocabulary_size);
+            let worker = self.worker.get_or_insert_with(|| start_worker(self.max_rows.max(1)));
+            // A full queue or a thread that did not start is no loss: who needs the mask evaluates it.
+            let _ = worker.try_send(Arc::clone(&self.rows[row_idx]));
+        }
+    }
+
+    /// The masks of a row that has a constraint in this step; waits until they are evaluated.
+    pub(crate) fn of_row(&self, row_idx: usize) -> RwLockReadGuard<'_, RowMasks> {
+        let row = &self.rows[row_idx];
+        let masks = read(row);
+        if masks.pending.is_none() {
+            return masks;
+        }
+        drop(masks);
+        write(row).evaluate();
+        read(row)
+    }
+}
+
+impl RowMasks {
+    fn begin(
+        &mut self,
+        batch: &ScheduledBatch,
+        row: &ScheduledRow,
+        constraint: &Arc<dyn TokenConstraint>,
+        vocabulary_size: u32,
+    ) {
+        (self.n_masks, self.error) = (0, None);
+        self.forced.clear();
+        self.output.clear();
+        self.output.extend_from_slice(batch.output(row, row.n_drafts));
+        self.pending = Some(Pending {
+            constraint: Arc::clone(constraint),
+            sampling: Arc::clone(&row.sampling),
+            n_drafts: row.n_drafts,
+            vocabulary_size,
+        });
+    }
+
+    /// The mask after the first `n_accepted` drafts.
+    ///
+    /// # Errors
+    /// When the constraint gave none, or those drafts are not what it allows.
+    pub(crate) fn after(&self, n_accepted: usize) -> Result<&TokenMask, ConstraintError> {
+        let mask = self.masks[..self.n_masks].get(n_accepted);
+        mask.ok_or(self.error.unwrap_or(ConstraintError::OutputRejected))
+    }
+
+    /// What must follow `token`, chosen after all drafts.
+    pub(crate) fn forced_after(&self, token: TokenId) -> &[TokenId] {
+        match self.forced.split_first() {
+            Some((&first, rest)) if first == token => rest,
+            _ => &[],
+        }
+    }
+
+    /// Evaluates what is pending, once.
+    fn evaluate(&mut self) {
+        let Some(pending) = self.pending.take() else { return };
+        // Unwind safe: after a panic neither the mask nor the forced tokens are read.
+        let evaluated = catch_unwind(AssertUnwindSafe(|| self.fill(&pending)));
+        if let Err(error) = evaluated.unwrap_or(Err(ConstraintError::Failed)) {
+            self.error = Some(error);
+            self.forced.clear();
+        }
+    }
+
+    fn fill(&mut self, pending: &Pending) -> Result<(), ConstraintError> {
+        let n_settled = self.output.len() - pending.n_drafts;
+        for n_output in n_settled..=self.output.len() {
+            if n_output > n_settled {
+                let draft = self.output[n_output - 1];
+                let is_allowed = self.masks[self.n_masks - 1].contains(draft);
+                if !is_allowed || pending.sampling.finish_at(draft, n_output as u32).is_some() {
+                    return Ok(());
+                }
+            }
+            if self.masks.len() == self.n_masks {
+                self.masks.push(TokenMask::default());
+            }
+            let mask = &mut self.masks[self.n_masks];
+            mask.reset(pending.vocabulary_size);
+            pending.constraint.mask(&self.output[..n_output], mask)?;
+            self.n_masks += 1;
+        }
+        pending.constraint.forced(&self.output, &mut self.forced);
+        self.forced.truncate(MAX_FORCED);
+        Ok(())
+    }
+}
+
+fn start_worker(max_queued: usize) -> SyncSender<Arc<RwLock<RowMasks>>> {
+    let (sender, receiver) = sync_channel(max_queued);
+    let run = move || evaluate_all(&receiver);
+    if let Err(error) = std::thread::Builder::new().name("throng-masks".into()).spawn(run) {
+        tracing::warn!(%error, "no thread for token constraints: they are evaluated after the forward pass");
+    }
+    sender
+}
+
+/// Ends with the sender.
+fn evaluate_all(rows: &Receiver<Arc<RwLock<RowMasks>>>) {
+    for row in rows {
+        write(&row).evaluate();
+    }
+}
+
+/// Panics are contained before a lock is dropped, so what a lock guards is whole.
+fn read(row: &RwLock<RowMasks>) -> RwLockReadGuard<'_, RowMasks> {
+    row.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(row: &RwLock<RowMasks>) -> RwLockWriteGuard<'_, RowMasks> {
+    row.write().unwrap_or_else(PoisonError::into_inner)
+}

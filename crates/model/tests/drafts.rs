@@ -1,0 +1,271 @@
+//! Drafts do not show: with right and wrong drafts, however many a step verifies, the bits of a request's tokens and
+//! log-probabilities are those without drafts. Random drafts run through the real scheduler and the real model, with
+//! penalties, constraints, preemptions and prefix hits.
+//!
+//! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test drafts`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use throng_core::batch::{ChosenToken, ScheduledBatch, StepOutput};
+use throng_core::constraint::TokenConstraint;
+use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
+use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
+use throng_core::time::{Nanos, Timestamp};
+use throng_kernels::Isa;
+use throng_kernels::quant::Format;
+use throng_model::arch::Architecture;
+use throng_model::backend::Backend;
+use throng_model::cpu_backend::CpuBackend;
+use throng_model::decoder_weights::DecoderWeights;
+use throng_model::kv_cache::KvDtype;
+use throng_model::reference_backend::ReferenceBackend;
+use throng_model::runner::{ModelRunner, RunnerLimits};
+use throng_model::weights::gguf::Gguf;
+use throng_testkit::paper_constraint::PaperConstraint;
+use throng_testkit::tiny_model::TinyModel;
+
+const N_REQUESTS: usize = 24;
+const VOCABULARY: u32 = 64;
+const LIMITS: RunnerLimits = RunnerLimits {
+    n_blocks: 256,
+    kv_dtype: KvDtype::F32,
+    max_batch_tokens: 256,
+    max_batch_rows: 12,
+    max_sequence_tokens: None,
+};
+
+/// What a client sees, down to the bits: tokens with the log-probabilities reported beside them.
+type Report = Vec<(u32, u32, u32)>;
+
+/// Prompt reports by request (index 0), output reports by sequence.
+#[derive(Debug, Default, PartialEq)]
+struct Answers {
+    prompts: BTreeMap<RequestId, Vec<Report>>,
+    outputs: BTreeMap<SequenceId, Vec<Report>>,
+}
+
+impl Answers {
+    fn note(&mut self, event: &Event<'_>) {
+        let report = |token: &ChosenToken<'_>| -> Report {
+            let all = std::iter::once(&token.chosen).chain(token.top);
+            all.map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank)).collect()
+        };
+        match event {
+            Event::PromptToken { request, token } => {
+                self.prompts.entry(*request).or_default().push(report(token))
+            }
+            Event::Token { sequence, token } => {
+                self.outputs.entry(*sequence).or_default().push(report(token))
+            }
+            Event::Failed { request, failure } => panic!("request {request:?} failed: {failure}"),
+            Event::Dequeued { .. } | Event::PromptDone { .. } | Event::Finished { .. } => {}
+        }
+    }
+}
+
+/// Proposes what the answers without drafts say comes next, with mistakes.
+struct Oracle<'a> {
+    answers: &'a Answers,
+    rng: Rng,
+}
+
+impl Oracle<'_> {
+    /// The output of a step, with drafts for each row that had a token chosen. The drafts of the executor itself stay.
+    fn propose(&mut self, batch: &ScheduledBatch, output: &StepOutput) -> StepOutput {
+        let mut with_drafts = StepOutput::default();
+        for (row_idx, row) in batch.rows().iter().enumerate() {
+            with_drafts.begin_row();
+            output.prompt(row_idx).for_each(|token| with_drafts.push_prompt(token.chosen, token.top));
+            output.sampled(row_idx).for_each(|token| with_drafts.push_sampled(token.chosen, token.top));
+            if let Some(error) = output.error(row_idx) {
+                with_drafts.fail_row(error);
+            }
+            if !row.sample || self.rng.u32(..4) == 0 {
+                output.drafts(row_idx).iter().for_each(|&draft| with_drafts.push_draft(draft));
+                continue;
+            }
+            let n_before = row.start as usize + row.n_known() - row.n_prompt as usize;
+            let n_output = n_before + output.sampled(row_idx).len();
+            let next = self.answers.outputs[&row.sequence].iter().skip(n_output).map(|report| report[0].0);
+            let n = self.rng.usize(..8);
+            for token in next.chain(std::iter::repeat(0)).take(n) {
+                let is_wrong = self.rng.u32(..5) == 0;
+                with_drafts.push_draft(if is_wrong { self.rng.u32(..VOCABULARY) } else { token });
+            }
+        }
+        with_drafts
+    }
+}
+
+/// Runs all requests at once to their end.
+fn run(
+    executor: &mut dyn Executor,
+    requests: &[Request],
+    (config, n_blocks): (SchedulerConfig, u32),
+    mut oracle: Option<Oracle<'_>>,
+) -> (Answers, Counters) {
+    let capacity = ExecutorCapacity { n_blocks, ..executor.capacity() };
+    let mut scheduler = Scheduler::new(config, capacity);
+    let (mut answers, mut output, mut now) =
+        (Answers::default(), StepOutput::default(), Timestamp::default());
+    for request in requests {
+        scheduler.submit(request.clone(), now).expect("every request fits");
+    }
+    let mut emit = |event: Event<'_>| answers.note(&event);
+    while let Some(step) = scheduler.plan(now, &mut emit) {
+        executor.execute(step.batch(), &mut output).expect("the step succeeds");
+        if let Some(oracle) = &mut oracle {
+            output = oracle.propose(step.batch(), &output);
+        }
+        now = now + Nanos::from_ms(1);
+        scheduler.complete(step, &output, now, &mut emit);
+        scheduler.check_invariants().expect("the books are in order");
+    }
+    assert!(scheduler.is_idle(), "nothing to do although requests wait");
+    (answers, scheduler.stats().counters)
+}
+
+fn requests(rng: &mut Rng) -> Vec<Request> {
+    let shared: Vec<TokenId> = (0..20).map(|_| rng.u32(..VOCABULARY)).collect();
+    let request = |i: usize| {
+        let mut prompt = if i.is_multiple_of(2) { shared.clone() } else { Vec::new() };
+        prompt.extend((0..1 + i % 7).map(|_| rng.u32(..VOCABULARY)));
+        let constraint = PaperConstraint {
+            vocabulary_size: VOCABULARY,
+            seed: i as u64,
+            // A forced token could be a bad word of those with penalties.
+            one_in_forced: if i % 4 == 2 { 0 } else { [0, 1, 2][i / 3 % 3] },
+            fails_after: None,
+        };
+        Request {
+            id: RequestId(i as u64),
+            tenant: TenantId::anonymous(),
+            cache_salt: None,
+            prompt: prompt.into(),
+            n: if i % 8 == 3 { 2 } else { 1 },
+            priority: Priority::default(),
+            sampling: Arc::new(sampling(i, rng)),
+            constraint: (i % 3 == 1).then(|| Arc::new(constraint) as Arc<dyn TokenConstraint>),
+            adapter: None,
+        }
+    };
+    (0..N_REQUESTS).map(request).collect()
+}
+
+fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
+    let plain = SamplingParams {
+        seed: rng.u64(..),
+        max_tokens: 12 + (i * 5 % 28) as u32,
+        stop_token_ids: vec![7],
+        logprobs: (i % 4 != 3).then_some((i % 3) as u32),
+        prompt_logprobs: (i % 6 == 1).then_some(2),
+        ..Default::default()
+    };
+    match i % 4 {
+        0 => SamplingParams { temperature: 0.0, ..plain },
+        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
+        2 => SamplingParams {
+            repetition_penalty: 1.3,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.2,
+            bad_words: vec![vec![3, 4], vec![9]],
+            min_tokens: 5,
+            ..plain
+        },
+        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
+    }
+}
+
+fn check<B: Backend>(
+    name: &str,
+    backend: B,
+    (model, format, kv_dtype): (&TinyModel, Format, KvDtype),
+    n_seeds: u64,
+) -> Counters {
+    let gguf = Gguf::parse(&model.gguf(format)).unwrap();
+    let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).unwrap();
+    let weights = Arc::new(DecoderWeights::load(&backend, &architecture, &gguf, &mut |_| {}).unwrap());
+    let limits = RunnerLimits { kv_dtype, ..LIMITS };
+    let mut runner = ModelRunner::new(backend, Arc::new(architecture.config), weights, &limits).unwrap();
+    let requests = requests(&mut Rng::with_seed(11));
+    let without = SchedulerConfig { max_draft_tokens: 0, max_batch_rows: 1, ..Default::default() };
+    let (expected, counters) = run(&mut runner, &requests, (without, LIMITS.n_blocks), None);
+    assert_eq!(counters.draft_tokens, 0);
+    let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let mut seen = Counters::default();
+    for seed in only.map_or(0..n_seeds, |seed| seed..seed + 1) {
+        let mut rng = Rng::with_seed(seed);
+        let config = SchedulerConfig {
+            max_draft_tokens: rng.u32(1..8),
+            max_batch_tokens: *rng.choice(&[5, 40, 256]).expect("not empty"),
+            max_batch_rows: rng.u32(2..=12),
+            prefix_caching: rng.bool(),
+            ..Default::default()
+        };
+        // The longest sequence takes 5 blocks.
+        let n_blocks = if rng.u32(..3) > 0 { rng.u32(5..9) } else { LIMITS.n_blocks };
+        let oracle = Oracle { answers: &expected, rng: rng.fork() };
+        let (answers, counters) = run(&mut runner, &requests, (config, n_blocks), Some(oracle));
+        assert!(answers == expected, "THRONG_SEED={seed}: an answer differs on {name}");
+        seen.draft_tokens += counters.draft_tokens;
+        seen.accepted_draft_tokens += counters.accepted_draft_tokens;
+        seen.preemptions += counters.preemptions;
+        seen.cache_hit_tokens += counters.cache_hit_tokens;
+    }
+    seen
+}
+
+#[test]
+fn drafts_do_not_show() {
+    let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
+    let two_layers =
+        TinyModel { n_layers: 2, n_heads: 4, hidden: 128, feed_forward: 128, ..Default::default() };
+    let experts = TinyModel { architecture: "qwen3moe", experts: (8, 2), ..narrow.clone() };
+    let models = [
+        (&narrow, Format::F32, KvDtype::F32),
+        (&two_layers, Format::Q8_0, KvDtype::F16),
+        (&experts, Format::Q4_0, KvDtype::BF16),
+    ];
+    let mut seen = vec![check("reference", ReferenceBackend, models[0], 2)];
+    for isa in Isa::available() {
+        for model in models {
+            let n_seeds = if isa == Isa::best() { 8 } else { 1 };
+            seen.push(check(isa.name(), CpuBackend::with_isa(2, isa), model, n_seeds));
+        }
+    }
+    if std::env::var("THRONG_SEED").is_err() {
+        let sum = |of: fn(&Counters) -> u64| seen.iter().map(of).sum::<u64>();
+        let (drafts, accepted) = (sum(|c| c.draft_tokens), sum(|c| c.accepted_draft_tokens));
+        let rejected = drafts - accepted;
+        let (preemptions, hits) = (sum(|c| c.preemptions), sum(|c| c.cache_hit_tokens));
+        println!("{accepted} accepted, {rejected} rejected, {preemptions} preemptions, {hits} hit tokens");
+        assert!(accepted > 1000 && rejected > 1000 && preemptions > 20 && hits > 200);
+    }
+}
+
+#[test]
+fn what_a_constraint_forces_takes_fewer_steps() {
+    let (model, format) = (TinyModel::default(), Format::F32);
+    let gguf = Gguf::parse(&model.gguf(format)).unwrap();
+    let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).unwrap();
+    let backend = ReferenceBackend;
+    let weights = Arc::new(DecoderWeights::load(&backend, &architecture, &gguf, &mut |_| {}).unwrap());
+    let mut runner = ModelRunner::new(backend, Arc::new(architecture.config), weights, &LIMITS).unwrap();
+    let constraint =
+        PaperConstraint { vocabulary_size: VOCABULARY, seed: 5, one_in_forced: 1, fails_after: None };
+    let mut request = requests(&mut Rng::with_seed(1)).remove(0);
+    request.sampling = Arc::new(SamplingParams { max_tokens: 60, ..Default::default() });
+    request.constraint = Some(Arc::new(constraint));
+    let mut steps = |max_draft_tokens| {
+        let config = SchedulerConfig { max_draft_tokens, ..Default::default() };
+        run(&mut runner, std::slice::from_ref(&request), (config, LIMITS.n_blocks), None)
+    };
+    let (one_by_one, without) = steps(0);
+    let (drafted, with) = steps(8);
+    assert_eq!(drafted, one_by_one);
+    assert_eq!(without.steps, 60);
+    assert!(with.steps < 20 && with.accepted_draft_tokens == with.draft_tokens, "{with:?}");
+}
