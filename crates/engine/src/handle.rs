@@ -57,6 +57,8 @@ pub struct Shared {
     admission: Admission,
     capacity: ExecutorCapacity,
     max_buffered_events: u64,
+    /// Most tokens of one continuation that a step settles.
+    max_step_tokens: u64,
     next_request: AtomicU64,
     state: Mutex<EngineState>,
     /// When the engine thread last showed that it gets on, in nanoseconds since the origin.
@@ -157,6 +159,7 @@ impl Engine {
             admission: Admission::new(capacity),
             capacity,
             max_buffered_events: u64::from(config.max_buffered_events.max(2)),
+            max_step_tokens: u64::from(config.scheduler.max_draft_tokens) + 1,
             next_request: AtomicU64::new(0),
             state: Mutex::new(EngineState::Running),
             last_beat_ns: AtomicU64::new(0),
@@ -196,8 +199,8 @@ impl EngineHandle {
         let (id, n) = (request.id, request.n);
         let n_events = 1 + u64::from(n) * (u64::from(request.sampling.max_tokens) + 1);
         let high_mark = self.shared.max_buffered_events.max(LEAST_BUFFERED_STEPS * u64::from(n));
-        // The step that reaches the mark may bring each continuation a token and its end.
-        let room = high_mark + 1 + 2 * u64::from(n);
+        // The step that reaches the mark may bring each continuation as many tokens as a step settles, and its end.
+        let room = high_mark + 1 + (self.shared.max_step_tokens + 1) * u64::from(n);
         let (events, receiver) = mpsc::channel(n_events.min(room) as usize);
         let link = Arc::new(StreamLink::new(high_mark as usize));
         let outlet = Outlet {
