@@ -1,9 +1,9 @@
-//! Door 2: what runs a batch. Refuses to know requests, scheduling and time.
+//! The extension point for what runs a batch. Does not know requests, scheduling and time.
 
 use crate::batch::{ScheduledBatch, StepOutput};
 
-/// Runs batches. It remembers nothing between steps but the bytes of the KV cache: the batch carries tokens,
-/// blocks, sampling parameters and history, so abort, preemption and restart send it no message.
+/// Runs batches. It remembers nothing between steps but the bytes of the KV cache: the batch carries tokens, drafts,
+/// blocks, sampling parameters, constraints and history, so abort, preemption and restart send it no message.
 pub trait Executor: Send {
     /// What it can hold.
     fn capacity(&self) -> ExecutorCapacity;

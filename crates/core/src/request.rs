@@ -72,7 +72,7 @@ pub struct Request {
 
 /// How tokens are chosen and when a continuation ends.
 ///
-/// The order in which they apply is that of vLLM: `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`,
+/// The order in which they apply, after the request's constraint, is that of vLLM: `allowed_token_ids`, `bad_words`, `min_tokens`, `logit_bias`,
 /// the penalties, `temperature`, `min_p`, `top_k`, `top_p`. Log-probabilities are those of the model before any
 /// of these.
 #[derive(Debug, Clone, PartialEq)]

@@ -165,7 +165,10 @@ fn start_worker(max_queued: usize) -> SyncSender<Arc<RwLock<RowMasks>>> {
 /// Ends with the sender.
 fn evaluate_all(rows: &Receiver<Arc<RwLock<RowMasks>>>) {
     for row in rows {
-        write(&row).evaluate();
+        // One that was evaluated before its turn may be in use: a writer would wait for its readers, and keep others out.
+        if read(&row).pending.is_some() {
+            write(&row).evaluate();
+        }
     }
 }
 
