@@ -72,6 +72,7 @@ impl RunningModel {
             constraint: None,
             adapter: None,
             prompt: prompt.into(),
+            outputs_so_far: Vec::new(),
             n: 1,
             priority: Priority::default(),
             sampling: Arc::new(self.sampling_params(sampling)),

@@ -86,6 +86,7 @@ fn check(shape: &TinyModel) {
             constraint: None,
             adapter: None,
             prompt: (0..N_PROMPT).map(|i| (user + i) % 64).collect(),
+            outputs_so_far: Vec::new(),
             n: 1,
             priority: Priority::default(),
             sampling: Arc::new(sampling(user)),

@@ -8,7 +8,7 @@ use crate::request::{Request, TokenId};
 /// Why a request may not enter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A request has a prompt of at least one token and at least one continuation.
+    /// A request has a prompt of at least one token and at least one continuation that runs.
     #[error("the request has no prompt or asks for no continuation")]
     Empty,
     /// A prompt token is outside the vocabulary.
@@ -19,10 +19,10 @@ pub enum Refusal {
         /// Token ids are below this.
         vocabulary_size: u32,
     },
-    /// The prompt leaves no room for an output token.
+    /// The prompt leaves no room for an output token, or for the output so far.
     #[error("the prompt needs {n_tokens} tokens of context, the limit is {limit}")]
     TooLong {
-        /// Prompt tokens, and one for the output if any is asked for.
+        /// Prompt tokens, and one for the output if any is asked for, or the longest output so far.
         n_tokens: usize,
         /// Most tokens of a sequence.
         limit: usize,
@@ -30,7 +30,7 @@ pub enum Refusal {
     /// The KV cache is too small for the prompt, whoever else leaves.
     #[error("the prompt needs {needed_blocks} KV blocks, there are {n_blocks}")]
     NeverFits {
-        /// Blocks the prompt and one output token need.
+        /// Blocks that these tokens need.
         needed_blocks: usize,
         /// Blocks there are.
         n_blocks: usize,
@@ -73,10 +73,12 @@ impl Admission {
     /// # Errors
     /// Says why it never can.
     pub fn check(&self, request: &Request) -> Result<(), Refusal> {
-        if request.prompt.is_empty() || request.n == 0 {
+        if request.prompt.is_empty() || request.continuations().next().is_none() {
             return Err(Refusal::Empty);
         }
-        let n_tokens = request.prompt.len() + usize::from(request.sampling.max_tokens > 0);
+        let longest_output = request.continuations().map(|(_, output)| output.len()).max().unwrap_or(0);
+        let n_first = usize::from(request.sampling.max_tokens > 0);
+        let n_tokens = request.prompt.len() + longest_output.max(n_first);
         let limit = self.capacity.max_sequence_tokens as usize;
         if n_tokens > limit {
             return Err(Refusal::TooLong { n_tokens, limit });
@@ -86,7 +88,8 @@ impl Admission {
             return Err(Refusal::NeverFits { needed_blocks, n_blocks });
         }
         let vocabulary_size = self.capacity.vocabulary_size;
-        match request.prompt.iter().find(|&&token| !self.is_token(token)) {
+        let outputs = request.continuations().flat_map(|(_, output)| output);
+        match request.prompt.iter().chain(outputs).find(|&&token| !self.is_token(token)) {
             Some(&token) => Err(Refusal::InvalidToken { token, vocabulary_size }),
             None => Ok(()),
         }

@@ -58,6 +58,11 @@ pub struct Request {
     pub cache_salt: Option<Arc<str>>,
     /// The prompt, at least one token.
     pub prompt: Arc<[TokenId]>,
+    /// Empty for a new request. A resumed request has an entry for each continuation: the output tokens that were
+    /// generated before, which it goes on from, or `None` if the continuation has ended and does not run again. They
+    /// are output in every respect (penalties, `min_tokens`, `max_tokens`, random numbers, timeline), but events report
+    /// only new tokens and nothing about the prompt.
+    pub outputs_so_far: Vec<Option<Arc<[TokenId]>>>,
     /// How many continuations, at least 1. All share the prompt's blocks.
     pub n: u32,
     /// Which goes first.
@@ -68,6 +73,31 @@ pub struct Request {
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter that computes prompt and output; none: the model as it is.
     pub adapter: Option<AdapterId>,
+}
+
+impl Request {
+    /// Whether its prompt was computed and reported before, and its continuations go on from there.
+    pub fn is_resumed(&self) -> bool {
+        !self.outputs_so_far.is_empty()
+    }
+
+    /// The output tokens that continuation `index` goes on from; `None` if it does not run.
+    pub fn output_so_far(&self, index: u32) -> Option<&[TokenId]> {
+        if !self.is_resumed() {
+            return Some(&[]);
+        }
+        self.outputs_so_far.get(index as usize)?.as_deref()
+    }
+
+    /// The continuations that run, with the output that each goes on from.
+    pub fn continuations(&self) -> impl Iterator<Item = (u32, &[TokenId])> {
+        (0..self.n).filter_map(|index| Some((index, self.output_so_far(index)?)))
+    }
+
+    /// Tokens with which the request counts while it waits for its first step: its prompt and all outputs so far.
+    pub fn n_queued_tokens(&self) -> usize {
+        self.prompt.len() + self.continuations().map(|(_, output)| output.len()).sum::<usize>()
+    }
 }
 
 /// How tokens are chosen and when a continuation ends.

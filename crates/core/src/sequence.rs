@@ -71,7 +71,7 @@ pub struct Sequence<S> {
     pub(crate) timeline: Timeline,
     /// The empty prefix of all who may share its blocks.
     root: BlockHash,
-    /// Prompt and output; empty until it first runs, so that a queue of continuations holds one prompt.
+    /// Prompt and output; empty until it first runs or is resumed, so that a queue of continuations holds one prompt.
     tokens: Vec<TokenId>,
     /// Names of the leading full blocks, as far as they were needed.
     hashes: Vec<BlockHash>,
@@ -79,6 +79,14 @@ pub struct Sequence<S> {
 }
 
 impl<S> Sequence<S> {
+    /// Whether its newest output token ends it, and why. It has at most `limit` tokens.
+    pub fn ending(&self, limit: usize) -> Option<FinishReason> {
+        let n_output = self.timeline.output_tokens;
+        let token = *self.tokens().last().filter(|_| n_output > 0)?;
+        let by_request = self.request.sampling.finish_at(token, n_output);
+        by_request.or_else(|| (self.tokens().len() >= limit).then_some(FinishReason::Length))
+    }
+
     /// Which sequence it is.
     pub fn id(&self) -> SequenceId {
         SequenceId { request: self.request.id, index: self.rank.index }
@@ -117,11 +125,13 @@ impl<S> Sequence<S> {
 }
 
 impl Sequence<Waiting> {
-    /// A continuation that has not started.
+    /// A continuation that has not started here. It goes on from the output that the request has for it.
     pub fn new(request: Arc<Request>, rank: Rank, root: BlockHash, now: Timestamp) -> Self {
-        let timeline = Timeline::new(now);
+        let output = request.output_so_far(rank.index).unwrap_or_default();
+        let tokens = if output.is_empty() { vec![] } else { [&request.prompt, output].concat() };
+        let timeline = Timeline { output_tokens: output.len() as u32, ..Timeline::new(now) };
         let state = Waiting { is_charged: true };
-        Self { request, rank, timeline, root, tokens: vec![], hashes: vec![], state }
+        Self { request, rank, timeline, root, tokens, hashes: vec![], state }
     }
 
     /// Appends to `hits` the blocks that already hold the beginning of its tokens. The last token is always
@@ -153,9 +163,10 @@ impl Sequence<Waiting> {
         pool: &mut BlockPool,
         now: Timestamp,
     ) -> Sequence<Running> {
+        let n_output = self.request.sampling.max_tokens as usize;
+        let n_most = max_tokens.min(self.n_prompt().saturating_add(n_output));
+        self.tokens.reserve_exact(n_most.saturating_sub(self.tokens.len()));
         if self.tokens.is_empty() {
-            let n_output = self.request.sampling.max_tokens as usize;
-            self.tokens.reserve_exact(max_tokens.min(self.n_prompt().saturating_add(n_output)));
             self.tokens.extend_from_slice(&self.request.prompt);
         }
         // Reserved once, so that a token costs no allocation.
@@ -169,7 +180,7 @@ impl Sequence<Waiting> {
         let n_computed = hits.len() * BLOCK_TOKENS;
         if self.timeline.first_scheduled.is_none() {
             self.timeline.first_scheduled = Some(now);
-            self.timeline.cached_tokens = n_computed as u32;
+            self.timeline.cached_tokens = n_computed.min(self.n_prompt()) as u32;
         }
         let n_published = hits.len();
         self.into_state(Running {

@@ -31,6 +31,7 @@ fn a_token_costs_no_allocation() {
             constraint: None,
             adapter: None,
             prompt: (0..20 + id).collect(),
+            outputs_so_far: Vec::new(),
             n: 1,
             priority: Priority::default(),
             sampling: Arc::new(sampling),

@@ -198,6 +198,7 @@ fn requests(rng: &mut Rng) -> Vec<Request> {
         constraint: None,
         adapter: None,
         prompt: prompt.into(),
+        outputs_so_far: Vec::new(),
         n: if i % 11 == 5 { 3 } else { 1 },
         priority: Priority((i % 3) as i32),
         sampling: Arc::new(sampling(i, rng)),

@@ -175,6 +175,7 @@ fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) 
         constraint: None,
         adapter: None,
         prompt: prompt.into(),
+        outputs_so_far: Vec::new(),
         n: 1,
         priority: Priority::default(),
         sampling: Arc::new(sampling),

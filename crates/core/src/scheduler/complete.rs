@@ -4,7 +4,7 @@
 use super::{Emit, Event, Failure, Scheduler, Step};
 use crate::batch::{RowError, ScheduledBatch, ScheduledRow, StepOutput};
 use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
-use crate::sequence::{Rank, Running, Sequence};
+use crate::sequence::Rank;
 use crate::time::Timestamp;
 
 /// One row and what the executor said to it.
@@ -143,7 +143,7 @@ impl Scheduler {
             self.counters.output_tokens += 1;
             self.waiting.charge_output(&sequence.request.tenant);
             emit(Event::Token { sequence: answer.row.sequence, token });
-            if let Some(reason) = ending(sequence, limit) {
+            if let Some(reason) = sequence.ending(limit) {
                 return (Some(reason), n_pushed);
             }
         }
@@ -172,12 +172,17 @@ impl Scheduler {
 
     /// Takes out what ended by itself or was aborted.
     fn retire_ended(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
-        let mut ended = std::mem::take(&mut self.ended);
         let leaving = self.running.extract_if(.., |sequence| sequence.state.ending.is_some());
         for sequence in leaving {
             let reason = sequence.state.ending.unwrap_or(FinishReason::Error);
-            ended.push(sequence.finish(reason, &mut self.pool, now));
+            self.ended.push(sequence.finish(reason, &mut self.pool, now));
         }
+        self.report_ended(emit);
+    }
+
+    /// Reports what has ended.
+    pub(super) fn report_ended(&mut self, emit: &mut Emit<'_>) {
+        let mut ended = std::mem::take(&mut self.ended);
         for sequence in ended.drain(..) {
             self.retire(sequence, emit);
         }
@@ -206,12 +211,4 @@ impl Scheduler {
         }
         emit(Event::Failed { request, failure });
     }
-}
-
-/// Whether its newest token ends the sequence. The context is `limit` tokens long.
-fn ending(sequence: &Sequence<Running>, limit: usize) -> Option<FinishReason> {
-    let n_output = sequence.timeline.output_tokens;
-    let token = *sequence.tokens().last()?;
-    let by_request = sequence.request.sampling.finish_at(token, n_output);
-    by_request.or_else(|| (sequence.tokens().len() >= limit).then_some(FinishReason::Length))
 }

@@ -54,11 +54,12 @@ pub struct Scheduler {
     counters: Counters,
     /// The buffers of the step before, to be used again once nobody reads them.
     batch: Arc<ScheduledBatch>,
+    /// Sequences whose end is still to be reported.
+    ended: Vec<Sequence<Finished>>,
     /// Emptied after each use.
     hits: Vec<BlockId>,
     deferred: Vec<Sequence<Waiting>>,
     failed: Vec<(RequestId, Failure)>,
-    ended: Vec<Sequence<Finished>>,
 }
 
 /// What is known of a request beyond its sequences.
@@ -164,7 +165,7 @@ impl Scheduler {
     /// When a request with this id is still alive.
     pub fn submit(&mut self, request: Request, now: Timestamp) -> Result<(), Refusal> {
         self.admission.check(&request)?;
-        self.queue.enter(request.prompt.len())?;
+        self.queue.enter(request.n_queued_tokens())?;
         if self.is_idle() {
             self.waiting.forget_service();
         }
@@ -177,15 +178,22 @@ impl Scheduler {
         } else {
             BlockHash::private_root(request.id)
         };
-        for index in 0..request.n {
+        let mut n_live = 0;
+        for (index, _) in request.continuations() {
             let rank = Rank { priority, arrival, index };
-            self.waiting.insert(Sequence::new(Arc::clone(&request), rank, root, now));
+            let sequence = Sequence::new(Arc::clone(&request), rank, root, now);
+            match sequence.ending(self.admission.max_sequence_tokens()) {
+                None => self.waiting.insert(sequence),
+                // Its last token was reported before, its end was not: the next plan reports it.
+                Some(reason) => self.ended.push(sequence.finish(reason, now)),
+            }
+            n_live += 1;
         }
         let progress = Progress {
             arrival,
-            n_live: request.n as usize,
+            n_live,
             started: false,
-            prompt_done: false,
+            prompt_done: request.is_resumed(),
             n_prompt_reported: 0,
             request: Arc::clone(&request),
         };
@@ -306,7 +314,7 @@ impl Scheduler {
             }
         }
         let n_live: usize = self.requests.values().map(|progress| progress.n_live).sum();
-        let n_found = self.running.len() + self.waiting.len() + self.paused.len();
+        let n_found = self.running.len() + self.waiting.len() + self.paused.len() + self.ended.len();
         if n_live != n_found {
             return Err(format!("{n_live} sequences are alive, {n_found} run, wait or are paused"));
         }
@@ -332,7 +340,7 @@ impl Scheduler {
         let Some(progress) = self.requests.get_mut(&id.request) else { return };
         progress.n_live -= 1;
         if progress.n_live == 0 && !progress.started {
-            self.queue.leave(progress.request.prompt.len());
+            self.queue.leave(progress.request.n_queued_tokens());
             emit(Event::Dequeued { request: id.request });
         }
         emit(Event::Finished { sequence: id, reason: sequence.state.reason, timeline: sequence.timeline });

@@ -70,6 +70,7 @@ impl Scheduler {
     /// When a step is in flight.
     pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
         assert!(!self.step_in_flight, "one step is in flight at a time");
+        self.report_ended(emit);
         let mut budget = StepBudget {
             tokens_left: self.config.max_batch_tokens as usize,
             shape: StepShape::default(),
@@ -206,7 +207,7 @@ impl Scheduler {
             return Err(None);
         }
         if !std::mem::replace(&mut progress.started, true) {
-            self.queue.leave(progress.request.prompt.len());
+            self.queue.leave(progress.request.n_queued_tokens());
             emit(Event::Dequeued { request: progress.request.id });
         }
         let Some(head) = self.waiting.take_first() else { return Err(None) };

@@ -45,6 +45,7 @@ impl RequestSource {
             tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
             cache_salt: one_in(rng, 4).then(|| Arc::from("salt")),
             prompt: prompt.into(),
+            outputs_so_far: Vec::new(),
             n: if one_in(rng, 5) { rng.u32(2..=5) } else { 1 },
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
             sampling: Arc::new(self.sampling(rng)),

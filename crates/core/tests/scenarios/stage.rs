@@ -99,6 +99,7 @@ impl Stage {
             constraint: None,
             adapter: None,
             prompt: options.get("prompt").map_or_else(Vec::new, |text| prompt(text)).into(),
+            outputs_so_far: Vec::new(),
             n: get(options, "n", 1),
             priority: Priority(get(options, "priority", 0)),
             sampling: Arc::new(SamplingParams {

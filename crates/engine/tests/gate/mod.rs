@@ -197,6 +197,7 @@ pub fn request(engine: &EngineHandle, prompt: &[TokenId], max_tokens: u32) -> Re
         constraint: None,
         adapter: None,
         prompt: prompt.into(),
+        outputs_so_far: Vec::new(),
         n: 1,
         priority: Priority::default(),
         sampling: Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() }),

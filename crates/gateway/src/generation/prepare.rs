@@ -256,6 +256,7 @@ fn engine_request(
         constraint: None,
         adapter: None,
         prompt: prompt.into(),
+        outputs_so_far: Vec::new(),
         n: generation.n(),
         priority: generation.priority(),
         sampling: Arc::new(sampling),
