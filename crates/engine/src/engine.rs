@@ -209,19 +209,18 @@ impl EngineLoop {
     }
 
     fn submit(&mut self, Submission { request, arrived, outlet }: Submission) {
-        let (id, prompt_tokens) = (request.id, request.prompt.len());
+        let (id, n_queued_tokens) = (request.id, request.n_queued_tokens());
         let failure = if self.executor.is_none() {
             EngineFailure::Unhealthy
         } else if self.scheduler.is_alive(id) {
             EngineFailure::DuplicateId
-        } else if self.scheduler.submit(request, arrived).is_err() {
-            // The handle has checked the same limits, with all that was on its way counted.
-            EngineFailure::Stopped
+        } else if let Err(refusal) = self.scheduler.submit(request, arrived) {
+            refusal.into()
         } else {
             self.n_arrivals += 1;
             return self.outbox.open(id, outlet);
         };
-        self.shared.leave_queue(prompt_tokens);
+        self.shared.leave_queue(n_queued_tokens);
         let _ = outlet.link.failure.set(failure);
     }
 

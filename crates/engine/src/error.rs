@@ -59,6 +59,9 @@ pub enum EngineFailure {
     /// Its id is that of another request that is still alive.
     #[error("the request id is in use")]
     DuplicateId,
+    /// The scheduler did not take it in.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The engine could not get another executor.
     #[error("the engine is not healthy")]
     Unhealthy,

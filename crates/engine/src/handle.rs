@@ -194,9 +194,9 @@ impl EngineHandle {
             _ if self.is_lost() => return Err(SubmitError::Unhealthy),
             _ => {}
         }
-        let prompt_tokens = request.prompt.len();
-        lock(&self.shared.queue).enter(prompt_tokens)?;
-        let (id, n) = (request.id, request.n);
+        let n_queued_tokens = request.n_queued_tokens();
+        lock(&self.shared.queue).enter(n_queued_tokens)?;
+        let (id, n) = (request.id, request.continuations().count() as u32);
         let n_events = 1 + u64::from(n) * (u64::from(request.sampling.max_tokens) + 1);
         let high_mark = self.shared.max_buffered_events.max(LEAST_BUFFERED_STEPS * u64::from(n));
         // The step that reaches the mark may bring each continuation as many tokens as a step settles, and its end.
@@ -208,7 +208,7 @@ impl EngineHandle {
             link: Arc::clone(&link),
             tenant: request.tenant.clone(),
             paused_since: None,
-            queued_tokens: Some(prompt_tokens),
+            queued_tokens: Some(n_queued_tokens),
             n_live: n,
             prompt_reports: Vec::new(),
         };

@@ -25,7 +25,7 @@ pub struct Outlet {
     pub tenant: TenantId,
     /// Since when it has been paused.
     pub paused_since: Option<Instant>,
-    /// Length of the prompt, with which the request counts in the queue; None once it has left it.
+    /// Tokens with which the request counts in the queue; None once it has left it.
     pub queued_tokens: Option<usize>,
     /// Continuations that have not ended.
     pub n_live: u32,
