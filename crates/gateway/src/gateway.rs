@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use throng_engine::EngineHandle;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -75,16 +76,19 @@ impl Gateway {
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
         check_names(&models)?;
-        let replicas: Vec<Arc<dyn Replica>> =
-            models.iter().map(|model| Arc::new(LocalReplica(model.engine.clone())) as _).collect();
-        let labels = |model: &ServedModel| ModelLabels::new(model.id());
+        let local = |engine: &EngineHandle| Arc::new(LocalReplica(engine.clone())) as Arc<dyn Replica>;
+        let replicas = models.iter().map(|model| model.engines.iter().map(local).collect());
+        let replicas: Vec<Vec<Arc<dyn Replica>>> = replicas.collect();
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
-        let replicas_of = models.iter().map(labels).zip(replicas.iter().cloned()).collect();
-        let metrics = Metrics::new(replicas_of, held, LogCollector(n_log_lines_dropped));
-        let route = |(served, replica): (ServedModel, Arc<dyn Replica>)| {
-            let counters = metrics.of_model(&labels(&served));
-            Route { model: Arc::new(ModelEntry::new(served, counters, &config.api)), replica }
+        let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
+            let labels = |number| ModelLabels::of_engine(model.id(), number);
+            (0..).map(labels).zip(replicas.iter().cloned())
+        });
+        let metrics = Metrics::new(labelled.collect(), held, LogCollector(n_log_lines_dropped));
+        let route = |(served, replicas): (ServedModel, Vec<Arc<dyn Replica>>)| {
+            let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
+            Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
         };
         let router = Router::new(models.into_iter().zip(replicas).map(route).collect());
         let app = App {

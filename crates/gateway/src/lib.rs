@@ -14,6 +14,7 @@ mod memory;
 mod metrics;
 pub mod openai;
 mod replica;
+mod retry_after;
 mod router;
 mod routes;
 mod served_model;
@@ -21,4 +22,5 @@ mod server;
 
 pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
 pub use gateway::{Gateway, GatewayError};
+pub use replica::TokenReport;
 pub use served_model::{HeldBytes, ServedModel};

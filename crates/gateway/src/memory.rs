@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::generation::retry_after_s;
 use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
 
 /// Reservations up to this size may use the whole bound, larger ones three quarters of it: so a crowd of large
 /// requests leaves room for ordinary ones.

@@ -1,4 +1,4 @@
-//! A model as the gateway sees it: names, an engine, and what turns text into tokens. Refuses to know weights.
+//! A model as the gateway sees it: names, engines, and what turns text into tokens. Does not know weights.
 
 use std::sync::Arc;
 
@@ -17,8 +17,9 @@ pub struct ServedModel {
     pub names: Vec<String>,
     /// The path or hub id that was loaded.
     pub root: String,
-    /// What computes it.
-    pub engine: EngineHandle,
+    /// What computes it, at least one; all with the same weights and limits. When one fails, another goes on with its
+    /// requests.
+    pub engines: Vec<EngineHandle>,
     /// Text to tokens and back. Without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Messages to text. Without it there are no chat completions.

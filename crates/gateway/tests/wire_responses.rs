@@ -3,7 +3,7 @@
 use serde::Serialize;
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{FinishReason, TokenId};
-use throng_engine::TokenReport;
+use throng_gateway::TokenReport;
 use throng_gateway::openai::chat_response::{ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion};
 use throng_gateway::openai::completion_response::{
     AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,

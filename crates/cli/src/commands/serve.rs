@@ -114,7 +114,7 @@ fn served_model(running: RunningModel, source: GenerationConfigSource) -> Served
         root: running.names.last().cloned().unwrap_or_default(),
         eos_token_ids: running.eos_token_ids(),
         names: running.names,
-        engine: running.engine,
+        engines: vec![running.engine],
         tokenizer: running.tokenizer,
         chat_template: running.chat_template,
         generation_defaults: GenerationDefaults {

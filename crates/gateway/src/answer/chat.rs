@@ -1,13 +1,12 @@
 //! Chat completions, whole and in chunks. Refuses to know templates.
 
-use throng_engine::TokenReport;
-
 use super::{Asked, Tally};
 use crate::generation::{Answer, Events, FrameWriter, Frames, Output, StreamFormat};
 use crate::openai::ApiError;
 use crate::openai::chat_response::{ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion};
 use crate::openai::logprobs::{ChatLogprobs, PromptLogprobs};
 use crate::openai::response::Finish;
+use crate::replica::TokenReport;
 
 /// The body of a whole chat completion.
 ///

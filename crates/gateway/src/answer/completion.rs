@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use throng_core::request::TokenId;
-use throng_engine::TokenReport;
 
 use super::{Asked, Tally};
 use crate::generation::{Answer, Events, FrameWriter, Frames, LogprobBytes, Output, StreamFormat};
@@ -13,6 +12,7 @@ use crate::openai::completion_response::{
 };
 use crate::openai::logprobs::{CompletionLogprobs, CompletionToken, PromptLogprobs};
 use crate::openai::response::Finish;
+use crate::replica::TokenReport;
 
 /// An event of a stream repeats about this many bytes of a prompt; the rest follows in further events.
 const ECHO_EVENT_BYTES: usize = 16 << 10;

@@ -4,10 +4,10 @@
 use std::mem::size_of;
 
 use throng_core::batch::TokenLogprob;
-use throng_engine::TokenReport;
 
 use super::prepare::Prepared;
 use crate::openai::ApiError;
+use crate::replica::TokenReport;
 
 /// About how many bytes of JSON a token's log-probability takes, alone and for each alternative beside it.
 #[derive(Debug, Clone, Copy)]
@@ -77,7 +77,7 @@ impl AnswerBound {
         let Prepared { requests, echo, .. } = prepared;
         let Some(first) = requests.first() else { return Err(ApiError::empty_array("prompt")) };
         let n_prompt_tokens: usize = requests.iter().map(|request| request.prompt.len()).sum();
-        let n_choices = requests.len() * first.n as usize;
+        let n_choices = requests.len() * first.n_continuations() as usize;
         let top = first.sampling.prompt_logprobs;
         let of_prompt_token: usize = shape.prompt_logprobs.iter().map(|form| form.with(n_top(top))).sum();
         let of_id = if shape.token_ids { TOKEN_ID_BYTES } else { 0 };

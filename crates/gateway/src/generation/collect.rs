@@ -3,16 +3,15 @@
 use std::mem::{size_of, size_of_val};
 
 use throng_core::request::{FinishReason, TokenId};
-use throng_core::timeline::Timeline;
-use throng_engine::TokenReport;
 use tokio::sync::watch;
 
-use super::admit::{failure, retry_after_s};
 use super::answer_bound::AnswerBound;
 use super::session::{Output, Session};
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::openai::response::Finish;
+use crate::replica::{Timing, TokenReport};
+use crate::retry_after::retry_after_s;
 use crate::server::Phase;
 
 /// A whole answer.
@@ -61,7 +60,7 @@ pub(crate) struct ChoiceEnd {
     /// The stop string that ended it.
     pub stop: Option<String>,
     /// When what happened.
-    pub timeline: Timeline,
+    pub timing: Timing,
 }
 
 impl Choice {
@@ -105,11 +104,11 @@ impl Answer {
                 choice.n_chars += text.chars().count();
                 choice.text.push_str(&text);
             }
-            Output::Finished { choice_idx, text, reason, stop, timeline } => {
+            Output::Finished { choice_idx, text, reason, stop, timing } => {
                 self.count_text(&text);
                 let choice = &mut self.choices[choice_idx];
                 choice.text.push_str(&text);
-                choice.end = Some(ChoiceEnd { reason, stop, timeline });
+                choice.end = Some(ChoiceEnd { reason, stop, timing });
             }
             Output::Failed(_) => {}
         }
@@ -149,7 +148,7 @@ pub(crate) async fn collect(
                 answer.json_bytes = bound.json_bytes(answer.n_tokens, answer.n_text_bytes);
                 return Ok(answer);
             }
-            Some(Output::Failed(error)) => return Err(failure(&error, request_id)),
+            Some(Output::Failed(error)) => return Err(session.client_error(&error, request_id)),
             Some(output) => answer.add(output)?,
         }
         bound.check(answer.n_tokens, answer.n_text_bytes)?;

@@ -12,7 +12,7 @@ mod stream;
 mod turns;
 mod work;
 
-pub(crate) use admit::{admit, check_room, retry_after_s};
+pub(crate) use admit::{admit, check_room};
 pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
 pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{FrameWriter, Frames, write_answer};

@@ -1,4 +1,4 @@
-//! From a checked body to requests an engine can take: the template, the tokenizer, the sampling parameters. What
+//! From a checked body to requests a replica can take: the template, the tokenizer, the sampling parameters. What
 //! they hold is reserved. Refuses to know sockets and threads.
 
 use std::borrow::Cow;
@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use serde_json::Value;
-use throng_core::request::{Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
 use super::session::TextOptions;
@@ -16,13 +16,14 @@ use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::{
     ApiError, ChatRequest, CompletionRequest, Conversation, GenerationRequest, Prompt, check_prompt,
 };
+use crate::replica::{Continuations, ReplicaRequest};
 use crate::served_model::ModelEntry;
 
-/// A request that an engine can take, with what its answer needs.
+/// A request that a replica can take, with what its answer needs.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// One a prompt; their ids are still to be given.
-    pub requests: Vec<Request>,
+    /// One a prompt.
+    pub requests: Vec<ReplicaRequest>,
     /// The texts of the prompts, where the answer repeats them.
     pub echo: Option<Vec<String>>,
     /// How answers become text; `None` without a tokenizer.
@@ -73,7 +74,7 @@ pub(crate) fn prepare_chat(
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
     let mut memory = asker.memory.reservation(Part::Prompts);
     memory.set(held_bytes(prompt, &sampling, request.generation.n()))?;
-    let requests = vec![engine_request(&request.generation, asker.tenant.clone(), prompt, sampling)];
+    let requests = vec![replica_request(&request.generation, asker.tenant.clone(), prompt, sampling)];
     Ok(Prepared { requests, echo: None, text: Some(text), memory: vec![memory] })
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn prepare_completion(
             texts.push(text);
         }
         memory.cover(n_held)?;
-        requests.push(engine_request(generation, asker.tenant.clone(), tokens, sampling));
+        requests.push(replica_request(generation, asker.tenant.clone(), tokens, sampling));
     }
     let text = tokenizer
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
@@ -243,23 +244,21 @@ fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) ->
     }
 }
 
-fn engine_request(
+fn replica_request(
     generation: &GenerationRequest,
     tenant: TenantId,
     prompt: &[TokenId],
     sampling: SamplingParams,
-) -> Request {
-    Request {
-        id: RequestId(0),
+) -> ReplicaRequest {
+    ReplicaRequest {
         tenant,
         cache_salt: generation.cache_salt.as_deref().map(Arc::from),
         constraint: None,
         adapter: None,
         prompt: prompt.into(),
-        outputs_so_far: Vec::new(),
-        n: generation.n(),
         priority: generation.priority(),
         sampling: Arc::new(sampling),
+        continuations: Continuations::New { n: generation.n() },
     }
 }
 

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::StreamExt;
 use throng_core::request::{FinishReason, SamplingParams, TokenId};
-use throng_core::timeline::Timeline;
-use throng_engine::{EngineFailure, StreamEvent, TokenReport};
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
+use super::admit::client_error;
 use crate::memory::Reservation;
-use crate::replica::Generation;
+use crate::openai::ApiError;
+use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
 use crate::served_model::ModelEntry;
 
 /// Something happened to the request.
@@ -46,10 +47,10 @@ pub(crate) enum Output {
         /// The stop string that ended it.
         stop: Option<String>,
         /// When what happened.
-        timeline: Timeline,
+        timing: Timing,
     },
     /// The request failed as a whole.
-    Failed(EngineFailure),
+    Failed(ReplicaError),
 }
 
 /// How the text of every choice is made.
@@ -66,6 +67,7 @@ pub(crate) struct TextOptions {
 pub(crate) struct Session {
     model: Arc<ModelEntry>,
     prompts: Vec<PromptState>,
+    prompt_param: &'static str,
     stop: Vec<String>,
     keeps_stop_tokens: bool,
     first_polled: usize,
@@ -90,12 +92,12 @@ struct ChoiceState {
 }
 
 impl Session {
-    /// A session over generations that have just begun, one a prompt, of `n` continuations each. It keeps `memory`
-    /// reserved as long as it lives.
+    /// A session over generations that have just begun, one a prompt, each with its number of continuations.
+    /// `prompt_param` is where the prompt stood. It keeps `memory` reserved as long as it lives.
     pub fn new(
         model: Arc<ModelEntry>,
-        generations: Vec<(Box<dyn Generation>, Arc<SamplingParams>)>,
-        n: u32,
+        generations: Vec<(Box<dyn Generation>, u32, Arc<SamplingParams>)>,
+        prompt_param: &'static str,
         text: Option<&TextOptions>,
         memory: Vec<Reservation>,
     ) -> Self {
@@ -106,7 +108,7 @@ impl Session {
             stopped: None,
             has_ended: false,
         };
-        let prompt = |(generation, sampling)| PromptState {
+        let prompt = |(generation, n, sampling)| PromptState {
             generation: Some(generation),
             sampling,
             choices: (0..n).map(|_| choice()).collect(),
@@ -114,6 +116,7 @@ impl Session {
         Self {
             model,
             prompts: generations.into_iter().map(prompt).collect(),
+            prompt_param,
             stop: text.map(|t| t.detokenize.stop.clone()).unwrap_or_default(),
             keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
             first_polled: 0,
@@ -124,6 +127,12 @@ impl Session {
     /// Keeps this reserved too as long as it lives.
     pub fn keep(&mut self, memory: Reservation) {
         self.memory.push(memory);
+    }
+
+    /// What the client is told of an error of [`Output::Failed`].
+    pub fn client_error(&self, error: &ReplicaError, request_id: &str) -> ApiError {
+        tracing::warn!(request = request_id, %error, "a request failed");
+        client_error(error, self.prompt_param, &self.model, request_id)
     }
 
     /// How many choices there are, over all prompts.
@@ -144,7 +153,7 @@ impl Session {
             let prompt_idx = (self.first_polled + i) % n_prompts;
             while let Some(generation) = &mut self.prompts[prompt_idx].generation {
                 all_ended = false;
-                match generation.poll_next(cx) {
+                match generation.poll_next_unpin(cx) {
                     Poll::Pending => break,
                     Poll::Ready(None) => {
                         self.prompts[prompt_idx].generation = None;
@@ -162,16 +171,16 @@ impl Session {
         if all_ended { Poll::Ready(None) } else { Poll::Pending }
     }
 
-    fn take(&mut self, prompt_idx: usize, event: StreamEvent) -> Option<Output> {
+    fn take(&mut self, prompt_idx: usize, event: ReplicaEvent) -> Option<Output> {
         match event {
-            StreamEvent::Prompt { cached_tokens, logprobs } => {
+            ReplicaEvent::Prompt { cached_tokens, logprobs } => {
                 Some(Output::Prompt { prompt_idx, cached_tokens, logprobs })
             }
-            StreamEvent::Token { index, report } => self.take_token(prompt_idx, index, report),
-            StreamEvent::Finished { index, reason, timeline } => {
-                Some(self.finish(prompt_idx, index, reason, timeline))
+            ReplicaEvent::Token { index, report } => self.take_token(prompt_idx, index, report),
+            ReplicaEvent::Finished { index, reason, timing } => {
+                Some(self.finish(prompt_idx, index, reason, timing))
             }
-            StreamEvent::Failed { error } => {
+            ReplicaEvent::Failed(error) => {
                 self.prompts[prompt_idx].choices.iter_mut().for_each(|choice| choice.has_ended = true);
                 Some(Output::Failed(error))
             }
@@ -202,13 +211,13 @@ impl Session {
             }
             _ => String::new(),
         };
-        if let (Some(_), Some(generation)) = (choice.stopped, &prompt.generation) {
-            generation.abort_sequence(index);
+        if let (Some(_), Some(generation)) = (choice.stopped, &mut prompt.generation) {
+            generation.abort_continuation(index);
         }
         Some(Output::Token { choice_idx: prompt_idx * n + index as usize, text, report })
     }
 
-    fn finish(&mut self, prompt_idx: usize, index: u32, reason: FinishReason, timeline: Timeline) -> Output {
+    fn finish(&mut self, prompt_idx: usize, index: u32, reason: FinishReason, timing: Timing) -> Output {
         let n = self.prompts[prompt_idx].choices.len();
         let choice = self.prompts[prompt_idx].choices.get_mut(index as usize);
         let (mut text, mut stop) = (String::new(), None);
@@ -218,8 +227,8 @@ impl Session {
             stop = choice.stopped.and_then(|idx| self.stop.get(idx).cloned());
         }
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
-        self.model.metrics.finished(reason, &timeline);
-        Output::Finished { choice_idx: prompt_idx * n + index as usize, text, reason, stop, timeline }
+        self.model.metrics.finished(reason, &timing);
+        Output::Finished { choice_idx: prompt_idx * n + index as usize, text, reason, stop, timing }
     }
 }
 

@@ -11,15 +11,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::header;
 use serde::Serialize;
-use throng_engine::EngineFailure;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::admit::failure;
 use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::session::{Output, Session};
 use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
+use crate::replica::ReplicaErrorKind;
 use crate::served_model::ModelEntry;
 use crate::server::{HALF_CLOSED_PING_INTERVAL, Phase, RequestContext};
 
@@ -160,11 +159,11 @@ async fn pump(
             }
         };
         match output {
-            Some(Output::Failed(EngineFailure::Stopped)) => {
+            Some(Output::Failed(error)) if error.kind == ReplicaErrorKind::Stopped => {
                 return Err(Broken::Told(ApiError::stream_interrupted()));
             }
             Some(Output::Failed(error)) => {
-                return Err(Broken::Told(failure(&error, setting.context.id_text())));
+                return Err(Broken::Told(session.client_error(&error, setting.context.id_text())));
             }
             Some(output) => format.output(output, &mut events),
             None => {

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::admit::retry_after_s;
 use super::turns::NoTurn;
 use crate::app::App;
 use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
 use crate::server::RequestContext;
 
 /// Tells work that nobody waits for it any more.

@@ -9,8 +9,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use throng_core::request::FinishReason;
-use throng_core::time::Nanos;
-use throng_core::timeline::Timeline;
+
+use crate::replica::Timing;
 
 const TTFT_BUCKETS_S: [f64; 22] = [
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
@@ -32,14 +32,19 @@ const N_BUCKETS: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
 pub(crate) struct ModelLabels {
     /// The model's first name.
     pub model_name: String,
-    /// The number of the engine; one a model as yet.
+    /// The number of the engine among those of its model. What is counted for all of them together has 0.
     pub engine: u32,
 }
 
 impl ModelLabels {
-    /// The labels of a model's only engine.
-    pub fn new(model_name: &str) -> Self {
-        Self { model_name: model_name.to_owned(), engine: 0 }
+    /// The labels of what is counted for a model, whichever engine serves it.
+    pub fn of_model(model_name: &str) -> Self {
+        Self::of_engine(model_name, 0)
+    }
+
+    /// The labels of one of a model's engines.
+    pub fn of_engine(model_name: &str, engine: u32) -> Self {
+        Self { model_name: model_name.to_owned(), engine }
     }
 }
 
@@ -205,23 +210,23 @@ impl ModelMetrics {
     }
 
     /// Notes the end of a continuation.
-    pub fn finished(&self, reason: FinishReason, timeline: &Timeline) {
+    pub fn finished(&self, reason: FinishReason, timing: &Timing) {
         let ModelLabels { model_name, engine } = self.labels.clone();
         let finished_reason = reason_name(reason);
         self.success.get_or_create(&ReasonLabels { model_name, engine, finished_reason }).inc();
-        self.generation_tokens.observe(f64::from(timeline.output_tokens));
-        let observe = |histogram: &Histogram, time: Option<Nanos>| {
+        self.generation_tokens.observe(f64::from(timing.n_output));
+        let observe = |histogram: &Histogram, time: Option<Duration>| {
             if let Some(time) = time {
                 histogram.observe(time.as_secs_f64());
             }
         };
-        observe(&self.time_to_first_token, timeline.time_to_first_token());
-        observe(&self.time_per_output_token, timeline.inter_token_latency());
-        observe(&self.end_to_end, timeline.end_to_end());
-        observe(&self.queue, timeline.queued());
-        observe(&self.prefill, timeline.prefill());
-        observe(&self.decode, timeline.decode());
-        let inference = timeline.prefill().zip(timeline.decode()).map(|(a, b)| Nanos(a.0 + b.0));
+        observe(&self.time_to_first_token, timing.first_token);
+        observe(&self.time_per_output_token, timing.per_output_token());
+        observe(&self.end_to_end, Some(timing.end));
+        observe(&self.queue, timing.first_step);
+        observe(&self.prefill, timing.prefill());
+        observe(&self.decode, timing.decode());
+        let inference = timing.prefill().zip(timing.decode()).map(|(prefill, decode)| prefill + decode);
         observe(&self.inference, inference);
     }
 

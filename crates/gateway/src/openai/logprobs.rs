@@ -10,7 +10,8 @@ use serde::ser::{SerializeMap, SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 use throng_core::batch::TokenLogprob;
 use throng_core::request::TokenId;
-use throng_engine::TokenReport;
+
+use crate::replica::TokenReport;
 
 /// JSON has no infinity: what cannot happen is this unlikely (as in vLLM).
 const MIN_LOGPROB: f32 = -9999.0;

@@ -1,59 +1,186 @@
-//! A replica in this process: an engine handle. Refuses to know anything the engine does not say.
+//! A replica in this process: translates between the gateway's types and those of an engine. The only file of the
+//! gateway, beside the wiring in `served_model`, that names the engine.
 
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use futures_util::Stream;
+use futures_util::future::{BoxFuture, FutureExt, ready};
 use throng_core::admission::Refusal;
-use throng_core::request::Request;
-use throng_engine::{EngineHandle, EngineStats, StreamEvent, SubmitError, TokenStream};
+use throng_core::request::{Request, RequestId, TokenId};
+use throng_core::time::Timestamp;
+use throng_core::timeline::Timeline;
+use throng_engine::{
+    EngineFailure, EngineHandle, EngineStats, IterationTokens, StreamEvent, SubmitError, TokenStream,
+};
 
-use super::{Generation, Replica, ReplicaError, ReplicaErrorKind};
+use super::{
+    Continuations, Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
+    ResumedContinuation, Status, StepTokens, Timing, TokenReport, Totals,
+};
 
 /// An engine in this process.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalReplica(pub EngineHandle);
 
 impl Replica for LocalReplica {
-    fn generate(&self, mut request: Request) -> Result<Box<dyn Generation>, ReplicaError> {
-        request.id = self.0.next_request_id();
-        let stream = self.0.submit(request)?;
-        Ok(Box::new(stream))
+    fn generate(
+        &self,
+        request: ReplicaRequest,
+    ) -> BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>> {
+        let request = engine_request(request, self.0.next_request_id());
+        let submitted = self.0.submit(request).map(|stream| Box::new(LocalGeneration(stream)) as _);
+        ready(submitted.map_err(ReplicaError::from)).boxed()
     }
 
     fn check_room(&self) -> Result<(), ReplicaError> {
         Ok(self.0.check_room()?)
     }
 
-    fn stats(&self) -> EngineStats {
-        self.0.stats()
+    fn load(&self) -> Load {
+        let EngineStats { scheduler, iteration_tokens, failures, executor_restarts, .. } = self.0.stats();
+        let counters = scheduler.counters;
+        Load {
+            n_running: scheduler.running,
+            n_waiting: scheduler.waiting.max(scheduler.queued_requests),
+            n_paused: scheduler.paused,
+            total_blocks: scheduler.total_blocks,
+            used_blocks: scheduler.used_blocks,
+            totals: Totals {
+                steps: counters.steps,
+                prompt_tokens: counters.prompt_tokens,
+                output_tokens: counters.output_tokens,
+                cache_query_tokens: counters.cache_query_tokens,
+                cache_hit_tokens: counters.cache_hit_tokens,
+                preemptions: counters.preemptions,
+                failed_requests: failures.requests,
+                executor_restarts,
+            },
+            step_tokens: StepTokens {
+                bounds: IterationTokens::BOUNDS,
+                counts: iteration_tokens.counts,
+                sum: iteration_tokens.sum,
+            },
+        }
     }
 
-    fn is_healthy(&self) -> bool {
-        self.0.is_healthy()
-    }
-
-    fn is_lost(&self) -> bool {
-        self.0.is_lost()
+    fn status(&self) -> Status {
+        if self.0.is_lost() {
+            Status::Lost
+        } else if self.0.is_healthy() {
+            Status::Ready
+        } else {
+            Status::Stalled
+        }
     }
 }
 
-impl Generation for TokenStream {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>> {
-        Self::poll_next(self, cx)
-    }
+fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
+    let ReplicaRequest { tenant, cache_salt, priority, prompt, sampling, constraint, adapter, continuations } =
+        request;
+    let (n, outputs_so_far) = match continuations {
+        Continuations::New { n } => (n, Vec::new()),
+        Continuations::Resumed(resumed) => by_index(resumed),
+    };
+    Request { id, tenant, cache_salt, prompt, outputs_so_far, n, priority, sampling, constraint, adapter }
+}
 
-    fn abort_sequence(&self, index: u32) {
-        Self::abort_sequence(self, index);
+/// How many indices there are up to the last continuation that runs, and the outputs at theirs.
+fn by_index(resumed: Vec<ResumedContinuation>) -> (u32, Vec<Option<Arc<[TokenId]>>>) {
+    let n = resumed.iter().map(|continuation| continuation.index + 1).max().unwrap_or(0);
+    let mut outputs = vec![None; n as usize];
+    for ResumedContinuation { index, output } in resumed {
+        outputs[index as usize] = Some(output);
+    }
+    (n, outputs)
+}
+
+/// The stream of an engine.
+#[derive(Debug)]
+struct LocalGeneration(TokenStream);
+
+impl Stream for LocalGeneration {
+    type Item = ReplicaEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ReplicaEvent>> {
+        self.0.poll_next(cx).map(|event| event.map(ReplicaEvent::from))
+    }
+}
+
+impl Generation for LocalGeneration {
+    fn abort_continuation(&mut self, index: u32) {
+        self.0.abort_sequence(index);
+    }
+}
+
+impl From<StreamEvent> for ReplicaEvent {
+    fn from(event: StreamEvent) -> Self {
+        match event {
+            StreamEvent::Prompt { cached_tokens, logprobs } => Self::Prompt {
+                cached_tokens,
+                logprobs: logprobs.into_iter().map(TokenReport::from).collect(),
+            },
+            StreamEvent::Token { index, report } => Self::Token { index, report: report.into() },
+            StreamEvent::Finished { index, reason, timeline } => {
+                Self::Finished { index, reason, timing: timing(&timeline) }
+            }
+            StreamEvent::Failed { error } => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<throng_engine::TokenReport> for TokenReport {
+    fn from(report: throng_engine::TokenReport) -> Self {
+        Self { chosen: report.chosen, top: report.top }
+    }
+}
+
+fn timing(timeline: &Timeline) -> Timing {
+    let since = |time: Timestamp| Duration::from_nanos(time.since(timeline.arrived).0);
+    Timing {
+        first_step: timeline.first_scheduled.map(since),
+        first_token: timeline.first_token.map(since),
+        last_token: timeline.last_token.map(since),
+        end: timeline.finished.map(since).unwrap_or_default(),
+        n_output: timeline.output_tokens,
     }
 }
 
 impl From<SubmitError> for ReplicaError {
-    fn from(source: SubmitError) -> Self {
-        let (kind, retryable) = match source {
-            SubmitError::Refused(Refusal::QueueFull { .. }) => (ReplicaErrorKind::Overloaded, true),
-            SubmitError::Refused(_) => (ReplicaErrorKind::Refused, false),
-            SubmitError::Draining => (ReplicaErrorKind::Draining, true),
-            SubmitError::Unhealthy => (ReplicaErrorKind::Unhealthy, true),
-        };
-        Self { kind, retryable, source }
+    fn from(error: SubmitError) -> Self {
+        let message = error.to_string();
+        match error {
+            SubmitError::Refused(refusal) => refused(refusal, message),
+            SubmitError::Draining => Self { kind: ReplicaErrorKind::Draining, retryable: true, message },
+            SubmitError::Unhealthy => Self { kind: ReplicaErrorKind::Unhealthy, retryable: true, message },
+        }
     }
+}
+
+impl From<EngineFailure> for ReplicaError {
+    fn from(failure: EngineFailure) -> Self {
+        let message = failure.to_string();
+        let (kind, retryable) = match failure {
+            EngineFailure::Refused(refusal) => return refused(refusal, message),
+            EngineFailure::Stopped => (ReplicaErrorKind::Stopped, true),
+            EngineFailure::Unhealthy => (ReplicaErrorKind::Unhealthy, true),
+            EngineFailure::StepTimedOut { .. }
+            | EngineFailure::StepPanicked
+            | EngineFailure::StepFailed(_)
+            | EngineFailure::DuplicateId => (ReplicaErrorKind::Failed, true),
+            // The same logits come out everywhere, and the reader stays as slow as it is.
+            EngineFailure::RowFailed(_) | EngineFailure::SlowReader { .. } => {
+                (ReplicaErrorKind::Failed, false)
+            }
+        };
+        Self { kind, retryable, message }
+    }
+}
+
+/// A full queue may have room elsewhere; the other refusals hold for every replica of a model.
+fn refused(refusal: Refusal, message: String) -> ReplicaError {
+    let retryable = matches!(refusal, Refusal::QueueFull { .. });
+    ReplicaError { kind: ReplicaErrorKind::Refused(refusal), retryable, message }
 }

@@ -1,70 +1,56 @@
-//! Door 3: what answers requests. Today an engine in this process; an engine in another process or another server
-//! would stand here too. Refuses to know HTTP and text.
+//! The extension point `Replica`: what answers requests. Its requests, events, loads and errors are plain data of its
+//! own, so that an engine in this process ([`LocalReplica`]) and one in another process look the same. Does not know
+//! HTTP or text.
 
+mod choice;
+mod error;
+mod event;
+mod load;
 mod local;
+mod request;
+mod resumable;
 
 use std::fmt::Debug;
-use std::task::{Context, Poll};
 
-use throng_core::request::Request;
-use throng_engine::{EngineStats, StreamEvent, SubmitError};
+use futures_util::Stream;
+use futures_util::future::BoxFuture;
 
+pub(crate) use choice::choose;
+pub(crate) use error::{ReplicaError, ReplicaErrorKind};
+pub use event::TokenReport;
+pub(crate) use event::{ReplicaEvent, Timing};
+pub(crate) use load::{Load, Status, StepTokens, Totals};
 pub(crate) use local::LocalReplica;
+pub(crate) use request::{Continuations, ReplicaRequest, ResumedContinuation};
+pub(crate) use resumable::Resumable;
 
 /// Something that answers requests.
 pub(crate) trait Replica: Debug + Send + Sync {
-    /// Takes a request in. Its `id` is given by the replica.
+    /// Takes a request in. Dropping the future or the generation aborts it.
     ///
-    /// # Errors
-    /// At once, when the replica cannot or will not.
-    fn generate(&self, request: Request) -> Result<Box<dyn Generation>, ReplicaError>;
+    /// The future fails when the replica cannot or will not take the request in.
+    fn generate(
+        &self,
+        request: ReplicaRequest,
+    ) -> BoxFuture<'static, Result<Box<dyn Generation>, ReplicaError>>;
 
-    /// Whether it would refuse any request now, however short.
+    /// Whether it would refuse any request now, however short, as far as is known without waiting.
     ///
     /// # Errors
     /// As [`Self::generate`].
     fn check_room(&self) -> Result<(), ReplicaError>;
 
-    /// What it is doing.
-    fn stats(&self) -> EngineStats;
+    /// How busy it is, as far as is known without waiting.
+    fn load(&self) -> Load;
 
-    /// Whether it can answer.
-    fn is_healthy(&self) -> bool;
-
-    /// Whether it will not answer again.
-    fn is_lost(&self) -> bool;
+    /// Whether it answers, as far as is known without waiting.
+    fn status(&self) -> Status;
 }
 
-/// The events of one request. Dropping it ends the request within one step.
-pub(crate) trait Generation: Debug + Send {
-    /// The next event; `None` after the last.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamEvent>>;
-
-    /// Ends one continuation; its last event still comes.
-    fn abort_sequence(&self, index: u32);
-}
-
-/// Why a replica did not take a request in.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{source}")]
-pub(crate) struct ReplicaError {
-    /// Whose fault it is, and what to do.
-    pub kind: ReplicaErrorKind,
-    /// Whether another replica, or this one later, may take the same request.
-    pub retryable: bool,
-    /// What the replica said.
-    pub source: SubmitError,
-}
-
-/// Whose fault it is, and what to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReplicaErrorKind {
-    /// The request can never run here.
-    Refused,
-    /// There is too much to do at present.
-    Overloaded,
-    /// The replica is ending.
-    Draining,
-    /// The replica is out of order.
-    Unhealthy,
+/// The events of one request, in order. The stream ends after the last continuation's [`ReplicaEvent::Finished`] or
+/// after [`ReplicaEvent::Failed`]. Dropping it aborts what has not ended, within one step.
+pub(crate) trait Generation: Stream<Item = ReplicaEvent> + Unpin + Debug + Send {
+    /// Ends one continuation, which needs no more tokens. Its [`ReplicaEvent::Finished`] still comes, after tokens that
+    /// were on their way.
+    fn abort_continuation(&mut self, index: u32);
 }

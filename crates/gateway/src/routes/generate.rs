@@ -15,11 +15,12 @@ use crate::app::App;
 use crate::generation::{
     Abandoned, Answer, AnswerBound, AnswerShape, Asker, FrameWriter, Frames, LogprobBytes, Prepared, Session,
     StreamFormat, StreamSetting, admit, check_room, collect, off_the_workers, prepare_chat,
-    prepare_completion, retry_after_s, stream, write_answer,
+    prepare_completion, stream, write_answer,
 };
 use crate::memory::{Part, Reservation};
 use crate::openai::response::{chat_id, completion_id};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
+use crate::retry_after::retry_after_s;
 use crate::router::Route;
 use crate::server::RequestContext;
 
@@ -45,7 +46,7 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
         read_chat(&state, tenant, body, abandoned)
     })
     .await?;
-    let begun = begin(&app, &context, job, "messages")?;
+    let begun = begin(&app, &context, job, "messages").await?;
     if begun.is_streaming {
         let format = ChatFormat::new(begun.asked);
         return Ok(begun.running.stream(&app, format));
@@ -62,7 +63,7 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
         read_completion(&state, tenant, body, abandoned)
     })
     .await?;
-    let begun = begin(&app, &context, job, "prompt")?;
+    let begun = begin(&app, &context, job, "prompt").await?;
     if begun.is_streaming {
         let format = CompletionFormat::new(begun.asked, begun.echo);
         return Ok(begun.running.stream(&app, format));
@@ -73,9 +74,10 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
 
 /// Reads, renders and tokenizes a chat. The body goes as soon as it is read, the request when this returns.
 fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned) -> Result<Job, ApiError> {
+    let context = body.context.clone();
     let (mut request, _memory) = body.read(ChatRequest::parse)?;
     let route = welcome(app, request.generation.model())?;
-    check_room(&route)?;
+    check_room(&route, context.id_text())?;
     let asker = Asker { tenant, memory: &app.memory, abandoned };
     let prepared = prepare_chat(&route.model, &asker, &mut request)?;
     let generation = &request.generation;
@@ -98,13 +100,14 @@ fn read_completion(
     body: JsonBody,
     abandoned: &Abandoned,
 ) -> Result<Job, ApiError> {
+    let context = body.context.clone();
     let (request, _memory) = body.read(CompletionRequest::parse)?;
     let generation = &request.generation;
     let route = welcome(app, generation.model())?;
     if request.prompts.len() * generation.n() as usize > app.config.api.max_choices {
         return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
     }
-    check_room(&route)?;
+    check_room(&route, context.id_text())?;
     let asker = Asker { tenant, memory: &app.memory, abandoned };
     let mut prepared = prepare_completion(&route.model, &asker, &request)?;
     let echoes_logprobs = request.echo && generation.logprobs.is_some();
@@ -171,11 +174,16 @@ struct Running {
     ignored: IgnoredParameters,
 }
 
-fn begin(app: &App, context: &Arc<RequestContext>, job: Job, prompt_param: &str) -> Result<Begun, ApiError> {
+async fn begin(
+    app: &App,
+    context: &Arc<RequestContext>,
+    job: Job,
+    prompt_param: &'static str,
+) -> Result<Begun, ApiError> {
     let Job { route, prepared, asked, echo, bound, is_streaming, ignored } = job;
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
-    let session = admit(&route, prepared, prompt_param)?;
+    let session = admit(&route, prepared, prompt_param, context.id_text()).await?;
     let context = context.clone();
     let running = Running { route, context, session, n_prompts, bound, memory, ignored };
     Ok(Begun { asked, echo, is_streaming, running })
@@ -223,10 +231,10 @@ fn welcome(app: &App, model: &str) -> Result<Route, ApiError> {
 
 /// Where the time went before the first token of the first choice, as headers.
 fn timing(answer: &Answer) -> [(HeaderName, HeaderValue); 2] {
-    let timeline = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timeline);
-    let ms = |time: Option<throng_core::time::Nanos>| time.map_or(0.0, throng_core::time::Nanos::as_ms_f64);
-    let queue = ms(timeline.and_then(|t| t.queued()));
-    let prefill = ms(timeline.and_then(|t| t.prefill()));
+    let timing = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timing);
+    let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
+    let queue = ms(timing.and_then(|t| t.first_step));
+    let prefill = ms(timing.and_then(|t| t.prefill()));
     let value = |text: String| HeaderValue::try_from(text).expect("digits and letters are a header value");
     [
         (

@@ -1,4 +1,4 @@
-//! Whether the server lives and whether it can answer. Refuses to guess: an engine says for itself.
+//! Whether the server lives and whether it can answer, as its replicas report it. Does not know what they compute.
 
 use std::sync::Arc;
 
@@ -7,13 +7,14 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
 use crate::app::App;
-use crate::generation::retry_after_s;
 use crate::openai::ApiError;
+use crate::replica::Status;
+use crate::retry_after::retry_after_s;
 
 /// The process answers, and at least one model may answer again without a restart.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
     let routes = app.router.routes();
-    if !routes.is_empty() && routes.iter().all(|route| route.replica.is_lost()) {
+    if !routes.is_empty() && routes.iter().all(|route| route.status() == Status::Lost) {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();
     }
     StatusCode::OK.into_response()
@@ -24,7 +25,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if app.is_draining() {
         return ApiError::shutting_down(retry_after_s()).into_response();
     }
-    if !app.router.routes().iter().all(|route| route.replica.is_healthy()) {
+    if !app.router.routes().iter().all(|route| route.status() == Status::Ready) {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();
     }
     StatusCode::OK.into_response()

@@ -35,10 +35,8 @@ pub(super) struct Load {
 
 /// Sequences that run or wait, over all models.
 pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
-    let of_replica = |stats: throng_engine::EngineStats| {
-        stats.scheduler.running + stats.scheduler.waiting.max(stats.scheduler.queued_requests)
-    };
-    let server_load = app.router.routes().iter().map(|route| of_replica(route.replica.stats())).sum();
+    let loads = app.router.routes().iter().flat_map(|route| route.loads());
+    let server_load = loads.map(|load| load.n_sequences()).sum();
     Json(Load { server_load })
 }
 

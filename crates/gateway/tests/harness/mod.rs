@@ -81,7 +81,9 @@ impl Executor for Paced {
 /// A server that runs.
 pub struct Server {
     pub address: SocketAddr,
+    /// The first of `engines`.
     pub engine: EngineHandle,
+    pub engines: Vec<EngineHandle>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), GatewayError>>,
 }
@@ -96,6 +98,11 @@ impl Server {
 
     /// A server over an engine of any kind.
     pub async fn over(engine: EngineHandle, setup: Setup) -> Self {
+        Self::over_all(vec![engine], setup).await
+    }
+
+    /// A server over several engines with the same model.
+    pub async fn over_all(engines: Vec<EngineHandle>, setup: Setup) -> Self {
         let tokenizer = setup.has_tokenizer.then(|| {
             let mut tokenizer = byte_tokenizer();
             tokenizer.limit_to_context(setup.capacity.max_sequence_tokens as usize);
@@ -104,7 +111,7 @@ impl Server {
         let model = ServedModel {
             names: vec!["paper".to_owned(), "org/paper".to_owned()],
             root: "org/paper".to_owned(),
-            engine: engine.clone(),
+            engines: engines.clone(),
             chat_template: tokenizer
                 .is_some()
                 .then(|| Arc::new(ChatTemplate::new(TEMPLATE).expect("a valid template"))),
@@ -123,7 +130,8 @@ impl Server {
         let task = tokio::spawn(gateway.serve(listener, async move {
             let _ = stopped.await;
         }));
-        Self { address, engine, stop: Some(stop), task }
+        let engine = engines[0].clone();
+        Self { address, engine, engines, stop: Some(stop), task }
     }
 
     pub async fn connect(&self) -> Client {

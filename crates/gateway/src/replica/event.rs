@@ -1,0 +1,119 @@
+//! What a replica reports while it generates: tokens, ends and times since the request arrived there, plain enough to be
+//! sent from another process. Does not know text or HTTP.
+
+use std::time::Duration;
+
+use throng_core::batch::TokenLogprob;
+use throng_core::request::FinishReason;
+
+use super::ReplicaError;
+
+/// Something happened to a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum ReplicaEvent {
+    /// The prompt is computed. Comes once, before any token; not for a resumed request.
+    Prompt {
+        /// Prompt tokens that were found in the cache.
+        cached_tokens: u32,
+        /// The prompt tokens' log-probabilities but the first's, when asked for.
+        logprobs: Vec<TokenReport>,
+    },
+    /// A new output token.
+    Token {
+        /// Which continuation.
+        index: u32,
+        /// The token.
+        report: TokenReport,
+    },
+    /// A continuation ended. The last event once all have.
+    Finished {
+        /// Which continuation.
+        index: u32,
+        /// Why.
+        reason: FinishReason,
+        /// How long it took.
+        timing: Timing,
+    },
+    /// The request ended with all its continuations. The last event.
+    Failed(ReplicaError),
+}
+
+/// A token with what was asked to be reported beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenReport {
+    /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
+    pub chosen: TokenLogprob,
+    /// The most likely tokens, most likely first; empty unless asked for.
+    pub top: Vec<TokenLogprob>,
+}
+
+/// When what happened to a continuation, as durations since its request arrived: the clocks of two replicas have no
+/// common origin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Timing {
+    /// Its first step began. `None` if it never ran, and if another replica ran that step.
+    pub first_step: Option<Duration>,
+    /// Its first output token was chosen.
+    pub first_token: Option<Duration>,
+    /// Its last output token was chosen.
+    pub last_token: Option<Duration>,
+    /// It ended.
+    pub end: Duration,
+    /// Output tokens, those from before it was resumed included.
+    pub n_output: u32,
+}
+
+impl Timing {
+    /// The same times for a request that was submitted to this replica only after `delay`.
+    pub fn delayed_by(self, delay: Duration) -> Self {
+        let later = |time: Option<Duration>| time.map(|time| time + delay);
+        Self {
+            first_step: later(self.first_step),
+            first_token: later(self.first_token),
+            last_token: later(self.last_token),
+            end: self.end + delay,
+            n_output: self.n_output,
+        }
+    }
+
+    /// From the first step to the first token.
+    pub fn prefill(&self) -> Option<Duration> {
+        Some(self.first_token?.saturating_sub(self.first_step?))
+    }
+
+    /// From the first token to the last.
+    pub fn decode(&self) -> Option<Duration> {
+        Some(self.last_token?.saturating_sub(self.first_token?))
+    }
+
+    /// The mean time between two tokens; `None` before the second token.
+    pub fn per_output_token(&self) -> Option<Duration> {
+        let n_gaps = self.n_output.checked_sub(1).filter(|&n| n > 0)?;
+        Some(self.decode()? / n_gaps)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_follow_from_times() {
+        let ms = Duration::from_millis;
+        let timing = Timing {
+            first_step: Some(ms(5)),
+            first_token: Some(ms(30)),
+            last_token: Some(ms(90)),
+            end: ms(91),
+            n_output: 3,
+        };
+        for timing in [timing, timing.delayed_by(ms(1000))] {
+            assert_eq!(timing.prefill(), Some(ms(25)));
+            assert_eq!(timing.decode(), Some(ms(60)));
+            assert_eq!(timing.per_output_token(), Some(ms(30)));
+        }
+        assert_eq!(timing.delayed_by(ms(10)).end, ms(101));
+        assert_eq!(Timing { n_output: 1, ..timing }.per_output_token(), None);
+        assert_eq!(Timing { first_step: None, ..timing }.prefill(), None);
+    }
+}

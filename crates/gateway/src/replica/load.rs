@@ -1,0 +1,70 @@
+//! How busy a replica is and whether it answers, in plain numbers. Does not know how they are shown.
+
+/// How busy a replica is, and what it has done since it started. A snapshot that may be some steps old.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Load {
+    /// Sequences that run.
+    pub n_running: usize,
+    /// Sequences that wait to run, requests that wait for their first step included.
+    pub n_waiting: usize,
+    /// Sequences that are paused because their readers are behind.
+    pub n_paused: usize,
+    /// KV blocks in all.
+    pub total_blocks: usize,
+    /// KV blocks that sequences hold.
+    pub used_blocks: usize,
+    /// What it has done.
+    pub totals: Totals,
+    /// New tokens of each step.
+    pub step_tokens: StepTokens,
+}
+
+impl Load {
+    /// Sequences that run or wait.
+    pub fn n_sequences(&self) -> usize {
+        self.n_running + self.n_waiting
+    }
+}
+
+/// What a replica has done since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Steps that ended.
+    pub steps: u64,
+    /// Prompt tokens computed.
+    pub prompt_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// Prompt tokens looked for in the prefix cache.
+    pub cache_query_tokens: u64,
+    /// Prompt tokens found there.
+    pub cache_hit_tokens: u64,
+    /// Sequences that lost their blocks and waited again.
+    pub preemptions: u64,
+    /// Requests that ended with a failure.
+    pub failed_requests: u64,
+    /// Executors made after the first.
+    pub executor_restarts: u64,
+}
+
+/// A histogram of new tokens a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct StepTokens {
+    /// Upper bounds of all buckets but the last.
+    pub bounds: [u64; 15],
+    /// Steps of each bucket; the last has those above all bounds.
+    pub counts: [u64; 16],
+    /// New tokens of all steps.
+    pub sum: u64,
+}
+
+/// Whether a replica answers, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Status {
+    /// It runs requests.
+    Ready,
+    /// It makes no progress at present, but may again.
+    Stalled,
+    /// It will not run requests again without a restart.
+    Lost,
+}

@@ -1,0 +1,63 @@
+//! What a replica is asked for: token ids and numbers, plain enough to be sent to another process. Does not know text or
+//! HTTP.
+
+use std::sync::Arc;
+
+use throng_core::constraint::TokenConstraint;
+use throng_core::request::{AdapterId, Priority, SamplingParams, TenantId, TokenId};
+
+/// A prompt to be continued. Cloning it copies no prompt.
+#[derive(Debug, Clone)]
+pub(crate) struct ReplicaRequest {
+    /// Who asks: for fair shares, and to keep cached prefixes apart.
+    pub tenant: TenantId,
+    /// Further separates cached prefixes within the tenant.
+    pub cache_salt: Option<Arc<str>>,
+    /// Which of the tenant's requests goes first.
+    pub priority: Priority,
+    /// The prompt, at least one token.
+    pub prompt: Arc<[TokenId]>,
+    /// How tokens are chosen and when a continuation ends.
+    pub sampling: Arc<SamplingParams>,
+    /// What restricts the output, if anything. A pure function of the output, so any replica may evaluate it; another process
+    /// compiles it again.
+    pub constraint: Option<Arc<dyn TokenConstraint>>,
+    /// The adapter to apply to the model's weights, if any.
+    pub adapter: Option<AdapterId>,
+    /// What is generated.
+    pub continuations: Continuations,
+}
+
+/// The continuations that a replica generates.
+#[derive(Debug, Clone)]
+pub(crate) enum Continuations {
+    /// Of a request that has not run anywhere: indices 0 to `n` − 1, `n` at least 1.
+    New {
+        /// How many.
+        n: u32,
+    },
+    /// Of a request whose prompt another replica has computed and reported: those that have not ended, by ascending index,
+    /// at least one. Nothing is reported about the prompt again.
+    Resumed(Vec<ResumedContinuation>),
+}
+
+/// A continuation of which some output exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ResumedContinuation {
+    /// Its index within the request; also a part of the random numbers' key.
+    pub index: u32,
+    /// The output tokens so far, maybe none. They count as output for penalties, `min_tokens`, `max_tokens`, stop tokens
+    /// and positions, as if this replica had generated them; events report only what follows. If they end the
+    /// continuation already, only its end is reported.
+    pub output: Arc<[TokenId]>,
+}
+
+impl ReplicaRequest {
+    /// How many continuations are generated.
+    pub fn n_continuations(&self) -> u32 {
+        match &self.continuations {
+            Continuations::New { n } => *n,
+            Continuations::Resumed(continuations) => continuations.len() as u32,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A generation that survives its replica: when the replica fails on the way, another one goes on from the output so
+//! far, and the reader sees one stream without a gap. Does not know why replicas fail, and decides by `retryable` alone.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, Stream, StreamExt};
+use throng_core::request::TokenId;
+use tokio::time::Instant;
+
+use super::{
+    Continuations, Generation, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
+    ResumedContinuation, Timing, choose,
+};
+
+/// Most replicas that one request is submitted to; each at most once. A request that makes every replica fail harms
+/// no more than these, and a failure of many replicas does not multiply the work.
+const MAX_REPLICAS_TRIED: usize = 3;
+
+/// One request over several replicas. Keeps the tokens that it has passed on.
+pub(crate) struct Resumable {
+    replicas: Arc<[Arc<dyn Replica>]>,
+    /// As it was submitted first.
+    request: ReplicaRequest,
+    /// Indices of the replicas that it was submitted to.
+    tried: Vec<usize>,
+    state: State,
+    is_prompt_reported: bool,
+    continuations: Vec<Progress>,
+    arrived: Instant,
+    /// When the replica that runs it now was asked.
+    submitted: Instant,
+}
+
+enum State {
+    Running(Box<dyn Generation>),
+    /// Another replica is asked to go on after a failure.
+    Moving {
+        asking: BoxFuture<'static, Asked>,
+        failure: ReplicaError,
+    },
+    Ended,
+}
+
+/// What came of asking replicas one after the other, and which were asked.
+struct Asked {
+    result: Result<Box<dyn Generation>, ReplicaError>,
+    tried: Vec<usize>,
+}
+
+/// What has been passed on of one continuation.
+#[derive(Debug)]
+struct Progress {
+    index: u32,
+    output: Vec<TokenId>,
+    first_token: Option<Instant>,
+    is_aborted: bool,
+    has_ended: bool,
+}
+
+impl Resumable {
+    /// Submits a new request to one of the replicas.
+    ///
+    /// # Errors
+    /// When no replica takes the request in: a refusal that holds for all of them, else that of the first one asked.
+    pub async fn start(
+        replicas: Arc<[Arc<dyn Replica>]>,
+        request: ReplicaRequest,
+    ) -> Result<Box<dyn Generation>, ReplicaError> {
+        let arrived = Instant::now();
+        let Asked { result, tried } = ask(replicas.clone(), request.clone(), Vec::new()).await;
+        let progress = |index| Progress {
+            index,
+            output: Vec::new(),
+            first_token: None,
+            is_aborted: false,
+            has_ended: false,
+        };
+        Ok(Box::new(Self {
+            replicas,
+            tried,
+            state: State::Running(result?),
+            is_prompt_reported: false,
+            continuations: (0..request.n_continuations()).map(progress).collect(),
+            arrived,
+            submitted: arrived,
+            request,
+        }))
+    }
+
+    /// The request for what is still to be done.
+    fn rest(&self) -> ReplicaRequest {
+        if !self.is_prompt_reported {
+            return self.request.clone();
+        }
+        let live = self.continuations.iter().filter(|continuation| !continuation.has_ended);
+        let resumed =
+            live.map(|live| ResumedContinuation { index: live.index, output: live.output[..].into() });
+        let mut sampling = self.request.sampling.clone();
+        if sampling.prompt_logprobs.is_some() {
+            Arc::make_mut(&mut sampling).prompt_logprobs = None;
+        }
+        let continuations = Continuations::Resumed(resumed.collect());
+        ReplicaRequest { sampling, continuations, ..self.request.clone() }
+    }
+
+    fn move_on(&mut self, failure: ReplicaError) {
+        let n_output: usize = self.continuations.iter().map(|continuation| continuation.output.len()).sum();
+        tracing::warn!(error = %failure, n_output, "a replica failed; another is asked to go on");
+        self.submitted = Instant::now();
+        let asking = ask(self.replicas.clone(), self.rest(), std::mem::take(&mut self.tried)).boxed();
+        self.state = State::Moving { asking, failure };
+    }
+
+    /// Notes what is passed on; `None` for what was passed on before.
+    fn note(&mut self, event: ReplicaEvent) -> Option<ReplicaEvent> {
+        match event {
+            ReplicaEvent::Prompt { .. } => {
+                (!std::mem::replace(&mut self.is_prompt_reported, true)).then_some(event)
+            }
+            ReplicaEvent::Token { index, ref report } => {
+                let continuation = self.live(index)?;
+                continuation.output.push(report.chosen.token);
+                continuation.first_token.get_or_insert_with(Instant::now);
+                Some(event)
+            }
+            ReplicaEvent::Finished { index, reason, timing } => {
+                let (arrived, delay) = (self.arrived, self.submitted - self.arrived);
+                let continuation = self.live(index)?;
+                continuation.has_ended = true;
+                let first_token = continuation.first_token.map(|first| first - arrived);
+                let timing = whole_timing(timing, delay, first_token);
+                if self.continuations.iter().all(|continuation| continuation.has_ended) {
+                    self.state = State::Ended;
+                }
+                Some(ReplicaEvent::Finished { index, reason, timing })
+            }
+            ReplicaEvent::Failed(_) => {
+                self.state = State::Ended;
+                Some(event)
+            }
+        }
+    }
+
+    fn live(&mut self, index: u32) -> Option<&mut Progress> {
+        let continuation = self.continuations.get_mut(index as usize)?;
+        (!continuation.has_ended).then_some(continuation)
+    }
+}
+
+/// Asks replicas that were not asked yet, until one takes the request in or has a reason that holds for all.
+async fn ask(replicas: Arc<[Arc<dyn Replica>]>, request: ReplicaRequest, mut tried: Vec<usize>) -> Asked {
+    let mut first_refusal: Option<ReplicaError> = None;
+    while tried.len() < MAX_REPLICAS_TRIED
+        && let Some(idx) = choose(&replicas, &tried)
+    {
+        tried.push(idx);
+        match replicas[idx].generate(request.clone()).await {
+            Ok(generation) => return Asked { result: Ok(generation), tried },
+            Err(refusal) if refusal.retryable => {
+                first_refusal.get_or_insert(refusal);
+            }
+            Err(refusal) => return Asked { result: Err(refusal), tried },
+        }
+    }
+    let result = Err(first_refusal.unwrap_or_else(|| ReplicaError {
+        kind: ReplicaErrorKind::Unhealthy,
+        retryable: false,
+        message: "no replica is left to ask".into(),
+    }));
+    Asked { result, tried }
+}
+
+/// The times of a continuation whose last replica was asked `delay` after the request arrived and measured `timing`. Its
+/// first token was passed on after `first_token`, maybe from another replica.
+fn whole_timing(timing: Timing, delay: Duration, first_token: Option<Duration>) -> Timing {
+    if delay.is_zero() {
+        return timing;
+    }
+    let timing = timing.delayed_by(delay);
+    match first_token {
+        Some(first) if first <= delay => Timing {
+            first_step: None,
+            first_token: Some(first),
+            last_token: timing.last_token.or(Some(first)),
+            ..timing
+        },
+        _ => timing,
+    }
+}
+
+impl Stream for Resumable {
+    type Item = ReplicaEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ReplicaEvent>> {
+        let this = &mut *self;
+        loop {
+            match &mut this.state {
+                State::Ended => return Poll::Ready(None),
+                State::Moving { asking, failure } => {
+                    let Asked { result, tried } = ready!(asking.poll_unpin(cx));
+                    this.tried = tried;
+                    let Ok(mut generation) = result else {
+                        let event = ReplicaEvent::Failed(failure.clone());
+                        return Poll::Ready(this.note(event));
+                    };
+                    for aborted in this.continuations.iter().filter(|c| c.is_aborted && !c.has_ended) {
+                        generation.abort_continuation(aborted.index);
+                    }
+                    this.state = State::Running(generation);
+                }
+                State::Running(generation) => match ready!(generation.poll_next_unpin(cx)) {
+                    Some(ReplicaEvent::Failed(failure)) if failure.retryable => this.move_on(failure),
+                    Some(event) => {
+                        if let Some(event) = this.note(event) {
+                            return Poll::Ready(Some(event));
+                        }
+                    }
+                    None => this.state = State::Ended,
+                },
+            }
+        }
+    }
+}
+
+impl Generation for Resumable {
+    fn abort_continuation(&mut self, index: u32) {
+        if let Some(continuation) = self.live(index) {
+            continuation.is_aborted = true;
+        }
+        // While another replica is asked, the note is enough: it is told once it has taken the request in.
+        if let State::Running(generation) = &mut self.state {
+            generation.abort_continuation(index);
+        }
+    }
+}
+
+impl fmt::Debug for Resumable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tried, continuations, .. } = self;
+        f.debug_struct("Resumable")
+            .field("tried", tried)
+            .field("continuations", continuations)
+            .finish_non_exhaustive()
+    }
+}
