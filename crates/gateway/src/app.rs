@@ -1,16 +1,22 @@
-//! What all requests share: the configuration, the models, the keys, the metrics. Refuses to know HTTP.
+//! What all requests share: the configuration, the models, the keys, the metrics. Does not know HTTP.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::auth::ApiKeys;
 use crate::config::GatewayConfig;
-use crate::generation::Turns;
+use crate::generation::{AnswerWriting, Turns};
 use crate::memory::MemoryBudget;
-use crate::metrics::Metrics;
-use crate::router::Router;
-use crate::server::Phase;
+use crate::metrics::{LogCollector, MemoryCollector, Metrics, ModelLabels};
+use crate::phase::Phase;
+use crate::replica::Replica;
+use crate::router::{Route, Router};
+use crate::served_model::{ModelEntry, ServedModel};
+
+/// Large answers that are written at a time.
+const MAX_WRITTEN_ANSWERS: usize = 2;
 
 /// What all requests share.
 #[derive(Debug)]
@@ -25,8 +31,8 @@ pub(crate) struct App {
     pub metrics: Metrics,
     /// Bounds how many bodies are parsed and tokenized at a time.
     pub turns: Turns,
-    /// Bounds how many large answers are written at a time.
-    pub writing: Arc<Semaphore>,
+    /// Where whole answers are written.
+    pub writing: AnswerWriting,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
     /// How far the server is on its way to its end.
@@ -36,6 +42,38 @@ pub(crate) struct App {
 }
 
 impl App {
+    /// Makes the models ready to serve. `n_log_lines_dropped` says for the metrics how many lines of the process's log
+    /// could not be written so far.
+    pub fn new(config: GatewayConfig, models: Vec<ServedModel>, n_log_lines_dropped: fn() -> u64) -> Self {
+        let memory = MemoryBudget::new(config.memory_limit_bytes());
+        let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
+        let replicas: Vec<Vec<Arc<dyn Replica>>> = models.iter().map(ServedModel::replicas).collect();
+        let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
+            let labels = |number| ModelLabels::of_engine(model.id(), number);
+            (0..).map(labels).zip(replicas.iter().cloned())
+        });
+        let metrics = Metrics::new(labelled.collect(), held, LogCollector(n_log_lines_dropped));
+        let route = |(served, replicas): (ServedModel, Vec<Arc<dyn Replica>>)| {
+            let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
+            Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
+        };
+        Self {
+            keys: ApiKeys::new(&config.access.api_keys),
+            router: Router::new(models.into_iter().zip(replicas).map(route).collect()),
+            metrics,
+            turns: Turns::new(
+                config.api.max_concurrent_tokenizations,
+                config.api.max_queued_tokenizations,
+                Duration::from_secs(config.api.tokenization_timeout_s),
+            ),
+            writing: AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone()),
+            memory,
+            phase: watch::Sender::new(Phase::Serving),
+            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            config,
+        }
+    }
+
     /// Whether new requests are refused because the server is ending.
     pub fn is_draining(&self) -> bool {
         *self.phase.borrow() >= Phase::Draining

@@ -3,25 +3,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throng_engine::EngineHandle;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
 
 use crate::app::App;
 use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig};
-use crate::generation::Turns;
-use crate::memory::MemoryBudget;
-use crate::metrics::{LogCollector, MemoryCollector, Metrics, ModelLabels};
-use crate::replica::{LocalReplica, Replica};
-use crate::router::{Route, Router};
-use crate::served_model::{ModelEntry, ServedModel};
-use crate::server::{self, Phase};
-
-/// Large answers that are written at a time.
-const MAX_WRITTEN_ANSWERS: usize = 2;
+use crate::routes;
+use crate::served_model::ServedModel;
+use crate::server::{self, Service};
 
 /// Serves models over HTTP.
 #[derive(Debug)]
@@ -76,42 +66,7 @@ impl Gateway {
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
         check_names(&models)?;
-        let local = |engine: &EngineHandle| Arc::new(LocalReplica(engine.clone())) as Arc<dyn Replica>;
-        let replicas = models.iter().map(|model| model.engines.iter().map(local).collect());
-        let replicas: Vec<Vec<Arc<dyn Replica>>> = replicas.collect();
-        let memory = MemoryBudget::new(config.memory_limit_bytes());
-        let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
-        let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
-            let labels = |number| ModelLabels::of_engine(model.id(), number);
-            (0..).map(labels).zip(replicas.iter().cloned())
-        });
-        let metrics = Metrics::new(labelled.collect(), held, LogCollector(n_log_lines_dropped));
-        let route = |(served, replicas): (ServedModel, Vec<Arc<dyn Replica>>)| {
-            let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
-            Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
-        };
-        let router = Router::new(models.into_iter().zip(replicas).map(route).collect());
-        let app = App {
-            keys: ApiKeys::new(&config.access.api_keys),
-            router,
-            metrics,
-            turns: Turns::new(
-                config.api.max_concurrent_tokenizations,
-                config.api.max_queued_tokenizations,
-                Duration::from_secs(config.api.tokenization_timeout_s),
-            ),
-            writing: Arc::new(Semaphore::new(MAX_WRITTEN_ANSWERS)),
-            memory,
-            phase: watch::Sender::new(Phase::Serving),
-            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            config,
-        };
-        Ok(Self { app: Arc::new(app) })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn into_app(self) -> Arc<App> {
-        self.app
+        Ok(Self { app: Arc::new(App::new(config, models, n_log_lines_dropped)) })
     }
 
     /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
@@ -127,7 +82,15 @@ impl Gateway {
     ) -> Result<(), GatewayError> {
         let address: SocketAddr = listener.local_addr()?;
         check_bind(&self.app.config.access, server::is_loopback(address), &address.to_string())?;
-        Ok(server::serve(self.app, listener, shutdown).await?)
+        let app = self.app;
+        let service = Service {
+            router: routes::router(app.clone()),
+            config: app.config.clone(),
+            phase: app.phase.clone(),
+            memory: app.memory.clone(),
+            metrics: app.metrics.http.clone(),
+        };
+        Ok(server::serve(service, listener, shutdown).await?)
     }
 }
 

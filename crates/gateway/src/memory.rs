@@ -12,6 +12,15 @@ use crate::retry_after::retry_after_s;
 /// requests leaves room for ordinary ones.
 const SMALL_BYTES: usize = 256 << 10;
 
+/// Memory that a model holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HeldBytes {
+    /// Its weights, as they are computed with: copied or mapped from a file.
+    pub weights: u64,
+    /// All blocks of its keys and values, used or not.
+    pub kv: u64,
+}
+
 /// What bytes are held for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {

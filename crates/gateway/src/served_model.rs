@@ -7,8 +7,10 @@ use throng_engine::EngineHandle;
 use throng_text::{ChatTemplate, Tokenizer};
 
 use crate::config::ApiConfig;
+use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{GenerationDefaults, ModelFacts, ModelLimits};
+use crate::replica::{LocalReplica, Replica};
 
 /// A model to serve.
 #[derive(Debug, Clone)]
@@ -38,16 +40,12 @@ pub struct ServedModel {
     pub held: HeldBytes,
 }
 
-/// Memory that a model holds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HeldBytes {
-    /// Its weights, as they are computed with: copied or mapped from a file.
-    pub weights: u64,
-    /// All blocks of its keys and values, used or not.
-    pub kv: u64,
-}
-
 impl ServedModel {
+    /// What answers its requests.
+    pub(crate) fn replicas(&self) -> Vec<Arc<dyn Replica>> {
+        self.engines.iter().map(|engine| Arc::new(LocalReplica(engine.clone())) as _).collect()
+    }
+
     /// The id: the first name.
     pub fn id(&self) -> &str {
         self.names.first().map_or("model", String::as_str)

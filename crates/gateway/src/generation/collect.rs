@@ -10,9 +10,9 @@ use super::session::{Output, Session};
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::openai::response::Finish;
+use crate::phase::Phase;
 use crate::replica::{Timing, TokenReport};
 use crate::retry_after::retry_after_s;
-use crate::server::Phase;
 
 /// A whole answer.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
-use crate::app::App;
-use crate::memory::{MemoryFull, Part, Reservation};
+use crate::connection::{MAX_FRAME_BYTES, RequestContext};
+use crate::memory::{MemoryBudget, MemoryFull, Part, Reservation};
 use crate::openai::ApiError;
-use crate::server::{MAX_FRAME_BYTES, RequestContext};
 
 /// Most bytes of a frame: as many as are given to be sent at once, so that none is kept for the sake of its last part.
 const FRAME_BYTES: usize = MAX_FRAME_BYTES;
@@ -124,29 +124,45 @@ impl io::Write for FrameWriter {
     }
 }
 
-/// Has an answer of about `n_bytes` written: where it is small, at once; else away from the threads that serve
-/// sockets, a bounded number at a time.
-///
-/// # Errors
-/// What `write` gives; 500 should it panic.
-pub(crate) async fn write_answer(
-    app: &Arc<App>,
-    context: &RequestContext,
-    n_bytes: usize,
-    write: impl FnOnce(FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
-) -> Result<Frames, ApiError> {
-    let writer = FrameWriter::new(app.config.api.max_answer_bytes, app.memory.reservation(Part::Answers));
-    if n_bytes <= INLINE_BYTES {
-        return write(writer);
+/// Where answers are written.
+#[derive(Debug)]
+pub(crate) struct AnswerWriting {
+    /// Bounds how many large answers are written at a time.
+    places: Arc<Semaphore>,
+    memory: Arc<MemoryBudget>,
+    max_bytes: usize,
+}
+
+impl AnswerWriting {
+    /// For answers of at most `max_bytes`, counted in `memory`; `n_large` large ones are written at a time.
+    pub fn new(n_large: usize, max_bytes: usize, memory: Arc<MemoryBudget>) -> Self {
+        Self { places: Arc::new(Semaphore::new(n_large)), memory, max_bytes }
     }
-    let internal = || ApiError::internal_error(context.id_text());
-    let place = app.writing.clone().acquire_owned().await.map_err(|_| internal())?;
-    let written = tokio::task::spawn_blocking(move || {
-        let frames = write(writer);
-        drop(place);
-        frames
-    });
-    written.await.map_err(|_| internal())?
+
+    /// Has an answer of about `n_bytes` written: where it is small, at once; else away from the threads that serve
+    /// sockets, a bounded number at a time.
+    ///
+    /// # Errors
+    /// What `write` gives; 500 should it panic.
+    pub async fn write(
+        &self,
+        context: &RequestContext,
+        n_bytes: usize,
+        write: impl FnOnce(FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
+    ) -> Result<Frames, ApiError> {
+        let writer = FrameWriter::new(self.max_bytes, self.memory.reservation(Part::Answers));
+        if n_bytes <= INLINE_BYTES {
+            return write(writer);
+        }
+        let internal = || ApiError::internal_error(context.id_text());
+        let place = self.places.clone().acquire_owned().await.map_err(|_| internal())?;
+        let written = tokio::task::spawn_blocking(move || {
+            let frames = write(writer);
+            drop(place);
+            frames
+        });
+        written.await.map_err(|_| internal())?
+    }
 }
 
 #[cfg(test)]
@@ -154,7 +170,6 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
-    use crate::memory::MemoryBudget;
 
     #[tokio::test]
     async fn an_answer_is_held_in_frames_that_are_freed_as_they_are_sent() {

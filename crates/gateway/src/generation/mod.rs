@@ -15,7 +15,7 @@ mod work;
 pub(crate) use admit::{admit, check_room};
 pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
 pub(crate) use collect::{Answer, collect};
-pub(crate) use frames::{FrameWriter, Frames, write_answer};
+pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use prepare::{
     Asker, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
 };

@@ -16,11 +16,12 @@ use tokio::time::Instant;
 
 use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::session::{Output, Session};
+use crate::connection::{HALF_CLOSED_PING_INTERVAL, RequestContext};
 use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
+use crate::phase::Phase;
 use crate::replica::ReplicaErrorKind;
 use crate::served_model::ModelEntry;
-use crate::server::{HALF_CLOSED_PING_INTERVAL, Phase, RequestContext};
 
 /// What the events of a stream say.
 pub(crate) trait StreamFormat: Send + 'static {

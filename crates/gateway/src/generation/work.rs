@@ -5,11 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::turns::NoTurn;
-use crate::app::App;
+use super::turns::{NoTurn, Turns};
+use crate::connection::RequestContext;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
-use crate::server::RequestContext;
 
 /// Tells work that nobody waits for it any more.
 #[derive(Debug, Clone, Default)]
@@ -50,12 +49,12 @@ impl Drop for AbandonOnDrop {
 /// # Errors
 /// What `work` gives; 503 when too much waits; 500 should it panic.
 pub(crate) async fn off_the_workers<T: Send + 'static>(
-    app: &App,
+    turns: &Turns,
     context: &RequestContext,
     n_bytes: usize,
     work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let turn = app.turns.take(&context.tenant(), n_bytes).await.map_err(no_turn)?;
+    let turn = turns.take(&context.tenant(), n_bytes).await.map_err(no_turn)?;
     let abandoned = Abandoned::default();
     let _abandons = AbandonOnDrop(abandoned.clone());
     let done = tokio::task::spawn_blocking(move || {
@@ -77,23 +76,20 @@ fn no_turn(reason: NoTurn) -> ApiError {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+    use std::time::Duration;
 
     use futures_util::FutureExt;
     use http::{HeaderMap, Version};
 
     use super::*;
-    use crate::config::GatewayConfig;
-    use crate::gateway::Gateway;
 
     #[tokio::test]
     async fn a_place_is_taken_until_the_work_has_ended_though_its_client_has_gone() {
-        let mut config = GatewayConfig::default();
-        config.api.max_concurrent_tokenizations = 1;
-        let app = Gateway::new(config, Vec::new(), || 0).expect("a valid configuration").into_app();
+        let turns = Turns::new(1, 512, Duration::from_secs(30));
         let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
         let (begun, has_begun) = mpsc::channel();
         let (end, may_end) = mpsc::channel();
-        let mut first = Box::pin(off_the_workers(&app, &context, 1, move |abandoned| {
+        let mut first = Box::pin(off_the_workers(&turns, &context, 1, move |abandoned| {
             begun.send(()).expect("the test listens");
             may_end.recv().expect("the test tells");
             Ok(abandoned.is_set())
@@ -101,9 +97,9 @@ mod tests {
         assert!((&mut first).now_or_never().is_none());
         has_begun.recv().expect("it begins");
         drop(first);
-        let mut second = Box::pin(off_the_workers(&app, &context, 1, |abandoned| Ok(abandoned.is_set())));
+        let mut second = Box::pin(off_the_workers(&turns, &context, 1, |abandoned| Ok(abandoned.is_set())));
         assert!((&mut second).now_or_never().is_none());
-        assert!(app.turns.take(&context.tenant(), 1).now_or_never().is_none(), "the only place is taken");
+        assert!(turns.take(&context.tenant(), 1).now_or_never().is_none(), "the only place is taken");
         end.send(()).expect("the work waits");
         assert!(!second.await.expect("its turn comes"));
     }

@@ -27,8 +27,8 @@ impl HttpLabels {
     }
 }
 
-/// Counters of HTTP exchanges.
-#[derive(Debug)]
+/// Counters of HTTP exchanges; clones count together.
+#[derive(Debug, Clone)]
 pub(crate) struct HttpMetrics {
     requests: Family<HttpLabels, Counter>,
     duration: Family<HttpLabels, Histogram, fn() -> Histogram>,

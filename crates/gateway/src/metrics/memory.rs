@@ -7,8 +7,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use crate::memory::{MemoryBudget, Part};
-use crate::served_model::HeldBytes;
+use crate::memory::{HeldBytes, MemoryBudget, Part};
 
 /// Asks the budget at each scrape.
 #[derive(Debug)]

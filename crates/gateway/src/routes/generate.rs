@@ -12,17 +12,17 @@ use throng_core::request::{TenantId, TokenId};
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
+use crate::connection::RequestContext;
 use crate::generation::{
     Abandoned, Answer, AnswerBound, AnswerShape, Asker, FrameWriter, Frames, LogprobBytes, Prepared, Session,
     StreamFormat, StreamSetting, admit, check_room, collect, off_the_workers, prepare_chat,
-    prepare_completion, stream, write_answer,
+    prepare_completion, stream,
 };
 use crate::memory::{Part, Reservation};
 use crate::openai::response::{chat_id, completion_id};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
-use crate::server::RequestContext;
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
@@ -42,7 +42,7 @@ struct Job {
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
-    let job = off_the_workers(&app, &context, body.n_bytes(), move |abandoned| {
+    let job = off_the_workers(&app.turns, &context, body.n_bytes(), move |abandoned| {
         read_chat(&state, tenant, body, abandoned)
     })
     .await?;
@@ -59,7 +59,7 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
 pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
-    let job = off_the_workers(&app, &context, body.n_bytes(), move |abandoned| {
+    let job = off_the_workers(&app.turns, &context, body.n_bytes(), move |abandoned| {
         read_completion(&state, tenant, body, abandoned)
     })
     .await?;
@@ -207,7 +207,7 @@ impl Running {
     /// Answers at once.
     async fn answer(
         self,
-        app: &Arc<App>,
+        app: &App,
         write: impl FnOnce(&Answer, FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let Self { context, session, n_prompts, bound, memory, ignored, .. } = self;
@@ -215,7 +215,7 @@ impl Running {
         let answer = collect(session, n_prompts, &bound, memory, phase, context.id_text()).await?;
         let timing = timing(&answer);
         let n_bytes = answer.json_bytes;
-        let frames = write_answer(app, &context, n_bytes, move |out| write(&answer, out)).await?;
+        let frames = app.writing.write(&context, n_bytes, move |out| write(&answer, out)).await?;
         Ok(with_ignored((timing, JSON, Body::new(frames)), &ignored))
     }
 }

@@ -10,9 +10,9 @@ use http::{HeaderMap, HeaderValue, header};
 
 use crate::app::App;
 use crate::config::PARSE_FACTOR;
+use crate::connection::{HeldBody, RequestContext};
 use crate::memory::Reservation;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
-use crate::server::{HeldBody, RequestContext};
 
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]

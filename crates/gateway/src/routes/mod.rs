@@ -20,8 +20,8 @@ use axum::routing::{MethodRouter, get, post};
 use http::Method;
 
 use crate::app::App;
+use crate::connection::RequestContext;
 use crate::openai::ApiError;
-use crate::server::RequestContext;
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +128,6 @@ mod tests {
 
     use super::*;
     use crate::config::{GatewayConfig, Secret};
-    use crate::gateway::Gateway;
 
     /// The routes that the documentation lists as open; any other must ask for a key.
     const OPEN: &[&str] =
@@ -151,7 +150,7 @@ mod tests {
     async fn every_route_of_the_table_asks_for_a_key_but_the_listed_ones() {
         let mut config = GatewayConfig::default();
         config.access.api_keys = vec![Secret::new("right"), Secret::new("also-right")];
-        let app = Gateway::new(config, Vec::new(), || 0).expect("a valid configuration").into_app();
+        let app = Arc::new(App::new(config, Vec::new(), || 0));
         for route in ROUTES {
             let is_open = OPEN.contains(&route.path);
             assert_eq!(route.access == Access::Open, is_open, "{}", route.path);

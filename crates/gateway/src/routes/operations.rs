@@ -9,9 +9,9 @@ use http::header;
 use serde::Serialize;
 
 use crate::app::App;
+use crate::connection::RequestContext;
 use crate::metrics;
 use crate::openai::{ApiError, openapi};
-use crate::server::RequestContext;
 
 #[derive(Serialize)]
 pub(super) struct Version {

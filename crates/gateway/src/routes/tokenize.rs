@@ -81,7 +81,7 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     let (context, state) = (body.context.clone(), app.clone());
     let (frames, ignored) =
-        off_the_workers(&app, &context, body.n_bytes(), move |abandoned| work(&state, body, abandoned))
+        off_the_workers(&app.turns, &context, body.n_bytes(), move |abandoned| work(&state, body, abandoned))
             .await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
     Ok(with_ignored((fields, Body::new(frames)), &ignored))

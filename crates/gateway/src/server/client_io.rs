@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::connection::ConnectionState;
 use super::h2_flood::{FloodGauge, goaway};
 use super::socket::ClientSocket;
+use crate::connection::ConnectionState;
 
 /// How often a held-back end of input is looked at again.
 const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);

@@ -7,9 +7,9 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
-use super::context::content_length;
 use super::http1_head::check_http2_fields;
 use crate::config::GatewayConfig;
+use crate::connection::content_length;
 use crate::openai::ApiError;
 
 /// Limits of a request's head: of its target, of its fields' number, of one field's name and value, of all of them.

@@ -10,9 +10,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::connection::ConnectionState;
 use super::http1_chunks::{BrokenAt, ChunkScan};
 use super::http1_head::{BodyFraming, HeadScan, Violation};
+use crate::connection::ConnectionState;
 use crate::openai::ApiError;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -2,8 +2,6 @@
 //! models: a request goes in, a response comes out.
 
 mod client_io;
-mod connection;
-mod context;
 mod guard;
 mod h2_flood;
 mod http1_chunks;
@@ -11,7 +9,6 @@ mod http1_gate;
 mod http1_head;
 mod outflow;
 mod overflow;
-mod presence;
 mod respond;
 mod socket;
 
@@ -27,20 +24,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-pub(crate) use context::{HeldBody, RequestContext};
-pub(crate) use outflow::MAX_FRAME_BYTES;
-pub(crate) use presence::HALF_CLOSED_PING_INTERVAL;
-
 use self::client_io::{ClientIo, IoTimeouts};
-use self::connection::{ConnectionState, InFlight};
 use self::guard::Guard;
 use self::http1_gate::Http1Gate;
 use self::outflow::StreamExecutor;
 use self::overflow::Refuser;
 use self::respond::Responder;
 use self::socket::ClientSocket;
-use crate::app::App;
-use crate::memory::Part;
+use crate::config::GatewayConfig;
+use crate::connection::{ConnectionState, InFlight, client_gone};
+use crate::memory::{MemoryBudget, Part};
+use crate::metrics::HttpMetrics;
+use crate::phase::Phase;
 
 /// Connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
@@ -57,15 +52,20 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// After streams have been cut, their last words may take this long.
 const CUT_GRACE: Duration = Duration::from_secs(2);
 
-/// How far a server is on its way to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// Requests are welcome.
-    Serving,
-    /// No new requests; the running ones may finish.
-    Draining,
-    /// Running requests end now.
-    Cut,
+/// What a server serves, and what it shares with that.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// Answers requests. Each brings its [`RequestContext`] as an extension; its response brings the
+    /// [`axum::extract::MatchedPath`] of its route.
+    pub router: axum::Router,
+    /// As the operator set it.
+    pub config: GatewayConfig,
+    /// How far the server is on its way to its end.
+    pub phase: watch::Sender<Phase>,
+    /// Bounds what all requests hold.
+    pub memory: Arc<MemoryBudget>,
+    /// Counts HTTP exchanges.
+    pub metrics: HttpMetrics,
 }
 
 /// Whether only this machine can connect to `address`.
@@ -75,18 +75,20 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
 
 /// Serves until `shutdown` completes and the running requests have ended or been cut.
 pub(crate) async fn serve(
-    app: Arc<App>,
+    service: Service,
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let config = &app.config.server;
+    let config = &service.config.server;
+    let (phase, max_connections) = (service.phase.clone(), config.max_connections);
+    let shutdown_timeout = Duration::from_secs(config.shutdown_timeout_s);
     SockRef::from(&listener).listen(BACKLOG)?;
-    let guard = Guard::new(&app.config, is_loopback(listener.local_addr()?));
-    let responder = Arc::new(Responder::new(app.clone(), guard));
+    let guard = Guard::new(&service.config, is_loopback(listener.local_addr()?));
+    let responder = Arc::new(Responder::new(service, guard));
     let mut refuser = Refuser::new();
     let mut connections = JoinSet::new();
     {
-        let slots = Arc::new(Semaphore::new(config.max_connections.clamp(1, Semaphore::MAX_PERMITS)));
+        let slots = Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS)));
         tokio::pin!(shutdown);
         loop {
             let accepted = tokio::select! {
@@ -95,7 +97,7 @@ pub(crate) async fn serve(
                 accepted = accept(&listener, &slots, &mut refuser) => accepted,
             };
             let Some((stream, permit)) = accepted else { continue };
-            let connection = serve_connection(responder.clone(), stream, app.phase.subscribe());
+            let connection = serve_connection(responder.clone(), stream, phase.subscribe());
             connections.spawn(async move {
                 connection.await;
                 drop(permit);
@@ -103,7 +105,7 @@ pub(crate) async fn serve(
         }
     }
     drop(listener);
-    drain(&app, connections).await;
+    drain(&phase, shutdown_timeout, connections).await;
     Ok(())
 }
 
@@ -122,25 +124,24 @@ async fn accept(
     }
 }
 
-async fn drain(app: &App, mut connections: JoinSet<()>) {
-    app.phase.send_replace(Phase::Draining);
+async fn drain(phase: &watch::Sender<Phase>, timeout: Duration, mut connections: JoinSet<()>) {
+    phase.send_replace(Phase::Draining);
     let all_done = async |connections: &mut JoinSet<()>| while connections.join_next().await.is_some() {};
-    let timeout = Duration::from_secs(app.config.server.shutdown_timeout_s);
     if tokio::time::timeout(timeout, all_done(&mut connections)).await.is_ok() {
         return;
     }
     tracing::warn!(n_connections = connections.len(), "cutting what still runs");
-    app.phase.send_replace(Phase::Cut);
+    phase.send_replace(Phase::Cut);
     let _ = tokio::time::timeout(CUT_GRACE, all_done(&mut connections)).await;
     connections.shutdown().await;
 }
 
 async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
-    let config = &responder.app().config.server;
+    let config = &responder.service().config.server;
     if let Err(error) = socket::tune(&stream, config) {
         tracing::debug!(%error, "cannot set a socket option");
     }
-    let mut memory = responder.app().memory.reservation(Part::Sockets);
+    let mut memory = responder.service().memory.reservation(Part::Sockets);
     memory.add_always(CONNECTION_BYTES);
     let (stream, state) = (Arc::new(stream), Arc::new(ConnectionState::default()));
     let timeouts = IoTimeouts {
@@ -149,7 +150,7 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
         write: Duration::from_secs(config.slow_reader_timeout_s),
     };
     let io = ClientIo::new(ClientSocket(stream.clone()), state.clone(), timeouts);
-    let needs_key = !responder.app().keys.is_empty();
+    let needs_key = !responder.service().config.access.api_keys.is_empty();
     let io = TokioIo::new(Http1Gate::new(io, state.clone(), needs_key));
     let service = {
         let (responder, state) = (responder.clone(), state.clone());
@@ -160,11 +161,11 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
             async move { Ok::<_, std::convert::Infallible>(responder.respond(request, in_flight).await) }
         })
     };
-    let streams_memory = responder.app().memory.clone();
+    let streams_memory = responder.service().memory.clone();
     let streams = StreamExecutor { state: state.clone(), memory: streams_memory, timeout: timeouts.write };
     let builder = protocols(streams);
     let connection = builder.serve_connection(io, service);
-    let gone = presence::client_gone(&stream, &state.presence);
+    let gone = client_gone(&stream, &state.presence);
     tokio::pin!(connection, gone);
     let mut closing = false;
     loop {

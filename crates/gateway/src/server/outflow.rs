@@ -9,11 +9,9 @@ use bytes::{Buf, Bytes};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::connection::ConnectionState;
+use crate::connection::ConnectionState;
 use crate::memory::{MemoryBudget, Part, Reservation};
 
-/// Most bytes that a response gives at once: h2 holds a frame whole until the peer's window has room for it.
-pub(crate) const MAX_FRAME_BYTES: usize = 16 << 10;
 /// How long a stream may stand still while the memory for requests is pressed.
 const PRESSED_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a stream's progress is looked at.

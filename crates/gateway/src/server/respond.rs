@@ -1,5 +1,5 @@
-//! One request's way through the house: guard, route, and the answer with what every answer carries. A panic on
-//! the way becomes an answer too. Refuses to know what the routes do.
+//! One request from its head to its response: guard, route, and the headers that every response has. A panic on the
+//! way becomes an answer too. Does not know what the routes do.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -17,32 +17,28 @@ use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::ServiceExt;
 
-use super::connection::InFlight;
-use super::context::{RequestContext, Settled};
+use super::Service;
 use super::guard::{CrossOrigin, Guard};
-use super::outflow::{HeldFrame, MAX_FRAME_BYTES, Outflow};
-use crate::app::App;
+use super::outflow::{HeldFrame, Outflow};
+use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
 use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
 use crate::openai::ApiError;
-use crate::routes;
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]
 pub(super) struct Responder {
-    app: Arc<App>,
+    service: Arc<Service>,
     guard: Guard,
-    router: axum::Router,
 }
 
 impl Responder {
-    pub fn new(app: Arc<App>, guard: Guard) -> Self {
-        let router = routes::router(app.clone());
-        Self { app, guard, router }
+    pub fn new(service: Service, guard: Guard) -> Self {
+        Self { service: Arc::new(service), guard }
     }
 
-    pub fn app(&self) -> &App {
-        &self.app
+    pub fn service(&self) -> &Service {
+        &self.service
     }
 
     /// Answers one request of a connection.
@@ -70,8 +66,8 @@ impl Responder {
             &method,
             response.status(),
         );
-        let exchange = Exchange { app: self.app.clone(), labels, context, in_flight };
-        let outflow = Outflow::of_task(&self.app.memory);
+        let exchange = Exchange { service: self.service.clone(), labels, context, in_flight };
+        let outflow = Outflow::of_task(&self.service.memory);
         connection.presence.response_begins();
         connection.count_given_frame();
         response.map(|body| TrackedBody {
@@ -89,7 +85,7 @@ impl Responder {
         }
         let mut request = Request::from_parts(parts, Body::empty());
         request.extensions_mut().insert(context.clone());
-        let answered = AssertUnwindSafe(self.router.clone().oneshot(request)).catch_unwind().await;
+        let answered = AssertUnwindSafe(self.service.router.clone().oneshot(request)).catch_unwind().await;
         let Ok(answered) = answered else {
             tracing::error!(request = context.id_text(), "a handler panicked");
             return ApiError::internal_error(context.id_text()).into_response();
@@ -119,7 +115,7 @@ fn finish_head(response: &mut Response<Body>, context: &RequestContext, cross_or
 /// What is counted and said when a response has been sent or given up.
 #[derive(Debug)]
 struct Exchange {
-    app: Arc<App>,
+    service: Arc<Service>,
     labels: HttpLabels,
     context: Arc<RequestContext>,
     in_flight: InFlight,
@@ -128,7 +124,7 @@ struct Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let seconds = self.context.arrived.elapsed().as_secs_f64();
-        self.app.metrics.http.observe(&self.labels, seconds);
+        self.service.metrics.observe(&self.labels, seconds);
         tracing::debug!(request = self.context.id_text(), labels = ?self.labels, seconds, "answered");
     }
 }

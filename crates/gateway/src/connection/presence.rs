@@ -29,7 +29,7 @@ const END_OF_INPUT_RECHECK: Duration = Duration::from_millis(100);
 
 /// What probing needs to know of a connection's requests and its output.
 #[derive(Debug, Default)]
-pub(super) struct Presence {
+pub(crate) struct Presence {
     /// Whether a request of HTTP/1 is under way whose response has not begun.
     awaits_response: AtomicBool,
     n_sent_ahead: AtomicUsize,
@@ -96,7 +96,7 @@ impl Presence {
 
 /// Completes when the client is known to be unable to read an answer. Must run in the task of the connection: a
 /// response must not begin while a probe is sent.
-pub(super) async fn client_gone(socket: &TcpStream, presence: &Presence) {
+pub(crate) async fn client_gone(socket: &TcpStream, presence: &Presence) {
     tokio::select! {
         _ = socket.ready(Interest::ERROR) => {}
         () = probe_after_input(socket, presence) => {}

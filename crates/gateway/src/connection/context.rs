@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 
-use super::connection::ConnectionState;
+use super::ConnectionState;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::ApiError;
 

@@ -1,13 +1,22 @@
 //! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is under
-//! way, how to end). Refuses to know HTTP.
+//! way, how to end), and the context that travels with each of its requests. Does not know routes or how requests are served.
+
+mod context;
+mod presence;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-use super::presence::Presence;
+pub(crate) use self::context::{HeldBody, RequestContext, Settled, content_length};
+pub(crate) use self::presence::{HALF_CLOSED_PING_INTERVAL, client_gone};
+
+use self::presence::Presence;
 use crate::openai::ApiError;
+
+/// Most bytes that a response gives at once: h2 holds a frame whole until the peer's window has room for it.
+pub(crate) const MAX_FRAME_BYTES: usize = 16 << 10;
 
 /// Shared by a connection's socket, its task and its requests.
 #[derive(Debug, Default)]
@@ -21,7 +30,7 @@ pub(crate) struct ConnectionState {
     end: Notify,
     n_frames_given: AtomicUsize,
     /// Whether the client is still there.
-    pub(super) presence: Presence,
+    pub presence: Presence,
 }
 
 impl ConnectionState {
@@ -101,7 +110,7 @@ impl ConnectionState {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     /// The connection.
-    pub(super) state: std::sync::Arc<ConnectionState>,
+    pub state: std::sync::Arc<ConnectionState>,
 }
 
 impl InFlight {
