@@ -150,6 +150,7 @@ fn requests(rng: &mut Rng) -> Vec<Request> {
             sampling: Arc::new(sampling(i, rng)),
             constraint: (i % 3 == 1).then(|| Arc::new(constraint) as Arc<dyn TokenConstraint>),
             adapter: None,
+            outputs_so_far: Vec::new(),
         }
     };
     (0..N_REQUESTS).map(request).collect()

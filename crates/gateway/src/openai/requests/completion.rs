@@ -2,14 +2,14 @@
 
 use throng_core::request::{SamplingParams, TokenId};
 
-use super::error::ApiError;
-use super::field::Kind::{Boolean, Custom, Integer, Refused};
-use super::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::TOKENS;
-use super::json::{JsonType, Node};
 use super::sampling::{EncodeWord, ModelFacts};
+use crate::openai::error::ApiError;
+use crate::openai::field::Kind::{Boolean, Custom, Integer, Refused};
+use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::openai::json::{JsonType, Node};
 
 /// Most prompts of one request, and most answers over all of them.
 pub const MAX_PROMPTS: usize = 1024;

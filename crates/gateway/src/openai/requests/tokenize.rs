@@ -6,11 +6,11 @@ use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;
 
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
-use super::error::ApiError;
-use super::field::Kind::{Boolean, Custom};
-use super::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
 use super::generation_values::{TOKENS, model_name};
-use super::json::Node;
+use crate::openai::error::ApiError;
+use crate::openai::field::Kind::{Boolean, Custom};
+use crate::openai::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
+use crate::openai::json::Node;
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 

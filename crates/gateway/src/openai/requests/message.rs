@@ -4,11 +4,11 @@
 use serde_json::{Map, Value};
 
 use super::content::read_content;
-use super::error::ApiError;
-use super::field::IgnoredParameters;
-use super::json::{Node, TreeBudget};
 pub use super::tool_calls::ToolCall;
 use super::tool_calls::{check_replies, read_tool_calls};
+use crate::openai::error::ApiError;
+use crate::openai::field::IgnoredParameters;
+use crate::openai::json::{Node, TreeBudget};
 
 /// Most messages of a conversation.
 pub const MAX_MESSAGES: usize = 10_000;

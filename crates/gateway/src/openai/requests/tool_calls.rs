@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
-use super::json::{Node, TreeBudget};
 use super::message::{MAX_NAME_BYTES, Message, Role};
+use crate::openai::error::ApiError;
+use crate::openai::json::{Node, TreeBudget};
 
 /// Most calls of tools in one message.
 const MAX_TOOL_CALLS: usize = 128;

@@ -1,9 +1,9 @@
 //! The table of the parameters that chat and text completions share, row by row. Refuses to know what the parameters do to tokens.
 
-use super::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
-use super::field::{Field, Range, Shape, field};
 use super::generation_request::{GenerationRequest, TruncationSide};
 use super::generation_values::*;
+use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
+use crate::openai::field::{Field, Range, Shape, field};
 
 /// Most continuations of one prompt.
 pub const MAX_N: i64 = 128;

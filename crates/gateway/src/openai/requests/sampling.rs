@@ -3,10 +3,10 @@
 
 use throng_core::request::{SamplingParams, TokenId};
 
-use super::error::ApiError;
-use super::field::{Kind, Range};
 use super::generation_fields::GENERATION_FIELDS;
 use super::generation_request::{GenerationRequest, TruncationSide, min_tokens_above};
+use crate::openai::error::ApiError;
+use crate::openai::field::{Kind, Range};
 
 /// What a request is checked against.
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,8 @@
 
 use throng_core::request::{Priority, TokenId};
 
-use super::error::ApiError;
-use super::field::IgnoredParameters;
+use crate::openai::error::ApiError;
+use crate::openai::field::IgnoredParameters;
 
 /// The common parameters of a generation request, `None` where the client said nothing.
 #[derive(Debug, Clone, Default)]

@@ -3,15 +3,15 @@
 use throng_core::request::SamplingParams;
 
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
-use super::error::ApiError;
-use super::field::Kind::{Boolean, Custom, Ignored, Integer, Refused};
-use super::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
-use super::json::{JsonType, Node};
 use super::message::MAX_NAME_BYTES;
 use super::sampling::{EncodeWord, ModelFacts};
+use crate::openai::error::ApiError;
+use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Refused};
+use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::openai::json::{JsonType, Node};
 
 /// A checked request for a chat completion.
 #[derive(Debug, Clone)]

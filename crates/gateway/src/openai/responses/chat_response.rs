@@ -119,7 +119,7 @@ struct Delta<'a> {
 }
 
 impl<'a> ChatChunk<'a> {
-    /// A chunk with what is new of one choice; see [`super::StreamOptions::chunk_usage`].
+    /// A chunk with what is new of one choice; see [`crate::openai::StreamOptions::chunk_usage`].
     pub fn new(envelope: &Envelope<'a>, choice: ChatChunkChoice<'a>, usage: ChunkUsage) -> Self {
         Self::with(envelope, Some(choice), usage)
     }

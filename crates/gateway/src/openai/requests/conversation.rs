@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
-use super::field::Kind::{Boolean, Custom, Refused};
-use super::field::{Field, IgnoredParameters, Shape, field};
 use super::generation_fields::UNSUPPORTED;
 use super::generation_values::is_empty;
-use super::json::{MAX_MEMBERS, Node, TreeBudget};
 use super::message::{MAX_MESSAGES, Message, Role, read_messages};
 use super::tools::{MAX_TOOLS, read_tools};
+use crate::openai::error::ApiError;
+use crate::openai::field::Kind::{Boolean, Custom, Refused};
+use crate::openai::field::{Field, IgnoredParameters, Shape, field};
+use crate::openai::json::{MAX_MEMBERS, Node, TreeBudget};
 
 /// Most documents of a request.
 const MAX_DOCUMENTS: usize = 1024;
@@ -198,7 +198,7 @@ impl Conversation {
 }
 
 fn unknown_variable(key: &str) -> ApiError {
-    ApiError::unknown_parameter(format!("chat_template_kwargs.{}", super::error::echo(key)))
+    ApiError::unknown_parameter(format!("chat_template_kwargs.{}", crate::openai::error::echo(key)))
 }
 
 fn read_documents(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Value>, ApiError> {

@@ -3,9 +3,9 @@
 
 use std::borrow::Cow;
 
-use super::error::ApiError;
-use super::field::IgnoredParameters;
-use super::json::{JsonType, Node};
+use crate::openai::error::ApiError;
+use crate::openai::field::IgnoredParameters;
+use crate::openai::json::{JsonType, Node};
 
 /// Most parts of one message's content.
 const MAX_PARTS: usize = 10_000;

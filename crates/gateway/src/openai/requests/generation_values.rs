@@ -2,11 +2,11 @@
 
 use throng_core::request::TokenId;
 
-use super::error::{ApiError, echo};
-use super::field::{Range, ReadOptions, Shape};
 use super::generation_request::{GenerationRequest, StreamOptions};
-use super::json::{JsonType, Node};
 use super::tools::MAX_DESCRIPTION_BYTES;
+use crate::openai::error::{ApiError, echo};
+use crate::openai::field::{Range, ReadOptions, Shape};
+use crate::openai::json::{JsonType, Node};
 
 pub(super) const MAX_MODEL_NAME_BYTES: usize = 512;
 pub(super) const MAX_LABEL_BYTES: usize = 512;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::error::{ApiError, echo};
-use super::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
+use crate::openai::error::{ApiError, echo};
+use crate::openai::json::{JsonType, MAX_TREE_VALUES, Node, TreeBudget};
 
 /// Most tools of a request.
 pub const MAX_TOOLS: usize = 128;

@@ -1,0 +1,14 @@
+//! What clients send: the parameters of each endpoint, read strictly and checked. Does not know how requests are served.
+
+pub mod chat;
+pub mod completion;
+mod content;
+pub mod conversation;
+pub mod generation_fields;
+pub mod generation_request;
+mod generation_values;
+pub mod message;
+pub mod sampling;
+pub mod tokenize;
+mod tool_calls;
+pub mod tools;
