@@ -1,4 +1,4 @@
-//! What an operator may choose about the engine. Refuses to know files and flags.
+//! What an operator may choose about the engine. Does not know files and flags.
 
 use throng_core::scheduler::SchedulerConfig;
 
@@ -12,7 +12,8 @@ pub struct EngineConfig {
     /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
     pub max_abandoned_threads: u32,
     /// With this many events waiting for the reader of one stream (at least eight for each of its continuations) the
-    /// request is paused; it goes on once the reader has taken half of them. At least 2.
+    /// request is paused; it goes on once the reader has taken half of them. An event counts once more for every 8
+    /// log-probabilities it carries. At least 2.
     pub max_buffered_events: u32,
     /// Most requests that are paused at a time. With one more, the one that was paused first among those of the
     /// tenant with the most of them fails.
@@ -21,6 +22,10 @@ pub struct EngineConfig {
     pub pause_timeout_ms: u64,
     /// How many of the latest steps the step log keeps.
     pub max_logged_steps: u32,
+    /// How many of the latest inputs the input log keeps. At least 1.
+    pub max_logged_inputs: u32,
+    /// How many bytes of prompts and outputs the input log keeps; the latest input is kept whatever its size.
+    pub max_logged_input_bytes: u64,
 }
 
 impl Default for EngineConfig {
@@ -33,6 +38,8 @@ impl Default for EngineConfig {
             max_paused_requests: 1024,
             pause_timeout_ms: 600_000,
             max_logged_steps: 1024,
+            max_logged_inputs: 512,
+            max_logged_input_bytes: 4 << 20,
         }
     }
 }

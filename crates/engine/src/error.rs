@@ -1,4 +1,4 @@
-//! What can go wrong: at the start, on the way in, on the way out. Refuses to know HTTP statuses.
+//! What can go wrong: at the start, on the way in, on the way out. Does not know HTTP statuses.
 
 use throng_core::admission::Refusal;
 use throng_core::batch::RowError;
@@ -53,15 +53,16 @@ pub enum EngineFailure {
     /// Its reader was behind for too long.
     #[error("the reader was {n_events} events behind")]
     SlowReader {
-        /// Events that waited.
+        /// The weight of the events that waited when it was found to be behind: 1 each, and 1 more for every 8
+        /// log-probabilities.
         n_events: usize,
     },
+    /// It can never run. [`SubmitError::Refused`] says so earlier, unless the request went round the handle.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// Its id is that of another request that is still alive.
     #[error("the request id is in use")]
     DuplicateId,
-    /// The scheduler did not take it in.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
     /// The engine could not get another executor.
     #[error("the engine is not healthy")]
     Unhealthy,

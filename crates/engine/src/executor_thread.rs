@@ -1,41 +1,36 @@
-//! The thread that runs steps. It owns the executor; the engine can leave both behind. Refuses to know requests.
+//! The threads on which executors are made and run steps. The engine can leave one behind that hangs. Does not know requests.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SendError, Sender, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorError};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::time::Nanos;
 
-use crate::engine::Message;
+use crate::engine_core::{Epoch, Input, StepDone, StepError};
+use crate::error::EngineError;
+use crate::message::{Inbox, Message};
 
-/// Which executor a result comes from: one more with each that is made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Epoch(pub u64);
+/// Makes executors.
+pub type MakeExecutor = dyn FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send;
 
-/// Why a step gave no result.
-#[derive(Debug)]
-pub enum StepError {
-    /// The executor said so.
-    Executor(ExecutorError),
-    /// The executor panicked with this message.
-    Panicked(String),
-}
+/// An executor and what it can hold.
+pub type MadeExecutor = (Box<dyn Executor>, ExecutorCapacity);
 
-/// The end of a step.
-#[derive(Debug)]
-pub struct StepDone {
-    /// Whose step it was.
-    pub epoch: Epoch,
-    /// What it brought.
-    pub output: StepOutput,
-    /// How long the executor took.
-    pub executing: Nanos,
-    /// Whether it brought anything. After an error the thread has ended and the executor is gone.
-    pub result: Result<(), StepError>,
+/// Calls `make_executor` so that its panic, or that of the executor asked for its capacity, is an error.
+pub fn make_guarded(make_executor: &mut MakeExecutor) -> Result<MadeExecutor, EngineError> {
+    let make = || -> Result<MadeExecutor, EngineError> {
+        let executor = make_executor()?;
+        let capacity = executor.capacity();
+        Ok((executor, capacity))
+    };
+    match catch_unwind(AssertUnwindSafe(make)) {
+        Ok(made) => made,
+        Err(panic) => Err(EngineError::ExecutorPanicked(panic_message(panic))),
+    }
 }
 
 #[derive(Debug)]
@@ -47,22 +42,48 @@ struct Job {
 /// The engine's end of the thread. Dropping it ends the thread as soon as its step does.
 #[derive(Debug)]
 pub struct ExecutorThread {
-    /// Results of other epochs come from threads that were left behind.
-    pub epoch: Epoch,
-    /// Room for one: the next job comes after the end of the last was told.
+    epoch: Epoch,
+    /// Holds one: the next job comes after the end of the last was told.
     jobs: SyncSender<Job>,
 }
 
 impl ExecutorThread {
-    /// Starts a thread for `executor` that reports to `inbox`.
-    pub fn start(executor: Box<dyn Executor>, epoch: Epoch, inbox: Sender<Message>) -> std::io::Result<Self> {
+    /// Starts a thread that runs steps on `executor` and reports to `inbox`.
+    pub fn start(executor: Box<dyn Executor>, epoch: Epoch, inbox: Inbox) -> std::io::Result<Self> {
+        Self::spawn(epoch, move |jobs| run(executor, epoch, jobs, inbox))
+    }
+
+    /// Starts a thread that makes an executor, reports whether it could, and then runs steps on it.
+    pub fn start_making(
+        make_executor: Arc<Mutex<Box<MakeExecutor>>>,
+        epoch: Epoch,
+        inbox: Inbox,
+    ) -> std::io::Result<Self> {
+        Self::spawn(epoch, move |jobs| {
+            let made = {
+                let mut make_executor = make_executor.lock().unwrap_or_else(PoisonError::into_inner);
+                make_guarded(&mut **make_executor)
+            };
+            let (executor, report) = match made {
+                Ok((executor, capacity)) => (Some(executor), Input::ExecutorMade { epoch, capacity }),
+                Err(error) => (None, Input::ExecutorNotMade { epoch, reason: error.to_string() }),
+            };
+            if inbox.send(Message::Input(report)).is_ok()
+                && let Some(executor) = executor
+            {
+                run(executor, epoch, jobs, inbox);
+            }
+        })
+    }
+
+    fn spawn(epoch: Epoch, body: impl FnOnce(Receiver<Job>) + Send + 'static) -> std::io::Result<Self> {
         let (jobs, receiver) = sync_channel(1);
         let thread = std::thread::Builder::new().name(format!("throng-step-{}", epoch.0));
-        thread.spawn(move || run(executor, epoch, receiver, inbox))?;
+        thread.spawn(move || body(receiver))?;
         Ok(Self { epoch, jobs })
     }
 
-    /// Hands a batch over. Its end comes as [`Message::StepDone`].
+    /// Hands a batch over. Its end comes as [`Input::StepDone`].
     ///
     /// # Errors
     /// That end at once, when the thread has died.
@@ -72,17 +93,10 @@ impl ExecutorThread {
     }
 }
 
-impl StepDone {
-    fn of_dead_thread(epoch: Epoch, output: StepOutput) -> Self {
-        let result = Err(StepError::Panicked("the thread has ended".to_owned()));
-        Self { epoch, output, executing: Nanos::default(), result }
-    }
-}
-
 /// Tells the engine of the end of each step, also when the thread dies in it.
 struct Reporter {
     epoch: Epoch,
-    inbox: Sender<Message>,
+    inbox: Inbox,
     has_step: bool,
 }
 
@@ -91,7 +105,7 @@ impl Reporter {
     fn report(&mut self, output: StepOutput, executing: Nanos, result: Result<(), StepError>) -> bool {
         self.has_step = false;
         let done = StepDone { epoch: self.epoch, output, executing, result };
-        self.inbox.send(Message::StepDone(done)).is_ok()
+        self.inbox.send(Message::Input(Input::StepDone(done))).is_ok()
     }
 }
 
@@ -99,12 +113,12 @@ impl Drop for Reporter {
     fn drop(&mut self) {
         if self.has_step {
             let done = StepDone::of_dead_thread(self.epoch, StepOutput::default());
-            let _ = self.inbox.send(Message::StepDone(done));
+            let _ = self.inbox.send(Message::Input(Input::StepDone(done)));
         }
     }
 }
 
-fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox: Sender<Message>) {
+fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox: Inbox) {
     let mut reporter = Reporter { epoch, inbox, has_step: false };
     for Job { batch, mut output } in jobs {
         reporter.has_step = true;
@@ -153,14 +167,18 @@ mod tests {
     fn a_thread_that_dies_in_a_step_tells_of_it() {
         let (inbox, messages) = std::sync::mpsc::channel();
         let mut reporter = Reporter { epoch: Epoch(3), inbox, has_step: true };
+        let next_step = || match messages.recv() {
+            Ok(Message::Input(Input::StepDone(done))) => Some(done),
+            _ => None,
+        };
         assert!(reporter.report(StepOutput::default(), Nanos::default(), Ok(())));
-        assert!(matches!(messages.recv(), Ok(Message::StepDone(StepDone { result: Ok(()), .. }))));
+        assert_eq!(next_step().expect("a step that ended").result, Ok(()));
         reporter.has_step = true;
         drop(reporter);
-        let Ok(Message::StepDone(done)) = messages.recv() else { panic!("a step that ended") };
+        let done = next_step().expect("a step that ended");
         assert_eq!(done.epoch, Epoch(3));
         assert!(matches!(done.result, Err(StepError::Panicked(_))));
-        assert!(messages.recv().is_err());
+        assert!(next_step().is_none());
     }
 
     #[test]

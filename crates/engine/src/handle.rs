@@ -1,34 +1,39 @@
 //! The way in: a handle that many threads share. Decides at once what may enter and never waits for a step.
-//! Refuses to know how steps run.
+//! Does not know how steps run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use throng_core::admission::{Admission, QueueBound};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId};
-use throng_core::time::{Nanos, Timestamp};
+use throng_core::time::Nanos;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::config::EngineConfig;
-use crate::engine::{EngineLoop, Message, Submission, make_guarded};
+use crate::engine_core::{EXECUTOR_TIMEOUT, EngineCore, Epoch};
+use crate::engine_thread::EngineThread;
 use crate::error::{EngineError, SubmitError};
-use crate::outbox::Outlet;
+use crate::executor_thread::{ExecutorThread, make_guarded};
+use crate::input_log::InputLog;
+use crate::intake::EngineState;
+use crate::message::{Inbox, Message, Submission};
+use crate::outbox::{Outlet, StreamLink};
+use crate::shared::Shared;
 use crate::stats::EngineStats;
-use crate::step_log::{StepLog, StepRecord};
-use crate::stream::{StreamLink, TokenStream};
-
-/// The engine thread shows this often that it gets on, also when nothing is to be done.
-pub const HEARTBEAT: Duration = Duration::from_millis(500);
+use crate::step_log::StepRecord;
+use crate::stream::TokenStream;
 
 /// An engine thread that was silent for longer does not get on at present.
 const MAX_SILENCE: Nanos = Nanos::from_ms(1_500);
 
-/// An engine thread that was silent for longer is not expected to get on again. Making a new executor takes its time.
-const MAX_ABSENCE: Nanos = Nanos::from_ms(60_000);
+/// An engine thread that was silent for longer is not expected to get on again.
+const MAX_ABSENCE: Nanos = EXECUTOR_TIMEOUT;
+
+/// Past the limit of a drain the engine thread has this long to say that it has stopped.
+const DRAIN_GRACE: Duration = Duration::from_secs(5);
 
 /// Fewest events of each continuation that may wait for a reader before its request is paused.
 const LEAST_BUFFERED_STEPS: u64 = 8;
@@ -37,98 +42,15 @@ const LEAST_BUFFERED_STEPS: u64 = 8;
 #[derive(Debug)]
 pub struct Engine;
 
-/// Whether the engine takes and runs requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EngineState {
-    /// It does both.
-    Running,
-    /// It finishes what it has and takes nothing new.
-    Draining,
-    /// It has no executor and could not get another; it takes nothing.
-    Unhealthy,
-    /// It has stopped.
-    Stopped,
-}
-
-/// What handles and the engine thread share. No lock is held for longer than a copy takes.
-#[derive(Debug)]
-pub struct Shared {
-    origin: Instant,
-    admission: Admission,
-    capacity: ExecutorCapacity,
-    max_buffered_events: u64,
-    /// Most tokens of one continuation that a step settles.
-    max_step_tokens: u64,
-    next_request: AtomicU64,
-    state: Mutex<EngineState>,
-    /// When the engine thread last showed that it gets on, in nanoseconds since the origin.
-    last_beat_ns: AtomicU64,
-    queue: Mutex<QueueBound>,
-    stats: Mutex<EngineStats>,
-    log: Mutex<StepLog>,
-}
-
-impl Shared {
-    /// Time since the engine's start.
-    pub fn now(&self) -> Timestamp {
-        Timestamp::default() + Nanos::from(self.origin.elapsed())
-    }
-
-    /// What the first executor could hold; those that follow must be able to as well.
-    pub fn capacity(&self) -> ExecutorCapacity {
-        self.capacity
-    }
-
-    pub fn state(&self) -> EngineState {
-        *lock(&self.state)
-    }
-
-    /// Moves on to `state`; there is no way back to an earlier one.
-    pub fn advance_state(&self, state: EngineState) {
-        let mut current = lock(&self.state);
-        if (*current as u8) < state as u8 {
-            *current = state;
-        }
-    }
-
-    /// Notes that the engine thread gets on.
-    pub fn beat(&self) {
-        self.last_beat_ns.store(self.now().as_ns(), Ordering::Relaxed);
-    }
-
-    /// How long the engine thread has been silent.
-    fn silence(&self) -> Nanos {
-        self.now().since(Timestamp::from_ns(self.last_beat_ns.load(Ordering::Relaxed)))
-    }
-
-    pub fn leave_queue(&self, prompt_tokens: usize) {
-        lock(&self.queue).leave(prompt_tokens);
-    }
-
-    pub fn set_stats(&self, stats: EngineStats) {
-        *lock(&self.stats) = stats;
-    }
-
-    pub fn log_step(&self, record: StepRecord) {
-        lock(&self.log).push(record);
-    }
-}
-
-/// What the locks guard is whole after every statement, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The way in. Clones share one engine; it stops when the last is gone and what it had is finished.
 #[derive(Debug, Clone)]
 pub struct EngineHandle {
     shared: Arc<Shared>,
+    max_buffered_events: u64,
     inbox: Inbox,
     thread: Arc<JoinHandle<()>>,
     _stop: Arc<StopOnDrop>,
 }
-
-type Inbox = Sender<Message>;
 
 /// Tells the engine that no handle is left.
 #[derive(Debug)]
@@ -136,12 +58,12 @@ struct StopOnDrop(Inbox);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        let _ = self.0.send(Message::Drain { limit: None, done: None });
+        let _ = self.0.send(Message::Drain { limit: None, stopped: None });
     }
 }
 
 impl Engine {
-    /// Starts an engine. `make_executor` is called once now, and again whenever an executor is lost.
+    /// Starts an engine. `make_executor` is called once now, and again, on a thread of its own, whenever an executor is lost.
     ///
     /// # Errors
     /// When the first executor cannot be made, or there is no thread.
@@ -150,30 +72,19 @@ impl Engine {
         make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
     ) -> Result<EngineHandle, EngineError> {
         let mut make_executor = Box::new(make_executor);
-        let executor = make_guarded(&mut *make_executor)?;
-        let capacity = executor.capacity();
-        let max_queued_tokens = usize::try_from(config.scheduler.max_queued_tokens).unwrap_or(usize::MAX);
-        let queue = QueueBound::new(config.scheduler.max_queued_requests as usize, max_queued_tokens);
-        let shared = Arc::new(Shared {
-            origin: Instant::now(),
-            admission: Admission::new(capacity),
-            capacity,
-            max_buffered_events: u64::from(config.max_buffered_events.max(2)),
-            max_step_tokens: u64::from(config.scheduler.max_draft_tokens) + 1,
-            next_request: AtomicU64::new(0),
-            state: Mutex::new(EngineState::Running),
-            last_beat_ns: AtomicU64::new(0),
-            queue: Mutex::new(queue),
-            stats: Mutex::new(EngineStats::default()),
-            log: Mutex::new(StepLog::new(config.max_logged_steps as usize)),
-        });
+        let (executor, capacity) = make_guarded(&mut *make_executor)?;
+        let shared = Arc::new(Shared::new(&config, capacity));
+        let max_buffered_events = u64::from(config.max_buffered_events.max(2));
         let (inbox, messages) = channel();
+        let executor = ExecutorThread::start(executor, Epoch::default(), inbox.clone())?;
+        let core = EngineCore::new(config, capacity);
+        *shared.stats() = core.stats();
         let engine =
-            EngineLoop::new(config, make_executor, executor, Arc::clone(&shared), inbox.clone(), messages)?;
+            EngineThread::new(core, make_executor, executor, Arc::clone(&shared), inbox.clone(), messages);
         shared.beat();
         let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));
-        Ok(EngineHandle { shared, inbox, thread: Arc::new(thread), _stop: stop })
+        Ok(EngineHandle { shared, max_buffered_events, inbox, thread: Arc::new(thread), _stop: stop })
     }
 }
 
@@ -188,30 +99,15 @@ impl EngineHandle {
     /// # Errors
     /// When the request can never run, the queue is full, or the engine takes nothing new.
     pub fn submit(&self, request: Request) -> Result<TokenStream, SubmitError> {
-        self.shared.admission.check(&request)?;
-        match self.state() {
-            EngineState::Draining | EngineState::Stopped => return Err(SubmitError::Draining),
-            _ if self.is_lost() => return Err(SubmitError::Unhealthy),
-            _ => {}
+        if self.is_lost() {
+            return Err(SubmitError::Unhealthy);
         }
-        let n_queued_tokens = request.n_queued_tokens();
-        lock(&self.shared.queue).enter(n_queued_tokens)?;
+        self.shared.intake().enter(&request)?;
         let (id, n) = (request.id, request.continuations().count() as u32);
-        let n_events = 1 + u64::from(n) * (u64::from(request.sampling.max_tokens) + 1);
-        let high_mark = self.shared.max_buffered_events.max(LEAST_BUFFERED_STEPS * u64::from(n));
-        // The step that reaches the mark may bring each continuation as many tokens as a step settles, and its end.
-        let room = high_mark + 1 + (self.shared.max_step_tokens + 1) * u64::from(n);
-        let (events, receiver) = mpsc::channel(n_events.min(room) as usize);
+        let high_mark = self.max_buffered_events.max(LEAST_BUFFERED_STEPS * u64::from(n));
+        let (events, receiver) = mpsc::unbounded_channel();
         let link = Arc::new(StreamLink::new(high_mark as usize));
-        let outlet = Outlet {
-            events,
-            link: Arc::clone(&link),
-            tenant: request.tenant.clone(),
-            paused_since: None,
-            queued_tokens: Some(n_queued_tokens),
-            n_live: n,
-            prompt_reports: Vec::new(),
-        };
+        let outlet = Outlet { events, link: Arc::clone(&link) };
         let submission = Submission { request, arrived: self.shared.now(), outlet };
         let shared = Arc::clone(&self.shared);
         let stream = TokenStream::new(id, n, receiver, link, shared, self.inbox.clone());
@@ -227,15 +123,16 @@ impl EngineHandle {
     /// What [`Self::submit`] would say to a prompt of one token.
     pub fn check_room(&self) -> Result<(), SubmitError> {
         match self.state() {
-            EngineState::Running => Ok(lock(&self.shared.queue).check(1)?),
-            EngineState::Draining | EngineState::Stopped => Err(SubmitError::Draining),
             EngineState::Unhealthy => Err(SubmitError::Unhealthy),
+            EngineState::Running | EngineState::Draining | EngineState::Stopped => {
+                self.shared.intake().check_room()
+            }
         }
     }
 
     /// What it can hold. `max_sequence_tokens` is what a request may truly use: no more than all KV blocks hold.
     pub fn capacity(&self) -> ExecutorCapacity {
-        let max_sequence_tokens = self.shared.admission.max_sequence_tokens() as u32;
+        let max_sequence_tokens = self.shared.intake().max_sequence_tokens() as u32;
         ExecutorCapacity { max_sequence_tokens, ..self.shared.capacity }
     }
 
@@ -267,32 +164,46 @@ impl EngineHandle {
 
     /// A look at it, as of the end of the last step.
     pub fn stats(&self) -> EngineStats {
-        let mut stats = *lock(&self.shared.stats);
-        let queue = lock(&self.shared.queue);
-        stats.scheduler.queued_requests = queue.n_requests();
-        stats.scheduler.queued_tokens = queue.n_tokens();
+        let mut stats = *self.shared.stats();
+        let (queued_requests, queued_tokens) = self.shared.intake().queued();
+        stats.scheduler.queued_requests = queued_requests;
+        stats.scheduler.queued_tokens = queued_tokens;
         stats
     }
 
     /// The latest steps, oldest first.
     pub fn step_log(&self) -> Vec<StepRecord> {
-        lock(&self.shared.log).records()
+        self.shared.step_log().records()
+    }
+
+    /// Takes the log of the latest inputs; recording goes on with an empty one.
+    pub fn take_input_log(&self) -> InputLog {
+        self.shared.input_log().take()
     }
 
     /// Takes nothing new, finishes what is there for at most `limit`, then fails the rest and stops. Returns
-    /// when the engine has stopped.
+    /// when the engine has stopped, or five seconds after `limit` when the engine thread does not get on.
     pub async fn drain(&self, limit: Duration) {
         self.shared.advance_state(EngineState::Draining);
-        let (done, stopped) = oneshot::channel();
-        if self.inbox.send(Message::Drain { limit: Some(limit), done: Some(done) }).is_ok() {
-            // An error means that the engine has stopped as well.
-            let _ = stopped.await;
+        let (stopped, told) = channel();
+        if self.inbox.send(Message::Drain { limit: Some(limit), stopped: Some(stopped) }).is_err() {
+            return;
+        }
+        let (done, waited) = oneshot::channel();
+        // A thread waits, not a timer: the caller's runtime may have none.
+        let wait = move || {
+            let _ = told.recv_timeout(limit.saturating_add(DRAIN_GRACE));
+            let _ = done.send(());
+        };
+        if std::thread::Builder::new().name("throng-drain".into()).spawn(wait).is_ok() {
+            // An error would mean that the thread has ended as well.
+            let _ = waited.await;
         }
     }
 
     /// Stops now: fails everything that is not finished. Does not wait for it.
     pub fn shutdown(&self) {
         self.shared.advance_state(EngineState::Draining);
-        let _ = self.inbox.send(Message::Drain { limit: Some(Duration::ZERO), done: None });
+        let _ = self.inbox.send(Message::Drain { limit: Some(Duration::ZERO), stopped: None });
     }
 }

@@ -1,205 +1,132 @@
-//! The engine's ends of all streams: turns the scheduler's events into theirs. Never waits for a reader.
-//! Refuses to know when a step runs.
+//! The engine's ends of all streams: hands events to their readers and sees who is behind. Never waits for a reader. Does
+//! not know when a step runs.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use throng_core::request::{RequestId, TenantId};
-use throng_core::scheduler::{Event, Failure};
+use throng_core::request::RequestId;
 use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::TrySendError;
 
 use crate::error::EngineFailure;
-use crate::handle::Shared;
-use crate::stream::{StreamEvent, StreamLink, TokenReport};
+use crate::event::StreamEvent;
+
+/// What both ends of a stream share beside its events.
+#[derive(Debug)]
+pub struct StreamLink {
+    /// Set before the engine closes the channel of a request that failed.
+    pub failure: OnceLock<EngineFailure>,
+    /// With events of this weight waiting the reader is behind.
+    high_mark: usize,
+    /// Weight of the events that wait.
+    n_waiting: AtomicUsize,
+    /// The engine was told that the reader is behind, and waits to be told that it has caught up.
+    is_behind: AtomicBool,
+}
+
+impl StreamLink {
+    /// The link of a stream whose reader is behind with events of weight `high_mark` waiting, and has caught up with half of
+    /// that.
+    pub fn new(high_mark: usize) -> Self {
+        let (n_waiting, is_behind) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { failure: OnceLock::new(), high_mark, n_waiting, is_behind }
+    }
+
+    /// Notes that an event of this weight waits. The weight of all that waits, when the reader is behind and the engine does
+    /// not know that yet; the reader will then tell when it has caught up.
+    ///
+    /// Sequentially consistent, as [`Self::taken`] is: the engine marks the reader as behind before it looks at what waits a
+    /// second time, and the reader takes an event before it looks at the mark. One of the two sees what the other did, so
+    /// that no request stays paused with nobody to resume it.
+    fn sent(&self, weight: usize) -> Option<usize> {
+        let n_waiting = self.n_waiting.fetch_add(weight, Ordering::SeqCst) + weight;
+        if n_waiting < self.high_mark || self.is_behind.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        let n_waiting = self.n_waiting.load(Ordering::SeqCst);
+        // When another has taken the mark away, the reader has told that it caught up: the engine then hears both.
+        let caught_up = n_waiting <= self.low_mark() && self.is_behind.swap(false, Ordering::SeqCst);
+        (!caught_up).then_some(n_waiting)
+    }
+
+    /// Notes that the reader took an event of this weight. Whether it has to tell that it has caught up.
+    pub fn taken(&self, weight: usize) -> bool {
+        let n_waiting = self.n_waiting.fetch_sub(weight, Ordering::SeqCst) - weight;
+        n_waiting <= self.low_mark()
+            && self.is_behind.load(Ordering::SeqCst)
+            && self.is_behind.swap(false, Ordering::SeqCst)
+    }
+
+    fn low_mark(&self) -> usize {
+        self.high_mark / 2
+    }
+}
 
 /// The engine's end of one stream.
 #[derive(Debug)]
 pub struct Outlet {
-    /// Where the events go.
-    pub events: mpsc::Sender<StreamEvent>,
-    /// What the reader finds when the channel closes early, and whether it is awaited.
+    /// Where the events go. Its bound is the high mark of the link, past which the request is paused, and what one step adds.
+    pub events: mpsc::UnboundedSender<StreamEvent>,
+    /// What is shared with the reader.
     pub link: Arc<StreamLink>,
-    /// Whose request it is.
-    pub tenant: TenantId,
-    /// Since when it has been paused.
-    pub paused_since: Option<Instant>,
-    /// Tokens with which the request counts in the queue; None once it has left it.
-    pub queued_tokens: Option<usize>,
-    /// Continuations that have not ended.
-    pub n_live: u32,
-    /// The prompt's log-probabilities so far.
-    pub prompt_reports: Vec<TokenReport>,
 }
 
 impl Outlet {
-    /// Events that wait for the reader.
-    fn n_waiting(&self) -> usize {
-        self.events.max_capacity() - self.events.capacity()
+    /// Ends the stream with a failure.
+    pub fn fail(self, failure: EngineFailure) {
+        // Set once: the outlet is gone with it.
+        let _ = self.link.failure.set(failure);
     }
 }
 
 /// All streams.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Outbox {
     outlets: BTreeMap<RequestId, Outlet>,
-    shared: Arc<Shared>,
-    /// Requests that are paused, and since when; the longest first.
-    paused: BTreeSet<(Instant, RequestId)>,
-    /// Requests with so many events waiting that the engine has to pause them.
-    pub full: Vec<RequestId>,
-    /// What became of the step whose requests the scheduler reports as failed.
-    pub step_failure: EngineFailure,
-    /// Requests whose reader was too slow; the engine has to abort them.
-    pub overrun: Vec<RequestId>,
-    /// Requests that failed.
-    pub n_failed: u64,
 }
 
 impl Outbox {
-    /// An outbox without streams.
-    pub fn new(shared: Arc<Shared>) -> Self {
-        let step_failure = EngineFailure::Stopped;
-        Self {
-            outlets: BTreeMap::new(),
-            shared,
-            paused: BTreeSet::new(),
-            full: Vec::new(),
-            step_failure,
-            overrun: Vec::new(),
-            n_failed: 0,
-        }
-    }
-
     /// Adds a stream.
     pub fn open(&mut self, request: RequestId, outlet: Outlet) {
         self.outlets.insert(request, outlet);
     }
 
-    /// Passes an event on.
-    pub fn deliver(&mut self, event: Event<'_>) {
-        match event {
-            Event::Dequeued { request } => {
-                let outlet = self.outlets.get_mut(&request);
-                if let Some(n_tokens) = outlet.and_then(|outlet| outlet.queued_tokens.take()) {
-                    self.shared.leave_queue(n_tokens);
-                }
-            }
-            Event::PromptToken { request, token } => {
-                if let Some(outlet) = self.outlets.get_mut(&request) {
-                    outlet.prompt_reports.push(token.into());
-                }
-            }
-            Event::PromptDone { request, cached_tokens } => {
-                let outlet = self.outlets.get_mut(&request);
-                let logprobs = outlet.map(|o| std::mem::take(&mut o.prompt_reports)).unwrap_or_default();
-                self.send(request, StreamEvent::Prompt { cached_tokens, logprobs });
-            }
-            Event::Token { sequence, token } => {
-                let event = StreamEvent::Token { index: sequence.index, report: token.into() };
-                self.send(sequence.request, event);
-            }
-            Event::Finished { sequence, reason, timeline } => {
-                let event = StreamEvent::Finished { index: sequence.index, reason, timeline };
-                self.send(sequence.request, event);
-                self.finish_one(sequence.request);
-            }
-            Event::Failed { request, failure } => {
-                let error = match failure {
-                    Failure::Step => self.step_failure.clone(),
-                    Failure::Row(error) => error.into(),
-                };
-                self.fail(request, error);
-            }
+    /// Hands an event to the reader. The weight of all that waits, when the reader has just fallen behind.
+    pub fn send(&mut self, request: RequestId, event: StreamEvent) -> Option<usize> {
+        let outlet = self.outlets.get(&request)?;
+        // Counted before it can be taken.
+        let behind = outlet.link.sent(event.weight());
+        // A closed channel means that the stream was dropped; its abort is on the way.
+        let _ = outlet.events.send(event);
+        behind
+    }
+
+    /// Ends a stream: its reader gets what waits, and then the failure if there is one.
+    pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>) {
+        let Some(outlet) = self.outlets.remove(&request) else { return };
+        if let Some(failure) = failure {
+            outlet.fail(failure);
         }
     }
+}
 
-    /// Ends a stream with a failure.
-    pub fn fail(&mut self, request: RequestId, error: EngineFailure) {
-        if let Some(outlet) = self.close(request) {
-            self.n_failed += 1;
-            if let Some(n_tokens) = outlet.queued_tokens {
-                self.shared.leave_queue(n_tokens);
-            }
-            // Set once: the outlet is gone with it.
-            let _ = outlet.link.failure.set(error);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_is_behind_at_the_high_mark_and_catches_up_at_half_of_it() {
+        let link = StreamLink::new(8);
+        for _ in 0..7 {
+            assert_eq!(link.sent(1), None);
         }
-    }
-
-    /// Ends a stream whose reader is behind for good.
-    pub fn fail_slow(&mut self, request: RequestId) {
-        let n_events = self.outlets.get(&request).map_or(0, Outlet::n_waiting);
-        self.fail(request, EngineFailure::SlowReader { n_events });
-    }
-
-    /// Notes that a request is paused from `now` on. False when it is already, has ended, or its reader has caught up.
-    pub fn pause(&mut self, request: RequestId, now: Instant) -> bool {
-        let Some(outlet) = self.outlets.get_mut(&request) else { return false };
-        if outlet.paused_since.is_some() || !outlet.link.pause(|| outlet.n_waiting()) {
-            return false;
+        assert_eq!(link.sent(3), Some(10));
+        assert_eq!(link.sent(1), None, "the engine knows already");
+        for _ in 0..6 {
+            assert!(!link.taken(1));
         }
-        outlet.paused_since = Some(now);
-        self.paused.insert((now, request));
-        true
-    }
-
-    /// Notes that a request is not paused any more.
-    pub fn resume(&mut self, request: RequestId) {
-        let outlet = self.outlets.get_mut(&request);
-        if let Some(since) = outlet.and_then(|outlet| outlet.paused_since.take()) {
-            self.paused.remove(&(since, request));
-        }
-    }
-
-    /// The request that has been paused longest, and since when.
-    pub fn longest_paused(&self) -> Option<(Instant, RequestId)> {
-        self.paused.first().copied()
-    }
-
-    /// When more than `limit` are paused: the longest paused request of the tenant that has the most of them.
-    pub fn surplus_paused(&self, limit: usize) -> Option<RequestId> {
-        if self.paused.len() <= limit {
-            return None;
-        }
-        let mut of_tenants: BTreeMap<&TenantId, (usize, RequestId)> = BTreeMap::new();
-        for (_, request) in &self.paused {
-            let tenant = &self.outlets.get(request)?.tenant;
-            of_tenants.entry(tenant).or_insert((0, *request)).0 += 1;
-        }
-        of_tenants.into_values().max_by_key(|(n, _)| *n).map(|(_, request)| request)
-    }
-
-    /// The requests whose streams are open.
-    pub fn requests(&self) -> Vec<RequestId> {
-        self.outlets.keys().copied().collect()
-    }
-
-    fn send(&mut self, request: RequestId, event: StreamEvent) {
-        let Some(outlet) = self.outlets.get(&request) else { return };
-        match outlet.events.try_send(event) {
-            Ok(()) if outlet.n_waiting() >= outlet.link.high_mark => self.full.push(request),
-            // A closed channel means that the stream was dropped; its abort is on the way.
-            Ok(()) | Err(TrySendError::Closed(_)) => {}
-            // Only were it not paused in time.
-            Err(TrySendError::Full(_)) => {
-                self.fail_slow(request);
-                self.overrun.push(request);
-            }
-        }
-    }
-
-    fn close(&mut self, request: RequestId) -> Option<Outlet> {
-        self.resume(request);
-        self.outlets.remove(&request)
-    }
-
-    fn finish_one(&mut self, request: RequestId) {
-        if let Some(outlet) = self.outlets.get_mut(&request) {
-            outlet.n_live -= 1;
-            if outlet.n_live == 0 {
-                self.close(request);
-            }
-        }
+        assert!(link.taken(1), "4 are left");
+        assert!(!link.taken(1), "it has told already");
+        assert_eq!(link.sent(5), Some(8), "behind again");
     }
 }

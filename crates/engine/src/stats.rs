@@ -1,4 +1,4 @@
-//! A look at the engine in numbers, enough for a metrics page. Refuses to know how they are shown.
+//! A look at the engine in numbers, enough for a metrics page. Does not know how they are shown.
 
 use throng_core::scheduler::SchedulerStats;
 

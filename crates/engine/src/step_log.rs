@@ -1,4 +1,4 @@
-//! The latest steps, to look at: what each was and how long it took. Bounded. Refuses to know tokens.
+//! The latest steps, to look at: what each was and how long it took. Bounded. Does not know tokens.
 
 use std::collections::VecDeque;
 

@@ -1,110 +1,18 @@
-//! The way out: the events of one request, in order. Dropping the stream aborts the request. Refuses to know
-//! text.
+//! The way out: the events of one request, in order. Dropping the stream aborts the request. Does not know text.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use throng_core::batch::{ChosenToken, TokenLogprob};
-use throng_core::request::{FinishReason, RequestId, SequenceId};
-use throng_core::timeline::Timeline;
+use throng_core::request::{RequestId, SequenceId};
 use tokio::sync::mpsc;
 
-use crate::engine::Message;
+use crate::engine_core::Input;
 use crate::error::EngineFailure;
-use crate::handle::{EngineState, Shared};
-
-/// A token with what was asked to be reported beside it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TokenReport {
-    /// The token; its `logprob` and `rank` are 0 where no log-probabilities were asked for.
-    pub chosen: TokenLogprob,
-    /// The most likely tokens, most likely first; empty unless asked for.
-    pub top: Vec<TokenLogprob>,
-}
-
-impl From<ChosenToken<'_>> for TokenReport {
-    fn from(token: ChosenToken<'_>) -> Self {
-        Self { chosen: token.chosen, top: token.top.to_vec() }
-    }
-}
-
-/// Something happened to the request.
-#[derive(Debug, Clone, PartialEq)]
-pub enum StreamEvent {
-    /// The prompt is computed. Comes once, before any token.
-    Prompt {
-        /// Prompt tokens that were found in the cache.
-        cached_tokens: u32,
-        /// The prompt tokens' log-probabilities but the first's, when asked for.
-        logprobs: Vec<TokenReport>,
-    },
-    /// An output token.
-    Token {
-        /// Which continuation.
-        index: u32,
-        /// The token.
-        report: TokenReport,
-    },
-    /// A continuation ended. The last event once all have.
-    Finished {
-        /// Which continuation.
-        index: u32,
-        /// Why.
-        reason: FinishReason,
-        /// When what happened.
-        timeline: Timeline,
-    },
-    /// The request ended with all its continuations. The last event.
-    Failed {
-        /// Why.
-        error: EngineFailure,
-    },
-}
-
-/// What both ends of a stream share beside its events.
-#[derive(Debug)]
-pub struct StreamLink {
-    /// Set before the engine closes the channel of a request that failed.
-    pub failure: OnceLock<EngineFailure>,
-    /// With this many events waiting the request is paused.
-    pub high_mark: usize,
-    is_paused: AtomicBool,
-}
-
-impl StreamLink {
-    /// The link of a request that is not paused.
-    pub fn new(high_mark: usize) -> Self {
-        Self { failure: OnceLock::new(), high_mark, is_paused: AtomicBool::new(false) }
-    }
-
-    /// Asks the reader to tell when it has caught up, unless it has already: `n_waiting` counts the events that wait.
-    /// Whether the request is to be paused.
-    pub fn pause(&self, n_waiting: impl FnOnce() -> usize) -> bool {
-        self.is_paused.store(true, Ordering::Relaxed);
-        // Between this store and this count, as between the reader's taking of an event and its look at the flag: one
-        // of the two sees what the other did, so that no request stays paused with nobody to wake it.
-        fence(Ordering::SeqCst);
-        if n_waiting() > self.low_mark() {
-            return true;
-        }
-        self.is_paused.store(false, Ordering::Relaxed);
-        false
-    }
-
-    /// Whether the reader, having taken an event and left `n_waiting`, has to tell that it has caught up.
-    fn has_caught_up(&self, n_waiting: impl FnOnce() -> usize) -> bool {
-        fence(Ordering::SeqCst);
-        self.is_paused.load(Ordering::Relaxed)
-            && n_waiting() <= self.low_mark()
-            && self.is_paused.swap(false, Ordering::Relaxed)
-    }
-
-    fn low_mark(&self) -> usize {
-        self.high_mark / 2
-    }
-}
+use crate::event::StreamEvent;
+use crate::intake::EngineState;
+use crate::message::{Inbox, Message};
+use crate::outbox::StreamLink;
+use crate::shared::Shared;
 
 /// The events of one request. Dropping it aborts what is not finished, within one step.
 #[derive(Debug)]
@@ -112,20 +20,20 @@ pub struct TokenStream {
     request: RequestId,
     /// Continuations that have not ended.
     n_live: u32,
-    events: mpsc::Receiver<StreamEvent>,
+    events: mpsc::UnboundedReceiver<StreamEvent>,
     link: Arc<StreamLink>,
     shared: Arc<Shared>,
-    inbox: Sender<Message>,
+    inbox: Inbox,
 }
 
 impl TokenStream {
     pub(crate) fn new(
         request: RequestId,
         n: u32,
-        events: mpsc::Receiver<StreamEvent>,
+        events: mpsc::UnboundedReceiver<StreamEvent>,
         link: Arc<StreamLink>,
         shared: Arc<Shared>,
-        inbox: Sender<Message>,
+        inbox: Inbox,
     ) -> Self {
         Self { request, n_live: n, events, link, shared, inbox }
     }
@@ -157,36 +65,46 @@ impl TokenStream {
     /// Ends one continuation: it needs no more tokens (a stop string was found). Its `Finished` still comes,
     /// after tokens that were on their way.
     pub fn abort_sequence(&self, index: u32) {
-        let sequence = SequenceId { request: self.request, index };
-        // An engine that has stopped needs no telling.
-        let _ = self.inbox.send(Message::AbortSequence(sequence));
+        self.tell(Input::AbortSequence(SequenceId { request: self.request, index }));
     }
 
     fn note(&mut self, event: Option<StreamEvent>) -> Option<StreamEvent> {
-        if event.is_none() && self.n_live > 0 {
-            self.n_live = 0;
-            // Without a word the engine has stopped, or its thread is dead.
-            let silent = match self.shared.state() {
-                EngineState::Unhealthy => EngineFailure::Unhealthy,
-                _ => EngineFailure::Stopped,
-            };
-            let error = self.link.failure.get().cloned().unwrap_or(silent);
-            return Some(StreamEvent::Failed { error });
+        let Some(event) = event else {
+            return self.failure_at_end();
+        };
+        if self.link.taken(event.weight()) {
+            self.tell(Input::ReaderCaughtUp(self.request));
         }
-        if event.is_some() && self.link.has_caught_up(|| self.events.len()) {
-            let _ = self.inbox.send(Message::Resume(self.request));
-        }
-        if let Some(StreamEvent::Finished { .. }) = event {
+        if let StreamEvent::Finished { .. } = event {
             self.n_live = self.n_live.saturating_sub(1);
         }
-        event
+        Some(event)
+    }
+
+    /// The failure that ended the stream, once, when not all continuations have finished.
+    fn failure_at_end(&mut self) -> Option<StreamEvent> {
+        if std::mem::take(&mut self.n_live) == 0 {
+            return None;
+        }
+        // Where none was set the engine has stopped, or its thread is dead.
+        let unsaid = || match self.shared.state() {
+            EngineState::Unhealthy => EngineFailure::Unhealthy,
+            EngineState::Running | EngineState::Draining | EngineState::Stopped => EngineFailure::Stopped,
+        };
+        let error = self.link.failure.get().cloned().unwrap_or_else(unsaid);
+        Some(StreamEvent::Failed { error })
+    }
+
+    fn tell(&self, input: Input) {
+        // An engine that has stopped need not be told.
+        let _ = self.inbox.send(Message::Input(input));
     }
 }
 
 impl Drop for TokenStream {
     fn drop(&mut self) {
         if self.n_live > 0 {
-            let _ = self.inbox.send(Message::Abort(self.request));
+            self.tell(Input::Abort(self.request));
         }
     }
 }

@@ -212,7 +212,7 @@ fn a_panic_that_panics_again_is_one_failed_step() {
 }
 
 #[test]
-fn a_panic_of_the_engine_thread_ends_its_streams_and_is_told() {
+fn an_executor_that_panics_when_asked_for_its_capacity_makes_it_unhealthy() {
     let engine = start_broken([Some(Fault::NastyPanic), Some(Fault::NoCapacity)]);
     let requests = [1, 2].map(|i| request(&engine, &[i; 20], 3));
     let [broken, waiting] = requests.each_ref().map(|r| engine.submit(r.clone()).expect("there is room"));

@@ -1,0 +1,75 @@
+//! What the engine's core decides, as data. Does not know how an effect is carried out.
+
+use std::sync::Arc;
+
+use throng_core::batch::ScheduledBatch;
+use throng_core::request::RequestId;
+use throng_core::time::Timestamp;
+
+use super::input::Epoch;
+use crate::error::EngineFailure;
+use crate::event::StreamEvent;
+use crate::intake::EngineState;
+use crate::step_log::StepRecord;
+
+/// Something to do, in the order of the effects.
+#[derive(Debug, Clone)]
+pub enum Effect {
+    /// The submitted request is taken in: its stream is open until [`Effect::Close`].
+    Accept(RequestId),
+    /// The submitted request is not taken in, and its stream ends. The id may be that of another request.
+    Refuse {
+        /// The id it came with.
+        request: RequestId,
+        /// Why.
+        failure: EngineFailure,
+    },
+    /// A request waits no more: see [`Intake::leave_queue`](crate::Intake::leave_queue). Once for each submitted request.
+    LeaveQueue {
+        /// What it counted: [`throng_core::request::Request::n_queued_tokens`].
+        n_tokens: usize,
+    },
+    /// An event for the reader of a request.
+    Deliver {
+        /// Whose stream.
+        request: RequestId,
+        /// The event.
+        event: StreamEvent,
+    },
+    /// The stream of a request ends: after its last event, or with a failure. Once for each accepted request.
+    Close {
+        /// Whose stream.
+        request: RequestId,
+        /// None when all its continuations have finished.
+        failure: Option<EngineFailure>,
+    },
+    /// Run this batch on the current executor; its end is told with [`Input::StepDone`](super::Input::StepDone).
+    Execute {
+        /// The current executor.
+        epoch: Epoch,
+        /// What to run.
+        batch: Arc<ScheduledBatch>,
+        /// When the step is given up.
+        deadline: Timestamp,
+    },
+    /// A step ended or was given up.
+    EndStep {
+        /// What it was; the time of planning is not known to the core and stands at 0.
+        record: StepRecord,
+        /// None when it gave a result.
+        failure: Option<EngineFailure>,
+    },
+    /// Leave the current executor and make another; whether that succeeds is told with
+    /// [`Input::ExecutorMade`](super::Input::ExecutorMade) or [`Input::ExecutorNotMade`](super::Input::ExecutorNotMade).
+    ReplaceExecutor {
+        /// The epoch of the new one.
+        epoch: Epoch,
+    },
+    /// Leave the current executor: there will not be another.
+    GiveUpExecutor {
+        /// Why, for the log.
+        reason: String,
+    },
+    /// The engine is in another state. With [`EngineState::Stopped`] no effect comes any more but refusals.
+    State(EngineState),
+}

@@ -1,0 +1,90 @@
+//! What the engine's core is told, as data. Does not know where an input comes from.
+
+use throng_core::batch::StepOutput;
+use throng_core::executor::{ExecutorCapacity, ExecutorError};
+use throng_core::request::{Request, RequestId, SequenceId};
+use throng_core::time::{Nanos, Timestamp};
+
+/// Which executor is meant: one more with each that is asked for; the first is 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+/// Everything from which the core decides, beside the time it is told.
+#[derive(Debug)]
+pub enum Input {
+    /// A request that has entered through the intake.
+    Submit {
+        /// The request.
+        request: Request,
+        /// When it was handed in; not later than now.
+        arrived: Timestamp,
+    },
+    /// The reader of a request is gone.
+    Abort(RequestId),
+    /// One continuation needs no more tokens.
+    AbortSequence(SequenceId),
+    /// So much waits for the reader of a request that it has to be paused. One [`Self::ReaderCaughtUp`] answers it, which
+    /// may come after the next of these.
+    ReaderBehind {
+        /// Which request.
+        request: RequestId,
+        /// The weight of the events that wait.
+        n_events: usize,
+    },
+    /// The reader of a request that was behind has caught up.
+    ReaderCaughtUp(RequestId),
+    /// A step ended, maybe one that was given up long ago.
+    StepDone(StepDone),
+    /// An executor that was asked for can run steps.
+    ExecutorMade {
+        /// Which one.
+        epoch: Epoch,
+        /// What it can hold.
+        capacity: ExecutorCapacity,
+    },
+    /// An executor that was asked for could not be made.
+    ExecutorNotMade {
+        /// Which one.
+        epoch: Epoch,
+        /// Why, for the log.
+        reason: String,
+    },
+    /// Finish what is there, at most until `deadline`, and stop.
+    Drain {
+        /// None: as long as it takes.
+        deadline: Option<Timestamp>,
+    },
+    /// No other input is there now: deadlines are checked and the next step is planned. Comes after each batch of
+    /// inputs, and when [`next_deadline`](super::EngineCore::next_deadline) has passed.
+    Tick,
+}
+
+/// The end of a step.
+#[derive(Debug)]
+pub struct StepDone {
+    /// Whose step it was.
+    pub epoch: Epoch,
+    /// What it brought.
+    pub output: StepOutput,
+    /// How long the executor took.
+    pub executing: Nanos,
+    /// Whether it brought anything. After an error the executor is gone.
+    pub result: Result<(), StepError>,
+}
+
+impl StepDone {
+    /// The end of a step whose thread has died.
+    pub fn of_dead_thread(epoch: Epoch, output: StepOutput) -> Self {
+        let result = Err(StepError::Panicked("the thread has ended".to_owned()));
+        Self { epoch, output, executing: Nanos::default(), result }
+    }
+}
+
+/// Why a step gave no result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StepError {
+    /// The executor said so.
+    Executor(ExecutorError),
+    /// The executor panicked with this message.
+    Panicked(String),
+}

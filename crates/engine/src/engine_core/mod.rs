@@ -1,0 +1,379 @@
+//! What the engine decides, without threads, clock, channels or log: inputs and the time go in, effects come out. The same
+//! inputs at the same times give the same effects, so that a log of inputs can be run again and a simulation stands on the
+//! code that serves. Does not know who sends inputs and who carries out effects.
+
+mod effect;
+mod input;
+mod streams;
+
+pub use effect::Effect;
+pub use input::{Epoch, Input, StepDone, StepError};
+
+use std::sync::Arc;
+
+use throng_core::executor::ExecutorCapacity;
+use throng_core::request::{Request, RequestId};
+use throng_core::scheduler::{Scheduler, Step};
+use throng_core::time::{Nanos, Timestamp};
+
+use crate::config::EngineConfig;
+use crate::error::EngineFailure;
+use crate::intake::{EngineState, without_queue_bound};
+use crate::stats::EngineStats;
+use crate::step_log::StepRecord;
+use streams::Streams;
+
+/// Making an executor takes at most this long; after that the engine is unhealthy.
+pub const EXECUTOR_TIMEOUT: Nanos = Nanos::from_ms(60_000);
+
+/// The engine as a plain value. [`EngineCore::apply`] is all that happens to it.
+#[derive(Debug)]
+pub struct EngineCore {
+    config: EngineConfig,
+    /// What the first executor could hold; those that follow must be able to as well.
+    capacity: ExecutorCapacity,
+    state: EngineState,
+    scheduler: Scheduler,
+    streams: Streams,
+    executor: CurrentExecutor,
+    /// Of the executor that was asked for last.
+    epoch: Epoch,
+    step: Option<InFlight>,
+    stats: EngineStats,
+    /// Requests that arrived since the last step was planned.
+    n_arrivals: u32,
+    drain: Option<Drain>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CurrentExecutor {
+    /// It can run a step, or runs one.
+    Ready,
+    /// It was asked for.
+    Awaited { deadline: Timestamp },
+    /// It could not be replaced.
+    None,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    step: Step,
+    deadline: Timestamp,
+    record: StepRecord,
+}
+
+#[derive(Debug, Default)]
+struct Drain {
+    /// None: as long as it takes.
+    deadline: Option<Timestamp>,
+}
+
+impl EngineCore {
+    /// An engine that has an executor of this capacity, [`Epoch`] 0, and nothing to do.
+    pub fn new(config: EngineConfig, capacity: ExecutorCapacity) -> Self {
+        let scheduler = Scheduler::new(without_queue_bound(&config.scheduler), capacity);
+        let stats = EngineStats { scheduler: scheduler.stats(), ..EngineStats::default() };
+        Self {
+            config,
+            capacity,
+            state: EngineState::Running,
+            scheduler,
+            streams: Streams::new(),
+            executor: CurrentExecutor::Ready,
+            epoch: Epoch::default(),
+            step: None,
+            stats,
+            n_arrivals: 0,
+            drain: None,
+        }
+    }
+
+    /// Takes in one input at the time `now`, which is never earlier than at the input before, and adds to `effects` what is
+    /// to be done. The input is only read: a log may keep it.
+    pub fn apply(&mut self, input: &Input, now: Timestamp, effects: &mut Vec<Effect>) {
+        if self.state == EngineState::Stopped && !matches!(input, Input::Submit { .. }) {
+            return;
+        }
+        match input {
+            Input::Submit { request, arrived } => self.submit(request, *arrived, effects),
+            Input::Abort(request) => {
+                let streams = &mut self.streams;
+                self.scheduler.abort(*request, now, &mut |event| streams.pass_on(event, effects));
+            }
+            Input::AbortSequence(sequence) => {
+                let streams = &mut self.streams;
+                self.scheduler.abort_sequence(*sequence, now, &mut |event| streams.pass_on(event, effects));
+            }
+            Input::ReaderBehind { request, n_events } => {
+                self.streams.fall_behind(*request, *n_events);
+                if self.step.is_none() {
+                    self.pause_behind(now, effects);
+                }
+            }
+            Input::ReaderCaughtUp(request) => {
+                if self.streams.catch_up(*request) {
+                    self.scheduler.resume(*request);
+                }
+            }
+            Input::StepDone(done) => self.end_step(done, now, effects),
+            Input::ExecutorMade { epoch, capacity } => self.take_executor(*epoch, *capacity, now, effects),
+            Input::ExecutorNotMade { epoch, reason } => {
+                if self.is_awaiting(*epoch) {
+                    self.give_up_executor(reason.clone(), now, effects);
+                }
+            }
+            Input::Drain { deadline } => {
+                self.advance_state(EngineState::Draining, effects);
+                let drain = self.drain.get_or_insert_default();
+                drain.deadline = drain.deadline.into_iter().chain(*deadline).min();
+            }
+            Input::Tick => self.tick(now, effects),
+        }
+    }
+
+    /// When the next [`Input::Tick`] is due although no other input comes.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        if self.state == EngineState::Stopped {
+            return None;
+        }
+        let of_step = self.step.as_ref().map(|in_flight| in_flight.deadline);
+        let of_executor = match self.executor {
+            CurrentExecutor::Awaited { deadline } => Some(deadline),
+            CurrentExecutor::Ready | CurrentExecutor::None => None,
+        };
+        let of_pause = self.streams.longest_paused().map(|(since, _)| since + self.pause_timeout());
+        let of_drain = self.drain.as_ref().and_then(|drain| drain.deadline);
+        [of_step, of_executor, of_pause, of_drain].into_iter().flatten().min()
+    }
+
+    /// Whether the engine takes and runs requests.
+    pub fn state(&self) -> EngineState {
+        self.state
+    }
+
+    /// Whether it waits for an executor that it asked for.
+    pub fn is_awaiting_executor(&self) -> bool {
+        matches!(self.executor, CurrentExecutor::Awaited { .. })
+    }
+
+    /// Its numbers. What waits in the queue is counted from when it came here; see [`Intake`](crate::Intake) for what is on
+    /// its way as well.
+    pub fn stats(&self) -> EngineStats {
+        let mut stats = self.stats;
+        stats.scheduler = self.scheduler.stats();
+        stats.failures.requests = self.streams.n_failed;
+        stats
+    }
+
+    /// The scheduler, to look at.
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    fn submit(&mut self, request: &Request, arrived: Timestamp, effects: &mut Vec<Effect>) {
+        let id = request.id;
+        let refused = if self.state == EngineState::Stopped {
+            Err(EngineFailure::Stopped)
+        } else if self.executor == CurrentExecutor::None {
+            Err(EngineFailure::Unhealthy)
+        } else if self.streams.is_open(id) || self.scheduler.is_alive(id) {
+            Err(EngineFailure::DuplicateId)
+        } else {
+            self.scheduler.submit(request.clone(), arrived).map_err(EngineFailure::Refused)
+        };
+        match refused {
+            Ok(()) => {
+                self.n_arrivals += 1;
+                self.streams.open(request);
+                effects.push(Effect::Accept(id));
+            }
+            Err(failure) => {
+                effects.push(Effect::LeaveQueue { n_tokens: request.n_queued_tokens() });
+                effects.push(Effect::Refuse { request: id, failure });
+            }
+        }
+    }
+
+    /// Checks every deadline, then begins the next step.
+    fn tick(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        if let Some(in_flight) = self.step.take_if(|in_flight| in_flight.deadline <= now) {
+            self.stats.abandoned_threads += 1;
+            self.stats.failures.timed_out_steps += 1;
+            let failure = EngineFailure::StepTimedOut { timeout_ms: self.config.step_timeout_ms };
+            self.fail_step(in_flight, failure, now, effects);
+        }
+        if matches!(self.executor, CurrentExecutor::Awaited { deadline } if deadline <= now) {
+            self.give_up_executor("making it takes too long".to_owned(), now, effects);
+        }
+        while let Some((since, request)) = self.streams.longest_paused()
+            && since + self.pause_timeout() <= now
+        {
+            self.abort_slow(request, now, effects);
+        }
+        let overdue = |drain: &Drain| drain.deadline.is_some_and(|deadline| deadline <= now);
+        if self.drain.as_ref().is_some_and(|drain| self.scheduler.is_idle() || overdue(drain)) {
+            self.fail_all(&EngineFailure::Stopped, now, effects);
+            return self.advance_state(EngineState::Stopped, effects);
+        }
+        self.begin_step(now, effects);
+    }
+
+    fn begin_step(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        if self.step.is_some() || self.executor != CurrentExecutor::Ready {
+            return;
+        }
+        let streams = &mut self.streams;
+        let step = self.scheduler.plan(now, &mut |event| streams.pass_on(event, effects));
+        let Some(step) = step else { return };
+        let (rows, stats) = (step.batch().rows(), self.scheduler.stats());
+        let record = StepRecord {
+            number: stats.counters.steps,
+            started: now,
+            duration: Nanos::default(),
+            planning: Nanos::default(),
+            executing: Nanos::default(),
+            choosing: Nanos::default(),
+            n_arrivals: std::mem::take(&mut self.n_arrivals),
+            n_rows: rows.len() as u32,
+            n_sampled: rows.iter().filter(|row| row.sample).count() as u32,
+            n_tokens: step.shape().n_tokens as u32,
+            n_attended: step.shape().n_attended as u64,
+            n_waiting: stats.waiting as u32,
+            succeeded: false,
+        };
+        let deadline = now + Nanos::from_ms(self.config.step_timeout_ms);
+        effects.push(Effect::Execute { epoch: self.epoch, batch: Arc::clone(step.batch()), deadline });
+        self.step = Some(InFlight { step, deadline, record });
+    }
+
+    fn end_step(&mut self, done: &StepDone, now: Timestamp, effects: &mut Vec<Effect>) {
+        if self.executor != CurrentExecutor::Ready || self.epoch != done.epoch {
+            // A thread that was left behind came back; it ends now.
+            self.stats.abandoned_threads = self.stats.abandoned_threads.saturating_sub(1);
+            return;
+        }
+        let Some(in_flight) = self.step.take() else { return };
+        let failure = match &done.result {
+            Ok(()) => {
+                let (executing, choosing) = (done.executing, done.output.choosing);
+                let record = StepRecord { executing, choosing, succeeded: true, ..in_flight.record };
+                self.log_step(record, None, now, effects);
+                let streams = &mut self.streams;
+                self.scheduler.complete(in_flight.step, &done.output, now, &mut |event| {
+                    streams.pass_on(event, effects);
+                });
+                return self.pause_behind(now, effects);
+            }
+            Err(StepError::Executor(reason)) => {
+                self.stats.failures.failed_steps += 1;
+                EngineFailure::StepFailed(reason.clone())
+            }
+            Err(StepError::Panicked(_)) => {
+                self.stats.failures.panicked_steps += 1;
+                EngineFailure::StepPanicked
+            }
+        };
+        self.fail_step(in_flight, failure, now, effects);
+    }
+
+    /// Fails the requests of a step without a result and asks for a new executor; what was not in the step is computed
+    /// again.
+    fn fail_step(
+        &mut self,
+        in_flight: InFlight,
+        failure: EngineFailure,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.log_step(in_flight.record, Some(failure.clone()), now, effects);
+        self.streams.step_failure = failure;
+        let streams = &mut self.streams;
+        self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
+        self.pause_behind(now, effects);
+        self.scheduler.reset_cache();
+        let n_hanging = self.stats.abandoned_threads;
+        if n_hanging > self.config.max_abandoned_threads {
+            return self.give_up_executor(format!("{n_hanging} threads hang"), now, effects);
+        }
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.executor = CurrentExecutor::Awaited { deadline: now + EXECUTOR_TIMEOUT };
+        effects.push(Effect::ReplaceExecutor { epoch: self.epoch });
+    }
+
+    fn is_awaiting(&self, epoch: Epoch) -> bool {
+        self.is_awaiting_executor() && self.epoch == epoch
+    }
+
+    fn take_executor(
+        &mut self,
+        epoch: Epoch,
+        capacity: ExecutorCapacity,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.is_awaiting(epoch) {
+            return;
+        }
+        if capacity != self.capacity {
+            return self.give_up_executor("the new executor has another capacity".to_owned(), now, effects);
+        }
+        self.stats.executor_restarts += 1;
+        self.executor = CurrentExecutor::Ready;
+    }
+
+    fn give_up_executor(&mut self, reason: String, now: Timestamp, effects: &mut Vec<Effect>) {
+        self.executor = CurrentExecutor::None;
+        effects.push(Effect::GiveUpExecutor { reason });
+        // First the state, so that nothing enters that would fail at once.
+        self.advance_state(EngineState::Unhealthy, effects);
+        self.fail_all(&EngineFailure::Unhealthy, now, effects);
+    }
+
+    fn fail_all(&mut self, failure: &EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
+        for request in self.streams.requests() {
+            self.streams.close(request, Some(failure.clone()), effects);
+            let streams = &mut self.streams;
+            self.scheduler.abort(request, now, &mut |event| streams.pass_on(event, effects));
+        }
+    }
+
+    /// Pauses the requests whose readers are behind; for when no step is in flight.
+    fn pause_behind(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
+        while let Some(request) = self.streams.pause_next(now) {
+            self.scheduler.pause(request);
+        }
+        while let Some(request) = self.streams.surplus_paused(self.config.max_paused_requests as usize) {
+            self.abort_slow(request, now, effects);
+        }
+    }
+
+    fn abort_slow(&mut self, request: RequestId, now: Timestamp, effects: &mut Vec<Effect>) {
+        self.streams.close_slow(request, effects);
+        let streams = &mut self.streams;
+        self.scheduler.abort(request, now, &mut |event| streams.pass_on(event, effects));
+    }
+
+    fn pause_timeout(&self) -> Nanos {
+        Nanos::from_ms(self.config.pause_timeout_ms)
+    }
+
+    fn log_step(
+        &mut self,
+        record: StepRecord,
+        failure: Option<EngineFailure>,
+        now: Timestamp,
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = StepRecord { duration: now.since(record.started), ..record };
+        self.stats.iteration_tokens.observe(u64::from(record.n_tokens));
+        self.stats.step_seconds += record.duration.as_secs_f64();
+        effects.push(Effect::EndStep { record, failure });
+    }
+
+    fn advance_state(&mut self, state: EngineState, effects: &mut Vec<Effect>) {
+        if self.state < state {
+            self.state = state;
+            effects.push(Effect::State(state));
+        }
+    }
+}

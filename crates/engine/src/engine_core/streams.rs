@@ -1,0 +1,216 @@
+//! The open streams: turns the scheduler's events into effects, and keeps account of readers that are behind. Does not
+//! know when a step runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use throng_core::request::{Request, RequestId, TenantId};
+use throng_core::scheduler::{Event, Failure};
+use throng_core::time::Timestamp;
+
+use super::effect::Effect;
+use crate::error::EngineFailure;
+use crate::event::{StreamEvent, TokenReport};
+
+/// All open streams.
+#[derive(Debug)]
+pub struct Streams {
+    open: BTreeMap<RequestId, OpenStream>,
+    /// Requests that are paused, and since when; the longest first.
+    paused: BTreeSet<(Timestamp, RequestId)>,
+    /// Requests whose readers are behind and that are not paused yet.
+    behind: Vec<RequestId>,
+    /// What became of the step whose requests the scheduler reports as failed.
+    pub step_failure: EngineFailure,
+    /// Requests that failed.
+    pub n_failed: u64,
+}
+
+#[derive(Debug)]
+struct OpenStream {
+    tenant: TenantId,
+    /// Length of the prompt, with which the request counts in the queue; None once it has left it.
+    queued_tokens: Option<usize>,
+    /// Continuations that have not ended.
+    n_live: u32,
+    /// The prompt's log-probabilities so far.
+    prompt_reports: Vec<TokenReport>,
+    reader: Reader,
+    /// How often the reader fell behind less how often it caught up: the two may overtake each other on their way.
+    n_behind: u32,
+}
+
+/// How far the reader of a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    KeepsUp,
+    /// Its request is to be paused once no step is in flight.
+    Behind {
+        n_events: usize,
+    },
+    Paused {
+        n_events: usize,
+        since: Timestamp,
+    },
+}
+
+impl Streams {
+    /// No stream.
+    pub fn new() -> Self {
+        Self {
+            open: BTreeMap::new(),
+            paused: BTreeSet::new(),
+            behind: Vec::new(),
+            step_failure: EngineFailure::Stopped,
+            n_failed: 0,
+        }
+    }
+
+    /// Adds the stream of a request.
+    pub fn open(&mut self, request: &Request) {
+        let stream = OpenStream {
+            tenant: request.tenant.clone(),
+            queued_tokens: Some(request.n_queued_tokens()),
+            n_live: request.continuations().count() as u32,
+            prompt_reports: Vec::new(),
+            reader: Reader::KeepsUp,
+            n_behind: 0,
+        };
+        self.open.insert(request.id, stream);
+    }
+
+    /// Whether the stream of a request is open.
+    pub fn is_open(&self, request: RequestId) -> bool {
+        self.open.contains_key(&request)
+    }
+
+    /// The requests whose streams are open.
+    pub fn requests(&self) -> Vec<RequestId> {
+        self.open.keys().copied().collect()
+    }
+
+    /// Passes on what the scheduler tells of a request. What concerns a stream that is not open any more is dropped.
+    pub fn pass_on(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Dequeued { request } => {
+                let stream = self.open.get_mut(&request);
+                if let Some(n_tokens) = stream.and_then(|stream| stream.queued_tokens.take()) {
+                    effects.push(Effect::LeaveQueue { n_tokens });
+                }
+            }
+            Event::PromptToken { request, token } => {
+                if let Some(stream) = self.open.get_mut(&request) {
+                    stream.prompt_reports.push(token.into());
+                }
+            }
+            Event::PromptDone { request, cached_tokens } => {
+                if let Some(stream) = self.open.get_mut(&request) {
+                    let logprobs = std::mem::take(&mut stream.prompt_reports);
+                    let event = StreamEvent::Prompt { cached_tokens, logprobs };
+                    effects.push(Effect::Deliver { request, event });
+                }
+            }
+            Event::Token { sequence, token } => {
+                if self.open.contains_key(&sequence.request) {
+                    let event = StreamEvent::Token { index: sequence.index, report: token.into() };
+                    effects.push(Effect::Deliver { request: sequence.request, event });
+                }
+            }
+            Event::Finished { sequence, reason, timeline } => {
+                let request = sequence.request;
+                let Some(stream) = self.open.get_mut(&request) else { return };
+                let event = StreamEvent::Finished { index: sequence.index, reason, timeline };
+                effects.push(Effect::Deliver { request, event });
+                stream.n_live -= 1;
+                if stream.n_live == 0 {
+                    self.close(request, None, effects);
+                }
+            }
+            Event::Failed { request, failure } => {
+                let failure = match failure {
+                    Failure::Step => self.step_failure.clone(),
+                    Failure::Row(error) => error.into(),
+                };
+                self.close(request, Some(failure), effects);
+            }
+        }
+    }
+
+    /// Ends a stream, if it is open.
+    pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>, effects: &mut Vec<Effect>) {
+        self.forget_reader(request);
+        let Some(stream) = self.open.remove(&request) else { return };
+        self.n_failed += u64::from(failure.is_some());
+        if let Some(n_tokens) = stream.queued_tokens {
+            effects.push(Effect::LeaveQueue { n_tokens });
+        }
+        effects.push(Effect::Close { request, failure });
+    }
+
+    /// Ends the stream of a reader that is behind for good.
+    pub fn close_slow(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
+        let n_events = match self.open.get(&request).map(|stream| stream.reader) {
+            Some(Reader::Behind { n_events } | Reader::Paused { n_events, .. }) => n_events,
+            Some(Reader::KeepsUp) | None => 0,
+        };
+        self.close(request, Some(EngineFailure::SlowReader { n_events }), effects);
+    }
+
+    /// Notes that a reader is behind: [`Self::pause_next`] will name its request.
+    pub fn fall_behind(&mut self, request: RequestId, n_events: usize) {
+        let Some(stream) = self.open.get_mut(&request) else { return };
+        stream.n_behind += 1;
+        if stream.reader == Reader::KeepsUp {
+            stream.reader = Reader::Behind { n_events };
+            self.behind.push(request);
+        }
+    }
+
+    /// Notes that the next request whose reader is behind is paused from `now` on, and names it.
+    pub fn pause_next(&mut self, now: Timestamp) -> Option<RequestId> {
+        let request = self.behind.pop()?;
+        let stream = self.open.get_mut(&request)?;
+        if let Reader::Behind { n_events } = stream.reader {
+            stream.reader = Reader::Paused { n_events, since: now };
+            self.paused.insert((now, request));
+        }
+        Some(request)
+    }
+
+    /// Notes that a reader has caught up. Whether its request was paused and is not any more.
+    pub fn catch_up(&mut self, request: RequestId) -> bool {
+        let Some(stream) = self.open.get_mut(&request) else { return false };
+        stream.n_behind = stream.n_behind.saturating_sub(1);
+        stream.n_behind == 0 && self.forget_reader(request)
+    }
+
+    /// Takes a request out of those that are paused or to be paused. Whether it was paused.
+    fn forget_reader(&mut self, request: RequestId) -> bool {
+        let Some(stream) = self.open.get_mut(&request) else { return false };
+        match std::mem::replace(&mut stream.reader, Reader::KeepsUp) {
+            Reader::KeepsUp => false,
+            Reader::Behind { .. } => {
+                self.behind.retain(|&other| other != request);
+                false
+            }
+            Reader::Paused { since, .. } => self.paused.remove(&(since, request)),
+        }
+    }
+
+    /// The request that has been paused longest, and since when.
+    pub fn longest_paused(&self) -> Option<(Timestamp, RequestId)> {
+        self.paused.first().copied()
+    }
+
+    /// When more than `limit` are paused: the longest paused request of the tenant that has the most of them.
+    pub fn surplus_paused(&self, limit: usize) -> Option<RequestId> {
+        if self.paused.len() <= limit {
+            return None;
+        }
+        let mut of_tenants: BTreeMap<&TenantId, (usize, RequestId)> = BTreeMap::new();
+        for (_, request) in &self.paused {
+            let tenant = &self.open.get(request)?.tenant;
+            of_tenants.entry(tenant).or_insert((0, *request)).0 += 1;
+        }
+        of_tenants.into_values().max_by_key(|(n, _)| *n).map(|(_, request)| request)
+    }
+}

@@ -1,0 +1,246 @@
+//! The engine thread: owns the clock and the channels, turns messages into inputs of the core and carries out its effects.
+//! Decides nothing itself and runs no foreign code: executors are made and run on threads of their own.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng_core::batch::ScheduledBatch;
+use throng_core::time::{Nanos, Timestamp};
+use tracing::{error, info, warn};
+
+use crate::engine_core::{Effect, EngineCore, Epoch, Input, StepDone, StepError};
+use crate::error::EngineFailure;
+use crate::executor_thread::{ExecutorThread, MakeExecutor, panic_message};
+use crate::intake::EngineState;
+use crate::message::{Inbox, Message, Submission};
+use crate::outbox::{Outbox, Outlet};
+use crate::shared::Shared;
+use crate::step_log::StepRecord;
+
+/// The engine thread shows this often that it gets on, also when nothing is to be done.
+const HEARTBEAT: Nanos = Nanos::from_ms(500);
+
+/// Marks an engine as unhealthy when its thread ends in any way but the foreseen one; after that it has no effect.
+struct MarkOnExit(Arc<Shared>);
+
+impl Drop for MarkOnExit {
+    fn drop(&mut self) {
+        self.0.advance_state(EngineState::Unhealthy);
+    }
+}
+
+/// The state of the engine thread.
+pub struct EngineThread {
+    core: EngineCore,
+    make_executor: Arc<Mutex<Box<MakeExecutor>>>,
+    shared: Arc<Shared>,
+    inbox: Inbox,
+    messages: Receiver<Message>,
+    outbox: Outbox,
+    /// The stream of the request that is being submitted.
+    arriving: Option<Outlet>,
+    /// None: it could not be replaced, the engine is unhealthy.
+    executor: Option<ExecutorThread>,
+    /// The time that the core was told with the newest input.
+    applied_at: Timestamp,
+    /// How long planning the step in flight took.
+    planning: Nanos,
+    /// Emptied after each input.
+    effects: Vec<Effect>,
+    /// Inputs that follow from effects; taken in before any message.
+    following: VecDeque<Input>,
+    /// Dropped when the engine has stopped.
+    drains: Vec<Sender<()>>,
+}
+
+impl EngineThread {
+    /// The state before the first step. `executor` is that of the core's first epoch.
+    pub fn new(
+        core: EngineCore,
+        make_executor: Box<MakeExecutor>,
+        executor: ExecutorThread,
+        shared: Arc<Shared>,
+        inbox: Inbox,
+        messages: Receiver<Message>,
+    ) -> Self {
+        Self {
+            core,
+            make_executor: Arc::new(Mutex::new(make_executor)),
+            shared,
+            inbox,
+            messages,
+            outbox: Outbox::default(),
+            arriving: None,
+            executor: Some(executor),
+            applied_at: Timestamp::default(),
+            planning: Nanos::default(),
+            effects: Vec::new(),
+            following: VecDeque::new(),
+            drains: Vec::new(),
+        }
+    }
+
+    /// Runs until drained. A panic in here is a bug; it ends the engine, whose streams then fail, not the process.
+    pub fn run(mut self) {
+        let mark = MarkOnExit(Arc::clone(&self.shared));
+        let result = catch_unwind(AssertUnwindSafe(|| self.run_steps()));
+        // First of all, and before the streams end: what follows may panic again.
+        drop(mark);
+        let drains = std::mem::take(&mut self.drains);
+        drop(self);
+        match result {
+            Ok(()) => info!("the engine has stopped"),
+            Err(panic) => error!(panic = panic_message(panic), "the engine thread panicked"),
+        }
+        drop(drains);
+    }
+
+    fn run_steps(&mut self) {
+        self.publish_stats();
+        while self.core.state() != EngineState::Stopped {
+            self.beat();
+            let has_news = self.take_messages();
+            self.beat();
+            if has_news || self.core.next_deadline().is_some_and(|deadline| deadline <= self.shared.now()) {
+                self.apply(Input::Tick);
+                self.publish_stats();
+            }
+        }
+    }
+
+    /// An engine that waits for an executor does not get on.
+    fn beat(&self) {
+        if !self.core.is_awaiting_executor() {
+            self.shared.beat();
+        }
+    }
+
+    /// Waits for a message, no longer than until the next deadline or heartbeat, and takes in all there are. Whether there
+    /// was one.
+    fn take_messages(&mut self) -> bool {
+        let now = self.shared.now();
+        let patience =
+            self.core.next_deadline().map_or(HEARTBEAT, |deadline| deadline.since(now).min(HEARTBEAT));
+        match self.messages.recv_timeout(Duration::from_nanos(patience.0)) {
+            Ok(message) => self.take(message),
+            // The thread holds a sender itself: it is never disconnected.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
+        }
+        while let Ok(message) = self.messages.try_recv() {
+            self.take(message);
+        }
+        true
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Submit(submission) => {
+                let Submission { request, arrived, outlet } = *submission;
+                self.arriving = Some(outlet);
+                self.apply(Input::Submit { request, arrived });
+            }
+            Message::Input(input) => {
+                if let Input::StepDone(StepDone { result: Err(StepError::Panicked(message)), .. }) = &input {
+                    error!(message, "a step panicked");
+                }
+                self.apply(input);
+            }
+            Message::Drain { limit, stopped } => {
+                self.drains.extend(stopped);
+                let deadline = limit.map(|limit| self.shared.now() + Nanos::from(limit));
+                self.apply(Input::Drain { deadline });
+            }
+        }
+    }
+
+    /// Takes in an input and what follows from its effects.
+    fn apply(&mut self, input: Input) {
+        let mut next = Some(input);
+        while let Some(input) = next {
+            let now = self.shared.now();
+            self.applied_at = now;
+            {
+                // Logged before it is applied: should the core panic, the input is there to be looked at.
+                let mut log = self.shared.input_log();
+                self.core.apply(log.push(now, input), now, &mut self.effects);
+            }
+            let mut effects = std::mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                self.carry_out(effect);
+            }
+            self.effects = effects;
+            next = self.following.pop_front();
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Accept(request) => {
+                if let Some(outlet) = self.arriving.take() {
+                    self.outbox.open(request, outlet);
+                }
+            }
+            Effect::Refuse { request, failure } => {
+                warn!(request = request.0, %failure, "a request was refused");
+                if let Some(outlet) = self.arriving.take() {
+                    outlet.fail(failure);
+                }
+            }
+            Effect::LeaveQueue { n_tokens } => self.shared.intake().leave_queue(n_tokens),
+            Effect::Deliver { request, event } => {
+                if let Some(n_events) = self.outbox.send(request, event) {
+                    self.following.push_back(Input::ReaderBehind { request, n_events });
+                }
+            }
+            Effect::Close { request, failure } => {
+                if let Some(EngineFailure::SlowReader { .. }) = failure {
+                    warn!(request = request.0, "a reader was too slow; its request is aborted");
+                }
+                self.outbox.close(request, failure);
+            }
+            Effect::Execute { epoch, batch, .. } => self.execute(epoch, batch),
+            Effect::EndStep { record, failure } => {
+                if let Some(failure) = failure {
+                    warn!(%failure, n_rows = record.n_rows, "a step failed");
+                }
+                self.shared.step_log().push(StepRecord { planning: self.planning, ..record });
+            }
+            Effect::ReplaceExecutor { epoch } => {
+                info!("making a new executor");
+                self.executor = None;
+                let make_executor = Arc::clone(&self.make_executor);
+                match ExecutorThread::start_making(make_executor, epoch, self.inbox.clone()) {
+                    Ok(executor) => self.executor = Some(executor),
+                    Err(error) => {
+                        let reason = error.to_string();
+                        self.following.push_back(Input::ExecutorNotMade { epoch, reason });
+                    }
+                }
+            }
+            Effect::GiveUpExecutor { reason } => {
+                error!(reason, "the engine has no executor any more");
+                self.executor = None;
+            }
+            Effect::State(state) => self.shared.advance_state(state),
+        }
+    }
+
+    fn execute(&mut self, epoch: Epoch, batch: Arc<ScheduledBatch>) {
+        let output = self.shared.input_log().spare_output();
+        let lost = match &self.executor {
+            Some(executor) => executor.execute(batch, output).err(),
+            None => Some(Box::new(StepDone::of_dead_thread(epoch, output))),
+        };
+        self.planning = self.shared.now().since(self.applied_at);
+        if let Some(done) = lost {
+            self.following.push_back(Input::StepDone(*done));
+        }
+    }
+
+    fn publish_stats(&self) {
+        *self.shared.stats() = self.core.stats();
+    }
+}

@@ -1,0 +1,100 @@
+//! What may enter the engine: the state it is in, what its executor can hold, and the one bound on what waits. Plain data,
+//! so that a simulation decides as the handle does. Does not know threads and channels.
+
+use throng_core::admission::{Admission, QueueBound};
+use throng_core::executor::ExecutorCapacity;
+use throng_core::request::Request;
+use throng_core::scheduler::SchedulerConfig;
+
+use crate::error::SubmitError;
+
+/// Whether the engine takes and runs requests. There is no way back to an earlier state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EngineState {
+    /// It does both.
+    Running,
+    /// It finishes what it has and takes nothing new.
+    Draining,
+    /// It has no executor and could not get another; it takes nothing.
+    Unhealthy,
+    /// It has stopped.
+    Stopped,
+}
+
+/// Decides which requests enter. A request counts from [`Intake::enter`] until [`Intake::leave_queue`], so that the bound
+/// holds for requests that are on their way to the engine as well as for those in its queue.
+#[derive(Debug)]
+pub struct Intake {
+    admission: Admission,
+    state: EngineState,
+    queue: QueueBound,
+}
+
+impl Intake {
+    /// The intake of an engine with an executor of this capacity, bounded as `config` says.
+    pub fn new(config: &SchedulerConfig, capacity: ExecutorCapacity) -> Self {
+        let max_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
+        Self {
+            admission: Admission::new(capacity),
+            state: EngineState::Running,
+            queue: QueueBound::new(config.max_queued_requests as usize, max_tokens),
+        }
+    }
+
+    /// Counts a request as waiting, or says why it may not enter.
+    ///
+    /// # Errors
+    /// When the request can never run, the queue is full, or the engine takes nothing new.
+    pub fn enter(&mut self, request: &Request) -> Result<(), SubmitError> {
+        self.admission.check(request)?;
+        self.check_state()?;
+        Ok(self.queue.enter(request.n_queued_tokens())?)
+    }
+
+    /// Whether a prompt of one token could enter.
+    ///
+    /// # Errors
+    /// As [`Self::enter`].
+    pub fn check_room(&self) -> Result<(), SubmitError> {
+        self.check_state()?;
+        Ok(self.queue.check(1)?)
+    }
+
+    /// A request of `n_tokens` prompt and output tokens waits no more: it runs, or it ended before.
+    pub fn leave_queue(&mut self, n_tokens: usize) {
+        self.queue.leave(n_tokens);
+    }
+
+    /// The state the engine is in.
+    pub fn state(&self) -> EngineState {
+        self.state
+    }
+
+    /// Moves on to `state`; does nothing when the engine is in that state or a later one.
+    pub fn advance_state(&mut self, state: EngineState) {
+        self.state = self.state.max(state);
+    }
+
+    /// Most tokens (prompt and output) of one sequence.
+    pub fn max_sequence_tokens(&self) -> usize {
+        self.admission.max_sequence_tokens()
+    }
+
+    /// Requests that wait, and their prompt tokens.
+    pub fn queued(&self) -> (usize, usize) {
+        (self.queue.n_requests(), self.queue.n_tokens())
+    }
+
+    fn check_state(&self) -> Result<(), SubmitError> {
+        match self.state {
+            EngineState::Running => Ok(()),
+            EngineState::Draining | EngineState::Stopped => Err(SubmitError::Draining),
+            EngineState::Unhealthy => Err(SubmitError::Unhealthy),
+        }
+    }
+}
+
+/// What the engine's own scheduler is given: no bound of its own on what waits, because [`Intake`] has bounded it.
+pub fn without_queue_bound(config: &SchedulerConfig) -> SchedulerConfig {
+    SchedulerConfig { max_queued_requests: u32::MAX, max_queued_tokens: u64::MAX, ..config.clone() }
+}

@@ -1,0 +1,41 @@
+//! What is sent to the engine thread. Does not know what comes of it.
+
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use throng_core::request::Request;
+use throng_core::time::Timestamp;
+
+use crate::engine_core::Input;
+use crate::outbox::Outlet;
+
+/// The way to the engine thread. Bounded by what can be in it: requests that the intake has counted, an abort, a resumption
+/// or so for each open stream, the ends of the steps in flight.
+pub type Inbox = Sender<Message>;
+
+/// What the engine thread is told.
+#[derive(Debug)]
+pub enum Message {
+    /// A request that the intake has let in, with its stream.
+    Submit(Box<Submission>),
+    /// What goes to the core as it is.
+    Input(Input),
+    /// Finish what is there, for at most `limit`, and stop.
+    Drain {
+        /// None: as long as it takes.
+        limit: Option<Duration>,
+        /// Dropped when the engine has stopped.
+        stopped: Option<Sender<()>>,
+    },
+}
+
+/// A request on its way in.
+#[derive(Debug)]
+pub struct Submission {
+    /// The request.
+    pub request: Request,
+    /// When it was handed in.
+    pub arrived: Timestamp,
+    /// Where its events go.
+    pub outlet: Outlet,
+}

@@ -1,0 +1,98 @@
+//! What handles, streams and the engine thread share: the clock's origin, the intake, the latest numbers and logs. No lock is
+//! held for longer than a step takes to plan or its end to note. Does not know how steps run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use throng_core::executor::ExecutorCapacity;
+use throng_core::time::{Nanos, Timestamp};
+
+use crate::config::EngineConfig;
+use crate::input_log::InputLog;
+use crate::intake::{EngineState, Intake};
+use crate::stats::EngineStats;
+use crate::step_log::StepLog;
+
+/// What all of an engine's threads can reach.
+#[derive(Debug)]
+pub struct Shared {
+    origin: Instant,
+    /// What the first executor could hold.
+    pub capacity: ExecutorCapacity,
+    /// The id of the next request.
+    pub next_request: AtomicU64,
+    /// When the engine thread last showed that it gets on, in nanoseconds since the origin.
+    last_beat_ns: AtomicU64,
+    intake: Mutex<Intake>,
+    stats: Mutex<EngineStats>,
+    step_log: Mutex<StepLog>,
+    input_log: Mutex<InputLog>,
+}
+
+impl Shared {
+    /// Of an engine that starts now.
+    pub fn new(config: &EngineConfig, capacity: ExecutorCapacity) -> Self {
+        let max_bytes = usize::try_from(config.max_logged_input_bytes).unwrap_or(usize::MAX);
+        Self {
+            origin: Instant::now(),
+            capacity,
+            next_request: AtomicU64::new(0),
+            last_beat_ns: AtomicU64::new(0),
+            intake: Mutex::new(Intake::new(&config.scheduler, capacity)),
+            stats: Mutex::new(EngineStats::default()),
+            step_log: Mutex::new(StepLog::new(config.max_logged_steps as usize)),
+            input_log: Mutex::new(InputLog::new(config.max_logged_inputs as usize, max_bytes)),
+        }
+    }
+
+    /// Time since the engine's start.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::default() + Nanos::from(self.origin.elapsed())
+    }
+
+    /// What may enter.
+    pub fn intake(&self) -> MutexGuard<'_, Intake> {
+        lock(&self.intake)
+    }
+
+    /// Whether the engine takes and runs requests.
+    pub fn state(&self) -> EngineState {
+        self.intake().state()
+    }
+
+    /// Moves on to `state`; there is no way back to an earlier one.
+    pub fn advance_state(&self, state: EngineState) {
+        self.intake().advance_state(state);
+    }
+
+    /// Notes that the engine thread gets on.
+    pub fn beat(&self) {
+        self.last_beat_ns.store(self.now().as_ns(), Ordering::Relaxed);
+    }
+
+    /// How long the engine thread has been silent.
+    pub fn silence(&self) -> Nanos {
+        self.now().since(Timestamp::from_ns(self.last_beat_ns.load(Ordering::Relaxed)))
+    }
+
+    /// The engine's numbers as of the latest input.
+    pub fn stats(&self) -> MutexGuard<'_, EngineStats> {
+        lock(&self.stats)
+    }
+
+    /// The latest steps.
+    pub fn step_log(&self) -> MutexGuard<'_, StepLog> {
+        lock(&self.step_log)
+    }
+
+    /// The latest inputs.
+    pub fn input_log(&self) -> MutexGuard<'_, InputLog> {
+        lock(&self.input_log)
+    }
+}
+
+/// What the locks guard is whole after every statement, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
