@@ -1,0 +1,237 @@
+//! A real engine, with its threads and clock, under load: clients that read slowly, leave and cancel, and steps that fail,
+//! panic and hang. Its log of inputs, run through a fresh core, plans the same batches and gives every stream the same events.
+
+mod gate;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex};
+
+use gate::{CAPACITY, random_request, stop};
+use throng_core::batch::{BlockId, RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::request::{RequestId, SequenceId, TokenId};
+use throng_core::scheduler::SchedulerConfig;
+use throng_core::time::Nanos;
+use throng_engine::{
+    Effect, Engine, EngineConfig, EngineCore, EngineHandle, Input, StepRecord, StreamEvent, TokenStream,
+};
+use throng_testkit::paper_executor::PaperExecutor;
+
+const N_CLIENTS: u64 = 6;
+const ROUNDS: usize = 15;
+
+/// A row as data.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    sequence: SequenceId,
+    start: u32,
+    tokens: Vec<TokenId>,
+    blocks: Vec<BlockId>,
+    history: Vec<TokenId>,
+}
+
+/// A batch as data, and which executor ran it.
+type Batch = (u64, Vec<Row>);
+
+fn rows(batch: &ScheduledBatch) -> Vec<Row> {
+    let row_as_data = |row: &ScheduledRow| Row {
+        sequence: row.sequence,
+        start: row.start,
+        tokens: batch.tokens(row).to_vec(),
+        blocks: batch.blocks(row).to_vec(),
+        history: batch.history(row).to_vec(),
+    };
+    batch.rows().iter().map(row_as_data).collect()
+}
+
+/// What all executors of the engine share.
+#[derive(Default)]
+struct Record {
+    batches: Mutex<Vec<Batch>>,
+    released: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Record {
+    fn wait_for_release(&self) {
+        let mut released = self.released.lock().expect("nobody panics with the lock");
+        while !*released {
+            released = self.changed.wait(released).expect("nobody panics with the lock");
+        }
+    }
+
+    fn release(&self) {
+        *self.released.lock().expect("nobody panics with the lock") = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Writes down each batch, then runs it or fails in one of all ways.
+struct Recording {
+    paper: PaperExecutor,
+    epoch: u64,
+    record: Arc<Record>,
+}
+
+impl Executor for Recording {
+    fn capacity(&self) -> ExecutorCapacity {
+        CAPACITY
+    }
+
+    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        let number = {
+            let mut batches = self.record.batches.lock().expect("nobody panics with the lock");
+            batches.push((self.epoch, rows(batch)));
+            batches.len()
+        };
+        match number {
+            150 | 300 => self.record.wait_for_release(),
+            _ if number % 97 == 0 => panic!("as the test wants it"),
+            _ if number % 61 == 0 => return Err(ExecutorError::Device("as the test wants it".into())),
+            _ => {}
+        }
+        self.paper.execute(batch, output)?;
+        if number % 43 == 0 {
+            output.fail_row(RowError::InvalidLogits);
+        }
+        Ok(())
+    }
+}
+
+/// What a client saw of its request.
+struct Seen {
+    events: Vec<StreamEvent>,
+    /// It read to the end.
+    is_whole: bool,
+}
+
+/// Reads several streams in turns; leaves some of them.
+fn run_client(engine: &EngineHandle, seed: u64, seen: &Mutex<BTreeMap<RequestId, Seen>>) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    for _ in 0..ROUNDS {
+        let mut streams: Vec<(TokenStream, Vec<StreamEvent>)> = (0..rng.usize(1..5))
+            .map(|_| engine.submit(random_request(engine, &mut rng)).expect("there is room"))
+            .map(|stream| (stream, Vec::new()))
+            .collect();
+        while !streams.is_empty() {
+            let i = rng.usize(0..streams.len());
+            if rng.u32(0..20) == 0 {
+                streams[i].0.abort_sequence(rng.u32(0..3));
+            }
+            let leaves = rng.u32(0..40) == 0;
+            let mut has_ended = false;
+            for _ in 0..rng.usize(1..30) {
+                let (stream, events) = &mut streams[i];
+                match stream.blocking_next() {
+                    Some(event) => events.push(event),
+                    None => has_ended = true,
+                }
+            }
+            if leaves || has_ended {
+                let (stream, events) = streams.swap_remove(i);
+                let mut seen = seen.lock().expect("nobody panics with the lock");
+                seen.insert(stream.request_id(), Seen { events, is_whole: has_ended });
+            }
+        }
+    }
+}
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        scheduler: SchedulerConfig { max_batch_rows: 8, ..SchedulerConfig::default() },
+        step_timeout_ms: 1_000,
+        max_buffered_events: 2,
+        max_paused_requests: 6,
+        max_logged_steps: 100_000,
+        max_logged_inputs: 1 << 20,
+        max_logged_input_bytes: u64::MAX,
+        ..EngineConfig::default()
+    }
+}
+
+/// What a core decides, sorted by what can be compared.
+#[derive(Default)]
+struct Replayed {
+    batches: Vec<Batch>,
+    events: BTreeMap<RequestId, Vec<StreamEvent>>,
+    steps: Vec<StepRecord>,
+}
+
+impl Replayed {
+    fn note(&mut self, effect: Effect) {
+        match effect {
+            Effect::Execute { epoch, batch, .. } => self.batches.push((epoch.0, rows(&batch))),
+            Effect::EndStep { record, .. } => self.steps.push(record),
+            Effect::Deliver { request, event } => self.events.entry(request).or_default().push(event),
+            Effect::Close { request, failure: Some(error) } => {
+                self.events.entry(request).or_default().push(StreamEvent::Failed { error });
+            }
+            Effect::Close { failure: None, .. }
+            | Effect::Accept(_)
+            | Effect::Refuse { .. }
+            | Effect::LeaveQueue { .. }
+            | Effect::ReplaceExecutor { .. }
+            | Effect::GiveUpExecutor { .. }
+            | Effect::State(_) => {}
+        }
+    }
+}
+
+#[test]
+fn the_log_of_a_real_engine_replays_batch_for_batch() {
+    let record = Arc::new(Record::default());
+    let engine = {
+        let (record, mut n_made) = (Arc::clone(&record), 0);
+        Engine::start(config(), move || {
+            let executor =
+                Recording { paper: PaperExecutor::new(CAPACITY), epoch: n_made, record: Arc::clone(&record) };
+            n_made += 1;
+            Ok(Box::new(executor) as Box<dyn Executor>)
+        })
+        .expect("it starts")
+    };
+    let seen = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        for seed in 0..N_CLIENTS {
+            let (engine, seen) = (&engine, &seen);
+            scope.spawn(move || run_client(engine, seed, seen));
+        }
+    });
+    let stats = stop(&engine);
+    record.release();
+
+    let log = engine.take_input_log();
+    assert_eq!(log.n_forgotten(), 0, "the log is not whole");
+    let (mut core, mut effects) = (EngineCore::new(config(), CAPACITY), Vec::new());
+    let (mut replayed, mut n_behind) = (Replayed::default(), 0);
+    for logged in log.inputs() {
+        n_behind += usize::from(matches!(logged.input, Input::ReaderBehind { .. }));
+        core.apply(&logged.input, logged.now, &mut effects);
+        effects.drain(..).for_each(|effect| replayed.note(effect));
+    }
+
+    let mut batches = std::mem::take(&mut *record.batches.lock().expect("nobody panics with the lock"));
+    // A step that was given up may have begun after the next executor's first.
+    batches.sort_by_key(|(epoch, _)| *epoch);
+    assert_eq!(batches.len(), replayed.batches.len());
+    for (i, (recorded, replayed)) in batches.iter().zip(&replayed.batches).enumerate() {
+        assert_eq!(recorded, replayed, "batch {i}");
+    }
+    let without_planning = |step: StepRecord| StepRecord { planning: Nanos::default(), ..step };
+    let steps: Vec<StepRecord> = engine.step_log().into_iter().map(without_planning).collect();
+    assert_eq!(steps, replayed.steps);
+    for (request, Seen { events, is_whole }) in &*seen.lock().expect("nobody panics with the lock") {
+        let all = replayed.events.get(request).map_or(&[][..], Vec::as_slice);
+        assert!(if *is_whole { all == events } else { all.starts_with(events) }, "request {}", request.0);
+    }
+    assert_eq!(core.stats(), stats);
+
+    let failures = stats.failures;
+    println!(
+        "{} inputs, {} batches, {n_behind} readers behind, {failures:?}",
+        log.inputs().len(),
+        batches.len()
+    );
+    assert!(n_behind > 0 && failures.timed_out_steps >= 2 && failures.panicked_steps > 0);
+    assert!(failures.failed_steps > 0 && stats.scheduler.counters.cache_hit_tokens > 0);
+}
