@@ -33,7 +33,7 @@ const MAX_SILENCE: Nanos = Nanos::from_ms(1_500);
 const MAX_ABSENCE: Nanos = EXECUTOR_TIMEOUT;
 
 /// Past the limit of a drain the engine thread has this long to say that it has stopped.
-const DRAIN_GRACE: Duration = Duration::from_secs(5);
+const DRAIN_GRACE: Duration = Duration::from_secs(2);
 
 /// Fewest events of each continuation that may wait for a reader before its request is paused.
 const LEAST_BUFFERED_STEPS: u64 = 8;
@@ -182,7 +182,7 @@ impl EngineHandle {
     }
 
     /// Takes nothing new, finishes what is there for at most `limit`, then fails the rest and stops. Returns
-    /// when the engine has stopped, or five seconds after `limit` when the engine thread does not get on.
+    /// when the engine has stopped, or two seconds after `limit` when the engine thread does not get on.
     pub async fn drain(&self, limit: Duration) {
         self.shared.advance_state(EngineState::Draining);
         let (stopped, told) = channel();

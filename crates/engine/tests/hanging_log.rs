@@ -1,0 +1,80 @@
+//! A log that hangs holds up the engine thread; a drain must end all the same. A program of its own: the log is global.
+
+mod gate;
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+use gate::{Answer, Gate, Pass, request, start, stop};
+use throng_engine::{EngineConfig, EngineFailure, EngineState};
+use tracing::{Event, Metadata, Subscriber, span};
+
+#[derive(PartialEq)]
+enum Log {
+    Quiet,
+    HoldsUpTheEngine,
+    Open,
+}
+
+static LOG: Mutex<Log> = Mutex::new(Log::Quiet);
+static CHANGED: Condvar = Condvar::new();
+
+/// Brings the log into a state, unless it is open.
+fn become_state(state: Log) -> MutexGuard<'static, Log> {
+    let mut log = LOG.lock().expect("nobody panics with the lock");
+    if *log != Log::Open {
+        *log = state;
+    }
+    CHANGED.notify_all();
+    log
+}
+
+fn wait_until(log: MutexGuard<'_, Log>, state: &Log) {
+    drop(CHANGED.wait_while(log, |log| log != state));
+}
+
+/// Holds up whoever writes to it until it is opened.
+struct HangingLog;
+
+impl Subscriber for HangingLog {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, _: &Event<'_>) {
+        wait_until(become_state(Log::HoldsUpTheEngine), &Log::Open);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+fn a_drain_ends_although_the_engine_thread_hangs() {
+    tracing::subscriber::set_global_default(HangingLog).expect("the first one");
+    let gate = Gate::closed();
+    let engine = start(EngineConfig::default(), &gate);
+    let request = request(&engine, &[1; 20], 5);
+    let stream = engine.submit(request.clone()).expect("there is room");
+    gate.let_pass(Pass::Fail);
+    // The failed step is being logged.
+    wait_until(LOG.lock().expect("nobody panics with the lock"), &Log::HoldsUpTheEngine);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(engine.drain(std::time::Duration::ZERO));
+    assert_eq!(engine.state(), EngineState::Draining);
+
+    drop(become_state(Log::Open));
+    gate.let_all_pass();
+    stop(&engine);
+    assert_eq!(engine.state(), EngineState::Stopped);
+    let failure = Answer::read(&request, stream).failure.expect("its step failed");
+    assert!(matches!(failure, EngineFailure::StepFailed(_)));
+}
