@@ -4,9 +4,12 @@ mod gate;
 
 use std::time::Duration;
 
-use gate::{Answer, Gate, Pass, request, start};
+use gate::{Answer, CAPACITY, Gate, Pass, request, start};
+use throng_core::batch::{ScheduledBatch, StepOutput};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::Request;
-use throng_engine::{EngineConfig, EngineFailure, EngineState, SubmitError};
+use throng_engine::{Engine, EngineConfig, EngineFailure, EngineState, StreamEvent, SubmitError};
+use throng_testkit::paper_executor::PaperExecutor;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_finishes_what_is_there() {
@@ -50,6 +53,47 @@ async fn a_drain_has_a_limit_even_when_a_step_hangs() {
     let answer = tokio::task::spawn_blocking(move || Answer::read(&request, stream)).await.expect("it ends");
     assert_eq!(answer.failure, Some(EngineFailure::Stopped));
     gate.release_hung();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drain_has_a_limit_even_when_an_executor_cannot_be_made() {
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let mut n_made = 0;
+    let engine = Engine::start(EngineConfig::default(), move || {
+        n_made += 1;
+        if n_made > 1 {
+            let _ = wait.recv();
+        }
+        Ok(Box::new(Failing(PaperExecutor::new(CAPACITY))) as Box<dyn Executor>)
+    })
+    .expect("it starts");
+    let requests = [1, 2].map(|i| request(&engine, &[i; 30], 10));
+    let mut stream = engine.submit(requests[0].clone()).expect("there is room");
+    let failed = EngineFailure::StepFailed(ExecutorError::Device("as the test wants it".into()));
+    assert_eq!(stream.next().await, Some(StreamEvent::Failed { error: failed }));
+    // The engine has no executor now; what comes meanwhile waits, can be left, and does not hold up a drain.
+    let mut stream = engine.submit(requests[1].clone()).expect("there is room");
+    drop(engine.submit(request(&engine, &[3], 1)).expect("there is room"));
+    while engine.stats().scheduler.queued_requests > 1 {
+        tokio::task::yield_now().await;
+    }
+    engine.drain(Duration::from_millis(1)).await;
+    assert_eq!(engine.state(), EngineState::Stopped);
+    assert_eq!(stream.next().await, Some(StreamEvent::Failed { error: EngineFailure::Stopped }));
+    drop(go);
+}
+
+/// Fails every step.
+struct Failing(PaperExecutor);
+
+impl Executor for Failing {
+    fn capacity(&self) -> ExecutorCapacity {
+        self.0.capacity()
+    }
+
+    fn execute(&mut self, _: &ScheduledBatch, _: &mut StepOutput) -> Result<(), ExecutorError> {
+        Err(ExecutorError::Device("as the test wants it".into()))
+    }
 }
 
 #[test]

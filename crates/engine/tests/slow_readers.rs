@@ -102,6 +102,23 @@ fn no_request_is_paused_for_ever() {
 }
 
 #[test]
+fn log_probabilities_count_as_well_as_events() {
+    let config = EngineConfig { pause_timeout_ms: 1, ..small() };
+    let engine = start(config, &Gate::open());
+    let sampling = SamplingParams { max_tokens: 300, logprobs: Some(20), ..SamplingParams::default() };
+    let slow = Request { sampling: sampling.into(), ..request(&engine, &[1, 2], 0) };
+    let stream = submit(&engine, &slow);
+    while engine.stats().failures.requests == 0 {
+        let other = request(&engine, &[4], 1);
+        Answer::read(&other, submit(&engine, &other)).check(&other);
+    }
+    let answer = Answer::read(&slow, stream);
+    // The prompt weighs 1, a token with 20 log-probabilities 3: the mark of 8 is passed with the third.
+    assert_eq!(answer.failure, Some(EngineFailure::SlowReader { n_events: 10 }));
+    assert_eq!(answer.sequences[0].0.len(), 3);
+}
+
+#[test]
 fn of_too_many_paused_requests_the_tenant_with_the_most_loses_one() {
     let config = EngineConfig { max_paused_requests: 2, ..small() };
     let engine = start(config, &Gate::open());
