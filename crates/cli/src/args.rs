@@ -1,5 +1,5 @@
-//! The command line: what can be typed, with vLLM's names where a flag means the same. Refuses to know defaults
-//! that depend on the machine or the model.
+//! The command line: commands and flags, with vLLM's names where a flag means the same. Does not know defaults that
+//! depend on the machine or the model.
 
 mod bench;
 mod values;
@@ -29,15 +29,15 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Reads the command line of this process, or says what is wrong with it and ends the process with status 2.
+    /// Parses the command line of this process. If it is invalid, prints why and ends the process with status 2.
     pub fn read() -> Self {
         let matches = takes_negative_numbers(Self::command()).get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
 
-/// Has `-5` after a flag that takes a value read as that value, so that its range is told, not that there is no flag
-/// `-5`.
+/// Parses `-5` after a flag that takes a value as that value, so that the error names the flag's range instead of an
+/// unknown flag `-5`.
 fn takes_negative_numbers(command: clap::Command) -> clap::Command {
     let takes_value = |arg: &clap::Arg| matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     command
@@ -62,7 +62,7 @@ pub enum Command {
     Bench(BenchArgs),
 }
 
-/// Where the model comes from and how it is held. Every command that runs a model takes these.
+/// Which model to load, and how. Every command that runs a model has these flags.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ModelArgs {
     /// A folder, a .gguf file, or a hub id: org/name, org/name:file.gguf, org/name@revision; the built-in
@@ -78,7 +78,7 @@ pub struct ModelArgs {
     /// Quantize a model in F32, F16 or BF16 while it is loaded
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
     pub quantize: Option<Quantization>,
-    /// Keep what --quantize makes in this folder, and read it from there at the next start
+    /// Keep the weights that --quantize makes in this folder, and read them from there at the next start
     #[arg(long, value_name = "DIR")]
     pub quantize_cache: Option<PathBuf>,
     /// How keys and values are stored; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else f16
@@ -161,7 +161,7 @@ pub struct ServeArgs {
     /// Web origins that may call from a browser
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "ORIGIN")]
     pub allowed_origins: Vec<String>,
-    /// Names of this server in web pages' addresses, beside IP addresses and the name listened on
+    /// Host names by which web pages may address this server, besides IP addresses and the name given with --host
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME")]
     pub allowed_hosts: Vec<String>,
     /// On SIGTERM, seconds for running streams to finish
@@ -175,8 +175,8 @@ pub struct ServeArgs {
     pub foreign: ForeignArgs,
 }
 
-/// Flags of other engines that are accepted so that their command lines work: they must not ask for what is not
-/// there, and otherwise have no effect here.
+/// Flags of other engines, accepted so that their command lines work. A value that asks for a feature that Throng lacks
+/// is an error; other values have no effect.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ForeignArgs {
     #[arg(long, hide = true)]
@@ -227,7 +227,7 @@ pub struct ChatArgs {
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// What the model is told before the conversation
+    /// The system prompt
     #[arg(long)]
     pub system: Option<String>,
     /// How tokens are chosen.
@@ -290,7 +290,7 @@ pub enum Quantization {
     Q4_K,
 }
 
-/// How keys and values are stored.
+/// The data type of the KV cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names say it")]
@@ -304,7 +304,7 @@ pub enum KvDtype {
     Q8_0,
 }
 
-/// Who goes first.
+/// The scheduling policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SchedulingPolicy {

@@ -1,5 +1,5 @@
 //! The ranges of the numbers and the forms of the names that an operator may choose, the same for flags and for the
-//! file. Refuses to know the machine and the model, which may allow less.
+//! file. Does not know the machine and the model, which may allow less.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -9,9 +9,9 @@ use std::str::FromStr;
 pub const THREADS: RangeInclusive<usize> = 1..=1024;
 /// Tokens of one sequence; the model may allow less.
 pub const SEQUENCE_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
-/// New tokens of a step: each costs activations.
+/// New tokens of a step: each takes memory for activations.
 pub const STEP_TOKENS: RangeInclusive<u32> = 1..=65_536;
-/// Sequences of a step: each costs a row of logits.
+/// Sequences of a step: each takes memory for a row of logits.
 pub const STEP_ROWS: RangeInclusive<u32> = 1..=4096;
 /// Memory for keys and values, in bytes; the machine may have less.
 pub const KV_CACHE_BYTES: RangeInclusive<u64> = 1..=1 << 50;
@@ -23,9 +23,9 @@ pub const QUEUED_TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 pub const INTER_TOKEN_MS: RangeInclusive<u32> = 1..=3_600_000;
 /// Seconds that a step may take.
 pub const STEP_TIMEOUT_S: RangeInclusive<u64> = 1..=86_400;
-/// Seconds for running streams to finish at the end; 0 cuts them.
+/// Seconds for running streams to finish at shutdown; 0 ends them at once.
 pub const SHUTDOWN_TIMEOUT_S: RangeInclusive<u64> = 0..=86_400;
-/// Seconds that a connection may take for something; Linux takes no keepalive time above 32,767.
+/// Timeouts of a connection, in seconds; Linux accepts no keepalive time above 32,767.
 pub const CONNECTION_TIMEOUT_S: RangeInclusive<u64> = 1..=28_800;
 /// Log-probabilities a request may ask for; -1: as many as the vocabulary.
 pub const LOGPROBS: RangeInclusive<i64> = -1..=1_000_000;
@@ -43,12 +43,12 @@ pub const TOKENIZATIONS: RangeInclusive<usize> = 1..=256;
 pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 /// Tokens of a prompt that is measured; the model's context may be shorter.
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
-/// How far from the most likely token the choice may go.
+/// Sampling temperatures.
 pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=2.0;
 /// Most bytes of a model's name.
 const MAX_NAME_BYTES: usize = 256;
 
-/// Reads a flag's number that must lie in `range`.
+/// Parses a flag's number that must be in `range`.
 pub fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Clone,
@@ -59,7 +59,7 @@ where
     }
 }
 
-/// What is wrong with a number that does not lie in `range`, if it does not.
+/// Why a number is not in `range`; `None` if it is.
 pub fn fault<T: PartialOrd + Display>(number: &T, range: &RangeInclusive<T>) -> Option<String> {
     (!range.contains(number)).then(|| describe(range))
 }
@@ -68,13 +68,13 @@ fn describe<T: Display>(range: &RangeInclusive<T>) -> String {
     format!("must be a number from {} to {}", range.start(), range.end())
 }
 
-/// Reads a probability of which some must be kept.
+/// Parses a probability above 0 and at most 1.
 pub fn probability(text: &str) -> Result<f32, String> {
     let read = text.trim().parse().ok().filter(|p| *p > 0.0f32 && *p <= 1.0);
     read.ok_or_else(|| "must be a number above 0 and at most 1".to_owned())
 }
 
-/// Reads a name that a model answers to.
+/// Parses a name that a model is served under.
 pub fn model_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > MAX_NAME_BYTES || text.chars().any(char::is_control) {
         return Err(format!("must have 1 to {MAX_NAME_BYTES} bytes and no control characters"));

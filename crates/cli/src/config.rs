@@ -1,5 +1,5 @@
-//! What runs, decided: defaults, then the TOML file, then the environment and the flags, made into one checked
-//! [`Settings`]. Refuses to know the machine and the model.
+//! Merges defaults, the TOML file, the environment and the flags into one checked [`Settings`]. Does not know the
+//! machine and the model.
 
 mod checks;
 
@@ -23,7 +23,7 @@ struct ConfigFile {
     gateway: GatewayConfig,
 }
 
-/// Which model, and how it is held.
+/// Which model to load, and how.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSection {
@@ -49,7 +49,7 @@ pub struct ModelSection {
     pub generation_config: GenerationConfigSource,
     /// Compute in plain loops with unquantized activations.
     pub reference: bool,
-    /// The processor's instructions to use instead of its best; only flags say it.
+    /// The ISA to use instead of the machine's best; can only be set by a flag.
     #[serde(skip)]
     pub isa: Option<Isa>,
 }
@@ -79,7 +79,7 @@ pub struct EngineSection {
 /// Everything `throng serve` needs to know.
 #[derive(Debug)]
 pub struct Settings {
-    /// Which model, and how it is held.
+    /// Which model to load, and how.
     pub model: ModelSection,
     /// How steps are planned.
     pub engine: EngineSection,
@@ -91,8 +91,8 @@ impl Settings {
     /// Merges the flags (and the environment, which clap has read) over the file over the defaults.
     ///
     /// # Errors
-    /// When the file cannot be read, holds an unknown key or a number out of its range, or a flag asks for what is
-    /// not built.
+    /// When the file cannot be read, has an unknown key or a number out of its range, or a flag asks for a feature that
+    /// Throng lacks.
     pub fn of(arguments: &ServeArgs) -> Result<Self, UsageError> {
         refuse_foreign(&arguments.foreign)?;
         let file = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
@@ -113,7 +113,7 @@ impl Settings {
 }
 
 impl ModelSection {
-    /// The section that flags alone make.
+    /// The `[engine]` section as the flags alone set it.
     pub fn of(arguments: &ModelArgs) -> Self {
         let mut section = Self::default();
         section.overlay(arguments);
@@ -135,7 +135,7 @@ impl ModelSection {
 }
 
 impl EngineSection {
-    /// The section that the model's flags alone make.
+    /// The `[model]` section as the flags alone set it.
     pub fn of(arguments: &ModelArgs) -> Self {
         Self {
             max_batch_tokens: arguments.max_num_batched_tokens,
@@ -157,7 +157,7 @@ impl EngineSection {
         }
     }
 
-    /// What the scheduler reads, with its defaults where nothing was said.
+    /// The scheduler's configuration, with its defaults for what is not set.
     pub fn scheduler(&self) -> SchedulerConfig {
         let default = SchedulerConfig::default();
         SchedulerConfig {
@@ -211,7 +211,7 @@ fn read_file(path: &Path) -> Result<ConfigFile, UsageError> {
     toml::from_str(&text_file::read(path)?).map_err(|error| UsageError(format!("{place}: {error}")))
 }
 
-/// Flags of other engines: what would change the result must not be dropped silently.
+/// Checks flags of other engines: one that would change results must not be ignored silently.
 fn refuse_foreign(flags: &ForeignArgs) -> Result<(), UsageError> {
     let asked = [
         ("--tensor-parallel-size", flags.tensor_parallel_size != 1),

@@ -1,5 +1,5 @@
-//! Generating in the terminal: text to tokens, tokens to the engine, tokens back to text, piece by piece. The
-//! same rooms as a request over HTTP, without the wire.
+//! Generation in the terminal: text to tokens, tokens to the engine, tokens back to text, piece by piece. Uses the same
+//! components as a request over HTTP.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use throng_text::{DetokenizeOptions, Detokenizer, EncodeOptions, TemplateInput, 
 use crate::args::SamplingArgs;
 use crate::running::RunningModel;
 
-/// How an answer went.
+/// Statistics of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Answered {
     /// Tokens of the prompt.
@@ -24,7 +24,7 @@ pub struct Answered {
 }
 
 impl RunningModel {
-    /// The tokenizer, or an error that says that this model has none.
+    /// The model's tokenizer.
     ///
     /// # Errors
     /// When the model has no tokenizer.

@@ -1,5 +1,5 @@
-//! Where a model named on the command line lies: a local path, or the Hugging Face hub and its cache on this
-//! machine. Refuses to know what is in the files.
+//! Finds a model named on the command line: a local path, or the Hugging Face hub and its cache on this machine. Does
+//! not know what is in the files.
 
 #[cfg(feature = "hub")]
 mod download;
@@ -30,7 +30,7 @@ pub struct HubSettings {
     pub token: Option<String>,
     /// Use the cache only.
     pub offline: bool,
-    /// Show a bar for each file, where a terminal is there to show it.
+    /// Show a progress bar for each file, if standard error is a terminal.
     pub progress: bool,
 }
 
@@ -88,7 +88,7 @@ fn listed(files: &[String]) -> String {
 }
 
 impl HubId {
-    /// Reads `org/name[@revision][:file.gguf]`; `None` when `text` is nothing of that form.
+    /// Parses `org/name[@revision][:file.gguf]`; `None` when `text` does not have that form.
     pub fn parse(text: &str) -> Option<Self> {
         let (text, file) = match text.split_once(':') {
             Some((text, file)) => (text, Some(file)),
@@ -142,10 +142,10 @@ impl HubSettings {
     }
 }
 
-/// The folder or .gguf file of `model`: itself when it is a path here, else what the hub or its cache gives.
+/// The folder or .gguf file of `model`: a path on this machine, else from the hub or its cache.
 ///
 /// # Errors
-/// When it is neither, or cannot be fetched.
+/// When there is no such path or hub model, or it cannot be fetched.
 pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> {
     let path = Path::new(model);
     if path.exists() {

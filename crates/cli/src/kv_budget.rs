@@ -1,21 +1,20 @@
-//! How many KV blocks to hold: from what was asked for, else from what is free. Refuses to know where memory is
-//! measured.
+//! The number of KV blocks: from the configured size, else from free memory. Does not know how memory is measured.
 
 use anyhow::{Result, bail};
 use throng_core::batch::BLOCK_TOKENS;
 
-/// The share of free memory that keys and values take unless told otherwise: this machine has other work too.
+/// The default share of free memory for keys and values: the machine may have other work.
 const DEFAULT_SHARE: f64 = 0.4;
 
-/// What is assumed to be free where the system does not tell.
+/// Assumed free memory where the system does not report it.
 const UNKNOWN_FREE_BYTES: u64 = 2 << 30;
 
 /// What the number of blocks depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct KvBudget {
-    /// What the operator asked for.
+    /// Bytes that the operator configured.
     pub asked_bytes: Option<u64>,
-    /// What is free.
+    /// Free bytes.
     pub available_bytes: Option<u64>,
     /// Bytes of one block over all layers.
     pub block_bytes: u64,
@@ -26,10 +25,10 @@ pub struct KvBudget {
 }
 
 impl KvBudget {
-    /// Blocks to hold: never more than all rows at full length could use, unless asked for.
+    /// The number of blocks: at most what all sequences at full length could use, unless more is configured.
     ///
     /// # Errors
-    /// When not even one block fits, or more is asked for than is free.
+    /// When not even one block fits, or more is configured than is free.
     pub fn n_blocks(&self) -> Result<u32> {
         let bytes = match (self.asked_bytes, self.available_bytes) {
             (Some(asked), Some(available)) if asked > available => {

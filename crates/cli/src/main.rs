@@ -43,20 +43,20 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
         }
     });
-    // Nobody waits any more for what other threads still do.
+    // The process ends without waiting for its other threads.
     runtime.shutdown_background();
     ended
 }
 
-/// Threads that talk to clients.
+/// Threads that serve connections.
 const N_TALKING: usize = 2;
-/// Threads for what takes longer, or as many as there are processors: the allocator keeps some megabytes for each.
+/// Threads for blocking work, at least as many as processors: the allocator keeps some megabytes for each.
 const N_WORKING: usize = 8;
-/// Such a thread ends after so long without work.
+/// Such a thread ends after this time without work.
 const WORKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// Two threads for all connections: a token costs them microseconds. Whatever takes longer runs on others, which give
-/// way to those that compute.
+/// Two threads serve all connections: a token takes them microseconds. Longer work runs on other threads, at a lower
+/// priority than the compute threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     has_threads(N_TALKING).context("cannot start a thread")?;
     let n_started = AtomicUsize::new(0);
@@ -64,7 +64,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(N_TALKING)
         .on_thread_start(move || {
-            // The runtime starts those that talk first, all of them at once.
+            // The runtime starts the threads for connections first, all of them at once.
             if n_started.fetch_add(1, Ordering::Relaxed) >= N_TALKING {
                 throng_kernels::threads::step_back();
             }
@@ -76,7 +76,8 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     built.context("cannot start the runtime")
 }
 
-/// Whether so many threads can be had at once. tokio does not return where it cannot have its own.
+/// Whether this many threads can be started at once. tokio's builder does not return if it cannot start its own
+/// threads.
 fn has_threads(n: usize) -> io::Result<()> {
     let all_started = Mutex::new(());
     let held = all_started.lock();

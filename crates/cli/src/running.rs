@@ -1,5 +1,5 @@
-//! A model that runs: weights, KV cache, engine and the text around it, put together from settings. Refuses to
-//! know who asks it what.
+//! A running model: weights, KV cache, engine, tokenizer and chat template, built from settings. Does not know where
+//! requests come from.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -26,38 +26,38 @@ use crate::source::{ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;
 
-/// A model that runs.
+/// A running model.
 pub struct RunningModel {
-    /// Its weights and what stood beside them.
+    /// Its weights, configuration and other metadata.
     pub model: Arc<LoadedModel>,
-    /// What it answers to; the first is its id.
+    /// The names it is served under; the first is its id.
     pub names: Vec<String>,
     /// Its tokenizer, if it has one.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Its chat template, if it has one.
     pub chat_template: Option<Arc<ChatTemplate>>,
-    /// What runs it.
+    /// The engine.
     pub engine: EngineHandle,
-    /// What people should be told once.
+    /// A notice for users.
     pub notice: Option<&'static str>,
-    /// How keys and values are stored.
+    /// The data type of the KV cache.
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
-    /// How long it took.
+    /// How long it took to be ready.
     pub start_up: StartUp,
 }
 
 /// How long a model took to be ready.
 #[derive(Debug, Clone, Copy)]
 pub struct StartUp {
-    /// To find it and prepare its weights.
+    /// Time to find it and prepare its weights.
     pub load: Duration,
-    /// Until it could take requests.
+    /// Time until it could accept requests.
     pub ready: Duration,
 }
 
-/// Opens a model without preparing its weights: enough to look at it.
+/// Opens a model without preparing its weights, for inspection.
 ///
 /// # Errors
 /// When it cannot be found or is broken.
@@ -85,10 +85,10 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
     let started = Instant::now();
     let backend = backend(section);
-    // Before the model, whose loading takes longer than to find this wrong.
+    // Read before the model is loaded, so that an error is reported at once.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
-    // A large vocabulary takes one thread about as long as the weights of a small model take all of them.
+    // On one thread, a large vocabulary takes about as long as the weights of a small model on all threads.
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
@@ -145,7 +145,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
 }
 
 impl RunningModel {
-    /// Tokens that end an answer: those the model's files name and those its vocabulary spells.
+    /// Tokens that end an answer: those named in the model's files and those known by their spelling in its vocabulary.
     pub fn eos_token_ids(&self) -> Vec<u32> {
         let spelled = self.tokenizer.iter().flat_map(|t| t.end_of_generation_token_ids());
         let mut ids: Vec<u32> = self.model.eos_token_ids.iter().chain(spelled).copied().collect();
@@ -154,12 +154,12 @@ impl RunningModel {
         ids
     }
 
-    /// One line for the operator: what quantizing did; `None` where nothing was quantized.
+    /// A log line about quantization; `None` if nothing was quantized.
     pub fn describe_quantizing(&self) -> Option<String> {
         self.model.quantize_report().map(describe_quantizing)
     }
 
-    /// One line for the operator: what the KV cache holds.
+    /// A log line about the capacity of the KV cache.
     pub fn describe_kv_cache(&self) -> String {
         let capacity = self.engine.capacity();
         let n_tokens = u64::from(capacity.n_blocks) * BLOCK_TOKENS as u64;
@@ -192,7 +192,7 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
     )
 }
 
-/// Prepares the weights, with a bar on the terminal.
+/// Prepares the weights, with a progress bar on the terminal.
 fn prepare(section: &ModelSection, model: &LoadedModel, backend: BackendKind) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
@@ -240,7 +240,7 @@ fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64> {
     Ok(bytes as u64)
 }
 
-/// What computes.
+/// The backend.
 fn backend(section: &ModelSection) -> BackendKind {
     match section.isa {
         _ if section.reference => BackendKind::Reference,
@@ -249,7 +249,7 @@ fn backend(section: &ModelSection) -> BackendKind {
     }
 }
 
-/// How keys and values of this model are stored under these settings.
+/// The data type of this model's KV cache under these settings.
 pub fn kv_dtype(section: &ModelSection, model: &LoadedModel) -> KvDtype {
     match section.kv_cache_dtype {
         args::KvDtype::Auto => model.default_kv_dtype(backend(section)),
@@ -279,7 +279,7 @@ fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u3
     }
 }
 
-/// Threads that compute.
+/// The number of compute threads.
 pub fn n_threads(section: &ModelSection) -> usize {
     section.n_threads.filter(|&n| n > 0).unwrap_or_else(default_threads)
 }

@@ -1,5 +1,4 @@
-//! Where a model comes from: the built-in starter model, a place on disk, or the hub. Refuses to know what is in
-//! it.
+//! Where a model comes from: the built-in starter model, a place on disk, or the hub. Does not know what is in it.
 
 use std::path::PathBuf;
 
@@ -7,16 +6,16 @@ use anyhow::Result;
 
 use crate::hub::{HubId, HubSettings, locate};
 
-/// A model that is compiled in.
+/// A built-in model.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BuiltInModel {
-    /// What it answers to.
+    /// Its name.
     pub name: &'static str,
     /// Its GGUF file.
     pub gguf: &'static [u8],
 }
 
-/// The models that are compiled in; the first is served when none is named.
+/// The built-in models; the first is served when no model is named.
 pub const BUILT_IN: [BuiltInModel; 2] = [
     BuiltInModel {
         name: "throng-starter",
@@ -28,7 +27,7 @@ pub const BUILT_IN: [BuiltInModel; 2] = [
     },
 ];
 
-/// Said once wherever people meet the starter model.
+/// The notice about the starter model, shown once in each user interface.
 pub const STARTER_NOTICE: &str = "throng-starter is a toy: a small model trained from scratch so that the first \
     command talks. To load a real model: throng serve /path/to/model.gguf, a folder with safetensors files, or \
     a hub id such as Qwen/Qwen3-0.6B.";
@@ -40,18 +39,18 @@ pub enum ModelSource {
     BuiltIn(&'static BuiltInModel),
     /// A folder or a file.
     Path {
-        /// As it was given: a path or a hub id.
+        /// The path or hub id as given.
         given: String,
-        /// Where it is.
+        /// Its path on this machine.
         path: PathBuf,
     },
 }
 
 impl ModelSource {
-    /// Finds what `model` means; fetches it when it is a hub id.
+    /// Finds `model`; fetches it when it is a hub id.
     ///
     /// # Errors
-    /// When there is no such place, or the hub cannot be reached.
+    /// When there is no such path, or the hub cannot be reached.
     pub fn find(model: Option<&str>) -> Result<Self> {
         let given = model.unwrap_or(BUILT_IN[0].name);
         if let Some(model) = BUILT_IN.iter().find(|model| model.name == given) {
@@ -61,8 +60,8 @@ impl ModelSource {
         Ok(Self::Path { given: given.to_owned(), path })
     }
 
-    /// What the model answers to, its id first. `own_name` is the file's stem or the folder's name, which says
-    /// nothing where the folder is one of the hub's cache.
+    /// The names that the model is served under, its id first. `own_name` is the file's stem or the folder's name,
+    /// which is not used if the folder belongs to the hub's cache.
     pub fn names(&self, own_name: &str) -> Vec<String> {
         let (given, path) = match self {
             Self::BuiltIn(model) => return vec![model.name.to_owned()],

@@ -1,29 +1,31 @@
-//! Where the time of decode steps went, read off the engine's step log. Refuses to know how steps run.
+//! The time that each part of a decode step takes, from the engine's step log. Does not know how steps run.
 
 use serde::Serialize;
 use throng_engine::StepRecord;
 
-/// The parts of one decode step in milliseconds: each the median over all of them.
+/// The parts of a decode step in milliseconds, each the median over all steps.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct StepShares {
-    /// From the planning of one step to that of the next: all that follows, and what the medians leave over.
+    /// From the planning of one step to that of the next: the sum of the parts below, except that medians do not add up
+    /// exactly.
     pub step_ms: f64,
-    /// Deciding who has a share, and building the batch.
+    /// Scheduling and building the batch.
     pub planning_ms: f64,
-    /// The forward pass, logits and all.
+    /// The forward pass, including logits.
     pub forward_ms: f64,
-    /// Choosing tokens from logits.
+    /// Sampling tokens from logits.
     pub choosing_ms: f64,
-    /// From the engine's thread to the executor's and back.
+    /// Handing over from the engine's thread to the executor's and back.
     pub handing_over_ms: f64,
-    /// Noting what came, sending it to the streams, and reading what arrived meanwhile.
+    /// Recording tokens, sending them to the streams, and reading requests that arrived meanwhile.
     pub ending_ms: f64,
     /// The share of the step that is not the forward pass.
     pub not_forward_percent: f64,
 }
 
 impl StepShares {
-    /// Of the steps in `log` (oldest first) in which exactly `n_users` sequences decoded, as well as in the next.
+    /// Computed from the steps in `log` (oldest first) in which exactly `n_users` sequences decoded, and in the step
+    /// after each as well.
     pub fn of_decode(log: &[StepRecord], n_users: u32) -> Option<Self> {
         let is_decode = |step: &StepRecord| {
             step.succeeded && [step.n_rows, step.n_sampled, step.n_tokens].iter().all(|&n| n == n_users)

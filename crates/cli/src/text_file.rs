@@ -1,4 +1,4 @@
-//! Text files that an operator names: read whole, of bounded size. Refuses to know what is in them.
+//! Reads text files that an operator names, up to a bounded size. Does not know what is in them.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -23,7 +23,7 @@ pub fn read(path: &Path) -> Result<String, UsageError> {
     String::from_utf8(bytes).map_err(|_| refuse("it is not UTF-8".to_owned()))
 }
 
-/// The file's bytes, at most one more than allowed.
+/// The file's bytes, up to one more than allowed.
 fn bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,5 @@
-//! The bridge from what a model file says of its vocabulary to a tokenizer: the one place that knows both sides.
+//! Builds the tokenizer from the vocabulary in a model's files: the only module that knows both `throng_model` and
+//! `throng_text`.
 
 use anyhow::{Context, Result};
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
@@ -8,7 +9,7 @@ use throng_text::{GgufVocabulary, Tokenizer};
 /// The tokenizer of a model, if it has one.
 ///
 /// # Errors
-/// When its files are broken or of a kind that cannot be run.
+/// When its files are broken or of an unsupported kind.
 pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     let mut tokenizer = match &model.vocabulary {
         VocabularySource::None => return Ok(None),
@@ -25,7 +26,7 @@ pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
 /// The vocabulary in the metadata of a GGUF file.
 ///
 /// # Errors
-/// When a key holds a value of the wrong type.
+/// When a key has a value of the wrong type.
 pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
     let metadata = gguf.metadata();
     let flag = |name: &str| metadata.bool(&key(name));

@@ -1,5 +1,5 @@
-//! A token costs no allocation, from the engine's thread to the reader's: many users decode on the real engine over
-//! the processor's backend, on two kernel threads, while every allocation of the process is counted.
+//! A token costs no allocation, from the engine's thread to the reader's: many users decode on the real engine with the
+//! CPU backend, on two kernel threads, while every allocation of the process is counted.
 
 use std::alloc::System;
 use std::sync::Arc;
@@ -19,10 +19,11 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const N_USERS: u32 = 16;
 const N_PROMPT: u32 = 16;
-/// After so many tokens a user, histories and block tables have room for the next: what grows doubles.
+/// After this many tokens for each user, histories and block tables have capacity for the next ones, since they grow by
+/// doubling.
 const N_WARM: usize = 540;
 const N_COUNTED: usize = 124;
-/// Channels allocate room for their messages by the block; both kinds of channel put at least this many in one.
+/// Channels allocate messages in blocks; both kinds of channel have at least this many in one.
 const MESSAGES_A_BLOCK: usize = 31;
 
 fn engine(shape: &TinyModel) -> EngineHandle {
@@ -43,7 +44,7 @@ fn engine(shape: &TinyModel) -> EngineHandle {
     Engine::start(EngineConfig::default(), make).unwrap()
 }
 
-/// Greedy, drawn from all, a nucleus, the top few; every other one with penalties.
+/// Greedy, all tokens, top-p, top-k; every other one with penalties.
 fn sampling(user: u32) -> SamplingParams {
     let mut params = SamplingParams {
         temperature: if user.is_multiple_of(4) { 0.0 } else { 0.8 },
@@ -61,7 +62,7 @@ fn sampling(user: u32) -> SamplingParams {
     params
 }
 
-/// Takes `n` tokens of every stream, each in its turn.
+/// Takes `n` tokens of every stream, in turn.
 fn read(streams: &mut [TokenStream], n: usize) {
     for _ in 0..n {
         for stream in &mut *streams {
@@ -101,14 +102,14 @@ fn check(shape: &TinyModel) {
     let n_steps = (engine.stats().scheduler.counters.steps - steps_before) as usize;
     let change = region.change();
     let n_allocations = change.allocations + change.reallocations;
-    // One message a step to the engine, one a token to a reader.
+    // One message to the engine for each step, one to a reader for each token.
     let of_channels = (n_steps + N_USERS as usize * N_COUNTED) / MESSAGES_A_BLOCK + 1;
     println!("{n_allocations} allocations, {of_channels} of channels at most, in {n_steps} steps");
     assert!(n_steps > of_channels, "one allocation a step would go unnoticed");
     assert!(n_allocations <= of_channels, "{n_allocations} allocations in {n_steps} steps: {change:?}");
 }
 
-/// One test: nothing else may allocate meanwhile.
+/// A single test in this binary, since nothing else may allocate meanwhile.
 #[test]
 fn a_token_costs_no_allocation() {
     let dense = TinyModel { n_layers: 2, vocabulary: 5000, context: 2048, ..Default::default() };

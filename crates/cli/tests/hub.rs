@@ -1,4 +1,4 @@
-//! Downloading from a hub: a small server on loopback plays it, over real sockets.
+//! Downloads from a hub that a small server on loopback imitates, over real sockets.
 #![cfg(feature = "hub")]
 
 use std::collections::BTreeMap;
@@ -13,14 +13,14 @@ use throng_cli::hub::{HubError, HubSettings, locate};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the played hub has, and what it was asked.
+/// The imitated hub's files, and the requests it received.
 #[derive(Default)]
 struct Shelf {
     commit: String,
     files: BTreeMap<String, Vec<u8>>,
-    /// Breaks off the next transfer of this file after so many bytes.
+    /// Interrupts the next transfer of this file after this many bytes.
     break_off: Option<(String, usize)>,
-    /// Sends whole files whatever range is asked for.
+    /// Ignores ranges and sends whole files.
     ignores_ranges: bool,
     /// Path, range and authorization of each request.
     asked: Vec<(String, String, String)>,
@@ -38,7 +38,7 @@ impl Hub {
         let files = files.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())).collect();
         let shelf = Arc::new(Mutex::new(Shelf { commit: COMMIT.into(), files, ..Shelf::default() }));
         let served = shelf.clone();
-        // Ends with the test process; each connection has its own thread, since clients keep theirs open.
+        // Ends with the test process; each connection has its own thread, since clients keep connections open.
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let served = served.clone();
@@ -110,7 +110,7 @@ fn answer(mut stream: &TcpStream, shelf: &mut Shelf, path: &str, range: &str) ->
     let Some((name, content)) = file.and_then(|file| shelf.files.get_key_value(file)) else {
         return send("404 Not Found", "", b"", 0);
     };
-    // The entity tag is that of the content, as the hub's are.
+    // The entity tag depends on the content only, as on the hub.
     let etag = content
         .iter()
         .fold(content.len() as u64, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
@@ -204,14 +204,14 @@ fn a_whole_part_or_a_server_without_ranges_does_not_spoil_the_file() {
     let hub = Hub::start(&[("model.gguf", &weights())]);
     let home = tempfile::tempdir().unwrap();
     let settings = hub.settings(home.path());
-    // What a run leaves that is killed between the last byte and the renaming.
+    // The state after a process was killed between the last byte and the renaming.
     let path = locate("org/name", &settings).unwrap();
     let blob = path.canonicalize().unwrap();
     fs::rename(&blob, blob.with_extension("part")).unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(fs::read(locate("org/name", &settings).unwrap()).unwrap(), weights());
 
-    // Half a part, and the whole file sent after it.
+    // Half of the file as a partial file, then the whole file from the server.
     fs::remove_file(&path).unwrap();
     fs::remove_file(&blob).unwrap();
     fs::write(blob.with_extension("part"), &weights()[..100_000]).unwrap();
@@ -259,7 +259,7 @@ fn without_a_network_the_cache_serves_or_the_error_tells_what_to_do() {
     let hub = Hub::start(&[("a.gguf", b"aa"), ("b.gguf", b"bb")]);
     let home = tempfile::tempdir().unwrap();
     let online = hub.settings(home.path());
-    // A port that nobody listens on: that of a listener that is gone.
+    // A port without a listener: that of a closed one.
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let closed = format!("http://{closed}");
     let away = settings(&[("HF_ENDPOINT", &closed), ("HF_HOME", home.path().to_str().unwrap())]);

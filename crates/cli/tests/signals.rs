@@ -1,4 +1,4 @@
-//! What signals do to a server, whenever they come.
+//! The effect of signals on a server, at any time of its life.
 #![cfg(unix)]
 
 mod process;
@@ -40,7 +40,7 @@ fn the_second_signal_ends_at_once_what_the_first_lets_finish() {
     for (signal, status) in [("TERM", 143), ("INT", 130)] {
         let mut server = piped(&["--shutdown-timeout", "3600"]);
         let mut log = BufReader::new(server.process.stderr.take().unwrap());
-        // Its body never comes whole, so the server waits for it as for any running request.
+        // Its body is never complete, so the server waits for it as for any running request.
         let mut waiting = server.connect();
         let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{";
         std::io::Write::write_all(&mut waiting, head.as_bytes()).unwrap();

@@ -1,5 +1,5 @@
-//! Nothing that happens to standard output and standard error stops the server: it answers, calls itself healthy, and
-//! ends in order.
+//! No state of standard output and standard error stops the server: it answers requests and health checks, and shuts
+//! down gracefully.
 #![cfg(unix)]
 
 mod process;
@@ -16,7 +16,7 @@ fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
-/// Serves, then finishes a running stream after SIGTERM and ends with status 0.
+/// Checks that the server finishes a running stream after SIGTERM and ends with status 0.
 fn assert_serves_and_drains(mut server: Server) {
     server.assert_serves();
     let body = r#"{"model": "throng-starter", "prompt": "Hi", "stream": true, "max_tokens": 64, "ignore_eos": true}"#;
@@ -40,7 +40,7 @@ fn a_full_disk_under_standard_error() {
     }));
 }
 
-/// The metrics say how many lines were lost, where the log itself cannot.
+/// The metrics report how many lines were lost, where the log itself cannot.
 #[test]
 fn lost_lines_are_counted() {
     let mut server = Server::start(&[], |c| {
@@ -79,7 +79,7 @@ fn a_reader_that_has_gone() {
     }));
 }
 
-/// As `throng serve 2>&1 | head -1`.
+/// Like `throng serve 2>&1 | head -1`.
 #[test]
 fn a_reader_that_leaves_after_the_first_line() {
     let (reader, writer) = pipe().unwrap();
@@ -92,7 +92,7 @@ fn a_reader_that_leaves_after_the_first_line() {
     assert_serves_and_drains(server);
 }
 
-/// As a log collector that hangs: its buffer is full before the server says its first word.
+/// Like a log collector that hangs: the pipe is full before the server writes its first line.
 #[test]
 fn a_reader_that_does_not_read() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Tokenizers of real models, read from their GGUF vocabularies, against the token ids llama.cpp gives
+//! Tokenizers of real models, from their GGUF vocabularies, compared with the token ids of llama.cpp
 //! (`../shared/tokenizers`; skipped where that is absent).
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn shared_tokenizer(name: &str) -> Option<(Tokenizer, PathBuf)> {
     Some((Tokenizer::from_gguf(&vocabulary).unwrap(), path))
 }
 
-/// Every text gives llama.cpp's ids, and the ids give the text back.
+/// Every text is encoded to llama.cpp's ids, and the ids are decoded to the text.
 fn agrees_with_llama_cpp(name: &str) {
     let Some((tokenizer, path)) = shared_tokenizer(name) else { return };
     let texts = std::fs::read_to_string(format!("{}.inp", path.display())).unwrap();

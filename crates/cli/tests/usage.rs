@@ -1,5 +1,5 @@
-//! Settings that cannot be are refused before anything is loaded: with status 2 and a sentence that names the setting
-//! and what it may be.
+//! Invalid settings are refused before anything is loaded, with status 2 and a message that names the setting and its
+//! range.
 
 mod process;
 

@@ -1,4 +1,4 @@
-//! What can be typed after `throng bench`. Refuses to know how anything is measured.
+//! The arguments of `throng bench`. Does not know how anything is measured.
 
 use clap::{Args, Subcommand};
 

@@ -1,4 +1,4 @@
-//! What is written after flags, read: numbers of bytes, models, instructions. Refuses to know which flag it was.
+//! Parsers of flag values: numbers of bytes, models, ISAs. Does not know which flag a value belongs to.
 
 use throng_kernels::Isa;
 
@@ -25,7 +25,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// What follows a command or stands alone: a model, never a command that came after its flags.
+/// A positional argument: a model. The name of a command is an error, since commands come before their flags.
 pub fn model_place(text: &str) -> Result<String, String> {
     const COMMANDS: [&str; 6] = ["serve", "chat", "generate", "inspect", "bench", "machine"];
     if COMMANDS.contains(&text) {
@@ -36,7 +36,7 @@ pub fn model_place(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// An instruction set that this machine has, by the name it has in reports: `avx-512-vnni` for `AVX-512 VNNI`.
+/// An ISA of this machine by its name in reports: `avx-512-vnni` for `AVX-512 VNNI`.
 pub fn parse_isa(text: &str) -> Result<Isa, String> {
     let spelled = |isa: &Isa| isa.name().to_ascii_lowercase().replace(' ', "-");
     let available = Isa::available();

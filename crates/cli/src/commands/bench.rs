@@ -1,5 +1,5 @@
-//! `throng bench`: the engine without HTTP, by number of users, as llama-batched-bench measures, each figure beside
-//! its share of what the machine could do at most. Refuses to know how limits are measured.
+//! `throng bench`: measures the engine without HTTP by number of users, as llama-batched-bench does, and prints each
+//! figure beside its share of the machine's limits. Does not know how limits are measured.
 
 mod limits;
 mod machine;
@@ -23,7 +23,7 @@ use limits::Limits;
 use phases::Arrived;
 use report::{Line, Measured, Share, StartUp};
 
-/// A model that runs, and what its figures are measured against.
+/// A running model and the limits that its figures are compared with.
 struct Bench<'a> {
     running: &'a RunningModel,
     max_batch_tokens: u32,
@@ -44,7 +44,7 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     }
     let section = ModelSection::of(&arguments.model);
     let mut engine = EngineSection::of(&arguments.model);
-    // Prefill and decode are measured apart, so no chunk is cut for the sake of someone's next token.
+    // Prefill and decode are measured separately, so prefill chunks need no limit for the latency of decoding users.
     engine.inter_token_target_ms = Some(u32::MAX);
     let most_users = arguments.concurrency.iter().copied().max().unwrap_or(1);
     engine.max_batch_rows = engine.max_batch_rows.max(Some(most_users));
@@ -78,7 +78,7 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     Ok(())
 }
 
-/// A run that touches every weight and wakes every thread, and needs no long prompt for it.
+/// A short warm-up run that touches every weight and wakes every thread.
 fn warm_up(arguments: &BenchArgs) -> BenchArgs {
     BenchArgs {
         prompt_tokens: arguments.prompt_tokens.min(512),
@@ -142,7 +142,7 @@ impl Bench<'_> {
         })
     }
 
-    /// What share of the limit it is to do this work for so many tokens in so many seconds.
+    /// The share of the limit that is reached if computing `n_tokens` tokens, with this work, takes so many `seconds`.
     fn share(&self, work: &Work, n_tokens: f64, seconds: f64) -> Option<Share> {
         let (least_s, binding) = self.limits.as_ref()?.least_seconds(work);
         (n_tokens > 0.0).then(|| Share {
@@ -182,7 +182,7 @@ fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) 
     }
 }
 
-/// When each output token came.
+/// The arrival time of each output token.
 async fn arrivals(mut stream: TokenStream) -> Result<Vec<Instant>> {
     let mut times = Vec::new();
     while let Some(event) = stream.next().await {

@@ -73,8 +73,8 @@ impl Chat<'_> {
         self.messages.truncate(self.messages.len().saturating_sub(2).max(n_system));
     }
 
-    /// Answers one message. What the engine refuses (a conversation that became too long) is told and taken
-    /// back; the conversation goes on.
+    /// Answers one message. If the engine refuses it (the conversation is too long), prints why and removes the
+    /// message; the conversation goes on.
     async fn answer(&mut self, message: &str, stop: &AtomicBool) -> Result<()> {
         self.messages.push(json!({"role": "user", "content": message}));
         stop.store(false, Ordering::Relaxed);
@@ -113,7 +113,7 @@ impl Chat<'_> {
     }
 }
 
-/// Set by Ctrl-C while an answer runs; otherwise Ctrl-C ends the program.
+/// Set by Ctrl-C while an answer is generated; at other times Ctrl-C ends the program.
 fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(true));
     let flag = Arc::clone(&stop);

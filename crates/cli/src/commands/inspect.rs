@@ -1,4 +1,5 @@
-//! `throng inspect`: what a model is, what fits, and which way each tensor is computed with.
+//! `throng inspect`: prints a model's architecture and sizes, how many tokens fit into memory, and the compute path of
+//! each tensor.
 
 use std::collections::BTreeMap;
 
@@ -88,12 +89,12 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     Ok(table)
 }
 
-/// The instructions that matrices are multiplied with.
+/// The ISA of the matrix products.
 fn isa(section: &ModelSection) -> Isa {
     section.isa.unwrap_or_else(Isa::best)
 }
 
-/// `yes`, with the names of those that are used when there are tools or documents.
+/// `yes`, with the names of the templates for requests with tools or documents.
 fn chat_templates(model: &LoadedModel) -> String {
     let others = model.chat_templates.keys().filter(|name| *name != "default").cloned().collect::<Vec<_>>();
     match (model.chat_templates.is_empty(), others.is_empty()) {
@@ -136,7 +137,7 @@ fn tensors(model: &LoadedModel, isa: Isa) -> Table {
     table
 }
 
-/// How this machine computes with a tensor of such a use and format.
+/// The compute path on this machine for a tensor of this role and format.
 fn path(tensor_use: Option<TensorUse>, format: Format, isa: Isa) -> String {
     match tensor_use {
         Some(TensorUse::Product | TensorUse::Output | TensorUse::Expert) => {
@@ -148,7 +149,7 @@ fn path(tensor_use: Option<TensorUse>, format: Format, isa: Isa) -> String {
     }
 }
 
-/// The paths of all tensors with the bytes that take them, most bytes first.
+/// The compute paths of all tensors with the bytes that use them, most bytes first.
 fn paths(model: &LoadedModel, isa: Isa) -> Vec<(String, u64)> {
     let (source, uses) = (model.tensors(), model.tensor_uses());
     let mut paths: BTreeMap<String, u64> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! `throng serve`: answers requests over HTTP until it is told to end.
+//! `throng serve`: answers requests over HTTP until a signal ends it.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::running::{self, RunningModel};
 /// Runs the command.
 ///
 /// # Errors
-/// When the settings make no sense, the model cannot be loaded or the address is taken.
+/// When the settings are invalid, the model cannot be loaded or the address is in use.
 pub async fn run(arguments: &ServeArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
     let mut settings = Settings::of(arguments)?;
@@ -47,10 +47,10 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
     served
 }
 
-/// What has been said on standard output may take this long to be written before the process ends without it.
+/// How long the process waits at its end for standard output to be written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
-/// All that serving needs.
+/// What serving needs.
 struct Ready {
     gateway: Gateway,
     listener: TcpListener,
@@ -59,7 +59,7 @@ struct Ready {
 
 async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     let server = &settings.gateway.server;
-    // Taken before the model is loaded: a wrong port is told at once.
+    // Bound before the model is loaded, so that a wrong port is reported at once.
     let listener = TcpListener::bind((server.host.as_str(), server.port))
         .await
         .with_context(|| format!("cannot listen on {}:{}", server.host, server.port))?;
@@ -80,7 +80,7 @@ async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     Ok(Ready { gateway, listener, engine })
 }
 
-/// Loads the model on a thread of its own: whoever waits for it can stop waiting.
+/// Loads the model on a thread of its own, so that a signal can end the wait for it.
 async fn load(model: ModelSection, engine: EngineSection) -> Result<RunningModel> {
     let (tell, told) = oneshot::channel();
     let work = move || {
@@ -90,7 +90,7 @@ async fn load(model: ModelSection, engine: EngineSection) -> Result<RunningModel
     told.await.context("loading the model panicked")?
 }
 
-/// Takes no more connections than there can be descriptors for.
+/// Limits the number of connections to what the limit of descriptors allows.
 fn fit_connections(server: &mut ServerConfig) {
     let limit = descriptors::raise_limit();
     let n_allowed = descriptors::connections_within(limit, server.max_connections);

@@ -1,5 +1,5 @@
-//! Whether settings lie in their ranges, wherever they came from. Flags were checked when they were read, so that
-//! what is found here was written in the file. Refuses to know flags.
+//! Checks that settings are in their ranges. Flags were checked when they were parsed, so an error found here is in the
+//! file. Does not know flags.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use crate::usage_error::UsageError;
 /// Checks every number and name.
 ///
 /// # Errors
-/// A sentence that names the first setting that is wrong, and what it may be.
+/// A message that names the first invalid setting and its range.
 pub fn check(settings: &Settings) -> Result<(), UsageError> {
     model(&settings.model)?;
     engine(&settings.engine)?;

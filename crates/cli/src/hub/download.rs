@@ -1,5 +1,5 @@
-//! Fetches a model's files from the hub into the cache that other programs share, or finds them there. One
-//! commit at a time: all files of a model are of the same revision. Refuses to know which files are needed.
+//! Fetches a model's files from the hub into the cache shared with other programs, or finds them there. All files of a
+//! model are of one commit. Does not know which files are needed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use super::files::{INDEX_FILE, Wanted, choose, is_plain_path};
 use super::{HubError, HubId, HubSettings};
 
-/// How often a transfer that broke off is taken up again where it stopped, and how long to wait before.
+/// How often an interrupted transfer is resumed, and how long to wait before.
 const MAX_RESUMES: u32 = 4;
 const RESUME_DELAY: Duration = Duration::from_millis(250);
 
@@ -58,7 +58,7 @@ fn shards(repository: &str, index: &Path) -> Result<Vec<String>, HubError> {
     Ok(shards)
 }
 
-/// One commit of a repository: its files, and where they lie in the cache.
+/// One commit of a repository: its files, and their place in the cache.
 struct Snapshot<'a> {
     id: &'a HubId,
     settings: &'a HubSettings,
@@ -68,9 +68,9 @@ struct Snapshot<'a> {
 }
 
 enum Source {
-    /// Files that are missing are fetched.
+    /// Missing files are fetched.
     Hub(Box<HubSource>),
-    /// Only what is in the cache is there, for this reason.
+    /// Only files in the cache are available, for this reason.
     Cache { reason: String },
 }
 
@@ -82,7 +82,7 @@ struct HubSource {
 }
 
 impl<'a> Snapshot<'a> {
-    /// Asks the hub; where it does not answer, looks into the cache.
+    /// Queries the hub; if it does not answer, uses the cache.
     fn find(id: &'a HubId, settings: &'a HubSettings) -> Result<Self, HubError> {
         if settings.offline {
             return Self::cached(id, settings, "HF_HUB_OFFLINE is set".to_owned());
@@ -113,8 +113,8 @@ impl<'a> Snapshot<'a> {
         Ok(Self { id, settings, folder, files, source: Source::Hub(Box::new(hub)) })
     }
 
-    /// Lets the revision's name find this commit when the hub is away. Only once all files are there, so that an
-    /// older commit stays in use until then.
+    /// Records in the cache that the revision's name means this commit, for when the hub is not reachable. Only called
+    /// once all files are there, so that an older commit stays in use until then.
     fn remember(&self) -> Result<(), HubError> {
         let Source::Hub(hub) = &self.source else { return Ok(()) };
         Cache::new(self.settings.cache.clone())
@@ -123,7 +123,7 @@ impl<'a> Snapshot<'a> {
             .map_err(|source| HubError::Io { path: self.settings.cache.clone(), source })
     }
 
-    /// What a failed question to the hub means.
+    /// The error for a failed query to the hub.
     fn without_answer(id: &'a HubId, settings: &'a HubSettings, error: &ApiError) -> Result<Self, HubError> {
         let (repository, endpoint) = (id.repository.clone(), settings.endpoint.clone());
         match status(error) {
@@ -134,7 +134,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The newest commit of the revision that the cache knows.
+    /// The newest commit of the revision in the cache.
     fn cached(id: &'a HubId, settings: &'a HubSettings, reason: String) -> Result<Self, HubError> {
         let home = settings.cache.join(repository(id, &id.revision).folder_name());
         let commit = fs::read_to_string(home.join("refs").join(&id.revision))
@@ -156,7 +156,7 @@ impl<'a> Snapshot<'a> {
         Ok(Self { id, settings, folder, files, source: Source::Cache { reason } })
     }
 
-    /// The path of `file` in the cache, after fetching it if need be.
+    /// The path of `file` in the cache; fetches it if it is missing.
     fn get(&self, file: &str) -> Result<PathBuf, HubError> {
         let path = self.folder.join(file);
         if path.exists() {
@@ -176,7 +176,7 @@ impl<'a> Snapshot<'a> {
     fn download(&self, file: &str, hub: &HubSource) -> Result<PathBuf, HubError> {
         let metadata =
             hub.api.metadata(&hub.repository.url(file)).map_err(|error| self.failed(file, &error))?;
-        // The cache's paths are made of them.
+        // They become parts of paths in the cache.
         if !is_plain_name(metadata.etag()) || !is_plain_name(metadata.commit_hash()) {
             return Err(self.failed(file, &"the hub's answer has a malformed etag or commit"));
         }
@@ -187,7 +187,7 @@ impl<'a> Snapshot<'a> {
         let part = blob.with_extension("part");
         let mut n_resumes = 0;
         loop {
-            // A part that is already whole leaves nothing to ask for, which a server refuses.
+            // If the partial file is already complete, the range would be empty, which servers refuse.
             if length(&part).is_some_and(|length| length >= expected) {
                 fs::remove_file(&part).map_err(|source| HubError::Io { path: part.clone(), source })?;
             }
@@ -204,7 +204,7 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// A server that does not know ranges sends the whole again, which would stand behind the first part.
+    /// A server without support for ranges sends the whole file again, which must not be appended to the partial file.
     fn checked(&self, file: &str, path: PathBuf, blob: &Path, expected: u64) -> Result<PathBuf, HubError> {
         let found = length(&path).unwrap_or(0);
         if found == expected {
@@ -250,7 +250,7 @@ fn status(error: &ApiError) -> Option<u16> {
     }
 }
 
-/// Whether a name that the hub gives can be one part of a path in the cache.
+/// Whether a name from the hub is safe as a component of a path in the cache.
 fn is_plain_name(name: &str) -> bool {
     !name.contains('/') && is_plain_path(name)
 }
@@ -259,7 +259,7 @@ fn length(path: &Path) -> Option<u64> {
     fs::metadata(path).ok().map(|metadata| metadata.len())
 }
 
-/// Makes `pointer` show `blob`, which another commit already brought; `false` where the system has no links.
+/// Links `pointer` to `blob`, which another commit has already fetched; `false` if the system has no links.
 fn link(blob: &Path, pointer: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -274,7 +274,7 @@ fn link(blob: &Path, pointer: &Path) -> bool {
     }
 }
 
-/// The files under `folder` and the folders in it, as the hub names them.
+/// The files under `folder`, recursively, by their names on the hub.
 fn list(folder: &Path, prefix: &str, files: &mut Vec<String>) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

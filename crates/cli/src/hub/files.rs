@@ -1,8 +1,8 @@
-//! Which files of a repository a model needs. Refuses to know how they come here.
+//! Which files of a repository a model needs. Does not know how they are fetched.
 
 use super::HubError;
 
-/// What is read beside safetensors weights, where the repository has it.
+/// Files that are read besides safetensors weights, if the repository has them.
 const COMPANIONS: [&str; 7] = [
     "config.json",
     "generation_config.json",
@@ -18,7 +18,7 @@ pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
 /// What to fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// A folder of these files; with an index among them, of the shards it names too.
+    /// A folder of these files, plus the shards that an index among them names.
     Folder(Vec<String>),
     /// A GGUF file, or all parts of a split one in order.
     Gguf(Vec<String>),
@@ -57,7 +57,7 @@ pub(super) fn is_plain_path(path: &str) -> bool {
         && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-/// The GGUF files that are models of their own: of a split one, the first part only; sorted.
+/// The GGUF files that are models, sorted; of a split model only the first part.
 fn first_parts(files: &[String]) -> Vec<String> {
     let is_first = |file: &String| split_name(file).is_none_or(|(_, number, _)| number == "00001");
     let mut ggufs: Vec<_> = files.iter().filter(|f| f.ends_with(".gguf") && is_first(f)).cloned().collect();
@@ -65,7 +65,7 @@ fn first_parts(files: &[String]) -> Vec<String> {
     ggufs
 }
 
-/// `file`, or all parts of the split model that it is a part of, in order.
+/// `file`, or all parts of the split model that it belongs to, in order.
 fn parts(file: &str, files: &[String]) -> Vec<String> {
     let Some((stem, _, count)) = split_name(file) else { return vec![file.to_owned()] };
     let of_same = |file: &&String| split_name(file).is_some_and(|(s, _, c)| s == stem && c == count);

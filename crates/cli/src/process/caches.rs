@@ -1,24 +1,24 @@
-//! The sizes of this machine's caches, as the system tells them. Refuses to know what fits them.
+//! The sizes of this machine's caches, as the system reports them. Does not know what the caches are used for.
 
 use std::fs;
 use std::path::Path;
 
-/// What is assumed where the system tells nothing.
+/// Assumed where the system reports nothing.
 const USUAL: Caches = Caches { second_level: 1 << 20, last_level_share: 4 << 20, last_level: 32 << 20 };
 
-/// Bytes of caches.
+/// Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caches {
-    /// Of one core's second level.
+    /// L2 of one core.
     pub second_level: usize,
-    /// Of the last level, divided by the cores that share it.
+    /// The last level, divided by the number of cores that share it.
     pub last_level_share: usize,
-    /// Of the last level.
+    /// The last level.
     pub last_level: usize,
 }
 
 impl Caches {
-    /// Those of the first core.
+    /// The caches of the first core.
     pub fn of_this_machine() -> Self {
         Self::read(Path::new("/sys/devices/system/cpu/cpu0/cache")).unwrap_or(USUAL)
     }
@@ -28,7 +28,7 @@ impl Caches {
         for index in fs::read_dir(folder).ok()? {
             let index = index.ok()?.path();
             let field = |name: &str| Some(fs::read_to_string(index.join(name)).ok()?.trim().to_owned());
-            // The folder holds more than caches.
+            // The folder also has other entries.
             let (Some(level), Some(kind), Some(size)) = (field("level"), field("type"), field("size")) else {
                 continue;
             };
@@ -58,7 +58,7 @@ fn bytes(size: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
-/// How many numbers a list such as `0-3,8` names; at least one.
+/// The number of items in a list such as `0-3,8`; at least one.
 fn n_listed(list: &str) -> usize {
     let n = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,12 +1,11 @@
-//! The process's limit of open descriptors: raised as far as it may be, and how many connections it allows then.
-//! Refuses to know sockets.
+//! Raises the process's limit of open descriptors, and computes how many connections it allows. Does not know sockets.
 
-/// Kept for the model's files, the listener, logs and what the system opens behind our back: at least this many …
+/// Reserved for the model's files, the listener, logs and descriptors that the system opens: at least this many …
 const MIN_RESERVE: u64 = 64;
-/// … or this part of all.
+/// … or one in this many, if that is more.
 const RESERVE_PART: u64 = 16;
 
-/// Raises the soft limit to the hard one; the limit then, `None` where there is none.
+/// Raises the soft limit to the hard one and returns it; `None` if there is no limit.
 pub fn raise_limit() -> Option<u64> {
     #[cfg(unix)]
     {
@@ -27,7 +26,7 @@ pub fn raise_limit() -> Option<u64> {
 /// How many of `wanted` connections a limit of descriptors allows.
 pub fn connections_within(limit: Option<u64>, wanted: usize) -> usize {
     let Some(limit) = limit else { return wanted };
-    // Where the reserve would take most of them, half are left.
+    // If the reserve is more than half of them, half are left for connections.
     let reserve = MIN_RESERVE.max(limit / RESERVE_PART).min(limit / 2);
     wanted.min(usize::try_from(limit - reserve).unwrap_or(usize::MAX)).max(1)
 }

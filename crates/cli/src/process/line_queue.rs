@@ -1,16 +1,16 @@
-//! Lines on their way to a file descriptor that may be slow, full or gone: a bounded queue and one thread that
-//! writes. Whoever says a line never waits for the descriptor and never fails. Refuses to know what the lines say.
+//! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that writes. Queuing a
+//! line never waits for the descriptor and never fails. Does not know what the lines say.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Lines wait in this many bytes; a line that finds no room is dropped and counted. While the thread writes, as many
-/// bytes again are on their way.
+/// Capacity of the queue in bytes; a line that does not fit is dropped and counted. While the thread writes, it holds
+/// up to as many bytes again.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
-/// A longer line is cut.
+/// A longer line is truncated.
 const MAX_LINE_BYTES: usize = 16 << 10;
-/// A descriptor that somebody made non-blocking is asked again after this time.
+/// Time between retries if another process made the descriptor non-blocking.
 const RETRY: Duration = Duration::from_millis(20);
 
 /// The queue. Clones share it; its thread lives as long as the process.
@@ -22,7 +22,7 @@ pub struct LineQueue {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There is text to write, or the thread has written what there was.
+    /// Signals that there is text to write, or that the thread has written all of it.
     changed: Condvar,
 }
 
@@ -45,8 +45,8 @@ impl LineQueue {
         Ok(Self { shared })
     }
 
-    /// Queues one line. Control characters in it, line breaks among them, are written as escapes: whatever a client
-    /// sent cannot look like a line of its own or command a terminal.
+    /// Queues one line. Control characters in it, including line breaks, are written as escapes, so that text of
+    /// clients can neither forge a line nor control a terminal.
     pub fn push(&self, line: &str) {
         let mut state = self.shared.lock();
         if state.text.len() + line.len().min(MAX_LINE_BYTES) > MAX_QUEUED_BYTES {
@@ -59,12 +59,12 @@ impl LineQueue {
         self.shared.changed.notify_all();
     }
 
-    /// How many lines were dropped: found no room, or could not be written.
+    /// The number of lines that were dropped because the queue was full or writing failed.
     pub fn n_dropped(&self) -> u64 {
         self.shared.lock().n_dropped
     }
 
-    /// Waits until all that was queued is written or dropped, but no longer than `limit`.
+    /// Waits until all queued lines are written or dropped, but no longer than `limit`.
     pub fn flush(&self, limit: Duration) {
         let is_pending = |state: &mut State| state.is_writing || !state.text.is_empty();
         let _ = self.shared.changed.wait_timeout_while(self.shared.lock(), limit, is_pending);
@@ -77,7 +77,7 @@ impl Shared {
     }
 }
 
-/// What the thread has.
+/// The state of the writing thread.
 struct Writer<W> {
     shared: Arc<Shared>,
     out: W,
@@ -111,7 +111,7 @@ impl<W: Write> Writer<W> {
         state.n_dropped
     }
 
-    /// Says how many lines are missing, once lines can be written again.
+    /// Reports how many lines are missing, once lines can be written again.
     fn report(&mut self, n_dropped: u64) {
         if n_dropped > self.n_reported {
             let line = format!(
@@ -124,7 +124,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Writes as much as the descriptor takes and returns how many bytes that were.
+    /// Writes as much as the descriptor accepts and returns the number of bytes.
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut n_written = 0;
         while n_written < bytes.len() {
@@ -140,8 +140,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Appends `line` with its control characters and those that break or reorder lines as escapes, cut where it is too
-/// long.
+/// Appends `line`, truncated if it is too long, with control characters and characters that break or reorder lines as
+/// escapes.
 fn escape(text: &mut String, line: &str) {
     let kept = &line[..line.floor_char_boundary(MAX_LINE_BYTES)];
     for c in kept.chars() {
@@ -165,7 +165,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A descriptor that takes bytes when it is told to: each `Ok` admits one write, each `Err` fails one.
+    /// A descriptor controlled by the test: each `Ok` admits one write, each `Err` fails one.
     struct Gate {
         verdicts: Receiver<io::Result<()>>,
         written: Arc<Mutex<Vec<u8>>>,
@@ -205,7 +205,7 @@ mod tests {
     fn what_a_stuck_descriptor_cannot_take_is_dropped_counted_and_told() {
         let (queue, tell, text) = gated();
         let line = "x".repeat(MAX_LINE_BYTES - 1);
-        // The thread may take the first of them and be stuck with it; the others fill the queue.
+        // The thread may take the first of them and block on writing it; the others fill the queue.
         let n_sent = 200;
         (0..n_sent).for_each(|_| queue.push(&line));
         let n_dropped = queue.n_dropped();

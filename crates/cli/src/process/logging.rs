@@ -1,5 +1,5 @@
-//! What the process says on standard error: the log, panics and the last error, all through one [`LineQueue`], so
-//! that no state of standard error stops a thread or ends the process. Refuses to know what is logged.
+//! The output to standard error: the log, panics and the last error, all through one [`LineQueue`], so that no state of
+//! standard error blocks a thread or ends the process. Does not know what is logged.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::ffi::OsStr;
@@ -15,19 +15,19 @@ use crate::process::line_queue::LineQueue;
 use crate::process::output;
 use crate::usage_error::UsageError;
 
-/// What chooses the lines, in the syntax of tracing's `EnvFilter`.
+/// The environment variable with the filter, in the syntax of tracing's `EnvFilter`.
 const VARIABLE: &str = "THRONG_LOG";
-/// The last lines may take this long before the process ends without them.
+/// How long the process waits at its end for the last lines to be written.
 const EXIT_LIMIT: Duration = Duration::from_secs(1);
-/// A thread that panics waits this long for its words to be written, in case the process is about to abort.
+/// How long a panicking thread waits for its message to be written, in case the process is about to abort.
 const PANIC_LIMIT: Duration = Duration::from_millis(100);
 
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();
 
-/// Starts the log with the lines that `THRONG_LOG` chooses, else `default`, and has panics told in it. Called once.
+/// Starts the log with the filter `THRONG_LOG`, else `default`, and logs panics. Called once.
 ///
 /// # Errors
-/// When `THRONG_LOG` cannot be read as a filter, or there is no thread to be had.
+/// When `THRONG_LOG` is not a valid filter, or no thread can be started.
 pub fn start(default: &str) -> Result<()> {
     let filter = filter(std::env::var_os(VARIABLE).as_deref(), default)?;
     let queue = LineQueue::start("throng-log", output::unlocked_stderr()).context("cannot start a thread")?;
@@ -38,7 +38,7 @@ pub fn start(default: &str) -> Result<()> {
         .with_writer(|| Line(queue))
         .with_target(false)
         .with_ansi(false)
-        // Its own complaints go to standard error by `eprintln!`, which panics where that cannot be written.
+        // tracing-subscriber reports its own errors with `eprintln!`, which panics if standard error cannot be written.
         .log_internal_errors(false)
         .init();
     Ok(())
@@ -49,7 +49,7 @@ pub fn n_dropped() -> u64 {
     QUEUE.get().map_or(0, LineQueue::n_dropped)
 }
 
-/// Says why the process ends, line by line as `text` has them, and waits a moment for the log to be written.
+/// Logs why the process ends, one line for each line of `text`, and waits a moment for the log to be written.
 pub fn last_words(text: &str) {
     match QUEUE.get() {
         Some(queue) => text.lines().for_each(|line| queue.push(line)),
@@ -93,7 +93,7 @@ fn tell_panic(queue: &LineQueue, panic: &PanicHookInfo<'_>) {
 struct Line<'a>(&'a LineQueue);
 
 impl Write for Line<'_> {
-    /// Takes a whole event at once, as tracing-subscriber writes it.
+    /// Queues a whole event at once: tracing-subscriber writes each event with one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let line = String::from_utf8_lossy(event);
         self.0.push(line.strip_suffix('\n').unwrap_or(&line));

@@ -1,17 +1,16 @@
-//! How much memory this process may still take, and how much it has taken. Refuses to know what it is for.
+//! How much memory this process may still allocate, and its peak so far. Does not know what the memory is for.
 
 use std::fs;
 
-/// Bytes that can be taken without pushing others out: what the kernel calls available, and no more than the
-/// control group allows. `None` where neither can be read.
+/// Bytes that can be allocated without swapping: the kernel's `MemAvailable`, and no more than the control group
+/// allows. `None` if neither can be read.
 pub fn available_bytes() -> Option<u64> {
     let machine =
         fs::read_to_string("/proc/meminfo").ok().and_then(|text| meminfo_field(&text, "MemAvailable:"));
     [machine, group_bytes()].into_iter().flatten().min()
 }
 
-/// The most bytes that this process ever had in memory at once, its pages of mapped files included. `None` where the
-/// system does not tell.
+/// Peak resident bytes of this process, including pages of mapped files. `None` if the system does not report it.
 pub fn peak_bytes() -> Option<u64> {
     meminfo_field(&fs::read_to_string("/proc/self/status").ok()?, "VmHWM:")
 }
@@ -22,7 +21,7 @@ fn meminfo_field(text: &str, name: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// What is left under the limit of a version 2 control group, as containers have it.
+/// What is left under the limit of a version 2 control group (containers).
 fn group_bytes() -> Option<u64> {
     let read = |name: &str| fs::read_to_string(format!("/sys/fs/cgroup/{name}")).ok();
     let limit: u64 = read("memory.max")?.trim().parse().ok()?;

@@ -1,5 +1,5 @@
-//! What commands print: results to standard output, where a failed write ends the command, and remarks to standard
-//! error, where it is ignored. Neither panics, as std's `println!` and `eprintln!` do. Refuses to know the log.
+//! Output of commands: results go to standard output, where a failed write ends the command; messages go to standard
+//! error, where a failed write is ignored. Unlike `println!` and `eprintln!`, neither panics. Does not know the log.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind, Write};
 pub struct OutputError(#[from] io::Error);
 
 impl OutputError {
-    /// Whether the reader has gone (`throng inspect | head`), which is no fault.
+    /// Whether the reader has closed the pipe (`throng inspect | head`), which is not an error.
     pub fn is_reader_gone(&self) -> bool {
         self.0.kind() == ErrorKind::BrokenPipe
     }
@@ -24,7 +24,7 @@ pub fn line(result: impl Display) -> Result<(), OutputError> {
     text(&format!("{result}\n"))
 }
 
-/// Prints `piece` to standard output as it is, at once.
+/// Prints `piece` to standard output without a line break and flushes.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -34,18 +34,18 @@ pub fn text(piece: &str) -> Result<(), OutputError> {
     Ok(out.flush()?)
 }
 
-/// Prints a remark and a line break to standard error, if that can be written.
+/// Prints a message and a line break to standard error; a failed write is ignored.
 pub fn note(remark: impl Display) {
     let _ = io::stderr().write_all(format!("{remark}\n").as_bytes());
 }
 
-/// Prints what the user answers to, without a line break.
+/// Prints a prompt for input, without a line break.
 pub fn prompt(question: &str) {
     let _ = io::stderr().write_all(question.as_bytes());
 }
 
-/// Standard output without the lock of [`std::io::stdout`]: a thread that is stuck in writing to it holds nothing
-/// that others wait for.
+/// Standard output without the lock of [`std::io::stdout`], so that a thread that blocks on writing does not block
+/// others.
 pub fn unlocked_stdout() -> Box<dyn Write + Send> {
     unlocked(io::stdout())
 }

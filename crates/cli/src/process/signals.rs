@@ -1,5 +1,6 @@
-//! Signals to a server: SIGTERM and SIGINT end it, first gently, then at once; SIGHUP is ignored. A thread of its own
-//! receives them, so that they work whatever the other threads do. Refuses to know what ending takes.
+//! Signals to a server: the first SIGTERM or SIGINT starts a graceful shutdown, the second ends the process at once;
+//! SIGHUP is ignored. A thread of its own receives them, so that they work whatever the other threads do. Does not know
+//! what a shutdown does.
 
 use std::fmt;
 use std::io;
@@ -38,7 +39,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// The signals as they come. The first that ends is told by [`Signals::told_to_end`]; the second ends the process.
+/// Receives signals. The first one that ends the server completes [`Signals::told_to_end`]; the second ends the
+/// process.
 #[derive(Debug, Clone)]
 pub struct Signals {
     told: watch::Receiver<Option<Ending>>,
@@ -48,7 +50,7 @@ impl Signals {
     /// Receives signals from now on.
     ///
     /// # Errors
-    /// When they cannot be received, or there is no thread to be had.
+    /// When signals cannot be received, or no thread can be started.
     pub fn listen() -> io::Result<Self> {
         let (tell, told) = watch::channel(None);
         let (started, is_started) = mpsc::channel();
@@ -72,7 +74,7 @@ impl Signals {
         let first = told.wait_for(Option::is_some).await.ok().and_then(|ending| *ending);
         match first {
             Some(ending) => ending,
-            // The thread keeps its end as long as the process lives.
+            // The thread keeps the sender as long as the process lives.
             None => std::future::pending().await,
         }
     }

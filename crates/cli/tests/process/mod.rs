@@ -1,5 +1,5 @@
-//! The real binary as a process with standard streams of the test's choice, and a client that speaks plain HTTP/1.1
-//! to it. Refuses to know what is tested.
+//! Runs the real binary as a process with standard streams of the test's choice, and sends it HTTP/1.1 requests. Does
+//! not know what is tested.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a slow and busy machine; what is stuck takes for ever.
+/// Longer than anything here takes on a slow and busy machine: only a hang exceeds it.
 pub const LIMIT: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -28,7 +28,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `serve` with the starter model. `settle` chooses the standard streams and the environment.
+    /// Starts `serve` with the starter model. `settle` sets the standard streams and the environment.
     pub fn start(arguments: &[&str], settle: impl FnOnce(&mut Command)) -> Self {
         let port = free_port();
         let mut command = throng(&["serve", "--threads", "2", "--port", &port.to_string()]);
@@ -37,7 +37,7 @@ impl Server {
         Self { process: command.spawn().unwrap(), port }
     }
 
-    /// Waits until the port is taken, which is before the model is loaded.
+    /// Waits until the port is bound, which is before the model is loaded.
     pub fn connect(&mut self) -> TcpStream {
         let until = Instant::now() + LIMIT;
         loop {
@@ -75,7 +75,7 @@ impl Server {
         BufReader::new(stream)
     }
 
-    /// A chat is answered and the server calls itself healthy.
+    /// Checks that a chat is answered and the health check succeeds.
     pub fn assert_serves(&mut self) {
         let chat = self.ask(
             "POST",

@@ -1,5 +1,5 @@
-//! What the machine could do at most, measured for a model, and the least time that work takes under it. Refuses to
-//! know how the work is done.
+//! The machine's limits, measured for a model, and the least time that some work takes under them. Does not know how
+//! the work is done.
 
 use serde::Serialize;
 use throng_kernels::limits::{
@@ -10,45 +10,45 @@ use throng_model::forward_work::Work;
 
 use crate::process::memory;
 
-/// No more than this is read to measure bandwidth: far beyond caches all sizes are alike.
+/// Most bytes of the buffer for measuring bandwidth: far beyond the caches, the size makes no difference.
 const MOST_READ: usize = 1 << 30;
 const LEAST_READ: usize = 1 << 20;
 
-/// What this machine could do at most on some threads.
+/// The machine's limits on some number of threads.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Limits {
-    /// The threads.
+    /// Number of threads.
     pub threads: usize,
-    /// The instructions of the fastest products of bytes.
+    /// The ISA of the fastest int8 products.
     pub int8_instructions: &'static str,
-    /// Multiplications and additions of bytes, in registers.
+    /// int8 multiplications and additions a second, in registers.
     pub int8_operations_per_s: f64,
-    /// The instructions of the fastest products of 16-bit floats.
+    /// The ISA of the fastest products of 16-bit floats.
     pub bf16_instructions: &'static str,
-    /// Multiplications and additions of 16-bit floats, in registers.
+    /// Multiplications and additions of 16-bit floats a second, in registers.
     pub bf16_operations_per_s: f64,
-    /// The instructions of the fastest products of 32-bit floats.
+    /// The ISA of the fastest products of 32-bit floats.
     pub f32_instructions: &'static str,
-    /// Multiplications and additions of 32-bit floats, in registers.
+    /// Multiplications and additions of 32-bit floats a second, in registers.
     pub f32_operations_per_s: f64,
-    /// Bytes of the buffer that was read: those of the weights, up to 1 GiB and half of what is free.
+    /// Bytes of the buffer that was read: as large as the weights, up to 1 GiB and half of the free memory.
     pub read_bytes: usize,
-    /// Reading it over and over, all threads together.
+    /// Bandwidth of reading it over and over, all threads together.
     pub read_bytes_per_s: f64,
 }
 
-/// What a least time is the time of.
+/// The resource that determines the least time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Binding {
-    /// Reading bytes from memory.
+    /// Memory bandwidth.
     Memory,
-    /// Multiplying.
+    /// Arithmetic.
     Compute,
 }
 
 impl Binding {
-    /// As reports have it.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -58,8 +58,8 @@ impl Binding {
 }
 
 impl Limits {
-    /// Measures them, in about a second; the buffer is as large as the weights that a step reads. `None` without the
-    /// memory for that.
+    /// Measures the limits in about a second, with a buffer as large as the weights that a step reads. `None` if memory
+    /// is short.
     pub fn measure(n_threads: usize, step_bytes: f64) -> Option<Self> {
         let pool = ThreadPool::new(n_threads);
         let free = memory::available_bytes().map_or(MOST_READ, |free| (free / 2) as usize);
@@ -80,8 +80,8 @@ impl Limits {
         })
     }
 
-    /// The least seconds that this work takes, and what takes them: reading and multiplying overlap, so that the
-    /// longer of the two is left; products of several kinds do not.
+    /// The least time that this work takes, in seconds, and the resource that determines it. Reading and multiplying
+    /// overlap, so the longer of the two counts; products of different types do not overlap and are added.
     pub fn least_seconds(&self, work: &Work) -> (f64, Binding) {
         let reading = work.bytes / self.read_bytes_per_s;
         let multiplying = work.int8_operations / self.int8_operations_per_s

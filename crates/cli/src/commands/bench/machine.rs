@@ -1,4 +1,4 @@
-//! `throng bench machine`: what this machine can do at most, by number of threads. Refuses to know models.
+//! `throng bench machine`: the limits of this machine by number of threads. Does not know models.
 
 use anyhow::Result;
 use comfy_table::{Table, presets};
@@ -15,7 +15,7 @@ use crate::process::caches::Caches;
 use crate::process::memory;
 use crate::process::output;
 
-/// The largest share of the last-level cache that is believed: a virtual machine is told of all its host's.
+/// Upper bound on a core's share of the last-level cache: virtual machines are told the size of the whole host's cache.
 const MOST_SHARE: usize = 16 << 20;
 
 /// One line of the result.
@@ -27,10 +27,10 @@ struct Measured {
     arithmetic: Vec<Peak>,
 }
 
-/// Reading a buffer over and over.
+/// Bandwidth of reading a buffer over and over.
 #[derive(Debug, Serialize)]
 struct Read {
-    /// What the buffer was chosen to fit.
+    /// The cache level that the buffer fits, or memory.
     fits: &'static str,
     pages: &'static str,
     /// Of all threads together.
@@ -38,7 +38,7 @@ struct Read {
     bytes_per_s: f64,
 }
 
-/// Multiplying and adding in registers; each counts.
+/// Peak of multiplying and adding in registers; each counts as one operation.
 #[derive(Debug, Serialize)]
 struct Peak {
     of: &'static str,
@@ -68,7 +68,7 @@ pub fn run(arguments: &BenchMachineArgs) -> Result<()> {
     Ok(())
 }
 
-/// The powers of two up to `most`, and `most`.
+/// The powers of two up to `most`, and `most` itself.
 fn thread_counts(most: usize) -> Vec<usize> {
     let mut counts: Vec<usize> =
         std::iter::successors(Some(1), |n| Some(2 * n)).take_while(|n| *n < most).collect();
@@ -95,7 +95,7 @@ fn measure(n_threads: usize) -> Measured {
     Measured { threads: pool.n_threads(), isa: Isa::best().name(), read, arithmetic: arithmetic.into() }
 }
 
-/// Bytes of the buffers, for all threads together.
+/// Sizes of the buffers in bytes, for all threads together.
 fn sizes(caches: Caches, n_threads: usize) -> [(&'static str, usize); 3] {
     let share = caches.last_level_share.min(MOST_SHARE).max(2 * caches.second_level);
     let quarter = memory::available_bytes().map_or(usize::MAX, |free| (free / 4) as usize);

@@ -1,16 +1,16 @@
-//! The work that the two phases of a round must do at the least. Refuses to know how long it takes.
+//! The least work of the two phases of a round, prefill and decode. Does not know how long it takes.
 
 use throng_model::forward_work::{ForwardWork, Steps, Work};
 
-/// How many of its tokens a user had when the last user had its first, and how many in the end.
+/// Number of tokens that a user had when the last user got its first token, and at the end.
 #[derive(Debug, Clone, Copy)]
 pub struct Arrived {
     pub early: u64,
     pub total: u64,
 }
 
-/// Until everyone has a first token: prompts of `n_prompt` tokens, together, in steps as large as they may be, and the
-/// further tokens that some had by then.
+/// Prefill phase, until every user has a first token: prompts of `n_prompt` tokens together, in steps of the largest
+/// size, and the further tokens that some users had by then.
 pub fn prefill(work: &ForwardWork, n_prompt: u64, users: &[Arrived], max_batch_tokens: u32) -> Work {
     let n_logits: u64 = users.iter().map(|user| user.early).sum();
     let n_tokens = n_prompt + n_logits.saturating_sub(users.len() as u64);
@@ -18,13 +18,13 @@ pub fn prefill(work: &ForwardWork, n_prompt: u64, users: &[Arrived], max_batch_t
     work.of(Steps { n_steps, n_tokens, n_logit_steps: 1, n_logits })
 }
 
-/// From then on: a step for every token of the user that has the most to go, and the keys and values that each token
-/// sees, behind prompts of `prompt_tokens` each.
+/// Decode phase, from then on: one step for each remaining token of the user with the most remaining tokens, and the
+/// keys and values that each token attends to, after prompts of `prompt_tokens` each.
 pub fn decode(work: &ForwardWork, prompt_tokens: u32, users: &[Arrived]) -> Work {
     let n_steps = users.iter().map(|user| user.total - user.early).max().unwrap_or(0);
     let n_tokens = users.iter().map(|user| user.total - user.early).sum();
     let mut all = work.of(Steps { n_steps, n_tokens, n_logit_steps: n_steps, n_logits: n_tokens });
-    // Token number `i` of an answer comes out of a step at the position before it.
+    // Token number `i` of an answer is computed at the position before it.
     let position = |i: u64| u64::from(prompt_tokens) + i - 1;
     let kv = users.iter().flat_map(|user| user.early.max(1)..user.total).map(|i| work.kv_bytes(position(i)));
     all.bytes += kv.sum::<f64>();
@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    /// One layer: 12 heads of 32 for queries, keys and values, and four more matrices of 256 by 256.
+    /// One layer: 12 heads of 32 for Q, K and V, and four more matrices of 256 by 256.
     const LAYER: f64 = (12 * 32 * 256 + 4 * 256 * 256) as f64;
     const OUTPUT: f64 = (64 * 256) as f64;
     /// Bytes of a weight in Q8_0.

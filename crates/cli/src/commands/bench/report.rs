@@ -1,4 +1,4 @@
-//! How `throng bench` tells its results: lines of JSON, or a table. Refuses to measure.
+//! The output of `throng bench`: lines of JSON, or a table. Does not measure.
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -16,39 +16,39 @@ pub struct Measured {
     pub prompt_tokens: u32,
     pub generate_tokens: u32,
     pub shared_prefix: u32,
-    /// Until the last user has its first token.
+    /// Prefill: until the last user has its first token.
     pub prefill_s: f64,
     pub prefill_tokens_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefill_limit: Option<Share>,
-    /// From then on.
+    /// Decode: from then on.
     pub decode_s: f64,
     pub decode_tokens_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decode_limit: Option<Share>,
     pub total_s: f64,
     pub total_tokens_per_s: f64,
-    /// Where the time of a step went in which all users decoded; absent when there was none.
+    /// The parts of a decode step in which all users took part; absent when there was no such step.
     pub decode_step: Option<StepShares>,
 }
 
-/// What a figure could be at most.
+/// A figure's limit.
 #[derive(Debug, Serialize)]
 pub struct Share {
-    /// What must be done at the least.
+    /// The least work.
     pub int8_operations: f64,
     pub bf16_operations: f64,
     pub f32_operations: f64,
     pub bytes: f64,
-    /// What takes the least time.
+    /// The resource that determines the least time.
     pub binding: Binding,
-    /// At that time.
+    /// The rate at the least time.
     pub tokens_per_s: f64,
-    /// The figure's share of it.
+    /// The figure as a share of the limit.
     pub share: f64,
 }
 
-/// What stands on every line.
+/// The fields of every line.
 #[derive(Debug, Serialize)]
 pub struct Line<'a> {
     #[serde(flatten)]
@@ -58,25 +58,25 @@ pub struct Line<'a> {
     pub limits: Option<&'a Limits>,
 }
 
-/// What it took until requests could be taken.
+/// Time and memory until the model was ready for requests.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StartUp {
-    /// Of all tensors as they are stored.
+    /// Bytes of all tensors as stored in the file.
     pub stored_bytes: u64,
-    /// Of all tensors as they are held: the same unless they were quantized.
+    /// Bytes of all tensors in memory: the same unless they were quantized.
     pub weights_bytes: u64,
-    /// Until the weights were in memory in their own form.
+    /// Time until the weights were packed in memory.
     pub load_s: f64,
-    /// Until requests could be taken.
+    /// Time until requests were accepted.
     pub ready_s: f64,
     pub load_bytes_per_s: f64,
-    /// Most memory of the process until then.
+    /// Peak memory of the process until then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peak_memory_bytes: Option<u64>,
 }
 
 impl StartUp {
-    /// That of a model that has just become ready.
+    /// For a model that has just become ready.
     pub fn of(running: &RunningModel) -> Self {
         let stored_bytes = running.model.stored_summary().n_bytes;
         let load_s = running.start_up.load.as_secs_f64();
@@ -121,7 +121,7 @@ pub fn describe(limits: &Limits) -> String {
     )
 }
 
-/// The table without its rows.
+/// The table's header.
 pub fn table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
