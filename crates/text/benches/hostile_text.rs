@@ -1,5 +1,5 @@
-//! How long texts and templates made to be slow take: `cargo bench -p throng-text`. Each text has 1 MiB; beside its
-//! time stands how much more it takes than half of it (2 is linear).
+//! Times texts and templates that are designed to be slow: `cargo bench -p throng-text`. Each text has 1 MiB; the
+//! second figure is the ratio to the time of half of the text (2 is linear).
 
 use std::path::Path;
 use std::time::Instant;

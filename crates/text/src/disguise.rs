@@ -1,13 +1,13 @@
-//! Characters standing in for characters of a user's text, so that no control token can be spelled with them.
-//! Refuses to know templates and tokenizers.
+//! Stand-ins for characters of users' text, so that users' text cannot spell a control token. Does not know templates
+//! and tokenizers.
 
 use std::borrow::Cow;
 
-/// A one-to-one exchange of characters. Lengths in characters stay what they were, so templates that measure,
-/// cut and trim behave as on the original text.
+/// A one-to-one replacement of characters. Lengths in characters do not change, so templates that measure, cut and trim
+/// behave as on the original text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Disguise {
-    /// `(real, stand-in)`; a handful at most.
+    /// `(real, stand-in)`; a few at most.
     pairs: Vec<(char, char)>,
 }
 
@@ -25,12 +25,12 @@ impl Disguise {
         self.pairs.is_empty()
     }
 
-    /// The character `c` stands in for.
+    /// The character that `c` stands for.
     pub(crate) fn real(&self, c: char) -> Option<char> {
         self.pairs.iter().find(|pair| pair.1 == c).map(|pair| pair.0)
     }
 
-    /// The text as it was written.
+    /// The original text.
     pub(crate) fn reveal<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.is_empty() || !text.contains(|c| self.real(c).is_some()) {
             return Cow::Borrowed(text);

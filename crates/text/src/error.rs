@@ -1,4 +1,4 @@
-//! What can go wrong with text, as types. Refuses to know HTTP statuses: the gateway maps these.
+//! The errors of this crate. Does not know HTTP statuses: the gateway maps these.
 
 /// Why a tokenizer could not be built from its files. Always the file's fault, never a request's.
 #[derive(Debug, thiserror::Error)]
@@ -6,7 +6,7 @@ pub enum TokenizerError {
     /// `tokenizer.json` or `tokenizer_config.json` is not JSON or lacks what the format requires.
     #[error("malformed tokenizer: {0}")]
     Malformed(String),
-    /// Well-formed, but of a kind Throng cannot run.
+    /// Well-formed, but of an unsupported kind.
     #[error("unsupported tokenizer: {0}")]
     Unsupported(String),
 }
@@ -14,7 +14,7 @@ pub enum TokenizerError {
 /// Why a text could not be encoded.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// Longer than any prompt that could still fit the model; refused before it is tokenized.
+    /// Longer than any prompt that could fit the context; refused before it is tokenized.
     #[error("the text has {n_bytes} bytes, more than the {limit_bytes} a prompt of this model can have")]
     TooLong {
         /// Bytes of the text.
@@ -22,10 +22,10 @@ pub enum TextError {
         /// Bytes allowed.
         limit_bytes: usize,
     },
-    /// The tokenizer itself refused the text.
+    /// The tokenizer library returned an error.
     #[error("the text could not be tokenized: {0}")]
     Encode(String),
-    /// The caller said that it does not want the tokens any more.
+    /// The caller no longer wants the tokens.
     #[error("nobody waits for the tokens any more")]
     Stopped,
 }
@@ -36,10 +36,10 @@ pub enum TemplateError {
     /// The template does not parse.
     #[error("chat template: {0}")]
     Syntax(String),
-    /// The template itself refused the conversation (`raise_exception`).
+    /// The template rejected the conversation (`raise_exception`).
     #[error("{0}")]
     Refused(String),
-    /// The template cannot digest the conversation: a missing field, a value of the wrong type.
+    /// The template failed on the conversation: a missing field, a value of the wrong type.
     #[error("the chat template cannot render these messages: {0}")]
     Render(String),
     /// The template used more steps, memory or output than it may.
@@ -48,13 +48,13 @@ pub enum TemplateError {
         /// Which limit: `"steps"`, `"memory"` or `"depth"`.
         limit: &'static str,
     },
-    /// `chat_template_kwargs` names something the server sets itself.
+    /// `chat_template_kwargs` names a variable that the server sets itself.
     #[error("chat_template_kwargs may not set {name:?}")]
     ReservedArgument {
         /// The offending key.
         name: String,
     },
-    /// `continue_final_message` without a final message that could be continued.
+    /// `continue_final_message` without a final message that can be continued.
     #[error("continue_final_message: {0}")]
     NothingToContinue(String),
     /// No template of that name.

@@ -1,12 +1,12 @@
-//! Chat templates of real models against what transformers renders (`fixtures/chat_templates`), and against each
-//! other's worst enemies: user text full of control tokens, templates that never end.
+//! Chat templates of real models render as in transformers (`fixtures/chat_templates`), also with user text full of
+//! control tokens; templates that never end are refused.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 use throng_text::{ChatTemplate, SpecialTokens, TemplateError, TemplateInput};
 
-/// Noon of the day transformers rendered the fixtures, 2026-11-20.
+/// Noon of 2026-11-20, the day on which transformers rendered the fixtures.
 const NOW_UNIX_S: i64 = 1_795_176_000;
 
 struct Fixture {

@@ -1,4 +1,4 @@
-//! The detokenizer against one-shot decoding, on random tokens (broken UTF-8 included) and random stop strings.
+//! The detokenizer equals one-shot decoding, on random tokens (including invalid UTF-8) and random stop strings.
 
 mod support;
 
@@ -8,12 +8,13 @@ use fastrand::Rng;
 use support::tokenizer;
 use throng_text::{DetokenizeOptions, Detokenizer, EncodeOptions, Tokenizer};
 
-/// The text cut at the stop string that is complete first (the longer of two), by trying every end.
+/// Reference: the text cut at the stop string that is complete first (the longest, if several end there), by trying
+/// every end.
 fn cut(text: &str, stop: &[String], include: bool) -> (String, Option<usize>) {
     for end in 1..=text.len() {
         let complete = stop.iter().enumerate().filter(|(_, stop)| !stop.is_empty());
         let complete = complete.filter(|(_, stop)| text.as_bytes()[..end].ends_with(stop.as_bytes()));
-        // The first of equals, as the index says which stop it was.
+        // Of equal stop strings the first, since the result has the index of the stop string.
         if let Some((idx, stop)) = complete.rev().max_by_key(|(_, stop)| stop.len()) {
             return (text[..if include { end } else { end - stop.len() }].to_owned(), Some(idx));
         }
@@ -21,7 +22,7 @@ fn cut(text: &str, stop: &[String], include: bool) -> (String, Option<usize>) {
     (text.to_owned(), None)
 }
 
-/// Stop strings that have a chance: pieces of the text, pieces put together, and nothing.
+/// Stop strings that are likely to occur: parts of the text, parts joined together, and none.
 fn random_stops(random: &mut Rng, text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
     let piece = |random: &mut Rng| -> String {
@@ -53,7 +54,7 @@ fn check(tokenizer: &Arc<Tokenizer>, tokens: &[u32], options: DetokenizeOptions,
     }
     text.push_str(&detokenizer.finish());
     assert_eq!(text, expected, "{what}, stops {stop:?}, tokens {tokens:?}");
-    // A stop string may be complete only when the sequence ends in the middle of a character.
+    // A stop string may become complete only when the sequence ends in the middle of a character.
     if !expected.ends_with('\u{fffd}') && !stop.iter().any(|stop| stop.contains('\u{fffd}')) {
         assert_eq!(stopped, expected_stop, "{what}, stops {stop:?}, tokens {tokens:?}");
     }

@@ -1,4 +1,4 @@
-//! GGUF vocabularies as files have them: incomplete, forgetful, broken.
+//! GGUF vocabularies that are incomplete, lack token types or are broken.
 
 use throng_text::{EncodeOptions, GgufVocabulary, Tokenizer, TokenizerError};
 

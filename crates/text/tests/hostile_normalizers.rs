@@ -1,5 +1,5 @@
-//! Tokenizer files whose normalizers or decoders make gigabytes of a few bytes: refused when they are read, or when a text
-//! would grow so; those of real models are not.
+//! Tokenizer files whose normalizers or decoders turn a few bytes into gigabytes are refused when they are loaded, or
+//! when a text would grow too much; those of real models are accepted.
 
 use serde_json::{Value, json};
 use throng_text::{EncodeOptions, TextError, Tokenizer};
@@ -35,7 +35,7 @@ fn normalizers_that_write_too_much_are_refused_with_the_file() {
         json!({"type": "Prepend", "prepend": long}),
         sequence((0..60).map(|_| replace(json!({"String": "b"}), &"b".repeat(40)))),
         sequence((0..1000).map(|_| json!({"type": "Lowercase"}))),
-        // The added token, too, is normalized.
+        // The added token is normalized as well.
         sequence((0..40).map(|_| replace(json!({"String": "a"}), "aaaa"))),
     ] {
         let error = tokenizer(&normalizer, &Value::Null).map(|_| ()).unwrap_err();
@@ -89,7 +89,7 @@ fn what_real_models_do_to_a_text_stays_possible() {
         replace(json!({"String": " "}), "▁"),
     ]);
     let tokenizer = tokenizer(&normalizer, &Value::Null).unwrap();
-    // The character whose compatibility mapping is the longest, and spaces, each of which triples.
+    // The character with the longest compatibility mapping, and spaces, each of which triples.
     for text in ["\u{fdfa}".repeat(300_000), " ".repeat(1 << 20), "a".repeat(1 << 20)] {
         assert!(tokenizer.encode(&text, OPTIONS).is_ok());
     }

@@ -1,5 +1,6 @@
-//! Idioms of templates against Jinja2 in the environment that transformers gives chat templates (`fixtures/idioms`, made by
-//! the script there). What differs stands in `different.json`: an idiom that comes to agree must leave it.
+//! Template idioms give the same results as Jinja2 in the environment of transformers' chat templates
+//! (`fixtures/idioms`, made by the script there). The differences are listed in `different.json`: an idiom that agrees
+//! must be removed from it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What goes into a template besides the messages as they are, and what may not.
+//! The inputs of a template besides the messages, and those that are refused.
 
 use serde_json::{Map, Value, json};
 use throng_text::{ChatTemplate, SpecialTokens, TemplateError, TemplateInput};
@@ -35,7 +35,7 @@ fn the_final_message_is_continued_where_it_ends() {
     let verbatim = CHATML.replace(" | trim", "");
     assert_eq!(continued(&verbatim, &json!("One, two,  ")).unwrap(), format!("{start}One, two,  "));
     assert_eq!(continued(CHATML, &json!([{"type": "text", "text": "One"}])).unwrap(), format!("{start}One"));
-    // The same text earlier in the conversation is not taken for the final message.
+    // The same text earlier in the conversation is not mistaken for the final message.
     assert_eq!(continued(CHATML, &json!("Go")).unwrap(), format!("{start}Go"));
 }
 
@@ -124,7 +124,7 @@ fn arguments_arrive_as_values_and_reasoning_under_every_name() {
     );
 }
 
-/// Python's and Jinja's own answers, as a table.
+/// Expressions and their results in Python and Jinja.
 #[test]
 fn expressions_mean_what_they_mean_in_python() {
     for (source, expected) in [

@@ -1,4 +1,4 @@
-//! Templates that would never end, or fill the memory, are refused with a typed error.
+//! Templates that never end or exhaust memory are refused with a typed error.
 
 use serde_json::json;
 use throng_text::{ChatTemplate, SpecialTokens, TemplateError, TemplateInput};

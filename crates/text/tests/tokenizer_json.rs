@@ -1,5 +1,5 @@
-//! `tokenizer.json` files of many kinds against what Hugging Face's own library says of them
-//! (`fixtures/tokenizers`, made by the script there), and broken ones.
+//! `tokenizer.json` files of many kinds give the same results as in Hugging Face's library (`fixtures/tokenizers`, made
+//! by the script there), and broken files are refused.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
 }
 
-/// Compares every case; what disagrees, as text.
+/// Compares all cases; returns the differences as text.
 fn disagreements(name: &str) -> Vec<String> {
     let tokenizer = Tokenizer::from_tokenizer_json(&read(&format!("{name}.json")), None).unwrap();
     let expected: Value = serde_json::from_slice(&read(&format!("{name}.expected.json"))).unwrap();
@@ -35,7 +35,7 @@ fn disagreements(name: &str) -> Vec<String> {
             let options = EncodeOptions { add_special_tokens, parse_special: true };
             let got = tokenizer.encode(text, options).unwrap();
             let mut wanted = ids(&case[key]);
-            // Never a second BOS: here Throng means to differ.
+            // Never a second BOS: Throng differs here on purpose.
             if add_special_tokens
                 && wanted.len() > 1
                 && wanted[0] == wanted[1]
@@ -73,7 +73,7 @@ fn every_kind_agrees_with_the_library_it_comes_from() {
     assert!(found.is_empty(), "{} disagreements\n{}", found.len(), found.join("\n"));
 }
 
-/// Damaged files are refused, or load as some tokenizer; what loads can be used.
+/// Damaged files are refused or load as some tokenizer, which can be used without a panic.
 #[test]
 fn damaged_files_never_panic() {
     for name in ["byte_level_llama3", "sentencepiece_metaspace_first", "unigram", "wordpiece"] {
@@ -130,7 +130,7 @@ fn the_configuration_decides_about_bos_and_eos() {
     assert_eq!(ids(&format!("{{{tokens}}}")), 2, "BOS, as the file has it");
     assert_eq!(ids(&format!(r#"{{{tokens}, "add_bos_token": false}}"#)), 1);
     assert_eq!(ids(&format!(r#"{{{tokens}, "add_bos_token": true, "add_eos_token": true}}"#)), 3);
-    // Only some classes of transformers let the configuration override what tokenizer.json says.
+    // Only in some tokenizer classes of transformers does the configuration override tokenizer.json.
     let of_class = |class: &str| {
         let switches = r#""add_bos_token": false, "add_eos_token": true"#;
         ids(&format!(r#"{{{tokens}, "tokenizer_class": "{class}", {switches}}}"#))

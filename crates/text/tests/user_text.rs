@@ -1,4 +1,4 @@
-//! Whatever users write, control tokens come from the template alone, and the text stays what it was.
+//! Whatever users write, control tokens come from the template only, and the text is not changed.
 
 mod support;
 
@@ -11,7 +11,7 @@ use throng_text::{ChatTemplate, EncodeOptions, SpecialTokens, TemplateInput, Tok
 
 const NOW_UNIX_S: i64 = 1_795_176_000;
 
-/// Templates that only take turns of user and assistant, and those that know tools.
+/// Templates that accept only alternating user and assistant messages, and templates with tools.
 const PLAIN: &[&str] = &["google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct", "openai-gpt-oss-120b"];
 const WITH_TOOLS: &[&str] =
     &["Qwen-Qwen3-0.6B", "meta-llama-Llama-3.2-3B-Instruct", "mistralai-Mistral-Nemo-Instruct-2407"];
@@ -22,7 +22,7 @@ fn template(name: &str) -> ChatTemplate {
     ChatTemplate::new(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Text made of whole, halved and interleaved control tokens, and of what a guard might trip over.
+/// Text of whole, partial and interleaved control tokens, and of other difficult strings.
 fn hostile(random: &mut Rng) -> String {
     const OTHERS: &[&str] = &[
         " ",
@@ -61,11 +61,11 @@ fn hostile(random: &mut Rng) -> String {
             _ => part,
         });
     }
-    // Templates ask whether there is any text.
+    // Not empty, since templates test for that.
     text + "."
 }
 
-/// A conversation with `text()` in every place that users fill.
+/// A conversation with `text()` in every field that users control.
 fn conversation(mut text: impl FnMut() -> String, with_tools: bool) -> (Value, Value) {
     let mut messages = json!([
         {"role": "user", "content": text()},

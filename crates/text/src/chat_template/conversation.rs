@@ -1,5 +1,5 @@
-//! A conversation as the template sees it: reasoning under every name it goes by, tool arguments as values, text
-//! parts as text, and user text disguised wherever it could spell a control token. Refuses to know the engine.
+//! Prepares a conversation for the template: reasoning under all of its field names, tool arguments as values, text
+//! parts as text, and user text with stand-ins for the first characters of control tokens. Does not know the engine.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,14 +10,14 @@ use serde_json::Value as Json;
 use crate::disguise::Disguise;
 use crate::tokenizer::SpecialTokens;
 
-/// Stand-ins come from here on: the private planes, which no text in any language uses.
+/// The first stand-in: the private-use planes, which no language uses.
 const FIRST_STAND_IN: char = '\u{f0000}';
 
-/// The names a message's reasoning goes by; templates read the first, gpt-oss's the second.
+/// The field names of a message's reasoning; most templates read the first, gpt-oss's the second.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// `messages` rearranged as vLLM and transformers do before a template sees them; what stays as it is, is not copied.
-/// Text parts are joined by newlines for a template that takes content as a string.
+/// `messages` rearranged as in vLLM and transformers before they are passed to a template; unchanged parts are not
+/// copied. Text parts are joined by newlines for a template that takes content as a string.
 pub(super) fn arranged(messages: &Json, takes_parts: bool) -> Vec<Cow<'_, Json>> {
     messages.as_array().into_iter().flatten().map(|message| arranged_message(message, takes_parts)).collect()
 }
@@ -43,22 +43,22 @@ fn joined_parts(content: &Json) -> Option<String> {
     Some(texts?.join("\n"))
 }
 
-/// OpenAI's API has arguments as a string of JSON, templates want the object. Text of another kind is not parsed: as a
-/// tree it could be a hundred times as large.
+/// In OpenAI's API, arguments are a string of JSON; templates expect the object. Other strings are not parsed: the
+/// parsed tree could be a hundred times as large.
 fn parsed_arguments(call: &Json) -> Option<Json> {
     let text = call.get("function")?.get("arguments")?.as_str()?;
     let is_object = text.trim_start().starts_with('{');
     if is_object { serde_json::from_str(text).ok() } else { None }
 }
 
-/// How much a JSON value holds.
+/// The size of a JSON value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Size {
     pub(super) n_values: usize,
     pub(super) n_bytes: usize,
 }
 
-/// Adds what `value` holds to `size`, and the private characters in it to `used`.
+/// Adds the size of `value` to `size`, and its private-use characters to `used`.
 pub(super) fn survey(value: &Json, size: &mut Size, used: &mut HashSet<char>) {
     size.n_values += 1;
     let mut text = |text: &str| {
@@ -81,19 +81,19 @@ pub(super) fn private_chars(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().filter(|c| *c >= FIRST_STAND_IN)
 }
 
-/// Hides in user text what could become part of a control token.
+/// Replaces characters of user text that could become part of a control token.
 #[derive(Debug)]
 pub(super) struct TextGuard<'a> {
     control: &'a [String],
-    /// Spellings anyone may write although they start like a control token.
+    /// Strings that users may write although they start like a control token.
     free: Vec<&'a str>,
-    /// First characters of control tokens, and whether they are hidden wherever they stand. Letters are hidden
-    /// only where a control token is spelled out: templates compare words.
+    /// First characters of control tokens, and whether every occurrence is replaced. Letters are replaced only where
+    /// they begin the spelling of a control token, because templates compare words.
     firsts: Vec<(char, bool)>,
 }
 
 impl<'a> TextGuard<'a> {
-    /// `literals` are the strings in the template's own code, which it looks for in texts.
+    /// `literals` are the strings in the template's own code, which the template may search for in texts.
     pub(super) fn new(tokens: &'a SpecialTokens, literals: &'a [String]) -> Self {
         let control = tokens.control.as_slice();
         let mut firsts: Vec<(char, bool)> = Vec::new();
@@ -110,7 +110,7 @@ impl<'a> TextGuard<'a> {
         Self { control, free: free.collect(), firsts }
     }
 
-    /// A stand-in for each first character, none of them in `used`; `None` if there are not enough left.
+    /// A stand-in for each first character, none of them in `used`; `None` if too few are unused.
     pub(super) fn disguise(&self, used: &HashSet<char>) -> Option<(Disguise, char)> {
         let mut unused = (FIRST_STAND_IN..=char::MAX).filter(|c| !used.contains(c));
         let pairs =
@@ -126,7 +126,7 @@ impl<'a> TextGuard<'a> {
                 let rest = &text[at..];
                 let spells_control = || self.control.iter().any(|control| rest.starts_with(control.as_str()));
                 let is_free = || self.free.iter().any(|free| rest.starts_with(free));
-                // The long list of control tokens is asked last: a text of nothing but `<` must not be slow.
+                // The long list of control tokens is searched last, so that a text of only `<` is not slow.
                 ((always && !is_free()) || spells_control()).then(|| disguise.hide(c)).flatten()
             });
             hidden.push(stand_in.unwrap_or(c));
@@ -134,7 +134,7 @@ impl<'a> TextGuard<'a> {
         hidden
     }
 
-    /// A message for the template, disguised, with its reasoning under every name that templates read.
+    /// A message for the template, disguised, with its reasoning under all field names.
     pub(super) fn message(&self, message: &Json, disguise: &Disguise) -> Value {
         let value = self.value(message, disguise);
         let reasoning = |name: &&&str| message.get(**name).is_some_and(|value| !value.is_null());

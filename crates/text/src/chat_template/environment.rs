@@ -1,4 +1,4 @@
-//! The environment transformers gives chat templates, on minijinja. Refuses to know conversations.
+//! The environment of chat templates in transformers, built on minijinja. Does not know conversations.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::TemplateError;
 /// The name templates are compiled under.
 pub(super) const TEMPLATE: &str = "chat_template";
 
-/// An environment with `template` compiled; what depends on a request comes with [`for_request`].
+/// An environment with `template` compiled; [`for_request`] adds what depends on a request.
 pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateError> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     let syntax = syntax.map_err(|error| TemplateError::Syntax(error.to_string()))?;
@@ -24,7 +24,7 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     env.set_debug(false);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(python_method);
-    // Known by name, so that templates that use them compile; requests bring those with their limits.
+    // Placeholders, so that templates that use them compile; each request replaces them by versions with its limits.
     python_strings::add_filters(&mut env, Limits::for_input(0, 0));
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(RefusedByTemplate(message)))
@@ -36,9 +36,9 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
                 ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Iterable
             )
     });
-    // As in Python, and unlike in minijinja, `none` cannot be iterated: templates ask before they ask for a length.
+    // As in Python, and unlike in minijinja, `none` is not iterable: templates test this before they use a length.
     env.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    // Known names, so that the template compiles; requests bring their own.
+    // Placeholders, so that the template compiles; each request has its own.
     env.add_filter(source::CHECK_FILTER, |value: Value| value);
     percent::add_filter(&mut env);
     env.add_template_owned(TEMPLATE, source::prepare(&percent::rewritten(template)))
@@ -46,7 +46,7 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     Ok(env)
 }
 
-/// `compiled` with everything that one rendering needs of its own.
+/// `compiled` with the filters, functions and limits of one rendering.
 pub(super) fn for_request(
     compiled: &Environment<'static>,
     limits: Limits,
@@ -81,7 +81,7 @@ pub(super) fn for_request(
             join(values, joiner.as_ref().map_or("", |joiner| joiner.as_str()), attribute, limits)
         },
     );
-    // Both make as many elements as they are told to.
+    // Both make as many elements as their arguments say.
     env.add_filter("batch", move |state: &State<'_, '_>, values: Value, n: usize, filler: Option<Value>| {
         if n > limits.n_elements() { Err(out_of_memory()) } else { filters::batch(state, values, n, filler) }
     });
@@ -95,7 +95,7 @@ pub(super) fn for_request(
     env
 }
 
-/// The date in the form `format`; the server's local time where the system says what that is.
+/// The date in the form `format`, in the server's local time if the system has a time zone.
 fn strftime(now_unix_s: Option<i64>, format: &str) -> Result<String, Error> {
     let failed = |error: jiff::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());
     let now = match now_unix_s {
@@ -137,7 +137,7 @@ fn join(values: &Value, joiner: &str, attribute: Option<&str>, limits: Limits) -
     Ok(joined)
 }
 
-/// Methods that can make much of little, bounded; all others as they are.
+/// Methods whose results can be much larger than their input are bounded; all others are unchanged.
 fn bounded_method(
     limits: Limits,
     state: &mut State<'_, '_>,
@@ -163,7 +163,7 @@ fn bounded_method(
     }
 }
 
-/// Methods of Python's strings that templates use and minijinja's own collection lacks.
+/// Methods of Python's strings that templates use and minijinja-contrib lacks.
 fn python_method(
     state: &mut State<'_, '_>,
     value: &Value,

@@ -1,5 +1,5 @@
-//! The jail a template runs in: steps, nesting, and bytes of any one value and of the output. Refuses to know
-//! what templates are for.
+//! The limits of a template: steps, nesting, and bytes of each value and of the output. Does not know what templates
+//! are for.
 
 use std::io;
 use std::sync::Arc;
@@ -10,23 +10,23 @@ use minijinja::{Error, ErrorKind};
 
 use crate::error::TemplateError;
 
-/// Marks an error as "too much memory", so that it can be told from the template's own errors.
+/// Marks an error as "too much memory", to distinguish it from the template's own errors.
 #[derive(Debug, thiserror::Error)]
 #[error("memory limit exceeded")]
 pub(super) struct OutOfMemory;
 
-/// Marks an error as the template's own refusal.
+/// Marks an error as raised by the template itself.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct RefusedByTemplate(pub(super) String);
 
-/// Steps any template may take, and further ones for each value of its input. A template that walks the
-/// messages once for each message stays within it up to about a thousand messages.
+/// Steps that any template may take, and further ones for each value of its input. A template that iterates over all
+/// messages once for each message stays within this limit up to about a thousand messages.
 const BASE_STEPS: u64 = 300_000;
 const STEPS_PER_VALUE: u64 = 2_000;
 const MAX_STEPS: u64 = 100_000_000;
 
-/// Bytes of one value, and of the output, that any template may have; in addition to so many times its input.
+/// Bytes of one value, and of the output, that any template may have, in addition to a multiple of its input.
 const BASE_BYTES: usize = 4 << 20;
 const INPUT_FACTOR: usize = 4;
 
@@ -36,10 +36,10 @@ const MAX_NESTING: usize = 200;
 /// Sums of lists up to this long are copied when they are assigned.
 const MAX_COPIED: usize = 1024;
 
-/// How many values inside an assigned one are looked at.
+/// Most values inside an assigned value that are inspected.
 const MAX_LOOKED_AT: usize = 256;
 
-/// What one rendering may use.
+/// The limits of one rendering.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) n_steps: u64,
@@ -47,7 +47,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Limits for an input of so many JSON values and bytes.
+    /// Limits for an input of this many JSON values and bytes.
     pub(super) fn for_input(n_values: usize, n_bytes: usize) -> Self {
         let n_steps =
             BASE_STEPS.saturating_add(STEPS_PER_VALUE.saturating_mul(n_values as u64)).min(MAX_STEPS);
@@ -59,11 +59,12 @@ impl Limits {
         self.n_bytes / size_of::<Value>()
     }
 
-    /// Passes `value` on if it is within bounds; every assignment in a template goes through here.
+    /// Returns `value` if it is within bounds; called for every assignment in a template.
     pub(super) fn check(&self, value: Value) -> Result<Value, Error> {
         let mut n_left = MAX_LOOKED_AT;
         self.look(&value, 0, &mut n_left)?;
-        // The sum of two lists is a list of both, whose parts double with each sum although it may stay empty.
+        // minijinja represents the sum of two lists as a pair of both, so that repeated sums grow exponentially even if
+        // the lists are empty.
         let is_sum = value.kind() == ValueKind::Iterable && value.len().is_some_and(|n| n <= MAX_COPIED);
         if is_sum {
             value.try_iter()?.checked().collect::<Result<Vec<_>, _>>().map(Value::from)
@@ -110,7 +111,7 @@ pub(super) struct PrintedBytes {
 }
 
 impl PrintedBytes {
-    /// Captured output is printed again by whoever uses the capture, a few times over.
+    /// Factor of the limit for all output, because captured output is counted again each time the capture is printed.
     const RECAPTURES: usize = 8;
 
     pub(super) fn new(limits: Limits) -> Self {
@@ -149,7 +150,7 @@ impl io::Write for BoundedOutput {
     }
 }
 
-/// Sorts an engine's error into ours.
+/// Maps an error of minijinja to [`TemplateError`].
 pub(super) fn classify(error: &Error) -> TemplateError {
     if error.kind() == ErrorKind::OutOfFuel {
         return TemplateError::Exhausted { limit: "steps" };

@@ -1,5 +1,5 @@
-//! Python's `'…' % values`, which minijinja has only for numbers: in the source, a string literal before the operator
-//! becomes a call of a filter. Refuses to know what templates compute.
+//! Python's `'…' % values`, which minijinja supports only for numbers: in the source, a string literal before the
+//! operator is rewritten to a call of a filter. Does not know what templates compute.
 
 use minijinja::value::{Tuple, Value};
 use minijinja::{Environment, Error, State};
@@ -67,7 +67,7 @@ fn rewrite(code: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// The length of a value and all that belongs to it: attributes, calls and filters bind tighter than the operator.
+/// The length of a value with its attributes, calls and filters, which bind tighter than the operator.
 fn operand_len(text: &str) -> usize {
     let skip_spaces = |at: usize| text.len() - text[at..].trim_start().len();
     let mut at = skip_spaces(0);
@@ -92,7 +92,7 @@ fn operand_len(text: &str) -> usize {
     }
 }
 
-/// The length of a bracket with what is in it.
+/// The length of a bracketed expression.
 fn group_len(text: &str) -> usize {
     let (mut at, mut depth) = (0, 0_usize);
     while let Some(c) = text[at..].chars().next() {

@@ -1,4 +1,4 @@
-//! `tojson` as transformers defines it: Python's `json.dumps` without HTML escaping. Refuses to know templates.
+//! `tojson` as transformers defines it: Python's `json.dumps` without HTML escaping. Does not know templates.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use crate::disguise::Disguise;
 /// Values nested deeper than this are refused, as they would exhaust the stack.
 const MAX_DEPTH: usize = 200;
 
-/// The arguments of `json.dumps` that transformers passes on.
+/// The arguments of `json.dumps` that transformers' `tojson` accepts.
 struct Style<'a> {
     ensure_ascii: bool,
     indent: Option<String>,
@@ -21,7 +21,7 @@ struct Style<'a> {
     limit_bytes: usize,
 }
 
-/// Renders `value`; characters of `disguise` count as what they stand in for.
+/// Renders `value`; stand-ins of `disguise` are treated as the characters they stand for.
 pub(super) fn to_json(
     value: &Value,
     kwargs: &Kwargs,
@@ -158,7 +158,7 @@ impl Style<'_> {
     }
 }
 
-/// `\uXXXX`, as a surrogate pair beyond the basic plane.
+/// `\uXXXX`; a surrogate pair beyond the basic plane.
 fn push_escape(c: char, out: &mut String) {
     for unit in c.encode_utf16(&mut [0; 2]) {
         // Writing to a string cannot fail.
@@ -177,7 +177,7 @@ fn write_number(value: &Value, out: &mut String) {
     }
 }
 
-/// `repr(float)`: the shortest digits that read back, with an exponent below 1e-4 and from 1e16 on.
+/// `repr(float)`: the shortest digits that parse to the same value, with an exponent below 1e-4 and from 1e16 on.
 pub(super) fn python_float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

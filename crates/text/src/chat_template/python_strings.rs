@@ -1,5 +1,5 @@
-//! Python's string methods and Jinja's filters of text that minijinja and its collection lack. Refuses to know
-//! conversations. What can make much of little is bounded.
+//! Python's string methods and Jinja's text filters that minijinja and minijinja-contrib lack. Results that could be
+//! much larger than their input are bounded. Does not know conversations.
 
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueKind, from_args};
 use minijinja::{Environment, Error, ErrorKind};
@@ -31,7 +31,7 @@ pub(super) fn add_filters(env: &mut Environment<'static>, limits: Limits) {
     });
 }
 
-/// The answer of a method; `None` for one that is not here.
+/// The result of a method; `None` if the method is not implemented here.
 pub(super) fn method(
     text: &str,
     method: &str,
@@ -92,7 +92,7 @@ fn padded(text: &str, width: usize, fill: char, place: Place, limits: Limits) ->
     if missing.saturating_mul(fill.len_utf8()) > limits.n_bytes {
         return Err(out_of_memory());
     }
-    // As CPython: of an odd number the larger half is on the left where the width is odd.
+    // As in CPython: an odd number of fill characters has its larger half on the left if the width is odd.
     let before = match place {
         Place::Left => 0,
         Place::Center => missing / 2 + (missing & width & 1),
@@ -112,7 +112,7 @@ fn capitalized(text: &str) -> String {
     first + &chars.as_str().to_lowercase()
 }
 
-/// Words begin with a capital; they are what stands between `separates`.
+/// Capitalizes each word; words are separated by characters for which `separates` is true.
 fn titled(text: &str, separates: impl Fn(char) -> bool) -> String {
     let mut begins = true;
     let mut out = String::with_capacity(text.len());
@@ -178,7 +178,7 @@ fn truncate(
     Ok(format!("{kept}{end}"))
 }
 
-/// A text, or the pairs of a map or a list as a query.
+/// Encodes a text, or the pairs of a map or a list as a query string.
 fn urlencode(value: &Value) -> Result<String, Error> {
     let pair = |key: &Value, item: &Value| {
         let quoted = |value: &Value| quoted(&value.to_string(), "").replace("%20", "+");
@@ -237,7 +237,7 @@ fn xmlattr(map: &Value, autospace: Option<bool>) -> Result<String, Error> {
     Ok(out)
 }
 
-/// As Python's markupsafe writes it.
+/// Escaped as by Python's markupsafe.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

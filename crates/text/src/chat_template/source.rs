@@ -1,5 +1,5 @@
-//! The template's text, prepared before it is compiled: `{% generation %}` blocks become plain scopes, and every
-//! assignment passes a check. White space stays exactly as it was. Refuses to know what templates compute.
+//! Rewrites a template's source before it is compiled: `{% generation %}` blocks become plain scopes, and every
+//! assigned value is checked. White space is not changed. Does not know what templates compute.
 
 /// The filter that checks assigned values.
 pub(super) const CHECK_FILTER: &str = "_checked";
@@ -11,7 +11,7 @@ pub(super) enum Piece<'a> {
     Text(&'a str),
     /// `{{ … }}`.
     Expression(&'a str),
-    /// `{% … %}`, taken apart: `open` is `{%` or `{%-`, `close` is `%}` or `-%}`.
+    /// `{% … %}` in its parts: `open` is `{%` or `{%-`, `close` is `%}` or `-%}`.
     Tag { open: &'a str, inside: &'a str, close: &'a str },
 }
 
@@ -28,7 +28,7 @@ pub(super) fn prepare(source: &str) -> String {
         let (name, rest) = split_name(inside);
         let mut put = |parts: &[&str]| parts.iter().for_each(|part| out.push_str(part));
         match name {
-            // A scope of its own, as the call block transformers makes of it.
+            // A scope of its own, like the call block that transformers turns it into.
             "generation" => put(&[open, " with ", close]),
             "endgeneration" => put(&[open, " endwith ", close]),
             "set" => match assignment(rest) {
@@ -59,7 +59,7 @@ pub(super) fn prepare(source: &str) -> String {
                     put(&["%}{% set _ = (", &parameters, ")|", CHECK_FILTER, " ", close]);
                 }
             }
-            // What `loop(…)` is given comes back as the variables of the loop.
+            // The argument of `loop(…)` becomes the variables of the recursive loop.
             "for" if rest.trim_end().ends_with(" recursive") => {
                 let variables = rest.split_once(" in ").map_or("", |(variables, _)| variables);
                 put(&[open, inside, "%}{% set _ = (", variables, ")|", CHECK_FILTER, " ", close]);
@@ -125,7 +125,7 @@ pub(super) fn pieces(source: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// Where the `endraw` tag ends, or the text.
+/// The end of the `endraw` tag, or of the text.
 fn end_of_raw(text: &str) -> usize {
     let mut from = 0;
     while let Some(start) = text[from..].find("{%").map(|start| from + start) {
@@ -140,7 +140,7 @@ fn end_of_raw(text: &str) -> usize {
     text.len()
 }
 
-/// The length of an opening delimiter, code and `close`, minding strings and braces in the code.
+/// The length of an opening delimiter, the code and `close`; skips over strings and braces in the code.
 fn code_len(text: &str, close: &str) -> usize {
     let mut at = 2;
     let mut n_braces = 0_usize;
@@ -164,7 +164,7 @@ fn code_len(text: &str, close: &str) -> usize {
     text.len()
 }
 
-/// The length of the string literal `text` starts with, quotes included.
+/// The length of the string literal that `text` starts with, including quotes.
 pub(super) fn string_len(text: &str) -> usize {
     let quote = text.as_bytes()[0];
     let mut is_escaped = false;

@@ -1,11 +1,12 @@
-//! Which variables a template reads from outside, found in its source. A name is read from outside when it is used before
-//! every path to it has assigned it, so `{% set x = x | default(true) %}` reads `x`. Refuses to know what variables hold.
+//! Finds the variables that a template reads from its context, by its source. A name is read from the context if it is
+//! used before every path to the use has assigned it, so `{% set x = x | default(true) %}` reads `x`. Does not know the
+//! variables' values.
 
 use std::collections::HashSet;
 
 use super::source::{Piece, assignment, parameters, pieces, split_name, string_len};
 
-/// Words of the language that name nothing.
+/// Keywords, which are not names of variables.
 const KEYWORDS: [&str; 16] = [
     "and",
     "or",
@@ -39,11 +40,11 @@ pub(super) fn read_from_outside(source: &str) -> HashSet<String> {
     names.read
 }
 
-/// What is known at one place in the template.
+/// The state at one position in the template.
 struct Names<'a> {
     read: HashSet<String>,
-    /// Names that were assigned, one set a scope. Branches are scopes too: what one of them assigns may not be assigned
-    /// after it.
+    /// Assigned names, one set for each scope. Branches are scopes as well: a name assigned in one branch may be
+    /// unassigned after it.
     known: Vec<HashSet<&'a str>>,
     /// Targets of the block assignments that are open.
     captures: Vec<&'a str>,
@@ -121,8 +122,8 @@ impl<'a> Names<'a> {
         self.read_words(condition);
     }
 
-    /// Enters a body with the parameters that `code` begins with; their defaults, and all other names in `code`, are read
-    /// outside.
+    /// Enters a body with the parameters that `code` begins with; their defaults, and all other names in `code`, are
+    /// read in the outer scope.
     fn function(&mut self, code: &'a str) {
         let parameters = parameters(code);
         let is_parameter = |name: &str| parameters.split(',').any(|parameter| parameter == name);
@@ -144,7 +145,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// `a`, `a, b` or `namespace.attribute`, of which the last assigns nothing and reads the namespace.
+    /// `a`, `a, b` or `namespace.attribute`; the last assigns no name and reads the namespace.
     fn assign_target(&mut self, target: &'a str) {
         if target.contains('.') {
             return self.read_all(target);
@@ -162,7 +163,7 @@ impl<'a> Names<'a> {
         self.known.push(names.into_iter().collect());
     }
 
-    /// The outermost scope stays, however many ends a broken template has.
+    /// The outermost scope is never removed, however many end tags a broken template has.
     fn leave(&mut self) {
         if self.known.len() > 1 {
             self.known.pop();
@@ -177,7 +178,7 @@ struct Word<'a> {
     /// How many brackets are open around it.
     depth: usize,
     is_keyword: bool,
-    /// It stands before a single `=`: the name of an argument, or the target of an assignment.
+    /// Whether a single `=` follows: the name of an argument, or the target of an assignment.
     is_target: bool,
 }
 

@@ -1,14 +1,14 @@
-//! Stop strings in a stream of text: the first to be complete wins, and no text that may turn out to belong to
-//! one is let go. Refuses to know tokens.
+//! Stop strings in a stream of text: the first complete one ends the text, and text that may be the beginning of one is
+//! held back. Does not know tokens.
 
 use super::Delta;
 
-/// Knuth–Morris–Pratt over bytes, one automaton a stop string; each byte is looked at once per stop.
+/// Knuth–Morris–Pratt over bytes, with one automaton for each stop string; each automaton reads each byte once.
 #[derive(Debug)]
 pub(crate) struct StopMatcher {
     patterns: Vec<Pattern>,
     include_match: bool,
-    /// Text seen and not let go: the longest end of it that starts some stop string.
+    /// Text held back: the longest suffix that is a prefix of some stop string.
     held: String,
     is_over: bool,
 }
@@ -16,9 +16,9 @@ pub(crate) struct StopMatcher {
 #[derive(Debug)]
 struct Pattern {
     bytes: Vec<u8>,
-    /// `failure[i]`: the length of the longest proper prefix that also ends `bytes[..=i]`.
+    /// `failure[i]`: the length of the longest proper prefix of `bytes[..=i]` that is also its suffix.
     failure: Vec<usize>,
-    /// How many bytes of the pattern the text now ends with.
+    /// The number of bytes of the pattern that the text ends with.
     n_matched: usize,
 }
 
@@ -38,7 +38,7 @@ impl Pattern {
         Self { bytes, failure, n_matched: 0 }
     }
 
-    /// Takes one byte of text; whether the pattern is now complete.
+    /// Processes one byte of text; returns whether the pattern is complete.
     fn step(&mut self, byte: u8) -> bool {
         if self.bytes.is_empty() {
             return false;
@@ -57,7 +57,7 @@ impl StopMatcher {
         Self { patterns, include_match, held: String::new(), is_over: false }
     }
 
-    /// Takes more text; what of it is certain, and which stop string ended it.
+    /// Processes more text; returns the text that can be sent, and which stop string was completed.
     pub(crate) fn push(&mut self, text: String) -> Delta {
         if self.is_over {
             return Delta::default();
@@ -91,7 +91,7 @@ impl StopMatcher {
         Delta { text, stopped: Some(stop_idx) }
     }
 
-    /// The text held back, once no more comes.
+    /// The text held back, for the end of the stream.
     pub(crate) fn finish(&mut self) -> String {
         self.is_over = true;
         std::mem::take(&mut self.held)

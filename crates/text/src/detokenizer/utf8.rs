@@ -1,14 +1,14 @@
-//! Bytes to characters across arbitrary cuts. Refuses to know tokens.
+//! Decodes UTF-8 that arrives in arbitrary pieces. Does not know tokens.
 
-/// Decodes as `String::from_utf8_lossy` would decode the whole, holding an incomplete character back.
+/// Decodes as `String::from_utf8_lossy` decodes the whole, and holds an incomplete character back.
 #[derive(Debug, Default)]
 pub(crate) struct Utf8Stream {
-    /// The start of a character, at most three bytes.
+    /// The beginning of an incomplete character, at most three bytes.
     pending: Vec<u8>,
 }
 
 impl Utf8Stream {
-    /// The characters that `bytes` complete.
+    /// Processes `bytes`; returns the characters that are complete.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> String {
         if self.pending.is_empty()
             && let Ok(text) = std::str::from_utf8(bytes)
@@ -42,7 +42,7 @@ impl Utf8Stream {
         text
     }
 
-    /// What is left when no more bytes come.
+    /// The replacement for an incomplete character at the end of the stream.
     pub(crate) fn finish(&mut self) -> String {
         let text = String::from_utf8_lossy(&self.pending).into_owned();
         self.pending.clear();

@@ -1,4 +1,4 @@
-//! Tokens matched in text before the model runs. Refuses to know what else is in the vocabulary.
+//! Added tokens, which are matched in text before the model runs. Does not know the rest of the vocabulary.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ pub(crate) struct AddedEntry {
     pub(crate) token: AddedToken,
 }
 
-/// The matcher for `entries`, each under the id it came with; `normalizers` are those that run before it.
+/// The matcher for `entries` with their ids; `normalizers` are those that run before it.
 ///
-/// A control token is always matched in the text as written, even if its `normalized` flag says otherwise:
-/// matched in normalized text it could be spelled by something that is not its spelling.
+/// A control token is always matched in the original text, even if its `normalized` flag says otherwise: in normalized
+/// text, other strings could become its spelling.
 pub(crate) fn added_vocabulary(
     entries: &[AddedEntry],
     normalizers: &[PipelineNormalizer],

@@ -1,4 +1,4 @@
-//! The BPE model, checked before the library sees it. Refuses to know file formats.
+//! Builds the BPE model and checks it before it is passed to the library. Does not know file formats.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use tokenizers::utils::byte_level::{BYTES_CHAR_LOOKUP, char_to_byte};
 
 use crate::error::TokenizerError;
 
-/// What a BPE model is made of.
+/// The parts of a BPE model.
 #[derive(Debug, Default)]
 pub(crate) struct BytePairs {
     pub(crate) vocab: HashMap<String, u32>,
@@ -24,25 +24,25 @@ pub(crate) struct BytePairs {
 }
 
 impl BytePairs {
-    /// Builds the model. `control` tokens leave its vocabulary: the library looks whole words up by a 32-bit
-    /// digest, and a word that happens to share a control token's digest must not become one. All ids of the
-    /// tokenizer, added tokens included, are below `n_ids`.
+    /// Builds the model. `control` tokens are removed from its vocabulary: the library looks up whole words by a 32-bit
+    /// hash, and a word with the same hash as a control token must not become that token. All ids of the tokenizer,
+    /// including added tokens, are below `n_ids`.
     pub(crate) fn build(
         mut self,
         control: &HashSet<&str>,
         n_ids: usize,
     ) -> Result<PipelineModel, TokenizerError> {
-        // With a token for every byte nothing is unknown.
+        // With a token for every byte, there are no unknown tokens.
         let unknown = self.unknown.take().filter(|text| !self.byte_level && self.vocab.contains_key(text));
         self.vocab.retain(|text, _| !control.contains(text.as_str()) || unknown.as_deref() == Some(text));
         if self.byte_level {
-            // Words reach the model in the byte alphabet; an entry spelled otherwise (`🚀`) is never met, but the
-            // library would read it as its bytes.
+            // Words are passed to the model in the byte alphabet; an entry in another spelling (`🚀`) can never match,
+            // but the library would take it for its bytes.
             self.vocab.retain(|text, _| text.chars().all(|c| char_to_byte(c).is_some()));
         }
         let prefix_bytes = self.continuing_subword_prefix.as_ref().map_or(0, String::len);
         let vocab = &self.vocab;
-        // A merge without its product is one the library would index out of bounds for.
+        // The library would index out of bounds for a merge whose result is not in the vocabulary.
         self.merges.retain(|(left, right)| {
             let product = right.get(prefix_bytes..).map(|rest| [left.as_str(), rest].concat());
             vocab.contains_key(left)
@@ -66,17 +66,17 @@ impl BytePairs {
             byte_fallback: self.byte_fallback,
             ignore_merges: self.ignore_merges,
             dropout: None,
-            // The library's word cache trusts a 64-bit hash with fixed keys: words of one user could be made to
-            // collide with another's.
+            // The library's word cache compares only a 64-bit hash with fixed keys: a user could choose words that
+            // collide with another user's.
             cache_capacity: 0,
         })
         .map_err(|error| TokenizerError::Malformed(error.to_string()))?;
         Ok(PipelineModel::BPE(model))
     }
 
-    /// Some vocabularies lack tokens for bytes that never occurred in their training text, and the library
-    /// refuses those. The ids given here are beyond the vocabulary; encoding leaves them out, as the tokenizers
-    /// these files come from leave out what they cannot spell.
+    /// Some vocabularies lack tokens for bytes that did not occur in their training text, and the library refuses
+    /// those. The ids added here are beyond the vocabulary; encoding leaves them out, as the original tokenizers leave
+    /// out what they cannot encode.
     fn complete_alphabet(&mut self, n_ids: usize) {
         let mut next_id = n_ids as u32;
         for c in BYTES_CHAR_LOOKUP.iter() {
@@ -87,10 +87,10 @@ impl BytePairs {
         }
     }
 
-    /// The library takes any character that is a vocabulary entry for one that merges lead to. An entry that no
-    /// merges lead to is never the right answer: it goes.
+    /// The library emits any character that is a vocabulary entry as one token, even if no merges produce it. Such an
+    /// entry is never correct, so it is removed.
     fn drop_unreachable_characters(&mut self) {
-        // One letter of the byte alphabet is one byte, and a character has at most four.
+        // Each letter of the byte alphabet is one byte, and a character has at most four.
         let is_short = |text: &str| text.chars().nth(4).is_none();
         let ranks: HashMap<(&str, &str), usize> = self
             .merges
@@ -121,7 +121,7 @@ fn is_one_wide_character(text: &str) -> bool {
     character.is_some_and(|bytes| std::str::from_utf8(&bytes).is_ok_and(|text| text.chars().nth(1).is_none()))
 }
 
-/// Plain BPE: the pair of the lowest rank merges first, the leftmost of equals.
+/// Plain BPE: the pair with the lowest rank is merged first, the leftmost among equals.
 fn merges_lead_to(text: &str, ranks: &HashMap<(&str, &str), usize>) -> bool {
     let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
     while cuts.len() > 2 {

@@ -1,5 +1,5 @@
-//! Text to tokens: cut out added tokens, normalize, pre-tokenize, run the model. Refuses to know where the text
-//! comes from, except that disguised stretches of it never become control tokens.
+//! Text to tokens: splits off added tokens, normalizes, pre-tokenizes, runs the model. Does not know where the text
+//! comes from, except that disguised parts of it never become control tokens.
 
 use std::borrow::Cow;
 use std::sync::PoisonError;
@@ -16,19 +16,19 @@ use crate::disguise::Disguise;
 use crate::error::TextError;
 use crate::rendered_prompt::RenderedPrompt;
 
-/// At most so many working buffers wait for reuse; more threads than this encode with fresh ones.
+/// Most buffers that are kept for reuse; further threads allocate fresh ones.
 const MAX_IDLE_SCRATCH: usize = 16;
 
-/// Buffers that grew past this many tokens are not kept.
+/// Buffers with more than this capacity of tokens are not kept.
 const MAX_KEPT_TOKENS: usize = 1 << 20;
 
-/// Pieces of text that are tokenized before the next look at whether the tokens are still wanted.
+/// Pieces of text that are tokenized between two checks of the stop flag.
 const PIECES_A_LOOK: usize = 4096;
 
-/// Set by a caller that does not want the tokens any more.
+/// Set by a caller that no longer wants the tokens.
 type StopFlag<'a> = Option<&'a AtomicBool>;
 
-/// Working buffers of one encode call.
+/// Scratch buffers of one encode call.
 pub(crate) struct Scratch {
     model: PipelineModelScratch,
     split: PreTokenizerScratch,
@@ -40,12 +40,12 @@ impl Tokenizer {
     /// The token ids of `text`.
     ///
     /// # Errors
-    /// [`TextError::TooLong`] before any work; [`TextError::Encode`] where the library gives up.
+    /// [`TextError::TooLong`] before any work; [`TextError::Encode`] if the library fails.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TextError> {
         self.encode_disguised(text, None, options, None)
     }
 
-    /// As [`Self::encode`], for callers that may lose interest: they set `stop`.
+    /// As [`Self::encode`]; a caller that no longer wants the tokens sets `stop`.
     ///
     /// # Errors
     /// As [`Self::encode`]; [`TextError::Stopped`].
@@ -58,8 +58,8 @@ impl Tokenizer {
         self.encode_disguised(text, None, options, Some(stop))
     }
 
-    /// The token ids of a rendered conversation. Control tokens come from the template alone; what users wrote
-    /// is plain text whatever it spells.
+    /// The token ids of a rendered conversation. Control tokens come from the template only; text of users is plain
+    /// text whatever it spells.
     ///
     /// # Errors
     /// As [`Self::encode`].
@@ -72,7 +72,7 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, None)
     }
 
-    /// As [`Self::encode_rendered`], for callers that may lose interest: they set `stop`.
+    /// As [`Self::encode_rendered`]; a caller that no longer wants the tokens sets `stop`.
     ///
     /// # Errors
     /// As [`Self::encode`]; [`TextError::Stopped`].
@@ -86,7 +86,7 @@ impl Tokenizer {
         self.encode_disguised(&prompt.disguised, Some(&prompt.disguise), options, Some(stop))
     }
 
-    /// As [`Self::encode`]; stretches of `text` in `disguise` are plain text whatever they spell.
+    /// As [`Self::encode`]; parts of `text` in `disguise` are plain text whatever they spell.
     fn encode_disguised(
         &self,
         text: &str,
@@ -124,8 +124,8 @@ impl Tokenizer {
             match segment {
                 Segment::SpecialToken(id) => scratch.tokens.push(id.into()),
                 Segment::Text { text, input_offset } => {
-                    // From here on nothing but the model and normalized added tokens, none of which is a control
-                    // token, can match: the real characters may come back.
+                    // From here on only the model and normalized added tokens match, none of which is a control token,
+                    // so the original characters can be restored.
                     let text = disguise.map_or(Cow::Borrowed(text), |disguise| disguise.reveal(text));
                     self.encode_chunk(&text, input_offset, (&growth, stop), scratch)?;
                     if is_set(stop) {
@@ -170,7 +170,7 @@ impl Tokenizer {
     }
 
     fn with_specials(&self, tokens: &[PipelineToken], add_special_tokens: bool) -> Vec<u32> {
-        // Ids beyond the vocabulary stand for bytes it has no token for.
+        // Ids beyond the vocabulary are bytes for which it has no token.
         let known = tokens.iter().map(|token| token.id()).filter(|id| (*id as usize) < self.pieces.len());
         let mut ids = Vec::with_capacity(tokens.len() + self.prefix.len() + self.suffix.len());
         if !add_special_tokens {

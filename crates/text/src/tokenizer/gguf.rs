@@ -1,5 +1,5 @@
-//! The tokenizer a GGUF file describes in its metadata. Refuses to know the GGUF container: whoever reads it
-//! fills a [`GgufVocabulary`].
+//! The tokenizer described by a GGUF file's metadata. Does not know the GGUF container: the caller fills a
+//! [`GgufVocabulary`] from it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,7 +21,7 @@ pub struct GgufVocabulary {
     pub model: String,
     /// `tokenizer.ggml.pre`: the name of the pre-tokenizer, for `gpt2`.
     pub pre: Option<String>,
-    /// `general.name`: Phi-3 is recognised by it, whose control tokens swallow the white space after them.
+    /// `general.name`: identifies Phi-3, whose control tokens strip the white space after them.
     pub model_name: Option<String>,
     /// `tokenizer.ggml.tokens`.
     pub tokens: Vec<String>,
@@ -58,7 +58,7 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const BYTE: i32 = 6;
 
-/// Spellings that end a turn or a text whatever the metadata says.
+/// Tokens that end a turn or a text whatever the metadata says, by their spelling.
 const ENDS_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
@@ -74,10 +74,10 @@ const ENDS_GENERATION: &[&str] = &[
     "<|endofturn|>",
 ];
 
-/// Control tokens of Phi-3 that leave the white space after them alone.
+/// Control tokens of Phi-3 that do not strip the white space after them.
 const PHI3_WITHOUT_RSTRIP: &[&str] = &["<unk>", "<s>", "<|endoftext|>"];
 
-/// Builds what the metadata describes.
+/// Builds the tokenizer.
 pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError> {
     if vocabulary.tokens.is_empty() || vocabulary.tokens.len() > MAX_VOCABULARY {
         return Err(TokenizerError::Malformed(format!("a vocabulary of {} tokens", vocabulary.tokens.len())));
@@ -123,7 +123,7 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
     })
 }
 
-/// The variables a template knows tokens by.
+/// The special tokens as template variables.
 fn named_tokens(vocabulary: &GgufVocabulary, roles: &TokenRoles) -> Vec<(String, String)> {
     let ids = [
         ("bos_token", roles.bos),
@@ -154,7 +154,7 @@ fn roles(vocabulary: &GgufVocabulary, is_sentencepiece: bool) -> TokenRoles {
     TokenRoles { bos, eos, ends_generation: ends }
 }
 
-/// The type of each token; those with a role are control tokens even where the file forgot to say so.
+/// The type of each token; tokens with a role are control tokens even if the file does not mark them.
 fn token_types(vocabulary: &GgufVocabulary, roles: &TokenRoles) -> Vec<i32> {
     let mut types = vocabulary.token_types.clone();
     types.resize(vocabulary.tokens.len(), 1);
@@ -192,14 +192,14 @@ fn entries(vocabulary: &GgufVocabulary, types: &[i32]) -> Vec<Option<TokenEntry>
     .collect()
 }
 
-/// The first of several tokens with the same text is the one text becomes.
+/// Of several tokens with the same text, the first is used for encoding.
 fn ids(vocabulary: &GgufVocabulary) -> HashMap<String, u32> {
     let rows = vocabulary.tokens.iter().enumerate().rev();
     rows.map(|(id, text)| (text.clone(), id as u32)).collect()
 }
 
 fn byte_level(vocabulary: &GgufVocabulary, convention: &Convention) -> BytePairs {
-    // The space that separates the two is never the first character.
+    // The first character may be a space itself, so the separator is searched after it.
     let cut = |merge: &String| {
         let start = merge.chars().next()?.len_utf8();
         let at = start + merge[start..].find(' ')?;

@@ -1,6 +1,6 @@
-//! Runs normalizers under a limit: what a text may grow to, checked before and after each of them. A file can hold
-//! normalizers that make gigabytes of a few bytes; those of real models at most triple a text, but for single characters
-//! that stand for many. Refuses to know what tokens are.
+//! Runs normalizers with a limit on the size of the text, checked before and after each of them. A malicious file can
+//! have normalizers that turn a few bytes into gigabytes; those of real models at most triple a text, except for single
+//! characters that expand to many. Does not know what tokens are.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,15 +10,15 @@ use tokenizers::pipeline::{Normalizer, PipelineNormalizer, normalize_all};
 
 use crate::error::TokenizerError;
 
-/// Bytes of normalized text for each byte of text, and for a text of any length.
+/// Limit of normalized bytes: a factor of the text's bytes, and a constant for short texts.
 const FACTOR: usize = 32;
 const BASE_BYTES: usize = 64 << 10;
 
 /// Most normalizers of a tokenizer.
 const MAX_NORMALIZERS: usize = 64;
-/// Most bytes that all normalizers together write into a text, each counted once.
+/// Most bytes of all strings that normalizers insert, each counted once.
 const MAX_CONTENT_BYTES: usize = 1024;
-/// Most bytes that a table gives for a character; the longest of Unicode's compatibility mappings has 33.
+/// Most bytes that a table maps a character to; the longest of Unicode's compatibility mappings has 33.
 const MAX_MAPPED_BYTES: usize = 64;
 
 /// Refuses normalizers that no real model has.
@@ -50,28 +50,28 @@ pub(super) fn check(normalizers: &[PipelineNormalizer]) -> Result<(), TokenizerE
     Ok(())
 }
 
-/// The longest string of a precompiled map: the length of a trie, the trie, and strings that end with a zero.
+/// The longest string of a precompiled map, which has the length of a trie, the trie, and zero-terminated strings.
 fn longest_mapping(charsmap: &[u8]) -> usize {
     let Some((length, rest)) = charsmap.split_first_chunk::<4>() else { return 0 };
     let strings = rest.get(u32::from_le_bytes(*length) as usize..).unwrap_or_default();
     strings.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0)
 }
 
-/// How many bytes normalizers may still make of one text, or of several together.
+/// The bytes that normalizers may still write for one text, or for several together.
 pub(super) struct Growth {
     left_bytes: Cell<usize>,
 }
 
 impl Growth {
-    /// For texts of so many bytes altogether.
+    /// A budget for texts of this many bytes together.
     pub(super) fn of(n_bytes: usize) -> Self {
         Self { left_bytes: Cell::new(n_bytes.saturating_mul(FACTOR).saturating_add(BASE_BYTES)) }
     }
 
-    /// What `normalizers` make of `text`, which begins at byte `offset` of its sequence.
+    /// Runs `normalizers` on `text`, which begins at byte `offset` of its sequence.
     ///
     /// # Errors
-    /// When that is more than is left, in the words of the library's own errors.
+    /// When the result exceeds the budget, as an error of the library's type.
     pub(super) fn normalize<'a>(
         &self,
         normalizers: &[PipelineNormalizer],
@@ -102,7 +102,8 @@ impl Growth {
     }
 }
 
-/// The most bytes that a normalizer can make of `text`: counted where a quick bound is above `limit`.
+/// Upper bound on the bytes that a normalizer can make of `text`: counted exactly only if a cheap bound is above
+/// `limit`.
 fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> tokenizers::Result<usize> {
     match normalizer {
         PipelineNormalizer::Prepend(prepend) => Ok(text.len().saturating_add(prepend.prepend.len())),
@@ -111,8 +112,8 @@ fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> toke
             if text.len().saturating_add(matched_everywhere) <= limit {
                 return Ok(limit);
             }
-            // A pattern's matches, without a search of our own: how much longer the text is with one byte for each than
-            // with none.
+            // The number of a pattern's matches, without reimplementing the search: the difference of the text's
+            // lengths when each match is replaced by one byte and by none.
             let len_with = |content: &str| -> tokenizers::Result<usize> {
                 Ok(Replace::new(replace.pattern().clone(), content)?.normalize(text, 0)?.len())
             };
@@ -125,7 +126,7 @@ fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> toke
             if text.len().saturating_mul(longest.max(1)) <= limit {
                 return Ok(limit);
             }
-            // ASCII characters are mapped one by one, but for a line's end in two characters.
+            // ASCII characters are mapped one by one, except for CR LF.
             let mut buffer = [0; 4];
             let bytes = text.chars().map(|c| match c {
                 ' '..='~' => precompiled.parsed().transform(c.encode_utf8(&mut buffer)).map_or(1, str::len),
@@ -133,12 +134,12 @@ fn most_bytes(normalizer: &PipelineNormalizer, text: &str, limit: usize) -> toke
             });
             Ok(bytes.fold(0, usize::saturating_add))
         }
-        // These grow a text by a small factor: a character by at most the 18 of its compatibility mapping.
+        // These expand a text by a small factor: a character to at most 18 characters, by its compatibility mapping.
         _ => Ok(limit),
     }
 }
 
-/// Normalizers that share one limit, for the library to run.
+/// Normalizers that share one budget, as a normalizer of the library.
 pub(super) struct BoundedChain<'a> {
     pub(super) normalizers: &'a [PipelineNormalizer],
     pub(super) growth: Growth,

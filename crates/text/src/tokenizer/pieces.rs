@@ -1,5 +1,4 @@
-//! What each token spells, byte for byte, and how spellings join into text. Refuses to know how text became
-//! tokens.
+//! The bytes of each token, and how tokens are joined into text. Does not know how text is encoded.
 
 use serde_json::Value;
 use tokenizers::utils::byte_level::char_to_byte;
@@ -9,7 +8,7 @@ use crate::error::TokenizerError;
 /// The SentencePiece word boundary, U+2581.
 const METASPACE: char = '▁';
 
-/// Most bytes that replacing makes of each byte of a token.
+/// Most bytes that replacements make of each byte of a token.
 const MAX_GROWTH: usize = 16;
 /// Most replacements of a decoder.
 const MAX_REPLACEMENTS: usize = 64;
@@ -18,18 +17,18 @@ const SPECIAL: u8 = 1;
 const ADDED: u8 = 2;
 const PRESENT: u8 = 4;
 
-/// One vocabulary entry as its file spells it.
+/// One vocabulary entry as in its file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TokenEntry {
     /// The spelling in the file (`Ġhello`, `▁hello`, `<0x0A>`, `<|im_end|>`).
     pub(crate) text: String,
-    /// Matched in text before the model runs, and spelled literally.
+    /// An added token: matched in text before the model runs, and decoded literally.
     pub(crate) added: bool,
     /// A control token: left out of text when special tokens are skipped.
     pub(crate) special: bool,
 }
 
-/// How the text starts, where that differs from how it goes on.
+/// How the beginning of the text differs from the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     /// No difference.
@@ -42,7 +41,7 @@ enum Start {
     NoJoiner,
 }
 
-/// How one token's spelling becomes bytes; read from the `decoder` of a `tokenizer.json`.
+/// How a token's spelling is decoded to bytes; from the `decoder` of a `tokenizer.json`.
 #[derive(Debug, Clone)]
 pub(crate) struct PieceRule {
     byte_level: bool,
@@ -69,7 +68,7 @@ impl PieceRule {
         Self { byte_level: true, ..Self::PLAIN }
     }
 
-    /// SentencePiece: `▁` is a space, `<0xNN>` a byte; the first space goes when encoding put one there.
+    /// SentencePiece: `▁` is a space, `<0xNN>` a byte; the first space is dropped if encoding adds one.
     pub(crate) fn sentencepiece(strips_first_space: bool) -> Self {
         Self {
             byte_fallback: true,
@@ -79,7 +78,7 @@ impl PieceRule {
         }
     }
 
-    /// Reads the canonical `decoder`; `byte_level_model` wins over whatever it says, as in the library.
+    /// Parses the canonical `decoder`; `byte_level_model` takes precedence over it, as in the library.
     pub(crate) fn from_decoder(decoder: &Value, byte_level_model: bool) -> Result<Self, TokenizerError> {
         if byte_level_model {
             return Ok(Self::byte_level());
@@ -164,7 +163,7 @@ impl PieceRule {
             let start = out.len();
             for c in text.chars() {
                 let Some(byte) = char_to_byte(c) else {
-                    // A spelling outside the byte alphabet stands for itself.
+                    // A spelling outside the byte alphabet is used literally.
                     out.truncate(start);
                     out.extend_from_slice(text.as_bytes());
                     return Ok(());
@@ -195,17 +194,17 @@ impl PieceRule {
     }
 }
 
-/// The byte a `<0xNN>` token stands for.
+/// The byte of a `<0xNN>` token.
 pub(crate) fn byte_token(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Every token's bytes in one slab, by id.
+/// All tokens' bytes in one buffer, by id.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     slab: Vec<u8>,
-    /// `ends[i]` is where token `i` ends in the slab; it starts where its predecessor ends.
+    /// `ends[i]` is where token `i` ends in the buffer; it starts where its predecessor ends.
     ends: Vec<u32>,
     flags: Vec<u8>,
     start: Start,
@@ -265,18 +264,18 @@ impl Pieces {
     }
 }
 
-/// Joins pieces into the bytes of a text, one token at a time. `Tokenizer::decode` and the detokenizer both use
-/// it, so a stream of deltas and a one-shot decode cannot differ.
+/// Joins tokens into the bytes of a text, one token at a time. `Tokenizer::decode` and the detokenizer both use it, so
+/// a stream of deltas and a one-shot decode cannot differ.
 #[derive(Debug, Clone)]
 pub(crate) struct PieceJoiner {
     skip_special: bool,
     is_first: bool,
-    /// Leading spaces still to drop.
+    /// Leading spaces that are still to be dropped.
     n_strip: u8,
 }
 
 impl PieceJoiner {
-    /// `continues` when text goes before: then nothing is special about the first token.
+    /// `continues` if text precedes: then the first token is not treated specially.
     pub(crate) fn new(pieces: &Pieces, skip_special: bool, continues: bool) -> Self {
         let n_strip = match pieces.start {
             Start::StripSpaces(n) if !continues => n,
@@ -285,7 +284,7 @@ impl PieceJoiner {
         Self { skip_special, is_first: !continues, n_strip }
     }
 
-    /// Appends what `id` adds to the text; ids outside the vocabulary add nothing.
+    /// Appends the bytes of token `id`; ids outside the vocabulary add nothing.
     pub(crate) fn push(&mut self, pieces: &Pieces, id: u32, out: &mut Vec<u8>) {
         if self.skip_special && pieces.is_special(id) {
             return;

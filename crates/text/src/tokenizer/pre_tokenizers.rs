@@ -1,5 +1,5 @@
-//! How a text is cut into words before BPE: the regexes each `tokenizer.ggml.pre` name stands for (a public
-//! convention of GGUF files), and the repair of what the library reads. Refuses to know vocabularies.
+//! How a text is split into words before BPE: the regexes for each `tokenizer.ggml.pre` name (a public convention of
+//! GGUF files), and corrections to pre-tokenizers that the library parses. Does not know vocabularies.
 
 use serde_json::{Value, json};
 use tokenizers::SplitDelimiterBehavior;
@@ -27,15 +27,15 @@ const YOUTU_ASIAN: &str = "[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-
 const YOUTU: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const CJK_HANGUL: &str = "[一-龥ࠀ-一가-퟿]+";
 
-/// One convention: a text is cut by the first regex, each piece by the next, and so on; what a regex does not match
-/// stays as a piece of its own.
+/// One convention: a text is split by the first regex, each piece by the next, and so on; text that a regex does not
+/// match is a piece of its own.
 struct Row {
-    /// The names it goes by, separated by spaces.
+    /// Its names, separated by spaces.
     names: &'static str,
     regexes: &'static [&'static str],
     /// Whole words that are vocabulary entries are never split.
     ignores_merges: bool,
-    /// BOS opens a sequence unless the file says otherwise.
+    /// A sequence begins with BOS unless the file says otherwise.
     adds_bos: bool,
 }
 
@@ -84,11 +84,11 @@ const TABLE: &[Row] = &[
     row("seed-coder", &[SEED_CODER]),
 ];
 
-/// What a `tokenizer.ggml.pre` name stands for.
+/// The pre-tokenizer of a `tokenizer.ggml.pre` name.
 pub(crate) struct Convention(&'static Row);
 
 impl Convention {
-    /// Looks `name` up; files without a name get `default`, as in llama.cpp.
+    /// Looks up `name`; files without a name get `default`, as in llama.cpp.
     pub(crate) fn named(name: Option<&str>) -> Result<Self, TokenizerError> {
         let name = name.unwrap_or("default");
         let row = TABLE.iter().find(|row| row.names.split(' ').any(|known| known == name));
@@ -102,7 +102,7 @@ impl Convention {
         self.0.ignores_merges
     }
 
-    /// Whether BOS opens a sequence unless the file says otherwise.
+    /// Whether a sequence begins with BOS unless the file says otherwise.
     pub(crate) fn adds_bos(&self) -> bool {
         self.0.adds_bos
     }
@@ -114,8 +114,8 @@ impl Convention {
     }
 }
 
-/// The pre-tokenizer with every regex compiled: the library's reader leaves those it has no native splitter for
-/// without an engine, and its native splitter for one family of regexes takes any digit rule for `\p{N}{1,3}`.
+/// The pre-tokenizer with every regex compiled. The library's parser leaves regexes without a native splitter
+/// uncompiled, and its native splitter for one family of regexes takes any digit rule for `\p{N}{1,3}`.
 pub(crate) fn runnable(read: &PipelinePreTokenizer) -> Result<PipelinePreTokenizer, TokenizerError> {
     match read {
         PipelinePreTokenizer::Split(split) => runnable_split(split).map(PipelinePreTokenizer::Split),
@@ -134,7 +134,7 @@ fn runnable_split(split: &Split) -> Result<Split, TokenizerError> {
         if matches!(grammar, Some(Grammar::Cl100k { digit_cap }) if digit_cap != 1 && digit_cap != 3) {
             pattern = SplitPattern::Regex(format!("(?:{regex})"));
         } else if grammar.is_some() && invert && behavior == SplitDelimiterBehavior::Removed {
-            // These regexes match every character: what is kept between the removed gaps are the matches.
+            // These regexes match every character, so the pieces between the removed gaps are the matches.
             (behavior, invert) = (SplitDelimiterBehavior::Isolated, false);
         }
     }

@@ -1,10 +1,10 @@
-//! Merges of a SentencePiece BPE vocabulary, which stores scores instead. Refuses to know file formats.
+//! Merges of a SentencePiece BPE vocabulary, which stores scores instead. Does not know file formats.
 
 use std::collections::HashMap;
 
-/// The merges that `pieces` (`(text, id, score)`) imply, in order of rank: two pieces merge if their
-/// concatenation is a piece, the better score first. The order among equals is that of transformers'
-/// conversion, so that the result equals the `tokenizer.json` it would make.
+/// The merges that follow from `pieces` (`(text, id, score)`), in order of rank: two pieces merge if their
+/// concatenation is a piece, the higher score first. Ties are ordered as in transformers' conversion, so that the
+/// result equals the `tokenizer.json` that it would write.
 pub(crate) fn merges_from_scores(pieces: &[(&str, u32, f32)]) -> Vec<(String, String)> {
     struct Candidate<'a> {
         left: &'a str,

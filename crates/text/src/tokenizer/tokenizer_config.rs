@@ -1,4 +1,4 @@
-//! `tokenizer_config.json`: which tokens play which role, and the chat templates. Refuses to know the vocabulary.
+//! `tokenizer_config.json`: the special tokens and the chat templates. Does not know the vocabulary.
 
 use serde_json::Value;
 use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
@@ -13,13 +13,13 @@ pub struct TokenizerConfig {
     pub bos_token: Option<String>,
     /// The spelling of EOS.
     pub eos_token: Option<String>,
-    /// Whether a sequence opens with BOS, where the file says so and its class heeds it.
+    /// Whether a sequence begins with BOS, if the file says so and its tokenizer class applies it.
     pub add_bos_token: Option<bool>,
-    /// Whether a sequence closes with EOS, where the file says so and its class heeds it.
+    /// Whether a sequence ends with EOS, if the file says so and its tokenizer class applies it.
     pub add_eos_token: Option<bool>,
     /// `(name, source)`; a single template is named `default`.
     pub chat_templates: Vec<(String, String)>,
-    /// `bos_token`, `eos_token`, `unk_token`, … as templates know them.
+    /// `bos_token`, `eos_token`, `unk_token`, … as template variables.
     pub(crate) named: Vec<(String, String)>,
     pub(crate) added: Vec<AddedEntryConfig>,
 }
@@ -28,7 +28,7 @@ pub struct TokenizerConfig {
 const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
 
-/// One row of `added_tokens_decoder`.
+/// One entry of `added_tokens_decoder`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AddedEntryConfig {
     id: u32,
@@ -68,15 +68,15 @@ impl TokenizerConfig {
     }
 }
 
-/// Whether a class of transformers lets `add_bos_token` and `add_eos_token` override the post-processor of a
-/// `tokenizer.json`. All others take what that file says.
+/// Whether in this tokenizer class of transformers, `add_bos_token` and `add_eos_token` override the post-processor of
+/// `tokenizer.json`. In other classes `tokenizer.json` decides.
 fn heeds_switches(class: &str) -> bool {
     const CLASSES: [&str; 5] = ["Llama", "CodeLlama", "Gemma", "Cohere", "GPTNeoX"];
     let name = class.strip_suffix("Fast").unwrap_or(class);
     name.strip_suffix("Tokenizer").is_some_and(|family| CLASSES.contains(&family))
 }
 
-/// A token is written as its text or as an object with `content`.
+/// A token is given as its text or as an object with `content`.
 fn token_text(value: &Value) -> Option<String> {
     value.as_str().or_else(|| value["content"].as_str()).map(str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Hugging Face's `tokenizer.json`. Refuses to know GGUF.
+//! Hugging Face's `tokenizer.json`. Does not know GGUF.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::pieces::{PieceRule, TokenEntry};
 use super::{MAX_VOCABULARY, Parts, TokenRoles, TokenizerConfig};
 use crate::error::TokenizerError;
 
-/// Reads a `tokenizer.json` of any version.
+/// Parses a `tokenizer.json` of any version.
 pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Parts, TokenizerError> {
     let mut root: Value = serde_json::from_slice(json)
         .map_err(|error| TokenizerError::Malformed(format!("tokenizer.json: {error}")))?;
@@ -44,7 +44,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
             None
         }
     };
-    // The library would give added tokens ids of its own where the model does not know them.
+    // The library would assign its own ids to added tokens that are not in the model.
     root["added_tokens"] = json!([]);
     for absent in ["truncation", "padding"] {
         root[absent] = Value::Null;
@@ -69,7 +69,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
     if let Some(config) = config {
         apply_config(config, &added, &mut parts);
     }
-    // A file alone does not name BOS; what opens every sequence is it.
+    // The file does not name BOS, so the token that begins every sequence is taken.
     let opens = parts.prefix.last().copied();
     parts.roles.bos = parts.roles.bos.or(opens);
     Ok(parts)
@@ -81,8 +81,8 @@ fn template_ids(frame: &PipelineTokenizer, before: bool) -> Vec<u32> {
     run.iter().map(|&(token, _)| token.id()).collect()
 }
 
-/// BOS and EOS by name, and the `add_bos_token`/`add_eos_token` switches, which in transformers override the
-/// post-processor of the file.
+/// Applies the names of BOS and EOS and the `add_bos_token`/`add_eos_token` switches, which in transformers override
+/// the post-processor of the file.
 fn apply_config(config: &TokenizerConfig, added: &[AddedEntry], parts: &mut Parts) {
     let id_of = |text: &Option<String>| {
         let text = text.as_deref()?;
@@ -116,7 +116,7 @@ fn check_id(id: u64) -> Result<u32, TokenizerError> {
     Ok(id as u32)
 }
 
-/// `text → id` of the model, whatever its kind.
+/// The model's `text → id` map, for any kind of model.
 fn take_vocab(root: &Value) -> Result<HashMap<String, u32>, TokenizerError> {
     let bad = || TokenizerError::Malformed("a vocabulary entry is not a token with an id".to_owned());
     match &root["model"]["vocab"] {
@@ -158,7 +158,7 @@ fn token_entries(
 ) -> Result<Vec<Option<TokenEntry>>, TokenizerError> {
     let ids = vocab.values().copied().chain(added.iter().map(|entry| entry.id));
     let n_ids = ids.max().map_or(0, |id| id as usize + 1);
-    // Ids may have holes, but tables are as long as the largest id: a few tokens must not claim much memory.
+    // Ids may have gaps, but tables are as long as the largest id: a few tokens must not take much memory.
     if n_ids > MAX_VOCABULARY.min(4 * (vocab.len() + added.len()) + (1 << 16)) {
         return Err(TokenizerError::Malformed(format!("token id {} is beyond the vocabulary", n_ids - 1)));
     }
@@ -200,8 +200,8 @@ fn byte_pairs(vocab: HashMap<String, u32>, model: &Value) -> Result<BytePairs, T
     })
 }
 
-/// Models other than BPE keep their control tokens under spellings no text has: Unigram in particular would
-/// segment a text that spells one into it.
+/// In models other than BPE, control tokens get spellings that no text can have: Unigram in particular would encode a
+/// text with a token's spelling as that token.
 fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     let unknown = model["unk_token"].as_str().map(str::to_owned);
     let renamed = |text: &str, id: usize| {
@@ -226,8 +226,8 @@ fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
     }
 }
 
-/// The library has no `ByteLevel` pre-tokenizer that puts a space in front; a normalizer at the end of the chain
-/// does the same. Whether there is one now.
+/// Replaces `add_prefix_space` of a `ByteLevel` pre-tokenizer, which the library lacks, by a normalizer at the end of
+/// the chain. Returns whether it did.
 fn lower_prefix_space(root: &mut Value) -> bool {
     let pre_tokenizer = &mut root["pre_tokenizer"];
     let members = match pre_tokenizer["type"].as_str() {

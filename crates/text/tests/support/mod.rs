@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use throng_text::Tokenizer;
 
-/// Control tokens of the models whose templates are among the fixtures.
+/// Control tokens of the models whose templates are in the fixtures.
 pub const CONTROL: &[&str] = &[
     "<|im_start|>",
     "<|im_end|>",
@@ -35,7 +35,7 @@ pub const CONTROL: &[&str] = &[
     "<|return|>",
 ];
 
-/// Added tokens that anyone may write.
+/// Added tokens that users may write.
 pub const PLAIN_ADDED: &[&str] = &["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"];
 
 /// The tokenizer `name` of the fixtures with all of these added.
