@@ -3,10 +3,10 @@
 use serde_json::json;
 use throng_text::{ChatTemplate, SpecialTokens, TemplateInput};
 
-/// More than any limit of the renderer lets through.
+/// Above every limit of the renderer.
 const MAX_PROMPT_BYTES: usize = 256 << 20;
 
-/// Panics when a promise of the renderer is broken.
+/// Panics when the renderer violates its contract.
 pub fn check(bytes: &[u8]) {
     let Ok(source) = std::str::from_utf8(bytes) else { return };
     let Ok(template) = ChatTemplate::new(source) else { return };

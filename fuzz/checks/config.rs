@@ -2,7 +2,7 @@
 
 use throng_model::arch::Architecture;
 
-/// Panics when a promise of the reader is broken.
+/// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {
     if let Ok(architecture) = Architecture::from_config_json(bytes) {
         assert!(!architecture.config.layers.is_empty());

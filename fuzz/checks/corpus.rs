@@ -1,4 +1,4 @@
-//! The folders of inputs beside the targets. Refuses to know what is checked.
+//! The folders with the targets' inputs. Does not know what is checked.
 
 use std::path::{Path, PathBuf};
 

@@ -1,11 +1,11 @@
-//! Any bytes as a GGUF file: refused, or every tensor has exactly the bytes of its shape and the metadata can be
-//! read as a model's configuration or is refused for it.
+//! Any bytes as a GGUF file: refused, or every tensor has exactly the bytes of its shape and the metadata is either
+//! parsed as a model's configuration or refused.
 
 use throng_model::arch::Architecture;
 use throng_model::weights::TensorSource;
 use throng_model::weights::gguf::Gguf;
 
-/// Panics when a promise of the reader is broken.
+/// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {
     let Ok(gguf) = Gguf::parse(bytes) else { return };
     for name in gguf.names() {

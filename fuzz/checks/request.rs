@@ -1,10 +1,10 @@
-//! Any bytes as the body of each endpoint: refused with a 4xx that has a message, or read.
+//! Any bytes as the body of each endpoint: refused with a 4xx that has a message, or parsed.
 
 use throng_gateway::openai::{
     ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions, TokenizeRequest,
 };
 
-/// Panics when a promise of the reader is broken.
+/// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {
     for strict_parameters in [false, true] {
         let options = ReadOptions { strict_parameters, ..ReadOptions::default() };

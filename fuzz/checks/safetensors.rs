@@ -4,7 +4,7 @@
 use throng_model::weights::TensorSource;
 use throng_model::weights::safetensors::{SafetensorsFolder, parse_index};
 
-/// Panics when a promise of the reader is broken.
+/// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {
     if let Ok(file) = SafetensorsFolder::parse(bytes) {
         for name in file.names() {

@@ -5,7 +5,7 @@ use throng_text::{EncodeOptions, Tokenizer};
 
 const TEXT: &str = "Hello,  wörld!\n\t日本 12345 <|im_start|>🙂";
 
-/// Panics when a promise of the reader is broken.
+/// Panics when the parser violates its contract.
 pub fn check(bytes: &[u8]) {
     let Ok(tokenizer) = Tokenizer::from_tokenizer_json(bytes, None) else { return };
     let options = EncodeOptions { add_special_tokens: true, parse_special: true };

@@ -1,5 +1,4 @@
-//! `cargo xtask attack`: builds the server as users run it and lets `tests/attacks/` loose on it. Refuses to know
-//! any attack.
+//! `cargo xtask attack`: builds the release binary and runs `tests/attacks/` against it. Does not know any attack.
 
 use anyhow::Result;
 
@@ -8,7 +7,7 @@ use crate::test::python;
 
 const PROGRAM: &str = "tests/attacks/run.py";
 
-/// Attacks the release binary, or the one that `--binary PATH` names; what else is given goes to the program.
+/// Attacks the release binary, or the one that `--binary PATH` names; other arguments are passed to the program.
 pub fn run(arguments: &[&str]) -> Result<()> {
     let mut line = vec![PROGRAM];
     line.extend(arguments);

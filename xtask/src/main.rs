@@ -1,5 +1,5 @@
-//! The project's own chores: `cargo xtask tidy` keeps the house rules, `cargo xtask test` runs everything a
-//! change must pass and provides what the tests need and the machine lacks, `cargo xtask attack` attacks the server.
+//! The project's own tasks: `cargo xtask tidy` checks the house rules, `cargo xtask test` runs everything a change must
+//! pass and installs what the tests need and the machine lacks, `cargo xtask attack` attacks the server.
 
 mod attack;
 mod shell;

@@ -1,4 +1,4 @@
-//! Running other programs: prints what it runs and fails when they fail. Refuses to know why they run.
+//! Runs other programs: prints their command lines and fails when they fail. Does not know why they run.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
     run(env!("CARGO"), arguments)
 }
 
-/// Whether a program of that name starts (asked for its version).
+/// Whether a program of that name can be started (with `--version`).
 pub fn exists(program: &str) -> bool {
     let answer = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     answer.is_ok_and(|status| status.success())

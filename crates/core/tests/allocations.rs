@@ -1,4 +1,4 @@
-//! A token costs no allocation: once its sequences run, a step is planned and ended in buffers that are there.
+//! A token costs no allocation: once its sequences run, a step is planned and completed in existing buffers.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! Random schedules must not show: whatever arrives, is cancelled, preempted, shared or fails, each request gets
-//! what the cache-free reference gives, no block is lost, and planted bugs are found. A failing seed prints the
-//! line that reruns it.
+//! Results do not depend on the schedule: whatever arrives, is cancelled, preempted, shared or fails, each request gets
+//! the output of a reference without a cache, no block is leaked, and planted bugs are found. A failing seed prints the
+//! command that repeats it.
 
 #[path = "fuzz/ledger.rs"]
 mod ledger;
@@ -17,9 +17,9 @@ use saboteur::Bug;
 use world::{Seen, World};
 
 const N_SEEDS: u64 = 20;
-/// Unless `THRONG_FUZZ_STEPS` asks for more.
+/// The number of steps unless `THRONG_FUZZ_STEPS` is set.
 const STEPS_PER_SEED: usize = 50_000;
-/// After this many steps everything drains, nothing may be left, and another world begins.
+/// After this many steps all requests are drained, no block may be left in use, and a new world begins.
 const STEPS_PER_WORLD: usize = 2_500;
 
 fn number(name: &str) -> Option<u64> {
@@ -55,7 +55,7 @@ fn random_schedules_do_not_show() {
     }
 }
 
-/// Every bug of the list makes the same run fail. A bug nobody can see would prove that the fuzz proves nothing.
+/// Every planted bug makes the same run fail. A bug that is not found would show that the fuzz test is too weak.
 #[test]
 fn planted_bugs_are_caught() {
     for bug in Bug::ALL {

@@ -1,5 +1,5 @@
-//! Decisions, as text: each file of `scenarios/` says what happens and, indented below, what the scheduler does.
-//! `UPDATE_EXPECT=1 cargo test -p throng-core --test scenarios` writes what it does now.
+//! The scheduler's decisions as text: each file of `scenarios/` has inputs and, indented below, what the scheduler
+//! does. `UPDATE_EXPECT=1 cargo test -p throng-core --test scenarios` rewrites the files with the current behaviour.
 
 #[path = "scenarios/stage.rs"]
 mod stage;

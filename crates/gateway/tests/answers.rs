@@ -1,4 +1,4 @@
-//! What answers look like, whole and streamed, over real sockets.
+//! The format of answers, whole and streamed, over real sockets.
 
 mod harness;
 

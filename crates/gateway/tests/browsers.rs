@@ -1,5 +1,5 @@
-//! What web pages may do: pages of foreign origins, pages that reach the server under a foreign name (DNS
-//! rebinding), and bodies that a browser sends anywhere without asking. Programs are not held up.
+//! What web pages may do: pages of foreign origins, pages that reach the server by a foreign name (DNS rebinding), and
+//! bodies that a browser sends anywhere without a preflight. Other programs are not restricted.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! How answers end before they are complete: clients that go, clients that do not read, a server that stops.
+//! Answers that end before they are complete: clients that disconnect, clients that do not read, a server that stops.
 
 mod harness;
 
@@ -34,7 +34,7 @@ async fn a_client_that_goes_ends_its_request() {
     let before = n_output(&server);
     whole.send(post_bytes("/v1/completions", &body.to_string(), &[])).await;
     let running = async {
-        // Past the grace in which an end of input means that the client waits for its answer.
+        // Longer than the grace period in which a half-closed connection counts as waiting for its answer.
         while n_output(&server) < before + 300 {
             tokio::time::sleep(STEP).await;
         }

@@ -1,6 +1,6 @@
-//! HTTP/1 requests that are malformed or ambiguous in where they end: each is refused with this server's own error
-//! object and request id, in its turn among pipelined requests, and closes the connection, so that nothing behind it
-//! becomes a request. What looks alike but is in order is answered.
+//! HTTP/1 requests that are malformed, or whose end is ambiguous: each is refused with this server's own error object
+//! and request id, in order among pipelined requests, and closes the connection, so that the bytes after it do not
+//! become a request. Similar but valid requests are answered.
 
 mod harness;
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const GET: &str = "GET /version HTTP/1.1\r\nhost: localhost\r\n";
 const POST: &str = "POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
-/// What a confused server would take for a request.
+/// A request that a server with wrong framing would answer.
 const SMUGGLED: &str = "GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// The bytes of a bad request, and the answer to it.
@@ -24,7 +24,7 @@ fn malformed(bytes: impl Into<Vec<u8>>) -> Bad {
     Bad { bytes: bytes.into(), status: 400, code: "malformed_request" }
 }
 
-/// A request whose framing fields are these, with a body that ends early for one who believes in chunks.
+/// A request with these framing fields, whose body ends earlier if it is read as chunks.
 fn with_framing(fields: &str) -> Bad {
     malformed(format!("{POST}{fields}\r\n\r\n0\r\n\r\n{SMUGGLED}"))
 }
@@ -198,7 +198,7 @@ fn request_lines() -> Vec<Bad> {
         "HTTP/1.1 200 OK",
     ];
     let versions = ["1.2", "2.0", "0.9", "3.0", "9.9", "1.9", "0.0"];
-    // What the URI parser refuses rather than the request line has a code of its own.
+    // URIs refused by the URI parser, not by the parser of the request line, have a code of their own.
     let targets = ["http://[::1/version", "http://"];
     let line = |line: &str| format!("{line}\r\nhost: localhost\r\n\r\n{SMUGGLED}");
     let version = |version: &&str| Bad {
@@ -305,7 +305,7 @@ fn table() -> Vec<Bad> {
     [lengths_and_codings(), field_lines(), request_lines(), chunks(), sizes()].into_iter().flatten().collect()
 }
 
-/// What is wrong with the answer, and with what follows it.
+/// Describes what is wrong with the answer and with what follows it.
 async fn fault(client: &mut Client, bad: &Bad) -> Option<String> {
     let Some(reply) = client.reply().await else { return Some("closed without an answer".to_owned()) };
     if reply.header("content-type") != Some("application/json") || reply.header("x-request-id").is_none() {
@@ -451,7 +451,7 @@ async fn a_head_that_does_not_arrive_gets_our_error_after_the_answers_before_it(
     }
 }
 
-/// Sends one request over HTTP/2 and takes the frames of its stream, each with its type, to the end of the answer.
+/// Sends one request over HTTP/2 and returns the frames of its stream with their types, until the end of the answer.
 async fn over_http2(server: &Server, fields: &[(&str, &str)], body: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         let n = u8::try_from(payload.len()).expect("a short frame");

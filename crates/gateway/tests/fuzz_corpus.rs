@@ -1,4 +1,4 @@
-//! The seeds of the fuzz target and whatever once broke it, through the same check.
+//! Runs the check of the fuzz target on its seeds and on inputs that once failed.
 
 #[path = "../../../fuzz/checks/corpus.rs"]
 mod corpus;
@@ -10,7 +10,7 @@ fn the_corpus_holds() {
     corpus::replay("request", 4, request::check);
 }
 
-/// The seeds are good bodies, so that fuzzing begins behind the first checks.
+/// The seeds are valid bodies, so that fuzzing starts past the first checks.
 #[test]
 fn seeds_are_read() {
     use throng_gateway::openai::{

@@ -1,4 +1,4 @@
-//! Clients of HTTP/2 that do not take their answers, or send frames that ask for nothing.
+//! HTTP/2 clients that do not read their answers, or send floods of frames without a request.
 
 mod harness;
 

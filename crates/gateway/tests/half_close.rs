@@ -1,5 +1,5 @@
-//! Clients that end their side of the connection: those that wait get their whole answer, those that have gone are
-//! not computed for.
+//! Clients that close their side of the connection: those that still read get their whole answer; for those that have
+//! disconnected, computation stops.
 
 mod harness;
 
@@ -24,7 +24,7 @@ fn request(n_tokens: u64, is_stream: bool, version: &str) -> Vec<u8> {
     String::from_utf8(bytes).expect("text").replacen("HTTP/1.1", version, 1).into_bytes()
 }
 
-/// The ways in which a client can go.
+/// The ways in which a client can disconnect.
 fn leave(client: &Client, way: usize) {
     let socket = SockRef::from(&client.stream);
     match way % 3 {
@@ -46,7 +46,7 @@ async fn nothing_is_computed_for_a_client_that_asks_and_closes() {
             let mut client = server.connect().await;
             client.send(request(MAX_TOKENS, is_stream, version)).await;
             if i % 5 == 0 {
-                // Keeps the protocol's reader from seeing the end of the input.
+                // Keeps hyper from seeing the end of the input.
                 client.send("GET /more").await;
             }
             leave(&client, i);
@@ -81,7 +81,7 @@ async fn who_sends_no_more_gets_the_whole_answer_whenever_it_says_so() {
             tokio::spawn(async move {
                 let mut client = Client::connect(address).await;
                 client.send(&bytes).await;
-                // Not a wait for something: the moment itself is what is tried.
+                // Not a wait for an event: the time of the disconnect is what is varied.
                 tokio::time::sleep(after).await;
                 client.stream.shutdown().await.expect("a connected socket");
                 let mut answer = String::new();
@@ -109,7 +109,7 @@ async fn who_waits_half_closed_and_then_goes_is_noticed() {
     let mut client = server.connect().await;
     client.send(request(MAX_TOKENS, false, "HTTP/1.1")).await;
     client.stream.shutdown().await.expect("a connected socket");
-    // The response has begun, before anything is known of it.
+    // The response has begun before its status is known.
     let mut first = [0; 2];
     client.stream.read_exact(&mut first).await.expect("a sign of life");
     assert_eq!(&first, b"HT");

@@ -1,4 +1,4 @@
-//! Health tells the truth about an engine whose thread has died.
+//! The health checks report an engine whose thread has died.
 
 mod harness;
 
@@ -11,7 +11,7 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig};
 use throng_testkit::paper_executor::PaperExecutor;
 
-/// The first one fails at a step of two rows; the second takes the engine thread with it.
+/// The first executor fails at a step of two sequences; the second one ends the engine thread.
 struct Fatal {
     paper: PaperExecutor,
     is_first: bool,
@@ -49,7 +49,7 @@ async fn a_dead_engine_is_neither_ready_nor_live_and_its_streams_end() {
     let stream = completion(json!({"stream": true, "ignore_eos": true, "max_tokens": 4000}));
     reader.send(post_bytes("/v1/completions", &stream.to_string(), &[])).await;
     reader.read_until("\"text\":").await;
-    // The second request makes a step of two rows, which fails and takes the engine with it.
+    // The second request makes a step of two sequences, which fails and ends the engine.
     let second = server.connect().await.post("/v1/chat/completions", &chat(json!({}))).await;
     assert!(second.status >= 500, "{second:?}");
     let events = reader.reply().await.expect("the stream ends").events();

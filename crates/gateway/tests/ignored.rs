@@ -1,4 +1,4 @@
-//! What a request says in vain is named in its answer, over a real socket.
+//! Ignored parameters of a request are named in its answer, over a real socket.
 
 mod harness;
 
@@ -34,7 +34,7 @@ async fn template_variables_that_no_template_reads_are_named() {
 async fn a_conversation_that_cannot_fit_is_refused_before_it_is_rendered() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
-    // The template of this server never prints arguments: only their sum tells that they are too long.
+    // The template of this server never prints arguments, so only their total size shows that they are too long.
     let call = |id: usize| {
         json!({"role": "assistant", "tool_calls": [
             {"id": id.to_string(), "function": {"name": "f", "arguments": "x".repeat(100_000)}}]})

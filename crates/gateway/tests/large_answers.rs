@@ -1,4 +1,4 @@
-//! A large answer reaches a client that reads about as fast as the machine can carry it.
+//! A large answer is sent to a client about as fast as the machine's loopback allows.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Reads to the end; the bytes, and the time since the first of them.
+/// Reads to the end; returns the bytes, and the time since the first of them.
 async fn read_all(stream: &mut TcpStream) -> (usize, Duration) {
     let mut scrap = vec![0; 64 << 10];
     let mut n_bytes = stream.read(&mut scrap).await.expect("bytes");

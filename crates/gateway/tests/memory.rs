@@ -1,4 +1,4 @@
-//! What requests hold in memory is counted and bounded, over real sockets: bodies, answers, what waits.
+//! The memory of requests is counted and bounded, over real sockets: bodies, answers, waiting requests.
 
 mod harness;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const BODY_BYTES: usize = 1 << 20;
 
-/// The memory that is said to be held for a part.
+/// The reported memory of a part.
 async fn held(probe: &mut Client, part: &str) -> usize {
     let reply = probe.get("/metrics").await;
     let name = format!("throng_memory_bytes{{part=\"{part}\"}} ");
@@ -24,7 +24,7 @@ async fn until_nothing_is_held(probe: &mut Client) {
     }
 }
 
-/// A server whose requests may hold so much that some bodies of `BODY_BYTES` fit at once.
+/// A server with a memory limit that some bodies of `BODY_BYTES` fit into at once.
 fn small() -> Setup {
     let mut setup = Setup::default();
     setup.config.api.max_body_bytes = BODY_BYTES;
@@ -33,7 +33,7 @@ fn small() -> Setup {
     setup
 }
 
-/// A chat whose body is as large as may be, most of it a parameter that is not known.
+/// A chat with a body of the maximum size, most of which is an unknown parameter.
 fn large_chat(fields: Value) -> Vec<u8> {
     let mut body = chat(fields);
     let n = BODY_BYTES - body.to_string().len() - r#","junk":"""#.len();
@@ -62,7 +62,7 @@ async fn memory_that_is_full_refuses_at_once_and_leaves_room_for_ordinary_reques
         let before = held(&mut probe, "bodies").await;
         let mut client = server.connect().await;
         client.send(&body[..body.len() - 1]).await;
-        // Either all that was sent is held, or there is an answer.
+        // Either everything sent so far is held, or there is an answer.
         let is_held = loop {
             if held(&mut probe, "bodies").await >= before + BODY_BYTES - 1 {
                 break true;
@@ -134,7 +134,7 @@ async fn an_answer_that_repeats_too_much_is_refused_before_anything_is_computed(
     let fields = json!({"n": 128, "max_tokens": 2000, "logprobs": true, "top_logprobs": 20});
     refused(&mut client, "/v1/chat/completions", chat(fields), "max_tokens").await;
     assert_eq!(server.engine.stats().scheduler.counters.steps, 0);
-    // What is shown once is not refused, nor what nobody says will be reached.
+    // Log-probabilities that are reported once are not refused, nor is an unset `max_tokens`.
     let fields = json!({"n": 8, "max_tokens": 1, "prompt_logprobs": 20, "stop_token_ids": [1]});
     assert_eq!(client.post("/v1/chat/completions", &chat(fields)).await.status, 200);
     let fields = json!({"logprobs": true, "top_logprobs": 20});
@@ -201,7 +201,7 @@ async fn a_full_queue_refuses_before_anything_is_tokenized() {
     setup.engine.scheduler.max_queued_requests = 0;
     let server = Server::start(setup).await;
     let mut client = server.connect().await;
-    // Tokenizing would find that the text is too long: 400.
+    // If the text were tokenized, it would be too long: 400.
     let body = chat(json!({"messages": [{"role": "user", "content": "long ".repeat(200_000)}]}));
     is_overloaded(&client.post("/v1/chat/completions", &body).await);
 }

@@ -1,4 +1,4 @@
-//! A client may lower its own urgency freely and raise it only as far as the server allows.
+//! A client may lower its own priority freely and raise it only as far as the server allows.
 
 mod harness;
 

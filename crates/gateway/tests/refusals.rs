@@ -1,5 +1,5 @@
-//! Bad input over real sockets: the table of bodies, and what stands in heads, frames and hosts. After each refusal
-//! the connection is either usable or closed.
+//! Invalid input over real sockets: the table of bodies, and heads, framing and hosts. After each refusal the
+//! connection is either usable or closed.
 
 mod bad_input;
 mod harness;

@@ -1,4 +1,4 @@
-//! Streams that nobody reads do not keep others waiting.
+//! Streams that are not read do not block others.
 
 mod harness;
 
@@ -13,7 +13,7 @@ const MAX_TOKENS: usize = 4000;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_that_do_not_read_are_paused_and_others_are_served() {
     let mut setup = Setup { step_time: Duration::from_micros(100), ..Setup::default() };
-    // Nobody is dropped here: what lets the healthy one through is that the others pause.
+    // No stream is dropped here: the healthy one is served because the others are paused.
     setup.config.server.slow_reader_timeout_s = 3600;
     let server = Server::start(setup).await;
     let deaf_body = json!({"stream": true, "ignore_eos": true, "max_tokens": MAX_TOKENS, "logprobs": 20});
@@ -24,7 +24,7 @@ async fn readers_that_do_not_read_are_paused_and_others_are_served() {
         client.send(&request).await;
         deaf.push(client);
     }
-    // All are in before the healthy one, which therefore comes last.
+    // All others are queued before the healthy one, which is therefore last.
     server.has_made(N_DEAF as u64).await;
     let body = completion(json!({"max_tokens": 20, "ignore_eos": true}));
     let reply = server.connect().await.post("/v1/completions", &body).await;

@@ -1,5 +1,4 @@
-//! The table of bad input against the readers themselves, without a socket. What only a running model can tell
-//! is put in with made-up facts.
+//! The table of invalid input against the parsers, without a socket. Facts that only a running model has are made up.
 
 mod bad_input;
 
@@ -12,7 +11,7 @@ use throng_gateway::openai::{
 const LIMITS: ModelLimits =
     ModelLimits { vocabulary_size: VOCABULARY_SIZE, max_model_len: MAX_MODEL_LEN, max_logprobs: Some(20) };
 
-/// Does what a request's way does before the engine, with a prompt of ten tokens where there is text.
+/// Does everything that is done with a request before the engine; any text becomes a prompt of ten tokens.
 fn answer(endpoint: Endpoint, body: &[u8], options: &ReadOptions) -> Result<(), ApiError> {
     let defaults = GenerationDefaults::default();
     let facts = ModelFacts { limits: LIMITS, defaults: &defaults, eos_token_ids: &[0] };
@@ -43,7 +42,7 @@ fn answer(endpoint: Endpoint, body: &[u8], options: &ReadOptions) -> Result<(), 
     }
 }
 
-/// What is wrong with the answer to a case, if anything.
+/// Describes what is wrong with the answer to a case, if anything.
 fn fault(case: &Case) -> Option<String> {
     let answer = answer(case.endpoint, &case.body, &ReadOptions::default());
     let found = match &answer {

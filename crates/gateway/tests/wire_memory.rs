@@ -1,5 +1,5 @@
-//! Bodies of megabytes, each as awkward as it can be, cost the reader at most four times their size, and so do the
-//! prompts that chat templates make of them.
+//! Parsing a worst-case body of megabytes allocates at most four times its size, and so do the prompts that chat
+//! templates make of it.
 
 use std::alloc::System;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use throng_text::{ChatTemplate, SpecialTokens, TemplateInput};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// A body of most cases: what a byte costs does not depend on it.
+/// The size of most bodies: the cost of a byte does not depend on it.
 const BODY_BYTES: usize = 2 << 20;
 
 /// The limit of text routes.
@@ -22,7 +22,7 @@ fn repeated(item: &str, max: usize) -> String {
     vec![item; n].join(",")
 }
 
-/// Reads a body and says how it went.
+/// Parses a body and returns the outcome.
 fn read(
     name: &str,
     body: String,
@@ -31,7 +31,7 @@ fn read(
     read_within(4, name, body, reader)
 }
 
-/// The same with another bound on the bytes allocated for a byte of the body, those given back included.
+/// The same with another bound on the bytes allocated for each byte of the body, including those that were freed.
 fn read_within(
     factor: usize,
     name: &str,
@@ -48,7 +48,7 @@ fn read_within(
         allocated as f64 / body.len() as f64,
         took.as_secs_f64() * 1e3 / n_mb
     );
-    // A figure of release builds is 20 ms a MB: this bound only tells work that grows faster than the body.
+    // Release builds take 20 ms for each MB: this bound only detects work that grows faster than the body.
     assert!(took.as_secs_f64() < 2.0 * n_mb.max(1.0), "{name}: {took:?} for {n_mb:.1} MB");
     assert!(allocated <= factor * body.len(), "{name}: {allocated} bytes for {}", body.len());
     answer.map_err(|error| error.code())
@@ -111,7 +111,7 @@ fn large_bodies_cost_bounded_memory() {
     prompts();
 }
 
-/// Every other field with lists, texts or JSON in it, as the worst that it may hold.
+/// Every other field with lists, texts or JSON, in its worst case.
 fn fields_that_nest() {
     let calls = |arguments: &str, n: usize| {
         let call = format!(r#"{{"id":"@","function":{{"name":"f","arguments":"{arguments}"}}}}"#);
@@ -158,8 +158,8 @@ fn fields_that_nest() {
     assert_eq!(read("many parts", parts, chat), Err("array_above_max_length"));
 }
 
-/// What is read becomes a prompt: the reading and one text that is made and given back in between included, five bytes
-/// are allocated for one, of which at most about three are held at a time.
+/// A parsed body is rendered to a prompt. Including parsing and one temporary text, five bytes are allocated for each
+/// byte, of which at most about three are held at a time.
 fn prompts() {
     let template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}\
                     {% for call in m.tool_calls %}{{ call.function.arguments }}{% endfor %}<|im_end|>{% endfor %}";
@@ -189,7 +189,7 @@ fn prompts() {
     let body = format!(r#"{{"model":"m","messages":[{call},{reply}]}}"#);
     assert_eq!(read("prompt of an array in arguments", body.clone()), Ok(()));
     let object = format!(r#"{{\"a\":\"{}\"}}"#, "z".repeat(MAX_BODY_BYTES));
-    // A tree is printed into a text of its own before it is part of the prompt.
+    // A JSON value is printed into a separate text before it becomes part of the prompt.
     let body = body.replace(&array, &object);
     assert_eq!(read_within(12, "prompt of an object in arguments", body, render), Ok(()));
 }

@@ -1,5 +1,5 @@
-//! Whatever is done to a body, the answer is a request or an error object that blames the body: never a panic,
-//! never a fault of the server. The bodies to start from are those of the table of bad input.
+//! However a body is changed, parsing it gives a request or a 4xx error: never a panic, never an internal error. The
+//! original bodies are those of the table of invalid input.
 
 mod bad_input;
 
@@ -18,7 +18,7 @@ use throng_gateway::openai::{
 static SEEDS: LazyLock<Vec<Case>> =
     LazyLock::new(|| bad_input::cases().into_iter().filter(|case| case.body.len() < 2000).collect());
 
-/// Pieces that are put in where a value, a key or anything else may stand.
+/// Pieces that are inserted in place of a value, a key or anything else.
 const PIECES: &[&str] = &[
     "null",
     "true",

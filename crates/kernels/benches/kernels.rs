@@ -15,7 +15,7 @@ use throng_kernels::matmul::{Activations, Forms, Product, matmul};
 use throng_kernels::quant::{Format, PackedMatrix};
 use throng_kernels::threads::ThreadPool;
 
-/// 10⁹ operations on bytes a second in registers.
+/// 10⁹ int8 operations a second in registers.
 fn int8_peak() -> f64 {
     const N: u64 = 10_000_000;
     let peak = RegisterLoop::best(Arithmetic::Int8);
@@ -25,7 +25,7 @@ fn int8_peak() -> f64 {
     peak.operations() * N as f64 / seconds / 1e9
 }
 
-/// GB a second from memory that no cache holds.
+/// GB a second read from memory that is not in a cache.
 fn read_bandwidth(pool: &ThreadPool) -> f64 {
     let buffer = ReadBuffer::new(1 << 30, Pages::Huge, pool).expect("fits");
     let seconds = median(|| {
@@ -48,12 +48,12 @@ fn weights(format: Format, rows: usize, cols: usize, pool: &ThreadPool) -> Packe
     PackedMatrix::pack(format, rows, cols, &stored(format, rows, cols), pool).expect("fits")
 }
 
-/// Bytes whose scales are ordinary numbers; speed does not depend on the values.
+/// Random bytes whose scales are ordinary numbers; speed does not depend on the values.
 fn stored(format: Format, rows: usize, cols: usize) -> Vec<u8> {
     vec![0x2C; format.bytes_of(rows * cols).expect("whole blocks")]
 }
 
-/// Seconds of one product of `n` tokens, rounding their activations included.
+/// Seconds of one product of `n` tokens, including the rounding of their activations.
 fn product(w: &PackedMatrix, n: usize, pool: &ThreadPool) -> f64 {
     let x: Vec<f32> = (0..n * w.cols()).map(|i| (i % 61) as f32 - 30.0).collect();
     let mut out = vec![0.0; n * w.rows()];

@@ -11,10 +11,10 @@ use throng_kernels::attention::{
 use throng_kernels::reference::{self, AttentionShape, PagedKv};
 use throng_kernels::threads::ThreadPool;
 
-/// A sequence's projected rows: queries, keys, values side by side.
+/// A sequence's projections, one row for each token: Q, K and V side by side.
 struct Sequence {
     n_tokens: usize,
-    /// Its first tokens, which are the first sequence's, whole blocks of them.
+    /// The number of its first tokens that it shares with the first sequence, in whole blocks.
     shared: usize,
     qkv: Vec<f32>,
     blocks: Vec<u32>,

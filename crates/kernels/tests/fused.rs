@@ -105,7 +105,7 @@ fn fused_swiglu_records_have_the_bits_of_separate_packing() {
             let up = pack(of_up, width, cols, &mut random, &pool);
             let down = pack(of_down, 40, width, &mut random, &pool);
             let [bias, up_bias] = [0, 1].map(|_| random.normals(width));
-            // Two units in one fork, as of two experts.
+            // Two gated products in one fork, as of two experts.
             for n in N_TOKENS {
                 let x = [n, N_TOKENS[1]].map(|n| {
                     let mut x = Activations::default();

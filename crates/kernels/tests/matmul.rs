@@ -74,15 +74,14 @@ fn a_wrong_shape_is_refused() {
 
 /// Every ISA, against the reference on dequantized weights.
 ///
-/// Float formats differ from it by the order of summation only: 1e-5 of the outputs' size. In tiles, what two parts of
-/// activations leave over (2^-18 of each at most) stays within that, but for f16 values, where the product of the
-/// low parts is missing too: as much again. With quantized
-/// activations each of them is off by up to half a step of its block, a step being 1/253 of the block's range
-/// (about 4.2 of a normal distribution's sigmas): an rms error of 0.0048 a value, and so of the sum; six sigmas, 0.03.
-/// The ISA with tiles is compared with the product of rounded activations and rounded weights, which leaves the order of
-/// summation; but in formats whose scales are themselves products, which become f16 values first, and in Q4_1, whose min
-/// takes in a part of the scale, one weight in eight may fall to the other side: a 256th of it, six sigmas of the sum
-/// 0.01.
+/// Float formats differ from it by the order of summation only: 1e-5 of the outputs' size. With AMX, the remainder of
+/// the two bf16 parts of activations (at most 2^-18 of each) is within that. For f16 weights, the product of the low
+/// parts is omitted too, which adds as much again. With quantized activations each of them is off by up to half a step
+/// of its block, a step being 1/253 of the block's range (about 4.2 of a normal distribution's sigmas): an rms error of
+/// 0.0048 a value, and so of the sum; six sigmas, 0.03. The ISA with tiles is compared with the product of rounded
+/// activations and rounded weights, which leaves the order of summation; but in formats whose scales are themselves
+/// products, which become f16 values first, and in Q4_1, whose min takes in a part of the scale, one weight in eight
+/// may fall to the other side: a 256th of it, six sigmas of the sum 0.01.
 #[test]
 fn every_isa_is_close_to_the_reference() {
     let mut random = Random(2);

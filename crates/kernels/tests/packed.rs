@@ -1,4 +1,4 @@
-//! Packed bytes outlive the process: read back they give the same matrix, and a changed layout has another version number.
+//! Packed bytes are kept on disk: read back they give the same matrix, and a changed layout has another version number.
 
 mod support;
 
@@ -59,7 +59,8 @@ fn changed_bytes_need_a_new_version() {
     );
 }
 
-/// Matrices share memory: each keeps its bytes while others come and go, over more than one region of it (64 MiB).
+/// Matrices share memory regions of 64 MiB: each keeps its bytes while others are allocated and freed, over more than
+/// one region.
 #[test]
 fn matrices_in_a_shared_region_do_not_overlap() {
     let pool = ThreadPool::new(2);

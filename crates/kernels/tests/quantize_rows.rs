@@ -1,4 +1,5 @@
-//! Quantizing whole rows: the same bytes on every ISA, as close as the search promises, and robust to any numbers.
+//! Quantizing whole rows: the same bytes on every ISA, errors within the bounds of the search, and no panic for any
+//! values.
 
 mod support;
 
@@ -47,7 +48,7 @@ fn q8_0_is_the_reference_rounding_halves_included() {
     let mut rng = Random(12);
     let mut x = rng.normals(64 * 32);
     for block in x.chunks_exact_mut(64) {
-        // With 127 as the largest the scale is 1, and these are halves and their neighbours.
+        // With 127 as the largest value the scale is 1; the others are ties of rounding and their neighbours.
         for v in &mut block[32..] {
             let half = rng.below(253) as f32 / 2.0 - 63.0;
             *v = [half, f32::from_bits(half.to_bits() + 1), f32::from_bits(half.to_bits().max(1) - 1)]

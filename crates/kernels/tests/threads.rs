@@ -53,7 +53,7 @@ fn parked_workers_wake_up() {
     let pool = ThreadPool::new(2);
     let n = AtomicUsize::new(0);
     for _ in 0..20 {
-        // Longer than a worker spins; what is proved is that the next job still reaches it.
+        // Longer than a worker spins: the next job must wake it.
         std::thread::park_timeout(std::time::Duration::from_micros(300));
         pool.run(|_| {
             n.fetch_add(1, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! Every weight format in a whole model, against float64 arithmetic on the dequantized weights written down here once
-//! more: with unquantized activations within 1e-3, with quantized ones no farther in the mean than llama.cpp's way
-//! of rounding activations would be.
+//! Every weight format in a whole model, compared with an independent float64 forward pass on the dequantized weights:
+//! with unquantized activations within 1e-3, with quantized ones with a mean error no larger than that of llama.cpp's
+//! rounding of activations.
 //!
-//! llama.cpp rounds the activations that meet quantized weights to signed bytes, with one scale for 32 elements
-//! (Q8_0, for the simple formats) or for 256 (Q8_K, for the K formats and IQ4_XS). Its distance is measured here by
-//! the same float64 forward with just that rounding in front of every product.
+//! For quantized weights, llama.cpp rounds activations to int8, with one scale for 32 elements (Q8_0, for the simple
+//! formats) or for 256 (Q8_K, for the K formats and IQ4_XS). Its error is measured here by the same float64 forward
+//! pass with that rounding before every product.
 
 mod harness;
 
@@ -25,7 +25,7 @@ use throng_testkit::tiny_model::TinyModel;
 #[derive(Clone, Copy, PartialEq)]
 enum Rounding {
     None,
-    /// To signed bytes with one scale for this many.
+    /// To int8 with one scale for this many elements.
     Blocks(usize),
 }
 
@@ -62,7 +62,7 @@ impl Float64 {
         values.into_iter().map(f64::from).collect()
     }
 
-    /// Row by row; norms and biases never meet this.
+    /// Row by row; not used for norms and biases.
     fn multiply(&self, x: &[Vec<f64>], name: &str) -> Vec<Vec<f64>> {
         let weights = self.weights(name);
         let of_row = |x: &Vec<f64>| {
@@ -74,7 +74,7 @@ impl Float64 {
 
     fn norm(&self, x: &[f64], name: &str) -> Vec<f64> {
         let mean_square = x.iter().map(|x| x * x).sum::<f64>() / x.len() as f64;
-        // The file holds the epsilon as a float.
+        // The file has the epsilon in f32.
         let divisor = (mean_square + f64::from(1e-6f32)).sqrt();
         x.iter().zip(self.weights(name)).map(|(x, gain)| x / divisor * gain).collect()
     }

@@ -1,4 +1,5 @@
-//! Which tensors the forward pass uses, against what loading reads; and its least work, against sums by hand.
+//! The tensors that the forward pass is said to use are those that loading reads, and its least work equals sums by
+//! hand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +19,7 @@ use throng_model::weights::{TensorSource, TensorView};
 use throng_model::{LoadOptions, LoadedModel};
 use throng_testkit::tiny_model::TinyModel;
 
-/// Counts how often each tensor was asked for.
+/// Counts how often each tensor was requested.
 struct Counted<'a> {
     source: &'a dyn TensorSource,
     n_asked: Mutex<BTreeMap<String, usize>>,
@@ -38,7 +39,7 @@ impl TensorSource for Counted<'_> {
     }
 }
 
-/// Loading asks for every tensor once to add up their sizes, and again for those that it reads.
+/// Loading requests every tensor once to add up their sizes, and again to read it.
 fn read_by_loading(architecture: &Architecture, source: &dyn TensorSource) -> BTreeSet<String> {
     let counted = Counted { source, n_asked: Mutex::default() };
     DecoderWeights::load(&ReferenceBackend, architecture, &counted, &mut |_| {}).unwrap();

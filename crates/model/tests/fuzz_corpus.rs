@@ -1,4 +1,4 @@
-//! The seeds of the fuzz targets and whatever once broke them, through the same checks.
+//! Runs the checks of the fuzz targets on their seeds and on inputs that once failed.
 
 use std::fs;
 
@@ -18,7 +18,7 @@ fn corpora_hold() {
     corpus::replay("config", 2, config::check);
 }
 
-/// The seeds are good files, so that fuzzing begins behind the first checks.
+/// The seeds are valid files, so that fuzzing starts past the first checks.
 #[test]
 fn seeds_load() {
     use throng_model::arch::Architecture;

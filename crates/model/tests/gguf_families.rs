@@ -1,6 +1,6 @@
-//! Every family once more, as the GGUF file that llama.cpp's converter would write of its fixture: keys, names,
-//! permuted rows, stacked experts, gains with their 1. Converted here by the rules of convert_hf_to_gguf.py, and
-//! compared with the same logits of transformers.
+//! Every family as the GGUF file that llama.cpp's converter would write for its fixture: keys, names, permuted rows,
+//! stacked experts, norm gains with 1 added. Converted here by the rules of convert_hf_to_gguf.py, and compared with
+//! the same logits of transformers.
 
 mod harness;
 
@@ -65,7 +65,7 @@ impl Checkpoint {
             .unwrap_or_else(|| self.size("hidden_size").unwrap() / self.size("num_attention_heads").unwrap())
     }
 
-    /// A number of the rotation, in either spelling.
+    /// A parameter of the rope, in either spelling.
     fn rope(&self, key: &str) -> Option<&Value> {
         [&self.config["rope_parameters"][key], &self.config["rope_scaling"][key], &self.config[key]]
             .into_iter()
@@ -77,11 +77,11 @@ impl Checkpoint {
 #[derive(Default)]
 struct Rules {
     architecture: &'static str,
-    /// Rows of q and k are permuted so that neighbours turn together.
+    /// Rows of Q and K are permuted so that rope rotates neighbouring columns.
     permuted: bool,
-    /// Norm gains get their 1.
+    /// 1 is added to norm gains.
     gain_offset: f32,
-    /// Norms after attention and feed-forward; then `post_attention_layernorm` is not the one before the latter.
+    /// Norms after attention and feed-forward; then `post_attention_layernorm` is not the norm before the feed-forward.
     post_norms: bool,
 }
 
@@ -187,7 +187,7 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
     converted
 }
 
-/// Rotations that GGUF keeps as a divisor of each frequency.
+/// Rope scalings that GGUF stores as a divisor of each frequency.
 fn rope_tensors(checkpoint: &Checkpoint) -> Vec<(String, Tensor)> {
     let number = |key: &str| checkpoint.rope(key).and_then(Value::as_f64);
     let tensor = |data: Vec<f32>| Tensor { shape: vec![data.len()], data };
@@ -295,7 +295,7 @@ fn to_gguf(checkpoint: &Checkpoint, rules: &Rules, path: &PathBuf) {
 
 #[test]
 fn gguf_files_of_all_families_give_the_logits_of_transformers() {
-    // Mistral's window is lost in GGUF, where it is a Llama; its shape is that of `llama`.
+    // GGUF has no sliding window for Mistral, which is stored as a Llama; its shape is that of `llama`.
     let families = [
         ("llama", "llama"),
         ("llama3-rope-tied", "llama"),

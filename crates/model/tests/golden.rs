@@ -1,6 +1,6 @@
-//! Every family against transformers: logits of 48 tokens and 32 greedy tokens of tiny random models, whole and in
-//! chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager attention; half of
-//! the configurations are in its spelling, half in the older one.
+//! Every family against transformers: logits of 48 tokens and 32 greedy tokens of tiny random models, in one piece and
+//! in chunks, on every backend. The fixtures were made by transformers 5.23 in float32 with eager attention; half of
+//! the configurations have the keys of that version, half the older ones.
 
 mod harness;
 

@@ -1,5 +1,5 @@
-//! Broken model files end in a typed error or in a model that runs: never in a panic. Every bit of the header of a
-//! small GGUF file and of a folder's `config.json` is flipped, and the files are cut short.
+//! Broken model files give a typed error or a model that runs, never a panic. Every bit of the header of a small GGUF
+//! file and of a folder's `config.json` is flipped, and the files are truncated.
 
 mod harness;
 
@@ -33,7 +33,7 @@ fn run(architecture: Architecture, tensors: &dyn TensorSource) -> Result<(), Str
     let config = Arc::new(architecture.config);
     let runner = ModelRunner::new(ReferenceBackend, config, weights, &limits);
     let mut runner = runner.map_err(|error| error.to_string())?;
-    // A model that gives no numbers is an answer, too; the harness would refuse it.
+    // NaN logits are a valid outcome here; the harness would refuse them.
     let finite = SamplingParams { max_tokens: 0, ..Default::default() };
     OneSequence::new(&[1, 2, 3], Arc::new(finite)).compute_only(&mut runner, 2);
     Ok(())

@@ -1,6 +1,6 @@
-//! Invisibility: the bits of a request's tokens and log-probabilities are the same alone and in any company, however
-//! its prompt is cut, whether its prefix is cached, after preemption, on one thread and on two. Random compositions
-//! run through the real scheduler and the real model; each is compared with every request run alone.
+//! Invisibility: the bits of a request's tokens and log-probabilities are the same alone and in any batch, however its
+//! prompt is chunked, whether its prefix is cached, after preemption, on one thread and on two. Random compositions run
+//! through the real scheduler and the real model; each is compared with every request run alone.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test invisible`.
 
@@ -36,7 +36,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     max_sequence_tokens: None,
 };
 
-/// What a client sees, down to the bits: tokens with the log-probabilities reported beside them.
+/// The bits of what a client sees: tokens and their reported log-probabilities.
 type Report = Vec<(u32, u32, u32)>;
 
 /// Prompt reports by request, output reports by sequence.
@@ -57,13 +57,13 @@ fn report(token: &ChosenToken<'_>) -> Report {
 #[derive(Debug)]
 struct Composition {
     requests: Vec<usize>,
-    /// How many join before each step until all have.
+    /// How many requests are submitted before each step until all are.
     joins_at_once: usize,
     n_blocks: u32,
     max_batch_tokens: u32,
     max_batch_rows: u32,
     prefix_caching: bool,
-    /// Clock and slowness drive the scheduler's step-time model, and so the size of its chunks.
+    /// The simulated clock and step times set the scheduler's step-time model, and so the size of its chunks.
     clock_seed: u64,
     slowest_step_ns: u64,
 }
@@ -145,7 +145,7 @@ impl Composition {
     }
 }
 
-/// What the compositions have covered, so that the test cannot pass by avoiding it.
+/// Counts what the compositions have covered, so that the test fails if a case is not covered.
 #[derive(Debug, Default)]
 struct Seen {
     preemptions: u64,
@@ -167,7 +167,7 @@ impl Answers {
         }
     }
 
-    /// The answers to the request number `from` as if it were number `to`.
+    /// The results of request number `from`, renumbered as number `to`.
     fn renamed(&self, from: usize, to: usize) -> Self {
         let (from, to) = (RequestId(from as u64), RequestId(to as u64));
         let of = |sequence: &SequenceId| sequence.request == from;
@@ -228,7 +228,7 @@ fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
     }
 }
 
-/// Runs compositions with executors that `make` gives for numbers of threads.
+/// Runs compositions with executors that `make` returns for a number of threads.
 fn check(name: &str, make: impl Fn(usize) -> Box<dyn Executor>, seeds: Range<u64>, seen: &mut Seen) {
     let mut executors = [make(1), make(2)];
     let requests = requests(&mut Rng::with_seed(7));
@@ -251,7 +251,7 @@ fn check(name: &str, make: impl Fn(usize) -> Box<dyn Executor>, seeds: Range<u64
     println!("{name}: compositions {seeds:?}");
 }
 
-/// Loads a tiny model and runs compositions on the backends that `make` gives for numbers of threads.
+/// Loads a tiny model and runs compositions on the backends that `make` returns for a number of threads.
 fn check_model<B: Backend>(
     name: &str,
     make: impl Fn(usize) -> B,

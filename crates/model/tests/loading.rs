@@ -1,4 +1,4 @@
-//! Opening models: what stands beside the weights, nested configurations, and refusals that name what is wrong.
+//! Opening models: the files beside the weights, nested configurations, and errors that name the fault.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ fn try_open(path: &Path) -> Result<LoadedModel, LoadError> {
     load(path, &options, &mut |_| {})
 }
 
-/// A copy of a fixture whose configuration and tensor names went through these.
+/// A copy of a fixture with its configuration and tensor names changed by these functions.
 fn changed(
     name: &str,
     change: impl FnOnce(Value) -> Value,

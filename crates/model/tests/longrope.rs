@@ -1,4 +1,4 @@
-//! LongRoPE: the served context chooses the factors, for all sequences and once for all, as in vLLM
+//! LongRoPE: the served context selects the factors when the model is loaded, for all sequences, as in vLLM
 //! (`Phi3LongRoPEScaledRotaryEmbedding`) and llama.cpp (`get_rope_factors`).
 
 mod harness;
@@ -21,7 +21,7 @@ fn config() -> Value {
     serde_json::from_slice(&std::fs::read(fixture().join("config.json")).unwrap()).unwrap()
 }
 
-/// The fixture, its rotation changed.
+/// The fixture with its rope parameters changed.
 fn model(change: impl FnOnce(&mut Value)) -> LoadedModel {
     let mut config = config();
     change(&mut config["rope_parameters"]);

@@ -1,5 +1,5 @@
-//! Quantizing while loading: the same bits as a file with the same blocks would give, on any number of threads; which
-//! tensors it touches; and what it refuses.
+//! Quantization at load time: the same bits as a file with the same blocks, on any number of threads; which tensors are
+//! quantized; and which models are refused.
 
 mod harness;
 
@@ -50,7 +50,7 @@ fn bits(model: &LoadedModel, backend: BackendKind) -> Vec<u32> {
     bits
 }
 
-/// The model of a float file as a file whose tensors are in the formats that `model` holds them in.
+/// Converts a float file to a file whose tensors are in the formats that `model` has.
 fn quantized_file(path: &Path, model: &LoadedModel) -> Vec<u8> {
     let gguf = Gguf::open(path).unwrap();
     let held: Vec<(Format, Vec<u8>)> = gguf
@@ -154,7 +154,7 @@ fn rows_that_superblocks_do_not_fit_get_plain_blocks_and_the_report_says_so() {
     let model = open(&path, Some(Quantization::Q4_K), 2);
     let report = model.quantize_report().unwrap();
     let formats: Vec<_> = report.formats.iter().map(|(format, n, _)| (*format, *n)).collect();
-    // Query, key, value, gate and up have 96 columns, the output projection 256, down 160; logits are made of Q8_0.
+    // Q, K, V, gate and up have 96 columns, the output projection 256, down 160; the output matrix is in Q8_0.
     assert_eq!(formats, [(Format::Q5_0, 7), (Format::Q8_0, 1), (Format::Q4_K, 1)]);
     assert_eq!(report.n_kept, 0);
     let bytes: u64 = report.formats.iter().map(|(.., bytes)| bytes).sum();

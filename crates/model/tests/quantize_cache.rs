@@ -1,5 +1,5 @@
-//! Quantized weights that are kept for the next start: the same bits, and a file that is made again whenever anything
-//! about it or the model is not as it was.
+//! Quantized weights that are kept for the next start give the same bits, and the file is written again whenever
+//! anything about it or the model has changed.
 
 mod harness;
 
@@ -15,7 +15,7 @@ use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 
-/// A float model and an empty place for its quantized weights.
+/// A float model and an empty folder for its quantized weights.
 struct Place {
     folder: TempDir,
     to: Quantization,
@@ -46,7 +46,7 @@ impl Place {
             .unwrap()
     }
 
-    /// What became of the cache, and the bits of log-probabilities.
+    /// The outcome of the cache, and the bits of log-probabilities.
     fn start(&self, n_threads: usize) -> (CacheUse, Vec<u32>) {
         let model = self.load(BackendKind::Cpu, n_threads);
         (model.quantize_report().unwrap().cache, bits(&model))

@@ -1,4 +1,4 @@
-//! What quantizing at load loses, against what llama.cpp's own quantizer lost on the same weights (`../shared/gguf`;
+//! The error of quantization at load time, compared with llama.cpp's quantizer on the same weights (`../shared/gguf`;
 //! skipped where that is absent).
 
 use std::path::Path;
@@ -23,7 +23,7 @@ fn squared_distance(format: Format, stored: &[u8], want: &[f32]) -> f64 {
     got.iter().zip(want).map(|(got, want)| f64::from(got - want).powi(2)).sum()
 }
 
-/// Sums of squared errors over all tensors of a file that are stored in `format`: ours, llama.cpp's.
+/// Sums of squared errors over all tensors of a file that are stored in `format`: Throng's and llama.cpp's.
 fn errors(file: &str, format: Format) -> Option<(f64, f64)> {
     let (exact, theirs) = (open("llama-F16.gguf")?, open(file)?);
     let mut sums = (0.0, 0.0);

@@ -1,4 +1,5 @@
-//! The runner's edges: faults of one row stay with it, and prompts with all their log-probabilities come in pieces.
+//! Edge cases of the runner: a fault of one sequence does not affect others, and prompts with all their
+//! log-probabilities are reported in pieces.
 
 mod harness;
 
@@ -16,7 +17,7 @@ use throng_model::weights::gguf::Gguf;
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 
-/// Its embedding is not a number.
+/// The token whose embedding is NaN.
 const POISONED: u32 = 5;
 
 /// A tiny model in which one token's embedding is NaN.
@@ -39,7 +40,7 @@ fn options(backend: BackendKind) -> RunnerOptions {
     RunnerOptions { backend, n_threads: 2, limits: LIMITS }
 }
 
-/// One step with a row for each of these, each in its own block.
+/// One step with a sequence for each of these, each in its own block.
 fn step(executor: &mut dyn Executor, rows: &[(Vec<u32>, SamplingParams)]) -> StepOutput {
     let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
     for (i, (tokens, sampling)) in rows.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The sampler against a naive one in 64-bit floats, and its draws against the distribution they must have.
+//! The sampler compared with a naive one in f64, and its draws with the expected distribution.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use throng_core::batch::{ChosenToken, RowError};
 use throng_core::request::{SamplingParams, TokenId};
 use throng_model::sampler::{Sampler, SamplingInput, philox};
 
-/// Every token that may be chosen with its probability, most likely first (equal ones by id), by the textbook.
+/// Reference: every token that may be chosen with its probability, most likely first (ties by id).
 fn reference(logits: &[f32], input: &SamplingInput<'_>) -> Vec<(TokenId, f64)> {
     let params = input.params;
     let mut logits: Vec<f64> = logits.iter().map(|&logit| logit.into()).collect();
@@ -116,8 +116,8 @@ fn random_params(rng: &mut Rng, n_vocabulary: u32) -> SamplingParams {
     }
 }
 
-/// One random case: the chosen token's place in the reference's cumulative distribution must be where the random
-/// number points, within rounding.
+/// One random case: the chosen token's interval in the reference's cumulative distribution must contain the random
+/// number, within rounding.
 fn check_case(seed: u64) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
     let n_vocabulary = pick(&mut rng, &[5u32, 64, 700, 3000]);
@@ -137,7 +137,8 @@ fn check_case(seed: u64) -> Result<(), String> {
         Err(error) => return Err(format!("{error:?}, but {} tokens can be chosen", expected.len())),
     };
     let uniform = philox::uniform(params.seed, input.sequence_index, input.position);
-    // Without a filter the whole vocabulary is walked in order of id, else the kept tokens by rank.
+    // Without a filter the cumulative sum is over the whole vocabulary in order of id, else over the kept tokens by
+    // rank.
     let mut walked = expected.clone();
     let is_filtered =
         params.top_k > 0 || params.top_p < 1.0 || params.min_p > 0.0 || params.allowed_token_ids.is_some();
@@ -181,9 +182,9 @@ fn chi_square_tail(statistic: f64, degrees: f64) -> f64 {
     if z > 0.0 { tail } else { 1.0 - tail }
 }
 
-/// Draws at 40,000 positions and asks whether they could come from the reference's distribution. A right sampler
-/// fails at significance 1e-4 once in ten thousand configurations; the seeds are fixed, so that it never does by
-/// chance from run to run.
+/// Draws at 40,000 positions and tests whether they have the reference's distribution. A correct sampler fails at
+/// significance 1e-4 once in ten thousand configurations; the seeds are fixed, so that the outcome is the same in every
+/// run.
 #[test]
 fn draws_have_the_distribution_they_must_have() {
     const N_DRAWS: u32 = 40_000;
@@ -234,7 +235,7 @@ fn draws_have_the_distribution_they_must_have() {
     }
 }
 
-/// Two draws of neighbouring places are independent: a chi-square over pairs.
+/// Draws at neighbouring positions are independent: a chi-square test over pairs.
 #[test]
 fn neighbouring_draws_are_independent() {
     const N: u32 = 40_000;
@@ -279,7 +280,7 @@ fn greedy_takes_the_smallest_of_equal_ids_and_survives_extreme_parameters() {
         ..SamplingParams::default()
     };
     assert_eq!(sample(&logits, &input(&all_banned_alike, &[0], 1)), Ok(1));
-    // Temperatures that just are not greedy, over logits whose quotients overflow: the most likely wins.
+    // The smallest temperatures above greedy, with logits whose quotients overflow: the most likely token is chosen.
     let params = SamplingParams { temperature: 1.1e-5, ..SamplingParams::default() };
     assert_eq!(sample(&[-3e38, 3e38, 0.0], &input(&params, &[0], 1)), Ok(1));
     let allowed = SamplingParams {
@@ -333,7 +334,7 @@ fn logprobs_are_those_of_the_raw_logits() {
     let mut rng = Rng::with_seed(23);
     let mut sampler = Sampler::new();
     for n_vocabulary in [1u32, 9, 513, 5000] {
-        // Rounded, so that ranks are shared.
+        // Rounded, so that there are ties.
         let mut logits: Vec<f32> = (0..n_vocabulary).map(|_| (rng.f32() * 40.0).round() / 4.0).collect();
         for n_top in [0, 1, 20, n_vocabulary, n_vocabulary + 7] {
             let params = SamplingParams {
@@ -355,7 +356,7 @@ fn logprobs_are_those_of_the_raw_logits() {
     assert_eq!(sampler.logprobs(&[0.0; 4], 4, 1).map(|_| ()), Err(RowError::InvalidLogits));
 }
 
-/// A sampler that served others before chooses as a new one does.
+/// A sampler that was used for other sequences chooses as a new one does.
 #[test]
 fn earlier_calls_leave_no_trace() {
     let mut rng = Rng::with_seed(99);

@@ -1,4 +1,4 @@
-//! Choosing tokens allocates nothing once the buffers have grown.
+//! Sampling allocates nothing once the buffers have grown.
 
 use allocation_counter::measure;
 use throng_core::request::{SamplingParams, TokenId};

@@ -1,5 +1,5 @@
-//! Whatever parameters a request may have, a token is chosen: no penalty, bias or temperature makes a logit that is no
-//! number, and where one allowed token is never banned, one is always left.
+//! For all parameters that a request may have, a token is chosen: no penalty, bias or temperature makes a logit NaN,
+//! and if one allowed token is never banned, one is always left.
 
 use fastrand::Rng;
 use throng_core::request::{SamplingParams, TokenId};
@@ -7,7 +7,7 @@ use throng_model::sampler::{Sampler, SamplingInput};
 
 const N_CASES: usize = 20_000;
 
-/// Numbers at which ranges end, and those that single precision rounds, underflows or overflows at.
+/// The ends of ranges, and numbers that round, underflow or overflow in f32.
 const TEMPERATURES: &[f32] = &[0.0, 1e-45, 1e-40, 1e-30, 9e-6, 1e-5, 1e-3, 0.5, 1.0, 2.0];
 const PENALTIES: &[f32] = &[1e-45, 1e-40, 1e-38, 1e-20, 0.01, 0.5, 1.0, 1.1, 2.0, 100.0];
 const SHARES: &[f32] = &[1e-45, 1e-40, 1e-30, 1e-7, 0.1, 0.5, 0.999, 1.0];
@@ -22,7 +22,7 @@ fn tokens(rng: &mut Rng, vocabulary_size: usize, max: usize) -> Vec<TokenId> {
     (0..n).map(|_| rng.u32(..vocabulary_size as u32)).collect()
 }
 
-/// Parameters as the API admits them.
+/// Random parameters that the API accepts.
 fn params(rng: &mut Rng, vocabulary_size: usize) -> SamplingParams {
     let mut biases: Vec<(TokenId, f32)> = Vec::new();
     if rng.bool() {
@@ -53,7 +53,7 @@ fn params(rng: &mut Rng, vocabulary_size: usize) -> SamplingParams {
     }
 }
 
-/// Whether the API admits the parameters: one token that may be chosen at every place.
+/// Whether the API accepts the parameters: at least one token may be chosen at every position.
 fn leaves_one(params: &SamplingParams, vocabulary_size: usize) -> bool {
     let ends = params.eos_token_ids.iter().chain(&params.stop_token_ids);
     let is_banned = |token: &TokenId| {

@@ -1,5 +1,5 @@
-//! The sampler against one that sorts the whole vocabulary and looks at every logit: the same tokens and the same bits
-//! of log-probabilities, whatever parts of the vocabulary it may skip.
+//! The sampler compared with one that sorts the whole vocabulary and reads every logit: the same tokens and the same
+//! bits of log-probabilities, whatever parts of the vocabulary it skips.
 
 use std::cmp::Ordering;
 
@@ -12,7 +12,7 @@ fn by_rank(a: &(TokenId, f32), b: &(TokenId, f32)) -> Ordering {
     b.1.partial_cmp(&a.1).expect("numbers").then(a.0.cmp(&b.0))
 }
 
-/// The sum of a block's weights in the order that all sums over a vocabulary have.
+/// The sum of a group's weights in the order of all sums over a vocabulary.
 fn sum_of_block(block: &[f32], max: f32, temperature: f32) -> f64 {
     let weights: Vec<f32> = block.iter().map(|&logit| weight(logit, max, temperature)).collect();
     let (whole, rest) = weights.split_at(weights.len() / 8 * 8);

@@ -1,4 +1,4 @@
-//! A configuration in the spelling of transformers 5 and the same in the older one mean the same model.
+//! A configuration with the keys of transformers 5 and the same with the older keys give the same model.
 
 use std::path::Path;
 

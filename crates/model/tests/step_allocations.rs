@@ -1,5 +1,5 @@
-//! A step of a dense model allocates nothing once the buffers have grown: not in building the input, not in the
-//! forward pass on the processor, not in choosing tokens.
+//! A step of a dense model allocates nothing once the buffers have grown: not in building the input, not in the forward
+//! pass on the CPU, not in sampling.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use throng_model::runner::RunnerLimits;
 use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 
-/// A decode step of `n_rows` sequences at `position` beside a chunk of a prompt.
+/// A decode step of `n_rows` sequences at `position`, together with a chunk of a prompt.
 fn batch(n_rows: u32, position: u32, sampling: &Arc<SamplingParams>) -> ScheduledBatch {
     let mut batch = ScheduledBatch::default();
     for i in 0..=n_rows {
@@ -53,7 +53,7 @@ fn a_step_in_steady_state_allocates_nothing() {
         max_batch_rows: 16,
         max_sequence_tokens: None,
     };
-    // On one thread: with more it is chance when each first meets a kind of work, and grows its buffers.
+    // On one thread: with more it depends on timing when each thread first gets a kind of work and grows its buffers.
     let mut runner =
         model.runner(&RunnerOptions { backend: BackendKind::Cpu, n_threads: 1, limits }).unwrap();
     let sampling = Arc::new(SamplingParams { top_p: 0.9, logprobs: Some(3), ..Default::default() });

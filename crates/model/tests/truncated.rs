@@ -1,5 +1,5 @@
-//! Model files that are truncated while they are loaded, at random moments and to random lengths: loading ends with an error
-//! that names the file, or, where all had been read, with the model; the process lives on.
+//! Model files that are truncated while they are loaded, at random times and to random lengths: loading gives an error
+//! that names the file, or the model if everything had been read; the process does not crash.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn cut(path: &Path, n_bytes: u64) {
     File::options().write(true).open(path).unwrap().set_len(n_bytes).unwrap();
 }
 
-/// A copy of the fixture's folder and the weights in it, or a GGUF file; where to load it from, and what to cut.
+/// A copy of the fixture's folder or a GGUF file: the path to load, and the file to truncate.
 fn model(rng: &mut Rng) -> (TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let gguf = folder.path().join("tiny.gguf");
@@ -39,7 +39,7 @@ fn model(rng: &mut Rng) -> (TempDir, PathBuf, PathBuf) {
     (folder, path, weights)
 }
 
-/// Loads it and cuts its weights to `n_bytes` at the report number `moment` of the progress.
+/// Loads it and truncates its weights to `n_bytes` at progress report number `moment`.
 fn load_and_cut(
     path: &Path,
     weights: &Path,
@@ -90,7 +90,7 @@ fn a_file_that_is_cut_at_any_time_never_ends_the_process() {
                 (0..n_spins).for_each(|_| std::hint::spin_loop());
                 cut(&weights, n_left);
             });
-            // Any outcome but a signal: what is cut before it is opened is refused as a broken file.
+            // Any outcome but a signal: a file that is truncated before it is opened is refused as broken.
             drop(load(&path, &options(None), &mut |_| {}));
         });
     }

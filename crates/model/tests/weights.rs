@@ -1,4 +1,4 @@
-//! Reading weight files: what was written is what is read, and real files of llama.cpp and transformers load.
+//! Reading weight files: the content is read as it was written, and real files of llama.cpp and transformers load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,7 @@ fn safetensors_folders_load_single_and_sharded() {
     assert_eq!(sharded.tensor("w").unwrap().data, data);
 }
 
-/// The folder of real models beside the checkout, or a line that says that it is absent.
+/// The folder of real models beside the checkout; prints a line if it is absent.
 fn shared(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(name);
     if !folder.is_dir() {

@@ -1,4 +1,4 @@
-//! What the tests share. A dev-dependency only; it refuses to be part of any program.
+//! Code shared by the tests. A dev-dependency only; never part of the product.
 #![forbid(unsafe_code)]
 
 pub mod backend_suite;

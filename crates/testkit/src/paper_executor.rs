@@ -24,7 +24,7 @@ pub struct PaperExecutor {
 }
 
 impl PaperExecutor {
-    /// An executor of this capacity, with a cache full of rubbish.
+    /// An executor of this capacity, with a cache of arbitrary content.
     pub fn new(capacity: ExecutorCapacity) -> Self {
         let n_slots = capacity.n_blocks as u64 * BLOCK_TOKENS as u64;
         Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(), drafts: None }
@@ -149,21 +149,21 @@ impl Executor for PaperExecutor {
     }
 }
 
-/// A token and what is reported beside it.
+/// A token and its reported alternatives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PaperToken {
     /// The token.
     pub chosen: TokenLogprob,
-    /// As many made-up alternatives as were asked for.
+    /// As many made-up alternatives as were requested.
     pub top: Vec<TokenLogprob>,
 }
 
-/// What a request must get, however it is scheduled.
+/// The expected output of a request, however it is scheduled.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PaperAnswer {
-    /// The prompt's tokens but the first, when their log-probabilities are asked for.
+    /// The prompt's tokens except the first, if their log-probabilities are requested.
     pub prompt: Vec<PaperToken>,
-    /// Each continuation's tokens and its end.
+    /// Each continuation's tokens and the reason of its end.
     pub sequences: Vec<(Vec<PaperToken>, FinishReason)>,
 }
 
@@ -223,7 +223,7 @@ struct Rules<'a> {
     vocabulary_size: u32,
 }
 
-/// Every slot that was read, in order.
+/// All slots that were read, in order.
 #[derive(Debug, Clone, Copy)]
 struct Seen(u64);
 
@@ -238,7 +238,7 @@ impl Seen {
         self.0 = mix(self.0, slot);
     }
 
-    /// `token` with numbers that follow from what was read.
+    /// `token` with log-probabilities derived from the slots that were read.
     fn report(&self, token: TokenId, n_top: Option<u32>, vocabulary_size: u32) -> PaperToken {
         let Some(n_top) = n_top else {
             return PaperToken { chosen: TokenLogprob { token, logprob: 0.0, rank: 0 }, top: Vec::new() };
@@ -311,7 +311,7 @@ fn digest(before: u64, token: TokenId) -> u64 {
     mix(before, 1 + u64::from(token))
 }
 
-/// Two words into one, in this order; the finisher is that of splitmix64.
+/// Mixes two words into one; the order matters. The finisher is that of splitmix64.
 fn mix(a: u64, b: u64) -> u64 {
     let mut x = a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,5 +1,5 @@
-//! Tiny random models as GGUF files, in every weight format, for tests that need a real forward pass and no sense.
-//! Refuses to know what the weights compute.
+//! Tiny random models as GGUF files, in every weight format, for tests that need a real forward pass but no meaningful
+//! output. Does not know what the weights compute.
 
 use std::path::Path;
 
@@ -27,13 +27,13 @@ pub struct TinyModel {
     pub feed_forward: usize,
     /// Experts of a layer and of a token; `(0, 0)` without.
     pub experts: (usize, usize),
-    /// Tokens.
+    /// Tokens of the vocabulary.
     pub vocabulary: usize,
     /// Most tokens of a sequence.
     pub context: usize,
     /// Whether the file describes a byte-level vocabulary (then `vocabulary` is at least 260).
     pub with_tokenizer: bool,
-    /// Of the weights.
+    /// Seed of the weights.
     pub seed: u64,
 }
 
@@ -107,7 +107,7 @@ impl TinyModel {
         };
         let (hidden, width) = (self.hidden, self.feed_forward);
         let (query, key) = (self.n_heads * self.head_dim, self.n_kv_heads * self.head_dim);
-        // Embeddings of unit size and a wide output make the tokens differ and the choice between them clear.
+        // Embeddings of unit size and large output weights make the logits of tokens differ clearly.
         add("token_embd", &[self.vocabulary, hidden], (hidden as f32).sqrt());
         add("output", &[self.vocabulary, hidden], 3.0);
         add("output_norm", &[hidden], 1.0);
@@ -180,7 +180,7 @@ fn store(weights: &Weights, format: Format) -> (Format, Vec<u8>) {
     (format, bytes)
 }
 
-/// A byte-level vocabulary without merges: 256 bytes, the ChatML marks, an end, and unused tokens to fill up.
+/// A byte-level vocabulary without merges: 256 bytes, the ChatML control tokens, an end token, and unused tokens.
 fn tokenizer(n_tokens: usize) -> Vec<(String, GgufValue)> {
     assert!(n_tokens >= 260, "256 bytes and four special tokens");
     const NORMAL: i32 = 1;
@@ -220,7 +220,7 @@ const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message
     {{ message['content'] }}<|im_end|>\n{% endfor %}\
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// The printable character that stands for each byte in byte-level BPE (GPT-2).
+/// The printable character of each byte in byte-level BPE (GPT-2).
 fn byte_characters() -> [char; 256] {
     let is_itself = |byte: u32| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let mut next_substitute = 256;

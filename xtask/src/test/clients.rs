@@ -1,5 +1,4 @@
-//! The whole thing as its users see it: the real binary, the official client library, a browser; and, for a minute,
-//! as attackers see it.
+//! End-to-end tests: the real binary with the official client library and a browser, and the quick run of the attacks.
 
 use anyhow::Result;
 

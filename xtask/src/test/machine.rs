@@ -1,5 +1,5 @@
-//! What the tests need and the machine may lack: a browser from Debian's packages, a Python environment with
-//! the client libraries. Says what it installs, and installs nothing that is there.
+//! Installs what the tests need and the machine lacks: a browser from Debian's packages, a Python environment with the
+//! client libraries. Prints what it installs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Everything a change must pass, in the order in which it fails soonest.
+//! Runs everything a change must pass, the fastest checks first.
 
 mod clients;
 mod machine;
@@ -15,7 +15,7 @@ use crate::tidy;
 pub enum Part {
     /// All of them.
     All,
-    /// What needs nothing but a Rust toolchain and a C compiler.
+    /// The tests that need only a Rust toolchain and a C compiler.
     Rust,
     /// The official client libraries and a browser against the real binary.
     EndToEnd,
@@ -36,7 +36,7 @@ pub fn run(part: Part) -> Result<()> {
     Ok(())
 }
 
-/// `cargo deny` where it is installed: building it takes longer than all the tests.
+/// Runs `cargo deny` if it is installed: building it takes longer than all the tests.
 fn licences() -> Result<()> {
     if !exists("cargo-deny") {
         println!("skipped: cargo deny check (install it with: cargo install cargo-deny)");

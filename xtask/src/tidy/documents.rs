@@ -1,5 +1,5 @@
-//! The documents tell the truth about the tree: ARCHITECTURE.md names every crate, and every path the documents
-//! name is alive.
+//! Checks the documents against the tree: ARCHITECTURE.md names every crate, and every path that the documents name
+//! exists.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::Finding;
 const MAP: &str = "ARCHITECTURE.md";
 const DOCUMENTS: &[&str] = &["README.md", MAP, "CONTRIBUTING.md"];
 
-/// Finds crates that the map lacks and paths that are gone.
+/// Finds crates that the map lacks and paths that do not exist.
 pub fn check(root: &Path) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let map = std::fs::read_to_string(root.join(MAP)).context(MAP)?;

@@ -1,4 +1,4 @@
-//! The floors: which crate may import which. Read from `cargo metadata`, so that no import escapes it.
+//! The layers: which crate may import which. Read from `cargo metadata`, so that no import is missed.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Finding;
 
-/// Who may import whom; an arrow points at what is imported, never up and never sideways.
+/// For each crate, the crates it may import: only from lower layers.
 const EDGES: &[(&str, &[&str])] = &[
     ("throng-core", &[]),
     ("throng-kernels", &[]),
@@ -37,7 +37,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
         let Some((_, allowed)) = EDGES.iter().find(|(from, _)| *from == name) else {
             findings.push(Finding::new(
                 name,
-                "a crate without a floor: add it to DESIGN's floors and to xtask/src/tidy/edges.rs",
+                "a crate without a layer: add it to ARCHITECTURE.md and to xtask/src/tidy/edges.rs",
             ));
             continue;
         };
@@ -46,14 +46,14 @@ pub fn check(root: &Path) -> Result<Vec<Finding>> {
             let is_ours = dependency["path"].is_string();
             let is_test = dependency["kind"].as_str() == Some("dev");
             if is_ours && !is_test && !allowed.contains(&to) {
-                findings.push(Finding::new(name, format!("imports {to}, which its floor may not")));
+                findings.push(Finding::new(name, format!("imports {to}, which its layer may not")));
             }
             if is_ours && is_test && to != TESTS_ONLY && !allowed.contains(&to) && to != name {
                 let reachable =
                     EDGES.iter().any(|(from, below)| allowed.contains(from) && below.contains(&to));
                 if !reachable {
                     findings
-                        .push(Finding::new(name, format!("its tests import {to}, which its floor may not")));
+                        .push(Finding::new(name, format!("its tests import {to}, which its layer may not")));
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! The house rules that no compiler checks. Each rule is a file here and gives findings; any finding fails.
+//! The house rules that the compiler does not check. Each rule is a file here and returns findings; any finding is an
+//! error.
 
 mod documents;
 mod edges;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::shell::workspace;
 
-/// One broken rule: where and what.
+/// One violation of a rule: where and what.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Finding {
     place: String,

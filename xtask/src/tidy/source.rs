@@ -1,4 +1,4 @@
-//! What each file says and does not say: a purpose at its head, no unfinished marks, no `unsafe` outside
+//! Rules for each file's content: it begins with its purpose, has no marks of unfinished work, no `unsafe` outside
 //! `kernels`, no `unwrap` and no printing macro of std outside tests.
 
 use syn::spanned::Spanned;
@@ -9,21 +9,21 @@ use super::{Finding, SourceFile};
 /// Crates that may hold `unsafe`; all others forbid it in their root file.
 const MAY_BE_UNSAFE: &[&str] = &["crates/kernels/"];
 
-/// Where the product lies; what is printed by tools of the project may panic.
+/// The folder of the product; the project's tools may use macros that panic when printing fails.
 const PRODUCT: &str = "crates/";
 
-/// Finds broken rules in one file.
+/// Finds violations in one file.
 pub fn check(file: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !file.text.starts_with("//!") {
         findings.push(Finding::new(
             &file.path,
-            "begins without //!: say what the file is for and refuses to know",
+            "begins without //!: say what the file is for and what it does not know",
         ));
     }
     for (line_idx, line) in file.text.lines().enumerate() {
         for mark in ["TODO", "FIXME", "XXX"] {
-            // The marks are spelled out here; a comment elsewhere that holds one is unfinished work.
+            // Only comments are searched, since this file itself has the marks as strings.
             if line
                 .split("//")
                 .skip(1)

@@ -1,4 +1,4 @@
-//! Names that say nothing are not given to files or types.
+//! Files and types must not have meaningless names.
 
 use syn::visit::{self, Visit};
 
@@ -7,7 +7,7 @@ use super::{Finding, SourceFile};
 const EMPTY_WORDS: &[&str] =
     &["manager", "helper", "helpers", "util", "utils", "common", "misc", "base", "impl"];
 
-/// Finds files and types named by an empty word.
+/// Finds files and types with a meaningless word in their name.
 pub fn check(file: &SourceFile) -> Vec<Finding> {
     let mut findings = Vec::new();
     let stems = file.path.trim_end_matches(".rs").split(['/', '_', '-']);

@@ -1,4 +1,4 @@
-//! What each request should get and has got so far: the judge of every event and of every batch.
+//! Records the expected and the received output of each request, and checks every event and every batch.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use throng_core::request::{AdapterId, FinishReason, Request, RequestId, Sequence
 use throng_core::scheduler::Event;
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
-/// Everything that was taken in and has not ended.
+/// The open requests, and what was computed.
 #[derive(Default)]
 pub struct Ledger {
     open: BTreeMap<RequestId, Account>,
-    /// Prefixes at block boundaries that were computed, with who may share them.
+    /// Prefixes at block boundaries that were computed, with the scope in which they may be shared.
     computed: HashSet<(Owner, u64)>,
-    /// The first thing that was wrong.
+    /// The first fault that was found.
     pub problem: Option<String>,
     pub n_finished: usize,
     pub n_hit_tokens: usize,
@@ -36,9 +36,9 @@ struct Account {
     dequeued: bool,
     n_prompt_tokens: usize,
     prompt_done: bool,
-    /// A step or row of it was made to fail.
+    /// A step or a sequence of it was made to fail.
     may_fail: bool,
-    /// Nothing of it may be computed.
+    /// None of its tokens may be computed.
     paused: bool,
     sequences: Vec<SequenceAccount>,
 }
@@ -48,7 +48,7 @@ struct SequenceAccount {
     tokens: Vec<TokenId>,
     ended: bool,
     cancelled: bool,
-    /// Where its next row begins unless it was preempted.
+    /// The position at which it continues unless it was preempted.
     n_computed: usize,
     /// The drafts that were proposed in its latest step.
     proposed: Vec<TokenId>,
@@ -94,19 +94,19 @@ impl Ledger {
         }
     }
 
-    /// The request's reader is behind, or has caught up.
+    /// Records that the request's reader is behind, or has caught up.
     pub fn set_paused(&mut self, request: RequestId, paused: bool) {
         if let Some(account) = self.open.get_mut(&request) {
             account.paused = paused;
         }
     }
 
-    /// Requests that are open and paused.
+    /// The open requests that are paused.
     pub fn paused(&self) -> Vec<RequestId> {
         self.open.iter().filter(|(_, account)| account.paused).map(|(id, _)| *id).collect()
     }
 
-    /// Judges a batch that was planned.
+    /// Checks a planned batch.
     pub fn check_batch(&mut self, batch: &ScheduledBatch) {
         for row in batch.rows() {
             if let Err(problem) = self.check_row(batch, row) {
@@ -187,12 +187,12 @@ impl Ledger {
         }
     }
 
-    /// All computed content was lost.
+    /// Records that all computed content was lost.
     pub fn forget_computed(&mut self) {
         self.computed.clear();
     }
 
-    /// Judges an event.
+    /// Checks an event.
     pub fn note(&mut self, event: &Event<'_>) {
         if let Err(problem) = self.judge(event) {
             self.problem.get_or_insert(format!("{event:?}: {problem}"));
@@ -211,7 +211,7 @@ impl Ledger {
         match event {
             Event::Dequeued { .. } if std::mem::replace(&mut account.dequeued, true) => Err("twice")?,
             Event::Dequeued { .. } => {}
-            // One continuation may be cancelled while the others wait.
+            // A single continuation may be cancelled while the others wait.
             Event::Finished { reason: FinishReason::Abort, .. } => {}
             _ if !account.dequeued => Err("before it was dequeued")?,
             _ => {}

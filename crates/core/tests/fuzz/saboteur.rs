@@ -1,5 +1,4 @@
-//! Bugs, planted between the scheduler and what it decides: each does to a batch, an output or the pool what a
-//! mistake in core would have done.
+//! Planted bugs: each changes a batch, an output or the pool as a mistake in the scheduler would.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +11,38 @@ use throng_core::scheduler::Scheduler;
 use crate::ledger::Ledger;
 use crate::requests::one_in;
 
-/// What can be planted.
+/// The bugs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bug {
-    /// A row reads another block than the last one it was given.
+    /// A sequence reads another block in place of its last one.
     WrongBlock,
-    /// A row's first two blocks are exchanged.
+    /// A sequence's first two blocks are exchanged.
     StaleTable,
-    /// A row stands one position too early.
+    /// A sequence is computed one position too early.
     OffByOneStart,
     /// The last token of a chunk is not computed.
     DroppedToken,
-    /// A chunk is counted as computed although it did not run.
+    /// A chunk counts as computed although it did not run.
     SkippedChunk,
-    /// Two rows get each other's answers.
+    /// The outputs of two sequences are exchanged.
     SwappedAnswers,
-    /// All continuations draw the same random numbers.
+    /// All continuations use the same random numbers.
     IndexIgnored,
-    /// The history a penalty reads lacks the newest token.
+    /// The token history for penalties lacks the newest token.
     StaleHistory,
-    /// A holder of a shared block is not counted.
+    /// The reference count of a shared block is too low.
     LostReference,
-    /// A block is given back while a step uses it.
+    /// A block is freed while a step uses it.
     FreedInFlight,
-    /// A block is never given back.
+    /// A block is never freed.
     LeakedReference,
-    /// Prefixes are named without their tenant.
+    /// The hash of a prefix lacks its tenant.
     HashWithoutTenant,
-    /// A block is found under the name of tokens it does not hold.
+    /// A block is found by the hash of tokens that it does not hold.
     UnverifiedHit,
-    /// A request is not taken out of the steps although its reader is behind.
+    /// A request is not paused although its reader is behind.
     LostPause,
-    /// A request is not put back although its reader has caught up.
+    /// A request is not resumed although its reader has caught up.
     LostResume,
     /// A paused request keeps a block.
     BlockKeptByPaused,
@@ -122,7 +121,7 @@ impl Bug {
         Self::HashWithoutAdapter,
     ];
 
-    /// The request as core would have taken it.
+    /// The request as the scheduler gets it.
     pub fn spoil_request(self, request: Request) -> Request {
         match self {
             Self::HashWithoutTenant => Request { tenant: TenantId::anonymous(), ..request },
@@ -131,7 +130,7 @@ impl Bug {
         }
     }
 
-    /// The pool before a request arrives.
+    /// Changes the pool before a request arrives.
     pub fn spoil_pool_for(self, request: &Request, scheduler: &mut Scheduler) {
         let Some(tokens) = request.prompt.first_chunk() else { return };
         if self != Self::UnverifiedHit {
@@ -148,7 +147,7 @@ impl Bug {
         }
     }
 
-    /// The pool before a request is paused that has a row with this block.
+    /// Changes the pool before a request is paused that has a running sequence with this block.
     pub fn spoil_pause(self, block: Option<BlockId>, scheduler: &mut Scheduler) {
         let Some(block) = block.filter(|_| self == Self::BlockKeptByPaused) else { return };
         if scheduler.pool().n_references(block) > 0 {
@@ -156,7 +155,7 @@ impl Bug {
         }
     }
 
-    /// The pool while a step is in flight.
+    /// Changes the pool while a step is in flight.
     pub fn spoil_pool(self, rng: &mut Rng, batch: &ScheduledBatch, scheduler: &mut Scheduler) {
         let Some(row) = rng.choice(batch.rows()) else { return };
         let Some(&block) = rng.choice(batch.blocks(row)) else { return };
@@ -249,7 +248,7 @@ impl Bug {
         spoilt
     }
 
-    /// The answers as core would have read them: from which row each row's answer comes.
+    /// The outputs as the scheduler reads them: for each sequence, the index of the output that it gets.
     pub fn spoil_answer(self, row_idx: usize, output: &StepOutput) -> usize {
         match self {
             Self::SwappedAnswers if (row_idx ^ 1) < output.n_rows() => row_idx ^ 1,

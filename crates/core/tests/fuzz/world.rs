@@ -1,4 +1,4 @@
-//! One scheduler with its executor, its clients and its accidents, under a made-up clock.
+//! One scheduler with its executor, its clients and random failures, under a virtual clock.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::requests::{RequestSource, one_in};
 use crate::saboteur::{Bug, Memory};
 
-/// How much a run saw, to know that it saw enough.
+/// Counts of what happened in a run, to check that it covered enough.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub steps: usize,
@@ -49,7 +49,7 @@ impl Seen {
         self.constrained += other.constrained;
     }
 
-    /// The rarest thing it saw.
+    /// The count of the rarest event.
     pub fn least(&self) -> usize {
         let all = [self.steps, self.rows, self.finished, self.aborted, self.failed, self.preemptions];
         let rest = [self.hit_tokens, self.refused, self.paused, self.resumed];
@@ -76,10 +76,10 @@ pub struct World {
     n_refused: usize,
     n_paused: usize,
     n_resumed: usize,
-    /// A request with a row in the latest step, and a block of that row.
+    /// A request with a sequence in the latest step, and a block of that sequence.
     latest: Option<(RequestId, BlockId)>,
     most_open: usize,
-    /// Nothing arrives any more.
+    /// No more requests arrive.
     closing: bool,
     one_in_steps_cancels: u32,
     one_in_steps_fails: u32,
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Runs `n_steps` with arrivals, then until nothing is left.
+    /// Runs `n_steps` with arrivals, then until all requests have ended.
     pub fn run(mut self, n_steps: usize) -> Result<Seen, String> {
         for _ in 0..n_steps {
             self.let_clients_act()?;
@@ -220,7 +220,7 @@ impl World {
     /// Readers fall behind or catch up.
     fn let_readers_act(&mut self) -> Result<(), String> {
         if !self.closing && one_in(&mut self.rng, self.one_in_steps_pauses) {
-            // Mostly one that is running: its blocks are the ones that could be lost.
+            // Mostly a running one, since only its blocks could be lost.
             let running = self.latest.filter(|_| !one_in(&mut self.rng, 4));
             let request = running.map_or_else(|| self.source.some_id(&mut self.rng), |(request, _)| request);
             self.pause(request, running.map(|(_, block)| block));
@@ -278,7 +278,7 @@ impl World {
         self.verdict()
     }
 
-    /// There is no step: then all must be paused, and one of them has to go on.
+    /// No step can be planned: then all requests must be paused, and one of them has to be resumed.
     fn wake_a_reader(&mut self) -> Result<(), String> {
         let stats = self.scheduler.stats();
         match self.rng.choice(&self.ledger.paused()) {
@@ -352,7 +352,7 @@ impl World {
         copy
     }
 
-    /// The step is lost; maybe the executor with it.
+    /// The step fails; sometimes the executor is lost as well.
     fn fail(&mut self, step: Step) {
         for row in step.batch().rows() {
             self.ledger.may_fail(row.sequence.request);
@@ -382,7 +382,7 @@ impl World {
         Ok(())
     }
 
-    /// A machine whose steps take a while, and sometimes much longer.
+    /// The simulated duration of a step, which is sometimes much longer.
     fn duration(&mut self, batch: &ScheduledBatch) -> Nanos {
         let usual = 1_000_000 + 100_000 * batch.n_tokens() as u64;
         Nanos(if one_in(&mut self.rng, 50) { usual * self.rng.u64(1..100) } else { usual })

@@ -1,4 +1,4 @@
-//! Where scenarios are played: reads a line, does it to a scheduler, and says what came of it.
+//! Runs scenarios: parses a line, applies it to a scheduler, and prints the effects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// What one line leads to.
+    /// The effects of one line.
     pub fn run(&mut self, words: &[&str]) -> Vec<String> {
         let options: BTreeMap<&str, &str> = words.iter().filter_map(|word| word.split_once('=')).collect();
         match words {
@@ -209,7 +209,7 @@ fn describe_sequence(names: &[String], id: SequenceId) -> String {
     format!("{}.{}", names[id.request.0 as usize], id.index)
 }
 
-/// What is worth a line: not each token, and not that something left the queue.
+/// The events that are printed: not each token, and not that a request left the queue.
 fn describe(names: &[String], event: &Event<'_>) -> Option<String> {
     let name = |id: &RequestId| &names[id.0 as usize];
     match event {

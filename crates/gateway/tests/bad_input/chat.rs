@@ -1,4 +1,4 @@
-//! Bodies of chat completions. Refuses to know who reads them.
+//! Bodies of chat completions. Does not know how they are tested.
 
 use super::Endpoint::{Chat, Completion, Detokenize, Tokenize};
 use super::{Expected, MODEL, Table};
@@ -14,7 +14,7 @@ pub(super) fn add(t: &mut Table) {
     add_tools(t);
 }
 
-/// A good body with something more.
+/// A valid body with further fields.
 fn with(more: &str) -> String {
     format!(r#"{{"model":"{MODEL}","messages":[{{"role":"user","content":"Hi"}}],{more}}}"#)
 }
@@ -81,7 +81,7 @@ fn add_json(t: &mut Table) {
     t.chat(0, &keys.join(","), "", "object_above_max_properties");
 }
 
-/// What is JSON to most, and still not acceptable wherever it stands.
+/// Text that many parsers accept as JSON, but that is refused anywhere in a body.
 fn add_scanned(t: &mut Table) {
     let nested = |open: &str, close: &str, n: usize| format!("{}1{}", open.repeat(n), close.repeat(n));
     for n in [64, 100, 5_000, 100_000] {
@@ -172,7 +172,7 @@ fn add_messages(t: &mut Table) {
     add_keys(t);
 }
 
-/// Replies of tools, each of which has its call.
+/// Tool messages, each of which answers a call.
 fn add_replies(t: &mut Table, call: &str, reply: &str) {
     let tool = |id: &str| format!(r#"{{"role":"tool",{id}"content":"1"}}"#);
     let id = "messages[2].tool_call_id";
@@ -220,7 +220,7 @@ fn add_replies(t: &mut Table, call: &str, reply: &str) {
     t.messages_ok(0, r#"[{"role":"function","name":"f","content":"x"}]"#);
 }
 
-/// Objects whose keys are all known: another key is refused with its path, one that comes twice as well.
+/// Objects with a fixed set of keys: an unknown key is refused with its path, and so is a duplicate one.
 fn add_keys(t: &mut Table) {
     let call = r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}"#;
     let reply = r#"{"role":"tool","tool_call_id":"a","content":"1"}"#;

@@ -1,4 +1,4 @@
-//! Bodies of text completions, tokenize and detokenize. Refuses to know who reads them.
+//! Bodies of text completions, tokenize and detokenize. Does not know how they are tested.
 
 use super::Endpoint::{Completion, Detokenize, Tokenize};
 use super::{Expected, MODEL, Table};

@@ -1,8 +1,8 @@
-//! The table of bad input, and of odd input that is good: bodies with the one answer each must get. The number
-//! of a case is its row in the API's table. Read by the tests of the wire and by those over a socket, so it
-//! refuses to know either.
+//! The table of invalid input, and of unusual input that is valid: bodies with the answer that each must get. The
+//! number of a case is its row in the API's table. Used by the tests of the parsers and by those over a socket; does
+//! not know either.
 
-// Each test file that includes the table uses the part of it that it needs.
+// Not every test file that includes the table uses all of it.
 #![allow(dead_code)]
 
 mod chat;
@@ -15,7 +15,7 @@ pub const VOCABULARY_SIZE: u32 = 1000;
 /// The context of that model.
 pub const MAX_MODEL_LEN: u32 = 512;
 
-/// Where a body goes.
+/// The endpoint of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Endpoint {
     /// `/v1/chat/completions`
@@ -52,15 +52,15 @@ pub enum Expected {
 /// One row.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The row of the API's table; 0 where none speaks of it.
+    /// The row of the API's table; 0 if no row covers it.
     pub row: u32,
-    /// Where the body goes.
+    /// The endpoint.
     pub endpoint: Endpoint,
     /// The body.
     pub body: Vec<u8>,
     /// The answer.
     pub expected: Expected,
-    /// Whether `"stream":true` before all else changes nothing about it.
+    /// Whether the answer is the same with `"stream":true` as first field.
     pub same_when_streamed: bool,
 }
 
@@ -72,7 +72,7 @@ impl Case {
         format!("row {} {:?} {short}", self.row, self.endpoint)
     }
 
-    /// The same case streamed, where that is a case.
+    /// The same case streamed, if that is also a case.
     pub fn streamed(&self) -> Option<Self> {
         let may_stream = self.same_when_streamed
             && matches!(self.endpoint, Endpoint::Chat | Endpoint::Completion)
@@ -90,7 +90,7 @@ pub fn cases() -> Vec<Case> {
     table.0
 }
 
-/// The table while it is written.
+/// Builder of the table.
 #[derive(Default)]
 struct Table(Vec<Case>);
 

@@ -1,4 +1,4 @@
-//! A real server on a real socket over the paper executor, and a client that says exactly what it is told to.
+//! A real server on a real socket over the paper executor, and a client that sends exactly the given bytes.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -29,7 +29,7 @@ const TEMPLATE: &str = "{% for m in messages %}{% if m.content == 'refuse me' %}
                         {% endif %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>{% endfor %}\
                         {% if add_generation_prompt %}<|start|>assistant\n{% endif %}";
 
-/// What a test server is like.
+/// Settings of a test server.
 pub struct Setup {
     pub config: GatewayConfig,
     pub capacity: ExecutorCapacity,
@@ -59,7 +59,7 @@ impl Default for Setup {
     }
 }
 
-/// The paper executor with steps that take their time.
+/// The paper executor with slow steps.
 struct Paced {
     paper: PaperExecutor,
     step_time: Duration,
@@ -78,7 +78,7 @@ impl Executor for Paced {
     }
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     pub address: SocketAddr,
     /// The first of `engines`.
@@ -138,7 +138,7 @@ impl Server {
         Client::connect(self.address).await
     }
 
-    /// Begins to end the server.
+    /// Begins the server's shutdown.
     pub fn begin_stop(&mut self) {
         let _ = self.stop.take().map(|stop| stop.send(()));
     }
@@ -149,7 +149,7 @@ impl Server {
         ended.expect("no panic").expect("no error");
     }
 
-    /// Waits until the engine has told of this many output tokens: its numbers follow a step's events.
+    /// Waits until the engine's statistics have this many output tokens; they are updated after a step's events.
     pub async fn has_made(&self, n_tokens: u64) {
         let made = async {
             while self.engine.stats().scheduler.counters.output_tokens < n_tokens {
@@ -216,7 +216,7 @@ impl Reply {
         frames.map(|f| f.strip_prefix("data: ").expect("a data frame").to_owned()).collect()
     }
 
-    /// The events as JSON, without the last, which says that they are over.
+    /// The events as JSON, without the final `[DONE]`.
     pub fn chunks(&self) -> Vec<Value> {
         let mut events = self.events();
         assert_eq!(events.pop().as_deref(), Some("[DONE]"));
@@ -236,7 +236,7 @@ impl Client {
     }
 
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        // A server that refuses may close before it has read everything.
+        // A server that refuses a request may close the connection before it has read everything.
         let _ = self.stream.write_all(bytes.as_ref()).await;
     }
 
@@ -261,7 +261,7 @@ impl Client {
         self.buffer.is_empty() && !more
     }
 
-    /// Reads until `text` has come; what has come then.
+    /// Reads until `text` has arrived; returns everything read.
     pub async fn read_until(&mut self, text: &str) -> String {
         let read = async {
             loop {
@@ -364,7 +364,7 @@ fn merge(body: &mut Value, fields: Value) {
     body.as_object_mut().expect("an object").extend(fields);
 }
 
-/// Ids 0–255 are bytes, then `<|start|>`, `<|end|>` and one that is nothing special.
+/// Ids 0–255 are bytes, then `<|start|>`, `<|end|>` and one ordinary token.
 pub fn byte_tokenizer() -> Tokenizer {
     let vocabulary: Map<String, Value> =
         (0..=255u8).map(|byte| (byte_letter(byte).to_string(), json!(byte))).collect();
@@ -386,7 +386,7 @@ pub fn byte_tokenizer() -> Tokenizer {
     Tokenizer::from_tokenizer_json(file.to_string().as_bytes(), None).expect("a valid tokenizer")
 }
 
-/// The letter that stands for a byte in byte-level vocabularies (GPT-2's table).
+/// The letter for a byte in byte-level vocabularies (GPT-2's table).
 fn byte_letter(byte: u8) -> char {
     let shown = |b: u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     if shown(byte) {

@@ -1,4 +1,4 @@
-//! How the benchmarks take time.
+//! Timing of the benchmarks.
 
 /// Seconds of processor time that this thread has used.
 fn now() -> f64 {

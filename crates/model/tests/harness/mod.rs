@@ -1,4 +1,4 @@
-//! One sequence run by hand through an executor, for tests of the model alone.
+//! Runs one sequence through an executor without a scheduler, for tests of the model.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use throng_model::runner::RunnerLimits;
 #[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub const BACKENDS: [BackendKind; 2] = [BackendKind::Reference, BackendKind::Cpu];
 
-/// Room for one short sequence.
+/// KV cache for one short sequence.
 #[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 16,
@@ -23,7 +23,7 @@ pub const LIMITS: RunnerLimits = RunnerLimits {
     max_sequence_tokens: None,
 };
 
-/// A sequence that has the executor for itself. Its blocks are scattered, so that reading the block table matters.
+/// The only sequence of an executor. Its blocks are scattered, so that errors in reading the block table are found.
 #[allow(dead_code, reason = "not every test that shares this file needs it")]
 pub struct OneSequence {
     tokens: Vec<u32>,
@@ -67,7 +67,7 @@ impl OneSequence {
         &self.tokens[self.n_prompt..]
     }
 
-    /// Computes the first tokens and looks at nothing.
+    /// Computes the first tokens without reports.
     pub fn compute_only(&mut self, executor: &mut dyn Executor, n_tokens: usize) {
         self.step(executor, n_tokens);
     }

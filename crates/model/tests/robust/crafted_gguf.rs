@@ -1,4 +1,4 @@
-//! GGUF files made to hurt, each with the error it must give.
+//! Malicious GGUF files, each with the error it must give.
 
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
@@ -20,7 +20,7 @@ macro_rules! refused {
     }};
 }
 
-/// A version 3 header of `n_tensors` and `n_keys` and what `build` adds to it.
+/// A version 3 header of `n_tensors` and `n_keys`, followed by what `build` appends.
 fn header(n_tensors: u64, n_keys: u64, build: impl FnOnce(&mut HeaderWriter)) -> Vec<u8> {
     let mut writer = HeaderWriter::new(3, n_tensors, n_keys);
     build(&mut writer);
@@ -81,7 +81,7 @@ fn counts() {
         file(1, 0, 0, |w| w.entry("some.long.key.of.the.metadata", &GgufValue::U64(1))),
         GgufError::DimensionCount { .. }
     );
-    // The keys used up the bytes that the tensors were promised.
+    // The keys take up the bytes that the tensor count needs.
     let keys = |w: &mut HeaderWriter| w.entry("k", &GgufValue::String("x".repeat(3200)));
     refused!(header(100, 1, keys), GgufError::Truncated { remaining: 0, .. });
 }
@@ -107,7 +107,7 @@ fn strings() {
         }),
         GgufError::InvalidUtf8 { .. }
     );
-    // A name of a megabyte is quoted shortly.
+    // A name of a megabyte is truncated in the error.
     let long = "n".repeat(1 << 20);
     refused!(file(1, 0, 64, |w| w.tensor(&long, &[], F32, 0)), GgufError::DimensionCount { tensor, .. } if tensor.len() < 200);
 }
@@ -121,7 +121,7 @@ fn values() {
     }
     refused!(key(7, &[2]), GgufError::InvalidBool { found: 2, .. });
     refused!(key(10, &[0; 7]), GgufError::Truncated { needed: 8, remaining: 7, .. });
-    // Arrays: of arrays, of more elements than bytes, of so many that the product wraps to nothing.
+    // Arrays: of arrays, of more elements than bytes, of so many that the size wraps around to zero.
     let array = |element_type: u32, n: u64| [&element_type.to_le_bytes()[..], &le(&[n]), &[0; 64]].concat();
     refused!(key(9, &array(9, 1)), GgufError::NestedArray { .. });
     refused!(key(9, &array(9, u64::MAX)), GgufError::NestedArray { .. });
@@ -150,7 +150,7 @@ fn alignments() {
     refused!(with(GgufValue::I32(-32)), GgufError::WrongType { .. });
     refused!(with(GgufValue::String("32".into())), GgufError::WrongType { .. });
     refused!(with(GgufValue::Array(GgufArray::U32(vec![32]))), GgufError::WrongType { .. });
-    // An alignment behind the file's end leaves no data.
+    // With an alignment beyond the file's end there is no data.
     refused!(
         file(1, 1, 4096, |w| {
             w.entry("general.alignment", &GgufValue::U64(1 << 63));
@@ -182,7 +182,7 @@ fn shapes() {
     for zero in [&[0][..], &[4, 0], &[0, u64::MAX], &[1, 1, 1, 0]] {
         refused!(tensor(zero, F32, 0), GgufError::ZeroDimension { .. });
     }
-    // Products that wrap: to zero, to something small, past the bytes of an element.
+    // Products that wrap around: to zero, to a small number, after multiplication by the bytes of an element.
     for wrapping in [
         &[1 << 32, 1 << 32][..],
         &[1 << 63, 2],
@@ -235,7 +235,7 @@ fn placement() {
     refused!(two(("a", 8, 0), ("a", 8, 32)), GgufError::DuplicateTensor { tensor } if tensor == "a");
 }
 
-/// Sizes that are only numbers in the metadata must not become tables of that length.
+/// Sizes that are only numbers in the metadata must not cause tables of that length.
 #[test]
 fn impossible_sizes() {
     let embedding =

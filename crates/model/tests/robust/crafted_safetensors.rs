@@ -1,4 +1,4 @@
-//! Safetensors files and indexes made to hurt, each with the error it must give.
+//! Malicious safetensors files and indexes, each with the error it must give.
 
 use std::fs;
 use std::path::Path;
@@ -85,7 +85,7 @@ fn layouts() {
         one("F32", "[4]", "[18446744073709551608,18446744073709551615]"),
         SafetensorsError::OutOfFile { .. }
     );
-    // Ends that reach the largest number exactly, so that adding the header to them wraps around to the file.
+    // Data ends at the largest number, so that adding the header's size wraps around to a valid offset.
     let reach = 1u64 << 61;
     let mut entries: Vec<String> = (0..7)
         .map(|i| {
@@ -185,7 +185,7 @@ fn folders() {
     write_index(r#"{"w":"real.safetensors","v":"real.safetensors"}"#);
     assert!(matches!(open(folder), SafetensorsError::MissingFromShard { tensor, .. } if tensor == "v"));
 
-    // A shard that is itself an index: shards are not followed further, so there is no cycle to fall into.
+    // A shard that is itself an index: indexes are not followed from shards, so there can be no cycle.
     fs::copy(folder.join("model.safetensors.index.json"), folder.join("cycle.safetensors")).unwrap();
     write_index(r#"{"w":"cycle.safetensors"}"#);
     assert!(
@@ -202,7 +202,7 @@ fn folders() {
         SafetensorsError::InFile { source, .. } if matches!(*source, SafetensorsError::ShardName { .. })
     ));
 
-    // The hub's cache is made of links: they are followed.
+    // The hub's cache consists of symbolic links, which are followed.
     #[cfg(unix)]
     {
         std::os::unix::fs::symlink(folder.join("real.safetensors"), folder.join("link.safetensors")).unwrap();

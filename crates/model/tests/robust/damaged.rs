@@ -1,5 +1,5 @@
-//! Small whole files, damaged in every place: cut at each byte, each bit of the header flipped, each number
-//! replaced by an extreme one.
+//! Small valid files, damaged everywhere: truncated at each byte, each bit of the header flipped, each number replaced
+//! by an extreme one.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ fn small_gguf(version: u32) -> Vec<u8> {
     write(version, &metadata, &tensors)
 }
 
-/// Everything a load shows.
+/// Everything that loading returns.
 fn listing(source: &dyn TensorSource) -> Vec<(String, Vec<usize>, Format, Vec<u8>)> {
     let names = source.names();
     names
@@ -63,7 +63,7 @@ fn listing(source: &dyn TensorSource) -> Vec<(String, Vec<usize>, Format, Vec<u8
         .collect()
 }
 
-/// Reads damaged bytes; where they load, the load must say exactly what the bytes say.
+/// Loads damaged bytes; if they load, the result must be exactly what the bytes say.
 fn read_damaged_gguf(bytes: &[u8]) -> Option<Gguf> {
     let gguf = within_bounds(bytes.len(), || Gguf::parse(bytes)).ok()?;
     let header = gguf.headers().next().unwrap();
@@ -102,7 +102,7 @@ fn gguf_with_any_header_bit_flipped_is_refused_or_read_as_it_stands() {
             n_loaded += u32::from(read_damaged_gguf(&damaged).is_some());
             damaged[bit / 8] ^= 1 << (bit % 8);
         }
-        // Letters and numbers of the metadata may change; lengths, types and offsets may not.
+        // Only strings and numbers of the metadata may differ, not lengths, types and offsets.
         assert!((1_000..n_header_bytes as u32 * 8).contains(&n_loaded), "{n_loaded} loaded");
     }
 }

@@ -1,5 +1,5 @@
-//! Weight files that are cut, flipped or crafted: each gives a typed error or a faithful load, never a panic and
-//! never a large allocation.
+//! Weight files that are truncated, have flipped bits or are malicious: each gives a typed error or loads exactly its
+//! content, without a panic or a large allocation.
 
 mod crafted_gguf;
 mod crafted_safetensors;
@@ -7,8 +7,8 @@ mod damaged;
 
 use allocation_counter::measure;
 
-/// Runs `read` over `n_file_bytes` of file and asserts that all its allocations together stay within twice the
-/// file and a little: nothing was allocated because a file claimed to be large.
+/// Runs `read` on a file of `n_file_bytes` and asserts that all its allocations together are at most twice the file and
+/// a constant: nothing is allocated by sizes that a file only claims.
 fn within_bounds<T>(n_file_bytes: usize, read: impl FnOnce() -> T) -> T {
     const SLACK_BYTES: usize = 64 << 10;
     let mut result = None;

@@ -1,4 +1,4 @@
-//! Storing keys and values and attending to them, in blocks, chunks and company.
+//! Storing keys and values and attention over them, in blocks, in chunks and in batches.
 
 use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
@@ -45,7 +45,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// The same bits however the sequences are cut.
+/// The same bits for every chunking.
 fn check_chunks<B: Backend>(backends: &mut [B], op: Attention) {
     let all: Vec<usize> = (0..LENGTHS.len()).collect();
     let whole = op.run(&mut backends[0], &all);
@@ -61,12 +61,12 @@ struct Attention {
     dtype: KvDtype,
     /// Most tokens of a sequence in one step.
     chunk: usize,
-    /// Of all tokens of all sequences.
+    /// The projections of all tokens of all sequences.
     qkv: Vec<f32>,
 }
 
 impl Attention {
-    /// The step that computes `start..start + chunk` of every sequence that is as long; tokens are rows of `qkv`.
+    /// The step that computes `start..start + chunk` of every sequence that is long enough; tokens are rows of `qkv`.
     fn step(&self, items: &[usize], start: usize) -> BatchInput {
         let mut input = BatchInput::default();
         for &item in items {
@@ -83,7 +83,7 @@ impl Attention {
             });
             input.tokens.extend((first + start..first + end).map(|token| token as u32));
             input.positions.extend((start..end).map(|position| position as u32));
-            // Blocks of all sequences lie between each other, backwards.
+            // Blocks of all sequences are interleaved, in reverse order.
             let block = |i: usize| ((10 - i) * LENGTHS.len() + item) as u32;
             input.blocks.extend((0..end.div_ceil(BLOCK_TOKENS)).map(block));
         }

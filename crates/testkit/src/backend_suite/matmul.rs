@@ -10,7 +10,7 @@ use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Of norms.
+/// The epsilon of norms.
 const EPS: f32 = 1e-5;
 
 /// One stored matrix.
@@ -49,7 +49,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
             let onto = Some(random(rng, n * rows));
             check_op(backends, &Projection { onto, ..normed });
             for (activation, n_parts) in [(Activation::Silu, 2), (Activation::GeluTanh, 1)] {
-                // As wide as blocks are, and not a whole number of panels where they may be narrow.
+                // A multiple of the format's block; for formats with small blocks not a whole number of panels.
                 let width = rows.next_multiple_of(format.block_elements());
                 let parts = (0..n_parts).map(|_| Stored::random(rng, format, [2 / n_parts * width, cols]));
                 let (parts, adds) = (parts.collect(), n_parts == 2);
@@ -82,9 +82,9 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// How far a dot product of `x` and `w` may be off. Float sums in another order: a hundred-thousandth of the sum of
-/// absolute products. Where weights are quantized, activations may be rounded to signed bytes with a scale of their
-/// own a block: half a step of at most a 127th of the largest activation each.
+/// The tolerance of a dot product of `x` and `w`. Float sums in another order: a hundred-thousandth of the sum of
+/// absolute products. For quantized weights, activations may be rounded to int8 with one scale for each block: half a
+/// step of at most a 127th of the largest activation each.
 fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
     let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
     let rounding = match format {
@@ -102,9 +102,9 @@ struct Projection {
     x: Vec<f32>,
     parts: Vec<Stored>,
     bias: Option<Vec<f32>>,
-    /// Of a norm that comes first.
+    /// The weights of a norm that is applied first.
     gain: Option<Vec<f32>>,
-    /// What the product is added to.
+    /// The values that the product is added to.
     onto: Option<Vec<f32>>,
 }
 
@@ -154,7 +154,7 @@ impl Projection {
         rows
     }
 
-    /// Of each product: what it is, and how far it may be off.
+    /// For each product: the expected value and its tolerance.
     fn products(&self) -> Vec<(f32, f32)> {
         let cols = self.cols();
         let rows = self.rows();
@@ -198,19 +198,19 @@ impl Op for Projection {
     }
 }
 
-/// Gate on top of up, then down.
+/// The gate and up matrices stacked, then down.
 struct Unit {
     gate_up: Projection,
     activation: Activation,
     down: Stored,
     down_bias: Option<Vec<f32>>,
-    /// Whether it is added to its own input.
+    /// Whether the result is added to its own input.
     adds: bool,
 }
 
 impl Unit {
-    /// What its gate lets through of each row, and how far that may be off: neither gate is steeper than 1.13, nor further
-    /// from zero than what it takes.
+    /// The hidden activations of each row, and their tolerance: the slope of neither activation function exceeds 1.13,
+    /// and neither result exceeds its argument in magnitude.
     fn hidden(&self) -> Vec<Vec<(f32, f32)>> {
         let of_row = |row: &[(f32, f32)]| -> Vec<(f32, f32)> {
             let (gates, ups) = row.split_at(row.len() / 2);
@@ -264,7 +264,7 @@ impl Op for Unit {
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let off = self.hidden().into_iter().flat_map(|row| {
             let (hidden, off): (Vec<f32>, Vec<f32>) = row.into_iter().unzip();
-            // What is rounded is as large as it may be.
+            // An upper bound on the magnitude of what is rounded.
             let largest: Vec<f32> = hidden.iter().zip(&off).map(|(x, off)| x.abs() + off).collect();
             let of_row = |w: &[f32]| {
                 let carried: f32 = w.iter().zip(&off).map(|(w, off)| w.abs() * off).sum();
@@ -304,7 +304,7 @@ impl Op for Embedding {
         download(backend, &mut out)
     }
 
-    /// A product or two, in whatever order.
+    /// One product or two, in any order.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         reference.iter().map(|value| value.abs() * 1e-6).collect()
     }
@@ -360,7 +360,7 @@ impl Op for Experts {
         download(backend, &mut out)
     }
 
-    /// Two roundings of activations one after the other: a share of the results' size, far below that of a wrong
+    /// Activations are rounded twice: the tolerance is a share of the results' size, far below the effect of a wrong
     /// expert or weight. Float formats only differ in the order of sums.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();

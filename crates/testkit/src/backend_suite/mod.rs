@@ -1,5 +1,5 @@
-//! One suite for every backend: each operation against the reference backend within a tolerance stated with its
-//! reason, and the invariance that the trait demands, bit for bit. Refuses to know how a backend computes.
+//! One suite for every backend: each operation is compared with the reference backend within a tolerance whose reason
+//! is stated, and the invariance that the trait requires is checked bit for bit. Does not know how a backend computes.
 //!
 //! A new backend's test is one call of [`check`].
 
@@ -14,7 +14,7 @@ use throng_model::batch_input::BatchInput;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::weights::TensorView;
 
-/// An operation on some inputs. Items are what must not influence each other: rows of a buffer, or sequences.
+/// An operation on some inputs. Its items must not influence each other: rows of a buffer, or sequences.
 trait Op {
     /// For messages.
     fn name(&self) -> String;
@@ -25,14 +25,14 @@ trait Op {
     /// The results of these items, one after the other.
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32>;
 
-    /// How far a result may be from the reference, one a result of all items.
+    /// The tolerance of each result of all items.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32>;
 }
 
-/// Runs the suite on the backends that `make` gives; it is called with thread counts, which must not matter either.
+/// Runs the suite on the backends that `make` returns for a number of threads, which must not change results either.
 ///
 /// # Panics
-/// When a result is too far from the reference, or depends on what it must not depend on.
+/// When a result is outside its tolerance, or depends on other items or on the number of threads.
 pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     let mut backends = [make(1), make(2), make(3)];
     let mut rng = Rng::with_seed(11);
@@ -41,7 +41,8 @@ pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     attention::check_all(&mut backends, &mut rng);
 }
 
-/// One operation: near the reference, and the same bits for an item alone, in other company and on more threads.
+/// Checks one operation: within its tolerance, and the same bits for an item alone, with other items and on more
+/// threads.
 fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
     let all: Vec<usize> = (0..op.n_items()).collect();
     let name = op.name();
@@ -75,7 +76,7 @@ fn random(rng: &mut Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
-/// A buffer with the given rows, brought to the device as an embedding table.
+/// A buffer with the given rows, uploaded to the device as an embedding table.
 fn buffer<B: Backend>(backend: &mut B, data: &[f32], cols: usize, rows: &[usize]) -> B::Buffer {
     let mut buffer = backend.buffer(rows.len(), cols).expect("there is room");
     let table = float_matrix(backend, data, cols);
@@ -101,7 +102,7 @@ fn float_matrix<B: Backend>(backend: &B, data: &[f32], cols: usize) -> B::Matrix
     backend.matrix(&[view]).expect("there is room")
 }
 
-/// An empty buffer with room for the results.
+/// An empty buffer for the results.
 fn output<B: Backend>(backend: &mut B, n_rows: usize, cols: usize) -> B::Buffer {
     let mut buffer = backend.buffer(n_rows, cols).expect("there is room");
     backend.set_rows(&mut buffer, n_rows);

@@ -1,4 +1,4 @@
-//! Operations on rows: norms, rotation, gated units, sums, gates, gathering, logits.
+//! Operations on rows: norms, rope, gated activations, sums, gates, gathering, logits.
 
 use fastrand::Rng;
 use throng_model::backend::{Backend, Columns};
@@ -7,7 +7,7 @@ use throng_model::config::RopeStyle;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Results are of the order of 1, and polynomials that stand for `exp` and `tanh` are off by a few units in the last
+/// Results are of the order of 1, and the polynomials for `exp` and `tanh` have errors of a few units in the last
 /// place.
 const TOLERANCE: f32 = 2e-6;
 
@@ -55,14 +55,14 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
 }
 
 impl RowOp {
-    /// Heads of 12 columns; the first head is left alone.
+    /// Heads of 12 columns; the first head is not rotated.
     fn heads(&self) -> Columns {
         Columns { first: 12, n_groups: self.cols / 12 - 1, width: 12 }
     }
 
     fn rotations(&self, items: &[usize]) -> BatchInput {
         let angle = |item: usize, pair: usize| (item * 7 + 1) as f32 * 0.3_f32.powi(pair as i32);
-        // Five pairs: two columns of a head do not turn.
+        // Five pairs: two columns of a head are not rotated.
         let angles: Vec<f32> =
             items.iter().flat_map(|&item| (0..5).map(move |pair| angle(item, pair))).collect();
         let rotations = Rotations {
