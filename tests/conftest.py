@@ -49,12 +49,12 @@ class Server:
         ready.set()
 
     def client(self, **options):
-        """The official client library, pointed at this server."""
+        """The official client library, configured for this server."""
         options = {"api_key": "none", "max_retries": 0, "timeout": 120, **options}
         return openai.OpenAI(base_url=self.url + "/v1", **options)
 
     def stop(self):
-        """Ends the server as an operator does and gives its exit status."""
+        """Ends the server with SIGTERM and returns its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -86,7 +86,7 @@ def start(binary):
 
 @pytest.fixture(scope="session")
 def server(start):
-    """One server with the starter model for all tests that leave it as they found it."""
+    """One server with the starter model for all tests that do not change its state."""
     with start() as server:
         yield server
 

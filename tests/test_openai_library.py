@@ -140,7 +140,7 @@ def test_faults_are_the_library_s_typed_exceptions(client, server):
 
 
 def test_answers_are_taken_back_as_messages(client):
-    # The library's own readers refuse an answer that ends at its limit.
+    # The library's parsers refuse an answer that ends at its token limit.
     settings = dict(model=MODEL, temperature=0, max_tokens=64, stop=[" ", "."])
     message = client.chat.completions.create(**settings, messages=HELLO).choices[0].message
     parsed = client.chat.completions.parse(**settings, messages=HELLO).choices[0].message
@@ -153,7 +153,7 @@ def test_answers_are_taken_back_as_messages(client):
 
 
 def called(content, **more):
-    """A call of a tool and its answer, with whatever else a framework writes."""
+    """A tool call and its result, with the further fields that frameworks write."""
     function = {"name": "add", "arguments": '{"a": 2, "b": 2}', **more.pop("function", {})}
     call = {"id": "call_1", "type": "function", "function": function, **more.pop("call", {})}
     answer = {"role": "tool", "tool_call_id": "call_1", "content": "4", **more.pop("answer", {})}

@@ -1,4 +1,4 @@
-"""The page at `/` in a headless browser: a message goes out, the streamed reply comes in."""
+"""The page at `/` in a headless browser: a message is sent, and the streamed reply appears."""
 
 import os
 

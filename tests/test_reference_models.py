@@ -1,6 +1,6 @@
-"""Tiny models of every architecture, served whole: transformers' logits come back over HTTP.
+"""Tiny models of every architecture, served over HTTP, give the logits of transformers.
 
-The models lie in the fixtures of `crates/model`; `expected.safetensors` beside each holds 48 token ids, the
+The models are fixtures of `crates/model`; `expected.safetensors` beside each has 48 token ids, the
 logits of transformers at each of them and its 32 greedy tokens.
 """
 
@@ -47,7 +47,7 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(start, name):
     greedy = list(expected["greedy"][1])
     with start(FIXTURES / name, "--max-logprobs", "-1") as server:
         client = server.client()
-        # The token after the last position is the first greedy one: its logits are asked for as an output's.
+        # The token after the last position is the first greedy one: its logits are requested as an output's.
         answer = client.completions.create(
             model=name,
             prompt=ids,

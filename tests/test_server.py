@@ -1,4 +1,4 @@
-"""What operators do to a server: look at its health, scrape it, drain it."""
+"""Operation of a server: health checks, metrics, draining."""
 
 import json
 import signal

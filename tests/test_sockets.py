@@ -1,4 +1,4 @@
-"""Sockets at their limits: descriptors that run out, clients that close, clients that close one direction only."""
+"""Sockets: running out of descriptors, clients that close, clients that close one direction only."""
 
 import contextlib
 import http.client
@@ -60,7 +60,7 @@ QUESTION = {"model": "throng-starter", "prompt": "Once", "ignore_eos": True, "te
 
 
 def words_of(text):
-    """The text of a stream of events, which must have come whole."""
+    """The text of a stream of events, which must be complete."""
     events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
     assert events.pop() == "[DONE]"
     return "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
@@ -68,7 +68,7 @@ def words_of(text):
 
 @pytest.fixture(scope="module")
 def words(server):
-    """What every client must read."""
+    """The answer that every client must get."""
     answer = httpx.post(server.url + "/v1/completions", json=QUESTION, timeout=PATIENCE_S)
     return answer.json()["choices"][0]["text"]
 
@@ -130,7 +130,7 @@ def test_fetch_of_node(server, words):
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_half_closed_client_gets_the_whole_answer(server, words, version, stream):
-    """As `nc -N` and socat do: the input ends with the request."""
+    """Like `nc -N` and socat: the client's side is closed after the request."""
     with socket.create_connection(address_of(server), timeout=PATIENCE_S) as client:
         request = request_bytes(max_tokens=QUESTION["max_tokens"], stream=stream).replace(b"HTTP/1.1", b"HTTP/" + version.encode())
         client.sendall(request)
@@ -146,7 +146,7 @@ def test_requests_of_closed_clients_end(server):
     for _ in range(50):
         with socket.create_connection(address_of(server)) as client:
             client.sendall(request_bytes(max_tokens=200))
-            # Once the request has been read, the end that follows may mean that the client waits.
+            # Once the request has been read, a half-close may mean that the client waits for the answer.
             time.sleep(0.02)
     deadline = time.monotonic() + PATIENCE_S
     while load(server) and time.monotonic() < deadline:
@@ -187,7 +187,7 @@ def test_the_soft_limit_is_raised_and_running_out_is_told(start, low_soft_limit)
 
 def test_a_thousand_connections_wait_for_a_server_that_is_held_up(start):
     with start() as server, contextlib.ExitStack() as clients:
-        # Its first answer says that it has begun to listen with its own backlog.
+        # Its first answer shows that it listens with its own backlog.
         with urllib.request.urlopen(server.url + "/health", timeout=PATIENCE_S) as answer:
             assert answer.status == 200
         server.process.send_signal(signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Small requests for answers without an end."""
+"""Small requests for very large answers."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ MAX_ANSWER = 32 << 20
 
 
 def together(target, path, documents):
-    """Sends all at once and gives the answers."""
+    """Sends all requests at once and returns the answers."""
     answers = []
 
     def one(document):
@@ -25,7 +25,7 @@ def together(target, path, documents):
 
 
 def judged(target, answers, what):
-    """Claims that each was refused for its size, or is of a bearable one."""
+    """Claims that each answer was refused for its size or is of an acceptable size."""
     sizes = [len(answer.body) for answer in answers]
     statuses = sorted({answer.status for answer in answers})
     ok = max(sizes) <= MAX_ANSWER and set(statuses) <= {200, 400, 503}
@@ -38,7 +38,7 @@ def judged(target, answers, what):
 
 @attack("answers")
 def prompt_logprobs_times_n(target):
-    """4.9 KB ask for the prompt's log-probabilities once for each of 128 choices, eight at a time."""
+    """A request of 4.9 KB asks for the prompt's log-probabilities for each of 128 choices, eight at a time."""
     asked = completion([5] * 1000, prompt_logprobs=20, n=128, max_tokens=1)
     judged(target, together(target, "/v1/completions", [asked] * target.times(8)), "prompt_logprobs 20, n 128")
 
@@ -66,7 +66,7 @@ def prompt_logprobs_in_a_stream(target):
 
 @attack("answers")
 def large_answer_speed(target):
-    """An answer of a few hundred KB must not crawl over loopback."""
+    """An answer of a few hundred KB must not be sent slowly over loopback."""
     asked = completion([5] * 1000, prompt_logprobs=20, n=1, max_tokens=1)
     target.ask("/v1/completions", asked)
     speeds, size = [], 0
@@ -83,6 +83,6 @@ def large_answer_speed(target):
 
 @attack("answers", keys=("healthy-key", "attacker-key"), is_load=True)
 def choices_of_a_long_prompt(target):
-    """128 choices of 900 tokens' context with everything reported, from another key; read honestly."""
+    """128 choices with a context of 900 tokens and everything reported, from another key; the answer is read."""
     asked = chat("word " * 800, n=128, max_tokens=16, logprobs=True, top_logprobs=20, ignore_eos=True, temperature=1)
     judged(target, together(target, "/v1/chat/completions", [asked] * target.times(2)), "n 128 of a long prompt")

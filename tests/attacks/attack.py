@@ -1,4 +1,4 @@
-"""What an attack is: a function that does something hostile to a server and claims what it saw. Knows neither how a
+"""An attack: a function that does something hostile to a server and makes claims about what it saw. Knows neither how a
 server is started nor how it is measured."""
 
 import contextlib
@@ -27,16 +27,17 @@ class Attack:
     stderr: str = "file"
     # The soft and the hard limit of descriptors that the server starts with.
     descriptors: tuple = None
-    # It starts servers itself; nothing is measured around it.
+    # It starts servers itself; nothing else is measured.
     alone: bool = False
-    # Work that is legitimate but for its purpose: from the healthy client's own key its times are printed but not
-    # judged, from another key only the longest wait is.
+    # Load of legitimate requests: with the healthy client's own key, times are printed but not judged; with another
+    # key, only the longest wait is judged.
     is_load: bool = False
-    # It stops the server or its engine on purpose: the health checks may fail meanwhile, but must tell the truth after.
+    # It stops the server or its engine on purpose: the health checks may fail meanwhile, but must be correct
+    # afterwards.
     disturbs_health: bool = False
     quick: bool = False
     soak: bool = True
-    # Seconds after which the attacking process is ended.
+    # Seconds after which the attacking process is killed.
     limit_s: float = 40.0
 
 
@@ -75,7 +76,7 @@ class Answer:
 
 @dataclass
 class Target:
-    """A running server, as an attack sees it."""
+    """A running server, as seen by an attack."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -83,7 +84,7 @@ class Target:
     binary: str = ""
     folder: str = ""
     seed: int = 0
-    # Below 1 while the attack runs among others for an hour.
+    # Below 1 while the attack runs together with others for an hour.
     intensity: float = 1.0
     key: str = None
     claims: list = field(default_factory=list)
@@ -92,12 +93,12 @@ class Target:
         self.random = random.Random(self.seed)
 
     def claim(self, ok, text):
-        """Notes what was seen, and whether that is as it should be."""
+        """Records an observation, and whether it is as expected."""
         self.claims.append((bool(ok), text))
         return ok
 
     def times(self, n):
-        """How many of something that number is at this intensity."""
+        """Scales a number by the intensity."""
         return max(1, int(n * self.intensity))
 
     def fields(self, **more):
@@ -135,7 +136,7 @@ class Target:
         return sum(map(float, found))
 
     def wait_idle(self, limit_s=15, n_others=1):
-        """Waits until the engine has nothing but the healthy client's request; says whether that came."""
+        """Waits until the engine has only the healthy client's request; returns whether that happened."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             busy = self.metric("vllm:num_requests_running") + self.metric("vllm:num_requests_waiting")

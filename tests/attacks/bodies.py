@@ -1,4 +1,4 @@
-"""Bodies that are large, deep, slow, or cut into very many pieces."""
+"""Bodies that are large, deeply nested, slow, or split into very many chunks."""
 
 import json
 import time
@@ -8,17 +8,17 @@ from wire import connect, head, is_closed, post, read_answer, reset
 
 LIMIT = 8 << 20
 FILL = LIMIT - 2000
-# 20 ms for each MB, and room for a busy machine.
+# 20 ms for each MB, with a margin for a busy machine.
 MAX_PARSE_S = 1.5
 
 
 def filled(item, n_bytes=FILL):
-    """As many items, with commas between, as have room."""
+    """As many items, separated by commas, as fit."""
     return b",".join([item] * (n_bytes // (len(item) + 1)))
 
 
 def with_field(name, value):
-    """A good body of a chat with one more field, whose value is raw JSON."""
+    """A valid body of a chat with one more field, whose value is raw JSON."""
     return json.dumps(chat(max_tokens=1)).encode()[:-1] + b',"' + name.encode() + b'":' + value + b"}"
 
 
@@ -34,7 +34,7 @@ def tool_calls(arguments):
 
 
 def conversation_of_calls(arguments, n_calls=16, n_bytes=FILL):
-    """As many calls as have room, each within its own limit and each with its reply."""
+    """As many calls as fit, each within its own limit and each with its reply."""
     messages, size, n = [], 0, 0
     while True:
         ids = [b"%d_%d" % (n, i) for i in range(n_calls)]
@@ -89,7 +89,7 @@ def nesting_bodies():
 
 @attack("bodies")
 def nested_fields(target):
-    """8 MB in each field that nests JSON or text, one after the other: quickly, and without much memory."""
+    """8 MB in each field that nests JSON or text, one after the other: answered quickly, and without much memory."""
     slow, strange = [], []
     for name, body in nesting_bodies().items():
         body = body[:LIMIT] if len(body) <= LIMIT else body
@@ -127,7 +127,7 @@ def ignored_keys_that_wait(target):
 
 @attack("bodies")
 def bodies_that_never_end(target):
-    """100 bodies of 8 MB stop a byte before their end."""
+    """100 bodies of 8 MB stop one byte before their end."""
     sockets = []
     for _ in range(target.times(100)):
         s = connect(target)
@@ -144,7 +144,7 @@ def bodies_that_never_end(target):
 
 @attack("bodies")
 def dripping_bodies(target):
-    """500 bodies arrive a byte at a time."""
+    """500 bodies arrive one byte at a time."""
     sockets = [connect(target) for _ in range(target.times(500))]
     for s in sockets:
         s.sendall(head(target, length=100_000))
@@ -161,7 +161,7 @@ def dripping_bodies(target):
 
 @attack("bodies")
 def tiny_chunks(target):
-    """100,000 chunks of one byte, and chunks whose extensions are longer than what they carry."""
+    """100,000 chunks of one byte, and chunks whose extensions are longer than their data."""
     text = json.dumps(chat("x" * 100_000, max_tokens=1)).encode()
     for what, extension in (("chunks of one byte", b""), ("chunks with extensions", b";a=" + b"b" * 200)):
         s = connect(target)
@@ -172,7 +172,7 @@ def tiny_chunks(target):
             pass
         answer = read_answer(s, 10)
         closed = is_closed(s, 2)
-        # A peer that still sends may lose the answer to a reset; then the connection is over as well.
+        # A client that is still sending may lose the answer to a reset; a closed connection is enough then.
         ok = (answer.status == 400 or answer.status == 0) and closed
         target.claim(ok, f"100,000 {what}: {answer.status or 'no answer'}, {'closed' if closed else 'left open'}")
 
@@ -194,7 +194,7 @@ def deep_json(target):
 
 @attack("bodies")
 def lists_at_their_limits(target):
-    """10,000 messages, 1,024 biases, 1,024 bad words, 16 stops that nearly match: legal, and cheap."""
+    """10,000 messages, 1,024 biases, 1,024 bad words, 16 stop strings that nearly match: valid, and must be cheap."""
     token_ids = [str(i) for i in range(1000)]
     requests = {
         "10,000 messages": chat(messages=[{"role": "user", "content": ""}] * 10_000),
@@ -213,7 +213,7 @@ def lists_at_their_limits(target):
 
 @attack("bodies")
 def announced_and_left(target):
-    """2,000 clients announce 8 MB, send a little, and leave in different ways."""
+    """2,000 clients announce 8 MB, send a little, and disconnect in different ways."""
     for _ in range(target.times(2000)):
         s = connect(target)
         s.sendall(head(target, length=FILL) + b" " * target.random.choice((0, 1, 5000, 60_000)))

@@ -1,4 +1,4 @@
-"""What a web page elsewhere can make a visitor's browser send."""
+"""Requests that a foreign web page can make a visitor's browser send."""
 
 import json
 
@@ -48,7 +48,7 @@ def pages_elsewhere(target):
         if where == "loopback":
             status = sent(target, host="evil.example", content_type="application/json")
             target.claim(status in (400, 403), f"{where}: a foreign Host: {status}")
-            # On a public address any name may be the server's own.
+            # On a public address, any name may be the server's own.
             host = f"evil.example:{server.port}"
             status = sent(target, host=host, origin=f"http://{host}", content_type="application/json")
             target.claim(status in (400, 403), f"{where}: a page after DNS rebinding: {status}")

@@ -10,7 +10,7 @@ from wire import connect, head, post, read_answer, reset
 
 
 def begun(target, n):
-    """Connections that may still wait to be let in."""
+    """Connections that may still wait in the backlog."""
     sockets = [socket.socket() for _ in range(n)]
     for s in sockets:
         s.setblocking(False)
@@ -20,7 +20,7 @@ def begun(target, n):
 
 @attack("connections")
 def idle_connections(target):
-    """3,000 connections that say nothing."""
+    """3,000 connections that send nothing."""
     sockets = [connect(target) for _ in range(target.times(3000))]
     time.sleep(3 * target.intensity)
     for s in sockets:
@@ -29,7 +29,8 @@ def idle_connections(target):
 
 @attack("connections", descriptors=(300, 4096), soak=False)
 def few_descriptors(target):
-    """Started with a soft limit of 300 descriptors and a hard one of 4,096: 1,500 clients are kept and served."""
+    """Started with a soft limit of 300 descriptors and a hard one of 4,096: 1,500 clients stay connected and are
+    served."""
     sockets = begun(target, 1500)
     time.sleep(1)
     served = 0
@@ -66,7 +67,7 @@ def no_descriptors_left(target):
 
 @attack("connections", disturbs_health=True, soak=False)
 def backlog(target):
-    """1,024 clients come while the process does not run: all are let in by the kernel."""
+    """1,024 clients connect while the process is stopped: the kernel's backlog takes all of them."""
     os.kill(target.pid, signal.SIGSTOP)
     try:
         sockets = begun(target, 1024)
@@ -101,7 +102,7 @@ def come_and_go(target):
 
 @attack("connections", keys=("healthy-key", "attacker-key"), is_load=True)
 def full_queue(target):
-    """Another key fills the engine's queue: those too many get 503 at once, and the healthy client is served."""
+    """Another key fills the engine's queue: requests beyond it get 503 at once, and the healthy client is served."""
     request = post(target, chat(max_tokens=900, ignore_eos=True, n=1, stream=True))
     sockets = []
     for _ in range(target.times(1400)):

@@ -1,4 +1,4 @@
-"""Model files that change, block or lie."""
+"""Model files that change, block or have false contents."""
 
 import json
 import os
@@ -17,7 +17,7 @@ START_LIMIT_S = 20
 
 
 def started(target, model, *more, limit_s=START_LIMIT_S, memory_kib=8_000_000):
-    """Starts with this model and gives the exit status, or "serves" or "hangs"; never more memory than that."""
+    """Starts a server with this model and limit of memory; returns the exit status, or "serves" or "hangs"."""
     line = f'ulimit -v {memory_kib}; exec "$0" serve --port 0 "$@"'
     process = subprocess.Popen(
         ["bash", "-c", line, target.binary, str(model), *map(str, more)],
@@ -68,7 +68,7 @@ def truncated_while_loaded(target):
 
 @attack("files", alone=True)
 def truncated_while_served(target):
-    """A model file becomes empty while it serves: requests are answered or fail, the process lives."""
+    """A model file becomes empty while the server runs: requests are answered or fail, the process does not crash."""
     copy = Path(target.folder) / "model.gguf"
     shutil.copy(STARTER, copy)
     try:
@@ -169,7 +169,7 @@ def growing(n):
 
 @attack("files", alone=True, limit_s=60)
 def growing_normalizer(target):
-    """A tokenizer whose normalizer makes gigabytes of eight bytes: refused at the start, or 400 for the text."""
+    """A tokenizer whose normalizer turns eight bytes into gigabytes: refused at the start, or 400 for the text."""
     folder = tiny_folder(Path(target.folder) / "plain")
     status = started(target, folder)
     target.claim(status == "serves", f"the same folder without a normalizer: {status}")
@@ -191,7 +191,7 @@ def growing_normalizer(target):
 
 @attack("files", alone=True, limit_s=150)
 def pipes_and_devices(target):
-    """Pipes, devices, folders and loops where files should be: refused within seconds."""
+    """Pipes, devices, folders and symlink loops in place of files: refused within seconds."""
     wrong = []
     names = ("config.json", "tokenizer.json", "model.safetensors", "tokenizer_config.json")
     kinds = {

@@ -1,4 +1,4 @@
-"""HTTP/1.1 requests whose ends can be read in two ways, and floods of small things."""
+"""HTTP/1.1 requests whose end is ambiguous, and floods of small requests."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ BODY = json.dumps(chat(max_tokens=1)).encode()
 
 
 def ambiguous(target):
-    """Requests that one reader ends elsewhere than another: bytes, by name."""
+    """Requests for which parsers disagree about the end: bytes, by name."""
     n = len(BODY)
     host = f"Host: {target.host}:{target.port}\r\n"
     key = f"Authorization: Bearer {target.key}\r\n" if target.key else ""
@@ -57,10 +57,11 @@ def ambiguous(target):
 
 @attack("framing", quick=True)
 def ambiguous_ends(target):
-    """Each request of doubtful framing is answered 400 (or 501, 505), closed, and never followed by a hidden one."""
+    """Each request with ambiguous framing gets 400 (or 501, 505), is closed, and a smuggled request after it is never
+    answered."""
     for what, data in ambiguous(target).items():
         s = connect(target)
-        # A second request hides behind the first; whoever answers it read the first one's end wrongly.
+        # A second request is hidden after the first; an answer to it means that the first one's end was parsed wrongly.
         hidden = head(target, "GET", "/v1/models/hidden")
         try:
             s.sendall(data + hidden)
@@ -110,7 +111,7 @@ def large_heads(target):
             pass
         answer = read_answer(s, 4)
         typed = answer.status == 200 or (answer.code and answer.headers.get("x-request-id"))
-        # A head that is still being sent may lose its answer to the reset; closed is enough there.
+        # A client that is still sending the head may lose the answer to the reset; a closed connection is enough then.
         ok = answer.status in allowed and typed or (answer.status == 0 and len(data) > 64_000)
         if not ok:
             shown = "typed" if typed else f"not our JSON: {answer.body[:60]!r}"
@@ -155,7 +156,7 @@ def half_heads(target):
 
 @attack("framing")
 def random_bytes(target):
-    """2,000 connections send random bytes, or a good request with some bytes changed."""
+    """2,000 connections send random bytes, or a valid request with some bytes changed."""
     good = post(target, chat(max_tokens=1))
     statuses = {}
     for _ in range(target.times(2000)):

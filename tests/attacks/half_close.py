@@ -1,4 +1,4 @@
-"""Clients that leave, and clients that only stop sending."""
+"""Clients that disconnect, and clients that only close their sending side."""
 
 import json
 import socket
@@ -8,13 +8,13 @@ import time
 from attack import attack, chat
 from wire import connect, post, read_answer, reset
 
-# Tokens that may be computed before the server can know that nobody reads.
+# Tokens that may be computed before the server can know that the client has disconnected.
 MAX_WASTED = 8000
 
 
 def wasted(target, before, asked, what):
-    """Claims that few tokens were computed for nobody; the healthy client's own are among them."""
-    # What was sent may not have been read yet: idle is idle for a while.
+    """Claims that few tokens were computed for disconnected clients; the healthy client's own are included."""
+    # Requests may not have been read yet, so the engine must be idle for a while.
     end = time.monotonic() + 10
     idle = False
     while not idle and time.monotonic() < end:
@@ -30,7 +30,7 @@ def wasted(target, before, asked, what):
 
 @attack("half_close", limit_s=60)
 def fire_and_close(target):
-    """50 tiny requests for much, closed as soon as they are sent, or up to 50 ms later."""
+    """50 small requests for long answers, closed as soon as they are sent, or up to 50 ms later."""
     before = target.metric("vllm:generation_tokens_total")
     request = post(target, chat(n=8, max_tokens=900, ignore_eos=True, temperature=1))
     for _ in range(target.times(50)):
@@ -44,7 +44,7 @@ def fire_and_close(target):
 
 @attack("half_close", limit_s=60)
 def fire_and_close_streams(target):
-    """The same with streams, some of which are left after the first byte."""
+    """The same with streams, some of which are closed after the first byte."""
     before = target.metric("vllm:generation_tokens_total")
     request = post(target, chat(n=8, max_tokens=900, ignore_eos=True, temperature=1, stream=True))
     sockets = []
@@ -109,7 +109,7 @@ def abort_storm(target):
 
 @attack("half_close")
 def request_ids_again(target):
-    """One request id for 200 requests at a time: each answer is its own."""
+    """The same request id for 200 concurrent requests: each gets its own answer."""
 
     def one(n):
         asked = chat(f"Say {n}", max_tokens=4, request_id="the-same")
@@ -127,7 +127,7 @@ def request_ids_again(target):
 
 @attack("half_close")
 def unread_then_gone(target):
-    """Streams whose reader vanishes with unread bytes: the kernel answers with a reset."""
+    """Streams whose client closes the socket with unread bytes: the kernel sends a reset."""
     before = target.metric("vllm:generation_tokens_total")
     sockets = [connect(target, receive_buffer=4096) for _ in range(target.times(60))]
     for s in sockets:

@@ -1,5 +1,5 @@
-"""The healthy client: asks, one request after the other, for streams whose every byte it knows, and measures when the
-first token comes. It runs in a process of its own, so that nothing of an attack slows it but the server."""
+"""The healthy client: requests streams of which it knows every byte, one after the other, and measures the time to the
+first token. It runs in a process of its own, so that an attack can slow it only through the server."""
 
 import http.client
 import json
@@ -25,7 +25,7 @@ class Sample:
 
 
 def stream(host, port, prompt, key=None):
-    """Asks for one stream; gives the text and the seconds to its first token."""
+    """Requests one stream; returns the text and the seconds to its first token."""
     started = time.monotonic()
     connection = http.client.HTTPConnection(host, port, timeout=LIMIT_S)
     fields = {"content-type": "application/json", **({"authorization": f"Bearer {key}"} if key else {})}
@@ -55,12 +55,12 @@ def stream(host, port, prompt, key=None):
 
 
 def references(host, port, key=None):
-    """The right answers, from a server that does nothing else."""
+    """The expected answers, from a server without other load."""
     return {prompt: stream(host, port, prompt, key)[0] for prompt in PROMPTS}
 
 
 def run(host, port, key, expected, stop, samples):
-    """Asks until it is told to stop, and puts a [`Sample`] for each request."""
+    """Sends requests until told to stop, and puts a [`Sample`] for each into the queue."""
     n = 0
     while not stop.is_set():
         prompt = PROMPTS[n % len(PROMPTS)]
@@ -79,7 +79,7 @@ def run(host, port, key, expected, stop, samples):
 
 
 def median_ms(samples):
-    """The median time to the first token in milliseconds; nothing without samples."""
+    """The median time to the first token in milliseconds; None without samples."""
     times = [sample.first_token_s * 1000 for sample in samples]
     return statistics.median(times) if times else None
 

@@ -1,4 +1,4 @@
-"""What HTTP/2 allows a client to do to a server."""
+"""Attacks by means of HTTP/2."""
 
 import socket
 import struct
@@ -20,7 +20,7 @@ def close(sockets):
 
 @attack("http2", is_load=True, limit_s=60)
 def window_zero(target):
-    """One connection with a window of 0 asks for hundreds of large answers and takes none."""
+    """One connection with a window of 0 requests hundreds of large answers and reads none."""
     s = h2.open_connection(target, initial_window=0)
     s.settimeout(1)
     end = time.monotonic() + 12 * target.intensity
@@ -84,7 +84,7 @@ def windows_zero_on_many_connections(target):
 
 @attack("http2")
 def window_drip(target):
-    """Windows open by one byte at a time."""
+    """Windows are opened by one byte at a time."""
     s = h2.open_connection(target, initial_window=0)
     s.sendall(b"".join(h2.request(target, 1 + 2 * n, STREAM) for n in range(50)))
     end = time.monotonic() + 6 * target.intensity
@@ -167,13 +167,13 @@ def ping_flood(target):
 
 @attack("http2")
 def settings_flood(target):
-    """Half a million SETTINGS whose confirmations are not read."""
+    """Half a million SETTINGS whose acknowledgements are not read."""
     flood(target, "SETTINGS flood", h2.settings(initial_window=65535) * 500, 1000)
 
 
 @attack("http2")
 def empty_frames(target):
-    """Floods of frames that carry nothing: DATA, HEADERS, PRIORITY, WINDOW_UPDATE, unknown kinds."""
+    """Floods of empty frames: DATA, HEADERS, PRIORITY, WINDOW_UPDATE, unknown types."""
     start = h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.fields(target))
     s = h2.open_connection(target)
     s.sendall(start)
@@ -199,7 +199,7 @@ def continuation_flood(target):
 
 @attack("http2")
 def header_table(target):
-    """A remembered field of 4 KB is named ten thousand times (the HPACK bomb)."""
+    """A field of 4 KB in the dynamic table is referenced ten thousand times (the HPACK bomb)."""
     s = h2.open_connection(target)
     s.sendall(
         h2.frame(
@@ -218,7 +218,7 @@ def header_table(target):
     time.sleep(1)
     reset(s)
     s = h2.open_connection(target)
-    # The size of the table is changed again and again inside the blocks.
+    # The table's size is changed repeatedly inside the header blocks.
     for n in range(target.times(500)):
         sizes = (h2.number(4096, 5, 0x20) + h2.number(0, 5, 0x20)) * 500
         try:
@@ -234,7 +234,8 @@ def header_table(target):
 
 @attack("http2")
 def broken_frames(target):
-    """Frames with wrong sizes, streams, flags and padding, at random; never a crash, never a connection in doubt."""
+    """Frames with random wrong sizes, streams, flags and padding: never a crash, and each connection is either usable
+    or closed."""
     kept = 0
     for _ in range(target.times(400)):
         s = h2.open_connection(target)
@@ -290,7 +291,7 @@ def pseudo_headers(target):
 
 @attack("http2")
 def short_bodies(target):
-    """Bodies longer or shorter than announced, padded to the limit, and trailers without an end."""
+    """Bodies longer or shorter than announced, padded to the limit, and endless trailers."""
     for announced, sent in ((10, 20), (20, 10), (0, 5), (1 << 40, 10)):
         s = h2.open_connection(target)
         s.sendall(

@@ -1,4 +1,4 @@
-"""HTTP/2 frames written by hand, legal or not. Knows no attack."""
+"""Writes HTTP/2 frames, valid or not. Knows no attack."""
 
 import json
 import struct
@@ -44,7 +44,7 @@ def text(value):
 
 
 def field(name, value, indexed=False):
-    """A header field as literals, to be remembered or not."""
+    """A header field as literals, with or without indexing."""
     return (b"\x40" if indexed else b"\x00") + text(name) + text(value)
 
 
@@ -72,14 +72,15 @@ def request(target, stream, document=None, **options):
 
 
 def open_connection(target, receive_buffer=None, **values):
-    """A connection after the preface and our settings; the server's are confirmed unread."""
+    """A connection after the preface and our settings; the server's settings are acknowledged unread."""
     s = connect(target, receive_buffer)
     s.sendall(PREFACE + settings(**values) + frame(SETTINGS, ACK))
     return s
 
 
 def frames(s, seconds, until=None):
-    """The frames that come within that time, as (kind, flags, stream, payload); also says whether the peer closed."""
+    """The frames that arrive within that time, as (kind, flags, stream, payload), and whether the peer closed the
+    connection."""
     found, data, end = [], b"", time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         s.settimeout(left)
@@ -101,13 +102,13 @@ def frames(s, seconds, until=None):
 
 
 def ended(s, seconds):
-    """Whether the server says GOAWAY or closes within that time."""
+    """Whether the server sends GOAWAY or closes within that time."""
     found, closed = frames(s, seconds, until=lambda f: f[0] == GOAWAY)
     return closed or any(f[0] == GOAWAY for f in found)
 
 
 def send_until_closed(s, data, times):
-    """Sends the same again and again without reading; gives how often it was taken."""
+    """Sends the same bytes repeatedly without reading; returns how often the server accepted them."""
     s.settimeout(2)
     for n in range(times):
         try:

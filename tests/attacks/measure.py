@@ -1,7 +1,7 @@
-"""What the kernel says about a process: memory, descriptors, threads; sampled while something happens. Knows no HTTP.
+"""Samples a process through the kernel: memory, descriptors, threads. Knows no HTTP.
 
-Keys and values are reserved at the start and touched as they are used. They have a bound of their own, which the
-server prints, so the pages of that reservation are not counted."""
+The KV cache is reserved at the start and touched as it is used. It has a bound of its own, which the server prints,
+so its pages are not counted."""
 
 import collections
 import contextlib
@@ -24,7 +24,7 @@ class ProcessView:
         self.reserved = self._find_reserved(reserved_bytes)
 
     def _find_reserved(self, wanted):
-        """The mappings of keys and values: one, or several of the same size, that add up to what was announced."""
+        """The mappings of the KV cache: one, or several of the same size, with the announced size in total."""
         by_size = collections.defaultdict(list)
         for line in self._read("maps").splitlines():
             found = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw-p 00000000 00:00 0 *$", line)
@@ -34,7 +34,8 @@ class ProcessView:
         for size, ranges in by_size.items():
             n = round(wanted / size)
             if 0 < n <= len(ranges) and abs(n * size - wanted) <= wanted / 100:
-                # Something else may happen to be as large: what is fullest at the start is not the reservation.
+                # Another mapping may have the same size: the one with the most resident pages at the start is not the
+                # KV cache.
                 return sorted(ranges, key=lambda r: self._present([r]))[:n]
         return []
 
@@ -48,31 +49,31 @@ class ProcessView:
         return False
 
     def _present(self, ranges):
-        """How many bytes of these ranges of addresses are in memory."""
+        """The number of resident bytes in these address ranges."""
         n_pages = 0
         with open(f"/proc/{self.pid}/pagemap", "rb", buffering=0) as pagemap:
             for start, end in ranges:
                 pagemap.seek(start // PAGE * 8)
-                # The highest bit of each entry of eight bytes says that the page is in memory.
+                # The highest bit of each entry of eight bytes means that the page is resident.
                 highest = pagemap.read((end - start) // PAGE * 8)[7::8]
                 n_pages += len(highest) - len(highest.translate(None, PRESENT))
         return n_pages * PAGE
 
     def resident(self):
-        """Bytes in memory without keys and values."""
+        """Resident bytes without the KV cache."""
         return int(self._read("statm").split()[1]) * PAGE - self._present(self.reserved)
 
     def anonymous(self):
-        """Bytes of anonymous memory, keys and values among them."""
+        """Bytes of anonymous memory, including the KV cache."""
         return int(re.search(r"Anonymous: +(\d+)", self._read("smaps_rollup"))[1]) * 1024
 
     def forget_peak(self):
-        """Starts the kernel's own peak anew."""
+        """Resets the kernel's peak."""
         with open(f"/proc/{self.pid}/clear_refs", "w") as file:
             file.write("5")
 
     def peak(self):
-        """The kernel's peak without keys and values: exact when those were touched before it."""
+        """The kernel's peak without the KV cache: exact if its pages were touched before the peak."""
         return int(re.search(r"VmHWM:\s+(\d+)", self._read("status"))[1]) * 1024 - self._present(self.reserved)
 
     def descriptors(self):
@@ -115,7 +116,7 @@ class Sampler:
 
 
 def settle(read, wanted, limit_s):
-    """Waits until a figure is at most what is wanted; gives the smallest that was seen."""
+    """Waits until a figure is at most the target; returns the smallest that was seen."""
     end = time.monotonic() + limit_s
     lowest = read()
     while lowest > wanted and time.monotonic() < end:

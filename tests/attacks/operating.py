@@ -1,4 +1,4 @@
-"""Signals and flags: what an operator, a container runtime or a typing error does."""
+"""Signals and flags, as sent by operators and container runtimes, with mistakes."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from wire import connect, post, read_answer
 
 @attack("operating", alone=True)
 def stopped_right_after_ready(target):
-    """SIGTERM the moment it serves, twenty times: exit status 0."""
+    """SIGTERM as soon as the server is ready, twenty times: exit status 0."""
     statuses = []
     for n in range(20):
         server = Server(target.binary, f"{target.folder}/server.log")
@@ -22,7 +22,8 @@ def stopped_right_after_ready(target):
 
 
 def with_stream(target, *signals, pause_s=0.2, **more):
-    """Sends these signals while a stream runs; gives whether the stream was whole, the exit status, the seconds."""
+    """Sends these signals while a stream runs; returns whether the stream was complete, the exit status, the
+    seconds."""
     server = Server(target.binary, f"{target.folder}/server.log")
     target.port, target.pid = server.port, server.pid
     s = connect(target)
@@ -87,10 +88,10 @@ BAD_FLAGS = (
 
 @attack("operating", alone=True, limit_s=150)
 def bad_flags(target):
-    """Settings that make no sense are refused with a message, within seconds, without a signal."""
+    """Invalid settings are refused with a message, within seconds, without a crash."""
     wrong = []
     for flag, value in BAD_FLAGS:
-        # An end of memory would take the machine with it: 8 GB of address space are plenty for the starter model.
+        # Running out of memory would affect the machine: 8 GB of address space are enough for the starter model.
         line = 'ulimit -v 8000000; exec "$0" serve --port 0 "$1" "$2"'
         try:
             ended = subprocess.run(
@@ -106,7 +107,7 @@ def bad_flags(target):
 
 @attack("operating", alone=True)
 def port_taken(target):
-    """A second server on the same port says so and ends."""
+    """A second server on the same port reports the conflict and exits."""
     server = Server(target.binary, f"{target.folder}/server.log")
     line = [target.binary, "serve", "--port", str(server.port)]
     try:
@@ -119,7 +120,7 @@ def port_taken(target):
 
 @attack("operating", alone=True)
 def little_memory_for_keys_and_values(target):
-    """A cache of a single sequence: long and many requests wait, shrink or are refused; nothing hangs."""
+    """A KV cache for a single sequence: long and many requests wait, are shortened or refused; nothing hangs."""
     try:
         server = Server(target.binary, f"{target.folder}/server.log", ("--kv-cache-memory", "4MiB"))
     except NotStarted as error:

@@ -1,4 +1,4 @@
-"""Clients that ask to be served before others."""
+"""Clients that request a high priority."""
 
 import time
 
@@ -9,7 +9,7 @@ KEYS = ("healthy-key", "attacker-key")
 
 
 def crowd(target, n_streams, **more):
-    """Many streams that are read; gives nothing."""
+    """Many streams that are read."""
     sockets = []
     for _ in range(target.times(n_streams)):
         s = connect(target)
@@ -42,7 +42,7 @@ def first_of_all_with_choices(target):
 
 @attack("priorities", keys=KEYS, is_load=True, arguments=("--scheduling-policy", "priority"))
 def first_by_policy(target):
-    """With --scheduling-policy priority too, a key without that right gains nothing."""
+    """With --scheduling-policy priority too, a key without the right to a higher priority gains nothing."""
     crowd(target, 300, stream=True, max_tokens=900, ignore_eos=True, priority=-(2**31))
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Attacks the real binary and judges what it does: `cargo xtask attack`, or `tests/attacks/run.py --binary PATH`.
+"""Attacks the real binary and judges its behaviour: `cargo xtask attack`, or `tests/attacks/run.py --binary PATH`.
 
-Each attack meets a server of its own, just started. Beside it a healthy client asks for streams whose bytes are
-known. Printed for each attack: memory above idle, first tokens before and during, faults of the healthy client,
-exits, what the health checks say, descriptors and threads before and after."""
+Each attack has a fresh server of its own. At the same time a healthy client requests streams whose bytes are known.
+Printed for each attack: memory above idle, times to the first token before and during, failures of the healthy
+client, exits, results of the health checks, descriptors and threads before and after."""
 
 import argparse
 import random
@@ -37,7 +37,7 @@ def arguments():
 
 
 def chosen(options):
-    """The attacks that were asked for."""
+    """The selected attacks."""
     known = {attack.family for attack in ATTACKS.values()} | set(ATTACKS)
     for name in options.only:
         if name not in known:
@@ -65,7 +65,7 @@ def main():
 
 
 def trials(options, attacks, seed):
-    """Runs each attack, again and again while there are minutes left, and sums up."""
+    """Runs each attack, repeatedly while there are minutes left, and prints a summary."""
     failed, n_trials, started = [], 0, time.monotonic()
     trial = Trial(options.binary, options.logs, is_quick=options.quick)
     while True:

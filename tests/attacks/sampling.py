@@ -1,4 +1,4 @@
-"""Requests whose parameters contradict each other or the model: never an answer of 500, whatever is asked."""
+"""Requests whose parameters contradict each other or the model: never an answer of 500."""
 
 import json
 import random
@@ -61,7 +61,7 @@ def no_token_left(target):
 
 @attack("sampling", quick=True)
 def numbers_that_underflow(target):
-    """Parameters that are fine as f64 and zero or infinite as f32."""
+    """Parameters that are valid as f64 and zero or infinite as f32."""
     requests = [chat(repetition_penalty=value) for value in (1e-45, 1e-46, 1e-50, 1e-320, 1e-38, 1e-30, 100)]
     requests += [chat(temperature=value) for value in (1e-30, 1e-45, 1e-300)]
     requests += [
@@ -74,7 +74,7 @@ def numbers_that_underflow(target):
 
 
 def judge(target, requests):
-    """Sends each, streamed and whole, and claims that none is a fault of the server's."""
+    """Sends each, streamed and not streamed, and claims that none gives a 5xx."""
     bad = []
     for asked in requests:
         for streamed in (False, True):

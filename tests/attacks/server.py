@@ -14,11 +14,11 @@ UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 class NotStarted(Exception):
-    """The server did not say that it serves."""
+    """The server did not become ready."""
 
 
 class Server:
-    """A running `throng serve` on a free port; its standard error goes to a file, or where it is told."""
+    """A running `throng serve` on a free port; its standard error goes to a file, unless specified otherwise."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Server:
         reader, writer = os.pipe()
 
         def prepare():
-            # Whoever runs this program with nohup has SIGHUP ignored; the server must not inherit that.
+            # Under nohup, SIGHUP is ignored; the server must not inherit that.
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             if descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, descriptors)
             if address_space:
-                # What would take all memory of the machine fails instead.
+                # Allocating all memory of the machine fails instead.
                 resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
 
         with log_file:
@@ -61,7 +61,7 @@ class Server:
         try:
             self.port = self._wait_for_port(startup_limit_s)
         finally:
-            # With stderr="broken" whoever read standard error has gone now.
+            # With stderr="broken", the reader of standard error is closed now.
             os.close(reader)
         self.pid = self.process.pid
 
@@ -85,7 +85,7 @@ class Server:
         return ""
 
     def reserved_bytes(self):
-        """What the server announced for keys and values; 0 where its standard error cannot be read."""
+        """The size of the KV cache that the server announced; 0 if its standard error cannot be read."""
         found = re.search(r"keys and values: ([\d.]+) ([KMG]iB)", self.log_text())
         return int(float(found[1]) * UNITS[found[2]]) if found else 0
 
@@ -93,7 +93,7 @@ class Server:
         return self.process.poll() is None
 
     def stop(self, limit_s=40):
-        """Ends the server as an operator does; gives its exit status, or nothing when it had to be killed."""
+        """Ends the server with SIGTERM; returns its exit status, or None if it had to be killed."""
         if self.is_running():
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Clients that ask for much and read little or nothing."""
+"""Clients that request large answers and read little or nothing."""
 
 import time
 from pathlib import Path
@@ -34,7 +34,7 @@ def non_reading_streams_of_text(target):
 
 @attack("slow_readers")
 def one_byte_at_a_time(target):
-    """100 streams are read a byte at a time."""
+    """100 streams are read one byte at a time."""
     request = post(target, chat(**STREAM, logprobs=True, top_logprobs=20))
     sockets = [connect(target, receive_buffer=4096) for _ in range(target.times(100))]
     for s in sockets:
@@ -70,7 +70,7 @@ def unread_pipeline(target):
 
 @attack("slow_readers", is_load=True)
 def unread_answers(target):
-    """200 answers of a megabyte or so are made and not read."""
+    """200 answers of about a megabyte are generated and not read."""
     asked = completion([5] * 900, prompt_logprobs=20, n=2, max_tokens=1)
     request = post(target, asked, "/v1/completions")
     sockets = [connect(target, receive_buffer=4096) for _ in range(target.times(200))]
@@ -95,7 +95,7 @@ def slow_reader_deadline(target):
     target.claim(
         gone and seconds < 12, f"the request of a reader that stopped was there for {seconds:.1f} s (at most 12)"
     )
-    # Longer than the deadline: what comes then is not a whole answer.
+    # Longer than the deadline: what is read then is not a complete answer.
     time.sleep(max(0, 8 - seconds))
     answer = read_answer(s, 10)
     target.claim(b"[DONE]" not in answer.body, "the cut stream has no [DONE]")

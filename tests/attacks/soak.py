@@ -1,4 +1,5 @@
-"""Every attack mixed into healthy traffic for as long as asked: memory flat, descriptors flat, no healthy failure.
+"""Every attack mixed into healthy traffic for a given time: no growth of memory and descriptors, no failure of a
+healthy request.
 Knows no particular attack."""
 
 import random
@@ -16,7 +17,7 @@ ROUND_S = 45
 N_HEALTHY = 2
 N_ATTACKERS = 2
 INTENSITY = 0.3
-# What the allocator, caches and the counters of metrics may add between the first quarter and the last.
+# Growth allowed for the allocator, caches and metrics between the first quarter and the last.
 MAX_GROWTH_MIB = 32
 MAX_PEAK_MIB = 2 * 256
 MAX_MORE_DESCRIPTORS = 4
@@ -25,7 +26,7 @@ HEALTHY_KEY, ATTACKER_KEY = KEYS = ("healthy-key", "attacker-key")
 
 
 class Mixture:
-    """Attackers that go on until a time, each with an attack after the other in random order."""
+    """Processes that run attacks in random order, one after the other, until a given time."""
 
     def __init__(self, attacks, target, seed):
         self.attacks, self.target, self.random = attacks, target, random.Random(seed)
@@ -44,7 +45,7 @@ class Mixture:
             )
             claims = attack_until(attack, target, attack.limit_s)
             self.counts[attack.name] = self.counts.get(attack.name, 0) + 1
-            # Times and waste are not judged among other attacks; an answer of 5xx to strange input still is.
+            # Times and wasted work are not judged beside other attacks; an answer of 5xx to invalid input still is.
             for ok, text in claims:
                 if not ok:
                     self.faults.setdefault(attack.name, f"seed {target.seed}: {text}")
@@ -62,7 +63,7 @@ class Mixture:
 
 
 def run(options, attacks, seed):
-    """Soaks one server, where the attackers have a key of their own; gives the exit status of the program."""
+    """Soaks one server, with a separate key for the attackers; returns the exit status of the program."""
     attacks = [a for a in attacks if not a.arguments and not a.descriptors and a.stderr == "file"]
     trial = Trial(options.binary, options.logs)
     expected = trial.references()
@@ -97,7 +98,7 @@ def run(options, attacks, seed):
 
 
 def reading(target, view, clients):
-    """Memory, descriptors and threads once the attackers have gone and what they left has ended."""
+    """Memory, descriptors and threads once the attackers have ended and so have their requests."""
     target.wait_idle(60, n_others=len(clients))
     time.sleep(QUIET_S)
     for client in clients:
@@ -107,16 +108,16 @@ def reading(target, view, clients):
 
 
 def totals(clients):
-    """How many healthy requests there were, and what went wrong with them."""
+    """The number of healthy requests, and their failures."""
     samples = [sample for client in clients for sample in client.samples]
     return len(samples), [sample.fault for sample in samples if sample.fault]
 
 
 def judge(mixture, clients, readings, peak, well, seed):
-    """Prints the summary and gives the exit status."""
+    """Prints the summary and returns the exit status."""
     n, faults = totals(clients)
     quarter = max(1, len(readings) // 4)
-    # The first reading belongs to a server that has not met every attack yet.
+    # The first reading is of a server that has not seen every attack yet.
     first, last = readings[1 : 1 + quarter] or readings[:1], readings[-quarter:]
     growth, more = (
         (statistics.median(r[i] for r in last) - statistics.median(r[i] for r in first) for i in (0, 1))

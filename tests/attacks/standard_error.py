@@ -1,4 +1,4 @@
-"""Standard error that cannot be written, and steps that fail meanwhile."""
+"""Standard error that cannot be written, while steps fail."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ def recovers(target):
 
 @attack("standard_error", stderr="broken", arguments=("--step-timeout", "1"), disturbs_health=True, soak=False)
 def step_fails_without_a_reader(target):
-    """Nobody reads standard error, and a step fails: the engine logs that, and must live."""
+    """Standard error is not read, and a step fails: the engine logs that, and must not stop."""
     noise(target)
     stall(target, 1.6)
     recovers(target)
@@ -77,7 +77,7 @@ def step_fails(target):
 
 @attack("standard_error", alone=True, quick=True)
 def drain_without_a_reader(target):
-    """After `2>&1 | tee` has gone, SIGTERM must still let streams finish, and the exit status is 0."""
+    """After the `tee` of `2>&1 | tee` has exited, streams must still finish after SIGTERM, and the exit status is 0."""
     for stderr in ("broken", "full"):
         for level in ("info", "debug"):
             try:
@@ -94,11 +94,11 @@ def drain_without_a_reader(target):
             s = connect(target)
             s.sendall(post(target, chat(stream=True, max_tokens=300, ignore_eos=True)))
             time.sleep(0.3)
-            # Cut what never ends, too: that is logged while the server drains.
+            # A stream that does not end in time is cut too, which is logged while the server drains.
             server.process.send_signal(signal.SIGTERM)
             answer = read_answer(s, 40)
             whole = answer.body.endswith(b"data: [DONE]\n\n")
-            # A second signal would end it at once, with another status.
+            # A second signal would end the server at once, with another status.
             try:
                 status = server.process.wait(40)
             except subprocess.TimeoutExpired:

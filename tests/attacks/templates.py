@@ -1,4 +1,4 @@
-"""Chat templates that an operator took from somewhere, and that want too much."""
+"""Malicious chat templates that an operator uses unknowingly."""
 
 from pathlib import Path
 
@@ -27,7 +27,8 @@ BOMBS = {
 
 @attack("templates", alone=True, limit_s=120)
 def template_bombs(target):
-    """Sixteen templates that ask for endless time or memory: each request ends with 400 within seconds, or the start is refused."""
+    """Sixteen templates that need endless time or memory: each request gets 400 within seconds, or the start is
+    refused."""
     for what, source in BOMBS.items():
         path = Path(target.folder) / "bomb.jinja"
         path.write_text(source)
@@ -40,7 +41,7 @@ def template_bombs(target):
                 startup_limit_s=4,
             )
         except NotStarted as error:
-            # Templates are tried at the start already; there as well they must end soon.
+            # Templates are already rendered at the start, where they must end soon as well.
             if "status 1:" not in str(error):
                 target.claim(False, f"{what}: the start hangs or ends with a signal ({str(error)[:40]!r})")
             continue

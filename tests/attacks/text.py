@@ -24,7 +24,7 @@ ODD = {
 
 @attack("text")
 def odd_text(target):
-    """A mebibyte of each of thirteen hard texts, to be tokenized and to be chatted with: answered within 5 s."""
+    """A mebibyte of each of thirteen hard texts, for /tokenize and for a chat: answered within 5 s."""
     for what, piece in ODD.items():
         text = piece * ((1 << 20) // len(piece.encode()))
         short = piece * (600 // len(piece.encode()) + 1)
@@ -41,7 +41,7 @@ def odd_text(target):
 
 @attack("text")
 def round_trips(target):
-    """What is tokenized comes back as it was."""
+    """Tokenized text is detokenized to the same text."""
     wrong = []
     for what, piece in ODD.items():
         text = piece * 3
@@ -58,7 +58,7 @@ def round_trips(target):
 
 @attack("text")
 def cached_prefixes(target):
-    """120 prompts that share long prefixes, with salts and without: no salt sees another's hits."""
+    """120 prompts that share long prefixes, with and without salts: no cache hits across salts."""
     prefix = "The river runs. " * 40
     hits = []
     for n in range(target.times(60)):
@@ -71,7 +71,7 @@ def cached_prefixes(target):
 
 @attack("text")
 def scraping(target):
-    """Metrics, models and the document are fetched for 4 s without a pause."""
+    """Metrics, models and the OpenAPI document are fetched for 4 s without a pause."""
     statuses, n, end = set(), 0, time.monotonic() + 4
     while time.monotonic() < end:
         for path in ("/metrics", "/v1/models", "/openapi.json", "/load", "/"):
@@ -82,7 +82,7 @@ def scraping(target):
 
 @attack("text")
 def empty_and_huge_names(target):
-    """Model names, users, salts and ids at and past their limits."""
+    """Model names, users, salts and ids at and above their limits."""
     for field in ("model", "user", "cache_salt", "request_id"):
         for value in ("", "\n", "x" * 513, "x" * 1_000_000, "\U0001f600" * 200, "../../etc/passwd", "%s%n"):
             answer = target.ask("/v1/chat/completions", {**chat(max_tokens=1), field: value})

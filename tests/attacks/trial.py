@@ -1,4 +1,4 @@
-"""One attack against one server: starts both, watches, ends both. Knows no particular attack."""
+"""Runs one attack against one server: starts both, measures, ends both. Knows no particular attack."""
 
 import contextlib
 import http.client
@@ -17,7 +17,7 @@ from verdict import Verdict
 
 SPAWN = multiprocessing.get_context("spawn")
 N_USUAL = 15
-# Where times are not judged, it is enough that the healthy client is served.
+# Timeout where times are not judged: it is enough that the healthy client is served.
 N_USUAL_QUICK = 3
 QUICK_INTENSITY = 0.3
 USUAL_LIMIT_S = 20
@@ -28,10 +28,10 @@ TRUTH_LIMIT_S = 2
 
 
 def attacking(name, target, claims):
-    """The attacking process: runs the attack and sends what it claims."""
+    """The attacking process: runs the attack and sends its claims."""
     import families  # noqa: F401, PLC0415
 
-    # Below the server and the healthy client, whose times are measured.
+    # A lower priority than the server and the healthy client, whose times are measured.
     os.nice(5)
     try:
         ATTACKS[name].run(target)
@@ -41,7 +41,7 @@ def attacking(name, target, claims):
 
 
 def attack_until(attack, target, limit_s):
-    """Runs an attack in a process of its own for at most that long; gives its claims."""
+    """Runs an attack in a process of its own for at most that time; returns its claims."""
     ours, theirs = SPAWN.Pipe(duplex=False)
     process = SPAWN.Process(target=attacking, args=(attack.name, target, theirs), daemon=False)
     process.start()
@@ -60,7 +60,7 @@ def attack_until(attack, target, limit_s):
 
 
 def ask_health(port, path="/health"):
-    """Status and seconds of a health check; status 0 without an answer."""
+    """Status and duration of a health check in seconds; status 0 without an answer."""
     started = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HEALTH_LIMIT_S)
     try:
@@ -73,7 +73,7 @@ def ask_health(port, path="/health"):
 
 
 class HealthWatch:
-    """Asks for the server's health all the time."""
+    """Checks the server's health continuously."""
 
     def __init__(self, port):
         self.port = port
@@ -110,7 +110,7 @@ class HealthyClient:
         self._process.start()
 
     def read(self, wait_s=0.0):
-        """Takes over what was measured; waits that long for the next sample."""
+        """Collects the samples; waits at most that time for the next one."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self.samples.append(self._queue.get(timeout=wait_s) if wait_s else self._queue.get_nowait())
@@ -131,7 +131,7 @@ class HealthyClient:
         self._process.join()
         self.read(0.1)
         if waited:
-            # It began right after the last that ended; a stream's pings keep it from giving up by itself.
+            # It began right after the last one ended; a stream's pings keep it from timing out by itself.
             last = self.samples[-1] if self.samples else healthy.Sample(end - healthy.LIMIT_S, 0.0)
             started = last.started + last.first_token_s
             seconds = time.monotonic() - started
@@ -149,7 +149,7 @@ class Trial:
         self._reserved = 0
 
     def references(self):
-        """The healthy client's right answers, asked once of a server that does nothing else."""
+        """The healthy client's expected answers, requested once from a server without other load."""
         if self._expected is None:
             server = Server(self.binary, self.logs / "reference.log")
             self._expected = healthy.references("127.0.0.1", server.port)
@@ -159,7 +159,7 @@ class Trial:
         return self._expected
 
     def run(self, attack, seed):
-        """Starts a server, attacks it, and says what was seen."""
+        """Starts a server, attacks it, and returns the results."""
         started = time.monotonic()
         verdict = Verdict(attack, seed, judges_times=not self.is_quick)
         folder = self.logs / attack.name
@@ -189,7 +189,7 @@ class Trial:
             if not server.is_running():
                 verdict.exits.append(f"status {server.process.returncode}: {server.log_text()[-300:]!r}")
             elif not target.wait_idle(0.2, n_others=0):
-                # What it still computes would only be waited for.
+                # Otherwise its remaining work would have to be waited for.
                 server.kill()
             elif server.stop() != 0:
                 verdict.claims.append((False, f"after SIGTERM it ended with {server.process.returncode}, not 0"))
@@ -233,13 +233,13 @@ class Trial:
         verdict.anonymous_mib = max(0, view.anonymous() - idle_anonymous) / MIB
         left = settle(view.descriptors, before_fds + 1, IDLE_LIMIT_S)
         verdict.descriptors = (before_fds, sampler.peak_descriptors, left)
-        # Threads for blocking work wait ten seconds for more.
+        # Threads for blocking work end after ten seconds without work.
         left = settle(view.threads, before_threads + 8, IDLE_LIMIT_S + 2)
         verdict.threads = (before_threads, sampler.peak_threads, left)
 
     @staticmethod
     def _truth(target):
-        """Whether chats and the health check say the same, or come to it within two seconds."""
+        """Whether chats and the health check agree, at the latest after two seconds."""
         end = time.monotonic() + TRUTH_LIMIT_S
         while True:
             chat, health = target.chat(timeout=20), ask_health(target.port)[0]

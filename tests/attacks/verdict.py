@@ -1,25 +1,25 @@
-"""What an attack is judged by, and how that is printed. Knows neither servers nor processes."""
+"""The bounds that an attack is judged by, and the printed result. Knows neither servers nor processes."""
 
 from dataclasses import dataclass, field
 
 MIB = 1 << 20
 MAX_MEMORY_MIB = 256
-# The allocator keeps some of what was freed for the next request.
+# The allocator keeps some freed memory for the next request.
 MAX_LEFT_MIB = 128
 MAX_LEFT_DESCRIPTORS = 4
 # Threads for blocking work stay for a while after it.
 MAX_LEFT_THREADS = 16
 FIRST_TOKEN_FACTOR = 2
-# The machine is shared with the attacker itself and whatever else runs on it.
+# The machine is shared with the attacker and other programs.
 FIRST_TOKEN_SLACK_MS = 100
-# No single healthy request waits longer than this, however busy the machine is.
+# No healthy request may wait longer than this, however busy the machine is.
 MAX_FIRST_TOKEN_MS = 3000
 MAX_HEALTH_S = 2
 
 
 @dataclass
 class Verdict:
-    """Everything that was seen of one attack."""
+    """All measurements of one attack."""
 
     attack: object
     seed: int
@@ -41,7 +41,7 @@ class Verdict:
     claims: list = field(default_factory=list)
 
     def faults(self):
-        """Each bound that was broken, in words."""
+        """The bounds that were exceeded, as text."""
         found = [f"the server ended: {text}" for text in self.exits]
         found += [
             f"healthy client ({len(self.healthy_faults)} of {self.n_healthy} requests): {text}"
@@ -66,7 +66,7 @@ class Verdict:
     def _times(self):
         if not self.judges_times or self.attack.disturbs_health:
             return
-        # Who shares a key shares its place in the queue; another key's work may slow a step down, but not more.
+        # Clients with the same key share its place in the queue; another key's work may only slow down steps.
         if not self.attack.is_load and None not in (self.first_before_ms, self.first_during_ms):
             usual = self.first_before_ms
             bound = max(FIRST_TOKEN_FACTOR * usual, usual + FIRST_TOKEN_SLACK_MS)
@@ -81,7 +81,7 @@ class Verdict:
         return not self.faults()
 
     def text(self):
-        """One line of figures, then what was broken or claimed."""
+        """One line of figures, then exceeded bounds and claims."""
         mark = "PASS" if self.passed() else "FAIL"
         line = f"{mark} {self.attack.name:32} seed {self.seed}"
         if not self.attack.alone:

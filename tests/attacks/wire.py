@@ -37,7 +37,7 @@ def post(target, document, path="/v1/chat/completions", **fields):
 
 
 def read_answer(s, timeout=30):
-    """Reads one answer; status 0 where the connection ended or stayed silent instead."""
+    """Reads one answer; status 0 if the connection was closed or timed out instead."""
     s.settimeout(timeout)
     started = time.monotonic()
     answer = http.client.HTTPResponse(s)
@@ -57,7 +57,7 @@ def reset(s):
 
 
 def is_closed(s, timeout=1.0):
-    """Whether the peer closes within that time; what it still sends is read and dropped."""
+    """Whether the peer closes within that time; data that it still sends is read and dropped."""
     end = time.monotonic() + timeout
     with contextlib.suppress(OSError):
         while (left := end - time.monotonic()) > 0:
@@ -75,7 +75,7 @@ def is_closed(s, timeout=1.0):
 
 
 def send_slowly(s, data):
-    """Sends what fits; says whether the peer still takes bytes."""
+    """Sends as much as fits into the socket; returns whether the peer still accepts bytes."""
     try:
         s.sendall(data)
         return True

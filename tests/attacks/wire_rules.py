@@ -1,4 +1,4 @@
-"""The rules of the API's table of errors, each with a few inputs: status and code must be exact."""
+"""The rules of the API's table of errors, each with a few inputs: status and code must match exactly."""
 
 import json
 
@@ -22,11 +22,11 @@ def tool(**more):
 
 
 def raw(more):
-    """A good body with something more, as text."""
+    """A valid body with further fields, as text."""
     return (json.dumps(chat(max_tokens=1))[:-1] + "," + more + "}").encode()
 
 
-# Inputs that must be refused with 400, and the codes that may say so.
+# Inputs that must be refused with 400, and the codes that are accepted.
 REFUSED = {
     "deeper than 64": (raw('"x":' + "[" * 70 + "]" * 70), {"json_too_deep"}),
     "deeper than 64 in messages": (raw('"messages":' + '[{"a":' * 40 + "1" + "}]" * 40), {"json_too_deep"}),
@@ -54,7 +54,7 @@ REFUSED = {
 
 @attack("wire_rules", quick=True)
 def bad_bodies(target):
-    """Bodies that the API's table refuses, with the codes it names."""
+    """Bodies that the API's table refuses, with the codes it lists."""
     n_exact = 0
     for what, (body, codes) in REFUSED.items():
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -69,7 +69,7 @@ def bad_bodies(target):
 
 @attack("wire_rules", quick=True)
 def content_types(target):
-    """A body is JSON in UTF-8, or it is 415."""
+    """A body that is not declared as JSON in UTF-8 gets 415."""
     body = json.dumps(chat(max_tokens=1)).encode()
     cases = {
         "application/json": 200,
@@ -92,7 +92,8 @@ def content_types(target):
 
 @attack("wire_rules", keys=("healthy-key", "attacker-key"), quick=True)
 def keys(target):
-    """Missing, wrong, doubled and strange keys: 401 with WWW-Authenticate; a missing key is not a wrong one."""
+    """Missing, wrong, duplicate and malformed keys: 401 with WWW-Authenticate, and different codes for missing and
+    wrong keys."""
     key, target.key = target.key, None
     missing = target.ask("/v1/models")
     wrong = target.ask("/v1/models", authorization="Bearer wrong")
@@ -125,7 +126,7 @@ def keys(target):
 
 @attack("wire_rules")
 def every_route(target):
-    """Every route with every method and no, empty, wrong and long bodies: 0 answers of 5xx."""
+    """Every route with every method and no, empty, invalid and long bodies: no answers of 5xx."""
     paths = list(json.loads(target.ask("/openapi.json").body)["paths"]) + [
         "/",
         "/ui/app.js",
@@ -150,7 +151,7 @@ def every_route(target):
 
 @attack("wire_rules")
 def template_variables(target):
-    """A template's variables: unused ones are no error, reserved ones are, and large ones are bounded."""
+    """Template variables: unused ones are accepted, reserved ones refused, and large ones bounded."""
     answer = target.chat(chat_template_kwargs={"enable_thinking": False})
     target.claim(answer.status == 200, f"enable_thinking, which no template reads: {answer.status} {answer.code or ''}")
     answer = target.chat(chat_template_kwargs={"messages": []})
