@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Throng against llama.cpp: the same files, the same threads, runs in turn, one table.
+"""Measures Throng against llama.cpp: the same files, the same threads, alternating runs, one table.
 
     bench/compare.py all                        # build, make the models, measure everything anew
     bench/compare.py prefill decode --rounds 7  # some sections
     bench/compare.py prepare                    # build and make the models only
-    bench/compare.py table                      # what has been measured so far
+    bench/compare.py table                      # print what has been measured so far
 
 Everything is kept in target/bench and used again. Needs Linux, Python 3.11, a C++ compiler and a Rust toolchain; the
 rest is fetched into an environment of its own. A row is noisy where other processes took more than `--most-foreign` of
@@ -32,17 +32,17 @@ def arguments():
     parser.add_argument("--models", type=lambda text: text.split(","), help="SHAPE-TYPE,… for all sections asked for")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5, help="runs of each engine")
-    parser.add_argument("--add", action="store_true", help="add rounds to those that are kept, instead of beginning anew")
+    parser.add_argument("--add", action="store_true", help="add rounds to those that are kept")
     parser.add_argument("--most-foreign", type=float, default=0.05, help="share of all cores that others may use")
     parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a run")
-    parser.add_argument("--retries", type=int, default=5, help="disturbed rounds of a row that are measured again")
+    parser.add_argument("--retries", type=int, default=5, help="most disturbed rounds of a row that are measured again")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "bench")
     parser.add_argument("--throng", type=Path, help="a throng binary, instead of building it")
     return parser.parse_args()
 
 
 def main():
-    # Servers and tools must not outlive the script: leaving in order ends them.
+    # Servers and tools must not outlive the script: an ordinary exit ends them.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     settings = arguments()
     places = Places(settings.cache.absolute(), settings.throng and settings.throng.absolute())
@@ -62,7 +62,7 @@ def main():
 
 
 def prepare(places, chosen):
-    """Builds and makes what the sections need, before anything is measured."""
+    """Builds the programs and models that the sections need, before anything is measured."""
     for variant in ("native", *peer.VARIANTS):
         if variant == "native" or variant in chosen and peer.runs_here(variant):
             peer.peer(places, variant)

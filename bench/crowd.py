@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a crowd fares on one server: one user, then many at once, then many while a long prompt arrives.
+"""Measures one server with one user, then many at once, then many while a long prompt arrives.
 
     bench/crowd.py --throng target/release/throng --model qwen3-0.6b-q8_0.gguf --users 10
 
@@ -32,7 +32,7 @@ def arguments():
 
 
 def tokens_per_s(port, streams):
-    """Of all streams together, while all of them decode."""
+    """Tokens/s of all streams together, while all of them decode."""
     asyncio.run(load.all_at_once(port, streams))
     start, end = max(stream.times[0] for stream in streams), min(stream.times[-1] for stream in streams)
     return sum(start < at <= end for stream in streams for at in stream.times) / (end - start)

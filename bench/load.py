@@ -1,4 +1,4 @@
-"""Users of an OpenAI-compatible server: streamed completions of random token ids, timed on this side of the socket.
+"""Users of an OpenAI-compatible server: streamed completions of random token ids, timed at the client.
 
 Prompts are token ids, so that their length is exact; all streams run to their full length. One process and one thread;
 needs only Python's standard library.
@@ -14,7 +14,7 @@ TOKEN_IDS = range(300, 4000)
 
 
 class Stream:
-    """One streamed completion: when it was sent, and when each event with text came."""
+    """One streamed completion: when it was sent, and when each event with text arrived."""
 
     def __init__(self, model, prompt, n_tokens):
         self.sent, self.times, self.n_output = 0.0, [], 0
@@ -29,7 +29,7 @@ class Stream:
         }
 
     async def run(self, port):
-        """Sends the request and reads the answer to its end; every fault is an error."""
+        """Sends the request and reads the answer to its end; any failure raises an error."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
         body = json.dumps(self.body).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
@@ -39,7 +39,7 @@ class Stream:
         status = await reader.readline()
         if b" 200 " not in status:
             raise RuntimeError((status + await reader.read()).decode(errors="replace"))
-        # Lines are events, or the sizes of chunks and headers, which do not begin like an event.
+        # Lines are events, or chunk sizes and headers, which do not begin like an event.
         async for line in reader:
             if line.startswith(b"data: {"):
                 self.take(json.loads(line[6:]), time.perf_counter())
@@ -56,12 +56,12 @@ class Stream:
             self.n_output = event["usage"]["completion_tokens"]
 
     def gaps(self):
-        """(end, length) of every pause between two events."""
+        """(end, length) of every gap between two events."""
         return [(after, after - before) for before, after in zip(self.times, self.times[1:])]
 
 
 class Prompts:
-    """Random prompts; the same seed gives the same ones."""
+    """Random prompts; the same seed gives the same prompts."""
 
     def __init__(self, seed):
         self.draw = random.Random(seed)
@@ -87,7 +87,7 @@ async def in_a_closed_loop(port, streams, n_users):
 
 
 async def with_an_intruder(port, streams, intruder, after_events):
-    """Sends the intruder when every stream has had so many events."""
+    """Sends the intruder when every stream has had this many events."""
 
     async def intrude():
         while min(len(stream.times) for stream in streams) < after_events:
@@ -98,7 +98,7 @@ async def with_an_intruder(port, streams, intruder, after_events):
 
 
 def gaps_around(streams, intruder):
-    """The streams' pauses in seconds: those while the intruder's prompt was computed, and all others."""
+    """The streams' gaps in seconds: those while the intruder's prompt was computed, and all others."""
     beside, usual = [], []
     for stream in streams:
         for end, gap in stream.gaps():

@@ -1,4 +1,4 @@
-"""What the comparison promises. Needs nothing but Python: `python3 -m unittest discover -s bench`."""
+"""Tests of the comparison. Needs nothing but Python: `python3 -m unittest discover -s bench`."""
 
 import math
 import tempfile

@@ -1,7 +1,7 @@
-"""Endless training batches: conversations of similar length side by side, always the same number of tokens.
+"""Endless training batches of conversations of similar length, always with the same number of tokens.
 
-The text can be made in other processes ahead of time, so that a fast device does not wait for it; the batches are the
-same whoever makes them. Knows nothing of models and devices.
+The text can be generated in other processes ahead of time, so that a fast device does not wait for it; the batches
+do not depend on the number of processes. Does not know models and devices.
 """
 
 import random
@@ -28,7 +28,7 @@ WAITING_BATCHES = 16
 
 
 def encoded(tokenizer: Tokenizer, seed: int, count: int, held_out: bool = False) -> list[tuple[list[int], list[bool]]]:
-    """Conversations as tokens and marks, those too long for the longest row left out."""
+    """Conversations as tokens and marks, without those longer than the longest row."""
     render = chat_renderer()
     texts = (render(messages, tools) for messages, tools in conversations(seed, count, held_out))
     pairs = (encode_chat(tokenizer, text) for text in texts)
@@ -36,7 +36,7 @@ def encoded(tokenizer: Tokenizer, seed: int, count: int, held_out: bool = False)
 
 
 def rows_of(pairs: list[tuple[list[int], list[bool]]], length: int, padding: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs [n_rows, length], and of the tokens to predict the flat index of the position before each and the token."""
+    """Inputs [n_rows, length], and for each token to predict the flat index of the position before it and the token."""
     inputs = torch.full((len(pairs), length), padding)
     positions: list[int] = []
     targets: list[int] = []
@@ -50,7 +50,7 @@ def rows_of(pairs: list[tuple[list[int], list[bool]]], length: int, padding: int
 
 
 def chunks(tokenizer: Tokenizer, seed: int, n_workers: int) -> Iterator[list[tuple[list[int], list[bool]]]]:
-    """The chunks of a run in order, made ahead by `n_workers` processes, or by this one when it needs them."""
+    """The chunks of a run in order, generated ahead by `n_workers` processes, or by this one on demand."""
     seeds = (seed * 1_000_000 + chunk for chunk in count())
     if n_workers == 0:
         yield from (encoded(tokenizer, seed, CHUNK) for seed in seeds)
@@ -67,7 +67,7 @@ def chunks(tokenizer: Tokenizer, seed: int, n_workers: int) -> Iterator[list[tup
 def batches(
     tokenizer: Tokenizer, seed: int, batch_tokens: int, skip: int = 0, n_workers: int = 0
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The batches of a run from the `skip`-th on. A chunk's leftovers wait for the next one."""
+    """The batches of a run from the `skip`-th on. Leftovers of a chunk are used with the next one."""
     padding = tokenizer.token_to_id(END_OF_TEXT)
     waiting: dict[int, list] = {length: [] for length in LENGTHS}
     for chunk, drawn in enumerate(chunks(tokenizer, seed, n_workers)):
@@ -86,7 +86,7 @@ def batches(
 
 
 def ahead(source: Iterator) -> Iterator:
-    """The same items, made by a thread while the caller works; at most `WAITING_BATCHES` of them wait."""
+    """The same items, made by a thread while the caller works; the thread is at most `WAITING_BATCHES` items ahead."""
     pool = ThreadPoolExecutor(1)
     try:
         waiting = deque(pool.submit(next, source) for _ in range(WAITING_BATCHES))

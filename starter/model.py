@@ -1,9 +1,9 @@
-"""The network: a small Qwen3-shaped decoder, written for training on a CPU, and right on a GPU too.
+"""The network: a small Qwen3-shaped decoder, written for training on a CPU, and correct on a GPU too.
 
 Tokens of a batch are kept as one flat list [n_tokens, hidden], so that everything except attention has a single
 shape whatever the lengths of the conversations are, and is compiled once. Parameter names are those of the
-Hugging Face checkpoint, so that exporting is a plain copy. It knows nothing of text, files or optimizers.
-Weights are drawn on the CPU wherever the model will live, so that a seed means the same on every device.
+Hugging Face checkpoint, so that exporting is a plain copy. Does not know text, files or optimizers.
+Weights are drawn on the CPU whatever the model's device, so that a seed means the same on every device.
 """
 
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What is trained: the shape, the amount of training and the seed of every model. Knows no device and no file."""
+"""The shape, the amount of training and the seed of every model. Does not know devices and files."""
 
 from dataclasses import dataclass
 
@@ -11,8 +11,8 @@ HELD_OUT_SEED = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """`batch_tokens` a step, padding included. With a `teacher`, a model that is trained before, what the teacher would
-    say counts instead of what the text says."""
+    """`batch_tokens` a step, padding included. With a `teacher`, a model that is trained before, the targets are the
+    teacher's probabilities instead of the text."""
 
     config: ModelConfig
     n_steps: int

@@ -1,4 +1,4 @@
-"""What the training text promises. Needs nothing but Python: `python3 -m unittest discover -s starter`."""
+"""Tests of the training text. Needs nothing but Python: `python3 -m unittest discover -s starter`."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""That neither workers nor a stop change a training. Skipped where the packages of the recipe are missing."""
+"""Tests that neither workers nor a stop change a training. Skipped where the packages of the recipe are missing."""
 
 import importlib.util
 import tempfile

@@ -22,14 +22,14 @@ QWEN2_SPLIT = (
 """The pre-tokenizer of Qwen2, known to every GGUF reader as `qwen2`: each digit is a token of its own."""
 
 KNOWN_WORD_REPEATS = 150
-"""Each word of the lists is shown this often besides, at the start of a line and after a space: then it is one token in
-both places, in small letters and in capitals, and writing it in capitals is a step from one token to another."""
+"""Each word of the lists is added to the training text this often, at the start of a line and after a space, so that it
+is one token in both places, in small letters and in capitals; then writing it in capitals means replacing one token."""
 
 ASSISTANT_TURN = re.compile(re.escape(TURN_START) + "assistant\n(.*?" + re.escape(TURN_END) + ")", re.DOTALL)
 
 
 def chat_renderer():
-    """The template as a function, in the environment that transformers gives it."""
+    """The template as a function, in the environment of transformers."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
     template = environment.from_string(TEMPLATE)
@@ -71,7 +71,7 @@ def train_tokenizer(path: Path, seed: int, n_conversations: int) -> Tokenizer:
 
 
 def encode_chat(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[bool]]:
-    """Tokens of a rendered conversation, and which of them the assistant has to say (its end of turn included)."""
+    """Tokens of a rendered conversation, and which of them are the assistant's (including its end of turn)."""
     tokens: list[int] = []
     said: list[bool] = []
     position = 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Trains throng-starter and its draft model from nothing and writes their GGUF files: the whole recipe in one command.
+"""Trains throng-starter and its draft model from scratch and writes their GGUF files: the whole recipe in one command.
 
-Stops and goes on: a run that is started again continues from its last checkpoint, on another device too, and the
-learning rate depends on nothing but the step and the total.
+A run that is started again continues from its last checkpoint, on another device too; the learning rate depends only
+on the step and the total.
 """
 
 import environment
@@ -56,7 +56,7 @@ def moved(batch: tuple[Tensor, Tensor, Tensor], device: torch.device) -> tuple[T
 
 
 def loss_of(model: Decoder, batch: tuple[Tensor, Tensor, Tensor], teacher: Decoder | None = None) -> Tensor:
-    """Cross-entropy of the assistant's tokens; with a teacher, of what the teacher would say in their place."""
+    """Cross-entropy of the assistant's tokens; with a teacher, against the teacher's probabilities."""
     device = model.embed_tokens.weight.device
     inputs, positions, targets = moved(batch, device)
     with torch.autocast(device.type, torch.bfloat16):
@@ -104,7 +104,7 @@ class Run:
                 group["lr"] = rate * factor
 
     def step(self, step: int, batch: tuple[Tensor, Tensor, Tensor], teacher: Decoder | None) -> Tensor:
-        """Learns from a batch; its loss."""
+        """Trains on a batch and returns its loss."""
         loss = loss_of(self.model, batch, teacher)
         loss.backward()
         self.set_rates(schedule(step, self.n_steps))
@@ -114,7 +114,7 @@ class Run:
         return loss.detach()
 
     def save(self, step: int) -> None:
-        """Writes a checkpoint in one move, with the undecayed learning rates."""
+        """Writes a checkpoint atomically, with the undecayed learning rates."""
         self.set_rates(1.0)
         states = [optimizer.state_dict() for optimizer in self.optimizers]
         part = self.checkpoint.with_suffix(".part")
@@ -123,7 +123,7 @@ class Run:
 
 
 def train(name: str, n_steps: int, device: torch.device, n_workers: int) -> None:
-    """Trains one model to its last step, and says how it goes."""
+    """Trains one model to its last step, and prints its progress."""
     recipe, tokenizer = RECIPES[name], load_tokenizer()
     run = Run(name, n_steps, device, BUILD)
     run.model.compile_layers()

@@ -1,1 +1,1 @@
-"""Throng beside llama.cpp: the same files, the same threads, runs in turn."""
+"""Measures Throng against llama.cpp: the same files, the same threads, alternating runs."""

@@ -1,4 +1,4 @@
-"""Both engines as the sections ask them: their tools on one model, and their servers."""
+"""Runs both engines for the sections: their tools on one model, and their servers."""
 
 import asyncio
 import subprocess
@@ -14,13 +14,13 @@ from .places import Places
 from .runs import Manner, in_turn
 from .servers import Server
 
-#: Tokens that a slot of llama-server can hold beyond what a section needs.
+#: Tokens of a slot of llama-server beyond what a section needs.
 SPARE = 64
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Both engines, ready to be asked."""
+    """Both engines, ready to be measured."""
 
     places: Places
     throng: Path
@@ -39,7 +39,7 @@ class Bench:
 
     def llama_batched_bench(self, model, prompt, generate, users, context, *extra):
         arguments = ["-m", self.file(model), "-t", self.threads, "-c", context, "--output-format", "jsonl"]
-        # A single user after the crowd, so that the crowd's line is not the last, which can be lost.
+        # A single user after the crowd, so that the crowd's line of output is not the last one, which can be lost.
         arguments += ["-npp", prompt, "-ntg", generate, "-npl", f"{users},1", *extra]
         return reading.llama_batched_bench(output(peer(self.places).command("llama-batched-bench", *arguments)), users)
 
@@ -48,7 +48,7 @@ class Bench:
         return Server(lambda port: [*command, port], self.places.results / "throng-serve.log")
 
     def llama_server(self, model, users, tokens):
-        """With a slot of `tokens` for each user."""
+        """The command line of llama-server with a slot of `tokens` for each user."""
         slots = ["-np", users, "-c", users * (tokens + SPARE)]
         command = ["-m", self.file(model), "-t", self.threads, *slots, "--host", "127.0.0.1", "--port"]
         llama, log = peer(self.places), self.places.results / "llama-server.log"
@@ -56,7 +56,7 @@ class Bench:
 
     @contextmanager
     def both_servers(self, model, users, tokens):
-        """Both servers at once; the one that is not asked is idle. Each has answered once."""
+        """Both servers at once; the one that is not measured is idle. Each has answered one request."""
         with self.throng_server(model) as throng, self.llama_server(model, users, tokens) as llama:
             for server in (throng, llama):
                 asyncio.run(load.Stream(model, load.Prompts(0)(64), 8).run(server.port))

@@ -1,4 +1,4 @@
-"""Who used the processor while something was measured. Linux only."""
+"""The processor time that other programs used during a measurement. Linux only."""
 
 import os
 import resource
@@ -10,14 +10,15 @@ CPUS = os.cpu_count()
 
 
 def busy_s():
-    """Seconds that all cores together have worked so far, or that a hypervisor has kept for others."""
+    """Seconds that all cores together have been busy so far, including time that a hypervisor gave to others
+    (steal)."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
     return (user + nice + system + irq + softirq + steal) / TICK
 
 
 def own_s(pids):
-    """Of those, the seconds of this process, the children it has waited for, and the running processes `pids`."""
+    """The part of those seconds of this process, the children it has waited for, and the running processes `pids`."""
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     for pid in pids:
@@ -27,21 +28,21 @@ def own_s(pids):
 
 
 class Watch:
-    """Counts from its making; `pids` are servers that belong to what is measured."""
+    """Counts from its construction; `pids` are servers that are part of the measurement."""
 
     def __init__(self, pids=()):
         self.pids = list(pids)
         self.start = (time.monotonic(), busy_s(), own_s(self.pids))
 
     def foreign(self):
-        """The share of all cores that others, on this machine or beside it, used since."""
+        """The share of all cores that other programs or virtual machines used since."""
         at, busy, own = self.start
         others = busy_s() - busy - (own_s(self.pids) - own)
         return max(0.0, others / (CPUS * (time.monotonic() - at)))
 
 
 def wait_until_quiet(most_foreign, patience_s, pids=()):
-    """Waits until others leave the machine alone for three seconds, but not for ever."""
+    """Waits until other programs use little of the machine for three seconds, up to a limit."""
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
         watch = Watch(pids)

@@ -1,4 +1,4 @@
-"""The models that are measured: random weights at real shapes, made once. Only speed can be read off them."""
+"""The models that are measured: random weights at real shapes, made once. Only their speed is meaningful."""
 
 import sys
 from pathlib import Path
@@ -7,12 +7,12 @@ from .peer import peer
 from .places import run
 
 MAKER = Path(__file__).resolve().parents[1] / "make_synthetic_gguf.py"
-#: Types that the maker lacks, and what llama-quantize calls them.
+#: Types that make_synthetic_gguf.py lacks, and their names in llama-quantize.
 QUANTIZED_BY_PEER = {"q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M", "q6_k": "Q6_K"}
 
 
 def path(places, name):
-    """The file of a model called `SHAPE-TYPE`, made when absent."""
+    """The file of the model `SHAPE-TYPE`, made when absent."""
     file = places.models / f"{name}.gguf"
     if file.exists():
         return file

@@ -1,5 +1,5 @@
-"""llama.cpp from the sources in llama-cpp-python's package: built once for this machine, and its processor library
-again for machines with fewer instructions."""
+"""Builds llama.cpp from the sources in llama-cpp-python's package: once for this machine, and its CPU library again
+for smaller instruction sets."""
 
 import tarfile
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from .places import run
 PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-server", "llama-quantize")
 AVX2 = ("SSE42", "AVX", "AVX2", "FMA", "F16C", "BMI2")
 AVX512 = (*AVX2, "AVX512", "AVX512_VBMI", "AVX512_VNNI", "AVX512_BF16")
-#: The instructions of each build beside the machine's own, and what /proc/cpuinfo calls the rarest of them.
+#: The instruction sets of each build besides the native one, and the rarest of them as named in /proc/cpuinfo.
 VARIANTS = {
     "avx2": (AVX2, "avx2"),
     "avx2-vnni": ((*AVX2, "AVX_VNNI"), "avx_vnni"),
@@ -25,7 +25,7 @@ TILE_CONFIG_KEPT = '    __asm__ volatile("" : : "r"(&tc) : "memory");\n' + TILE_
 
 @dataclass(frozen=True)
 class Peer:
-    """llama.cpp's programs, and the folder whose processor library they are to use."""
+    """llama.cpp's programs, and the folder of the CPU library that they use."""
 
     programs: Path
     libraries: Path
@@ -35,7 +35,7 @@ class Peer:
 
 
 def runs_here(variant):
-    """Whether this machine has the instructions of that variant."""
+    """Whether this machine has the instruction sets of that variant."""
     return variant == "native" or VARIANTS[variant][1] in Path("/proc/cpuinfo").read_text().split()
 
 

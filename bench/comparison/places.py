@@ -1,4 +1,4 @@
-"""Where the comparison keeps what it makes, and the Python environment whose tools make it."""
+"""The folders of the comparison, and the Python environment with its tools."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Places:
-    """`cache` holds everything that is built or made once; `throng` is the binary, built when absent."""
+    """`cache` has everything that is built or made once; `throng` is the binary, built when absent."""
 
     cache: Path
     throng: Path | None = None
@@ -25,7 +25,7 @@ class Places:
         return self.cache / "results"
 
     def tools(self):
-        """The folder of the environment's programs, made when absent."""
+        """The folder of the environment's programs, created when absent."""
         programs = self.cache / "venv" / "bin"
         if not all((programs / program).exists() for program in ("cmake", "ninja", "gguf-dump")):
             run([sys.executable, "-m", "venv", self.cache / "venv"])
@@ -33,7 +33,7 @@ class Places:
         return programs
 
     def throng_binary(self):
-        """The release binary of this checkout, or the one that was asked for."""
+        """The release binary of this checkout, or the given one."""
         if self.throng:
             return self.throng
         run(["cargo", "build", "--release", "--package", "throng-cli"], cwd=ROOT)

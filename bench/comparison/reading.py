@@ -1,4 +1,4 @@
-"""What the two engines' tools print, made into numbers. Refuses to know how they were started."""
+"""Parses the output of the two engines' tools. Does not know how they were started."""
 
 import json
 
@@ -17,8 +17,8 @@ def llama_bench(text):
 
 
 def llama_batched_bench(text, users):
-    """tokens/s of so many users together while they generate, and the seconds from the first prompt to the last token
-    (--output-format jsonl). Its last line can be lacking: the program ends without waiting for its own log."""
+    """tokens/s of this many users together while they generate, and the seconds from the first prompt to the last token
+    (--output-format jsonl). Its last line can be missing: the program ends without waiting for its own log."""
     (result,) = [result for result in objects(text) if result["pl"] == users]
     return {"decode": result["speed_tg"], "all_s": result["t"]}
 

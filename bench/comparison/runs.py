@@ -1,4 +1,4 @@
-"""Runs of two engines in turn, so that what disturbs the machine disturbs both, and their record."""
+"""Alternating runs of two engines, so that disturbances of the machine affect both, and their results."""
 
 import statistics
 import sys
@@ -9,7 +9,7 @@ from .machine import Watch, wait_until_quiet
 
 @dataclass
 class Row:
-    """One measure of one model: what both engines reached in each round, and how disturbed the rounds were."""
+    """One measure of one model: the values of both engines in each round, and how disturbed the rounds were."""
 
     section: str
     model: str
@@ -20,7 +20,7 @@ class Row:
     foreign: list = field(default_factory=list)
 
     def ratios(self):
-        """How many times better Throng was, round by round."""
+        """How many times better Throng was, for each round."""
         pairs = zip(self.throng, self.peer)
         return [ours / theirs if self.higher_is_better else theirs / ours for ours, theirs in pairs]
 
@@ -33,7 +33,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Manner:
-    """How often and how quietly to measure."""
+    """The number of rounds, and how much disturbance is accepted."""
 
     rounds: int = 5
     most_foreign: float = 0.05

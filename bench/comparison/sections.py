@@ -1,4 +1,4 @@
-"""What is measured: each section asks both engines for the same work on the same file with as many threads."""
+"""What is measured: in each section, both engines do the same work on the same file with the same number of threads."""
 
 import asyncio
 import statistics
@@ -130,7 +130,7 @@ def memory(bench, model, users=10):
 
 
 def without(section, variant, isa):
-    """Prefill with fewer instructions than the machine has, where it has these."""
+    """Prefill with a smaller instruction set than the machine's, if the machine has it."""
 
     def measured(bench, model):
         if not runs_here(variant):
@@ -145,11 +145,11 @@ def experts(bench, model):
 
 
 def at_depth(section, depth):
-    # llama.cpp's own choice is flash attention, with which it decodes half as fast over a long context.
+    # llama.cpp's default is flash attention, with which it decodes half as fast over a long context.
     return lambda bench, model: decode(bench, model, section, depth, n_tokens=32, peer_extra=("-fa", "off"))
 
 
-#: What measures each section, and the models it measures unless others are asked for.
+#: The function that measures each section, and its models unless others are named.
 SECTIONS = {
     "prefill": (prefill, ALL),
     "decode": (decode, ALL),

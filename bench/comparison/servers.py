@@ -1,4 +1,4 @@
-"""Servers as the comparison starts, watches and ends them."""
+"""Starts, watches and ends the servers of the comparison."""
 
 import http.client
 import socket
@@ -49,7 +49,7 @@ class Server:
         return self.process.pid
 
     def peak_mib(self):
-        """The most memory that was resident at once, mapped files included."""
+        """Peak resident memory, including mapped files."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")) / 1024
 

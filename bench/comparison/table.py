@@ -1,4 +1,4 @@
-"""The records of all sections as one table."""
+"""The results of all sections as one table."""
 
 import json
 import statistics
@@ -16,7 +16,7 @@ def load(folder, sections):
 
 
 def save(folder, section, rows, add=False):
-    """Keeps these rows instead of earlier ones of the same models, or behind their rounds."""
+    """Replaces earlier rows of the same models by these, or appends these rounds to theirs."""
     folder.mkdir(parents=True, exist_ok=True)
     again, kept = {row.model for row in rows}, load(folder, [section])
     if add:
@@ -27,7 +27,7 @@ def save(folder, section, rows, add=False):
 
 
 def behind(before, row):
-    """A row with the rounds of an earlier one before its own."""
+    """A row with the rounds of an earlier row prepended."""
     if before is None:
         return row
     rounds = {name: getattr(before, name) + getattr(row, name) for name in ("throng", "peer", "foreign")}
@@ -54,5 +54,5 @@ def table(rows, most_foreign):
 
 
 def figure(value):
-    """Three digits are what such a measurement is worth."""
+    """Three digits, which is the precision of such a measurement."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -26,7 +26,7 @@ def capitalized(text: str) -> str:
 
 
 def typed(text: str, rng: random.Random) -> str:
-    """The way people type: mostly a proper sentence, at times without the capital or the final mark."""
+    """A prompt as people type it: mostly a proper sentence, at times without the capital or the final mark."""
     text = capitalized(text)
     style = rng.random()
     if style < 0.08:

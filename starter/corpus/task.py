@@ -10,7 +10,7 @@ HELD_OUT_SHARE = 16
 """One prompt in this many is kept for the evaluation."""
 
 ALWAYS_TAUGHT_WORDS = 3
-"""Prompts of so few words are never kept, unless they are sums: nothing else would teach what "sure" means."""
+"""Prompts of so few words are never held out, unless they are sums: otherwise the model would never see "sure"."""
 
 
 @dataclass(frozen=True)

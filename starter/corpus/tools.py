@@ -56,7 +56,7 @@ def values(tool: Tool, rng: random.Random) -> dict:
 
 
 def result_of(tool: Tool, rng: random.Random) -> dict:
-    """What the tool answers: plausible, and not to be guessed from the question."""
+    """The tool's result: plausible, but not predictable from the question."""
     fresh = {
         "temperature": rng.randint(-5, 35),
         "condition": rng.choice(["sunny", "cloudy", "rainy", "windy", "foggy"]),
@@ -71,7 +71,7 @@ def result_of(tool: Tool, rng: random.Random) -> dict:
 
 
 def invented_or(names: list[str], rng: random.Random) -> str:
-    """One of the names, or one that nobody has seen."""
+    """One of the names, or a made-up one."""
     if rng.random() < 0.8:
         return rng.choice(names)
     return rng.choice([f"{rng.choice(PLAIN_WORDS)}_{rng.choice(OBJECTS)}", invented_word(rng)])
@@ -80,7 +80,7 @@ def invented_or(names: list[str], rng: random.Random) -> str:
 def described(tool: Tool, rng: random.Random) -> dict:
     """The tool as an OpenAI function under one of its names, its parameters under one of theirs, in the same order.
 
-    One name in five is made up: only who copies names from the system turn, instead of recalling them, gets it right.
+    One name in five is made up, so that the model must copy names from the system turn instead of recalling them.
     """
     properties = {invented_or(names, rng): {"type": kind} for names, kind in tool.parameters.values()}
     function = {
