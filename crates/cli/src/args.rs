@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_to_quantize_to_are_few_and_their_case_is_free() {
+    fn only_some_formats_are_accepted_for_quantization_in_any_case() {
         let quantize = |name| {
             CommandLine::try_parse_from(["throng", "model", "--quantize", name])
                 .map(|line| line.serve.model.quantize)

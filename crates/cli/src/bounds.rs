@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_lie_in_their_range() {
+    fn numbers_must_be_in_their_range() {
         let read = within(STEP_TIMEOUT_S);
         assert_eq!((read("1"), read("86400")), (Ok(1), Ok(86_400)));
         for bad in ["0", "-5", "86401", "99999999999999999999999", "1.5", "one", ""] {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short_lines() {
+    fn model_names_are_short_and_have_no_control_characters() {
         assert_eq!(model_name("org/my model ✓").as_deref(), Ok("org/my model ✓"));
         for bad in ["", "a\nb", "\u{1b}[31m", "a\u{85}", &"x".repeat(257)] {
             assert!(model_name(bad).is_err(), "{bad:?}");

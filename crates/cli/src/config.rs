@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_names_what_to_quantize_to_and_flags_win() {
+    fn flags_override_the_quantization_format_of_the_file() {
         let mut section = model_section("[model]\nquantize = \"q4_k\"").expect("valid");
         assert_eq!(section.quantize, Some(args::Quantization::Q4_K));
         section.overlay(&ModelArgs { quantize: Some(args::Quantization::Q8_0), ..Default::default() });

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_here_is_itself() {
+    fn an_existing_path_is_not_looked_up_on_the_hub() {
         let settings = HubSettings::from_env(|_| None);
         assert_eq!(locate("src", &settings).unwrap(), Path::new("src"));
         assert!(matches!(locate("no-such-thing", &settings), Err(HubError::NotAModel { .. })));

@@ -71,18 +71,18 @@ mod tests {
     };
 
     #[test]
-    fn a_share_of_what_is_free_is_taken() {
+    fn the_default_is_a_share_of_free_memory() {
         assert_eq!(BUDGET.n_blocks().expect("fits"), 40);
     }
 
     #[test]
-    fn no_more_is_taken_than_can_be_used() {
+    fn no_more_blocks_are_allocated_than_sequences_can_use() {
         let budget = KvBudget { max_rows: 3, ..BUDGET };
         assert_eq!(budget.n_blocks().expect("fits"), 6);
     }
 
     #[test]
-    fn what_was_asked_for_is_taken_or_refused() {
+    fn a_configured_size_is_used_or_refused() {
         let asked = |asked_bytes| KvBudget { asked_bytes: Some(asked_bytes), ..BUDGET }.n_blocks();
         assert_eq!(asked(990).expect("fits"), 99);
         assert!(asked(1001).is_err());

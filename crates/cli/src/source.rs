@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_name_it_is_the_starter_model() {
+    fn the_starter_model_is_the_default() {
         let found = |model| ModelSource::find(model).expect("built in");
         assert_eq!(found(None), ModelSource::BuiltIn(&BUILT_IN[0]));
         assert_eq!(found(Some("throng-starter")), found(None));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_answers_to_its_own_name_and_to_what_was_given() {
+    fn a_model_is_served_under_its_own_name_and_the_given_one() {
         let file = ModelSource::Path { given: "/a/x.gguf".into(), path: "/a/x.gguf".into() };
         assert_eq!(file.names("x"), ["x", "/a/x.gguf"]);
         let folder = std::env::temp_dir();

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_those_of_steps_in_which_all_decode() {
+    fn only_steps_in_which_all_users_decode_are_counted() {
         let prompt = StepRecord { n_tokens: 400, executing: Nanos::from_ms(900), ..step(0, 4) };
         let log = [prompt, step(1, 4), step(2, 4), step(3, 4), step(4, 3)];
         let shares = StepShares::of_decode(&log, 4).expect("there are two such steps");

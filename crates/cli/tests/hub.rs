@@ -136,7 +136,7 @@ fn weights() -> Vec<u8> {
 }
 
 #[test]
-fn a_sharded_model_comes_whole_and_a_second_run_fetches_nothing() {
+fn all_shards_are_fetched_and_a_second_run_fetches_nothing() {
     let index = br#"{"weight_map":{"a":"s-1.safetensors","b":"s-2.safetensors"}}"#;
     let hub = Hub::start(&[
         ("README.md", b"#"),
@@ -184,7 +184,7 @@ fn a_sharded_model_comes_whole_and_a_second_run_fetches_nothing() {
 }
 
 #[test]
-fn a_transfer_that_breaks_off_is_resumed() {
+fn an_interrupted_transfer_is_resumed() {
     let hub = Hub::start(&[("model-Q8_0.gguf", &weights())]);
     let home = tempfile::tempdir().unwrap();
     hub.shelf.lock().unwrap().break_off = Some(("model-Q8_0.gguf".into(), 70_000));
@@ -200,7 +200,7 @@ fn a_transfer_that_breaks_off_is_resumed() {
 }
 
 #[test]
-fn a_whole_part_or_a_server_without_ranges_does_not_spoil_the_file() {
+fn a_complete_partial_file_or_a_server_without_ranges_does_not_corrupt_the_file() {
     let hub = Hub::start(&[("model.gguf", &weights())]);
     let home = tempfile::tempdir().unwrap();
     let settings = hub.settings(home.path());
@@ -240,7 +240,7 @@ fn one_gguf_of_several_must_be_named() {
 }
 
 #[test]
-fn refusals_say_what_was_tried() {
+fn errors_name_what_was_tried() {
     let hub = Hub::start(&[("a.gguf", b"aa")]);
     let home = tempfile::tempdir().unwrap();
     let settings = hub.settings(home.path());
@@ -255,7 +255,7 @@ fn refusals_say_what_was_tried() {
 }
 
 #[test]
-fn without_a_network_the_cache_serves_or_the_error_tells_what_to_do() {
+fn without_a_network_the_cache_is_used_or_the_error_explains() {
     let hub = Hub::start(&[("a.gguf", b"aa"), ("b.gguf", b"bb")]);
     let home = tempfile::tempdir().unwrap();
     let online = hub.settings(home.path());

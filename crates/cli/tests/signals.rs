@@ -15,7 +15,7 @@ fn piped(arguments: &[&str]) -> Server {
 }
 
 #[test]
-fn a_server_told_to_end_while_it_loads_ends_in_order() {
+fn sigterm_while_the_model_is_loaded_ends_the_server() {
     for signal in ["TERM", "INT"] {
         let mut server = piped(&[]);
         drop(server.connect());
@@ -25,7 +25,7 @@ fn a_server_told_to_end_while_it_loads_ends_in_order() {
 }
 
 #[test]
-fn a_server_told_to_end_as_soon_as_it_is_ready_ends_in_order() {
+fn sigterm_right_after_the_start_ends_the_server() {
     for signal in ["TERM", "INT"] {
         let mut server = piped(&[]);
         let mut out = BufReader::new(server.process.stdout.take().unwrap());
@@ -36,7 +36,7 @@ fn a_server_told_to_end_as_soon_as_it_is_ready_ends_in_order() {
 }
 
 #[test]
-fn the_second_signal_ends_at_once_what_the_first_lets_finish() {
+fn a_second_signal_ends_running_streams_at_once() {
     for (signal, status) in [("TERM", 143), ("INT", 130)] {
         let mut server = piped(&["--shutdown-timeout", "3600"]);
         let mut log = BufReader::new(server.process.stderr.take().unwrap());
@@ -57,7 +57,7 @@ fn the_second_signal_ends_at_once_what_the_first_lets_finish() {
 }
 
 #[test]
-fn hanging_up_changes_nothing() {
+fn sighup_is_ignored() {
     let mut server = piped(&[]);
     let mut log = BufReader::new(server.process.stderr.take().unwrap());
     drop(server.connect());

@@ -71,7 +71,7 @@ fn streams_that_are_closed_from_the_start() {
 }
 
 #[test]
-fn a_reader_that_has_gone() {
+fn a_reader_that_has_closed_the_pipe() {
     let (reader, writer) = pipe().unwrap();
     drop(reader);
     assert_serves_and_drains(Server::start(&[], |c| {
@@ -81,7 +81,7 @@ fn a_reader_that_has_gone() {
 
 /// Like `throng serve 2>&1 | head -1`.
 #[test]
-fn a_reader_that_leaves_after_the_first_line() {
+fn a_reader_that_closes_the_pipe_after_the_first_line() {
     let (reader, writer) = pipe().unwrap();
     let server = Server::start(&[], |c| {
         debugging(c).stdout(writer.try_clone().unwrap()).stderr(writer);
@@ -113,7 +113,7 @@ fn a_reader_that_does_not_read() {
 }
 
 #[test]
-fn a_descriptor_that_does_not_block_loses_nothing() {
+fn a_non_blocking_descriptor_loses_no_lines() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     let mut server = Server::start(&[], |c| {
@@ -126,7 +126,7 @@ fn a_descriptor_that_does_not_block_loses_nothing() {
 }
 
 #[test]
-fn a_result_nobody_reads_any_more_is_no_fault() {
+fn a_result_written_to_a_closed_pipe_is_not_an_error() {
     for arguments in [&["inspect", "--tensors"][..], &["generate", "--prompt", "Hi"]] {
         let (reader, writer) = pipe().unwrap();
         drop(reader);
@@ -147,7 +147,7 @@ fn a_result_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn an_error_that_cannot_be_told_still_has_its_status() {
+fn an_error_that_cannot_be_printed_still_sets_the_exit_status() {
     let mut process = throng(&["inspect", "/nowhere"]).stdout(full()).stderr(full()).spawn().unwrap();
     assert_eq!(end(&mut process).code(), Some(1));
     let mut process = throng(&["serve", "--port", "none"]).stdout(full()).stderr(full()).spawn().unwrap();

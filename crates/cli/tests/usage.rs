@@ -75,7 +75,7 @@ fn flags_of_the_other_commands() {
 }
 
 #[test]
-fn the_file_is_held_to_the_same_ranges() {
+fn the_file_has_the_same_ranges_as_the_flags() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("throng.toml");
     for (text, words) in [
@@ -107,7 +107,7 @@ fn the_file_is_held_to_the_same_ranges() {
 }
 
 #[test]
-fn files_that_are_none_or_have_no_end() {
+fn irregular_large_and_invalid_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     std::fs::write(path("large"), vec![b'#'; (1 << 20) + 1]).unwrap();

@@ -90,7 +90,7 @@ async fn a_stop_string_ends_the_text_before_it_and_the_computing() {
 }
 
 #[tokio::test]
-async fn several_prompts_are_numbered_through_and_echoed() {
+async fn choices_of_several_prompts_are_numbered_and_echoed() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
     let fields = json!({"prompt": ["ab", "cde"], "n": 2, "echo": true, "max_tokens": 3, "logprobs": 1,
@@ -166,7 +166,7 @@ async fn the_small_routes_answer() {
 }
 
 #[tokio::test]
-async fn a_scrape_has_the_names_that_dashboards_read() {
+async fn metrics_have_the_names_that_dashboards_use() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
     let body = chat(json!({"max_tokens": 5, "ignore_eos": true}));
@@ -227,7 +227,7 @@ async fn a_silent_stream_pings() {
 }
 
 #[tokio::test]
-async fn http_2_in_clear_text_is_spoken_too() {
+async fn http_2_without_tls_is_supported() {
     use http_body_util::{BodyExt, Full};
     use hyper_util::rt::{TokioExecutor, TokioIo};
 

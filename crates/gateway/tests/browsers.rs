@@ -36,7 +36,7 @@ fn with_json<'a>(fields: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn a_public_server_without_keys_serves_its_own_pages_and_programs_only() {
+async fn a_public_server_without_keys_serves_only_its_own_pages_and_programs() {
     let server = public(|_| ()).await;
     let allowed: &[&[&str]] = &[
         &["host: anything.example"],
@@ -74,7 +74,7 @@ async fn a_public_server_without_keys_serves_its_own_pages_and_programs_only() {
 }
 
 #[tokio::test]
-async fn an_operator_allows_origins_and_names() {
+async fn allowed_origins_and_hosts_are_configurable() {
     let server = public(|config| {
         config.access.allowed_origins = vec!["https://app.example".to_owned()];
         config.access.allowed_hosts = vec!["gpu.example.lan".to_owned()];
@@ -96,7 +96,7 @@ async fn an_operator_allows_origins_and_names() {
 }
 
 #[tokio::test]
-async fn where_a_key_is_needed_the_key_decides() {
+async fn with_keys_configured_origins_are_not_checked() {
     let server = public(|config| config.access.api_keys = vec![Secret::new("key")]).await;
     let page = ["host: any.example", "origin: https://elsewhere.example", JSON, "authorization: Bearer key"];
     let reply = ask(&server, "POST", CHAT, &page).await;
@@ -106,7 +106,7 @@ async fn where_a_key_is_needed_the_key_decides() {
 }
 
 #[tokio::test]
-async fn a_loopback_server_stays_closed_to_foreign_pages() {
+async fn a_loopback_server_refuses_foreign_pages() {
     let server = Server::start(Setup::default()).await;
     for (fields, status) in [
         (["host: localhost", "sec-fetch-site: cross-site"], 403),

@@ -20,7 +20,7 @@ fn n_output(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_ends_its_request() {
+async fn a_disconnect_ends_the_request() {
     let server = Server::start(Setup { step_time: STEP, ..Setup::default() }).await;
     let mut client = server.connect().await;
     client.send(long_stream()).await;
@@ -55,7 +55,7 @@ async fn stream_text(mut client: Client, seed: u64) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_cancels_harm_nobody_else() {
+async fn a_thousand_cancellations_do_not_affect_other_requests() {
     let server = Server::start(Setup::default()).await;
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -93,7 +93,7 @@ async fn a_thousand_cancels_harm_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_dropped_alone() {
+async fn only_the_client_that_does_not_read_is_dropped() {
     let mut setup = Setup { step_time: Duration::from_micros(200), ..Setup::default() };
     setup.config.server.slow_reader_timeout_s = 1;
     let server = Server::start(setup).await;
@@ -124,7 +124,7 @@ async fn a_stopping_server_finishes_its_streams() {
 }
 
 #[tokio::test]
-async fn a_stopping_server_cuts_what_takes_too_long_and_says_so() {
+async fn a_stopping_server_ends_long_streams_with_an_error() {
     let mut setup = Setup { step_time: STEP, ..Setup::default() };
     setup.config.server.shutdown_timeout_s = 0;
     let mut server = Server::start(setup).await;

@@ -324,7 +324,7 @@ async fn fault(client: &mut Client, bad: &Bad) -> Option<String> {
 }
 
 #[tokio::test]
-async fn every_malformed_request_is_refused_in_its_turn_and_nothing_behind_it_is_a_request() {
+async fn malformed_requests_are_refused_in_order_and_the_bytes_after_them_are_not_parsed() {
     let server = Server::start(Setup::default()).await;
     let seed: u64 = std::env::var("THRONG_SEED")
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
@@ -411,7 +411,7 @@ async fn unusual_but_well_formed_requests_are_answered_on_one_connection() {
 }
 
 #[tokio::test]
-async fn urls_that_no_route_can_read_get_our_error() {
+async fn undecodable_urls_get_our_error() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
     for path in ["/v1/models/%ff", "/v1/models/a%c3", "/ui/%ff%fe", "/v1/models/%ed%a0%80"] {
@@ -434,7 +434,7 @@ async fn urls_that_no_route_can_read_get_our_error() {
 }
 
 #[tokio::test]
-async fn a_head_that_does_not_arrive_gets_our_error_after_the_answers_before_it() {
+async fn an_incomplete_head_gets_our_error_after_earlier_answers() {
     let mut setup = Setup::default();
     setup.config.server.header_timeout_s = 1;
     let server = Server::start(setup).await;
@@ -493,7 +493,7 @@ async fn over_http2(server: &Server, fields: &[(&str, &str)], body: &[u8]) -> Ve
 }
 
 #[tokio::test]
-async fn http2_has_framing_of_its_own() {
+async fn http1_framing_fields_are_checked_over_http2() {
     let server = Server::start(Setup::default()).await;
     let json = ("content-type", "application/json");
     let body = br#"{"prompt": "abc"}"#;

@@ -6,13 +6,13 @@ mod corpus;
 mod request;
 
 #[test]
-fn the_corpus_holds() {
+fn the_check_passes_on_the_corpus() {
     corpus::replay("request", 4, request::check);
 }
 
 /// The seeds are valid bodies, so that fuzzing starts past the first checks.
 #[test]
-fn seeds_are_read() {
+fn seeds_are_accepted() {
     use throng_gateway::openai::{
         ChatRequest, CompletionRequest, DetokenizeRequest, ReadOptions, TokenizeRequest,
     };

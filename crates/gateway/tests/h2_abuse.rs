@@ -97,7 +97,7 @@ fn impatient() -> Setup {
 }
 
 #[tokio::test]
-async fn streams_whose_window_stays_shut_are_reset_alone() {
+async fn only_streams_whose_window_stays_0_are_reset() {
     let server = Server::start(impatient()).await;
     let mut client = connect(&server, 0).await;
     let mut open = BTreeSet::new();
@@ -134,7 +134,7 @@ async fn held(probe: &mut Client, part: &str) -> usize {
 }
 
 #[tokio::test]
-async fn what_a_stream_holds_is_counted_once_wherever_it_lies() {
+async fn buffered_output_of_a_stream_is_counted_once() {
     let server = Server::start(Setup::default()).await;
     let mut probe = server.connect().await;
     let body = completion(json!({
@@ -160,7 +160,7 @@ async fn what_a_stream_holds_is_counted_once_wherever_it_lies() {
 }
 
 #[tokio::test]
-async fn a_connection_that_never_takes_an_answers_end_is_ended() {
+async fn a_connection_that_never_reads_the_end_of_an_answer_is_closed() {
     let server = Server::start(impatient()).await;
     let mut client = connect(&server, 1).await;
     client.send(post(1, "/v1/completions", &completion(json!({"max_tokens": 5})))).await;
@@ -175,7 +175,7 @@ async fn a_connection_that_never_takes_an_answers_end_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
+async fn floods_of_frames_without_a_request_end_the_connection() {
     let server = Server::start(Setup::default()).await;
     let floods: [(&str, Vec<u8>); 6] = [
         ("PING", frame(PING, 0, 0, &[7; 8])),
@@ -210,7 +210,7 @@ async fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_opens_its_windows_with_every_frame_is_no_flood() {
+async fn frequent_window_updates_are_not_a_flood() {
     let server = Server::start(Setup::default()).await;
     let mut client = connect(&server, 65_535).await;
     let body = completion(json!({"ignore_eos": true, "max_tokens": 3000, "stream": true}));

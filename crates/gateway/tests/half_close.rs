@@ -35,7 +35,7 @@ fn leave(client: &Client, way: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_computed_for_a_client_that_asks_and_closes() {
+async fn nothing_is_computed_for_a_client_that_disconnects_after_its_request() {
     for (is_stream, version) in
         [(false, "HTTP/1.1"), (true, "HTTP/1.1"), (false, "HTTP/1.0"), (true, "HTTP/1.0")]
     {
@@ -66,7 +66,7 @@ async fn nothing_is_computed_for_a_client_that_asks_and_closes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_no_more_gets_the_whole_answer_whenever_it_says_so() {
+async fn a_half_closed_client_gets_the_whole_answer_at_any_time() {
     const N_TOKENS: u64 = 300;
     let server = Server::start(Setup { step_time: STEP, ..Setup::default() }).await;
     let seed = fastrand::u64(..);
@@ -104,7 +104,7 @@ async fn who_sends_no_more_gets_the_whole_answer_whenever_it_says_so() {
 }
 
 #[tokio::test]
-async fn who_waits_half_closed_and_then_goes_is_noticed() {
+async fn a_half_closed_client_that_disconnects_is_detected() {
     let server = Server::start(Setup { step_time: 3 * STEP, ..Setup::default() }).await;
     let mut client = server.connect().await;
     client.send(request(MAX_TOKENS, false, "HTTP/1.1")).await;

@@ -37,7 +37,7 @@ async fn plain_transfer(n_bytes: usize) -> Duration {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_answer_is_not_held_back_by_its_socket() {
+async fn a_large_answer_is_not_slowed_by_the_socket_buffer() {
     let server = Server::start(Setup::default()).await;
     let body = completion(json!({"ignore_eos": true, "max_tokens": 4000, "logprobs": 20, "n": 8}));
     let mut client = Client::connect(server.address).await;

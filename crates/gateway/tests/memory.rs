@@ -52,7 +52,7 @@ fn is_overloaded(reply: &Reply) {
 }
 
 #[tokio::test]
-async fn memory_that_is_full_refuses_at_once_and_leaves_room_for_ordinary_requests() {
+async fn full_memory_refuses_at_once_and_still_serves_ordinary_requests() {
     let server = Server::start(small()).await;
     let mut probe = server.connect().await;
     assert!(probe.get("/metrics").await.text().contains("throng_memory_limit_bytes 12582912"));
@@ -169,7 +169,7 @@ fn joined(chunks: &[Value], n: usize) -> Vec<(String, [Vec<Value>; 4])> {
 const LISTS: [&str; 4] = ["tokens", "token_logprobs", "top_logprobs", "text_offset"];
 
 #[tokio::test]
-async fn a_large_echo_is_the_same_at_once_and_in_many_events() {
+async fn a_large_echo_is_the_same_whole_and_in_many_events() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
     let prompt = "ä quite long prompt, ".repeat(180);
@@ -207,7 +207,7 @@ async fn a_full_queue_refuses_before_anything_is_tokenized() {
 }
 
 #[tokio::test]
-async fn tokens_become_text_within_the_bound_of_an_answer() {
+async fn detokenized_text_is_bounded_like_an_answer() {
     let server = Server::start(small()).await;
     let mut client = server.connect().await;
     let start = json!({"tokens": vec![harness::START; 150_000]});

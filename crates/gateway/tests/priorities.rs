@@ -18,7 +18,7 @@ async fn ignored(server: &Server, priority: Value) -> [Option<String>; 2] {
 }
 
 #[tokio::test]
-async fn an_urgent_priority_counts_as_far_as_the_server_allows() {
+async fn a_priority_is_raised_to_the_servers_limit() {
     let named = || [Some("priority".to_owned()), Some("priority".to_owned())];
     let server = Server::start(Setup::default()).await;
     assert_eq!(ignored(&server, json!(-1)).await, named());

@@ -16,7 +16,7 @@ async fn good_request_succeeds(client: &mut Client, context: &str) {
 }
 
 #[tokio::test]
-async fn every_body_of_the_table_gets_its_answer_and_the_connection_lives() {
+async fn every_body_of_the_table_gets_its_answer_and_the_connection_stays_usable() {
     let mut setup = Setup::default();
     setup.capacity.vocabulary_size = bad_input::VOCABULARY_SIZE;
     setup.capacity.max_sequence_tokens = bad_input::MAX_MODEL_LEN;
@@ -135,7 +135,7 @@ async fn heads_that_are_wrong_are_refused() {
 }
 
 #[tokio::test]
-async fn what_only_the_model_can_tell_is_refused_too() {
+async fn faults_that_depend_on_the_model_are_refused() {
     let mut setup = Setup::default();
     setup.capacity.n_blocks = 16;
     let server = Server::start(setup).await;
@@ -161,7 +161,7 @@ async fn what_only_the_model_can_tell_is_refused_too() {
 }
 
 #[tokio::test]
-async fn a_full_queue_is_told_and_counted() {
+async fn a_full_queue_is_reported_and_counted() {
     let mut setup = Setup::default();
     setup.engine.scheduler.max_queued_requests = 0;
     let server = Server::start(setup).await;
@@ -219,7 +219,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn request_ids_come_back_when_they_are_sane() {
+async fn valid_request_ids_are_returned() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
     for (sent, is_kept) in [("abc-123", true), ("a b", false), (&*"x".repeat(200), false)] {
@@ -248,7 +248,7 @@ async fn slow_heads_and_bodies_are_dropped() {
 }
 
 #[tokio::test]
-async fn keys_are_asked_for_and_never_shown() {
+async fn keys_are_required_and_never_printed() {
     let mut config = GatewayConfig::default();
     config.access.api_keys = vec![Secret::new("canary-key")];
     let server = Server::start(Setup { config, ..Setup::default() }).await;

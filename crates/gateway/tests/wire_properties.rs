@@ -147,7 +147,7 @@ fn read(endpoint: Endpoint, body: &[u8]) -> Result<(), ApiError> {
 }
 
 #[test]
-fn any_body_is_a_request_or_to_blame() {
+fn any_body_is_a_request_or_a_client_error() {
     let seed =
         std::env::var("THRONG_SEED").map_or_else(|_| fastrand::u64(..), |s| s.parse().expect("a number"));
     let config = ProptestConfig {

@@ -53,7 +53,7 @@ fn a_chat_is_answered_in_openais_order() {
 }
 
 #[test]
-fn chat_chunks_begin_go_on_end_and_tell_the_usage() {
+fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
     let head = r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m","system_fingerprint":"FP","choices":"#;
     let told = StreamOptions { include_usage: true, continuous_usage_stats: false };
     let so_far = || Usage::new(5, 1, 0);
@@ -92,7 +92,7 @@ fn chat_chunks_begin_go_on_end_and_tell_the_usage() {
 }
 
 #[test]
-fn a_text_completion_tells_each_token_once() {
+fn a_text_completion_reports_each_token_once() {
     let reports = [report(2, f32::NEG_INFINITY, 9, &[(3, -1.0), (0, -2.0)])];
     let tokens = vec![
         CompletionToken { token: 0, report: None, text_offset: 0 },
@@ -118,14 +118,14 @@ fn a_text_completion_tells_each_token_once() {
 }
 
 #[test]
-fn ids_are_the_clients_or_fresh() {
+fn request_ids_are_the_clients_or_generated() {
     assert_eq!(chat_id(Some("mine")), "chatcmpl-mine");
     assert_eq!(chat_id(None).len(), "chatcmpl-".len() + 32);
     assert_ne!(chat_id(None), chat_id(None));
 }
 
 #[test]
-fn a_model_has_the_card_that_clients_expect() {
+fn a_model_has_the_fields_that_clients_expect() {
     let card = serde_json::to_value(models::ModelCard::new("m", "org/m", None, 7, 4096)).expect("JSON");
     assert_eq!((&card["object"], &card["root"]), (&"model".into(), &"org/m".into()));
     assert_eq!(card["max_model_len"], 4096);

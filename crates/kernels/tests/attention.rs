@@ -231,7 +231,7 @@ fn a_rows_bits_depend_on_its_sequence_only() {
 
 /// Head sizes that are not a multiple of sixteen.
 #[test]
-fn odd_heads_work() {
+fn head_sizes_need_not_be_multiples_of_sixteen() {
     let mut random = Random(23);
     for head_dim in [2, 8, 20, 81] {
         let case = Case::new(shape(4, 2, head_dim), &[21, 3], &mut random);

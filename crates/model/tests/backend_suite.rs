@@ -11,7 +11,7 @@ fn the_reference_backend_passes_its_own_suite() {
 }
 
 #[test]
-fn the_processor_passes_on_every_lane() {
+fn the_cpu_backend_passes_on_every_isa() {
     for isa in Isa::available() {
         println!("ISA {}", isa.name());
         backend_suite::check(|n_threads| CpuBackend::with_isa(n_threads, isa));

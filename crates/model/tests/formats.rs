@@ -165,7 +165,7 @@ fn distances(exact: &[(usize, usize, f64)], found: &[Vec<f64>]) -> (f64, f64) {
 }
 
 #[test]
-fn every_format_is_as_close_to_exact_as_it_should_be() {
+fn every_format_is_within_its_error_bound() {
     let shape = TinyModel { n_layers: 2, feed_forward: 512, vocabulary: 256, ..Default::default() };
     let mut rng = Rng::with_seed(3);
     let tokens: Vec<u32> = (0..32).map(|_| rng.u32(..256)).collect();

@@ -53,7 +53,7 @@ fn check(architecture: &Architecture, source: &dyn TensorSource, what: &str) {
 }
 
 #[test]
-fn a_tensor_has_a_use_exactly_when_loading_reads_it() {
+fn a_tensor_has_a_role_exactly_when_loading_reads_it() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let mut n_models = 0;
     for folder in std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()) {

@@ -12,7 +12,7 @@ mod gguf;
 mod safetensors;
 
 #[test]
-fn corpora_hold() {
+fn the_checks_pass_on_the_corpora() {
     corpus::replay("gguf", 2, gguf::check);
     corpus::replay("safetensors", 2, safetensors::check);
     corpus::replay("config", 2, config::check);
@@ -20,7 +20,7 @@ fn corpora_hold() {
 
 /// The seeds are valid files, so that fuzzing starts past the first checks.
 #[test]
-fn seeds_load() {
+fn seeds_are_accepted() {
     use throng_model::arch::Architecture;
     use throng_model::weights::gguf::Gguf;
     let seed = |name: &str| fs::read(corpus::folder(name)).unwrap();

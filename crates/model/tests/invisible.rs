@@ -272,7 +272,7 @@ fn check_model<B: Backend>(
 }
 
 #[test]
-fn company_is_invisible() {
+fn results_do_not_depend_on_the_batch() {
     let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
     let two_layers =
         TinyModel { n_layers: 2, n_heads: 4, hidden: 128, feed_forward: 128, ..Default::default() };

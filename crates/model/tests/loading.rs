@@ -97,7 +97,7 @@ fn a_missing_tensor_is_named() {
 }
 
 #[test]
-fn senseless_sizes_are_refused_before_anything_is_allocated() {
+fn invalid_sizes_are_refused_before_anything_is_allocated() {
     let cases = [
         (
             "num_hidden_layers",
@@ -137,7 +137,7 @@ fn named(model: &LoadedModel) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn what_stands_beside_the_weights_is_read() {
+fn files_beside_the_weights_are_read() {
     let folder = changed("llama", |config| config, same);
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let model = try_open(folder.path()).unwrap();
@@ -179,7 +179,7 @@ fn what_stands_beside_the_weights_is_read() {
 }
 
 #[test]
-fn a_gguf_file_brings_everything_along() {
+fn a_gguf_file_has_configuration_and_vocabulary() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny-Q8_0.gguf");
     let tiny = TinyModel { vocabulary: 288, with_tokenizer: true, ..Default::default() };
@@ -194,7 +194,7 @@ fn a_gguf_file_brings_everything_along() {
 }
 
 #[test]
-fn the_cache_is_as_wide_as_the_weights() {
+fn the_default_kv_dtype_follows_the_weights() {
     let folder = tempfile::tempdir().unwrap();
     for (format, dtype) in
         [(Format::F32, KvDtype::F32), (Format::BF16, KvDtype::F16), (Format::Q4_K, KvDtype::F16)]
@@ -210,7 +210,7 @@ fn the_cache_is_as_wide_as_the_weights() {
 }
 
 #[test]
-fn what_is_no_model_is_refused() {
+fn paths_that_are_not_models_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     assert!(error(&folder).contains("has no config.json"));
     let missing = try_open(&folder.path().join("nothing")).err().unwrap().to_string();

@@ -127,7 +127,7 @@ fn the_same_bits_as_a_file_with_the_same_blocks() {
 }
 
 #[test]
-fn what_makes_the_logits_gets_more_bits_and_routers_stay_as_they_are() {
+fn the_output_matrix_gets_more_bits_and_routers_are_not_quantized() {
     let (_folder, path) = write_shape(&shapes()[1], Format::BF16);
     let held = |to: Quantization, name: &str| {
         let model = open(&path, Some(to), 1);
@@ -149,7 +149,7 @@ fn what_makes_the_logits_gets_more_bits_and_routers_stay_as_they_are() {
 }
 
 #[test]
-fn rows_that_superblocks_do_not_fit_get_plain_blocks_and_the_report_says_so() {
+fn rows_that_are_no_multiple_of_superblocks_get_plain_blocks_and_are_reported() {
     let (_folder, path) = write_shape(&shapes()[2], Format::F16);
     let model = open(&path, Some(Quantization::Q4_K), 2);
     let report = model.quantize_report().unwrap();

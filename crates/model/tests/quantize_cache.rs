@@ -102,7 +102,7 @@ fn the_next_start_reads_what_the_first_one_kept() {
 }
 
 #[test]
-fn damage_is_noticed_and_repaired() {
+fn a_damaged_cache_is_written_again() {
     let place = Place::new(1, Quantization::Q4_K);
     let (_, first) = place.start(1);
     let path = place.only_kept();
@@ -127,7 +127,7 @@ fn damage_is_noticed_and_repaired() {
 }
 
 #[test]
-fn another_model_in_the_same_place_is_noticed_even_when_its_time_is_set_back() {
+fn a_changed_model_is_detected_even_with_the_old_modification_time() {
     let place = Place::new(1, Quantization::Q8_0);
     let modified = std::fs::metadata(place.model()).unwrap().modified().unwrap();
     let (_, first) = place.start(1);
@@ -141,7 +141,7 @@ fn another_model_in_the_same_place_is_noticed_even_when_its_time_is_set_back() {
 }
 
 #[test]
-fn every_format_has_its_file_and_nothing_else_is_left() {
+fn every_format_has_one_file_and_no_other_files_remain() {
     let mut place = Place::new(1, Quantization::Q8_0);
     place.start(1);
     place.to = Quantization::Q4_K;
@@ -154,7 +154,7 @@ fn every_format_has_its_file_and_nothing_else_is_left() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_written_stops_nothing() {
+fn a_cache_that_cannot_be_written_does_not_fail_the_start() {
     let place = Place::new(1, Quantization::Q4_0);
     std::fs::write(place.cache(), "a file where the folder should be").unwrap();
     let (used, first) = place.start(1);
@@ -172,7 +172,7 @@ fn a_cache_that_cannot_be_written_stops_nothing() {
 }
 
 #[test]
-fn plain_loops_keep_nothing() {
+fn the_reference_backend_writes_no_cache() {
     let place = Place::new(1, Quantization::Q8_0);
     let model = place.load(BackendKind::Reference, 1);
     assert_eq!(model.quantize_report().unwrap().cache, CacheUse::None);

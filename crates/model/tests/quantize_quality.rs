@@ -53,7 +53,7 @@ fn errors(file: &str, format: Format) -> Option<(f64, f64)> {
 }
 
 #[test]
-fn no_more_is_lost_than_llama_cpp_loses() {
+fn quantization_errors_do_not_exceed_llama_cpps() {
     for (file, format) in [
         ("llama-Q8_0.gguf", Format::Q8_0),
         ("llama-Q4_0.gguf", Format::Q4_0),

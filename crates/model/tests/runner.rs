@@ -66,7 +66,7 @@ fn step(executor: &mut dyn Executor, rows: &[(Vec<u32>, SamplingParams)]) -> Ste
 }
 
 #[test]
-fn a_fault_of_one_row_stays_with_it() {
+fn a_fault_of_one_sequence_does_not_affect_others() {
     let model = poisoned_model();
     let greedy = SamplingParams { temperature: 0.0, logprobs: Some(2), ..Default::default() };
     let nothing_left =
@@ -119,7 +119,7 @@ fn all_log_probabilities_of_a_long_prompt_come_in_pieces() {
 }
 
 #[test]
-fn a_runner_says_what_it_can_hold() {
+fn a_runner_reports_its_capacity() {
     let model = poisoned_model();
     for backend in BACKENDS {
         let limits = RunnerLimits { max_sequence_tokens: Some(100), ..LIMITS };

@@ -186,7 +186,7 @@ fn chi_square_tail(statistic: f64, degrees: f64) -> f64 {
 /// significance 1e-4 once in ten thousand configurations; the seeds are fixed, so that the outcome is the same in every
 /// run.
 #[test]
-fn draws_have_the_distribution_they_must_have() {
+fn draws_have_the_expected_distribution() {
     const N_DRAWS: u32 = 40_000;
     let logits: Vec<f32> =
         [2.0, 1.5, 1.4, 0.9, 0.3, 0.0, -0.2, -0.5, -1.0, -1.1, 0.8, 0.8, 1.5, -3.0, -0.7, 0.1].to_vec();
@@ -358,7 +358,7 @@ fn logprobs_are_those_of_the_raw_logits() {
 
 /// A sampler that was used for other sequences chooses as a new one does.
 #[test]
-fn earlier_calls_leave_no_trace() {
+fn earlier_calls_do_not_change_later_ones() {
     let mut rng = Rng::with_seed(99);
     let mut used = Sampler::new();
     for _ in 0..2_000 {

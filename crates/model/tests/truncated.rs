@@ -57,7 +57,7 @@ fn load_and_cut(
 }
 
 #[test]
-fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
+fn a_file_that_is_truncated_while_it_is_loaded_is_an_error() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
     println!("SEED={seed}");
     let mut rng = Rng::with_seed(seed);
@@ -78,7 +78,7 @@ fn a_file_that_is_cut_while_it_is_loaded_is_an_error() {
 }
 
 #[test]
-fn a_file_that_is_cut_at_any_time_never_ends_the_process() {
+fn a_file_that_is_truncated_at_any_time_never_crashes_the_process() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
     println!("SEED={seed}");
     let mut rng = Rng::with_seed(seed);
@@ -97,7 +97,7 @@ fn a_file_that_is_cut_at_any_time_never_ends_the_process() {
 }
 
 #[test]
-fn kept_quantized_weights_that_are_cut_are_made_again() {
+fn a_truncated_cache_of_quantized_weights_is_written_again() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tiny.gguf");
     TinyModel { n_layers: 3, ..Default::default() }.write_gguf(Format::F32, &path).unwrap();

@@ -91,7 +91,7 @@ fn plain(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn a_possible_stop_string_is_held_back_and_let_go() {
+fn a_possible_stop_string_is_held_back_and_released() {
     let tokenizer = Arc::new(tokenizer("byte_level_llama3"));
     let options =
         DetokenizeOptions { stop: vec!["END".to_owned(), "ENOUGH".to_owned()], ..Default::default() };
@@ -109,7 +109,7 @@ fn a_possible_stop_string_is_held_back_and_let_go() {
 }
 
 #[test]
-fn a_character_in_pieces_comes_whole() {
+fn a_split_character_is_sent_whole() {
     let tokenizer = Arc::new(tokenizer("byte_level_gpt2"));
     let ids = plain(&tokenizer, "🦙");
     assert!(ids.len() > 1, "the llama is not a token of so small a vocabulary");
@@ -122,7 +122,7 @@ fn a_character_in_pieces_comes_whole() {
 }
 
 #[test]
-fn the_first_space_stays_where_a_text_goes_on() {
+fn the_first_space_is_kept_if_text_precedes() {
     let tokenizer = Arc::new(tokenizer("sentencepiece_legacy"));
     let ids = plain(&tokenizer, "the fox");
     let text = |continues_prompt| {
@@ -135,7 +135,7 @@ fn the_first_space_stays_where_a_text_goes_on() {
 }
 
 #[test]
-fn encoding_and_decoding_give_any_text_back() {
+fn decoding_inverts_encoding_for_any_text() {
     for name in ["byte_level_gpt2", "byte_level_llama3", "sentencepiece_legacy", "sentencepiece_no_prefix"] {
         let tokenizer = tokenizer(name);
         for seed in 0..500 {

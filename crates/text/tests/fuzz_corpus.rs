@@ -10,14 +10,14 @@ mod corpus;
 mod tokenizer;
 
 #[test]
-fn corpora_hold() {
+fn the_checks_pass_on_the_corpora() {
     corpus::replay("tokenizer", 2, tokenizer::check);
     corpus::replay("chat_template", 2, chat_template::check);
 }
 
 /// The seeds are valid files, so that fuzzing starts past the first checks.
 #[test]
-fn seeds_load() {
+fn seeds_are_accepted() {
     let folder = corpus::folder("tokenizer");
     for name in ["byte-level.json", "byte-fallback.json", "split-nfc.json"] {
         let json = fs::read(folder.join(name)).unwrap();

@@ -61,7 +61,7 @@ fn merges_apply_in_their_order() {
 }
 
 #[test]
-fn a_token_outside_the_byte_alphabet_is_never_met() {
+fn a_token_outside_the_byte_alphabet_never_matches() {
     let tokenizer = Tokenizer::from_gguf(&byte_level(&[])).unwrap();
     assert_eq!(tokenizer.encode("🚀", PLAIN).unwrap().len(), 4);
 }
@@ -74,7 +74,7 @@ fn bytes_without_a_token_are_left_out_and_become_no_other_token() {
 }
 
 #[test]
-fn control_tokens_are_read_only_where_asked_for() {
+fn control_tokens_are_parsed_only_if_requested() {
     let tokenizer = Tokenizer::from_gguf(&byte_level(&[])).unwrap();
     let text = "<think>a<|im_end|>";
     assert_eq!(texts(&tokenizer, text, SPECIAL), ["<think>", "a", "<|im_end|>"]);

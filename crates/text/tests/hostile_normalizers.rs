@@ -82,7 +82,7 @@ fn decoders_that_write_too_much_are_refused() {
 }
 
 #[test]
-fn what_real_models_do_to_a_text_stays_possible() {
+fn normalizers_of_real_models_are_accepted() {
     let normalizer = sequence([
         json!({"type": "NFKC"}),
         json!({"type": "Prepend", "prepend": "▁"}),

@@ -65,7 +65,7 @@ fn the_servers_own_variables_cannot_be_set() {
 }
 
 #[test]
-fn variables_are_known_by_name() {
+fn the_variables_of_a_template_are_found() {
     let template = ChatTemplate::new("{% if enable_thinking %}{% set x = 1 %}{{ x }}{% endif %}").unwrap();
     assert!(template.reads("enable_thinking"));
     assert!(!template.reads("x") && !template.reads("reasoning_effort"));
@@ -103,7 +103,7 @@ fn a_template_for_tools_is_used_when_there_are_tools() {
 }
 
 #[test]
-fn parts_reach_templates_that_take_them_and_text_those_that_do_not() {
+fn content_parts_are_joined_for_templates_that_expect_text() {
     let messages =
         json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]);
     assert_eq!(render("{{ messages[0].content }}", &messages, |_| {}).unwrap(), "a\nb");

@@ -54,7 +54,7 @@ fn disagreements(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_kind_agrees_with_the_library_it_comes_from() {
+fn every_kind_agrees_with_the_tokenizers_library() {
     let mut names: Vec<String> = std::fs::read_dir(folder())
         .unwrap()
         .filter_map(|entry| {
@@ -103,7 +103,7 @@ fn damaged_files_never_panic() {
 }
 
 #[test]
-fn a_file_cannot_claim_more_memory_than_its_tokens_need() {
+fn memory_is_bounded_by_the_number_of_tokens_in_a_file() {
     let mut file: Value = serde_json::from_slice(&read("byte_level_gpt2.json")).unwrap();
     file["added_tokens"][0]["id"] = 9_000_000.into();
     assert!(Tokenizer::from_tokenizer_json(file.to_string().as_bytes(), None).is_err());

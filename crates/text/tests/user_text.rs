@@ -156,7 +156,7 @@ fn sentencepiece_prompts_have_only_the_templates_control_tokens() {
 }
 
 #[test]
-fn harmless_prompts_encode_as_the_whole_text_would() {
+fn ordinary_prompts_are_encoded_like_the_whole_text() {
     let options = EncodeOptions { add_special_tokens: false, parse_special: true };
     for tokenizer in [tokenizer("byte_level_llama3"), tokenizer("sentencepiece_metaspace_first")] {
         for name in PLAIN.iter().chain(WITH_TOOLS) {

@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_those_the_machine_has() {
+    fn only_isas_of_this_machine_are_accepted() {
         assert_eq!(parse_isa("scalar"), Ok(Isa::Scalar));
         for isa in Isa::available() {
             assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));

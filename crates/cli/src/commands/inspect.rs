@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tensor_of_every_format_has_a_path_and_its_bytes_are_counted() {
+    fn every_tensor_of_every_format_has_a_compute_path() {
         let best = Isa::best();
         let isa = best.name();
         for format in Format::ALL {

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn takes_what_a_model_needs_and_nothing_else() {
+    fn only_the_files_that_a_model_needs_are_fetched() {
         let files = owned(&[
             ".gitattributes",
             "README.md",
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_inside() {
+    fn paths_cannot_leave_the_folder() {
         assert!(is_plain_path("a.gguf") && is_plain_path("q4/a.gguf"));
         for bad in ["", "/a", "../a", "a/../b", "a//b", "a\\b", "c:a", "./a", "a/", "a\0"] {
             assert!(!is_plain_path(bad), "{bad:?}");

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn caches_are_read_as_linux_tells_them() {
+    fn cache_sizes_are_parsed_from_sysfs() {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |index: &str, fields: [&str; 4]| {
             let index = folder.path().join(index);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stuck_descriptor_cannot_take_is_dropped_counted_and_told() {
+    fn lines_for_a_stuck_descriptor_are_dropped_counted_and_reported() {
         let (queue, tell, text) = gated();
         let line = "x".repeat(MAX_LINE_BYTES - 1);
         // The thread may take the first of them and block on writing it; the others fill the queue.
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_counted_and_later_lines_are_tried() {
+    fn failed_writes_are_counted_and_later_lines_are_still_written() {
         let (queue, tell, text) = gated();
         tell.send(Err(ErrorKind::StorageFull.into())).expect("a reader");
         queue.push("lost");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_stuck_descriptor_has_an_end() {
+    fn flushing_to_a_stuck_descriptor_times_out() {
         let (queue, _tell, text) = gated();
         queue.push("never");
         queue.flush(Duration::from_millis(10));

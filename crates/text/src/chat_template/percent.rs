@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operands_are_found_whole() {
+    fn operands_are_found_completely() {
         for (source, expected) in [
             ("{{ '%s' % x }}", "{{ '%s'|_percent(x) }}"),
             ("{{ '%s-%s' % (a, b[1:]) ~ 'c' }}", "{{ '%s-%s'|_percent((a, b[1:])) ~ 'c' }}"),

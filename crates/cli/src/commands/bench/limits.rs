@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_positive_and_as_large_as_asked_for() {
+    fn measured_limits_are_positive_and_the_buffer_has_the_requested_size() {
         let limits = Limits::measure(2, 3e6).expect("fits");
         assert_eq!(limits.threads, 2);
         assert!((3_000_000..3_001_000).contains(&limits.read_bytes), "{limits:?}");

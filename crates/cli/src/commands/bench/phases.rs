@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_reads_the_weights_once_and_everyones_keys_and_values() {
+    fn a_step_reads_the_weights_once_and_the_keys_and_values_of_all_sequences() {
         let users = [Arrived { early: 1, total: 4 }, Arrived { early: 3, total: 4 }];
         let work = decode(&tiny(), 10, &users);
         assert_eq!(work.int8_operations, 2.0 * 4.0 * (LAYER + OUTPUT));
