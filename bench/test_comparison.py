@@ -66,7 +66,7 @@ class Rows(unittest.TestCase):
                 table.save(Path(folder), "crowd", [row])
             self.assertEqual(table.load(Path(folder), ["crowd"]), [second, again])
 
-    def test_added_rounds_stand_behind_those_of_the_same_row(self):
+    def test_added_rounds_are_appended_to_those_of_the_same_row(self):
         first, other = (Row("crowd", "a", measure, True, [1.0], [2.0], [0.0]) for measure in ("tokens/s", "ms"))
         again = Row("crowd", "a", "tokens/s", True, [3.0, 4.0], [5.0, 6.0], [0.1, 0.2])
         with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ class Turns(unittest.TestCase):
         self.assertEqual(asked, [("throng", 1), ("peer", 1), ("peer", 2), ("throng", 2)])
         self.assertEqual((row.throng, row.peer), ([1, 2], [1, 2]))
 
-    def test_a_disturbed_round_is_measured_again_but_not_for_ever(self):
+    def test_a_disturbed_round_is_measured_again_up_to_a_limit(self):
         _, row = self.turns(most_foreign=-1, retries=3)
         self.assertEqual(row.throng, [4, 5])
         self.assertEqual(len(row.foreign), 2)

@@ -40,7 +40,7 @@ class Corpus(unittest.TestCase):
             said = {normalized(message["content"]) for message in messages if message["role"] == "user"}
             self.assertFalse(said & kept)
 
-    def test_a_cut_answer_is_wrong(self):
+    def test_a_truncated_answer_is_wrong(self):
         task = TOPICS["facts"](random.Random(1))
         self.assertFalse(is_right(task, {**task.answer, "finish_reason": "length"}))
 

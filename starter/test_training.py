@@ -44,7 +44,7 @@ class Training(unittest.TestCase):
             self.assertTrue(all(width % 32 == 0 for width in widths))
             self.assertEqual(config.vocabulary, self.tokenizer.get_vocab_size())
 
-    def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(self):
+    def test_a_resumed_run_equals_an_uninterrupted_one(self):
         import torch
 
         from batches import batches

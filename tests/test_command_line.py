@@ -18,7 +18,7 @@ def test_generate_prints_the_same_text_for_the_same_seed(binary):
     assert first.stdout == second.stdout != ""
 
 
-def test_inspect_tells_sizes(binary):
+def test_inspect_prints_sizes(binary):
     answer = throng(binary, "inspect")
     assert answer.returncode == 0, answer.stderr
     for word in ("parameters", "layers", "Q8_0", "per token"):
@@ -35,7 +35,7 @@ def test_bench_prints_one_json_object_a_line(binary):
     assert all(line["decode_tokens_per_s"] > 0 and line["prefill_tokens_per_s"] > 0 for line in lines)
 
 
-def test_bench_says_which_share_of_the_limit_each_figure_is(binary):
+def test_bench_prints_each_figures_share_of_the_limit(binary):
     sizes = ("--prompt-tokens", "16", "--generate-tokens", "4", "--concurrency", "2", "--json")
     answer = throng(binary, "bench", *sizes)
     assert answer.returncode == 0, answer.stderr
@@ -76,7 +76,7 @@ def test_bench_machine_measures_without_a_model(binary):
         assert all(peak["operations_per_s"] > 0 for peak in line["arithmetic"])
 
 
-def test_inspect_says_which_path_each_tensor_takes(binary):
+def test_inspect_prints_the_compute_path_of_each_tensor(binary):
     lines = throng(binary, "inspect", "--tensors").stdout.splitlines()
     listed = lines[next(i for i, line in enumerate(lines) if line.split()[:1] == ["tensor"]) + 1 :]
     assert len(listed) > 10
@@ -89,7 +89,7 @@ def test_chat_answers_line_by_line(binary):
     assert answer.stdout.strip()
 
 
-def test_a_missing_model_is_told_plainly(binary):
+def test_a_missing_model_is_a_clear_error(binary):
     answer = throng(binary, "inspect", "/nowhere/model.gguf")
     assert answer.returncode != 0
     assert "/nowhere/model.gguf" in answer.stderr
@@ -112,7 +112,7 @@ def test_a_model_that_is_quantized_already_is_not_quantized_again(binary):
     assert "panicked" not in answer.stderr
 
 
-def test_a_cache_of_nothing_is_refused(binary, tmp_path):
+def test_a_quantize_cache_without_quantize_is_refused(binary, tmp_path):
     answer = throng(binary, "generate", "--quantize-cache", str(tmp_path), "--prompt", "Hello")
     assert answer.returncode != 0
-    assert "--quantize-cache keeps what --quantize makes" in answer.stderr
+    assert "--quantize-cache needs --quantize TYPE" in answer.stderr

@@ -139,7 +139,7 @@ def test_faults_are_the_library_s_typed_exceptions(client, server):
         client.post("/nowhere", body={}, cast_to=object)
 
 
-def test_answers_are_taken_back_as_messages(client):
+def test_answers_are_accepted_as_messages(client):
     # The library's parsers refuse an answer that ends at its token limit.
     settings = dict(model=MODEL, temperature=0, max_tokens=64, stop=[" ", "."])
     message = client.chat.completions.create(**settings, messages=HELLO).choices[0].message
@@ -210,7 +210,7 @@ def test_parameters_as_frameworks_write_them(client):
         assert list(answer) if more.get("stream") else answer.choices
 
 
-def test_leaving_a_stream_early_leaves_the_server_well(client):
+def test_closing_a_stream_early_does_not_affect_the_server(client):
     for _ in range(5):
         stream = client.chat.completions.create(
             model=MODEL, messages=HELLO, max_tokens=500, stream=True, extra_body={"ignore_eos": True}
@@ -220,7 +220,7 @@ def test_leaving_a_stream_early_leaves_the_server_well(client):
     assert client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=4).choices
 
 
-def test_keys_are_asked_for_when_set(start):
+def test_keys_are_required_when_set(start):
     with start("--api-key", "secret-one") as server:
         with pytest.raises(openai.AuthenticationError):
             server.client(api_key="wrong").models.list()

@@ -64,7 +64,7 @@ def test_tokenize_and_detokenize_are_inverse(server):
     assert text["prompt"] == "Hello, you two!"
 
 
-def test_a_stream_outlives_the_order_to_stop(start):
+def test_a_running_stream_finishes_after_sigterm(start):
     with start() as server:
         body = {**HELLO, "stream": True, "max_tokens": 200, "ignore_eos": True, "temperature": 0}
         answer = post(server.url + "/v1/chat/completions", body)

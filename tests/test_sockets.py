@@ -101,7 +101,7 @@ def test_requests_keeps_its_connection(server, words):
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not installed")
 @pytest.mark.parametrize("flags", [["--http1.1"], ["--http1.0"], ["--http2-prior-knowledge"], ["-H", "expect: 100-continue"]])
-def test_curl_of_each_version(server, words, flags):
+def test_curl_with_each_http_version(server, words, flags):
     def ask(*flags, **more):
         line = ["curl", "-sS", "--fail", "--max-time", str(PATIENCE_S), *flags]
         line += ["--json", json.dumps({**QUESTION, **more}), server.url + "/v1/completions"]
@@ -112,7 +112,7 @@ def test_curl_of_each_version(server, words, flags):
 
 
 @pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
-def test_fetch_of_node(server, words):
+def test_fetch_in_node(server, words):
     script = """
         const [url, question] = process.argv.slice(1);
         const headers = {"content-type": "application/json"};
@@ -163,7 +163,7 @@ def low_soft_limit():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_the_soft_limit_is_raised_and_running_out_is_told(start, low_soft_limit):
+def test_the_soft_limit_is_raised_and_running_out_is_reported(start, low_soft_limit):
     with start() as server:
         pid = server.process.pid
         assert resource.prlimit(pid, resource.RLIMIT_NOFILE)[0] == low_soft_limit
@@ -185,7 +185,7 @@ def test_the_soft_limit_is_raised_and_running_out_is_told(start, low_soft_limit)
             assert answer.status == 200
 
 
-def test_a_thousand_connections_wait_for_a_server_that_is_held_up(start):
+def test_a_thousand_connections_wait_for_a_stopped_server(start):
     with start() as server, contextlib.ExitStack() as clients:
         # Its first answer shows that it listens with its own backlog.
         with urllib.request.urlopen(server.url + "/health", timeout=PATIENCE_S) as answer:

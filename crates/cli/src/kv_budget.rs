@@ -32,7 +32,11 @@ impl KvBudget {
     pub fn n_blocks(&self) -> Result<u32> {
         let bytes = match (self.asked_bytes, self.available_bytes) {
             (Some(asked), Some(available)) if asked > available => {
-                bail!("{} for keys and values were asked for, {} are free", show(asked), show(available))
+                bail!(
+                    "{} are configured for keys and values, but only {} are free",
+                    show(asked),
+                    show(available)
+                )
             }
             (Some(asked), _) => asked,
             (None, available) => {
@@ -42,7 +46,7 @@ impl KvBudget {
         };
         let n_blocks = bytes / self.block_bytes.max(1);
         if n_blocks == 0 {
-            bail!("{} hold not even one block of keys and values ({})", show(bytes), show(self.block_bytes));
+            bail!("{} cannot hold one block of keys and values ({})", show(bytes), show(self.block_bytes));
         }
         Ok(u32::try_from(n_blocks).unwrap_or(u32::MAX))
     }

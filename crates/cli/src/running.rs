@@ -64,7 +64,7 @@ pub struct StartUp {
 pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
     let source = ModelSource::find(section.model.as_deref())?;
     if section.quantize_cache.is_some() && section.quantize.is_none() {
-        bail!("--quantize-cache keeps what --quantize makes: name a TYPE to quantize to as well");
+        bail!("--quantize-cache needs --quantize TYPE");
     }
     let cache = || section.quantize_cache.clone();
     let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to), cache: cache() });
@@ -216,7 +216,7 @@ fn chosen_chat_template(section: &ModelSection) -> Result<Option<ChatTemplate>> 
 fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
     let compiles = |(name, source): &(&String, &String)| match ChatTemplate::new(source) {
         Err(error) if name.as_str() != "default" => {
-            tracing::warn!("the chat template named {name:?} is left out: {error}");
+            tracing::warn!("the chat template named {name:?} is ignored: {error}");
             false
         }
         _ => true,
@@ -273,7 +273,7 @@ fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u3
     match section.max_model_len_tokens {
         Some(0) => bail!("--max-model-len must be at least 1"),
         Some(asked) if asked > own => {
-            bail!("--max-model-len {asked} is more than the {own} tokens that the model was made for")
+            bail!("--max-model-len {asked} exceeds the model's own context of {own} tokens")
         }
         asked => Ok(asked.unwrap_or(own)),
     }

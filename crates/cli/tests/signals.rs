@@ -52,7 +52,7 @@ fn a_second_signal_ends_running_streams_at_once() {
         read_until(&mut log, "running streams may finish");
         server.signal(signal);
         assert_eq!(server.end().code(), Some(status), "{signal}");
-        read_until(&mut log, "once more: ending at once");
+        read_until(&mut log, "a second signal ends the server at once");
     }
 }
 

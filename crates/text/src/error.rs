@@ -26,7 +26,7 @@ pub enum TextError {
     #[error("the text could not be tokenized: {0}")]
     Encode(String),
     /// The caller no longer wants the tokens.
-    #[error("nobody waits for the tokens any more")]
+    #[error("the caller no longer wants the tokens")]
     Stopped,
 }
 

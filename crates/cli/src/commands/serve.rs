@@ -134,5 +134,5 @@ fn served_model(running: RunningModel, source: GenerationConfigSource) -> Served
 
 async fn told_to_end(signals: Signals) {
     let ending = signals.told_to_end().await;
-    tracing::info!("{ending}: running streams may finish; once more, and they are cut at once");
+    tracing::info!("{ending}: running streams may finish; a second signal ends them at once");
 }

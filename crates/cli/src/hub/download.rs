@@ -197,7 +197,7 @@ impl<'a> Snapshot<'a> {
                 Err(error) if n_resumes == MAX_RESUMES || status(&error).is_some() => {
                     return Err(self.failed(file, &error));
                 }
-                Err(error) => tracing::info!(file, %error, "the transfer broke off; it is taken up again"),
+                Err(error) => tracing::info!(file, %error, "the transfer was interrupted and is resumed"),
             }
             n_resumes += 1;
             thread::sleep(RESUME_DELAY * n_resumes);

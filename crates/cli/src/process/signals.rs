@@ -92,7 +92,7 @@ fn start() -> io::Result<(Runtime, Arriving)> {
 async fn receive(mut arriving: Arriving, tell: watch::Sender<Option<Ending>>) {
     tell.send_replace(Some(arriving.next().await));
     let again = arriving.next().await;
-    logging::last_words(&format!("{again} once more: ending at once"));
+    logging::last_words(&format!("{again}: a second signal ends the server at once"));
     std::process::exit(again.status());
 }
 
