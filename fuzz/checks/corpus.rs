@@ -10,7 +10,7 @@ pub fn folder(target: &str) -> PathBuf {
 /// Runs a target's check over all its inputs, of which there are at least `n_least`.
 ///
 /// # Panics
-/// When the check does, there are fewer inputs, or one cannot be read.
+/// When the check panics, there are fewer inputs, or one cannot be read.
 pub fn replay(target: &str, n_least: usize, check: fn(&[u8])) {
     let mut n_inputs = 0;
     for entry in std::fs::read_dir(folder(target)).expect("the target has a corpus") {

@@ -16,11 +16,11 @@ use values::{model_place, parse_bytes, parse_isa};
 
 pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
 
-/// Serve large language models to a crowd from the hardware you have.
+/// Serve large language models to many users from the hardware you have.
 #[derive(Debug, Parser)]
 #[command(name = "throng", version, args_conflicts_with_subcommands = true, max_term_width = 100)]
 pub struct CommandLine {
-    /// What to do; without a command, `serve`.
+    /// The command; `serve` when absent.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// The flags of `serve`.
@@ -56,7 +56,7 @@ pub enum Command {
     Chat(ChatArgs),
     /// Continue one prompt and print the result
     Generate(GenerateArgs),
-    /// Say what a model is and what fits: architecture, sizes, quantization, memory per token
+    /// Print a model's architecture, sizes, formats, memory per token, and how many tokens fit into free memory
     Inspect(InspectArgs),
     /// Measure the engine without HTTP: prefill and decode tokens/s by number of users
     Bench(BenchArgs),
@@ -81,7 +81,7 @@ pub struct ModelArgs {
     /// Keep the weights that --quantize makes in this folder, and read them from there at the next start
     #[arg(long, value_name = "DIR")]
     pub quantize_cache: Option<PathBuf>,
-    /// How keys and values are stored; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else f16
+    /// Data type of the KV cache; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else f16
     #[arg(long, value_enum, value_name = "TYPE")]
     pub kv_cache_dtype: Option<KvDtype>,
     /// Memory for keys and values, for example 4GiB; a share of what is free when absent
@@ -96,10 +96,10 @@ pub struct ModelArgs {
     /// A file whose chat template is used instead of the model's own
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
-    /// Compute in plain loops with unquantized activations: slow, for checking
+    /// Compute with the reference backend, in plain loops with unquantized activations: slow, for checking
     #[arg(long, hide_short_help = true)]
     pub reference: bool,
-    /// Use these instructions of the processor instead of its best, for measuring: scalar, avx2, and so on
+    /// Use this instruction set instead of the processor's best one, for measuring: scalar, avx2, and so on
     #[arg(long, hide_short_help = true, conflicts_with = "reference", value_name = "NAME", value_parser = parse_isa)]
     pub isa: Option<Isa>,
 }
@@ -116,28 +116,28 @@ pub struct ServeArgs {
     /// The port to listen on, 8000 when absent; 0 takes a free one
     #[arg(long, short, env = "THRONG_PORT")]
     pub port: Option<u16>,
-    /// Names the model answers to instead of its own
+    /// Names to serve the model under, instead of its own
     #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
     pub served_model_name: Vec<String>,
-    /// Keys that requests must carry one of
+    /// API keys, one of which each request must have
     #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_delimiter = ',', value_name = "KEY")]
     pub api_key: Vec<String>,
-    /// A TOML file with the same settings; flags win over it
+    /// A TOML file with the same settings; flags override it
     #[arg(long, env = "THRONG_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Serve on an address others can reach although no key is set
+    /// Serve on an address that other machines can reach although no key is set
     #[arg(long, hide_short_help = true)]
     pub allow_unauthenticated: bool,
-    /// Most requests that wait; past it the answer is 503
+    /// Most waiting requests; further ones get 503
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::QUEUED_REQUESTS))]
     pub max_num_queued_reqs: Option<u32>,
-    /// Most prompt tokens that wait; past it the answer is 503
+    /// Most waiting prompt tokens; further requests get 503
     #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::QUEUED_TOKENS))]
     pub max_num_queued_tokens: Option<u64>,
-    /// Most memory that all requests hold together, for example 144MiB; past it the answer is 503
+    /// Most memory that all requests hold together, for example 144MiB; further requests get 503
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_request_memory: Option<u64>,
-    /// Which of a key's requests goes first: fcfs (arrival) or priority (the smaller number)
+    /// Order of the requests of one key: fcfs (by arrival) or priority (the smaller number first)
     #[arg(long, hide_short_help = true, value_enum)]
     pub scheduling_policy: Option<SchedulingPolicy>,
     /// The smallest priority a request may have, 0 when absent; a smaller one is raised to it
@@ -146,7 +146,7 @@ pub struct ServeArgs {
     /// The time between two tokens of a stream that long prompts must not exceed, in milliseconds
     #[arg(long, hide_short_help = true, value_name = "MS", value_parser = within(bounds::INTER_TOKEN_MS))]
     pub inter_token_target_ms: Option<u32>,
-    /// Do not share the computed prefixes of prompts
+    /// Disable prefix caching
     #[arg(long, hide_short_help = true)]
     pub no_enable_prefix_caching: bool,
     /// Most log-probabilities a request may ask for; -1: as many as the vocabulary
@@ -155,10 +155,10 @@ pub struct ServeArgs {
     /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
     pub generation_config: Option<GenerationConfigSource>,
-    /// Answer 400 to parameters that are not known instead of ignoring them
+    /// Refuse unknown parameters with 400 instead of ignoring them
     #[arg(long, hide_short_help = true)]
     pub strict_parameters: bool,
-    /// Web origins that may call from a browser
+    /// Web origins whose pages may send requests
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "ORIGIN")]
     pub allowed_origins: Vec<String>,
     /// Host names by which web pages may address this server, besides IP addresses and the name given with --host
@@ -170,7 +170,7 @@ pub struct ServeArgs {
     /// Fail a step that takes longer than this many seconds
     #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::STEP_TIMEOUT_S))]
     pub step_timeout: Option<u64>,
-    /// The names of other engines' flags.
+    /// Flags of other engines.
     #[command(flatten)]
     pub foreign: ForeignArgs,
 }
@@ -255,7 +255,7 @@ pub struct SamplingArgs {
     /// Most tokens of an answer
     #[arg(long, default_value_t = 512, value_name = "N", value_parser = within(bounds::ANSWER_TOKENS))]
     pub max_tokens: u32,
-    /// 0 always takes the most likely token; the model's own default when absent
+    /// Temperature; 0 always takes the most likely token; the model's own default when absent
     #[arg(long, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
     pub temperature: Option<f32>,
     /// Keep the most likely tokens that together reach this probability
@@ -277,7 +277,7 @@ pub struct InspectArgs {
     pub tensors: bool,
 }
 
-/// What a model is quantized to while it is loaded.
+/// The formats for quantization at load time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
@@ -314,14 +314,14 @@ pub enum SchedulingPolicy {
     Priority,
 }
 
-/// Where default sampling settings come from.
+/// The source of default sampling settings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GenerationConfigSource {
-    /// The model's own.
+    /// The model's `generation_config.json`.
     #[default]
     Auto,
-    /// Neutral ones.
+    /// Neutral values.
     Vllm,
 }
 

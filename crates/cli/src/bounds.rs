@@ -15,9 +15,9 @@ pub const STEP_TOKENS: RangeInclusive<u32> = 1..=65_536;
 pub const STEP_ROWS: RangeInclusive<u32> = 1..=4096;
 /// Memory for keys and values, in bytes; the machine may have less.
 pub const KV_CACHE_BYTES: RangeInclusive<u64> = 1..=1 << 50;
-/// Requests that wait. With none allowed to wait, none could start.
+/// Waiting requests. At least one, since every request waits before it starts.
 pub const QUEUED_REQUESTS: RangeInclusive<u32> = 1..=1_000_000;
-/// Prompt tokens that wait.
+/// Prompt tokens of waiting requests.
 pub const QUEUED_TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 /// Milliseconds between two tokens of a stream.
 pub const INTER_TOKEN_MS: RangeInclusive<u32> = 1..=3_600_000;

@@ -29,15 +29,15 @@ struct ConfigFile {
 pub struct ModelSection {
     /// A folder, a file or a hub id; the starter model when absent.
     pub model: Option<String>,
-    /// Names the model answers to instead of its own.
+    /// Names to serve the model under, instead of its own.
     pub served_names: Vec<String>,
     /// Most tokens of one sequence.
     pub max_model_len_tokens: Option<u32>,
-    /// What a float model is quantized to while it is loaded.
+    /// The format for quantization at load time.
     pub quantize: Option<args::Quantization>,
     /// A folder where the quantized weights are kept for the next start.
     pub quantize_cache: Option<PathBuf>,
-    /// How keys and values are stored.
+    /// The data type of the KV cache.
     pub kv_cache_dtype: KvDtype,
     /// Memory for keys and values.
     pub kv_cache_memory_bytes: Option<u64>,
@@ -45,9 +45,9 @@ pub struct ModelSection {
     pub n_threads: Option<usize>,
     /// A file whose chat template is used instead of the model's own.
     pub chat_template: Option<PathBuf>,
-    /// Where default sampling settings come from.
+    /// The source of default sampling settings.
     pub generation_config: GenerationConfigSource,
-    /// Compute in plain loops with unquantized activations.
+    /// Compute with the reference backend: plain loops, unquantized activations.
     pub reference: bool,
     /// The ISA to use instead of the machine's best; can only be set by a flag.
     #[serde(skip)]
@@ -64,19 +64,19 @@ pub struct EngineSection {
     pub max_batch_rows: Option<u32>,
     /// The time between two tokens of a stream that long prompts must not exceed.
     pub inter_token_target_ms: Option<u32>,
-    /// Most requests that wait.
+    /// Most waiting requests.
     pub max_queued_requests: Option<u32>,
-    /// Most prompt tokens that wait.
+    /// Most prompt tokens of waiting requests.
     pub max_queued_tokens: Option<u64>,
     /// Whether prompts share the computed blocks of a common prefix.
     pub prefix_caching: Option<bool>,
-    /// Who goes first.
+    /// The scheduling policy.
     pub scheduling_policy: Option<args::SchedulingPolicy>,
-    /// A step that takes longer has failed.
+    /// A step that takes longer fails.
     pub step_timeout_s: Option<u64>,
 }
 
-/// Everything `throng serve` needs to know.
+/// All settings of `throng serve`.
 #[derive(Debug)]
 pub struct Settings {
     /// Which model to load, and how.
@@ -88,7 +88,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Merges the flags (and the environment, which clap has read) over the file over the defaults.
+    /// Merges settings: flags (and the environment, which clap has read) override the file, which overrides the
+    /// defaults.
     ///
     /// # Errors
     /// When the file cannot be read, has an unknown key or a number out of its range, or a flag asks for a feature that
@@ -201,7 +202,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     access.allowed_hosts.extend(flags.allowed_hosts.iter().cloned());
     gateway.api.strict_parameters |= flags.strict_parameters;
     if let Some(max_logprobs) = flags.max_logprobs {
-        // -1 means as many as the vocabulary has.
+        // -1 means the size of the vocabulary.
         gateway.api.max_logprobs = u32::try_from(max_logprobs).unwrap_or(u32::MAX);
     }
 }

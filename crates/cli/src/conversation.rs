@@ -19,7 +19,7 @@ pub struct Answered {
     pub n_prompt: usize,
     /// Tokens of the answer.
     pub n_output: usize,
-    /// Why it ended.
+    /// The reason of its end.
     pub reason: FinishReason,
 }
 
@@ -54,7 +54,7 @@ impl RunningModel {
         Ok(self.tokenizer()?.encode(text, options)?)
     }
 
-    /// Continues a prompt and gives its text to `on_text` piece by piece; `on_text` returns false to stop.
+    /// Continues a prompt and passes the text to `on_text` piece by piece; `on_text` returns false to stop.
     ///
     /// # Errors
     /// When the engine refuses the prompt or fails.

@@ -9,7 +9,7 @@ const DEFAULT_SHARE: f64 = 0.4;
 /// Assumed free memory where the system does not report it.
 const UNKNOWN_FREE_BYTES: u64 = 2 << 30;
 
-/// What the number of blocks depends on.
+/// The inputs of the number of blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct KvBudget {
     /// Bytes that the operator configured.
@@ -57,7 +57,7 @@ impl KvBudget {
     }
 }
 
-/// Bytes for people: `1.5 GiB`.
+/// A readable number of bytes: `1.5 GiB`.
 pub fn show(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }

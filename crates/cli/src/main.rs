@@ -1,4 +1,4 @@
-//! The `throng` binary.
+//! The `throng` binary: runs the command and sets the exit status.
 
 use std::io;
 use std::process::ExitCode;

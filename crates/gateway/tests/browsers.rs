@@ -55,7 +55,7 @@ async fn a_public_server_without_keys_serves_only_its_own_pages_and_programs() {
         &["host: 10.0.0.5:8000", "origin: null"],
         &["host: 10.0.0.5:8000", "origin: http://10.0.0.5:9000"],
         &["host: 10.0.0.5:8000", "origin: http://10.0.0.5:8000", "origin: http://10.0.0.5:8000"],
-        // The page's own name was made to resolve to this server.
+        // DNS rebinding: the page's own name resolves to this server.
         &["host: evil.example:8000", "origin: http://evil.example:8000"],
         &["host: evil.example:8000", "sec-fetch-site: same-origin"],
         &["host: evil.example:8000", "sec-fetch-mode: cors"],

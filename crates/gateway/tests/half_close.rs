@@ -55,7 +55,7 @@ async fn nothing_is_computed_for_a_client_that_disconnects_after_its_request() {
                 kept.push(client);
             }
         }
-        // Comes after all of them.
+        // This request is queued after all of them.
         let mut present = server.connect().await;
         assert_eq!(present.post("/v1/completions", &completion(json!({"max_tokens": 5}))).await.status, 200);
         server.idle().await;

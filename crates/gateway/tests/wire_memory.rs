@@ -74,7 +74,7 @@ fn with(more: &str) -> String {
     format!(r#"{{"model":"m","messages":[{{"role":"user","content":"a"}}],{more}}}"#)
 }
 
-/// One test, so that no other allocates meanwhile.
+/// A single test in this binary, so that no other one allocates meanwhile.
 #[test]
 fn large_bodies_cost_bounded_memory() {
     let long = "x".repeat(MAX_BODY_BYTES);

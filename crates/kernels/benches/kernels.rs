@@ -1,8 +1,8 @@
 //! Speed of the products per ISA and format on one thread, each beside its share of the limit measured in the same
 //! run: int8 dot products a second for many tokens, bytes read a second for few.
 //!
-//! Times are of the thread's processor time, so that other programs on the machine disturb less.
-//! `cargo bench -p throng-kernels --bench kernels [-- FORMAT]`
+//! Times are the thread's processor time, so that other programs on the machine disturb less. `cargo bench -p
+//! throng-kernels --bench kernels [-- FORMAT]`
 
 mod support;
 

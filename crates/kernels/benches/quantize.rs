@@ -1,6 +1,6 @@
 //! Speed of quantizing rows of BF16 on one thread, by format: GB of BF16 a second.
 //!
-//! Times are of the thread's processor time. `cargo bench -p throng-kernels --bench quantize`
+//! Times are the thread's processor time. `cargo bench -p throng-kernels --bench quantize`
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Paged attention: against the reference in every KV format, and the same bits for every ISA, chunking,
-//! batch and number of threads. AMX has bits of its own where keys and values are bf16.
+//! Paged attention: compared with the reference in every KV format, and the same bits for every ISA, chunking, batch
+//! and number of threads. With keys and values in bf16, AMX gives other bits than the other ISAs.
 
 mod support;
 
@@ -140,7 +140,7 @@ impl Case {
         }
     }
 
-    /// Fills the cache with garbage: what an earlier owner left in a block must not matter.
+    /// Fills the cache with garbage: the earlier content of a block must not change results.
     fn poison(&self, layer: &mut KvLayer, pool: &ThreadPool) {
         let slots: Vec<usize> = (0..self.n_blocks * BLOCK_TOKENS).collect();
         let width = self.shape.n_kv_heads * self.shape.head_dim;
@@ -171,9 +171,9 @@ fn cases(random: &mut Random) -> Vec<Case> {
     ]
 }
 
-/// f32: summation order only. f16: keys and values rounded to 11 bits. bf16: to 8. q8_0: rounded to steps of 1/127 of a block's
-/// maximum, as are the queries: about 0.6 % of their size each, six sigmas; over hundreds of tokens values cancel and errors
-/// do not.
+/// Tolerances. f32: summation order only. f16: keys and values rounded to 11 bits. bf16: to 8. q8_0: keys, values and
+/// queries rounded to steps of 1/127 of a block's maximum, about 0.6 % of their size each, at six sigmas; over hundreds
+/// of tokens, values cancel and errors do not.
 #[test]
 fn every_format_is_close_to_the_reference() {
     let mut random = Random(21);

@@ -1,4 +1,4 @@
-//! Decoding and encoding of every stored format against blocks written down by the `gguf` Python package.
+//! Decoding and encoding of every stored format, compared with blocks written by the `gguf` Python package.
 
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 

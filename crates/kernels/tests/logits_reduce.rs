@@ -18,7 +18,7 @@ fn maxima_of(reducer: LogitsReducer, values: &[f32]) -> Option<Vec<f32>> {
     reducer.maxima(values, &mut maxima).then_some(maxima)
 }
 
-/// Eight partial sums in f32 a block, then the rest, then one after the other in f64.
+/// For each block, eight partial sums in f32, then the rest; these are added one after the other in f64.
 fn sum_in_order(block: &[f32], max: f32, temperature: f32) -> f64 {
     let weights: Vec<f32> = block.iter().map(|&value| weight(value, max, temperature)).collect();
     let whole = weights.len() / 8 * 8;

@@ -116,8 +116,8 @@ fn every_isa_is_close_to_the_reference() {
     }
 }
 
-/// Activations that bytes represent exactly (253 steps of one between a block's ends) leave only the float summation: all
-/// quantized formats, 1e-5.
+/// Activations that int8 represents exactly (253 steps of size one between a block's ends): the only error is that of
+/// the float summation, 1e-5 in all quantized formats.
 #[test]
 fn exact_activations_give_exact_dots() {
     let mut random = Random(3);
@@ -280,7 +280,7 @@ fn a_nan_scale_gives_nan_outputs() {
     }
 }
 
-/// A second code for the residual of the first: an error of about 1/253² of a block's range.
+/// With an int8 residual of the activations, the error is about 1/253² of a block's range.
 #[test]
 fn residuals_make_products_nearly_exact() {
     let mut random = Random(8);

@@ -21,7 +21,7 @@ use throng_model::weights::gguf::Gguf;
 use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 
-/// How the activations in front of a product are rounded.
+/// How activations are rounded before a product.
 #[derive(Clone, Copy, PartialEq)]
 enum Rounding {
     None,

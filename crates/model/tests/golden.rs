@@ -12,7 +12,7 @@ use safetensors::SafeTensors;
 use throng_core::request::SamplingParams;
 use throng_model::{LoadOptions, LoadedModel, RunnerOptions, load};
 
-/// Float32 sums in another order differ by less; a wrong formula by much more.
+/// Tolerance: f32 sums in another order differ by less, a wrong formula by much more.
 const TOLERANCE: f32 = 2e-4;
 
 struct Expected {

@@ -59,7 +59,7 @@ fn tiny(architecture: &'static str, experts: (usize, usize)) -> TinyModel {
     }
 }
 
-/// Where the header ends: with the last tensor's entry, before the padding.
+/// The end of the header: after the last tensor's entry, before the padding.
 fn header_length(bytes: &[u8]) -> usize {
     let last = bytes.windows(16).rposition(|window| window.starts_with(b"ffn_")).unwrap();
     last + 64

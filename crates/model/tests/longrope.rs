@@ -32,7 +32,7 @@ fn model(change: impl FnOnce(&mut Value)) -> LoadedModel {
     load(folder.path(), &options, &mut |_| {}).unwrap()
 }
 
-/// The log-probabilities of every token after 14 tokens, where sequences may have `n_context`.
+/// The log-probabilities of every token after 14 tokens, with a served context of `n_context`.
 fn answer(model: &LoadedModel, backend: BackendKind, n_context: Option<u32>) -> Vec<f32> {
     let limits = RunnerLimits { max_sequence_tokens: n_context, ..LIMITS };
     let mut runner = model.runner(&RunnerOptions { backend, n_threads: 1, limits }).unwrap();

@@ -83,7 +83,7 @@ fn quantized_file(path: &Path, model: &LoadedModel) -> Vec<u8> {
     write(3, &metadata, &tensors)
 }
 
-/// Dense, with experts, and with rows that superblocks do not fit.
+/// Models: dense, with experts, and with rows that are no multiple of superblocks.
 fn shapes() -> [TinyModel; 3] {
     [
         TinyModel { n_layers: 2, feed_forward: 512, ..Default::default() },

@@ -97,7 +97,7 @@ impl TinyModel {
         let mut all = Vec::new();
         let mut add = |name: &str, shape: &[usize], gain: f32| {
             let n = shape.iter().product();
-            // Uniform with the variance that keeps a row's norm; a vector is a norm's gain around 1.
+            // Uniform with the variance that preserves the norm of activations; vectors are norm gains around 1.
             let (scale, centre) = match shape {
                 [_] => (0.2, 1.0),
                 _ => (gain * (3.0 / *shape.last().expect("a tensor has a shape") as f32).sqrt(), 0.0),

@@ -57,7 +57,7 @@ pub enum TemplateError {
     /// `continue_final_message` without a final message that can be continued.
     #[error("continue_final_message: {0}")]
     NothingToContinue(String),
-    /// No template of that name.
+    /// The model has no template of that name.
     #[error("the model has no chat template named {0:?}")]
     UnknownTemplate(String),
 }

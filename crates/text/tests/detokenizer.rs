@@ -147,7 +147,7 @@ fn decoding_inverts_encoding_for_any_text() {
                     2 => random.char(..),
                     _ => random.choice([' ', '\n', 'a', '<', '|', 'e', 't', '\u{301}']).unwrap(),
                 })
-                // SentencePiece cannot tell its own space from this character.
+                // SentencePiece cannot distinguish its word boundary from this character in a text.
                 .filter(|c| *c != '▁')
                 .collect();
             assert_eq!(tokenizer.decode(&plain(&tokenizer, &text), false), text, "{name}, seed {seed}");

@@ -10,7 +10,7 @@ pub use machine::python;
 use crate::shell::{cargo, exists};
 use crate::tidy;
 
-/// Which part of the tests to run.
+/// The part of the tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All of them.

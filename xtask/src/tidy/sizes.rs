@@ -1,4 +1,4 @@
-//! Files of at most 400 lines and functions of at most 70, tests apart. Exceptions stand in
+//! Files have at most 400 lines and functions at most 70, except for tests. Exceptions are listed in
 //! `xtask/tidy-exceptions.txt`; one that is no longer needed is a finding, so the list can only shrink.
 
 use std::collections::BTreeMap;

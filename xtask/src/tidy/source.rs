@@ -49,7 +49,7 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether attributes hold `#[cfg(test)]`.
+/// Whether attributes contain `#[cfg(test)]`.
 pub fn is_test_only(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")

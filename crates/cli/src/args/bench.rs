@@ -24,10 +24,10 @@ pub struct BenchArgs {
     /// Numbers of users at once
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "LIST", value_parser = within(bounds::STEP_ROWS))]
     pub concurrency: Vec<u32>,
-    /// How many tokens at the start of the prompts are the same for all users
+    /// Number of tokens at the start of the prompts that are the same for all users
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub shared_prefix: u32,
-    /// How tokens are chosen: 0 always takes the most likely one
+    /// Temperature; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
     pub temperature: f32,
     /// Keep the most likely tokens that together reach this probability
@@ -36,7 +36,7 @@ pub struct BenchArgs {
     /// Keep this many of the most likely tokens; 0 keeps all
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub top_k: u32,
-    /// Do not measure what the machine could do at most, and print no shares of it
+    /// Do not measure the machine's limits, and print no shares of them
     #[arg(long)]
     pub no_limits: bool,
     /// One JSON object a line instead of a table
@@ -47,7 +47,7 @@ pub struct BenchArgs {
 /// What `throng bench` can measure instead of a model.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchInstead {
-    /// Measure what this machine can do at most: bytes read and operations a second, by number of threads
+    /// Measure the limits of this machine: bytes read and operations a second, by number of threads
     Machine(BenchMachineArgs),
 }
 

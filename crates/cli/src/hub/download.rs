@@ -17,7 +17,7 @@ use super::{HubError, HubId, HubSettings};
 const MAX_RESUMES: u32 = 4;
 const RESUME_DELAY: Duration = Duration::from_millis(250);
 
-/// The folder or (first) .gguf file of the model, complete.
+/// Fetches what is missing and returns the folder or (first) .gguf file of the model.
 pub(super) fn fetch(id: &HubId, settings: &HubSettings) -> Result<PathBuf, HubError> {
     let snapshot = Snapshot::find(id, settings)?;
     let found = match choose(&id.repository, id.file.as_deref(), &snapshot.files)? {
@@ -239,7 +239,7 @@ fn unreachable(id: &HubId, settings: &HubSettings, error: &ApiError) -> HubError
     }
 }
 
-/// The HTTP status that an error is about, if it is about one.
+/// The HTTP status of an error, if it has one.
 fn status(error: &ApiError) -> Option<u16> {
     match error {
         ApiError::RequestError(error) => match **error {

@@ -37,7 +37,7 @@ impl LineQueue {
     /// Starts the thread that writes to `out`.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let writer = Writer { shared: Arc::clone(&shared), out, n_reported: 0 };

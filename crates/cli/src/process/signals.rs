@@ -21,7 +21,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// The exit status of a process that a signal ended, as shells have it.
+    /// The exit status that shells report for a process ended by this signal.
     fn status(self) -> i32 {
         match self {
             Self::Interrupt => 128 + 2,

@@ -56,14 +56,14 @@ impl Server {
         }
     }
 
-    /// Sends a request on a connection of its own and gives the whole answer, head and body.
+    /// Sends a request on a connection of its own and returns the whole answer, head and body.
     pub fn ask(&mut self, method: &str, path: &str, body: &str) -> String {
         let mut answer = String::new();
         self.begin(method, path, body).read_to_string(&mut answer).unwrap();
         answer
     }
 
-    /// Sends a request and gives the connection to read the answer from.
+    /// Sends a request and returns the connection to read the answer from.
     pub fn begin(&mut self, method: &str, path: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
         let head = format!(

@@ -54,7 +54,7 @@ impl RequestSource {
         }
     }
 
-    /// An id a request could have.
+    /// A request id, of an existing request or not.
     pub fn some_id(&self, rng: &mut Rng) -> RequestId {
         RequestId(rng.u64(self.n_made.saturating_sub(10)..=self.n_made))
     }

@@ -139,7 +139,7 @@ impl World {
             self.step()?;
         }
         self.closing = true;
-        // 60 requests of 5 continuations with 400 tokens, one token a step, each computed twice.
+        // Upper bound of steps: 60 requests of 5 continuations with 400 tokens, one token a step, each computed twice.
         let mut patience = 60 * 5 * 400 * 2;
         while !self.scheduler.is_idle() {
             self.step()?;

@@ -49,7 +49,7 @@ pub enum Expected {
     Refused(Option<String>, &'static str),
 }
 
-/// One row.
+/// One case of the table.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The row of the API's table; 0 if no row covers it.
@@ -65,7 +65,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The body as an error message may show it.
+    /// The body as shown in messages of failed assertions.
     pub fn shown(&self) -> String {
         let text = String::from_utf8_lossy(&self.body);
         let short: String = text.chars().take(160).collect();

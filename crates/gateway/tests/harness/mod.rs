@@ -22,7 +22,7 @@ pub const VOCABULARY: u32 = 259;
 pub const START: u32 = 256;
 pub const END: u32 = 257;
 pub const MAX_LEN: u32 = 4096;
-/// Bounds what a failing test may wait; nothing waits this long in a passing one.
+/// The longest wait of a failing test; a passing test never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const TEMPLATE: &str = "{% for m in messages %}{% if m.content == 'refuse me' %}{{ raise_exception('so be it') }}\
@@ -159,7 +159,7 @@ impl Server {
         tokio::time::timeout(PATIENCE, made).await.expect("the tokens are made");
     }
 
-    /// Waits until nothing runs or waits in the engine, and no block is held.
+    /// Waits until no request runs or waits in the engine, and no block is in use.
     pub async fn idle(&self) {
         let idle = async {
             loop {
@@ -345,14 +345,14 @@ pub fn post_bytes(path: &str, body: &str, fields: &[&str]) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A body for chat completions with these fields beside the necessary ones.
+/// A body for chat completions with these fields in addition to the required ones.
 pub fn chat(fields: Value) -> Value {
     let mut body = json!({"model": "paper", "messages": [{"role": "user", "content": "Hello"}]});
     merge(&mut body, fields);
     body
 }
 
-/// A body for text completions with these fields beside the necessary ones.
+/// A body for text completions with these fields in addition to the required ones.
 pub fn completion(fields: Value) -> Value {
     let mut body = json!({"model": "paper", "prompt": "Hello"});
     merge(&mut body, fields);

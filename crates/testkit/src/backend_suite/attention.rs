@@ -132,7 +132,8 @@ impl Op for Attention {
     }
 
     /// Values are between -1 and 1. Float sums and exponentials: a few units in the last place. f16 rounds keys and
-    /// values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (queries perhaps, too) by a 254th; scores of up to 32 products move little.
+    /// values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (possibly queries as well) by a 254th; scores of up to 32 products
+    /// change little.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let tolerance = match self.dtype {
             KvDtype::F32 => 1e-5,

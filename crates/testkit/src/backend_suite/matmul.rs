@@ -18,7 +18,7 @@ struct Stored {
     format: Format,
     shape: [usize; 2],
     bytes: Vec<u8>,
-    /// What the bytes mean.
+    /// The dequantized values.
     values: Vec<f32>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         let parts = parts.map(|(format, rows)| Stored::random(rng, format, [rows, 512])).into();
         check_op(backends, &Projection::random(rng, 9, parts, true));
     }
-    // Odd widths exist only in float formats.
+    // Only float formats can have odd widths.
     for format in [Format::F32, Format::F16, Format::BF16] {
         let parts = vec![Stored::random(rng, format, [7, 45])];
         check_op(backends, &Projection::random(rng, 6, parts, true));

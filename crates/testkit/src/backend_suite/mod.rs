@@ -16,10 +16,10 @@ use throng_model::weights::TensorView;
 
 /// An operation on some inputs. Its items must not influence each other: rows of a buffer, or sequences.
 trait Op {
-    /// For messages.
+    /// The name in messages.
     fn name(&self) -> String;
 
-    /// How many items there are.
+    /// The number of items.
     fn n_items(&self) -> usize;
 
     /// The results of these items, one after the other.

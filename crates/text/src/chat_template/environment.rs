@@ -12,7 +12,7 @@ use super::{percent, python_json, python_strings, source};
 use crate::disguise::Disguise;
 use crate::error::TemplateError;
 
-/// The name templates are compiled under.
+/// The name of the compiled template in the environment.
 pub(super) const TEMPLATE: &str = "chat_template";
 
 /// An environment with `template` compiled; [`for_request`] adds what depends on a request.

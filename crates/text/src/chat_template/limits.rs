@@ -54,7 +54,7 @@ impl Limits {
         Self { n_steps, n_bytes: BASE_BYTES.saturating_add(n_bytes.saturating_mul(INPUT_FACTOR)) }
     }
 
-    /// Elements of one list that take as much memory as the longest text.
+    /// The number of list elements that take as much memory as the longest text.
     pub(super) fn n_elements(&self) -> usize {
         self.n_bytes / size_of::<Value>()
     }
@@ -103,7 +103,7 @@ pub(super) fn out_of_memory() -> Error {
     Error::new(ErrorKind::InvalidOperation, "memory limit exceeded").with_source(OutOfMemory)
 }
 
-/// Counts what a template prints, captured or not.
+/// Counts the bytes that a template prints, captured or not.
 #[derive(Debug, Clone)]
 pub(super) struct PrintedBytes {
     n_bytes: Arc<AtomicUsize>,

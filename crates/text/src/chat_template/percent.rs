@@ -6,7 +6,7 @@ use minijinja::{Environment, Error, State};
 
 use super::source::{Piece, pieces, split_name, string_len};
 
-/// The filter that formats.
+/// The name of the filter.
 const FILTER: &str = "_percent";
 
 /// Adds the filter: a tuple is many values, anything else is one.

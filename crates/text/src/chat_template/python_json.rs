@@ -124,7 +124,7 @@ impl Style<'_> {
         }
     }
 
-    /// Python turns keys that are not strings into strings.
+    /// Keys that are not strings are converted to strings, as in Python.
     fn write_key(&self, key: &Value, out: &mut String) {
         match key.kind() {
             ValueKind::String => self.write_string(key.as_str().unwrap_or_default(), out),

@@ -46,7 +46,7 @@ struct Names<'a> {
     /// Assigned names, one set for each scope. Branches are scopes as well: a name assigned in one branch may be
     /// unassigned after it.
     known: Vec<HashSet<&'a str>>,
-    /// Targets of the block assignments that are open.
+    /// Targets of the open block assignments.
     captures: Vec<&'a str>,
 }
 

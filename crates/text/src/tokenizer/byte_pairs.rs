@@ -12,7 +12,7 @@ use crate::error::TokenizerError;
 #[derive(Debug, Default)]
 pub(crate) struct BytePairs {
     pub(crate) vocab: HashMap<String, u32>,
-    /// In order of rank.
+    /// The merges in order of rank.
     pub(crate) merges: Vec<(String, String)>,
     pub(crate) byte_level: bool,
     pub(crate) byte_fallback: bool,

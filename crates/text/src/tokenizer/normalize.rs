@@ -21,7 +21,7 @@ const MAX_CONTENT_BYTES: usize = 1024;
 /// Most bytes that a table maps a character to; the longest of Unicode's compatibility mappings has 33.
 const MAX_MAPPED_BYTES: usize = 64;
 
-/// Refuses normalizers that no real model has.
+/// Checks that normalizers are within the limits.
 pub(super) fn check(normalizers: &[PipelineNormalizer]) -> Result<(), TokenizerError> {
     if normalizers.len() > MAX_NORMALIZERS {
         let reason =

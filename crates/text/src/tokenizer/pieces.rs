@@ -33,7 +33,7 @@ pub(crate) struct TokenEntry {
 enum Start {
     /// No difference.
     AsIs,
-    /// Up to so many leading spaces are dropped from the whole text (`Strip` decoder).
+    /// Up to this many leading spaces of the text are dropped (`Strip` decoder).
     StripSpaces(u8),
     /// Every space of the first token is dropped (`Metaspace` decoder).
     SpacelessToken,
@@ -212,7 +212,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// `entries[id]` is the token with that id; `None` where the ids have a hole.
+    /// `entries[id]` is the token with that id; `None` for unused ids.
     pub(crate) fn build(entries: &[Option<TokenEntry>], rule: &PieceRule) -> Result<Self, TokenizerError> {
         let mut pieces = Self {
             slab: Vec::new(),

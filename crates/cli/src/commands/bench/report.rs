@@ -140,7 +140,7 @@ pub fn table() -> Table {
     table
 }
 
-/// A row of it.
+/// One row of the table.
 pub fn row(measured: &Measured) -> [String; 10] {
     let of_limit = |share: &Option<Share>| {
         let text = |share: &Share| format!("{:.0} % ({})", 100.0 * share.share, share.binding.name());
