@@ -97,7 +97,7 @@ fn run(requests: &[Request]) -> BTreeMap<(u64, u32), Reported> {
         executor.execute(step.batch(), &mut output).expect("paper does not fail");
         now = now + Nanos::from_ms(3);
         scheduler.complete(step, &output, now, &mut emit);
-        scheduler.check_invariants().expect("the books are in order");
+        scheduler.check_invariants().expect("the invariants hold");
     }
     assert!(scheduler.is_idle());
     reported

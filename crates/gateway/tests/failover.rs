@@ -1,12 +1,12 @@
-//! Streams survive their replica: engines are made to die at random steps, and what a client reads over HTTP is, byte for
-//! byte, what it reads from an engine that lives. Prints the seed of each case.
+//! Failover: engines fail at random steps while they serve a request, another engine goes on with it, and what the client
+//! reads over HTTP is, byte for byte, what it reads from an engine that never fails. Prints the seed of each case.
 
+mod faulty_engine;
 mod harness;
-mod mortal;
 
 use fastrand::Rng;
+use faulty_engine::{Fault, FaultKind};
 use harness::{END, Reply, Server, Setup, chat, completion};
-use mortal::{Death, Fate};
 use serde_json::{Value, json};
 
 /// A small machine, so that prompts are computed in chunks and contexts end.
@@ -18,10 +18,11 @@ fn setup() -> Setup {
     setup
 }
 
-/// A server whose engines have these fates.
-async fn server(fates: &[Fate]) -> Server {
+/// A server over engines with these faults.
+async fn server(faults: &[Option<Fault>]) -> Server {
     let setup = setup();
-    let engines = fates.iter().map(|fate| mortal::start(setup.capacity, setup.engine.clone(), *fate));
+    let engines =
+        faults.iter().map(|&fault| faulty_engine::start(setup.capacity, setup.engine.clone(), fault));
     Server::over_all(engines.collect(), setup).await
 }
 
@@ -34,7 +35,7 @@ fn letters_and_end() -> Vec<u32> {
     [&letters()[..6], &[END]].concat()
 }
 
-/// Requests in which everything that depends on the output so far has its say.
+/// Requests that between them use everything that depends on the output so far.
 fn requests() -> Vec<(&'static str, Value)> {
     let chat = |fields| ("/v1/chat/completions", chat(fields));
     let completion = |fields| ("/v1/completions", completion(fields));
@@ -71,8 +72,7 @@ async fn post(server: &Server, (path, body): &(&str, Value)) -> Reply {
     server.connect().await.post(path, body).await
 }
 
-/// What a client reads, without the time; what is said of each choice is kept in order, while choices take turns
-/// as they are scheduled.
+/// What a client reads, without the time, by choice: how the events of several choices alternate depends on the schedule.
 fn shown(reply: &Reply) -> Vec<Vec<String>> {
     assert_eq!(reply.status, 200, "{}", reply.text());
     let lines: Vec<String> = reply.text().lines().map(without_time).collect();
@@ -93,9 +93,9 @@ fn without_time(line: &str) -> String {
     format!("{before}\"created\":0{}", rest.trim_start_matches(|c: char| c.is_ascii_digit()))
 }
 
-/// A request's answer from engines that live, and the steps that it takes.
+/// A request's answer from an engine that does not fail, and the steps that it takes.
 async fn undisturbed(request: &(&str, Value)) -> (Vec<Vec<String>>, u64) {
-    let server = server(&[Fate::Lives]).await;
+    let server = server(&[None]).await;
     let expected = shown(&post(&server, request).await);
     server.idle().await;
     (expected, server.engine.stats().scheduler.counters.steps)
@@ -105,33 +105,32 @@ fn n_failed(server: &Server, idx: usize) -> u64 {
     server.engines[idx].stats().failures.requests
 }
 
-async fn survives_deaths(seed: u64, mut request: (&'static str, Value)) {
+async fn survives_faults(seed: u64, mut request: (&'static str, Value)) {
     println!("seed {seed}: {request:?}");
     let mut rng = Rng::with_seed(seed);
     // The same id in each run.
     request.1["request_id"] = json!("the-same");
     let (expected, n_steps) = undisturbed(&request).await;
     for _ in 0..6 {
-        let fates = [Fate::random(&mut rng, n_steps), Fate::random(&mut rng, n_steps), Fate::Lives];
-        let fates = if rng.bool() { &fates[..] } else { &fates[1..] };
-        let server = server(fates).await;
-        assert_eq!(shown(&post(&server, &request).await), expected, "{fates:?}");
+        let faults = [Some(Fault::random(&mut rng, n_steps)), Some(Fault::random(&mut rng, n_steps)), None];
+        let faults = if rng.bool() { &faults[..] } else { &faults[1..] };
+        let server = server(faults).await;
+        assert_eq!(shown(&post(&server, &request).await), expected, "{faults:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_notices_no_death() {
+async fn a_client_notices_no_fault() {
     for (seed, request) in requests().into_iter().enumerate() {
-        survives_deaths(seed as u64, request).await;
+        survives_faults(seed as u64, request).await;
     }
 }
 
 #[tokio::test]
-async fn stop_strings_are_found_across_deaths() {
+async fn stop_strings_are_found_across_faults() {
     for seed in 0..6 {
         let body = json!({"seed": seed, "max_tokens": 60, "allowed_token_ids": letters()});
-        let whole =
-            post(&server(&[Fate::Lives]).await, &("/v1/completions", completion(body.clone()))).await.json();
+        let whole = post(&server(&[None]).await, &("/v1/completions", completion(body.clone()))).await.json();
         let text = whole["choices"][0]["text"].as_str().expect("a text").to_owned();
         assert_eq!(text.len(), 60);
         for include in [false, true] {
@@ -139,15 +138,14 @@ async fn stop_strings_are_found_across_deaths() {
             let stop = json!({"stop": [&text[20..24]], "stream": true, "include_stop_str_in_output": include,
                               "stream_options": {"include_usage": true}});
             body.as_object_mut().expect("an object").extend(stop.as_object().expect("an object").clone());
-            survives_deaths(100 + seed, ("/v1/completions", body)).await;
+            survives_faults(100 + seed, ("/v1/completions", body)).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_death_moves_the_request_to_another_replica() {
-    let fates = [Fate::Dies { at_step: 10, death: Death::Fails }, Fate::Lives];
-    let server = server(&fates).await;
+async fn a_failed_step_moves_the_request_to_another_replica() {
+    let server = server(&[Some(Fault { at_step: 10, kind: FaultKind::StepFails }), None]).await;
     let body = json!({"stream": true, "ignore_eos": true, "max_tokens": 30});
     let reply = post(&server, &("/v1/completions", completion(body))).await;
     assert_eq!(reply.events().last().map(String::as_str), Some("[DONE]"));
@@ -166,9 +164,27 @@ async fn a_death_moves_the_request_to_another_replica() {
 }
 
 #[tokio::test]
+async fn a_step_that_hangs_moves_the_request_to_another_replica() {
+    let body =
+        json!({"stream": true, "seed": 3, "ignore_eos": true, "max_tokens": 30, "request_id": "the-same"});
+    let request = ("/v1/completions", completion(body));
+    let (expected, _) = undisturbed(&request).await;
+    let setup = setup();
+    let mut impatient = setup.engine.clone();
+    impatient.step_timeout_ms = 100;
+    let fault = Some(Fault { at_step: 7, kind: FaultKind::StepHangs });
+    let hangs = faulty_engine::start(setup.capacity, impatient, fault);
+    let lives = faulty_engine::start(setup.capacity, setup.engine.clone(), None);
+    let server = Server::over_all(vec![hangs, lives], setup).await;
+    assert_eq!(shown(&post(&server, &request).await), expected);
+    server.idle().await;
+    assert_eq!(n_failed(&server, 0), 1);
+}
+
+#[tokio::test]
 async fn a_request_is_tried_on_three_replicas_and_once_on_each() {
-    let dies = Fate::Dies { at_step: 3, death: Death::Panics };
-    let server = server(&[dies; 5]).await;
+    let fault = Some(Fault { at_step: 3, kind: FaultKind::StepPanics });
+    let server = server(&[fault; 5]).await;
     let body = json!({"stream": true, "ignore_eos": true, "max_tokens": 30});
     let events = post(&server, &("/v1/completions", completion(body))).await.events();
     let last: Value = serde_json::from_str(events.last().expect("events")).expect("json, not [DONE]");
@@ -180,7 +196,7 @@ async fn a_request_is_tried_on_three_replicas_and_once_on_each() {
 
 #[tokio::test]
 async fn with_one_replica_a_failed_step_ends_the_request() {
-    let server = server(&[Fate::Dies { at_step: 5, death: Death::Fails }]).await;
+    let server = server(&[Some(Fault { at_step: 5, kind: FaultKind::StepFails })]).await;
     let body = json!({"ignore_eos": true, "max_tokens": 30});
     let reply = post(&server, &("/v1/completions", completion(body.clone()))).await;
     assert_eq!((reply.status, reply.error().3.as_str()), (500, "internal_error"));
@@ -190,7 +206,7 @@ async fn with_one_replica_a_failed_step_ends_the_request() {
 
 #[tokio::test]
 async fn what_would_fail_everywhere_is_not_moved() {
-    let server = server(&[Fate::Dies { at_step: 2, death: Death::GivesNan }, Fate::Lives]).await;
+    let server = server(&[Some(Fault { at_step: 2, kind: FaultKind::LogitsAreNan }), None]).await;
     let body = json!({"ignore_eos": true, "max_tokens": 3});
     let reply = post(&server, &("/v1/completions", completion(body))).await;
     assert_eq!((reply.status, reply.error().3.as_str()), (500, "internal_error"));
@@ -199,11 +215,11 @@ async fn what_would_fail_everywhere_is_not_moved() {
 }
 
 #[tokio::test]
-async fn a_replica_that_refuses_or_is_lost_is_passed_over() {
+async fn a_replica_that_refuses_or_is_lost_is_skipped() {
     let (setup, mut full) = (setup(), setup().engine);
     full.scheduler.max_queued_requests = 0;
-    let refuses = || mortal::start(setup.capacity, full.clone(), Fate::Lives);
-    let lives = || mortal::start(setup.capacity, setup.engine.clone(), Fate::Lives);
+    let refuses = || faulty_engine::start(setup.capacity, full.clone(), None);
+    let lives = || faulty_engine::start(setup.capacity, setup.engine.clone(), None);
     let request = ("/v1/completions", completion(json!({"max_tokens": 5})));
 
     let server = Server::over_all(vec![refuses(), lives()], crate::setup()).await;
@@ -212,8 +228,8 @@ async fn a_replica_that_refuses_or_is_lost_is_passed_over() {
     let refused = post(&server, &request).await;
     assert_eq!((refused.status, refused.error().3.as_str()), (503, "overloaded"));
 
-    let lost =
-        mortal::start(setup.capacity, setup.engine.clone(), Fate::Dies { at_step: 1, death: Death::IsLost });
+    let fault = Fault { at_step: 1, kind: FaultKind::EngineIsLost };
+    let lost = faulty_engine::start(setup.capacity, setup.engine.clone(), Some(fault));
     let server = Server::over_all(vec![lost, lives()], crate::setup()).await;
     for _ in 0..3 {
         assert_eq!(post(&server, &request).await.status, 200);

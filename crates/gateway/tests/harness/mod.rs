@@ -159,16 +159,14 @@ impl Server {
         tokio::time::timeout(PATIENCE, made).await.expect("the tokens are made");
     }
 
-    /// Waits until no request runs or waits in the engine, and no block is in use.
+    /// Waits until nothing runs or waits in the engines, and no block is held.
     pub async fn idle(&self) {
+        let is_idle = |engine: &EngineHandle| {
+            let stats = engine.stats().scheduler;
+            stats.running + stats.waiting + stats.paused + stats.queued_requests + stats.used_blocks == 0
+        };
         let idle = async {
-            loop {
-                let stats = self.engine.stats().scheduler;
-                if stats.running + stats.waiting + stats.paused + stats.queued_requests + stats.used_blocks
-                    == 0
-                {
-                    return;
-                }
+            while !self.engines.iter().all(is_idle) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
