@@ -11,7 +11,7 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_core::executor::ExecutorError;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_kernels::threads::default_threads;
-use throng_model::decoder_weights::LoadProgress;
+use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
 use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, QuantizeReport};

@@ -126,15 +126,16 @@ fn sums_and_rotations_match_the_reference() {
         (reference::RopeStyle::Interleaved, 32),
     ] {
         let (cos, sin) = (random.normals(100 * n_pairs), random.normals(100 * n_pairs));
+        let positions: Vec<u32> = (0..100).map(|i| i * 7 % 100).collect();
         let got = on_every_lane(|pool| {
             let mut x = x[..20_000].to_vec();
-            rows::rope(&mut x, groups, (&cos, &sin), n_pairs, style, pool);
+            rows::rope(&mut x, groups, (&cos, &sin), n_pairs, &positions, style, pool);
             x
         });
         let mut want = x[..20_000].to_vec();
         for (i, row) in want.chunks_mut(200).enumerate() {
             for head in row[8..168].chunks_mut(80) {
-                let angles = n_pairs * i..n_pairs * (i + 1);
+                let angles = n_pairs * (i * 7 % 100)..n_pairs * (i * 7 % 100 + 1);
                 reference::rope(head, &cos[angles.clone()], &sin[angles], style);
             }
         }

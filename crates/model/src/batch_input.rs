@@ -1,9 +1,9 @@
-//! One step's input in the flat form that a device takes: ids, positions, block tables, rotations. Refuses to
-//! know sampling and whose sequences these are.
+//! One step's input in the flat form that a device takes: ids, positions, block tables. Does not know sampling and whose
+//! sequences these are.
 
 use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch};
 
-use crate::config::RopeTable;
+use crate::backend::CarriedToken;
 
 /// One step's input. Buffers are reused from step to step.
 #[derive(Debug, Clone, Default)]
@@ -18,8 +18,8 @@ pub struct BatchInput {
     pub blocks: Vec<u32>,
     /// Indices into `tokens` of those whose logits are wanted, increasing.
     pub logit_tokens: Vec<u32>,
-    /// The rotations of each token, one entry a rope table of the model.
-    pub rotations: Vec<Rotations>,
+    /// Tokens that the device takes from the step before; only of a backend that chooses tokens.
+    pub carried: Vec<CarriedToken>,
 }
 
 /// One sequence of a batch.
@@ -35,26 +35,10 @@ pub struct BatchRow {
     pub first_block: usize,
 }
 
-/// Cosines and sines of one rope table for every token of a batch.
-#[derive(Debug, Clone, Default)]
-pub struct Rotations {
-    /// Pairs of elements that turn: half the rotated part of a head.
-    pub n_pairs: usize,
-    /// `[n_tokens, n_pairs]`.
-    pub cos: Vec<f32>,
-    /// `[n_tokens, n_pairs]`.
-    pub sin: Vec<f32>,
-}
-
 impl BatchInput {
     /// Fills the input from a scheduled batch. Logits are wanted for the tokens that `wants_logits` names by row
     /// and by index in the row.
-    pub fn fill(
-        &mut self,
-        batch: &ScheduledBatch,
-        ropes: &[RopeTable],
-        wants_logits: impl Fn(usize, usize) -> bool,
-    ) {
+    pub fn fill(&mut self, batch: &ScheduledBatch, wants_logits: impl Fn(usize, usize) -> bool) {
         self.clear();
         for (row_idx, row) in batch.rows().iter().enumerate() {
             let tokens = batch.tokens(row);
@@ -70,10 +54,6 @@ impl BatchInput {
             self.blocks.extend(batch.blocks(row).iter().map(|block| block.0));
             let wanted = (0..tokens.len()).filter(|&i| wants_logits(row_idx, i));
             self.logit_tokens.extend(wanted.map(|i| (first_token + i) as u32));
-        }
-        self.rotations.resize_with(ropes.len(), Rotations::default);
-        for (rotations, rope) in self.rotations.iter_mut().zip(ropes) {
-            rotations.fill(rope, &self.positions);
         }
     }
 
@@ -95,12 +75,7 @@ impl BatchInput {
         self.rows.clone_from(&other.rows);
         self.blocks.clone_from(&other.blocks);
         self.logit_tokens.clone_from(&other.logit_tokens);
-        self.rotations.resize_with(other.rotations.len(), Rotations::default);
-        for (to, from) in self.rotations.iter_mut().zip(&other.rotations) {
-            to.n_pairs = from.n_pairs;
-            to.cos.clone_from(&from.cos);
-            to.sin.clone_from(&from.sin);
-        }
+        self.carried.clone_from(&other.carried);
     }
 
     fn clear(&mut self) {
@@ -109,21 +84,6 @@ impl BatchInput {
         self.rows.clear();
         self.blocks.clear();
         self.logit_tokens.clear();
-    }
-}
-
-impl Rotations {
-    /// Angles are computed in f64: in f32 a position of 100,000 is off by up to 0.004 radians.
-    fn fill(&mut self, rope: &RopeTable, positions: &[u32]) {
-        self.n_pairs = rope.frequencies.len();
-        self.cos.clear();
-        self.sin.clear();
-        for &position in positions {
-            for &frequency in &rope.frequencies {
-                let (sin, cos) = (f64::from(position) * frequency).sin_cos();
-                self.cos.push((cos * rope.amplitude) as f32);
-                self.sin.push((sin * rope.amplitude) as f32);
-            }
-        }
+        self.carried.clear();
     }
 }

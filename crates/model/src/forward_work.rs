@@ -1,16 +1,13 @@
-//! What a forward pass must do at the least, whatever computes it: multiplications, and bytes that come from memory.
-//! Refuses to know how fast anything is.
+//! A lower bound of the work of a forward pass, whatever computes it: multiplications, and bytes that are read from memory. Does
+//! not know how fast a machine is.
 //!
 //! Matrix products count, attention's arithmetic does not: what is counted is a lower bound. Matrices whose codes are
 //! integers are multiplied as bytes, others as floats of 16 or 32 bits.
-
-use std::collections::HashMap;
 
 use throng_kernels::quant::{ComputePath, Format};
 
 use crate::config::{DecoderConfig, FeedForward};
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::load::LoadedModel;
 use crate::tensor_use::TensorUse;
 
 /// An amount of work.
@@ -39,6 +36,19 @@ pub struct Steps {
     pub n_logits: u64,
 }
 
+/// A tensor as it is held in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldTensor {
+    /// What the forward pass does with it.
+    pub tensor_use: TensorUse,
+    /// Its format.
+    pub format: Format,
+    /// Elements.
+    pub n_elements: usize,
+    /// Bytes in that format.
+    pub n_bytes: u64,
+}
+
 /// The work of one model's forward pass.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ForwardWork {
@@ -53,12 +63,8 @@ pub struct ForwardWork {
 }
 
 impl ForwardWork {
-    pub(crate) fn new(
-        config: &DecoderConfig,
-        model: &LoadedModel,
-        uses: &HashMap<String, TensorUse>,
-        kv_dtype: KvDtype,
-    ) -> Self {
+    /// Of a model with these tensors.
+    pub fn new(config: &DecoderConfig, tensors: impl Iterator<Item = HeldTensor>, kv_dtype: KvDtype) -> Self {
         let layout = KvLayout {
             n_layers: 1,
             n_blocks: 1,
@@ -72,22 +78,21 @@ impl ForwardWork {
             kv_bytes: layout.bytes_per_token().unwrap_or(0) as f64,
             windows: config.layers.iter().map(|layer| layer.sliding_window).collect(),
         };
-        for (name, tensor_use) in uses {
-            let Some(tensor) = model.tensors().tensor(name) else { continue };
-            // Several tokens may share their experts, so those of one token are what must be read.
-            let (work, share) = match tensor_use {
+        for tensor in tensors {
+            // Several tokens may share their experts, so at least those of one token are read.
+            let (work, share) = match tensor.tensor_use {
                 TensorUse::Product => (&mut this.layers, 1.0),
                 TensorUse::Expert => (&mut this.layers, used_share(config)),
                 TensorUse::Output => (&mut this.output, 1.0),
                 TensorUse::Lookup | TensorUse::Vector => continue,
             };
-            let operations = 2.0 * share * tensor.shape.iter().product::<usize>() as f64;
-            match ComputePath::of(model.held_format(&tensor)) {
+            let operations = 2.0 * share * tensor.n_elements as f64;
+            match ComputePath::of(tensor.format) {
                 ComputePath::Int8 { .. } => work.int8_operations += operations,
                 ComputePath::Float(Format::F32) => work.f32_operations += operations,
                 ComputePath::Float(_) => work.bf16_operations += operations,
             }
-            work.bytes += share * model.held_bytes(&tensor) as f64;
+            work.bytes += share * tensor.n_bytes as f64;
         }
         this
     }

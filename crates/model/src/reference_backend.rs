@@ -1,6 +1,6 @@
-//! The backend of the tests: every operation in plain f32 loops over dequantized weights, keys and values in f32
-//! whatever is asked for. Activations are never rounded, so its results differ from exact arithmetic by float
-//! rounding only. Refuses to be fast.
+//! The backend that others are compared with: every operation in plain f32 loops over dequantized weights, keys and values in
+//! f32 whatever type is asked for. Activations are never rounded, so its results differ from exact arithmetic by float rounding
+//! only. It has no fusions and is not meant to be fast.
 
 use std::ops::Range;
 
@@ -8,10 +8,15 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::quant::dequantize_row;
 use throng_kernels::reference;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Expert, GatedUnit, Operand};
+use crate::backend::host::OneThread;
+use crate::backend::host_buffer::HostBuffer;
+use crate::backend::rotations::Rotations;
+use crate::backend::{
+    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, MatrixRole,
+    Norm,
+};
 use crate::batch_input::BatchInput;
-use crate::config::{Activation, RopeStyle, Routing};
-use crate::host_buffer::HostBuffer;
+use crate::config::{Activation, RopeStyle, RopeTable, Routing};
 use crate::kv_cache::KvLayout;
 use crate::weights::TensorView;
 
@@ -35,6 +40,7 @@ impl ReferenceMatrix {
 /// Keys and values of every layer, `[n_blocks, 16, n_kv_heads, head_dim]` each.
 #[derive(Debug)]
 pub struct ReferenceKvCache {
+    n_blocks: usize,
     layers: Vec<KvLayer>,
 }
 
@@ -44,10 +50,14 @@ struct KvLayer {
     values: Vec<f32>,
 }
 
-impl Backend for ReferenceBackend {
+impl Backend for ReferenceBackend {}
+
+impl DeviceMemory for ReferenceBackend {
     type Buffer = HostBuffer;
     type Matrix = ReferenceMatrix;
+    type Experts = Vec<Expert<ReferenceMatrix>>;
     type Vector = Vec<f32>;
+    type RopeTables = Vec<Rotations>;
     type KvCache = ReferenceKvCache;
     type Batch = BatchInput;
 
@@ -55,7 +65,15 @@ impl Backend for ReferenceBackend {
         HostBuffer::new(max_rows, cols)
     }
 
-    fn matrix(&self, parts: &[TensorView<'_>]) -> Result<ReferenceMatrix, BackendError> {
+    fn n_rows(&self, x: &HostBuffer) -> usize {
+        x.n_rows()
+    }
+
+    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
+        x.set_rows(n_rows);
+    }
+
+    fn matrix(&self, _: MatrixRole, parts: &[TensorView<'_>]) -> Result<ReferenceMatrix, BackendError> {
         let cols = parts.first().and_then(|part| part.shape.last().copied()).unwrap_or(1);
         let mut data = Vec::new();
         for part in parts {
@@ -68,8 +86,19 @@ impl Backend for ReferenceBackend {
         Ok(ReferenceMatrix { data, cols })
     }
 
+    fn experts(
+        &self,
+        experts: Vec<Expert<ReferenceMatrix>>,
+    ) -> Result<Vec<Expert<ReferenceMatrix>>, BackendError> {
+        Ok(experts)
+    }
+
     fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
         Ok(values.to_vec())
+    }
+
+    fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
+        ropes.iter().map(|rope| Rotations::new(rope, n_positions, &OneThread)).collect()
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<ReferenceKvCache, BackendError> {
@@ -81,7 +110,18 @@ impl Backend for ReferenceBackend {
             allocate(&mut layer.values, "values", n)?;
             layers.push(layer);
         }
-        Ok(ReferenceKvCache { layers })
+        Ok(ReferenceKvCache { n_blocks: layout.n_blocks, layers })
+    }
+
+    fn copy_blocks(&mut self, cache: &mut ReferenceKvCache, copies: &[BlockCopy]) {
+        for layer in &mut cache.layers {
+            let n = layer.keys.len() / cache.n_blocks;
+            for &BlockCopy { from, to } in copies {
+                let (from, to) = (from as usize * n..(from as usize + 1) * n, to as usize * n);
+                layer.keys.copy_within(from.clone(), to);
+                layer.values.copy_within(from, to);
+            }
+        }
     }
 
     fn batch(&self) -> Result<BatchInput, BackendError> {
@@ -89,17 +129,16 @@ impl Backend for ReferenceBackend {
     }
 
     fn upload(&mut self, input: &BatchInput, batch: &mut BatchInput) {
+        assert!(input.carried.is_empty(), "tokens are chosen on the host");
         batch.copy_from(input);
     }
 
     fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
         Ok(x.as_mut_slice())
     }
+}
 
-    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
-        x.set_rows(n_rows);
-    }
-
+impl DeviceOps for ReferenceBackend {
     fn embed(&mut self, table: &ReferenceMatrix, batch: &BatchInput, scale: f32, out: &mut HostBuffer) {
         for (i, &token) in batch.tokens.iter().enumerate() {
             let row = &table.data[token as usize * table.cols..][..table.cols];
@@ -108,55 +147,21 @@ impl Backend for ReferenceBackend {
         reference::scale(out.as_mut_slice(), scale);
     }
 
-    fn matmul(
-        &mut self,
-        x: Operand<'_, Self>,
-        w: &ReferenceMatrix,
-        bias: Option<&Vec<f32>>,
-        out: &mut HostBuffer,
-    ) {
-        out.as_mut_slice().copy_from_slice(&product(x, w, bias));
+    fn matmul(&mut self, x: &HostBuffer, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+        multiply(x.as_slice(), w, out.as_mut_slice());
+        if let Some(bias) = bias {
+            reference::add_bias(out.as_mut_slice(), bias);
+        }
     }
 
-    fn matmul_add(
-        &mut self,
-        x: Operand<'_, Self>,
-        w: &ReferenceMatrix,
-        bias: Option<&Vec<f32>>,
-        out: &mut HostBuffer,
-    ) {
-        out.as_mut_slice().iter_mut().zip(product(x, w, bias)).for_each(|(out, y)| *out += y);
+    fn rms_norm(&mut self, x: &HostBuffer, norm: Norm<'_, Self>, out: &mut HostBuffer) {
+        reference::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice());
     }
 
-    fn gated_unit(
-        &mut self,
-        x: Operand<'_, Self>,
-        unit: &GatedUnit<Self>,
-        activation: Activation,
-        out: &mut HostBuffer,
-    ) {
-        out.as_mut_slice().copy_from_slice(&gated_product(x, unit, activation));
-    }
-
-    fn gated_unit_add(
-        &mut self,
-        norm: Option<(&Vec<f32>, f32)>,
-        unit: &GatedUnit<Self>,
-        activation: Activation,
-        x: &mut HostBuffer,
-    ) {
-        let added = gated_product(Operand { x, norm }, unit, activation);
-        x.as_mut_slice().iter_mut().zip(added).for_each(|(x, y)| *x += y);
-    }
-
-    fn rms_norm(&mut self, x: &HostBuffer, gain: &Vec<f32>, eps: f32, out: &mut HostBuffer) {
-        reference::rms_norm(x.as_slice(), gain, eps, out.as_mut_slice());
-    }
-
-    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, gain: &Vec<f32>, eps: f32) {
+    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, norm: Norm<'_, Self>) {
         let mut normed = vec![0.0; columns.width];
         for_each_group(x, columns, |_, group| {
-            reference::rms_norm(group, gain, eps, &mut normed);
+            reference::rms_norm(group, norm.gain, norm.eps, &mut normed);
             group.copy_from_slice(&normed);
         });
     }
@@ -165,18 +170,18 @@ impl Backend for ReferenceBackend {
         &mut self,
         x: &mut HostBuffer,
         batch: &BatchInput,
+        tables: &Vec<Rotations>,
         table_idx: usize,
         heads: Columns,
         style: RopeStyle,
     ) {
-        let table = &batch.rotations[table_idx];
         let style = match style {
             RopeStyle::HalfSplit => reference::RopeStyle::Half,
             RopeStyle::Interleaved => reference::RopeStyle::Interleaved,
         };
         for_each_group(x, heads, |row_idx, head| {
-            let pairs = row_idx * table.n_pairs..(row_idx + 1) * table.n_pairs;
-            reference::rope(head, &table.cos[pairs.clone()], &table.sin[pairs], style);
+            let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
+            reference::rope(head, cos, sin, style);
         });
     }
 
@@ -226,6 +231,12 @@ impl Backend for ReferenceBackend {
         }
     }
 
+    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
+        for row_idx in 0..gate_up.n_rows() {
+            glu_row(gate_up.row(row_idx), activation, out.row_mut(row_idx));
+        }
+    }
+
     fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
         assert_eq!(x.as_slice().len(), y.as_slice().len());
         for (x, y) in x.as_mut_slice().iter_mut().zip(y.as_slice()) {
@@ -239,11 +250,11 @@ impl Backend for ReferenceBackend {
         }
     }
 
-    fn experts(
+    fn mixture_of_experts(
         &mut self,
         x: &HostBuffer,
         router_logits: &HostBuffer,
-        experts: &[Expert<ReferenceMatrix>],
+        experts: &Vec<Expert<ReferenceMatrix>>,
         routing: &Routing,
         activation: Activation,
         out: &mut HostBuffer,
@@ -284,7 +295,7 @@ impl Backend for ReferenceBackend {
     }
 }
 
-/// Experts and weights of one row in increasing order of expert.
+/// The experts of one row with their weights, in increasing order of expert.
 fn route(logits: &[f32], routing: &Routing) -> Vec<(usize, f32)> {
     let (mut experts, mut weights) = (vec![0; routing.n_used], vec![0.0; routing.n_used]);
     let score = match routing.normalize {
@@ -295,42 +306,6 @@ fn route(logits: &[f32], routing: &Routing) -> Vec<(usize, f32)> {
     let mut chosen: Vec<_> = experts.into_iter().map(|e| e as usize).zip(weights).collect();
     chosen.sort_by_key(|(expert_idx, _)| *expert_idx);
     chosen
-}
-
-fn product(x: Operand<'_, ReferenceBackend>, w: &ReferenceMatrix, bias: Option<&Vec<f32>>) -> Vec<f32> {
-    let mut normed = vec![0.0; x.x.as_slice().len()];
-    let rows = match x.norm {
-        None => x.x.as_slice(),
-        Some((gain, eps)) => {
-            reference::rms_norm(x.x.as_slice(), gain, eps, &mut normed);
-            &normed
-        }
-    };
-    product_of_rows(rows, w, bias)
-}
-
-fn product_of_rows(rows: &[f32], w: &ReferenceMatrix, bias: Option<&Vec<f32>>) -> Vec<f32> {
-    let mut out = vec![0.0; rows.len() / w.cols * w.n_rows()];
-    multiply(rows, w, &mut out);
-    if let Some(bias) = bias {
-        reference::add_bias(&mut out, bias);
-    }
-    out
-}
-
-fn gated_product(
-    x: Operand<'_, ReferenceBackend>,
-    unit: &GatedUnit<ReferenceBackend>,
-    activation: Activation,
-) -> Vec<f32> {
-    let GatedUnit { gate_up, down } = unit;
-    let gates = product(x, &gate_up.weight, gate_up.bias.as_ref());
-    let mut hidden = vec![0.0; gates.len() / 2];
-    let width = down.weight.cols;
-    for (row, hidden) in gates.chunks_exact(2 * width).zip(hidden.chunks_exact_mut(width)) {
-        glu_row(row, activation, hidden);
-    }
-    product_of_rows(&hidden, &down.weight, down.bias.as_ref())
 }
 
 fn multiply(x: &[f32], w: &ReferenceMatrix, out: &mut [f32]) {
@@ -353,7 +328,7 @@ fn for_each_group(x: &mut HostBuffer, columns: Columns, mut f: impl FnMut(usize,
     }
 }
 
-/// Grows `data` to `n` zeros and more, refusing instead of aborting.
+/// Grows `data` to `n` zeros and more, with an error instead of aborting.
 fn allocate(data: &mut Vec<f32>, what: &'static str, n: usize) -> Result<(), BackendError> {
     let error = |_| BackendError::OutOfMemory { what, n_bytes: n.saturating_mul(size_of::<f32>()) };
     data.try_reserve_exact(n - data.len()).map_err(error)?;

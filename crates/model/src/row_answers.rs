@@ -60,7 +60,7 @@ impl RowAnswers {
     ) {
         let vocabulary = logits.len() / wanted.len();
         let rows = Mutex::new(wanted.iter().zip(logits.chunks_exact_mut(vocabulary)).zip(&self.slots));
-        backend.run_on_host(&|thread_idx| {
+        backend.host_threads().run(&|thread_idx| {
             let mut sampler = lock(&self.samplers[thread_idx]);
             loop {
                 let next = lock(&rows).next();
@@ -98,7 +98,12 @@ pub(crate) fn begin_rows(batch: &ScheduledBatch, n_rows: usize, output: &mut Ste
 }
 
 /// Whether the drafts before the wanted token were accepted, so that it is the next one of its row.
-fn is_reached(batch: &ScheduledBatch, row: &ScheduledRow, wanted: &Wanted, output: &StepOutput) -> bool {
+pub(crate) fn is_reached(
+    batch: &ScheduledBatch,
+    row: &ScheduledRow,
+    wanted: &Wanted,
+    output: &StepOutput,
+) -> bool {
     let n_before = wanted.n_drafts_before;
     let told = output.sampled(wanted.row_idx);
     told.len() == n_before

@@ -1,19 +1,20 @@
-//! The executor that has a model: batch in, tokens and log-probabilities out. Does not know requests and
-//! scheduling; of time it tells only how long tokens took to choose.
+//! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and scheduling; of time it reports
+//! only how long choosing tokens took.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_core::batch::{ScheduledBatch, ScheduledRow, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledRow, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 use throng_core::time::Nanos;
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, RopeTable};
-use crate::decoder::Decoder;
-use crate::decoder_weights::DecoderWeights;
+use crate::config::DecoderConfig;
+use crate::decoder::weights::DecoderWeights;
+use crate::decoder::{Decoder, DecoderLimits};
+use crate::device_sampling::choose_on_device;
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::row_answers::{RowAnswers, Wanted, begin_rows};
 use crate::token_masks::TokenMasks;
@@ -41,9 +42,9 @@ pub struct ModelRunner<B: Backend> {
     answers: RowAnswers,
     masks: TokenMasks,
     input: BatchInput,
-    /// The model's rotations for sequences as long as the capacity says.
-    ropes: Vec<RopeTable>,
     wanted: Vec<Wanted>,
+    /// Tokens that the device chose.
+    chosen: Vec<TokenId>,
     capacity: ExecutorCapacity,
     /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence of a batch, so
     /// that a decode step reads the output matrix once. Drafts and prompts that want all their log-probabilities may need
@@ -55,7 +56,7 @@ impl<B: Backend> ModelRunner<B> {
     /// A runner with its KV cache and buffers.
     ///
     /// # Errors
-    /// When the device has no room for them or cannot hold such a cache.
+    /// When the memory of the device does not suffice or it does not support such a cache.
     pub fn new(
         backend: B,
         config: Arc<DecoderConfig>,
@@ -82,12 +83,16 @@ impl<B: Backend> ModelRunner<B> {
             max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
             vocabulary_size: config.vocabulary_size as u32,
         };
-        let n_context = capacity.max_sequence_tokens as usize;
-        let ropes = config.ropes.iter().map(|rope| rope.for_context(n_context)).collect();
-        let max_tokens = limits.max_batch_tokens as usize;
-        let decoder = Decoder::new(&backend, config, weights, max_tokens, max_logit_rows)?;
+        let max_sequence_tokens = capacity.max_sequence_tokens as usize;
+        let decoder_limits = DecoderLimits {
+            max_tokens: limits.max_batch_tokens as usize,
+            max_logit_rows,
+            max_sequence_tokens,
+            n_positions: max_sequence_tokens.min(layout.n_blocks.saturating_mul(BLOCK_TOKENS)),
+        };
+        let decoder = Decoder::new(&backend, config, weights, &decoder_limits)?;
         let cache = backend.kv_cache(&layout)?;
-        let answers = RowAnswers::new(max_logit_rows, backend.n_host_threads());
+        let answers = RowAnswers::new(max_logit_rows, backend.host_threads().n_threads());
         Ok(Self {
             backend,
             decoder,
@@ -95,8 +100,8 @@ impl<B: Backend> ModelRunner<B> {
             answers,
             masks: TokenMasks::new(capacity.vocabulary_size, max_logit_rows),
             input: BatchInput::default(),
-            ropes,
             wanted: Vec::new(),
+            chosen: Vec::new(),
             capacity,
             max_logit_rows,
         })
@@ -110,7 +115,7 @@ impl<B: Backend> ModelRunner<B> {
             let want = |token_idx| wanted_of(row_idx, row, tokens, token_idx);
             self.wanted.extend((0..tokens.len()).filter_map(want));
         }
-        self.input.fill(batch, &self.ropes, |row_idx, token_idx| {
+        self.input.fill(batch, |row_idx, token_idx| {
             let row = &batch.rows()[row_idx];
             wanted_of(row_idx, row, batch.tokens(row), token_idx).is_some()
         });
@@ -119,9 +124,14 @@ impl<B: Backend> ModelRunner<B> {
     fn answer(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), BackendError> {
         for first in (0..self.wanted.len()).step_by(self.max_logit_rows) {
             let piece = first..self.wanted.len().min(first + self.max_logit_rows);
-            let logits = self.decoder.logits(&mut self.backend, piece.clone())?;
+            let logits = self.decoder.logits(&mut self.backend, piece.clone());
+            let (wanted, chosen) = (&self.wanted[piece], &mut self.chosen);
+            if choose_on_device(&mut self.backend, batch, wanted, logits, chosen, output)? {
+                continue;
+            }
+            let logits = self.backend.download(logits)?;
             let begun = Instant::now();
-            self.answers.answer(&self.backend, batch, &self.masks, &self.wanted[piece], logits, output);
+            self.answers.answer(&self.backend, batch, &self.masks, wanted, logits, output);
             output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
         begin_rows(batch, batch.rows().len(), output);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::config::FeedForward;
-use crate::decoder_weights::find_tensor;
+use crate::decoder::weights::find_tensor;
 use crate::weights::TensorSource;
 
 /// What a tensor is for.

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
-use throng_model::decoder_weights::DecoderWeights;
+use throng_model::decoder::weights::DecoderWeights;
 use throng_model::forward_work::{Steps, Work};
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;

@@ -13,7 +13,7 @@ use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
 use throng_model::cpu_backend::CpuBackend;
-use throng_model::decoder_weights::DecoderWeights;
+use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;

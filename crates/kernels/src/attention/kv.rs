@@ -111,6 +111,16 @@ impl KvLayer {
         &self.shape
     }
 
+    /// Copies all heads of a block to another one.
+    ///
+    /// # Panics
+    /// When a block does not exist.
+    pub fn copy_block(&mut self, from: u32, to: u32) {
+        assert!((from.max(to) as usize) < self.shape.n_blocks, "a block beyond the cache");
+        let n = self.shape.panel_bytes() * 2 * self.shape.n_kv_heads;
+        self.bytes.as_mut_slice().copy_within(from as usize * n..(from as usize + 1) * n, to as usize * n);
+    }
+
     pub(super) fn keys(&self, block: u32, kv_head: usize) -> &[u8] {
         self.panel(block, kv_head, 0)
     }

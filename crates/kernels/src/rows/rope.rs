@@ -6,22 +6,27 @@ use crate::reference::{self, RopeStyle};
 use crate::simd::{Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Rotates every group (head) of row `i` by the angles `cos[i]`, `sin[i]`, `n_pairs` each (arXiv:2104.09864).
+/// Rotates every group (head) of row `i` by the angles `cos[positions[i]]`, `sin[positions[i]]`, `n_pairs` each (arXiv:2104.09864).
 ///
 /// # Panics
-/// When the tables do not have `n_pairs` for every row or a group is too narrow.
+/// When there is no position for a row, no `n_pairs` angles for a position, or a group is too narrow.
 pub fn rope(
     x: &mut [f32],
     groups: Groups,
     (cos, sin): (&[f32], &[f32]),
     n_pairs: usize,
+    positions: &[u32],
     style: RopeStyle,
     pool: &ThreadPool,
 ) {
     let n_rows = groups.rows_of(x.len());
-    assert!(cos.len() == n_rows * n_pairs && sin.len() == cos.len(), "{n_pairs} angles for {n_rows} rows");
+    assert!(
+        positions.len() == n_rows && sin.len() == cos.len(),
+        "{} positions of {n_rows} rows",
+        positions.len()
+    );
     each_group(x, groups, pool, |i, head| {
-        let angles = i * n_pairs..(i + 1) * n_pairs;
+        let angles = positions[i] as usize * n_pairs..(positions[i] as usize + 1) * n_pairs;
         let (cos, sin) = (&cos[angles.clone()], &sin[angles]);
         match style {
             // SAFETY: the pool's ISA is available.

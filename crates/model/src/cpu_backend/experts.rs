@@ -1,5 +1,5 @@
-//! A routed mixture of experts: rows sorted by expert, so that every expert's weights are read once, for all of its
-//! rows, in one fork of all threads a projection. Refuses to know where router logits come from.
+//! A routed mixture of experts: rows sorted by expert, so that the weights of an expert are read once for all of its rows; all
+//! experts of a projection are one parallel run. Does not know where router logits come from.
 
 use std::ops::Range;
 
@@ -10,29 +10,29 @@ use throng_kernels::threads::ThreadPool;
 
 use super::CpuMatrix;
 use crate::backend::Expert;
+use crate::backend::host_buffer::HostBuffer;
 use crate::config::Routing;
-use crate::host_buffer::HostBuffer;
 
-/// Who computes what, and the rows in between; kept from call to call.
+/// Which expert computes which row, and the rows in between; buffers are kept from call to call.
 #[derive(Debug, Default)]
 pub(super) struct ExpertsScratch {
     /// Probabilities of one row's experts.
     probabilities: Vec<f32>,
-    /// Those of its experts that are not chosen yet, in increasing order.
+    /// The experts of that row that are not chosen yet, in increasing order.
     free: Vec<(usize, f32)>,
     /// `[rows, n_used]` of (expert, weight), a row's experts in increasing order.
     chosen: Vec<(usize, f32)>,
-    /// Where each expert's rows begin among the sorted ones, and where the last one's end.
+    /// The first row of each expert among the sorted ones, and the end of the last expert's.
     starts: Vec<usize>,
-    /// The row that each of the sorted ones is.
+    /// For each sorted row, its index among the unsorted ones.
     rows: Vec<usize>,
     /// `[rows, n_used]` of (place among the sorted rows, weight).
     terms: Vec<(usize, f32)>,
-    /// Rows of each expert that has some, in increasing order.
+    /// The rows of each expert that has some, in increasing order of expert.
     activations: Vec<Activations>,
-    /// What their gates let through.
+    /// Their hidden activations.
     gated: Vec<Activations>,
-    /// Room for the list of a projection's products; empty between calls.
+    /// The list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
     sorted: Vec<f32>,
     results: Vec<f32>,
@@ -58,7 +58,7 @@ impl ExpertsScratch {
         resize(&mut self.sorted, n_sorted * x.cols());
         rows::gather(x.as_slice(), x.cols(), &self.rows, &mut self.sorted, pool);
         resize(&mut self.results, n_sorted * hidden);
-        self.take_gated(pool, experts, gate, x.cols());
+        self.set_hidden(pool, experts, gate, x.cols());
         self.multiply_hidden(pool, experts, hidden);
 
         rows::weighted_sums(&self.results, hidden, &self.terms, out.as_mut_slice(), pool);
@@ -87,15 +87,15 @@ impl ExpertsScratch {
         }
     }
 
-    /// Where the most probable of the free experts stands: the first of equals.
+    /// The index of the most probable expert that is not chosen yet: the first of equals.
     fn most_probable(&self) -> usize {
-        // A row of NaN is somebody's: its results are NaN, too.
+        // A row of NaN must not panic: its results are NaN, too.
         let better =
             |best: usize, other: usize| if self.free[other].1 > self.free[best].1 { other } else { best };
         (0..self.free.len()).reduce(better).expect("no more experts are used than there are")
     }
 
-    /// Finds places for the rows so that those of an expert stand together, in order of row.
+    /// Sorts the rows by expert; those of one expert stay in order.
     fn sort(&mut self, n_experts: usize, n_used: usize) {
         self.starts.clear();
         self.starts.resize(n_experts + 1, 0);
@@ -122,8 +122,8 @@ impl ExpertsScratch {
         }
     }
 
-    /// What the gates of all experts let through, in the forms that the products behind them need.
-    fn take_gated(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], gate: Gate, cols: usize) {
+    /// The hidden activations of all experts, in the forms that the down projections are multiplied with.
+    fn set_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], gate: Gate, cols: usize) {
         let mut units = emptied(std::mem::take(&mut self.products));
         let mut forms = Forms::default();
         for ((expert, rows), x) in used(experts, &self.starts).zip(&mut self.activations) {
@@ -136,7 +136,7 @@ impl ExpertsScratch {
         self.products = emptied(units);
     }
 
-    /// Their products, `[sorted rows, stride]`.
+    /// Their products with the down projections, `[sorted rows, stride]`.
     fn multiply_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], stride: usize) {
         let mut products = emptied(std::mem::take(&mut self.products));
         let used = used(experts, &self.starts).zip(&self.gated);
@@ -155,7 +155,7 @@ fn used<'a>(
     experts.iter().zip(rows).filter(|(_, rows)| !rows.is_empty())
 }
 
-/// The same room for products of other borrows: collected in place, so that nothing is allocated.
+/// The same allocation for products of other lifetimes: collected in place, so that nothing is allocated.
 fn emptied<'a>(mut products: Vec<Product<'_>>) -> Vec<Product<'a>> {
     products.clear();
     products.into_iter().map_while(|_| None).collect()

@@ -1,4 +1,4 @@
-//! Stacked matrices and their products. Refuses to know what they are for.
+//! Stacked matrices and their products. Does not know what a product is used for.
 
 use std::ops::Range;
 
@@ -7,23 +7,24 @@ use throng_kernels::quant::{Format, PackError, PackedMatrix};
 use throng_kernels::rows::Gate;
 use throng_kernels::threads::ThreadPool;
 
-use crate::backend::BackendError;
+use crate::backend::{BackendError, MatrixRole};
 use crate::weights::TensorView;
 
-/// A way to pack a matrix of a format, rows, columns and bytes.
+/// Packs a matrix of a format, rows, columns and bytes.
 pub(super) type MakePacked = fn(Format, usize, usize, &[u8], &ThreadPool) -> Result<PackedMatrix, PackError>;
 
 /// Stacked matrices, each packed in its own format.
 #[derive(Debug)]
 pub struct CpuMatrix {
     pub(super) parts: Vec<PackedMatrix>,
-    /// Rows that also meet what a first rounding of the activations leaves over.
+    /// Rows that are multiplied with a second int8 term of the activations too, the error of the first.
     pub(super) refined: Range<usize>,
 }
 
 impl CpuMatrix {
-    /// Packs the parts by one of [`PackedMatrix`]'s ways.
+    /// Packs the parts by one of the functions of [`PackedMatrix`].
     pub(super) fn pack(
+        role: MatrixRole,
         parts: &[TensorView<'_>],
         make: MakePacked,
         pool: &ThreadPool,
@@ -39,14 +40,19 @@ impl CpuMatrix {
                 }
             })
         };
-        Ok(Self { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined: 0..0 })
+        // Errors in keys are magnified by the softmax over positions and read again by every later query.
+        let refined = match role {
+            MatrixRole::QueryKeyValue { n_query_rows, n_key_rows } => n_query_rows..n_query_rows + n_key_rows,
+            _ => 0..0,
+        };
+        Ok(Self { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined })
     }
 
     pub(super) fn cols(&self) -> usize {
         self.parts[0].cols()
     }
 
-    /// In which forms its parts need activations.
+    /// The forms of activations that its parts are multiplied with.
     pub(super) fn forms(&self) -> Forms {
         let of_part = |part: &PackedMatrix| Forms::of(part.format());
         let refined = Forms { residuals: !self.refined.is_empty(), ..Forms::default() };
@@ -70,7 +76,7 @@ impl CpuMatrix {
         })
     }
 
-    /// The gated unit of `x`, if gate and up are two parts.
+    /// The fused gate and up projections of `x`, if gate and up are two parts.
     pub(super) fn gated_product<'a>(
         &'a self,
         x: &'a Activations,

@@ -1,48 +1,47 @@
-//! Products of rows with stacked matrices, and gated units. Refuses to know what they are for.
+//! Products of rows with stacked matrices, and gated feed-forward networks. Does not know where a model has them.
 
 use throng_kernels::matmul::{RowNorm, gated_matmul};
 use throng_kernels::rows;
 
 use super::matrix::multiply;
 use super::{CpuBackend, CpuMatrix, gate};
-use crate::backend::{GatedUnit, Linear, Operand};
+use crate::backend::host_buffer::HostBuffer;
+use crate::backend::{GatedMlp, Linear, Norm};
 use crate::config::Activation;
-use crate::host_buffer::HostBuffer;
+
+/// Rows, and the norm that is applied to them first.
+type Rows<'a> = (&'a HostBuffer, Option<Norm<'a, CpuBackend>>);
 
 impl CpuBackend {
+    /// Writes a product to `out`, or adds it.
     pub(super) fn project(
         &mut self,
-        x: Operand<'_, Self>,
+        x: Rows<'_>,
         w: &CpuMatrix,
         bias: Option<&Vec<f32>>,
         out: &mut HostBuffer,
         adds: bool,
     ) {
-        self.take(x, w);
+        self.set_activations(x, w);
         let stride = out.cols();
         multiply(&self.activations, w, bias, (out.as_mut_slice(), stride), adds, &self.pool);
     }
 
-    /// Takes a product's rows in the forms that its matrix needs.
-    fn take(&mut self, x: Operand<'_, Self>, w: &CpuMatrix) {
-        let rows = x.x.as_slice();
-        match x.norm {
+    /// Converts rows to the forms that the matrix is multiplied with.
+    fn set_activations(&mut self, (x, norm): Rows<'_>, w: &CpuMatrix) {
+        let rows = x.as_slice();
+        match norm {
             None => self.activations.set(rows, w.cols(), w.forms(), &self.pool),
-            Some((gain, eps)) => {
+            Some(Norm { gain, eps }) => {
                 self.activations.set_normed(rows, RowNorm { gain, eps }, w.forms(), &self.pool);
             }
         }
     }
 
-    /// Takes what a unit's gate lets through in the forms that the product behind it needs.
-    pub(super) fn take_gated(
-        &mut self,
-        x: Operand<'_, Self>,
-        unit: &GatedUnit<Self>,
-        activation: Activation,
-    ) {
-        let (gate_up, down) = (&unit.gate_up, &unit.down.weight);
-        self.take(x, &gate_up.weight);
+    /// Computes the hidden activations of a network, in the forms that its down projection is multiplied with.
+    pub(super) fn set_hidden(&mut self, x: Rows<'_>, mlp: &GatedMlp<Self>, activation: Activation) {
+        let (gate_up, down) = (&mlp.gate_up, &mlp.down.weight);
+        self.set_activations(x, &gate_up.weight);
         let (gate, biases) = (gate(activation), gate_up.bias.as_deref());
         if let Some(product) = gate_up.weight.gated_product(&self.activations, biases, gate) {
             return gated_matmul(
@@ -52,17 +51,17 @@ impl CpuBackend {
                 &self.pool,
             );
         }
-        let (width, n_gates) = (down.cols(), x.x.n_rows() * 2 * down.cols());
-        let room = &mut self.gates;
-        room.resize(room.len().max(n_gates / 2 * 3), 0.0);
-        let (gates, hidden) = room[..n_gates / 2 * 3].split_at_mut(n_gates);
+        let (width, n_gates) = (down.cols(), x.0.n_rows() * 2 * down.cols());
+        let buffer = &mut self.gates;
+        buffer.resize(buffer.len().max(n_gates / 2 * 3), 0.0);
+        let (gates, hidden) = buffer[..n_gates / 2 * 3].split_at_mut(n_gates);
         let bias = gate_up.bias.as_ref();
         multiply(&self.activations, &gate_up.weight, bias, (gates, 2 * width), false, &self.pool);
         rows::glu(gates, width, gate, hidden, &self.pool);
         self.hidden.set(hidden, width, down.forms(), &self.pool);
     }
 
-    /// The product with what was taken so.
+    /// The product of the hidden activations with the down projection.
     pub(super) fn multiply_hidden(&self, down: &Linear<Self>, out: &mut HostBuffer, adds: bool) {
         let stride = out.cols();
         let out = (out.as_mut_slice(), stride);

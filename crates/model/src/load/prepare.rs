@@ -1,4 +1,4 @@
-//! Weights in the layout of a backend, made once and shared by all runners. Refuses to know files.
+//! Weights in the layout of a backend, made once and shared by all runners. Does not know files.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -9,13 +9,13 @@ use crate::arch::Architecture;
 use crate::backend::Backend;
 use crate::config::DecoderConfig;
 use crate::cpu_backend::CpuBackend;
-use crate::decoder_weights::{DecoderWeights, LoadProgress};
+use crate::decoder::weights::{DecoderWeights, LoadProgress};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
 use crate::weights::TensorSource;
 
-/// What weights are made from.
+/// The stored tensors, and how they are quantized.
 pub(super) struct UnpreparedWeights<'a> {
     pub(super) architecture: &'a Architecture,
     pub(super) tensors: &'a dyn TensorSource,
@@ -23,7 +23,23 @@ pub(super) struct UnpreparedWeights<'a> {
     pub(super) cache: Option<&'a CachePlace>,
 }
 
-/// The weights of each backend that has asked for them.
+impl UnpreparedWeights<'_> {
+    /// Copies the weights to a backend, quantized where that was asked for.
+    pub(super) fn load<B: Backend>(
+        &self,
+        backend: &B,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<(DecoderWeights<B>, Option<QuantizeReport>), LoadError> {
+        let mut quantizer = self.quantize.map(|plan| Quantizer::new(plan, self.cache, backend));
+        let (architecture, tensors) = (self.architecture, self.tensors);
+        let weights = DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress);
+        // Before anything that was read is used or kept.
+        tensors.check_unchanged()?;
+        Ok((weights?, quantizer.map(Quantizer::finish)))
+    }
+}
+
+/// The weights of each of this crate's backends that has been prepared.
 #[derive(Default)]
 pub(super) struct PreparedWeights {
     cpu: Prepared<CpuBackend>,
@@ -54,15 +70,11 @@ impl<B: Backend> Prepared<B> {
         if let Some(weights) = &*slot {
             return Ok(Arc::clone(weights));
         }
-        let mut quantizer = from.quantize.map(|plan| Quantizer::new(plan, from.cache, backend));
-        let (architecture, tensors) = (from.architecture, from.tensors);
-        let weights = DecoderWeights::load_with(backend, architecture, tensors, quantizer.as_mut(), progress);
-        // Before anything that was read is used or kept.
-        tensors.check_unchanged()?;
-        let weights = Arc::new(weights?);
+        let (weights, report) = from.load(backend, progress)?;
+        let weights = Arc::new(weights);
         *slot = Some(Arc::clone(&weights));
-        if let Some(quantizer) = quantizer {
-            self.report.get_or_init(|| quantizer.finish());
+        if let Some(report) = report {
+            self.report.get_or_init(|| report);
         }
         Ok(weights)
     }

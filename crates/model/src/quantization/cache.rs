@@ -1,16 +1,16 @@
-//! Quantized weights kept in a file, so that the next start need not quantize: which file, what it is of, and reading
-//! it. Whatever is wrong with the file, it is as if there were none. Refuses to know how weights are made.
+//! Quantized weights kept in a file, so that the next start need not quantize: which file, which model it is of, and reading
+//! it. A file with any fault is treated as absent. Does not know how weights are quantized and packed.
 //!
 //! The file is the packed matrices one after another, a header in JSON, and an end of 32 bytes: magic number, length
-//! and digest of the header. The header says what model the weights are of and has a digest of every section of
-//! [`SECTION`] bytes. Digests guard against damage, not against people who may write to the folder.
+//! and digest of the header. The header says which model the weights are of and has a digest of every section of
+//! [`SECTION`] bytes. Digests detect damage, not manipulation by someone who may write to the folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
 use throng_kernels::mapped_file::MappedFile;
-use throng_kernels::quant::{Format, PACKING_VERSION, QUANTIZER_VERSION};
+use throng_kernels::quant::{Format, QUANTIZER_VERSION};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64, xxh3_128};
 
 use super::Quantization;
@@ -31,7 +31,7 @@ const SAMPLE: usize = 4096;
 #[derive(Debug, Clone)]
 pub(crate) struct CachePlace {
     pub(super) path: PathBuf,
-    /// A digest of everything that the weights depend on.
+    /// A digest of everything that the weights depend on, and the layout in which they are packed.
     pub(super) identity: String,
 }
 
@@ -72,7 +72,7 @@ impl CachePlace {
             digest.update(&(bytes.len() as u64).to_le_bytes());
             digest.update(bytes);
         };
-        add(format!("{PACKING_VERSION} {QUANTIZER_VERSION} {to} {:?}", architecture.config).as_bytes());
+        add(format!("{QUANTIZER_VERSION} {to} {:?}", architecture.config).as_bytes());
         for stamp in tensors.stamps()? {
             add(format!("{stamp:?}").as_bytes());
         }
@@ -87,6 +87,11 @@ impl CachePlace {
         let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
         let name: String = name.chars().filter(is_plain).take(100).collect();
         Some(Self { path: folder.join(format!("{name}-{to}-{place:016x}.throng")), identity })
+    }
+
+    /// The same place, for weights in this layout.
+    pub(super) fn in_layout(&self, layout_id: &str) -> Self {
+        Self { path: self.path.clone(), identity: format!("{}, {layout_id}", self.identity) }
     }
 }
 
@@ -184,7 +189,7 @@ fn check<B: Backend>(header: &Header, payload: &[u8], backend: &B) -> Result<(),
         return Err("it has more bytes than it should".to_owned());
     }
     let (next, damaged) = (AtomicUsize::new(0), AtomicBool::new(false));
-    backend.run_on_host(&|_| {
+    backend.host_threads().run(&|_| {
         while let Some((bytes, want)) = sections.get(next.fetch_add(1, Ordering::Relaxed)) {
             if digest(bytes) != **want {
                 damaged.store(true, Ordering::Relaxed);

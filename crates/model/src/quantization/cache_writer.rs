@@ -1,5 +1,4 @@
-//! Writes quantized weights to their file, beside the old one until the new one is whole. Refuses to let anything that
-//! goes wrong there stop the model from being loaded.
+//! Writes quantized weights to their file, beside the old one until the new one is whole. Does not know how they are made.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -7,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use throng_kernels::quant::PackedMatrix;
+use throng_kernels::quant::Format;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::cache::{CachePlace, Header, KeptMatrix, MAGIC, SECTION, digest};
@@ -52,14 +51,14 @@ impl CacheWriter {
     pub(super) fn add<B: Backend>(
         &mut self,
         parts: &[TensorView<'_>],
-        packed: &[PackedMatrix],
+        formats: &[Format],
+        packed: &[&[u8]],
         backend: &B,
     ) -> io::Result<()> {
-        for (part, packed) in parts.iter().zip(packed) {
-            let bytes = packed.as_bytes();
+        for ((part, format), bytes) in parts.iter().zip(formats).zip(packed) {
             self.header.matrices.push(KeptMatrix {
                 name: part.name.to_owned(),
-                format: packed.format().name().to_owned(),
+                format: format.name().to_owned(),
                 shape: part.shape.to_vec(),
                 n_bytes: bytes.len(),
                 digests: digests(bytes, backend),
@@ -101,7 +100,7 @@ fn digests<B: Backend>(bytes: &[u8], backend: &B) -> Vec<String> {
     let sections: Vec<&[u8]> = bytes.chunks(SECTION).collect();
     let next = AtomicUsize::new(0);
     let found: Vec<Mutex<String>> = sections.iter().map(|_| Mutex::default()).collect();
-    backend.run_on_host(&|_| {
+    backend.host_threads().run(&|_| {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let (Some(section), Some(found)) = (sections.get(i), found.get(i)) else { break };

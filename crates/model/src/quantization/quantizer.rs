@@ -1,5 +1,4 @@
-//! Quantizes one matrix after the other on the backend's threads and hands it over. Refuses to know what the matrices
-//! are for.
+//! Quantizes one matrix after the other on the backend's threads and copies it to the backend. Does not know the forward pass.
 
 use std::io;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +10,7 @@ use throng_kernels::quant::{Format, quantize_rows};
 use super::cache::{Cache, CachePlace};
 use super::cache_writer::CacheWriter;
 use super::{CacheUse, QuantizePlan, QuantizeReport};
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, MatrixRole};
 use crate::weights::TensorView;
 
 /// Elements that a thread takes at a time.
@@ -25,7 +24,7 @@ pub(crate) struct Quantizer {
     kept: Kept,
     report: QuantizeReport,
     started: Instant,
-    /// The blocks of each part of the matrix at hand, and maybe more; kept from matrix to matrix.
+    /// The blocks of each part of the current matrix; buffers are kept from matrix to matrix, and may be longer.
     blocks: Vec<Vec<u8>>,
 }
 
@@ -37,16 +36,18 @@ enum Kept {
 }
 
 impl Quantizer {
-    /// Reads what is kept at `place`, or keeps it there.
+    /// Reads the weights that are kept at `place`, or keeps them there.
     pub(crate) fn new<B: Backend>(plan: QuantizePlan, place: Option<&CachePlace>, backend: &B) -> Self {
         let started = Instant::now();
-        let kept = place.filter(|_| B::KEEPS_PACKED).map_or(Kept::Nothing, |place| Kept::at(place, backend));
+        let place = place.zip(backend.packed_weights());
+        let place = place.map(|(place, packed)| place.in_layout(&packed.layout_id()));
+        let kept = place.as_ref().map_or(Kept::Nothing, |place| Kept::at(place, backend));
         let report = QuantizeReport {
             to: plan.to,
             stored_bytes: 0,
             formats: Vec::new(),
             n_kept: 0,
-            cache: match (&kept, place.is_some() && B::KEEPS_PACKED) {
+            cache: match (&kept, place.is_some()) {
                 (Kept::Reading(_), _) => CacheUse::Read,
                 (Kept::Nothing, false) => CacheUse::None,
                 // Until the file is whole.
@@ -61,16 +62,17 @@ impl Quantizer {
     pub(crate) fn matrix<B: Backend>(
         &mut self,
         backend: &B,
+        role: MatrixRole,
         parts: &[TensorView<'_>],
     ) -> Result<B::Matrix, BackendError> {
         let formats: Vec<Format> = parts.iter().map(|part| self.plan.format_of(part)).collect();
         self.note(parts, &formats);
         if parts.iter().zip(&formats).all(|(part, format)| part.format == *format) {
-            return backend.matrix(parts);
+            return backend.matrix(role, parts);
         }
-        if let Kept::Reading(cache) = &mut self.kept {
+        if let (Kept::Reading(cache), Some(packing)) = (&mut self.kept, backend.packed_weights()) {
             if let Some(packed) = cache.next(parts, &formats) {
-                let matrix = backend.matrix_of_packed(&in_formats(parts, &formats, packed));
+                let matrix = packing.matrix(role, &in_formats(parts, &formats, packed));
                 if cache.is_unchanged() {
                     cache.release();
                     return matrix;
@@ -84,9 +86,11 @@ impl Quantizer {
         let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
         self.quantize(backend, parts, &formats, &sizes)?;
         let blocks = self.blocks.iter().zip(sizes).map(|(blocks, n_bytes)| &blocks[..n_bytes]);
-        let matrix = backend.matrix(&in_formats(parts, &formats, blocks))?;
+        let matrix = backend.matrix(role, &in_formats(parts, &formats, blocks))?;
         self.blocks.retain(|blocks| blocks.len() <= KEPT_BYTES);
-        self.keep(|writer| writer.add(parts, backend.packed(&matrix), backend));
+        if let Some(packing) = backend.packed_weights() {
+            self.keep(|writer| writer.add(parts, &formats, &packing.bytes(&matrix), backend));
+        }
         Ok(matrix)
     }
 
@@ -115,8 +119,8 @@ impl Quantizer {
         let of_parts = parts.iter().zip(formats).zip(sizes).zip(&mut self.blocks);
         for (((part, &format), &n_bytes), blocks) in of_parts {
             let more = n_bytes.saturating_sub(blocks.len());
-            let no_room = |_| BackendError::OutOfMemory { what: "quantized weights", n_bytes };
-            blocks.try_reserve_exact(more).map_err(no_room)?;
+            let no_memory = |_| BackendError::OutOfMemory { what: "quantized weights", n_bytes };
+            blocks.try_reserve_exact(more).map_err(no_memory)?;
             blocks.resize(blocks.len() + more, 0);
             let cols = part.shape.last().copied().unwrap_or(0);
             let n_rows = (SHARE / cols.max(1)).max(1);
@@ -126,7 +130,7 @@ impl Quantizer {
             shares.extend(of_part.map(|(stored, out)| (part.format, format, cols, stored, out)));
         }
         let (shares, isa) = (Mutex::new(shares.into_iter()), Isa::best());
-        backend.run_on_host(&|_| {
+        backend.host_threads().run(&|_| {
             loop {
                 let next = shares.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some((from, to, cols, stored, out)) = next else { break };

@@ -1,8 +1,8 @@
-//! Storing keys and values and attention over them, in blocks, in chunks and in batches.
+//! Storing keys and values and attending to them: in blocks, in chunks, beside other sequences, and in copied blocks.
 
 use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
-use throng_model::backend::{AttentionShape, Backend, Columns};
+use throng_model::backend::{AttentionShape, Backend, BlockCopy, Columns};
 use throng_model::batch_input::{BatchInput, BatchRow};
 use throng_model::kv_cache::{KvDtype, KvLayout};
 
@@ -37,37 +37,53 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
                 shape,
                 dtype,
                 chunk: usize::MAX,
+                copies: false,
                 qkv: random(rng, n_tokens * Columns::of_values(&shape).end()),
             };
             check_op(backends, &op);
-            check_chunks(backends, op);
+            check_chunks(backends, &op);
+            check_copies(backends, op);
         }
     }
 }
 
-/// The same bits for every chunking.
-fn check_chunks<B: Backend>(backends: &mut [B], op: Attention) {
+/// The same bits however the sequences are cut.
+fn check_chunks<B: Backend>(backends: &mut [B], op: &Attention) {
     let all: Vec<usize> = (0..LENGTHS.len()).collect();
     let whole = op.run(&mut backends[0], &all);
     for chunk in [1, 7, 64] {
-        let op = Attention { chunk, qkv: op.qkv.clone(), ..op };
+        let op = Attention { chunk, qkv: op.qkv.clone(), ..*op };
         let cut = op.run(&mut backends[1], &all);
         assert!(same_bits(&whole, &cut), "{}: depends on the chunks", op.name());
     }
 }
+
+/// The same bits when all blocks are moved between two steps.
+fn check_copies<B: Backend>(backends: &mut [B], op: Attention) {
+    let all: Vec<usize> = (0..LENGTHS.len()).collect();
+    let stayed = op.run(&mut backends[0], &all);
+    let op = Attention { chunk: 48, copies: true, ..op };
+    let moved = op.run(&mut backends[2], &all);
+    assert!(same_bits(&stayed, &moved), "{}: depends on copies of blocks", op.name());
+}
+
+/// Blocks of the cache that sequences use at a time.
+const N_USED: u32 = 11 * LENGTHS.len() as u32;
 
 struct Attention {
     shape: AttentionShape,
     dtype: KvDtype,
     /// Most tokens of a sequence in one step.
     chunk: usize,
-    /// The projections of all tokens of all sequences.
+    /// Whether all blocks are copied to the other half of the cache after each step.
+    copies: bool,
+    /// Of all tokens of all sequences.
     qkv: Vec<f32>,
 }
 
 impl Attention {
-    /// The step that computes `start..start + chunk` of every sequence that is long enough; tokens are rows of `qkv`.
-    fn step(&self, items: &[usize], start: usize) -> BatchInput {
+    /// The step that computes `start..start + chunk` of every sequence that is as long; tokens are rows of `qkv`.
+    fn step(&self, items: &[usize], start: usize, first_block: u32) -> BatchInput {
         let mut input = BatchInput::default();
         for &item in items {
             let end = LENGTHS[item].min(start.saturating_add(self.chunk));
@@ -84,7 +100,7 @@ impl Attention {
             input.tokens.extend((first + start..first + end).map(|token| token as u32));
             input.positions.extend((start..end).map(|position| position as u32));
             // Blocks of all sequences are interleaved, in reverse order.
-            let block = |i: usize| ((10 - i) * LENGTHS.len() + item) as u32;
+            let block = |i: usize| first_block + ((10 - i) * LENGTHS.len() + item) as u32;
             input.blocks.extend((0..end.div_ceil(BLOCK_TOKENS)).map(block));
         }
         input
@@ -93,7 +109,8 @@ impl Attention {
 
 impl Op for Attention {
     fn name(&self) -> String {
-        format!("attention in chunks of {} over {} of {:?}", self.chunk, self.dtype, self.shape)
+        let Self { chunk, copies, dtype, shape, .. } = self;
+        format!("attention in chunks of {chunk} over {dtype}, copied: {copies}, of {shape:?}")
     }
 
     fn n_items(&self) -> usize {
@@ -104,17 +121,17 @@ impl Op for Attention {
         let shape = &self.shape;
         let layout = KvLayout {
             n_layers: 2,
-            n_blocks: 11 * LENGTHS.len(),
+            n_blocks: 2 * N_USED as usize,
             n_kv_heads: shape.n_kv_heads,
             head_dim: shape.head_dim,
             dtype: self.dtype,
         };
-        let mut cache = backend.kv_cache(&layout).expect("there is room");
+        let mut cache = backend.kv_cache(&layout).expect("there is memory");
         let width = shape.n_heads * shape.head_dim;
         let mut results = vec![Vec::new(); LENGTHS.len()];
-        let mut start = 0;
+        let (mut start, mut first_block) = (0, 0);
         while start < LENGTHS[items[items.len() - 1]] {
-            let input = self.step(items, start);
+            let input = self.step(items, start, first_block);
             let rows: Vec<usize> = input.tokens.iter().map(|&token| token as usize).collect();
             let qkv = buffer(backend, &self.qkv, Columns::of_values(shape).end(), &rows);
             let on_device = batch(backend, &input);
@@ -127,13 +144,17 @@ impl Op for Attention {
                 results[item].extend_from_slice(&out[row.first_token * width..][..row.n_tokens * width]);
             }
             start = start.saturating_add(self.chunk);
+            if self.copies {
+                let copy = |i| BlockCopy { from: first_block + i, to: N_USED - first_block + i };
+                backend.copy_blocks(&mut cache, &(0..N_USED).map(copy).collect::<Vec<_>>());
+                first_block = N_USED - first_block;
+            }
         }
         results.concat()
     }
 
     /// Values are between -1 and 1. Float sums and exponentials: a few units in the last place. f16 rounds keys and
-    /// values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (possibly queries as well) by a 254th; scores of up to 32 products
-    /// change little.
+    /// values by at most 2⁻¹², bf16 by 2⁻⁹, q8_0 (queries perhaps, too) by a 254th; scores of up to 32 products move little.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let tolerance = match self.dtype {
             KvDtype::F32 => 1e-5,

@@ -3,14 +3,14 @@
 use fastrand::Rng;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 use throng_kernels::reference;
-use throng_model::backend::{Backend, Expert, GatedUnit, Linear, Operand};
+use throng_model::backend::{Backend, Expert, GatedMlp, Linear, MatrixRole, Norm, Scratch};
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, Routing};
 use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// The epsilon of norms.
+/// Of norms.
 const EPS: f32 = 1e-5;
 
 /// One stored matrix.
@@ -18,7 +18,7 @@ struct Stored {
     format: Format,
     shape: [usize; 2],
     bytes: Vec<u8>,
-    /// The dequantized values.
+    /// What the bytes mean.
     values: Vec<f32>,
 }
 
@@ -47,9 +47,9 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
             let normed = Projection { gain: Some(gain.clone()), ..plain };
             check_op(backends, &normed);
             let onto = Some(random(rng, n * rows));
-            check_op(backends, &Projection { onto, ..normed });
+            check_op(backends, &Projection { onto, gain: None, ..normed });
             for (activation, n_parts) in [(Activation::Silu, 2), (Activation::GeluTanh, 1)] {
-                // A multiple of the format's block; for formats with small blocks not a whole number of panels.
+                // As wide as blocks are, and not a whole number of panels where they may be narrow.
                 let width = rows.next_multiple_of(format.block_elements());
                 let parts = (0..n_parts).map(|_| Stored::random(rng, format, [2 / n_parts * width, cols]));
                 let (parts, adds) = (parts.collect(), n_parts == 2);
@@ -58,7 +58,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
                     Projection { gain: Some(gain.clone()), ..Projection::random(rng, n, parts, adds) };
                 let down = Stored::random(rng, format, [out, width]);
                 let down_bias = adds.then(|| random(rng, out));
-                check_op(backends, &Unit { gate_up, activation, down, down_bias, adds });
+                check_op(backends, &Mlp { gate_up, activation, down, down_bias, adds });
             }
             let table = Stored::random(rng, format, [rows, cols]);
             check_op(
@@ -70,7 +70,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         let parts = parts.map(|(format, rows)| Stored::random(rng, format, [rows, 512])).into();
         check_op(backends, &Projection::random(rng, 9, parts, true));
     }
-    // Only float formats can have odd widths.
+    // Odd widths exist only in float formats.
     for format in [Format::F32, Format::F16, Format::BF16] {
         let parts = vec![Stored::random(rng, format, [7, 45])];
         check_op(backends, &Projection::random(rng, 6, parts, true));
@@ -82,9 +82,9 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
 }
 
-/// The tolerance of a dot product of `x` and `w`. Float sums in another order: a hundred-thousandth of the sum of
-/// absolute products. For quantized weights, activations may be rounded to int8 with one scale for each block: half a
-/// step of at most a 127th of the largest activation each.
+/// How far a dot product of `x` and `w` may be off. Float sums in another order: a hundred-thousandth of the sum of
+/// absolute products. Where weights are quantized, activations may be rounded to signed bytes with a scale of their
+/// own a block: half a step of at most a 127th of the largest activation each.
 fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
     let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
     let rounding = match format {
@@ -102,9 +102,9 @@ struct Projection {
     x: Vec<f32>,
     parts: Vec<Stored>,
     bias: Option<Vec<f32>>,
-    /// The weights of a norm that is applied first.
+    /// The gain of a norm that is applied first.
     gain: Option<Vec<f32>>,
-    /// The values that the product is added to.
+    /// What the product is added to.
     onto: Option<Vec<f32>>,
 }
 
@@ -129,22 +129,6 @@ impl Projection {
         format!("{} rows with {parts:?}, normed {normed}, added to something {onto}", self.n)
     }
 
-    /// Calls `multiply` with the operands on the device.
-    fn with_operands<B: Backend>(
-        &self,
-        backend: &mut B,
-        items: &[usize],
-        multiply: impl FnOnce(&mut B, Operand<'_, B>, &B::Matrix, Option<&B::Vector>),
-    ) {
-        let x = buffer(backend, &self.x, self.cols(), items);
-        let views: Vec<_> = self.parts.iter().map(Stored::view).collect();
-        let matrix = backend.matrix(&views).expect("every format can be held");
-        let vector = |values: &Vec<f32>| backend.vector(values).expect("there is room");
-        let (bias, gain) = (self.bias.as_ref().map(vector), self.gain.as_ref().map(vector));
-        let x = Operand { x: &x, norm: gain.as_ref().map(|gain| (gain, EPS)) };
-        multiply(backend, x, &matrix, bias.as_ref());
-    }
-
     /// The rows that are multiplied.
     fn rows(&self) -> Vec<f32> {
         let mut rows = self.x.clone();
@@ -154,7 +138,7 @@ impl Projection {
         rows
     }
 
-    /// For each product: the expected value and its tolerance.
+    /// Of each product: what it is, and how far it may be off.
     fn products(&self) -> Vec<(f32, f32)> {
         let cols = self.cols();
         let rows = self.rows();
@@ -182,14 +166,27 @@ impl Op for Projection {
     }
 
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
+        let x = buffer(backend, &self.x, self.cols(), items);
+        let views: Vec<_> = self.parts.iter().map(Stored::view).collect();
+        let w = backend.matrix(MatrixRole::RowParallel, &views).expect("every format can be held");
+        let bias = self.bias.as_ref().map(|bias| backend.vector(bias).expect("there is memory"));
         let mut out = match &self.onto {
             None => output(backend, items.len(), self.n_out()),
             Some(onto) => buffer(backend, onto, self.n_out(), items),
         };
-        self.with_operands(backend, items, |backend, x, matrix, bias| match &self.onto {
-            None => backend.matmul(x, matrix, bias, &mut out),
-            Some(_) => backend.matmul_add(x, matrix, bias, &mut out),
-        });
+        match (&self.gain, &self.onto) {
+            (None, None) => backend.matmul(&x, &w, bias.as_ref(), &mut out),
+            (Some(gain), _) => {
+                let gain = backend.vector(gain).expect("there is memory");
+                let norm = Norm { gain: &gain, eps: EPS };
+                let mut scratch = scratch(backend, items.len(), self.cols(), None);
+                backend.norm_matmul(&x, norm, &w, bias.as_ref(), &mut scratch, &mut out);
+            }
+            (None, Some(_)) => {
+                let mut scratch = scratch(backend, items.len(), self.n_out(), None);
+                backend.matmul_add(&x, &w, bias.as_ref(), &mut scratch, &mut out);
+            }
+        }
         download(backend, &mut out)
     }
 
@@ -198,23 +195,27 @@ impl Op for Projection {
     }
 }
 
-/// The gate and up matrices stacked, then down.
-struct Unit {
+fn scratch<B: Backend>(backend: &B, n_rows: usize, hidden: usize, width: Option<usize>) -> Scratch<B> {
+    Scratch::new(backend, n_rows, hidden, width).expect("there is memory")
+}
+
+/// Gate stacked on up, then down.
+struct Mlp {
     gate_up: Projection,
     activation: Activation,
     down: Stored,
     down_bias: Option<Vec<f32>>,
-    /// Whether the result is added to its own input.
+    /// Whether it is added to its own input.
     adds: bool,
 }
 
-impl Unit {
-    /// The hidden activations of each row, and their tolerance: the slope of neither activation function exceeds 1.13,
-    /// and neither result exceeds its argument in magnitude.
+impl Mlp {
+    /// The hidden activations of each row, and how far they may be off: neither activation function has a slope of more than
+    /// 1.13, nor a result further from zero than its argument.
     fn hidden(&self) -> Vec<Vec<(f32, f32)>> {
         let of_row = |row: &[(f32, f32)]| -> Vec<(f32, f32)> {
             let (gates, ups) = row.split_at(row.len() / 2);
-            let through = |(&(gate, gate_off), &(up, up_off)): (&(f32, f32), &(f32, f32))| {
+            let hidden = |(&(gate, gate_off), &(up, up_off)): (&(f32, f32), &(f32, f32))| {
                 let mut value = [gate];
                 match self.activation {
                     Activation::Silu => reference::silu_mul(&mut value, &[up]),
@@ -222,17 +223,17 @@ impl Unit {
                 }
                 (value[0], 1.13 * gate_off * (up.abs() + up_off) + gate.abs() * up_off)
             };
-            gates.iter().zip(ups).map(through).collect()
+            gates.iter().zip(ups).map(hidden).collect()
         };
         self.gate_up.products().chunks(self.gate_up.n_out()).map(of_row).collect()
     }
 }
 
-impl Op for Unit {
+impl Op for Mlp {
     fn name(&self) -> String {
         let Self { activation, adds, .. } = self;
         let (gate_up, down) = (self.gate_up.describe(), (self.down.format, self.down.shape));
-        format!("{activation:?} unit of {gate_up} and {down:?}, added to its input {adds}")
+        format!("{activation:?} network of {gate_up} and {down:?}, added to its input {adds}")
     }
 
     fn n_items(&self) -> usize {
@@ -240,31 +241,34 @@ impl Op for Unit {
     }
 
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
-        let linear = |backend: &mut B, parts: &[Stored], bias: &Option<Vec<f32>>| {
+        let linear = |backend: &mut B, role, parts: &[Stored], bias: &Option<Vec<f32>>| {
             let views: Vec<_> = parts.iter().map(Stored::view).collect();
-            let vector = |values: &Vec<f32>| backend.vector(values).expect("there is room");
-            let weight = backend.matrix(&views).expect("every format can be held");
+            let vector = |values: &Vec<f32>| backend.vector(values).expect("there is memory");
+            let weight = backend.matrix(role, &views).expect("every format can be held");
             Linear { weight, bias: bias.as_ref().map(vector) }
         };
-        let gate_up = linear(backend, &self.gate_up.parts, &self.gate_up.bias);
-        let down = linear(backend, std::slice::from_ref(&self.down), &self.down_bias);
-        let unit = GatedUnit { gate_up, down };
-        let gain = self.gate_up.gain.as_ref().map(|gain| backend.vector(gain).expect("there is room"));
-        let norm = gain.as_ref().map(|gain| (gain, EPS));
+        let gate_up = linear(backend, MatrixRole::GateUp, &self.gate_up.parts, &self.gate_up.bias);
+        let down =
+            linear(backend, MatrixRole::RowParallel, std::slice::from_ref(&self.down), &self.down_bias);
+        let width = self.down.shape[1];
+        let mlp = GatedMlp { width, gate_up, down };
+        let gain = self.gate_up.gain.as_ref().map(|gain| backend.vector(gain).expect("there is memory"));
+        let norm = gain.as_ref().map(|gain| Norm { gain, eps: EPS });
         let mut x = buffer(backend, &self.gate_up.x, self.gate_up.cols(), items);
+        let mut scratch = scratch(backend, items.len(), self.gate_up.cols(), Some(width));
         if self.adds {
-            backend.gated_unit_add(norm, &unit, self.activation, &mut x);
+            backend.gated_mlp_add(norm, &mlp, self.activation, &mut scratch, &mut x);
             return download(backend, &mut x);
         }
         let mut out = output(backend, items.len(), self.down.shape[0]);
-        backend.gated_unit(Operand { x: &x, norm }, &unit, self.activation, &mut out);
+        backend.gated_mlp(&x, norm, &mlp, self.activation, &mut scratch, &mut out);
         download(backend, &mut out)
     }
 
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let off = self.hidden().into_iter().flat_map(|row| {
             let (hidden, off): (Vec<f32>, Vec<f32>) = row.into_iter().unzip();
-            // An upper bound on the magnitude of what is rounded.
+            // Activations that are rounded are at most this large.
             let largest: Vec<f32> = hidden.iter().zip(&off).map(|(x, off)| x.abs() + off).collect();
             let of_row = |w: &[f32]| {
                 let carried: f32 = w.iter().zip(&off).map(|(w, off)| w.abs() * off).sum();
@@ -296,7 +300,8 @@ impl Op for Embedding {
     }
 
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
-        let table = backend.matrix(&[self.table.view()]).expect("every format can be held");
+        let table =
+            backend.matrix(MatrixRole::Embedding, &[self.table.view()]).expect("every format can be held");
         let tokens = items.iter().map(|&item| self.tokens[item]).collect();
         let batch = batch(backend, &BatchInput { tokens, ..Default::default() });
         let mut out = output(backend, items.len(), self.table.shape[1]);
@@ -304,7 +309,7 @@ impl Op for Embedding {
         download(backend, &mut out)
     }
 
-    /// One product or two, in any order.
+    /// A product or two, in whatever order.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         reference.iter().map(|value| value.abs() * 1e-6).collect()
     }
@@ -347,20 +352,20 @@ impl Op for Experts {
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
         let x = buffer(backend, &self.x, Self::WIDTH, items);
         let logits = buffer(backend, &self.router_logits, Self::N, items);
-        let experts: Vec<_> = self
-            .experts
-            .iter()
-            .map(|[gate, up, down]| Expert {
-                gate_up: backend.matrix(&[gate.view(), up.view()]).expect("every format can be held"),
-                down: backend.matrix(&[down.view()]).expect("every format can be held"),
-            })
-            .collect();
+        let matrix = |views: &[TensorView<'_>]| {
+            backend.matrix(MatrixRole::Expert, views).expect("every format can be held")
+        };
+        let experts = self.experts.iter().map(|[gate, up, down]| Expert {
+            gate_up: matrix(&[gate.view(), up.view()]),
+            down: matrix(&[down.view()]),
+        });
+        let experts = backend.experts(experts.collect()).expect("there is memory");
         let mut out = output(backend, items.len(), Self::WIDTH);
-        backend.experts(&x, &logits, &experts, &self.routing, Activation::Silu, &mut out);
+        backend.mixture_of_experts(&x, &logits, &experts, &self.routing, Activation::Silu, &mut out);
         download(backend, &mut out)
     }
 
-    /// Activations are rounded twice: the tolerance is a share of the results' size, far below the effect of a wrong
+    /// Two roundings of activations one after the other: a share of the results' size, far below that of a wrong
     /// expert or weight. Float formats only differ in the order of sums.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();

@@ -1,5 +1,5 @@
-//! One suite for every backend: each operation is compared with the reference backend within a tolerance whose reason
-//! is stated, and the invariance that the trait requires is checked bit for bit. Does not know how a backend computes.
+//! One suite for every backend: each operation against the reference backend within a tolerance stated with its
+//! reason, and the invariance that the trait demands, bit for bit. Does not know how a backend computes.
 //!
 //! A new backend's test is one call of [`check`].
 
@@ -9,30 +9,30 @@ mod rows;
 
 use fastrand::Rng;
 use throng_kernels::quant::Format;
-use throng_model::backend::Backend;
+use throng_model::backend::{Backend, MatrixRole};
 use throng_model::batch_input::BatchInput;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::weights::TensorView;
 
-/// An operation on some inputs. Its items must not influence each other: rows of a buffer, or sequences.
+/// An operation on some inputs. Items are what must not influence each other: rows of a buffer, or sequences.
 trait Op {
-    /// The name in messages.
+    /// What messages call it.
     fn name(&self) -> String;
 
-    /// The number of items.
+    /// How many items there are.
     fn n_items(&self) -> usize;
 
     /// The results of these items, one after the other.
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32>;
 
-    /// The tolerance of each result of all items.
+    /// How far a result may be from the reference, one a result of all items.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32>;
 }
 
-/// Runs the suite on the backends that `make` returns for a number of threads, which must not change results either.
+/// Runs the suite on the backends that `make` gives; it is called with thread counts, which must not matter either.
 ///
 /// # Panics
-/// When a result is outside its tolerance, or depends on other items or on the number of threads.
+/// When a result is too far from the reference, or depends on what it must not depend on.
 pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     let mut backends = [make(1), make(2), make(3)];
     let mut rng = Rng::with_seed(11);
@@ -41,8 +41,7 @@ pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     attention::check_all(&mut backends, &mut rng);
 }
 
-/// Checks one operation: within its tolerance, and the same bits for an item alone, with other items and on more
-/// threads.
+/// One operation: near the reference, and the same bits for an item alone, beside others and on more threads.
 fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
     let all: Vec<usize> = (0..op.n_items()).collect();
     let name = op.name();
@@ -61,7 +60,7 @@ fn check_op<B: Backend>(backends: &mut [B], op: &impl Op) {
     for item in all.iter().copied() {
         let alone = op.run(&mut backends[item % 3], &[item]);
         let together = &found[first..first + alone.len()];
-        assert!(same_bits(together, &alone), "{name}: item {item} depends on its company");
+        assert!(same_bits(together, &alone), "{name}: item {item} depends on the others");
         first += alone.len();
     }
     assert_eq!(first, found.len(), "{name}: items alone give as much as together");
@@ -76,9 +75,9 @@ fn random(rng: &mut Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
-/// A buffer with the given rows, uploaded to the device as an embedding table.
+/// A buffer with the given rows, copied to the device as an embedding table.
 fn buffer<B: Backend>(backend: &mut B, data: &[f32], cols: usize, rows: &[usize]) -> B::Buffer {
-    let mut buffer = backend.buffer(rows.len(), cols).expect("there is room");
+    let mut buffer = backend.buffer(rows.len(), cols).expect("there is memory");
     let table = float_matrix(backend, data, cols);
     let batch = batch(
         backend,
@@ -90,7 +89,7 @@ fn buffer<B: Backend>(backend: &mut B, data: &[f32], cols: usize, rows: &[usize]
 }
 
 fn batch<B: Backend>(backend: &mut B, input: &BatchInput) -> B::Batch {
-    let mut batch = backend.batch().expect("there is room");
+    let mut batch = backend.batch().expect("there is memory");
     backend.upload(input, &mut batch);
     batch
 }
@@ -99,12 +98,12 @@ fn float_matrix<B: Backend>(backend: &B, data: &[f32], cols: usize) -> B::Matrix
     let bytes: Vec<u8> = data.iter().flat_map(|value| value.to_le_bytes()).collect();
     let shape = [data.len() / cols, cols];
     let view = TensorView { name: "table", shape: &shape, format: Format::F32, data: &bytes };
-    backend.matrix(&[view]).expect("there is room")
+    backend.matrix(MatrixRole::Embedding, &[view]).expect("there is memory")
 }
 
-/// An empty buffer for the results.
+/// A buffer for the results.
 fn output<B: Backend>(backend: &mut B, n_rows: usize, cols: usize) -> B::Buffer {
-    let mut buffer = backend.buffer(n_rows, cols).expect("there is room");
+    let mut buffer = backend.buffer(n_rows, cols).expect("there is memory");
     backend.set_rows(&mut buffer, n_rows);
     buffer
 }

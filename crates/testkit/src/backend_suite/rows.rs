@@ -1,13 +1,13 @@
-//! Operations on rows: norms, rope, gated activations, sums, gates, gathering, logits.
+//! Operations on rows: norms, rotary embedding, gated activations, sums, gates, gathering, logits.
 
 use fastrand::Rng;
-use throng_model::backend::{Backend, Columns};
-use throng_model::batch_input::{BatchInput, Rotations};
-use throng_model::config::RopeStyle;
+use throng_model::backend::{Backend, Columns, Norm};
+use throng_model::batch_input::BatchInput;
+use throng_model::config::{Activation, RopeStyle, RopeTable};
 
 use super::{Op, batch, buffer, check_op, download, output, random};
 
-/// Results are of the order of 1, and the polynomials for `exp` and `tanh` have errors of a few units in the last
+/// Results are of the order of 1, and polynomials that stand for `exp` and `tanh` are off by a few units in the last
 /// place.
 const TOLERANCE: f32 = 2e-6;
 
@@ -16,6 +16,7 @@ enum Kind {
     RmsNorm,
     NormHeads,
     Rope(RopeStyle),
+    Glu(Activation),
     Add,
     GateRows,
     Gather,
@@ -37,6 +38,8 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::NormHeads,
         Kind::Rope(RopeStyle::HalfSplit),
         Kind::Rope(RopeStyle::Interleaved),
+        Kind::Glu(Activation::Silu),
+        Kind::Glu(Activation::GeluTanh),
         Kind::Add,
         Kind::GateRows,
         Kind::Gather,
@@ -55,22 +58,20 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
 }
 
 impl RowOp {
-    /// Heads of 12 columns; the first head is not rotated.
+    /// Heads of 12 columns; the first head is left alone.
     fn heads(&self) -> Columns {
         Columns { first: 12, n_groups: self.cols / 12 - 1, width: 12 }
     }
 
-    fn rotations(&self, items: &[usize]) -> BatchInput {
-        let angle = |item: usize, pair: usize| (item * 7 + 1) as f32 * 0.3_f32.powi(pair as i32);
-        // Five pairs: two columns of a head are not rotated.
-        let angles: Vec<f32> =
-            items.iter().flat_map(|&item| (0..5).map(move |pair| angle(item, pair))).collect();
-        let rotations = Rotations {
-            n_pairs: 5,
-            cos: angles.iter().map(|angle| angle.cos()).collect(),
-            sin: angles.iter().map(|angle| angle.sin()).collect(),
-        };
-        BatchInput { tokens: vec![0; items.len()], rotations: vec![rotations], ..Default::default() }
+    /// Five pairs: two columns of a head are not rotated.
+    fn rope() -> RopeTable {
+        let frequencies = (0..5).map(|pair| 0.3_f64.powi(pair)).collect();
+        RopeTable { frequencies, amplitude: 1.1, short: None }
+    }
+
+    fn positions(items: &[usize]) -> BatchInput {
+        let positions = items.iter().map(|&item| (item * 7 + 1) as u32).collect();
+        BatchInput { tokens: vec![0; items.len()], positions, ..Default::default() }
     }
 }
 
@@ -88,17 +89,24 @@ impl Op for RowOp {
         match self.kind {
             Kind::RmsNorm => {
                 let mut out = output(backend, items.len(), self.cols);
-                let gain = backend.vector(&self.gain).expect("there is room");
-                backend.rms_norm(&x, &gain, 1e-5, &mut out);
+                let gain = backend.vector(&self.gain).expect("there is memory");
+                backend.rms_norm(&x, Norm { gain: &gain, eps: 1e-5 }, &mut out);
                 return download(backend, &mut out);
             }
             Kind::NormHeads => {
-                let gain = backend.vector(&self.gain[..12]).expect("there is room");
-                backend.norm_columns(&mut x, self.heads(), &gain, 1e-5);
+                let gain = backend.vector(&self.gain[..12]).expect("there is memory");
+                backend.norm_columns(&mut x, self.heads(), Norm { gain: &gain, eps: 1e-5 });
             }
             Kind::Rope(style) => {
-                let batch = batch(backend, &self.rotations(items));
-                backend.rope(&mut x, &batch, 0, self.heads(), style);
+                let ropes = [RopeTable { amplitude: 9.0, ..Self::rope() }, Self::rope()];
+                let tables = backend.rope_tables(&ropes, 7 * self.n + 1).expect("there is memory");
+                let batch = batch(backend, &Self::positions(items));
+                backend.rope(&mut x, &batch, &tables, 1, self.heads(), style);
+            }
+            Kind::Glu(activation) => {
+                let mut out = output(backend, items.len(), self.cols / 2);
+                backend.glu(&x, activation, &mut out);
+                return download(backend, &mut out);
             }
             Kind::Add => {
                 let y = buffer(backend, &self.y, self.cols, items);

@@ -1,10 +1,10 @@
-//! Finds a model's tensors, checks every shape against the configuration, and hands them to a backend. Refuses to
-//! know file formats and arithmetic.
+//! Finds a model's tensors, checks every shape against the configuration, and copies them to a device. Does not know file
+//! formats and arithmetic.
 
 use throng_kernels::quant::dequantize_row;
 
 use crate::arch::{Architecture, LayerNames};
-use crate::backend::{Backend, BackendError, Expert, GatedUnit, Linear};
+use crate::backend::{Backend, BackendError, Expert, GatedMlp, Linear, MatrixRole};
 use crate::config::{DecoderConfig, FeedForward, QkNorm};
 use crate::quantization::Quantizer;
 use crate::weights::{TensorSource, TensorView};
@@ -35,14 +35,14 @@ pub(crate) struct QueryKeyNorms<B: Backend> {
 }
 
 pub(crate) enum FeedForwardWeights<B: Backend> {
-    Dense(GatedUnit<B>),
-    Experts { router: B::Matrix, experts: Vec<Expert<B::Matrix>>, shared: Option<SharedExpert<B>> },
+    Dense(GatedMlp<B>),
+    Experts { router: B::Matrix, experts: B::Experts, shared: Option<SharedExpert<B>> },
 }
 
 pub(crate) struct SharedExpert<B: Backend> {
     /// `[1, hidden]`.
     pub(crate) router: B::Matrix,
-    pub(crate) unit: GatedUnit<B>,
+    pub(crate) mlp: GatedMlp<B>,
 }
 
 /// Why a model's tensors were refused.
@@ -82,7 +82,7 @@ impl<B: Backend> DecoderWeights<B> {
     /// Checks all tensors and copies them to the device.
     ///
     /// # Errors
-    /// When a tensor is missing or has another shape than the configuration says, or the device has no room.
+    /// When a tensor is missing or has another shape than the configuration says, or the memory of the device does not suffice.
     pub fn load(
         backend: &B,
         architecture: &Architecture,
@@ -92,7 +92,7 @@ impl<B: Backend> DecoderWeights<B> {
         Self::load_with(backend, architecture, source, None, progress)
     }
 
-    /// The same, and quantizes matrices on the way.
+    /// The same, with matrices quantized by `quantizer`.
     pub(crate) fn load_with(
         backend: &B,
         architecture: &Architecture,
@@ -115,9 +115,11 @@ impl<B: Backend> DecoderWeights<B> {
         };
         let names = architecture.names;
         let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
-        let embedding = loader.matrix(&[(names.embedding, vocabulary)], hidden)?;
         let untied = !config.tied_embeddings && loader.find(&weight(names.output)).is_some();
-        let output = untied.then(|| loader.matrix(&[(names.output, vocabulary)], hidden)).transpose()?;
+        let role = if untied { MatrixRole::Embedding } else { MatrixRole::Output };
+        let embedding = loader.matrix(role, &[(names.embedding, vocabulary)], hidden)?;
+        let output = || loader.matrix(MatrixRole::Output, &[(names.output, vocabulary)], hidden);
+        let output = untied.then(output).transpose()?;
         let final_norm = loader.norm(names.final_norm, hidden)?;
         let layers = (0..config.layers.len())
             .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
@@ -126,7 +128,7 @@ impl<B: Backend> DecoderWeights<B> {
     }
 }
 
-/// Everything that loading a tensor needs at hand.
+/// The backend, the tensors, and how far loading is.
 struct Loader<'a, B: Backend> {
     backend: &'a B,
     source: &'a dyn TensorSource,
@@ -185,27 +187,37 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Tensors of some rows each, stacked.
-    fn matrix(&mut self, parts: &[(&str, usize)], cols: usize) -> Result<B::Matrix, TensorError> {
+    fn matrix(
+        &mut self,
+        role: MatrixRole,
+        parts: &[(&str, usize)],
+        cols: usize,
+    ) -> Result<B::Matrix, TensorError> {
         let views = parts.iter().map(|(name, rows)| self.checked(&weight(name), &[*rows, cols]));
         let mut views = views.collect::<Result<Vec<_>, _>>()?;
         let shapes: Vec<[usize; 2]> = parts.iter().map(|(_, rows)| [*rows, cols]).collect();
         views.iter_mut().zip(&shapes).for_each(|(view, shape)| view.shape = shape);
-        let matrix = self.make(&views)?;
+        let matrix = self.make(role, &views)?;
         views.iter().for_each(|view| self.source.release(view.name));
         self.note(views.iter().map(|view| view.data.len()).sum());
         Ok(matrix)
     }
 
-    fn make(&mut self, parts: &[TensorView<'_>]) -> Result<B::Matrix, BackendError> {
+    fn make(&mut self, role: MatrixRole, parts: &[TensorView<'_>]) -> Result<B::Matrix, BackendError> {
         match &mut self.quantizer {
-            None => self.backend.matrix(parts),
-            Some(quantizer) => quantizer.matrix(self.backend, parts),
+            None => self.backend.matrix(role, parts),
+            Some(quantizer) => quantizer.matrix(self.backend, role, parts),
         }
     }
 
     /// Stacked tensors with their biases, where there are any.
-    fn linear(&mut self, parts: &[(&str, usize)], cols: usize) -> Result<Linear<B>, TensorError> {
-        let weight = self.matrix(parts, cols)?;
+    fn linear(
+        &mut self,
+        role: MatrixRole,
+        parts: &[(&str, usize)],
+        cols: usize,
+    ) -> Result<Linear<B>, TensorError> {
+        let weight = self.matrix(role, parts, cols)?;
         let mut biases = vec![0.0; parts.iter().map(|(_, rows)| rows).sum()];
         let (mut first, mut any) = (0, false);
         for (name, rows) in parts {
@@ -234,6 +246,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             query_key_value: self.query_key_value(layer)?,
             query_key_norms: self.query_key_norms(layer)?,
             attention_output: self.linear(
+                MatrixRole::RowParallel,
                 &[(&format!("{layer}{}", names.attention_output), config.hidden_size)],
                 query_width,
             )?,
@@ -245,15 +258,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (config, names) = (self.config, self.names);
         let query = config.n_heads * config.head_dim;
         let key = config.n_kv_heads * config.head_dim;
+        let role = MatrixRole::QueryKeyValue { n_query_rows: query, n_key_rows: key };
         let stacked = format!("{layer}{}", names.query_key_value);
-        let mut linear = if self.find(&weight(&stacked)).is_some() {
-            self.linear(&[(&stacked, query + 2 * key)], config.hidden_size)?
-        } else {
-            let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
-            self.linear(&[(&q, query), (&k, key), (&v, key)], config.hidden_size)?
-        };
-        self.backend.refine(&mut linear.weight, query..query + key);
-        Ok(linear)
+        if self.find(&weight(&stacked)).is_some() {
+            return self.linear(role, &[(&stacked, query + 2 * key)], config.hidden_size);
+        }
+        let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
+        self.linear(role, &[(&q, query), (&k, key), (&v, key)], config.hidden_size)
     }
 
     fn query_key_norms(&mut self, layer: &str) -> Result<Option<QueryKeyNorms<B>>, TensorError> {
@@ -273,16 +284,17 @@ impl<'a, B: Backend> Loader<'a, B> {
         let at = |name: &str| format!("{layer}{name}");
         match self.config.layers[layer_idx].feed_forward {
             FeedForward::Dense { width } => Ok(FeedForwardWeights::Dense(
-                self.gated_unit([names.gate, names.up, names.gate_up, names.down].map(at), width)?,
+                self.gated_mlp([names.gate, names.up, names.gate_up, names.down].map(at), width)?,
             )),
             FeedForward::Experts { n_experts, width, shared_width, .. } => {
-                let router = self.matrix(&[(&at(names.router), n_experts)], hidden)?;
+                let router = self.matrix(MatrixRole::Router, &[(&at(names.router), n_experts)], hidden)?;
                 let experts = self.experts(layer, n_experts, width)?;
+                let experts = self.backend.experts(experts)?;
                 let shared = match shared_width {
                     None => None,
                     Some(width) => Some(SharedExpert {
-                        router: self.matrix(&[(&at(names.shared_router), 1)], hidden)?,
-                        unit: self.gated_unit(
+                        router: self.matrix(MatrixRole::Router, &[(&at(names.shared_router), 1)], hidden)?,
+                        mlp: self.gated_mlp(
                             [names.shared_gate, names.shared_up, "", names.shared_down].map(at),
                             width,
                         )?,
@@ -294,15 +306,16 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// `names` are those of gate, up, both stacked, and down.
-    fn gated_unit(&mut self, names: [String; 4], width: usize) -> Result<GatedUnit<B>, TensorError> {
+    fn gated_mlp(&mut self, names: [String; 4], width: usize) -> Result<GatedMlp<B>, TensorError> {
         let [gate, up, gate_up, down] = &names;
         let hidden = self.config.hidden_size;
         let stacked = self.find(&weight(gate)).is_none() && self.find(&weight(gate_up)).is_some();
         let gate_up = match stacked {
-            true => self.linear(&[(gate_up, 2 * width)], hidden)?,
-            false => self.linear(&[(gate, width), (up, width)], hidden)?,
+            true => self.linear(MatrixRole::GateUp, &[(gate_up, 2 * width)], hidden)?,
+            false => self.linear(MatrixRole::GateUp, &[(gate, width), (up, width)], hidden)?,
         };
-        Ok(GatedUnit { gate_up, down: self.linear(&[(down, hidden)], width)? })
+        let down = self.linear(MatrixRole::RowParallel, &[(down, hidden)], width)?;
+        Ok(GatedMlp { width, gate_up, down })
     }
 
     fn experts(
@@ -326,8 +339,8 @@ impl<'a, B: Backend> Loader<'a, B> {
             let name = |pattern: &str| format!("{layer}{}", pattern.replace("{}", &expert_idx.to_string()));
             let [gate, up, down] = [names.expert_gate, names.expert_up, names.expert_down].map(name);
             Ok(Expert {
-                gate_up: self.matrix(&[(&gate, width), (&up, width)], hidden)?,
-                down: self.matrix(&[(&down, hidden)], width)?,
+                gate_up: self.matrix(MatrixRole::Expert, &[(&gate, width), (&up, width)], hidden)?,
+                down: self.matrix(MatrixRole::Expert, &[(&down, hidden)], width)?,
             })
         };
         (0..n_experts).map(expert).collect()
@@ -347,7 +360,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (up_shape, down_shape) = ([width, hidden], [hidden, width]);
         let gate_up = [gate, up].map(|view| TensorView { shape: &up_shape, ..view });
         let down = TensorView { shape: &down_shape, ..down };
-        Ok(Expert { gate_up: self.make(&gate_up)?, down: self.make(&[down])? })
+        let role = MatrixRole::Expert;
+        Ok(Expert { gate_up: self.make(role, &gate_up)?, down: self.make(role, &[down])? })
     }
 
     /// One expert's part of a tensor that holds all; its shape is still that of the whole.
@@ -358,7 +372,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 }
 
-/// A tensor under its name or under that which a multimodal or a headless checkpoint gives it.
+/// A tensor by its name, or by the name that a multimodal or a headless checkpoint gives it.
 pub(crate) fn find_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Option<TensorView<'a>> {
     if let Some(tensor) = source.tensor(name) {
         return Some(tensor);

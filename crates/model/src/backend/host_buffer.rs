@@ -1,8 +1,8 @@
-//! Activations in host memory, for backends that compute there. Refuses to know operations.
+//! Activations in host memory, for backends that compute there. Does not know operations.
 
-use crate::backend::BackendError;
+use super::BackendError;
 
-/// `[rows, cols]` of f32, row-major, with room fixed at creation.
+/// `[rows, cols]` of f32, row-major, for a number of rows fixed at creation.
 #[derive(Debug)]
 pub struct HostBuffer {
     /// As many rows as were ever in use: growing again writes nothing.
@@ -13,10 +13,10 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// A buffer of zero rows with room for `max_rows` of `cols` elements.
+    /// A buffer without rows, for at most `max_rows` of `cols` elements.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// When memory does not suffice.
     pub fn new(max_rows: usize, cols: usize) -> Result<Self, BackendError> {
         let n_elements = max_rows.checked_mul(cols);
         let n_bytes = n_elements.and_then(|n| n.checked_mul(size_of::<f32>())).unwrap_or(usize::MAX);
@@ -30,7 +30,7 @@ impl HostBuffer {
     /// Sets the number of rows in use.
     ///
     /// # Panics
-    /// When there is no room for them.
+    /// When there are more than the buffer was made for.
     pub fn set_rows(&mut self, n_rows: usize) {
         assert!(n_rows <= self.max_rows, "{n_rows} rows in a buffer of {}", self.max_rows);
         self.n_rows = n_rows;

@@ -1,5 +1,5 @@
-//! Opens a model: a folder as the hub has them or a GGUF file, with all that stands beside the weights. Refuses to
-//! interpret tokenizers and templates; it passes them on as they are.
+//! Opens a model: a folder as the hub has them or a GGUF file, with the files beside the weights. Does not interpret tokenizers
+//! and templates; they are passed on as they are.
 
 mod chat_templates;
 mod folder;
@@ -15,13 +15,13 @@ use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 
 use crate::arch::{Architecture, ConfigError};
-use crate::backend::BackendError;
+use crate::backend::{Backend, BackendError};
 use crate::config::DecoderConfig;
-use crate::decoder_weights::{LoadProgress, TensorError};
-use crate::forward_work::ForwardWork;
+use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
+use crate::forward_work::{ForwardWork, HeldTensor};
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
-use crate::runner::RunnerLimits;
+use crate::runner::{ModelRunner, RunnerLimits};
 use crate::tensor_use::{TensorUse, tensor_uses};
 use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
@@ -29,21 +29,21 @@ use crate::weights::{FileChanged, TensorSource, TensorView};
 
 use prepare::{PreparedWeights, UnpreparedWeights};
 
-/// What computes.
+/// Which backend computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum BackendKind {
     /// The fast kernels of this machine; activations are quantized where the weights are.
     #[default]
     Cpu,
-    /// The same held to one of the machine's instruction sets, to measure what the others are worth. Preparing panics
-    /// when the machine does not have it.
+    /// The same with one of the machine's instruction sets, to measure what the others gain. Preparing panics when the machine
+    /// does not have it.
     CpuIsa(Isa),
     /// Plain float loops, for tests.
     Reference,
 }
 
 impl BackendKind {
-    /// The processor's instructions that it uses, if it uses kernels at all.
+    /// The instruction set of the kernels, if it uses any.
     pub(crate) fn isa(self) -> Option<Isa> {
         match self {
             Self::Cpu => Some(Isa::best()),
@@ -56,8 +56,8 @@ impl BackendKind {
 /// How a model is opened.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
-    /// For which backend the weights are prepared at once; `None` leaves that to the first runner (and makes
-    /// opening quick for those who only look).
+    /// For which backend the weights are prepared at once; `None` leaves that to the first runner, so that a model of which
+    /// only the metadata are wanted opens quickly.
     pub prepare: Option<BackendKind>,
     /// Threads that prepare weights.
     pub n_threads: usize,
@@ -68,7 +68,7 @@ pub struct LoadOptions {
 /// How a runner is made.
 #[derive(Debug, Clone, Copy)]
 pub struct RunnerOptions {
-    /// What computes.
+    /// Which backend computes.
     pub backend: BackendKind,
     /// Threads that compute.
     pub n_threads: usize,
@@ -76,19 +76,19 @@ pub struct RunnerOptions {
     pub limits: RunnerLimits,
 }
 
-/// A model that is open: its configuration, its mapped weights, and what stood beside them.
+/// An open model: its configuration, its mapped weights, and the contents of the files beside them.
 pub struct LoadedModel {
     /// The folder or file it came from.
     pub path: PathBuf,
-    /// What it answers to: the folder's name or the file's stem.
+    /// The name it is served under: the folder's name or the file's stem.
     pub name: String,
     /// The architecture.
     pub config: Arc<DecoderConfig>,
-    /// Where token ids come from.
+    /// Where its vocabulary is described.
     pub vocabulary: VocabularySource,
     /// The Jinja sources of the chat templates, by name.
     pub chat_templates: ChatTemplates,
-    /// What the model's authors recommend.
+    /// The sampling parameters that the model's authors recommend.
     pub generation_defaults: GenerationDefaults,
     /// Tokens that the files name as the end of an answer, sorted; a vocabulary may spell more of them.
     pub eos_token_ids: Vec<u32>,
@@ -188,7 +188,7 @@ pub enum LoadError {
     /// It cannot be quantized.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The backend refused.
+    /// The backend cannot hold it.
     #[error(transparent)]
     Backend(#[from] BackendError),
 }
@@ -260,7 +260,7 @@ impl LoadedModel {
     /// Prepares the weights for a backend, on so many threads, unless that has been done.
     ///
     /// # Errors
-    /// When tensors are missing or of wrong shapes, or the backend has no room for them.
+    /// When tensors are missing or of wrong shapes, or the memory of the backend does not suffice.
     pub fn prepare(
         &self,
         backend: BackendKind,
@@ -274,9 +274,34 @@ impl LoadedModel {
     /// no more than its cache.
     ///
     /// # Errors
-    /// When there is no room, or the backend cannot hold the model or such a cache.
+    /// When memory does not suffice, or the backend does not support the model or such a cache.
     pub fn runner(&self, options: &RunnerOptions) -> Result<Box<dyn Executor>, LoadError> {
         self.prepared.runner(options, &self.config, &self.unprepared())
+    }
+
+    /// The weights on a backend, of whatever crate, for any number of [`ModelRunner`]s.
+    ///
+    /// # Errors
+    /// When tensors are missing or of wrong shapes, or the backend cannot hold them.
+    pub fn weights_on<B: Backend>(
+        &self,
+        backend: &B,
+        progress: &mut dyn FnMut(LoadProgress),
+    ) -> Result<Arc<DecoderWeights<B>>, LoadError> {
+        Ok(Arc::new(self.unprepared().load(backend, progress)?.0))
+    }
+
+    /// An executor on a backend, of whatever crate, with weights and a KV cache of its own.
+    ///
+    /// # Errors
+    /// As [`Self::weights_on`], and when the backend cannot hold such a cache.
+    pub fn runner_with<B: Backend>(
+        &self,
+        backend: B,
+        limits: &RunnerLimits,
+    ) -> Result<ModelRunner<B>, LoadError> {
+        let weights = self.weights_on(&backend, &mut |_| {})?;
+        Ok(ModelRunner::new(backend, Arc::clone(&self.config), weights, limits)?)
     }
 
     /// The weights as stored.
@@ -289,9 +314,19 @@ impl LoadedModel {
         tensor_uses(&self.architecture, &*self.tensors)
     }
 
-    /// What the forward pass must do at the least.
+    /// A lower bound of the work of the forward pass.
     pub fn forward_work(&self, kv_dtype: KvDtype) -> ForwardWork {
-        ForwardWork::new(&self.config, self, &self.tensor_uses(), kv_dtype)
+        let uses = self.tensor_uses();
+        let tensors = uses.iter().filter_map(|(name, &tensor_use)| {
+            let tensor = self.tensors.tensor(name)?;
+            Some(HeldTensor {
+                tensor_use,
+                format: self.held_format(&tensor),
+                n_elements: tensor.shape.iter().product(),
+                n_bytes: self.held_bytes(&tensor),
+            })
+        });
+        ForwardWork::new(&self.config, tensors, kv_dtype)
     }
 
     /// The format in which a tensor is held: its own, or what it is quantized to.
@@ -310,8 +345,8 @@ impl LoadedModel {
         self.prepared.quantize_report()
     }
 
-    /// The KV dtype that loses nothing beside what the backend loses of the weights and activations: f32 for f32 weights,
-    /// bf16 for bf16 and quantized weights where the backend multiplies those in tiles of bfloat16, f16 otherwise.
+    /// The KV dtype whose rounding is no coarser than that of the weights and activations: f32 for f32 weights, bf16 for bf16 and
+    /// quantized weights where the backend multiplies those in AMX tiles of bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
         let has_tiles = backend.isa().is_some_and(Isa::has_tiles);
         let fits = KvDtype::BF16.bytes_of(self.config.head_dim).is_some();

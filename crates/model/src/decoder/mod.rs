@@ -1,13 +1,16 @@
-//! The forward pass: one for all architectures, over any backend. Refuses to know where weights came from and what
-//! is done with logits.
+//! The forward pass: one for all architectures, over any backend. Does not know where weights came from and what logits are
+//! used for.
+
+pub mod weights;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Operand};
+use crate::backend::{AttentionShape, Backend, BackendError, Columns, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, QkNorm};
-use crate::decoder_weights::{DecoderWeights, FeedForwardWeights, LayerWeights, SharedExpert};
+
+use weights::{DecoderWeights, FeedForwardWeights, LayerWeights};
 
 /// A model on a device, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -16,18 +19,33 @@ pub struct Decoder<B: Backend> {
     workspace: Workspace<B>,
 }
 
+/// How large the steps of a decoder are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecoderLimits {
+    /// Most tokens of a step.
+    pub max_tokens: usize,
+    /// Most tokens that get logits at a time.
+    pub max_logit_rows: usize,
+    /// Most tokens of a sequence; the rotary embedding depends on it (LongRoPE).
+    pub max_sequence_tokens: usize,
+    /// Positions are below this.
+    pub n_positions: usize,
+}
+
 /// The buffers of a forward pass, reused from step to step.
 struct Workspace<B: Backend> {
     batch: B::Batch,
+    ropes: B::RopeTables,
+    scratch: Scratch<B>,
     /// The residual stream, `[tokens, hidden]`.
     residual: B::Buffer,
-    /// What goes into a half of a layer, `[tokens, hidden]`.
+    /// The normed input of a block, where several operations read it, `[tokens, hidden]`.
     input: B::Buffer,
-    /// What comes out of it, `[tokens, hidden]`.
+    /// The output of a block before it is added to the residual stream, `[tokens, hidden]`.
     output: B::Buffer,
     /// Queries, keys and values.
     qkv: B::Buffer,
-    /// Attention's result, `[tokens, n_heads * head_dim]`.
+    /// The output of attention, `[tokens, n_heads * head_dim]`.
     attended: B::Buffer,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
@@ -36,7 +54,7 @@ struct Workspace<B: Backend> {
     logits: B::Buffer,
 }
 
-/// Around a mixture of experts.
+/// The buffers of a mixture of experts.
 struct Routed<B: Backend> {
     router_logits: B::Buffer,
     shared: Option<Shared<B>>,
@@ -48,18 +66,17 @@ struct Shared<B: Backend> {
 }
 
 impl<B: Backend> Decoder<B> {
-    /// A decoder with room for steps of `max_tokens` tokens, of which `max_logit_rows` get logits at a time.
+    /// A decoder with the buffers of its steps.
     ///
     /// # Errors
-    /// When the device has no room for the buffers.
+    /// When the memory of the device does not suffice.
     pub fn new(
         backend: &B,
         config: Arc<DecoderConfig>,
         weights: Arc<DecoderWeights<B>>,
-        max_tokens: usize,
-        max_logit_rows: usize,
+        limits: &DecoderLimits,
     ) -> Result<Self, BackendError> {
-        let workspace = Workspace::new(backend, &config, max_tokens, max_logit_rows)?;
+        let workspace = Workspace::new(backend, &config, limits)?;
         Ok(Self { config, weights, workspace })
     }
 
@@ -72,6 +89,7 @@ impl<B: Backend> Decoder<B> {
     /// [`Self::logits`].
     pub fn forward(&mut self, backend: &mut B, cache: &mut B::KvCache, input: &BatchInput) {
         let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
+        backend.begin_step(StepShape::of(input));
         backend.upload(input, &mut ws.batch);
         ws.set_rows(backend, input.n_tokens());
         backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual);
@@ -81,26 +99,24 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// The logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`
-    /// in host memory. The caller may overwrite them.
-    ///
-    /// # Errors
-    /// When the device failed in this step.
-    pub fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> Result<&mut [f32], BackendError> {
+    /// Computes the logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`,
+    /// and leaves them on the device: [`Backend::choose`] or [`DeviceMemory::download`](crate::backend::DeviceMemory::download)
+    /// take them from there.
+    pub fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> &mut B::Buffer {
         let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
         for buffer in [&mut ws.wanted, &mut ws.logits] {
             backend.set_rows(buffer, wanted.len());
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
         let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-        let x = Operand { x: &ws.wanted, norm: Some((&weights.final_norm, config.norm_eps)) };
-        backend.matmul(x, output, None, &mut ws.logits);
+        let norm = Norm { gain: &weights.final_norm, eps: config.norm_eps };
+        backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits);
         backend.finish_logits(&mut ws.logits, config.logits_scale, config.logits_softcap);
-        backend.download(&mut ws.logits)
+        &mut ws.logits
     }
 }
 
-/// The first half of a layer.
+/// The attention block of a layer.
 fn attend<B: Backend>(
     backend: &mut B,
     cache: &mut B::KvCache,
@@ -111,35 +127,40 @@ fn attend<B: Backend>(
 ) {
     let layer = &config.layers[layer_idx];
     let shape = attention_shape(config, layer);
-    let norm = weights.pre_attention_norm.as_ref().map(|norm| (norm, config.norm_eps));
     let linear = &weights.query_key_value;
-    let input = Operand { x: &ws.residual, norm };
-    backend.matmul(input, &linear.weight, linear.bias.as_ref(), &mut ws.qkv);
+    let (weight, bias) = (&linear.weight, linear.bias.as_ref());
+    match norm(config, &weights.pre_attention_norm) {
+        None => backend.matmul(&ws.residual, weight, bias, &mut ws.qkv),
+        Some(norm) => {
+            backend.norm_matmul(&ws.residual, norm, weight, bias, &mut ws.scratch, &mut ws.qkv);
+        }
+    }
     if let Some(norms) = &weights.query_key_norms {
         let (mut queries, mut keys) = (Columns::of_queries(&shape), Columns::of_keys(&shape));
         if config.qk_norm == QkNorm::WholeWidth {
             (queries, keys) = (one_group(queries), one_group(keys));
         }
-        backend.norm_columns(&mut ws.qkv, queries, &norms.query, config.norm_eps);
-        backend.norm_columns(&mut ws.qkv, keys, &norms.key, config.norm_eps);
+        let norm = |gain| Norm { gain, eps: config.norm_eps };
+        backend.norm_columns(&mut ws.qkv, queries, norm(&norms.query));
+        backend.norm_columns(&mut ws.qkv, keys, norm(&norms.key));
     }
     if let Some(rope_idx) = layer.rope_idx {
-        // Keys follow queries, so both turn in one pass.
+        // Keys follow queries, so both are rotated by one operation.
         let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(&shape) };
-        backend.rope(&mut ws.qkv, &ws.batch, rope_idx, heads, config.rope_style);
+        backend.rope(&mut ws.qkv, &ws.batch, &ws.ropes, rope_idx, heads, config.rope_style);
     }
     backend.store_kv(cache, layer_idx, &ws.batch, &ws.qkv, &shape);
     backend.attention(cache, layer_idx, &ws.batch, &ws.qkv, &shape, &mut ws.attended);
-    let (linear, post_norm) = (&weights.attention_output, weights.post_attention_norm.as_ref());
-    let attended = Operand::of(&ws.attended);
+    let (linear, post_norm) = (&weights.attention_output, norm(config, &weights.post_attention_norm));
+    let (weight, bias) = (&linear.weight, linear.bias.as_ref());
     if adds_directly(config, post_norm) {
-        return backend.matmul_add(attended, &linear.weight, linear.bias.as_ref(), &mut ws.residual);
+        return backend.matmul_add(&ws.attended, weight, bias, &mut ws.scratch, &mut ws.residual);
     }
-    backend.matmul(attended, &linear.weight, linear.bias.as_ref(), &mut ws.output);
-    join(backend, config, post_norm, ws);
+    backend.matmul(&ws.attended, weight, bias, &mut ws.output);
+    add_output(backend, config, post_norm, ws);
 }
 
-/// The second half of a layer.
+/// The feed-forward block of a layer.
 fn feed_forward<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
@@ -147,31 +168,32 @@ fn feed_forward<B: Backend>(
     weights: &LayerWeights<B>,
     ws: &mut Workspace<B>,
 ) {
-    let norm = weights.pre_feed_forward_norm.as_ref().map(|norm| (norm, config.norm_eps));
-    let post_norm = weights.post_feed_forward_norm.as_ref();
+    let (pre_norm, post_norm) =
+        (norm(config, &weights.pre_feed_forward_norm), norm(config, &weights.post_feed_forward_norm));
+    let (activation, scratch) = (config.activation, &mut ws.scratch);
     match (&weights.feed_forward, layer.feed_forward) {
-        (FeedForwardWeights::Dense(unit), _) => {
+        (FeedForwardWeights::Dense(mlp), _) => {
             if adds_directly(config, post_norm) {
-                return backend.gated_unit_add(norm, unit, config.activation, &mut ws.residual);
+                return backend.gated_mlp_add(pre_norm, mlp, activation, scratch, &mut ws.residual);
             }
-            let input = Operand { x: &ws.residual, norm };
-            backend.gated_unit(input, unit, config.activation, &mut ws.output);
+            backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
         }
         (FeedForwardWeights::Experts { router, experts, shared }, FeedForward::Experts { routing, .. }) => {
-            // Several things are made of it.
-            let input = match norm {
+            let input = match pre_norm {
                 None => &ws.residual,
-                Some((norm, eps)) => {
-                    backend.rms_norm(&ws.residual, norm, eps, &mut ws.input);
+                Some(norm) => {
+                    backend.rms_norm(&ws.residual, norm, &mut ws.input);
                     &ws.input
                 }
             };
             let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
-            backend.matmul(Operand::of(input), router, None, &mut routed.router_logits);
+            backend.matmul(input, router, None, &mut routed.router_logits);
             let (logits, out) = (&routed.router_logits, &mut ws.output);
-            backend.experts(input, logits, experts, &routing, config.activation, out);
+            backend.mixture_of_experts(input, logits, experts, &routing, activation, out);
             if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
-                shared_expert(backend, config, input, weights, buffers);
+                backend.matmul(input, &weights.router, None, &mut buffers.gate);
+                backend.gated_mlp(input, None, &weights.mlp, activation, scratch, &mut buffers.output);
+                backend.gate_rows(&mut buffers.output, &buffers.gate);
                 backend.add(&mut ws.output, &buffers.output, 1.0);
             }
         }
@@ -179,42 +201,34 @@ fn feed_forward<B: Backend>(
             unreachable!("weights are loaded by the configuration")
         }
     }
-    join(backend, config, post_norm, ws);
+    add_output(backend, config, post_norm, ws);
 }
 
-/// Whether what a half puts out is added to the residual stream as it is.
-fn adds_directly<V>(config: &DecoderConfig, post_norm: Option<&V>) -> bool {
+fn norm<'a, B: Backend>(config: &DecoderConfig, gain: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
+    gain.as_ref().map(|gain| Norm { gain, eps: config.norm_eps })
+}
+
+/// Whether the output of a block is added to the residual stream as it is.
+fn adds_directly<B: Backend>(config: &DecoderConfig, post_norm: Option<Norm<'_, B>>) -> bool {
     post_norm.is_none() && config.residual_scale == 1.0
 }
 
-/// Adds a half's output to the residual stream, normed first where the family has it so.
-fn join<B: Backend>(
+/// Sums the output of a block over devices and adds it to the residual stream, normed first where the family does so.
+fn add_output<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
-    post_norm: Option<&B::Vector>,
+    post_norm: Option<Norm<'_, B>>,
     ws: &mut Workspace<B>,
 ) {
+    backend.all_reduce(&mut ws.output);
     let output = match post_norm {
         None => &ws.output,
         Some(norm) => {
-            backend.rms_norm(&ws.output, norm, config.norm_eps, &mut ws.input);
+            backend.rms_norm(&ws.output, norm, &mut ws.input);
             &ws.input
         }
     };
     backend.add(&mut ws.residual, output, config.residual_scale);
-}
-
-fn shared_expert<B: Backend>(
-    backend: &mut B,
-    config: &DecoderConfig,
-    input: &B::Buffer,
-    weights: &SharedExpert<B>,
-    buffers: &mut Shared<B>,
-) {
-    let input = Operand::of(input);
-    backend.matmul(input, &weights.router, None, &mut buffers.gate);
-    backend.gated_unit(input, &weights.unit, config.activation, &mut buffers.output);
-    backend.gate_rows(&mut buffers.output, &buffers.gate);
 }
 
 fn attention_shape(config: &DecoderConfig, layer: &LayerConfig) -> AttentionShape {
@@ -233,12 +247,8 @@ fn one_group(columns: Columns) -> Columns {
 }
 
 impl<B: Backend> Workspace<B> {
-    fn new(
-        backend: &B,
-        config: &DecoderConfig,
-        max_tokens: usize,
-        max_logit_rows: usize,
-    ) -> Result<Self, BackendError> {
+    fn new(backend: &B, config: &DecoderConfig, limits: &DecoderLimits) -> Result<Self, BackendError> {
+        let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions } = limits;
         let (hidden, heads_width) = (config.hidden_size, config.n_heads * config.head_dim);
         let qkv_width = heads_width + 2 * config.n_kv_heads * config.head_dim;
         let mut routed = None;
@@ -256,8 +266,15 @@ impl<B: Backend> Workspace<B> {
                 routed = Some(Routed { router_logits, shared: shared_width.map(|_| shared()).transpose()? });
             }
         }
+        let widths = config.layers.iter().flat_map(|layer| match layer.feed_forward {
+            FeedForward::Dense { width } => Some(width),
+            FeedForward::Experts { shared_width, .. } => shared_width,
+        });
+        let ropes: Vec<_> = config.ropes.iter().map(|rope| rope.for_context(max_sequence_tokens)).collect();
         Ok(Self {
             batch: backend.batch()?,
+            ropes: backend.rope_tables(&ropes, n_positions)?,
+            scratch: Scratch::new(backend, max_tokens.max(max_logit_rows), hidden, widths)?,
             residual: backend.buffer(max_tokens, hidden)?,
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,

@@ -1,0 +1,122 @@
+//! What a device must hold: buffers, weights, keys and values, and how they get there. Does not know operations.
+
+use super::{BackendError, Expert};
+use crate::batch_input::BatchInput;
+use crate::config::RopeTable;
+use crate::kv_cache::KvLayout;
+use crate::weights::TensorView;
+
+/// The memory of one device.
+pub trait DeviceMemory: Send + Sized + 'static {
+    /// Activations: `[rows, cols]` of f32, row-major; `cols` and the most rows are fixed at creation.
+    type Buffer: Send;
+    /// A weight matrix `[out, in]`, possibly stacked of parts in different formats, in the device's own layout.
+    type Matrix: Send + Sync;
+    /// All experts of one layer.
+    type Experts: Send + Sync;
+    /// A row of f32 weights (the gain of a norm, the bias of a projection).
+    type Vector: Send + Sync;
+    /// The cosines and sines of a model's rotary embeddings, for all positions.
+    type RopeTables: Send;
+    /// Keys and values of all layers, in blocks of 16 tokens.
+    type KvCache: Send;
+    /// A [`BatchInput`] on the device.
+    type Batch: Send;
+
+    /// A buffer without rows, for at most `max_rows` of `cols` elements.
+    ///
+    /// # Errors
+    /// When memory does not suffice.
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<Self::Buffer, BackendError>;
+
+    /// How many rows of the buffer are in use.
+    fn n_rows(&self, x: &Self::Buffer) -> usize;
+
+    /// Sets how many rows of the buffer are in use; their contents are unspecified afterwards.
+    fn set_rows(&mut self, x: &mut Self::Buffer, n_rows: usize);
+
+    /// A matrix of `parts` stacked along the rows: all `[rows_i, cols]`, each keeping its own format, so that Q, K and V are one
+    /// projection. The bytes are copied (and repacked as the device likes).
+    ///
+    /// # Errors
+    /// When memory does not suffice, or the device does not support the format or the shape.
+    fn matrix(&self, role: MatrixRole, parts: &[TensorView<'_>]) -> Result<Self::Matrix, BackendError>;
+
+    /// The experts of one layer as one object, of matrices made with [`MatrixRole::Expert`].
+    ///
+    /// # Errors
+    /// When memory does not suffice.
+    fn experts(&self, experts: Vec<Expert<Self::Matrix>>) -> Result<Self::Experts, BackendError>;
+
+    /// A vector.
+    ///
+    /// # Errors
+    /// When memory does not suffice.
+    fn vector(&self, values: &[f32]) -> Result<Self::Vector, BackendError>;
+
+    /// Tables of these rotations for the positions below `n_positions`, made once;
+    /// [`Rotations`](super::rotations::Rotations) computes them on the host.
+    ///
+    /// # Errors
+    /// When memory does not suffice.
+    fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Self::RopeTables, BackendError>;
+
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// When memory does not suffice or the device does not support the layout.
+    fn kv_cache(&self, layout: &KvLayout) -> Result<Self::KvCache, BackendError>;
+
+    /// Copies keys and values of whole blocks over all layers, one copy after the other.
+    fn copy_blocks(&mut self, cache: &mut Self::KvCache, copies: &[BlockCopy]);
+
+    /// An empty batch.
+    ///
+    /// # Errors
+    /// When memory does not suffice.
+    fn batch(&self) -> Result<Self::Batch, BackendError>;
+
+    /// Copies a step's input to the device.
+    fn upload(&mut self, input: &BatchInput, batch: &mut Self::Batch);
+
+    /// Waits until all operations before it have finished and gives all rows of `x` in host memory, `[rows, cols]`. The
+    /// caller may overwrite what it gets; the contents of the buffer are unspecified afterwards.
+    ///
+    /// # Errors
+    /// When this or any earlier operation failed on the device.
+    fn download<'a>(&mut self, x: &'a mut Self::Buffer) -> Result<&'a mut [f32], BackendError>;
+}
+
+/// What a weight matrix is for, as far as its layout and its split over several devices depend on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MatrixRole {
+    /// Rows are looked up by token: split by rows.
+    Embedding,
+    /// Makes the logits; rows are looked up too where it is also the embedding table. Split by rows.
+    Output,
+    /// Queries, keys and values stacked in this order, values as many as keys: split by heads, that is by rows within each.
+    QueryKeyValue {
+        /// Rows of the queries.
+        n_query_rows: usize,
+        /// Rows of the keys.
+        n_key_rows: usize,
+    },
+    /// Gate stacked on up: column-parallel, split by rows within each half.
+    GateUp,
+    /// Attention output and down projection: split by columns. The products of the devices are summed by
+    /// [`DeviceOps::all_reduce`](super::DeviceOps::all_reduce); one of the devices adds the bias.
+    RowParallel,
+    /// A matrix of one expert, gate stacked on up or down: experts are split over devices.
+    Expert,
+    /// Chooses or weighs experts: every device has all of it.
+    Router,
+}
+
+/// Keys and values of one block are to be those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// The block that is read.
+    pub from: u32,
+    /// The block that is overwritten.
+    pub to: u32,
+}

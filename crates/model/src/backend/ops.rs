@@ -1,0 +1,197 @@
+//! The operations of a decoder. Does not know in which order a model needs them.
+
+use std::ops::Range;
+
+use super::{AttentionShape, Columns, DeviceMemory, GatedMlp, MlpScratch, Norm, Scratch};
+use crate::config::{Activation, RopeStyle, Routing};
+
+/// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise.
+pub trait DeviceOps: DeviceMemory {
+    /// `out[i] = table[token_i] * scale` for every token of the batch.
+    fn embed(&mut self, table: &Self::Matrix, batch: &Self::Batch, scale: f32, out: &mut Self::Buffer);
+
+    /// `out = x · wᵀ + bias`: `[n, in] × [out, in] → [n, out]`. Each output element is summed along `in` in one
+    /// fixed order.
+    fn matmul(
+        &mut self,
+        x: &Self::Buffer,
+        w: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        out: &mut Self::Buffer,
+    );
+
+    /// Root mean square norm of every row (arXiv:1910.07467): `out = x / sqrt(mean(x²) + eps) * gain`.
+    fn rms_norm(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
+
+    /// The same norm in place over groups of columns, one gain for all: the heads of queries or keys, or their whole width.
+    fn norm_columns(&mut self, x: &mut Self::Buffer, columns: Columns, norm: Norm<'_, Self>);
+
+    /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx` has for the position
+    /// of each token. Only the first `2 * table width` elements of each head are rotated.
+    fn rope(
+        &mut self,
+        x: &mut Self::Buffer,
+        batch: &Self::Batch,
+        tables: &Self::RopeTables,
+        table_idx: usize,
+        heads: Columns,
+        style: RopeStyle,
+    );
+
+    /// Writes every token's keys and values into the slots of its positions. `qkv` is
+    /// `[n, (n_heads + 2 n_kv_heads) * head_dim]`: queries, keys, values.
+    fn store_kv(
+        &mut self,
+        cache: &mut Self::KvCache,
+        layer_idx: usize,
+        batch: &Self::Batch,
+        qkv: &Self::Buffer,
+        shape: &AttentionShape,
+    );
+
+    /// Causal attention of every token over the positions of its sequence up to its own (or the last
+    /// `window` of them), read through the block table. `out` is `[n, n_heads * head_dim]`. Keys and values
+    /// of the batch's own tokens are in the cache already. Blocks are read in order of position, and where this
+    /// is split over threads depends on the position only.
+    fn attention(
+        &mut self,
+        cache: &Self::KvCache,
+        layer_idx: usize,
+        batch: &Self::Batch,
+        qkv: &Self::Buffer,
+        shape: &AttentionShape,
+        out: &mut Self::Buffer,
+    );
+
+    /// The hidden activations of a gated feed-forward network: `out = activation(g) * u`, where `g` and `u` are the first and
+    /// the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`.
+    fn glu(&mut self, gate_up: &Self::Buffer, activation: Activation, out: &mut Self::Buffer);
+
+    /// `x += y * multiplier`.
+    fn add(&mut self, x: &mut Self::Buffer, y: &Self::Buffer, multiplier: f32);
+
+    /// `x[i] *= sigmoid(gate[i])`, a gate of one column.
+    fn gate_rows(&mut self, x: &mut Self::Buffer, gate: &Self::Buffer);
+
+    /// A routed mixture of experts: for every row the `routing.n_used` experts with the highest logits (ties: the
+    /// smaller index), each a gated feed-forward network, summed with their weights in increasing index.
+    fn mixture_of_experts(
+        &mut self,
+        x: &Self::Buffer,
+        router_logits: &Self::Buffer,
+        experts: &Self::Experts,
+        routing: &Routing,
+        activation: Activation,
+        out: &mut Self::Buffer,
+    );
+
+    /// `out[i] = x[token]` for the tokens number `wanted` among those of the batch whose logits are wanted.
+    fn gather_logit_rows(
+        &mut self,
+        x: &Self::Buffer,
+        batch: &Self::Batch,
+        wanted: Range<usize>,
+        out: &mut Self::Buffer,
+    );
+
+    /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
+    fn finish_logits(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);
+
+    /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have a part of the
+    /// matrix. Every such product passes here once before anything is done with it; on one device it is the sum already.
+    fn all_reduce(&mut self, _partial: &mut Self::Buffer) {}
+
+    // Fusions.
+
+    /// [`Self::rms_norm`], then [`Self::matmul`].
+    fn norm_matmul(
+        &mut self,
+        x: &Self::Buffer,
+        norm: Norm<'_, Self>,
+        w: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        scratch: &mut Scratch<Self>,
+        out: &mut Self::Buffer,
+    ) {
+        let n_rows = self.n_rows(x);
+        self.set_rows(&mut scratch.normed, n_rows);
+        self.rms_norm(x, norm, &mut scratch.normed);
+        self.matmul(&scratch.normed, w, bias, out);
+    }
+
+    /// Adds the product with a row-parallel matrix, summed over devices: `out += x · wᵀ + bias`.
+    fn matmul_add(
+        &mut self,
+        x: &Self::Buffer,
+        w: &Self::Matrix,
+        bias: Option<&Self::Vector>,
+        scratch: &mut Scratch<Self>,
+        out: &mut Self::Buffer,
+    ) {
+        let n_rows = self.n_rows(x);
+        self.set_rows(&mut scratch.partial, n_rows);
+        self.matmul(x, w, bias, &mut scratch.partial);
+        self.all_reduce(&mut scratch.partial);
+        self.add(out, &scratch.partial, 1.0);
+    }
+
+    /// A gated feed-forward network, of normed rows where there is a norm, not yet summed over devices:
+    /// `out = hidden · downᵀ`, where `hidden` are the [hidden activations](Self::glu) of `x · gate_upᵀ`, biases included:
+    /// `[n, in] × [2w, in] → [n, w]`, `[n, w] × [out, w] → [n, out]`.
+    fn gated_mlp(
+        &mut self,
+        x: &Self::Buffer,
+        norm: Option<Norm<'_, Self>>,
+        mlp: &GatedMlp<Self>,
+        activation: Activation,
+        scratch: &mut Scratch<Self>,
+        out: &mut Self::Buffer,
+    ) {
+        let Scratch { normed, mlps, .. } = scratch;
+        unfused_mlp(self, (x, norm), mlp, activation, (normed, mlps), out);
+    }
+
+    /// Adds the network's result to its own input, summed over devices: `x += mlp(norm(x))`.
+    fn gated_mlp_add(
+        &mut self,
+        norm: Option<Norm<'_, Self>>,
+        mlp: &GatedMlp<Self>,
+        activation: Activation,
+        scratch: &mut Scratch<Self>,
+        x: &mut Self::Buffer,
+    ) {
+        let n_rows = self.n_rows(x);
+        let Scratch { normed, mlps, partial } = scratch;
+        self.set_rows(partial, n_rows);
+        unfused_mlp(self, (x, norm), mlp, activation, (normed, mlps), partial);
+        self.all_reduce(partial);
+        self.add(x, partial, 1.0);
+    }
+}
+
+/// A gated feed-forward network of single operations.
+fn unfused_mlp<B: DeviceOps>(
+    backend: &mut B,
+    (x, norm): (&B::Buffer, Option<Norm<'_, B>>),
+    mlp: &GatedMlp<B>,
+    activation: Activation,
+    (normed, scratches): (&mut B::Buffer, &mut [MlpScratch<B>]),
+    out: &mut B::Buffer,
+) {
+    let n_rows = backend.n_rows(x);
+    let scratch = scratches.iter_mut().find(|scratch| scratch.width == mlp.width);
+    let MlpScratch { gate_up, hidden, .. } = scratch.expect("there is a scratch of the network's width");
+    let x = match norm {
+        None => x,
+        Some(norm) => {
+            backend.set_rows(normed, n_rows);
+            backend.rms_norm(x, norm, normed);
+            normed
+        }
+    };
+    backend.set_rows(gate_up, n_rows);
+    backend.set_rows(hidden, n_rows);
+    backend.matmul(x, &mlp.gate_up.weight, mlp.gate_up.bias.as_ref(), gate_up);
+    backend.glu(gate_up, activation, hidden);
+    backend.matmul(hidden, &mlp.down.weight, mlp.down.bias.as_ref(), out);
+}

@@ -1,0 +1,72 @@
+//! Steps as a device sees them: their sizes, their tickets, and the tokens that go from one to the next. Does not know
+//! scheduling.
+
+use crate::batch_input::BatchInput;
+
+/// The sizes of a step, each rounded up to a power of two, so that many steps have the same shape: the key under which a device
+/// keeps a captured step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct StepShape {
+    /// Most new tokens of all sequences.
+    pub n_tokens: usize,
+    /// Most sequences.
+    pub n_sequences: usize,
+    /// Most tokens whose logits are wanted.
+    pub n_logits: usize,
+    /// Most KV blocks of one sequence.
+    pub n_blocks: usize,
+}
+
+impl StepShape {
+    /// The shape of a step with this input.
+    pub fn of(input: &BatchInput) -> Self {
+        let starts = input.rows.iter().map(|row| row.first_block);
+        let ends = starts.clone().skip(1).chain([input.blocks.len()]);
+        let n_blocks = starts.zip(ends).map(|(start, end)| end - start).max().unwrap_or(0);
+        let padded = |n: usize| if n == 0 { 0 } else { n.next_power_of_two() };
+        Self {
+            n_tokens: padded(input.n_tokens()),
+            n_sequences: padded(input.rows.len()),
+            n_logits: padded(input.logit_tokens.len()),
+            n_blocks: padded(n_blocks),
+        }
+    }
+}
+
+/// A step that was submitted; backends number them as they like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ticket(pub u64);
+
+/// An input token that is still on the device: that which the step submitted before this one chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CarriedToken {
+    /// Which token of this step it is, an index into [`BatchInput::tokens`]; what stands there is not read.
+    pub token_idx: u32,
+    /// Which of the chosen tokens it is, in the order of that step's wanted logits.
+    pub chosen_idx: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch_input::BatchRow;
+
+    #[test]
+    fn steps_of_nearly_equal_sizes_have_one_shape() {
+        let step = |n_sequences: usize, n_blocks: usize| {
+            let row = |i| BatchRow { first_token: i, n_tokens: 1, start: 0, first_block: i * n_blocks };
+            StepShape::of(&BatchInput {
+                tokens: vec![0; n_sequences],
+                rows: (0..n_sequences).map(row).collect(),
+                blocks: vec![0; n_sequences * n_blocks],
+                logit_tokens: (0..n_sequences as u32).collect(),
+                ..Default::default()
+            })
+        };
+        assert_eq!(step(5, 3), StepShape { n_tokens: 8, n_sequences: 8, n_logits: 8, n_blocks: 4 });
+        assert_eq!(step(5, 3), step(8, 4));
+        assert_ne!(step(8, 4), step(9, 4));
+        assert_ne!(step(8, 4), step(8, 5));
+        assert_eq!(step(0, 0), StepShape::default());
+    }
+}

@@ -1,0 +1,131 @@
+//! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what is computed of them.
+
+use throng_core::batch::BLOCK_TOKENS;
+use throng_kernels::attention::{self, KvFormat, KvLayer, KvShape, QuerySpan, SharedPrefixGroups};
+use throng_kernels::quant::PackedMatrix;
+
+use super::{CpuBackend, CpuMatrix};
+use crate::backend::host_buffer::HostBuffer;
+use crate::backend::rotations::Rotations;
+use crate::backend::{BackendError, BlockCopy, DeviceMemory, Expert, MatrixRole};
+use crate::batch_input::BatchInput;
+use crate::config::RopeTable;
+use crate::kv_cache::{KvDtype, KvLayout};
+use crate::weights::TensorView;
+
+const _: () =
+    assert!(BLOCK_TOKENS == attention::BLOCK_TOKENS, "the scheduler and the kernels mean the same block");
+
+/// The pages of keys and values of so many tokens are zeroed at the start: zeroing them later costs the first prompts some percent.
+const TOUCHED_TOKENS: usize = 2048;
+/// The most memory that is zeroed at the start.
+const TOUCHED_BYTES: usize = 256 << 20;
+
+/// A batch with what the kernels read of it in their own form.
+#[derive(Debug, Default)]
+pub struct CpuBatch {
+    pub(super) input: BatchInput,
+    pub(super) spans: Vec<QuerySpan>,
+    pub(super) shared_prefixes: SharedPrefixGroups,
+    /// Where each token's keys and values go: `16 block + slot`.
+    pub(super) slots: Vec<usize>,
+}
+
+impl DeviceMemory for CpuBackend {
+    type Buffer = HostBuffer;
+    type Matrix = CpuMatrix;
+    type Experts = Vec<Expert<CpuMatrix>>;
+    type Vector = Vec<f32>;
+    type RopeTables = Vec<Rotations>;
+    type KvCache = Vec<KvLayer>;
+    type Batch = CpuBatch;
+
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostBuffer, BackendError> {
+        HostBuffer::new(max_rows, cols)
+    }
+
+    fn n_rows(&self, x: &HostBuffer) -> usize {
+        x.n_rows()
+    }
+
+    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
+        x.set_rows(n_rows);
+    }
+
+    fn matrix(&self, role: MatrixRole, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
+        CpuMatrix::pack(role, parts, PackedMatrix::pack, &self.pool)
+    }
+
+    fn experts(&self, experts: Vec<Expert<CpuMatrix>>) -> Result<Vec<Expert<CpuMatrix>>, BackendError> {
+        Ok(experts)
+    }
+
+    fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
+        Ok(values.to_vec())
+    }
+
+    fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
+        ropes.iter().map(|rope| Rotations::new(rope, n_positions, &self.pool)).collect()
+    }
+
+    fn kv_cache(&self, layout: &KvLayout) -> Result<Vec<KvLayer>, BackendError> {
+        let shape = KvShape {
+            n_blocks: layout.n_blocks,
+            n_kv_heads: layout.n_kv_heads,
+            head_dim: layout.head_dim,
+            format: match layout.dtype {
+                KvDtype::F32 => KvFormat::F32,
+                KvDtype::F16 => KvFormat::F16,
+                KvDtype::BF16 => KvFormat::BF16,
+                KvDtype::Q8_0 => KvFormat::Q8_0,
+            },
+        };
+        let n_bytes = layout.bytes().unwrap_or(usize::MAX);
+        let layer =
+            || KvLayer::new(shape).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes });
+        let mut layers = (0..layout.n_layers).map(|_| layer()).collect::<Result<Vec<_>, _>>()?;
+        let n_blocks = n_touched_blocks(layout);
+        self.each(layers.iter_mut(), |layer| layer.touch(n_blocks));
+        Ok(layers)
+    }
+
+    fn copy_blocks(&mut self, cache: &mut Vec<KvLayer>, copies: &[BlockCopy]) {
+        self.each(cache.iter_mut(), |layer| {
+            copies.iter().for_each(|copy| layer.copy_block(copy.from, copy.to));
+        });
+    }
+
+    fn batch(&self) -> Result<CpuBatch, BackendError> {
+        Ok(CpuBatch::default())
+    }
+
+    fn upload(&mut self, input: &BatchInput, batch: &mut CpuBatch) {
+        assert!(input.carried.is_empty(), "tokens are chosen on the host");
+        batch.input.copy_from(input);
+        batch.spans.clear();
+        batch.slots.clear();
+        for row in &input.rows {
+            batch.spans.push(QuerySpan {
+                first_row: row.first_token,
+                n_rows: row.n_tokens,
+                start: row.start,
+                first_block: row.first_block,
+            });
+            batch.slots.extend((row.start..row.start + row.n_tokens).map(|position| {
+                let (block, slot) = input.slot(row, position);
+                block * BLOCK_TOKENS + slot
+            }));
+        }
+        batch.shared_prefixes.find(&batch.spans, &batch.input.blocks);
+    }
+
+    fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
+        Ok(x.as_mut_slice())
+    }
+}
+
+/// Blocks whose pages are zeroed before the first step: the first ones, which are adjacent.
+fn n_touched_blocks(layout: &KvLayout) -> usize {
+    let affordable = TOUCHED_BYTES / layout.bytes_per_block().unwrap_or(usize::MAX).max(1);
+    affordable.min(TOUCHED_TOKENS / BLOCK_TOKENS)
+}

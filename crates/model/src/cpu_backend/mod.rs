@@ -1,0 +1,128 @@
+//! The backend of this machine's processor: packed weights, SIMD instruction sets, one pool of threads. Activations are rounded
+//! to int8 where they are multiplied with quantized weights (with a second int8 term for the rounding error where keys are
+//! computed), and nowhere else. Does not know architectures; the arithmetic is in `throng-kernels`.
+
+mod experts;
+mod matrix;
+mod memory;
+mod ops;
+mod projections;
+
+use std::sync::{Mutex, PoisonError};
+
+use throng_kernels::Isa;
+use throng_kernels::matmul::Activations;
+use throng_kernels::quant::{PACKING_VERSION, PackedMatrix};
+use throng_kernels::rows::{Gate, Groups};
+use throng_kernels::threads::ThreadPool;
+
+use crate::backend::host::{HostThreads, PackedWeights};
+use crate::backend::host_buffer::HostBuffer;
+use crate::backend::{Backend, BackendError, Columns, MatrixRole};
+use crate::config::Activation;
+use crate::weights::TensorView;
+
+use experts::ExpertsScratch;
+pub use matrix::CpuMatrix;
+pub use memory::CpuBatch;
+
+/// From so many rows on, copying them is worth all threads.
+const ROWS_WORTH_SHARING: usize = 32;
+
+/// This machine's processor.
+#[derive(Debug)]
+pub struct CpuBackend {
+    pool: ThreadPool,
+    activations: Activations,
+    /// Hidden activations of a feed-forward network.
+    hidden: Activations,
+    /// Where gate and up are one part: their product, `[rows, 2 * width]`, and the hidden activations after it.
+    gates: Vec<f32>,
+    experts: ExpertsScratch,
+}
+
+impl CpuBackend {
+    /// On so many threads, with the best instruction set of the machine.
+    pub fn new(n_threads: usize) -> Self {
+        Self::with_isa(n_threads, Isa::best())
+    }
+
+    /// With this instruction set.
+    ///
+    /// # Panics
+    /// When the machine does not have it.
+    pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
+        let pool = ThreadPool::with_isa(n_threads, isa);
+        let (activations, hidden) = (Activations::default(), Activations::default());
+        Self { pool, activations, hidden, gates: Vec::new(), experts: ExpertsScratch::default() }
+    }
+}
+
+impl Backend for CpuBackend {
+    fn host_threads(&self) -> &dyn HostThreads {
+        &self.pool
+    }
+
+    fn packed_weights(&self) -> Option<&dyn PackedWeights<CpuMatrix>> {
+        Some(self)
+    }
+}
+
+impl HostThreads for ThreadPool {
+    fn n_threads(&self) -> usize {
+        self.n_threads()
+    }
+
+    fn run(&self, share: &(dyn Fn(usize) + Sync)) {
+        self.run(share);
+    }
+}
+
+impl PackedWeights<CpuMatrix> for CpuBackend {
+    fn layout_id(&self) -> String {
+        format!("panels of 16 rows, version {PACKING_VERSION}")
+    }
+
+    fn bytes<'m>(&self, matrix: &'m CpuMatrix) -> Vec<&'m [u8]> {
+        matrix.parts.iter().map(PackedMatrix::as_bytes).collect()
+    }
+
+    fn matrix(&self, role: MatrixRole, parts: &[TensorView<'_>]) -> Result<CpuMatrix, BackendError> {
+        CpuMatrix::pack(role, parts, PackedMatrix::from_packed, &self.pool)
+    }
+}
+
+impl CpuBackend {
+    /// Calls `fill` for every row of `out`, on all threads when there are many.
+    fn each_row(&self, out: &mut HostBuffer, fill: impl Fn(usize, &mut [f32]) + Sync) {
+        let (cols, n_rows) = (out.cols(), out.n_rows());
+        let rows = out.as_mut_slice().chunks_exact_mut(cols).enumerate();
+        if n_rows < ROWS_WORTH_SHARING {
+            return rows.for_each(|(row_idx, row)| fill(row_idx, row));
+        }
+        self.each(rows, |(row_idx, row)| fill(row_idx, row));
+    }
+
+    /// Calls `work` for every item, on all threads.
+    fn each<T: Send>(&self, items: impl Iterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+        let items = Mutex::new(items);
+        self.pool.run(|_| {
+            loop {
+                let next = items.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some(item) = next else { break };
+                work(item);
+            }
+        });
+    }
+}
+
+fn groups(stride: usize, columns: Columns) -> Groups {
+    Groups { stride, first: columns.first, n_groups: columns.n_groups, width: columns.width }
+}
+
+fn gate(activation: Activation) -> Gate {
+    match activation {
+        Activation::Silu => Gate::Silu,
+        Activation::GeluTanh => Gate::GeluTanh,
+    }
+}

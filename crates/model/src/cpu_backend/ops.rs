@@ -1,0 +1,185 @@
+//! The operations on the processor. Does not know in which order a model needs them.
+
+use std::ops::Range;
+
+use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
+use throng_kernels::{reference, rows};
+
+use super::{CpuBackend, CpuBatch, CpuMatrix, gate, groups};
+use crate::backend::host_buffer::HostBuffer;
+use crate::backend::rotations::Rotations;
+use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Scratch};
+use crate::config::{Activation, RopeStyle, Routing};
+
+impl DeviceOps for CpuBackend {
+    fn embed(&mut self, table: &CpuMatrix, batch: &CpuBatch, scale: f32, out: &mut HostBuffer) {
+        let tokens = &batch.input.tokens;
+        self.each_row(out, |row_idx, row| table.parts[0].dequantize_row(tokens[row_idx] as usize, row));
+        if scale != 1.0 {
+            rows::scale(out.as_mut_slice(), scale, &self.pool);
+        }
+    }
+
+    fn matmul(&mut self, x: &HostBuffer, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+        self.project((x, None), w, bias, out, false);
+    }
+
+    fn rms_norm(&mut self, x: &HostBuffer, norm: Norm<'_, Self>, out: &mut HostBuffer) {
+        rows::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice(), &self.pool);
+    }
+
+    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, norm: Norm<'_, Self>) {
+        let groups = groups(x.cols(), columns);
+        rows::norm_groups(x.as_mut_slice(), groups, norm.gain, norm.eps, &self.pool);
+    }
+
+    fn rope(
+        &mut self,
+        x: &mut HostBuffer,
+        batch: &CpuBatch,
+        tables: &Vec<Rotations>,
+        table_idx: usize,
+        heads: Columns,
+        style: RopeStyle,
+    ) {
+        let Rotations { n_pairs, cos, sin } = &tables[table_idx];
+        let style = match style {
+            RopeStyle::HalfSplit => reference::RopeStyle::Half,
+            RopeStyle::Interleaved => reference::RopeStyle::Interleaved,
+        };
+        let (groups, positions) = (groups(x.cols(), heads), &batch.input.positions);
+        rows::rope(x.as_mut_slice(), groups, (cos, sin), *n_pairs, positions, style, &self.pool);
+    }
+
+    fn norm_matmul(
+        &mut self,
+        x: &HostBuffer,
+        norm: Norm<'_, Self>,
+        w: &CpuMatrix,
+        bias: Option<&Vec<f32>>,
+        _scratch: &mut Scratch<Self>,
+        out: &mut HostBuffer,
+    ) {
+        self.project((x, Some(norm)), w, bias, out, false);
+    }
+
+    fn matmul_add(
+        &mut self,
+        x: &HostBuffer,
+        w: &CpuMatrix,
+        bias: Option<&Vec<f32>>,
+        _scratch: &mut Scratch<Self>,
+        out: &mut HostBuffer,
+    ) {
+        self.project((x, None), w, bias, out, true);
+    }
+
+    fn gated_mlp(
+        &mut self,
+        x: &HostBuffer,
+        norm: Option<Norm<'_, Self>>,
+        mlp: &GatedMlp<Self>,
+        activation: Activation,
+        _scratch: &mut Scratch<Self>,
+        out: &mut HostBuffer,
+    ) {
+        self.set_hidden((x, norm), mlp, activation);
+        self.multiply_hidden(&mlp.down, out, false);
+    }
+
+    fn gated_mlp_add(
+        &mut self,
+        norm: Option<Norm<'_, Self>>,
+        mlp: &GatedMlp<Self>,
+        activation: Activation,
+        _scratch: &mut Scratch<Self>,
+        x: &mut HostBuffer,
+    ) {
+        self.set_hidden((x, norm), mlp, activation);
+        self.multiply_hidden(&mlp.down, x, true);
+    }
+
+    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
+        let width = out.cols();
+        rows::glu(gate_up.as_slice(), width, gate(activation), out.as_mut_slice(), &self.pool);
+    }
+
+    fn store_kv(
+        &mut self,
+        cache: &mut Vec<KvLayer>,
+        layer_idx: usize,
+        batch: &CpuBatch,
+        qkv: &HostBuffer,
+        shape: &AttentionShape,
+    ) {
+        let new = NewKv {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            key_col: Columns::of_keys(shape).first,
+            value_col: Columns::of_values(shape).first,
+        };
+        cache[layer_idx].store(&batch.slots, new, &self.pool);
+    }
+
+    fn attention(
+        &mut self,
+        cache: &Vec<KvLayer>,
+        layer_idx: usize,
+        batch: &CpuBatch,
+        qkv: &HostBuffer,
+        shape: &AttentionShape,
+        out: &mut HostBuffer,
+    ) {
+        let queries = QueryBatch {
+            rows: qkv.as_slice(),
+            stride: qkv.cols(),
+            spans: &batch.spans,
+            blocks: &batch.input.blocks,
+            shared_prefixes: &batch.shared_prefixes,
+        };
+        attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
+    }
+
+    fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
+        rows::add_scaled(x.as_mut_slice(), y.as_slice(), multiplier, &self.pool);
+    }
+
+    fn gate_rows(&mut self, x: &mut HostBuffer, gate: &HostBuffer) {
+        for (row_idx, gate) in gate.as_slice().iter().enumerate() {
+            rows::scale(x.row_mut(row_idx), 1.0 / (1.0 + (-gate).exp()), &self.pool);
+        }
+    }
+
+    fn mixture_of_experts(
+        &mut self,
+        x: &HostBuffer,
+        router_logits: &HostBuffer,
+        experts: &Vec<Expert<CpuMatrix>>,
+        routing: &Routing,
+        activation: Activation,
+        out: &mut HostBuffer,
+    ) {
+        self.experts.run(&self.pool, x, router_logits, experts, routing, gate(activation), out);
+    }
+
+    fn gather_logit_rows(
+        &mut self,
+        x: &HostBuffer,
+        batch: &CpuBatch,
+        wanted: Range<usize>,
+        out: &mut HostBuffer,
+    ) {
+        for (i, &token_idx) in batch.input.logit_tokens[wanted].iter().enumerate() {
+            out.row_mut(i).copy_from_slice(x.row(token_idx as usize));
+        }
+    }
+
+    fn finish_logits(&mut self, x: &mut HostBuffer, scale: f32, softcap: Option<f32>) {
+        if scale != 1.0 {
+            rows::scale(x.as_mut_slice(), scale, &self.pool);
+        }
+        if let Some(cap) = softcap {
+            rows::softcap(x.as_mut_slice(), cap, &self.pool);
+        }
+    }
+}
