@@ -62,6 +62,8 @@ fn random_request(rng: &mut Rng, id: u64) -> Request {
         n: rng.u32(1..4),
         priority: Priority::default(),
         sampling: Arc::new(sampling),
+        constraint: None,
+        adapter: None,
     }
 }
 

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend_suite;
+pub mod example_backend;
 pub mod paper_constraint;
 pub mod paper_executor;
 pub mod tiny_model;

@@ -1,0 +1,400 @@
+//! A device backend as a crate outside `throng-model` writes one: the required operations in plain loops over f32, no fusions,
+//! greedy sampling on the device with two steps in flight, and row-parallel products that are summed late. It passes the backend
+//! suite and the golden tests. Does not know architectures; it is slow.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use throng_core::batch::BLOCK_TOKENS;
+use throng_core::request::TokenId;
+use throng_kernels::quant::dequantize_row;
+use throng_kernels::reference;
+use throng_model::backend::host::OneThread;
+use throng_model::backend::rotations::Rotations;
+use throng_model::backend::{
+    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, MatrixRole,
+    NO_TOKEN, Norm, Ticket,
+};
+use throng_model::batch_input::BatchInput;
+use throng_model::config::{Activation, RopeStyle, RopeTable, Routing};
+use throng_model::kv_cache::KvLayout;
+use throng_model::sampler::SamplingInput;
+use throng_model::weights::TensorView;
+
+/// The device.
+#[derive(Debug, Default)]
+pub struct ExampleBackend {
+    halves_partial_products: bool,
+    /// Tokens chosen since the last ticket.
+    chosen: Vec<TokenId>,
+    /// The steps that were submitted and not collected, oldest first.
+    in_flight: VecDeque<(Ticket, Vec<TokenId>)>,
+    n_submitted: u64,
+}
+
+impl ExampleBackend {
+    /// A device that halves products with row-parallel matrices until they are summed "over devices", which doubles them. Both
+    /// are exact, so a product that is not summed, or twice, or too late, changes results.
+    pub fn with_halved_partial_products() -> Self {
+        Self { halves_partial_products: true, ..Self::default() }
+    }
+}
+
+/// Activations in the memory of the device.
+#[derive(Debug)]
+pub struct Rows {
+    data: Vec<f32>,
+    cols: usize,
+    max_rows: usize,
+}
+
+impl Rows {
+    fn iter(&self) -> impl Iterator<Item = &[f32]> {
+        self.data.chunks_exact(self.cols)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut [f32]> {
+        self.data.chunks_exact_mut(self.cols)
+    }
+
+    fn for_each_group(&mut self, columns: Columns, mut each: impl FnMut(usize, &mut [f32])) {
+        for (row_idx, row) in self.iter_mut().enumerate() {
+            let groups = row[columns.first..columns.end()].chunks_exact_mut(columns.width);
+            groups.for_each(|group| each(row_idx, group));
+        }
+    }
+}
+
+/// A dequantized matrix, `[rows, cols]`.
+#[derive(Debug)]
+pub struct Matrix {
+    role: MatrixRole,
+    data: Vec<f32>,
+    cols: usize,
+}
+
+impl Matrix {
+    fn multiply(&self, x: &[f32]) -> Vec<f32> {
+        let dot = |w: &[f32]| x.iter().zip(w).map(|(x, w)| x * w).sum();
+        self.data.chunks_exact(self.cols).map(dot).collect()
+    }
+}
+
+/// Keys and values of each layer, `[n_blocks, 16, n_kv_heads * head_dim]`.
+pub type KvCache = Vec<[Vec<f32>; 2]>;
+
+impl DeviceMemory for ExampleBackend {
+    type Buffer = Rows;
+    type Matrix = Matrix;
+    type Experts = Vec<Expert<Matrix>>;
+    type Vector = Vec<f32>;
+    type RopeTables = Vec<Rotations>;
+    type KvCache = (usize, KvCache);
+    type Batch = BatchInput;
+
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<Rows, BackendError> {
+        Ok(Rows { data: Vec::new(), cols, max_rows })
+    }
+
+    fn n_rows(&self, x: &Rows) -> usize {
+        x.data.len() / x.cols
+    }
+
+    fn set_rows(&mut self, x: &mut Rows, n_rows: usize) {
+        assert!(n_rows <= x.max_rows);
+        x.data.clear();
+        // What is not written before it is read shows in the results.
+        x.data.resize(n_rows * x.cols, f32::NAN);
+    }
+
+    fn matrix(&self, role: MatrixRole, parts: &[TensorView<'_>]) -> Result<Matrix, BackendError> {
+        let cols = *parts[0].shape.last().ok_or(BackendError::Unsupported("a scalar".to_owned()))?;
+        let mut data = Vec::new();
+        for part in parts {
+            let start = data.len();
+            data.resize(start + part.shape.iter().product::<usize>(), 0.0);
+            dequantize_row(part.format, part.data, &mut data[start..]);
+        }
+        Ok(Matrix { role, data, cols })
+    }
+
+    fn experts(&self, experts: Vec<Expert<Matrix>>) -> Result<Vec<Expert<Matrix>>, BackendError> {
+        Ok(experts)
+    }
+
+    fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
+        Ok(values.to_vec())
+    }
+
+    fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
+        ropes.iter().map(|rope| Rotations::new(rope, n_positions, &OneThread)).collect()
+    }
+
+    fn kv_cache(&self, layout: &KvLayout) -> Result<(usize, KvCache), BackendError> {
+        let block = BLOCK_TOKENS * layout.n_kv_heads * layout.head_dim;
+        let layer = || [(); 2].map(|()| vec![0.0; layout.n_blocks * block]);
+        Ok((block, (0..layout.n_layers).map(|_| layer()).collect()))
+    }
+
+    fn copy_blocks(&mut self, (block, layers): &mut (usize, KvCache), copies: &[BlockCopy]) {
+        for part in layers.iter_mut().flatten() {
+            for copy in copies {
+                let from = copy.from as usize * *block;
+                part.copy_within(from..from + *block, copy.to as usize * *block);
+            }
+        }
+    }
+
+    fn batch(&self) -> Result<BatchInput, BackendError> {
+        Ok(BatchInput::default())
+    }
+
+    fn upload(&mut self, input: &BatchInput, batch: &mut BatchInput) {
+        batch.copy_from(input);
+        for carried in &input.carried {
+            let (_, chosen) = self.in_flight.back().expect("a step was submitted");
+            batch.tokens[carried.token_idx as usize] = chosen[carried.chosen_idx as usize];
+        }
+    }
+
+    fn download<'a>(&mut self, x: &'a mut Rows) -> Result<&'a mut [f32], BackendError> {
+        Ok(&mut x.data)
+    }
+}
+
+impl DeviceOps for ExampleBackend {
+    fn embed(&mut self, table: &Matrix, batch: &BatchInput, scale: f32, out: &mut Rows) {
+        for (&token, out) in batch.tokens.iter().zip(out.iter_mut()) {
+            let row = &table.data[token as usize * table.cols..];
+            out.iter_mut().zip(row).for_each(|(out, x)| *out = x * scale);
+        }
+    }
+
+    fn matmul(&mut self, x: &Rows, w: &Matrix, bias: Option<&Vec<f32>>, out: &mut Rows) {
+        let halves = self.halves_partial_products && w.role == MatrixRole::RowParallel;
+        for (x, out) in x.iter().zip(out.iter_mut()) {
+            out.copy_from_slice(&w.multiply(x));
+            bias.iter().for_each(|bias| out.iter_mut().zip(*bias).for_each(|(out, b)| *out += b));
+            if halves {
+                out.iter_mut().for_each(|out| *out *= 0.5);
+            }
+        }
+    }
+
+    fn all_reduce(&mut self, partial: &mut Rows) {
+        if self.halves_partial_products {
+            partial.data.iter_mut().for_each(|x| *x *= 2.0);
+        }
+    }
+
+    fn rms_norm(&mut self, x: &Rows, norm: Norm<'_, Self>, out: &mut Rows) {
+        for (x, out) in x.iter().zip(out.iter_mut()) {
+            out.copy_from_slice(x);
+            normalize(norm, out);
+        }
+    }
+
+    fn norm_columns(&mut self, x: &mut Rows, columns: Columns, norm: Norm<'_, Self>) {
+        x.for_each_group(columns, |_, group| normalize(norm, group));
+    }
+
+    fn rope(
+        &mut self,
+        x: &mut Rows,
+        batch: &BatchInput,
+        tables: &Vec<Rotations>,
+        table_idx: usize,
+        heads: Columns,
+        style: RopeStyle,
+    ) {
+        x.for_each_group(heads, |row_idx, head| {
+            let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
+            for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
+                let (a, b) = match style {
+                    RopeStyle::HalfSplit => (i, i + tables[table_idx].n_pairs),
+                    RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+                };
+                (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+            }
+        });
+    }
+
+    fn store_kv(
+        &mut self,
+        (_, layers): &mut (usize, KvCache),
+        layer_idx: usize,
+        batch: &BatchInput,
+        qkv: &Rows,
+        shape: &AttentionShape,
+    ) {
+        let columns = [Columns::of_keys(shape), Columns::of_values(shape)];
+        let qkv: Vec<&[f32]> = qkv.iter().collect();
+        for row in &batch.rows {
+            for i in 0..row.n_tokens {
+                let (block, slot) = batch.slot(row, row.start + i);
+                for (columns, part) in columns.iter().zip(&mut layers[layer_idx]) {
+                    let new = &qkv[row.first_token + i][columns.first..columns.end()];
+                    part[(block * BLOCK_TOKENS + slot) * new.len()..][..new.len()].copy_from_slice(new);
+                }
+            }
+        }
+    }
+
+    fn attention(
+        &mut self,
+        (_, layers): &(usize, KvCache),
+        layer_idx: usize,
+        batch: &BatchInput,
+        qkv: &Rows,
+        shape: &AttentionShape,
+        out: &mut Rows,
+    ) {
+        let (dim, width) = (shape.head_dim, shape.n_kv_heads * shape.head_dim);
+        let qkv: Vec<&[f32]> = qkv.iter().collect();
+        let mut out: Vec<&mut [f32]> = out.iter_mut().collect();
+        for row in &batch.rows {
+            for i in 0..row.n_tokens {
+                let (token, position) = (row.first_token + i, row.start + i);
+                let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+                for head in 0..shape.n_heads {
+                    let kv_head = head * shape.n_kv_heads / shape.n_heads;
+                    let at = |position| {
+                        let (block, slot) = batch.slot(row, position);
+                        (block * BLOCK_TOKENS + slot) * width + kv_head * dim
+                    };
+                    let query = &qkv[token][head * dim..][..dim];
+                    let score = |position| {
+                        let key = &layers[layer_idx][0][at(position)..][..dim];
+                        let dot: f32 = query.iter().zip(key).map(|(q, k)| q * k).sum();
+                        let score = dot * shape.scale;
+                        shape.softcap.map_or(score, |cap| cap * (score / cap).tanh())
+                    };
+                    let mut weights: Vec<f32> = (first..=position).map(score).collect();
+                    reference::softmax(&mut weights);
+                    let out = &mut out[token][head * dim..][..dim];
+                    out.fill(0.0);
+                    for (weight, position) in weights.iter().zip(first..) {
+                        let value = &layers[layer_idx][1][at(position)..][..dim];
+                        out.iter_mut().zip(value).for_each(|(out, v)| *out += weight * v);
+                    }
+                }
+            }
+        }
+    }
+
+    fn glu(&mut self, gate_up: &Rows, activation: Activation, out: &mut Rows) {
+        for (gate_up, out) in gate_up.iter().zip(out.iter_mut()) {
+            out.copy_from_slice(&hidden(gate_up, activation));
+        }
+    }
+
+    fn add(&mut self, x: &mut Rows, y: &Rows, multiplier: f32) {
+        x.data.iter_mut().zip(&y.data).for_each(|(x, y)| *x += y * multiplier);
+    }
+
+    fn gate_rows(&mut self, x: &mut Rows, gate: &Rows) {
+        for (x, gate) in x.iter_mut().zip(&gate.data) {
+            x.iter_mut().for_each(|x| *x *= 1.0 / (1.0 + (-gate).exp()));
+        }
+    }
+
+    fn mixture_of_experts(
+        &mut self,
+        x: &Rows,
+        router_logits: &Rows,
+        experts: &Vec<Expert<Matrix>>,
+        routing: &Routing,
+        activation: Activation,
+        out: &mut Rows,
+    ) {
+        let share = if self.halves_partial_products { 0.5 } else { 1.0 };
+        for ((x, logits), out) in x.iter().zip(router_logits.iter()).zip(out.iter_mut()) {
+            let mut weights = logits.to_vec();
+            reference::softmax(&mut weights);
+            let mut by_weight: Vec<usize> = (0..weights.len()).collect();
+            by_weight.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
+            let used = &mut by_weight[..routing.n_used];
+            used.sort_unstable();
+            let sum: f32 = if routing.normalize { used.iter().map(|&e| weights[e]).sum() } else { 1.0 };
+            out.fill(0.0);
+            for &mut expert in used {
+                let hidden = hidden(&experts[expert].gate_up.multiply(x), activation);
+                let result = experts[expert].down.multiply(&hidden);
+                let weight = weights[expert] / sum * share;
+                out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * result);
+            }
+        }
+    }
+
+    fn gather_logit_rows(&mut self, x: &Rows, batch: &BatchInput, wanted: Range<usize>, out: &mut Rows) {
+        for (&token, out) in batch.logit_tokens[wanted].iter().zip(out.iter_mut()) {
+            out.copy_from_slice(&x.data[token as usize * x.cols..][..x.cols]);
+        }
+    }
+
+    fn finish_logits(&mut self, x: &mut Rows, scale: f32, softcap: Option<f32>) {
+        let capped = |x: f32| softcap.map_or(x, |cap| cap * (x / cap).tanh());
+        x.data.iter_mut().for_each(|x| *x = capped(*x * scale));
+    }
+}
+
+impl Backend for ExampleBackend {
+    /// Takes over rows that only want the most likely token.
+    fn choose(
+        &mut self,
+        logits: &mut Rows,
+        rows: &mut dyn ExactSizeIterator<Item = SamplingInput<'_>>,
+    ) -> bool {
+        let is_plain = |row: SamplingInput<'_>| {
+            let params = row.params;
+            params.is_greedy()
+                && !params.reads_history()
+                && params.logit_bias.is_empty()
+                && params.allowed_token_ids.is_none()
+                && row.n_output() >= params.min_tokens
+        };
+        for row in rows {
+            if !is_plain(row) {
+                return false;
+            }
+        }
+        for row in logits.iter() {
+            let better = |best: usize, other: usize| if row[other] > row[best] { other } else { best };
+            let best = (0..row.len()).reduce(better).filter(|_| row.iter().all(|logit| !logit.is_nan()));
+            self.chosen.push(best.map_or(NO_TOKEN, |token| token as TokenId));
+        }
+        true
+    }
+
+    fn submit(&mut self) -> Ticket {
+        assert!(self.in_flight.len() < 2, "two steps are in flight");
+        self.n_submitted += 1;
+        let ticket = Ticket(self.n_submitted);
+        self.in_flight.push_back((ticket, std::mem::take(&mut self.chosen)));
+        ticket
+    }
+
+    fn collect(&mut self, ticket: Ticket, chosen: &mut Vec<TokenId>) -> Result<(), BackendError> {
+        let (oldest, tokens) = self.in_flight.pop_front().expect("a step was submitted");
+        assert_eq!(oldest, ticket, "tickets are collected in order");
+        chosen.extend(tokens);
+        Ok(())
+    }
+}
+
+fn normalize(norm: Norm<'_, ExampleBackend>, x: &mut [f32]) {
+    let mean = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
+    let inverse = 1.0 / (mean + norm.eps).sqrt();
+    x.iter_mut().zip(norm.gain).for_each(|(x, gain)| *x *= inverse * gain);
+}
+
+fn hidden(gate_up: &[f32], activation: Activation) -> Vec<f32> {
+    let (gate, up) = gate_up.split_at(gate_up.len() / 2);
+    let function = |x: f32| match activation {
+        Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::GeluTanh => {
+            0.5 * x * (1.0 + ((2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        }
+    };
+    gate.iter().zip(up).map(|(gate, up)| function(*gate) * up).collect()
+}
