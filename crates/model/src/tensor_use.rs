@@ -1,5 +1,5 @@
-//! What the forward pass does with each of a model's tensors. Refuses to know how tensors are stored and computed
-//! with.
+//! What the forward pass does with each of a model's tensors. Does not know how tensors are stored and which operations use
+//! them.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ pub enum TensorUse {
     Vector,
 }
 
-/// The use of every tensor in `source` that the forward pass has one for, by its name there.
+/// The use of every tensor in `source` that the forward pass reads, by its name there.
 pub fn tensor_uses(architecture: &Architecture, source: &dyn TensorSource) -> HashMap<String, TensorUse> {
     let (config, names) = (&architecture.config, architecture.names);
     let mut uses = Uses { source, by_name: HashMap::new() };
@@ -56,7 +56,7 @@ impl Uses<'_> {
         }
     }
 
-    /// Those of the names that the kind of file has.
+    /// Those of the names that this kind of file has.
     fn weights(&mut self, prefix: &str, names: &[&str], tensor_use: TensorUse) {
         for name in names.iter().filter(|name| !name.is_empty()) {
             self.weight(&format!("{prefix}{name}"), tensor_use);

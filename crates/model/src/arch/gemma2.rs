@@ -1,4 +1,4 @@
-//! Gemma 2 (arXiv:2408.00118): norms before and after each half, soft caps, every other layer with a window.
+//! Gemma 2 (arXiv:2408.00118): norms before and after each block, soft caps, every other layer with a window.
 
 use super::names::{HF_GEMMA_LAYER, TensorNames, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
@@ -15,7 +15,7 @@ pub(super) const FAMILY: Family = Family {
 
 pub(super) static NAMES: TensorNames = hf(HF_GEMMA_LAYER);
 
-/// Every other layer slides, beginning with the first.
+/// Every other layer has a sliding window, beginning with the first.
 fn slides(layer_idx: usize) -> bool {
     layer_idx.is_multiple_of(2)
 }

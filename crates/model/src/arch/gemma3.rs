@@ -1,5 +1,5 @@
 //! Gemma 3, text (arXiv:2503.19786): norms on heads, five layers with a window to one without, each kind with its
-//! own rotation.
+//! own rotary embedding.
 
 use super::gemma2::{NAMES, gemma, gemma_gguf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
@@ -57,7 +57,7 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Ok(finish(config))
 }
 
-/// Layers with a window turn by the second, local rotation.
+/// Layers with a window use the second, local rotary embedding.
 fn finish(mut config: DecoderConfig) -> DecoderConfig {
     config.qk_norm = QkNorm::PerHead;
     for layer in &mut config.layers {

@@ -1,4 +1,4 @@
-//! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Refuses to know families.
+//! Reads the architecture's keys of GGUF metadata (llama.cpp, gguf-py/gguf/constants.py). Does not know families.
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
@@ -9,7 +9,7 @@ use crate::config::{
 use crate::weights::TensorSource;
 use crate::weights::gguf::{GgufMetadata, GgufValue};
 
-/// GGUF metadata under the prefix of its architecture, and the tensors in which a few sizes stand.
+/// GGUF metadata under the prefix of its architecture, and the tensors, whose shapes give a few sizes.
 pub struct GgufConfig<'a> {
     metadata: &'a GgufMetadata,
     tensors: &'a dyn TensorSource,
@@ -18,7 +18,7 @@ pub struct GgufConfig<'a> {
 
 impl<'a> GgufConfig<'a> {
     /// # Errors
-    /// When the file does not say its architecture.
+    /// When the file does not name its architecture.
     pub fn new(metadata: &'a GgufMetadata, tensors: &'a dyn TensorSource) -> Result<Self, ConfigError> {
         let architecture = metadata.get("general.architecture").and_then(GgufValue::as_str);
         let architecture =
@@ -26,7 +26,7 @@ impl<'a> GgufConfig<'a> {
         Ok(Self { metadata, tensors, architecture })
     }
 
-    /// What the file says it is.
+    /// The architecture that the file names.
     pub fn architecture(&self) -> &'a str {
         self.architecture
     }
@@ -79,7 +79,7 @@ impl<'a> GgufConfig<'a> {
         self.tensors.tensor(name).is_some()
     }
 
-    /// A Llama with the sizes of this file: what every family starts from.
+    /// A Llama with the sizes of this file, from which every family starts.
     pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("embedding_length")?;
         let n_heads = self.required_size("attention.head_count")?;
@@ -127,7 +127,7 @@ impl<'a> GgufConfig<'a> {
         })
     }
 
-    /// One gated linear unit, or experts where the file counts any and the layer has a router.
+    /// A dense feed-forward block, or experts where the file has a number of experts and the layer a router.
     fn feed_forward(&self, layer_idx: usize) -> Result<FeedForward, ConfigError> {
         let n_experts = self.size("expert_count")?.unwrap_or(0);
         if n_experts == 0 || !self.has_tensor(&format!("blk.{layer_idx}.ffn_gate_inp.weight")) {
@@ -141,7 +141,7 @@ impl<'a> GgufConfig<'a> {
         Ok(FeedForward::Experts { n_experts, width, routing, shared_width: None })
     }
 
-    /// The rotation of all layers that have no other.
+    /// The rotary embedding of all layers that have no other.
     fn rope(&self, head_dim: usize) -> Result<RopeTable, ConfigError> {
         let theta = self.number("rope.freq_base")?.unwrap_or(10_000.0);
         let n_rotated = self.size("rope.dimension_count")?.unwrap_or(head_dim);
@@ -166,7 +166,7 @@ impl<'a> GgufConfig<'a> {
         };
         match self.text("rope.scaling.type")?.unwrap_or("linear") {
             "none" => Ok(RopeScaling::None),
-            // A file that scales by 0 means that it does not scale.
+            // A scale of 0 means no scaling.
             "linear" if factor == 0.0 || factor == 1.0 => Ok(RopeScaling::None),
             "linear" => Ok(RopeScaling::Linear { factor }),
             "yarn" => {
@@ -191,7 +191,7 @@ impl<'a> GgufConfig<'a> {
         }
     }
 
-    /// Factors that stand in tensors: `rope_freqs` (Llama 3), or the long and short ones of Phi 3, used as in safetensors
+    /// Factors stored as tensors: `rope_freqs` (Llama 3), or the long and short ones of Phi 3, used as in safetensors
     /// checkpoints.
     fn factors(&self) -> Result<Option<RopeScaling>, ConfigError> {
         if let Some(factors) = self.factors_in("rope_freqs.weight")? {

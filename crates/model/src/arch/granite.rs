@@ -26,7 +26,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let config = gguf.llama("granite")?;
-    // 0 stands for "as without it".
+    // 0 means that there is none.
     let factor = |key| gguf.number(key).map(|factor| factor.filter(|factor| *factor != 0.0));
     Ok(DecoderConfig {
         rope_style: RopeStyle::Interleaved,

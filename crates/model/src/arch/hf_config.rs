@@ -1,5 +1,5 @@
 //! Reads `config.json` in both spellings: that of transformers 5 (`rope_parameters`, `layer_types`, `dtype`) and the
-//! older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Refuses to know families.
+//! older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Does not know families.
 
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ impl HfConfig {
         let model_type = map.get("model_type").and_then(Value::as_str).map(str::to_owned);
         let model_type = model_type.ok_or_else(|| ConfigError::Missing("model_type".to_owned()))?;
         if let Some(Value::Object(text)) = map.remove("text_config") {
-            // The outer object says what the inner one leaves out (end tokens, tying).
+            // The outer object has what the inner one leaves out (end tokens, tied embeddings).
             map.extend(text);
         }
         Ok(Self { model_type, map })
@@ -44,7 +44,7 @@ impl HfConfig {
         Self { model_type: self.model_type.clone(), map }
     }
 
-    /// What the file says it is.
+    /// The architecture that the file names.
     pub fn model_type(&self) -> &str {
         &self.model_type
     }
@@ -57,7 +57,7 @@ impl HfConfig {
         let Some((key, config)) = key.and_then(|key| Some((key, self.get(key)?))) else { return Ok(()) };
         let text = |name: &str| config.get(name).and_then(Value::as_str).map(super::shorten);
         let method = text("quant_method").unwrap_or_else(|| "an unnamed format".to_owned());
-        // What is written in lower case and known in upper case.
+        // Written in lower case, but known in upper case.
         let shown = match method.as_str() {
             "awq" | "gptq" | "fp8" | "mxfp4" | "aqlm" | "hqq" => method.to_ascii_uppercase(),
             _ => method,
@@ -110,7 +110,7 @@ impl HfConfig {
         read(value).map(Some).ok_or_else(|| ConfigError::invalid(key, value, expected))
     }
 
-    /// A Llama with the sizes of this file: what every family starts from.
+    /// A Llama with the sizes of this file, from which every family starts.
     pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("hidden_size")?;
         let n_heads = self.required_size("num_attention_heads")?;
@@ -194,7 +194,7 @@ impl HfConfig {
         Ok(())
     }
 
-    /// The rotation of layers of a type. `rope_parameters` may hold one rotation or one a type of layer.
+    /// The rotary embedding of layers of a type. `rope_parameters` may hold one for all layers or one for each type.
     pub(super) fn rope(&self, layer_type: &str, head_dim: usize) -> Result<RopeTable, ConfigError> {
         let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling"));
         let parameters = parameters.and_then(Value::as_object);
@@ -204,7 +204,7 @@ impl HfConfig {
         self.rope_with(&source, theta, head_dim)
     }
 
-    /// An unscaled rotation.
+    /// An unscaled rotary embedding.
     pub(super) fn plain_rope(theta: f64, head_dim: usize) -> Result<RopeTable, ConfigError> {
         RopeScaling::None
             .table(theta, head_dim)
@@ -230,7 +230,7 @@ impl HfConfig {
     }
 }
 
-/// Where a rotation's numbers stand: in its own object or beside it.
+/// Where the parameters of a rotary embedding are: in an object of their own or beside it.
 struct RopeSource<'a> {
     config: &'a HfConfig,
     parameters: Option<&'a Map<String, Value>>,
@@ -304,7 +304,7 @@ impl RopeSource<'_> {
     }
 
     /// As transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
-    /// longest sequence that may come, as in vLLM and llama.cpp, and not on how long a sequence has grown.
+    /// longest sequence that is served, as in vLLM and llama.cpp, not on the current length of a sequence.
     fn longrope(&self) -> Result<RopeScaling, ConfigError> {
         let max_tokens = self.max_tokens()?;
         let original = self.number("original_max_position_embeddings")?.unwrap_or(max_tokens);

@@ -1,4 +1,4 @@
-//! What sizes a model may have: beyond these a file is broken, not large. Refuses to know files.
+//! The sizes that a model may have: beyond these a file is broken, not large. Does not know files.
 
 use super::ConfigError;
 use crate::config::{DecoderConfig, FeedForward};
@@ -9,7 +9,7 @@ const MAX_LAYERS: usize = 4096;
 const MAX_HEADS: usize = 4096;
 const MAX_HEAD_DIM: usize = 4096;
 const MAX_EXPERTS: usize = 65536;
-/// Positions are `u32` and their number of blocks must be, too, with room to spare.
+/// Positions are `u32` and their number of blocks must be, too, with a margin.
 const MAX_SEQUENCE_TOKENS: usize = 1 << 28;
 
 /// Refuses a configuration with which later arithmetic could overflow, divide by zero or index out of range.
@@ -52,12 +52,12 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Refuses an impossible head size: to be asked before a rotation's table is made, which is as long.
+/// Refuses an impossible head size; called before a table of that length is made.
 pub(super) fn check_head_dim(head_dim: usize) -> Result<(), ConfigError> {
     in_range("head size", head_dim, MAX_HEAD_DIM)
 }
 
-/// Refuses an impossible number of layers: to be asked before they are allocated.
+/// Refuses an impossible number of layers; called before they are allocated.
 pub(super) fn check_n_layers(n_layers: usize) -> Result<(), ConfigError> {
     in_range("number of layers", n_layers, MAX_LAYERS)
 }

@@ -1,5 +1,5 @@
 //! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`] and what
-//! its tensors are called. Refuses to know how anything is computed.
+//! its tensors are called. Does not know how anything is computed.
 
 mod gemma2;
 mod gemma3;
@@ -87,7 +87,7 @@ impl Architecture {
         Ok(Self { config, names: family.hf_names })
     }
 
-    /// Reads the metadata of a GGUF file; a few sizes stand in its tensors.
+    /// Reads the metadata of a GGUF file; a few sizes are those of its tensors.
     ///
     /// # Errors
     /// When it is not a model of a supported family or its sizes make no sense.
@@ -115,7 +115,7 @@ pub enum ConfigError {
     /// A family that Throng does not know.
     #[error("not supported yet: {model_type} (supported: {supported})")]
     NotSupported {
-        /// What the file says it is.
+        /// The architecture that the file names.
         model_type: String,
         /// What could be loaded.
         supported: String,

@@ -1,4 +1,4 @@
-//! What files call their tensors. `{}` in an expert's name stands for its index. Refuses to know shapes.
+//! What files call their tensors. `{}` in an expert's name stands for its index. Does not know shapes.
 
 /// What one kind of file calls the tensors of a model.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     shared_down: "mlp.shared_expert.down_proj",
 };
 
-/// Gemma's layers have a norm before and after each half.
+/// Gemma's layers have a norm before and after each block.
 pub(super) const HF_GEMMA_LAYER: LayerNames = LayerNames {
     post_attention_norm: "post_attention_layernorm",
     pre_feed_forward_norm: "pre_feedforward_layernorm",
@@ -120,7 +120,7 @@ pub(super) static GGUF: TensorNames = TensorNames {
         key_norm: "attn_k_norm",
         gate: "ffn_gate",
         up: "ffn_up",
-        // The same name as `up`; the shape tells them apart.
+        // The same name as `up`; the shapes differ.
         gate_up: "ffn_up",
         down: "ffn_down",
         router: "ffn_gate_inp",

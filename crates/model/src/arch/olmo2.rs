@@ -1,4 +1,4 @@
-//! OLMo 2 (arXiv:2501.00656): norms after each half instead of before, and over all of queries and of keys.
+//! OLMo 2 (arXiv:2501.00656): norms after each block instead of before, and over the whole width of queries and of keys.
 
 use super::names::{HF_GEMMA_LAYER, TensorNames, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
@@ -13,7 +13,7 @@ pub(super) const FAMILY: Family = Family {
     hf_names: &NAMES,
 };
 
-/// The norms after are called as Gemma's.
+/// The norms after a block have the names of Gemma's.
 static NAMES: TensorNames = hf(HF_GEMMA_LAYER);
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

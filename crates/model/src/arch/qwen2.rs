@@ -23,7 +23,7 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     gguf.llama("qwen2")
 }
 
-/// Qwen's windows are off unless asked for, and then slide from layer `max_window_layers` on.
+/// Qwen's sliding windows are off unless the file enables them, and then apply from layer `max_window_layers` on.
 pub(super) fn slide(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     if !hf.flag("use_sliding_window")?.unwrap_or(false) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Frequencies of rotary embeddings and the ways to stretch them over longer contexts. Refuses to know where the
+//! Frequencies of rotary embeddings and how they are scaled to longer contexts. Does not know where the
 //! numbers are written.
 
 use std::f64::consts::PI;
@@ -41,7 +41,7 @@ impl Factors {
 }
 
 impl RopeScaling {
-    /// The table for heads of which the first `n_rotated` elements turn, with frequencies
+    /// The table for heads whose first `n_rotated` elements are rotated, with frequencies
     /// `theta^(-2i / n_rotated)`. `None` when there are not as many factors as frequencies.
     pub(super) fn table(&self, theta: f64, n_rotated: usize) -> Option<RopeTable> {
         let mut frequencies: Vec<f64> =
@@ -52,7 +52,7 @@ impl RopeScaling {
             Self::Linear { factor } => frequencies.iter_mut().for_each(|f| *f /= factor),
             Self::Llama3 { factor, low_freq_factor, high_freq_factor, original_tokens } => {
                 for frequency in &mut frequencies {
-                    // Turns over the original context: few turns are stretched, many are kept.
+                    // Full turns over the original context: frequencies with few turns are scaled, those with many are kept.
                     let turns = original_tokens * *frequency / (2.0 * PI);
                     let keep = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor);
                     *frequency = mix(*frequency / factor, *frequency, keep.clamp(0.0, 1.0));

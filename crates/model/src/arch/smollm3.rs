@@ -13,19 +13,19 @@ pub(super) const FAMILY: Family = Family {
     hf_names: &HF,
 };
 
-/// One layer in this many does not turn, unless the file says otherwise. GGUF files cannot say.
+/// One layer in this many is not rotated, unless the file says otherwise; GGUF files do not say.
 const NO_ROPE_INTERVAL: usize = 4;
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = hf.llama("smollm3")?;
     config.tied_embeddings = hf.flag("tie_word_embeddings")?.unwrap_or(true);
     let interval = hf.size("no_rope_layer_interval")?.unwrap_or(NO_ROPE_INTERVAL).max(1);
-    let turns = hf.sizes("no_rope_layers")?;
+    let flags = hf.sizes("no_rope_layers")?;
     for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
-        // In spite of the key's name, 1 means that the layer turns.
-        let given = turns.as_ref().and_then(|turns| turns.get(layer_idx)).map(|flag| *flag != 0);
-        let turns = given.unwrap_or(!(layer_idx + 1).is_multiple_of(interval));
-        layer.rope_idx = turns.then_some(0);
+        // In spite of the key's name, 1 means that the layer is rotated.
+        let given = flags.as_ref().and_then(|flags| flags.get(layer_idx)).map(|flag| *flag != 0);
+        let is_rotated = given.unwrap_or(!(layer_idx + 1).is_multiple_of(interval));
+        layer.rope_idx = is_rotated.then_some(0);
     }
     if hf.flag("use_sliding_window")?.unwrap_or(false) {
         let unrotated: Vec<bool> = config.layers.iter().map(|layer| layer.rope_idx.is_none()).collect();

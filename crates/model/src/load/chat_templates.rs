@@ -1,5 +1,5 @@
-//! Where a model's files keep chat templates, of which a model may have several under names. Refuses to know what is in
-//! them and which one a request takes.
+//! Finds the chat templates in a model's files; a model may have several, by name. Does not know their contents and which one a
+//! request uses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::folder::{malformed, object, read, read_object};
 use super::{ChatTemplates, LoadError};
 use crate::weights::gguf::{GgufError, GgufMetadata};
 
-/// The name of the template that is used unless another one is asked for.
+/// The name of the template that is used by default.
 const DEFAULT: &str = "default";
 /// Most files of a folder that are read as further templates.
 const MAX_TEMPLATES: usize = 64;

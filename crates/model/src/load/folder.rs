@@ -1,4 +1,4 @@
-//! Model folders as the hub has them: `config.json`, safetensors, and what describes text and sampling.
+//! Model folders as the hub has them: `config.json`, safetensors, and the files about text and sampling.
 
 use std::io::Read;
 use std::path::Path;

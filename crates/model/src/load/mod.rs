@@ -132,7 +132,7 @@ pub struct GenerationDefaults {
     pub max_new_tokens: Option<u32>,
 }
 
-/// How a model's tensors are stored, or held in memory.
+/// Sizes and formats of a model's tensors, as stored or as held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightSummary {
     /// Elements of all tensors.
@@ -143,7 +143,7 @@ pub struct WeightSummary {
     pub formats: Vec<(Format, u64)>,
 }
 
-/// Why a model was refused.
+/// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The path is neither a model folder nor a GGUF file.

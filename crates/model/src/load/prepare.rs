@@ -65,7 +65,7 @@ impl<B: Backend> Prepared<B> {
         from: &UnpreparedWeights<'_>,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Arc<DecoderWeights<B>>, LoadError> {
-        // A panic while loading leaves `None` behind, which is as good as before.
+        // A panic while loading leaves `None`, as before.
         let mut slot = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = &*slot {
             return Ok(Arc::clone(weights));

@@ -20,14 +20,14 @@ use crate::weights::{TensorSource, TensorView};
 
 /// Bytes that one digest stands for.
 pub(super) const SECTION: usize = 4 << 20;
-/// The last of it goes up with every change of the file's format.
+/// Its last byte is the version of the file's format.
 pub(super) const MAGIC: [u8; 8] = *b"throngQ\x01";
 /// Magic number, length of the header, its digest.
 pub(super) const END_BYTES: usize = 8 + 8 + 16;
-/// Most bytes of a tensor that tell it from another's.
+/// Bytes of each tensor that are part of the digest.
 const SAMPLE: usize = 4096;
 
-/// Where a model's quantized weights are kept, and what they are of.
+/// Where a model's quantized weights are kept, and which model they are of.
 #[derive(Debug, Clone)]
 pub(crate) struct CachePlace {
     pub(super) path: PathBuf,
@@ -42,7 +42,7 @@ pub(super) struct Header {
     pub(super) matrices: Vec<KeptMatrix>,
 }
 
-/// One matrix, in the order in which they lie in the file and are asked for.
+/// One matrix, in the order in which they are in the file and are loaded.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeptMatrix {
@@ -57,8 +57,8 @@ pub(super) struct KeptMatrix {
 impl CachePlace {
     /// One file in `folder` for the model at `path` and a format; `None` when the tensors are not in files.
     ///
-    /// A file of weights is known by its length, its times of change, the names and shapes of its tensors and a page of
-    /// each: to read it whole would take longer than to quantize it.
+    /// A file of weights is identified by its length, its modification times, the names and shapes of its tensors and a page of
+    /// each: reading all of it would take longer than quantizing it.
     pub(crate) fn new(
         folder: &Path,
         path: &Path,
@@ -107,7 +107,7 @@ impl Cache {
     /// Opens and checks the file, on the backend's threads.
     ///
     /// # Errors
-    /// With the reason why there is nothing to use, in words; an empty one where there is no file.
+    /// With the reason why there is no usable file, in words; an empty one where there is no file at all.
     pub(super) fn open<B: Backend>(place: &CachePlace, backend: &B) -> Result<Self, String> {
         let file = match MappedFile::open(&place.path) {
             Ok(file) => file,
@@ -123,7 +123,7 @@ impl Cache {
         Ok(Self { matrices: header.matrices.into_iter(), at: 0, file })
     }
 
-    /// The packed bytes of the parts of the next matrix; `None` when the file has another one there.
+    /// The packed bytes of the parts of the next matrix; `None` when the next one in the file is another.
     pub(super) fn next(&mut self, parts: &[TensorView<'_>], formats: &[Format]) -> Option<Vec<&[u8]>> {
         let mut at = self.at;
         let mut found = Vec::with_capacity(parts.len());
@@ -146,7 +146,7 @@ impl Cache {
         self.file.check_unchanged().is_ok()
     }
 
-    /// What was given out has been copied.
+    /// The bytes that were returned have been copied.
     pub(super) fn release(&self) {
         self.file.release(0..self.at);
     }

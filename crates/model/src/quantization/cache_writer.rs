@@ -19,7 +19,7 @@ pub(super) struct CacheWriter {
     partial: PathBuf,
     file: File,
     header: Header,
-    /// Held while the file is written: one writer a folder, so that nobody cuts what another is writing.
+    /// Held while the file is written: one writer a folder, so that two processes never write the same file.
     _lock: File,
 }
 
@@ -68,7 +68,7 @@ impl CacheWriter {
         Ok(())
     }
 
-    /// Puts the file in its place once it is on disk.
+    /// Renames the file once it is on disk.
     ///
     /// # Errors
     /// When it cannot be written or renamed.
@@ -90,7 +90,7 @@ impl CacheWriter {
 
 impl Drop for CacheWriter {
     fn drop(&mut self) {
-        // After `finish` there is none; else what is left is overwritten by the next writer.
+        // After `finish` there is none; a file that cannot be removed is overwritten by the next writer.
         let _ = std::fs::remove_file(&self.partial);
     }
 }

@@ -1,5 +1,5 @@
-//! A float model quantized while it is loaded: which matrices, to which formats. Refuses to know how a block is made and
-//! which backend holds it.
+//! A float model quantized while it is loaded: which matrices, to which formats. Does not know how blocks are computed
+//! and which backend holds them.
 
 mod cache;
 mod cache_writer;
@@ -17,7 +17,7 @@ use crate::weights::{TensorSource, TensorView};
 pub(crate) use cache::CachePlace;
 pub(crate) use quantizer::Quantizer;
 
-/// What the matrices of a float model can be quantized to while it is loaded.
+/// The formats to which the matrices of a float model can be quantized while it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
 pub enum Quantization {
@@ -29,37 +29,37 @@ pub enum Quantization {
 /// How a model is quantized while it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizeOptions {
-    /// To what.
+    /// The format.
     pub to: Quantization,
     /// A folder where the result is kept for the next start.
     pub cache: Option<PathBuf>,
 }
 
-/// What became of the folder where quantized weights are kept.
+/// How the folder of kept quantized weights was used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheUse {
-    /// None was named, or there is nothing to keep: a backend without packed weights, a model that is not in files.
+    /// Not at all: none was named, the backend has no packed weights, or the model is not in files.
     None,
     /// The weights came from there.
     Read,
-    /// They are there for the next start.
+    /// They were written there for the next start.
     Written,
-    /// They could not be written there; the log has said why.
+    /// They could not be written there; the log says why.
     Failed,
 }
 
 /// What quantizing did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuantizeReport {
-    /// What was asked for.
+    /// The requested format.
     pub to: Quantization,
     /// Bytes of the quantized matrices in the file.
     pub stored_bytes: u64,
-    /// Formats that were made of them, in order of first use: how many matrices, and their bytes.
+    /// The resulting formats, in order of first use: how many matrices, and their bytes.
     pub formats: Vec<(Format, usize, u64)>,
     /// Matrices that stayed as they were because no format fits the length of their rows.
     pub n_kept: usize,
-    /// Whether they were kept.
+    /// How the folder of kept weights was used.
     pub cache: CacheUse,
     /// How long all weights took to load, and to keep.
     pub took: Duration,
@@ -83,7 +83,7 @@ pub enum QuantizeError {
 }
 
 impl Quantization {
-    /// The format that gives it its name.
+    /// The format after which it is named.
     pub const fn format(self) -> Format {
         match self {
             Self::Q8_0 => Format::Q8_0,
@@ -92,8 +92,8 @@ impl Quantization {
         }
     }
 
-    /// The formats for a matrix of this role, the first whose blocks its rows fill being taken. What makes the logits
-    /// is worth more bits, as in llama.cpp's files; rows that superblocks do not fit get a plain format of more bits.
+    /// The formats for a matrix of this role; the first one is used whose blocks its rows fill. The output matrix gets more
+    /// bits, as in llama.cpp's files; rows that are not whole superblocks get a plain format of more bits.
     const fn formats(self, role: Role) -> &'static [Format] {
         match (self, role) {
             (_, Role::Router) => &[],
@@ -111,12 +111,12 @@ impl fmt::Display for Quantization {
     }
 }
 
-/// What a matrix is for, as far as its format depends on it.
+/// The role of a matrix, as far as its format depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Makes the logits; a table of embeddings that is also the output projection included.
+    /// Makes the logits, also where it is the embedding table too.
     Output,
-    /// Chooses experts: small, and a wrong choice costs more than a rounded weight.
+    /// Chooses experts: small, and a wrong choice is worse than a rounded weight.
     Router,
     Other,
 }

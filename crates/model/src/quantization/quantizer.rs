@@ -18,7 +18,7 @@ const SHARE: usize = 1 << 16;
 /// Larger buffers of blocks are given back after each matrix.
 const KEPT_BYTES: usize = 64 << 20;
 
-/// Makes the matrices of a model while it is loaded.
+/// Quantizes the matrices of a model while it is loaded.
 pub(crate) struct Quantizer {
     plan: QuantizePlan,
     kept: Kept,
@@ -78,7 +78,7 @@ impl Quantizer {
                     return matrix;
                 }
             }
-            // Not what its header promised, or not any more; the rest is quantized.
+            // The file does not match its header, or was changed; the rest is quantized.
             self.kept = Kept::Nothing;
             self.report.cache = CacheUse::Failed;
         }
@@ -155,7 +155,7 @@ impl Quantizer {
         }
     }
 
-    /// Puts what was kept in its place, and says what was done.
+    /// Completes the file of kept weights and reports what was done.
     pub(crate) fn finish(mut self) -> QuantizeReport {
         if let Kept::Writing(writer) = self.kept {
             match writer.finish() {

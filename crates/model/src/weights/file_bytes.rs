@@ -1,4 +1,4 @@
-//! The bytes of a weight file, wherever they are. Refuses to know their format.
+//! The bytes of a weight file, mapped or in memory. Does not know their format.
 
 use std::io;
 use std::ops::{Deref, Range};
@@ -31,7 +31,7 @@ impl FileBytes {
         }
     }
 
-    /// What the system said of the file; `None` for bytes in memory.
+    /// The file's length and times when it was opened; `None` for bytes in memory.
     pub(super) fn stamp(&self) -> Option<FileStamp> {
         match self {
             Self::Mapped(_, map) => Some(map.stamp()),
@@ -39,7 +39,7 @@ impl FileBytes {
         }
     }
 
-    /// Gives memory back that these bytes take, if any; they can be read again.
+    /// Returns the memory of these bytes to the system, if they are mapped; they can be read again.
     pub(super) fn release(&self, bytes: Range<usize>) {
         match self {
             Self::Mapped(_, map) => map.release(bytes),

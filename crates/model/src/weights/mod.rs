@@ -28,7 +28,7 @@ pub struct TensorView<'a> {
 pub struct FileChanged {
     /// The file.
     pub path: PathBuf,
-    /// What the system says of it.
+    /// The error of the system.
     pub source: std::io::Error,
 }
 
@@ -40,7 +40,7 @@ pub trait TensorSource: Send + Sync {
     /// All names, sorted.
     fn names(&self) -> Vec<&str>;
 
-    /// What the system said of each file when it was opened; `None` when the tensors are not in files.
+    /// The length and times of each file when it was opened; `None` when the tensors are not in files.
     fn stamps(&self) -> Option<Vec<FileStamp>> {
         None
     }
@@ -54,6 +54,6 @@ pub trait TensorSource: Send + Sync {
         Ok(())
     }
 
-    /// The tensor has been copied: memory that its bytes take can be given back. It can be read again all the same.
+    /// The tensor has been copied: the memory of its bytes can be returned to the system. It can still be read again.
     fn release(&self, _name: &str) {}
 }

@@ -1,4 +1,4 @@
-//! Reads little-endian numbers and strings from a slice and never past its end. Refuses to know what they mean.
+//! Reads little-endian numbers and strings from a slice and never past its end. Does not know what they mean.
 
 use super::error::GgufError;
 

@@ -1,5 +1,5 @@
 //! Reads the header of one GGUF file and checks everything it says against the file's length before it is used
-//! (format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Refuses to know files and models.
+//! (format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>). Does not know files and models.
 
 use throng_kernels::quant::Format;
 
@@ -258,7 +258,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<GgufTensor, Gg
     Ok(GgufTensor {
         name: name.to_owned(),
         format,
-        // A 64-bit offset that does not fit is behind the end of any file: `check_placement` refuses it.
+        // A 64-bit offset that does not fit is beyond the end of any file: `check_placement` refuses it.
         offset: usize::try_from(offset).unwrap_or(usize::MAX),
         n_bytes,
         dimensions,

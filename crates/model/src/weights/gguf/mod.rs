@@ -1,5 +1,5 @@
 //! GGUF files, versions 2 and 3, whole or split: an own zero-copy reader. Everything a file says is checked
-//! against its length before it is used. It refuses to know what tensors and keys mean.
+//! against its length before it is used. Does not know what tensors and keys mean.
 
 mod cursor;
 mod error;

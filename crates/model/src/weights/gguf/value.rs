@@ -1,4 +1,4 @@
-//! GGUF metadata in memory: a typed map in the file's order. Refuses to know what the keys mean.
+//! GGUF metadata in memory: a typed map in the file's order. Does not know what the keys mean.
 
 use super::error::{GgufError, shorten};
 
@@ -47,7 +47,7 @@ pub struct GgufStrings {
 }
 
 impl GgufStrings {
-    /// Room for `n` strings of `n_bytes` together.
+    /// An empty list with capacity for `n` strings of `n_bytes` together.
     pub(super) fn with_capacity(n: usize, n_bytes: usize) -> Self {
         Self { text: String::with_capacity(n_bytes), ends: Vec::with_capacity(n) }
     }

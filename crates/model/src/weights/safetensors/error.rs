@@ -12,7 +12,7 @@ pub enum SafetensorsError {
     Changed(#[from] crate::weights::FileChanged),
     #[error("{} holds neither model.safetensors nor model.safetensors.index.json", folder.display())]
     NoWeights { folder: PathBuf },
-    #[error("the file has {found} bytes, fewer than the 8 that tell the header's length")]
+    #[error("the file has {found} bytes, fewer than the 8 of the header's length")]
     NoHeader { found: usize },
     #[error("the header has {found} bytes; the most accepted is {limit}")]
     HeaderTooLarge { found: u64, limit: u64 },

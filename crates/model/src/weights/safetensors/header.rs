@@ -1,9 +1,9 @@
 //! The header of one safetensors file and the index of a sharded model
-//! (format: <https://huggingface.co/docs/safetensors>). Refuses to know files.
+//! (format: <https://huggingface.co/docs/safetensors>). Does not know files.
 //!
 //! The `safetensors` crate reads the header and checks that the tensors fill the data without holes or overlaps.
 //! Before it, a pass that keeps nothing but names bounds what it will allocate and refuses a name that appears
-//! twice, which the crate would let pass.
+//! twice, which the crate accepts.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct SafetensorsEntry {
     pub shape: Vec<usize>,
     /// How the elements are encoded.
     pub format: Format,
-    /// Its first byte, counted from the file's begin.
+    /// Its first byte, counted from the beginning of the file.
     pub start: usize,
     /// Bytes of all elements.
     pub n_bytes: usize,

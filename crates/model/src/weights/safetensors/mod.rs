@@ -1,4 +1,4 @@
-//! Folders of safetensors weights: one file, or shards with an index. It refuses to know what the tensors mean.
+//! Folders of safetensors weights: one file, or shards with an index. Does not know what the tensors mean.
 
 mod error;
 mod header;
