@@ -91,14 +91,14 @@ fn each_group(x: &mut [f32], groups: Groups, pool: &ThreadPool, work: impl Fn(us
 
 /// The function of a gated linear unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
+pub enum Activation {
     /// `x / (1 + e^-x)` (arXiv:1702.03118).
     Silu,
     /// GELU in its tanh approximation (arXiv:1606.08415).
     GeluTanh,
 }
 
-impl Gate {
+impl Activation {
     #[inline(always)]
     pub(crate) unsafe fn of<S: SimdIsa>(self, x: S::F) -> S::F {
         // SAFETY: the caller guarantees the features.
@@ -115,7 +115,7 @@ impl Gate {
 ///
 /// # Panics
 /// When the lengths are not whole rows.
-pub fn glu(gate_up: &[f32], width: usize, gate: Gate, out: &mut [f32], pool: &ThreadPool) {
+pub fn glu(gate_up: &[f32], width: usize, function: Activation, out: &mut [f32], pool: &ThreadPool) {
     assert!(
         width > 0 && out.len().is_multiple_of(width) && gate_up.len() == 2 * out.len(),
         "rows of {width}"
@@ -128,7 +128,7 @@ pub fn glu(gate_up: &[f32], width: usize, gate: Gate, out: &mut [f32], pool: &Th
         // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * width, width) };
         // SAFETY: the pool's ISA is available.
-        unsafe { pool.isa().run(Glu { gate: g, up, out, function: gate }) };
+        unsafe { pool.isa().run(Glu { gate: g, up, out, function }) };
     });
 }
 
@@ -304,7 +304,7 @@ pub(crate) struct Glu<'a> {
     pub(crate) gate: &'a [f32],
     pub(crate) up: &'a [f32],
     pub(crate) out: &'a mut [f32],
-    pub(crate) function: Gate,
+    pub(crate) function: Activation,
 }
 
 impl Kernel for Glu<'_> {

@@ -6,7 +6,7 @@ mod support;
 use support::{Random, bits, distance};
 use throng_kernels::Isa;
 use throng_kernels::attention::{
-    BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, SharedPrefixGroups, attention,
+    BLOCK_TOKENS, KvDtype, KvLayer, KvShape, NewKv, QueryBatch, QuerySpan, SharedPrefixGroups, attention,
 };
 use throng_kernels::reference::{self, AttentionShape, PagedKv};
 use throng_kernels::threads::ThreadPool;
@@ -82,15 +82,10 @@ impl Case {
     }
 
     /// Computes all tokens in steps; `next` returns how many tokens of a sequence the next step takes.
-    fn run(
-        &self,
-        format: KvFormat,
-        pool: &ThreadPool,
-        mut next: impl FnMut(usize) -> usize,
-    ) -> Vec<Vec<f32>> {
+    fn run(&self, format: KvDtype, pool: &ThreadPool, mut next: impl FnMut(usize) -> usize) -> Vec<Vec<f32>> {
         let AttentionShape { n_heads, n_kv_heads, head_dim, .. } = self.shape;
         let width = n_heads * head_dim;
-        let kv = KvShape { n_blocks: self.n_blocks, n_kv_heads, head_dim, format };
+        let kv = KvShape { n_blocks: self.n_blocks, n_kv_heads, head_dim, dtype: format };
         let mut layer = KvLayer::new(kv).expect("there is room");
         self.poison(&mut layer, pool);
         let mut outputs: Vec<Vec<f32>> = vec![Vec::new(); self.sequences.len()];
@@ -177,8 +172,7 @@ fn cases(random: &mut Random) -> Vec<Case> {
 #[test]
 fn every_format_is_close_to_the_reference() {
     let mut random = Random(21);
-    let formats =
-        [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3), (KvFormat::BF16, 0.06), (KvFormat::Q8_0, 0.15)];
+    let formats = [(KvDtype::F32, 2e-5), (KvDtype::F16, 5e-3), (KvDtype::BF16, 0.06), (KvDtype::Q8_0, 0.15)];
     for case in cases(&mut random) {
         let want = case.reference();
         for (format, bound) in formats {
@@ -198,11 +192,11 @@ fn every_format_is_close_to_the_reference() {
 fn a_rows_bits_depend_on_its_sequence_only() {
     let mut random = Random(22);
     for case in cases(&mut random) {
-        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Q8_0, KvFormat::BF16] {
+        for format in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0, KvDtype::BF16] {
             let scalar = ThreadPool::with_isa(1, Isa::Scalar);
             let of_scalar = case.run(format, &scalar, |_| usize::MAX);
             for isa in Isa::available() {
-                let of_tiles = (isa == Isa::AmxBf16 && format == KvFormat::BF16).then(|| {
+                let of_tiles = (isa == Isa::AmxBf16 && format == KvDtype::BF16).then(|| {
                     let got = case.run(format, &ThreadPool::with_isa(1, isa), |_| usize::MAX);
                     for (got, want) in got.iter().zip(&of_scalar) {
                         let d = distance(got, want);
@@ -238,12 +232,12 @@ fn head_sizes_need_not_be_multiples_of_sixteen() {
         let want = case.reference();
         for isa in Isa::available() {
             let pool = ThreadPool::with_isa(1, isa);
-            for (format, bound) in [(KvFormat::F32, 2e-5), (KvFormat::F16, 5e-3)] {
+            for (format, bound) in [(KvDtype::F32, 2e-5), (KvDtype::F16, 5e-3)] {
                 let got = case.run(format, &pool, |_| 5);
                 assert!(got.iter().zip(&want).all(|(g, w)| distance(g, w) <= bound), "{head_dim} {format:?}");
             }
         }
     }
-    let kv = KvShape { n_blocks: 1, n_kv_heads: 1, head_dim: 80, format: KvFormat::Q8_0 };
+    let kv = KvShape { n_blocks: 1, n_kv_heads: 1, head_dim: 80, dtype: KvDtype::Q8_0 };
     assert!(KvLayer::new(kv).is_none(), "80 is not whole blocks of 32");
 }

@@ -6,7 +6,7 @@ use support::{Random, bits};
 use throng_kernels::Isa;
 use throng_kernels::matmul::{Activations, Forms, Gated, Product, RowNorm, gated_matmul, matmul};
 use throng_kernels::quant::{Format, PackedMatrix};
-use throng_kernels::rows::{self, Gate};
+use throng_kernels::rows::{self, Activation};
 use throng_kernels::threads::ThreadPool;
 
 const ALL_FORMS: Forms = Forms { ints: true, residuals: true, short_floats: true, floats: true };
@@ -68,8 +68,9 @@ fn a_fused_activation_has_the_bits_of_a_separate_one() {
             let gate = pack(of_gate, width, cols, &mut random, &pool);
             let up = pack(of_up, width, cols, &mut random, &pool);
             let biases = [random.normals(width), random.normals(width)];
-            for (n, biased, function) in
-                N_TOKENS.into_iter().flat_map(|n| [(n, true, Gate::Silu), (n, false, Gate::GeluTanh)])
+            for (n, biased, function) in N_TOKENS
+                .into_iter()
+                .flat_map(|n| [(n, true, Activation::Silu), (n, false, Activation::GeluTanh)])
             {
                 let mut x = Activations::default();
                 x.set(&random.normals(n * cols), cols, ALL_FORMS, &pool);
@@ -112,7 +113,7 @@ fn fused_swiglu_records_have_the_bits_of_separate_packing() {
                     x.set(&random.normals(n * cols), cols, ALL_FORMS, &pool);
                     x
                 });
-                let gated = Some(Gated { up: &up, up_bias: Some(&up_bias), function: Gate::Silu });
+                let gated = Some(Gated { up: &up, up_bias: Some(&up_bias), function: Activation::Silu });
                 let units =
                     x.each_ref().map(|x| Product { bias: Some(&bias), gated, ..Product::new(x, &gate) });
                 let mut got = [Activations::default(), Activations::default()];

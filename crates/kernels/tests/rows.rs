@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Random, bits, distance};
-use throng_kernels::rows::{self, Gate, Groups};
+use throng_kernels::rows::{self, Activation, Groups};
 use throng_kernels::threads::ThreadPool;
 use throng_kernels::{Isa, reference};
 
@@ -59,7 +59,7 @@ fn activations_match_the_reference() {
     x[..8].copy_from_slice(&[0.0, -0.0, 100.0, -100.0, 1e30, -1e30, 88.0, -88.0]);
     for width in WIDTHS {
         let x = &x[..4 * width];
-        for gate in [Gate::Silu, Gate::GeluTanh] {
+        for gate in [Activation::Silu, Activation::GeluTanh] {
             let got = on_every_lane(|pool| {
                 let mut out = vec![f32::NAN; 2 * width];
                 rows::glu(x, width, gate, &mut out, pool);
@@ -68,8 +68,8 @@ fn activations_match_the_reference() {
             for (got, x) in got.chunks(width).zip(x.chunks(2 * width)) {
                 let mut want = x[..width].to_vec();
                 match gate {
-                    Gate::Silu => reference::silu_mul(&mut want, &x[width..]),
-                    Gate::GeluTanh => reference::gelu_tanh_mul(&mut want, &x[width..]),
+                    Activation::Silu => reference::silu_mul(&mut want, &x[width..]),
+                    Activation::GeluTanh => reference::gelu_tanh_mul(&mut want, &x[width..]),
                 }
                 for (got, want) in got.iter().zip(want) {
                     assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{gate:?} {got} {want}");
@@ -100,7 +100,7 @@ fn nan_stays_nan_and_stays_in_its_row() {
     assert!(out[..64].iter().chain(&out[128..]).all(|v| v.is_finite()));
     let out = on_every_lane(|pool| {
         let mut out = vec![0.0; 128];
-        rows::glu(&x, 64, Gate::Silu, &mut out, pool);
+        rows::glu(&x, 64, Activation::Silu, &mut out, pool);
         out
     });
     assert_eq!(out.iter().filter(|v| v.is_nan()).count(), 1);
@@ -121,22 +121,25 @@ fn sums_and_rotations_match_the_reference() {
     }
     let groups = Groups { stride: 200, first: 8, n_groups: 2, width: 80 };
     for (style, n_pairs) in [
-        (reference::RopeStyle::Half, 32),
-        (reference::RopeStyle::Half, 20),
+        (reference::RopeStyle::HalfSplit, 32),
+        (reference::RopeStyle::HalfSplit, 20),
         (reference::RopeStyle::Interleaved, 32),
     ] {
         let (cos, sin) = (random.normals(100 * n_pairs), random.normals(100 * n_pairs));
-        let positions: Vec<u32> = (0..100).map(|i| i * 7 % 100).collect();
+        let angles = |i: usize| {
+            let angles = n_pairs * (i * 7 % 100)..n_pairs * (i * 7 % 100 + 1);
+            (&cos[angles.clone()], &sin[angles])
+        };
         let got = on_every_lane(|pool| {
             let mut x = x[..20_000].to_vec();
-            rows::rope(&mut x, groups, (&cos, &sin), n_pairs, &positions, style, pool);
+            rows::rope(&mut x, groups, angles, style, pool);
             x
         });
         let mut want = x[..20_000].to_vec();
         for (i, row) in want.chunks_mut(200).enumerate() {
             for head in row[8..168].chunks_mut(80) {
-                let angles = n_pairs * (i * 7 % 100)..n_pairs * (i * 7 % 100 + 1);
-                reference::rope(head, &cos[angles.clone()], &sin[angles], style);
+                let (cos, sin) = angles(i);
+                reference::rope(head, cos, sin, style);
             }
         }
         assert_eq!(got, want);

@@ -2,8 +2,7 @@
 //! sequences these are.
 
 use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch};
-
-use crate::backend::CarriedToken;
+pub use throng_kernels::attention::QuerySpan;
 
 /// One step's input. Buffers are reused from step to step.
 #[derive(Debug, Clone, Default)]
@@ -12,8 +11,8 @@ pub struct BatchInput {
     pub tokens: Vec<u32>,
     /// The position of each token in its sequence.
     pub positions: Vec<u32>,
-    /// The sequences.
-    pub rows: Vec<BatchRow>,
+    /// The new tokens of each sequence.
+    pub spans: Vec<QuerySpan>,
     /// The block tables of all sequences, one after the other.
     pub blocks: Vec<u32>,
     /// Indices into `tokens` of those whose logits are wanted, increasing.
@@ -22,17 +21,13 @@ pub struct BatchInput {
     pub carried: Vec<CarriedToken>,
 }
 
-/// One sequence of a batch.
+/// An input token that is still on the device: that which the step submitted before this one chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchRow {
-    /// Its first token, an index into [`BatchInput::tokens`].
-    pub first_token: usize,
-    /// How many tokens it has in this batch.
-    pub n_tokens: usize,
-    /// The position of its first token.
-    pub start: usize,
-    /// Where its block table begins in [`BatchInput::blocks`].
-    pub first_block: usize,
+pub struct CarriedToken {
+    /// Which token of this step it is, an index into [`BatchInput::tokens`]; what stands there is not read.
+    pub token_idx: u32,
+    /// Which of the chosen tokens it is, in the order of that step's wanted logits.
+    pub chosen_idx: u32,
 }
 
 impl BatchInput {
@@ -43,9 +38,9 @@ impl BatchInput {
         for (row_idx, row) in batch.rows().iter().enumerate() {
             let tokens = batch.tokens(row);
             let first_token = self.tokens.len();
-            self.rows.push(BatchRow {
-                first_token,
-                n_tokens: tokens.len(),
+            self.spans.push(QuerySpan {
+                first_row: first_token,
+                n_rows: tokens.len(),
                 start: row.start as usize,
                 first_block: self.blocks.len(),
             });
@@ -63,8 +58,8 @@ impl BatchInput {
     }
 
     /// The block and the slot in it that hold `position` of a sequence.
-    pub fn slot(&self, row: &BatchRow, position: usize) -> (usize, usize) {
-        let block = self.blocks[row.first_block + position / BLOCK_TOKENS];
+    pub fn slot(&self, span: &QuerySpan, position: usize) -> (usize, usize) {
+        let block = self.blocks[span.first_block + position / BLOCK_TOKENS];
         (block as usize, position % BLOCK_TOKENS)
     }
 
@@ -72,7 +67,7 @@ impl BatchInput {
     pub fn copy_from(&mut self, other: &Self) {
         self.tokens.clone_from(&other.tokens);
         self.positions.clone_from(&other.positions);
-        self.rows.clone_from(&other.rows);
+        self.spans.clone_from(&other.spans);
         self.blocks.clone_from(&other.blocks);
         self.logit_tokens.clone_from(&other.logit_tokens);
         self.carried.clone_from(&other.carried);
@@ -81,7 +76,7 @@ impl BatchInput {
     fn clear(&mut self) {
         self.tokens.clear();
         self.positions.clear();
-        self.rows.clear();
+        self.spans.clear();
         self.blocks.clear();
         self.logit_tokens.clear();
         self.carried.clear();

@@ -1,5 +1,8 @@
-//! An architecture as a value: everything the one forward pass needs to know of a model. Refuses to know file
-//! formats and how their keys are spelled.
+//! An architecture as a value: everything the one forward pass needs to know of a model. Does not know file formats and how
+//! their keys are spelled.
+
+pub use throng_kernels::reference::RopeStyle;
+pub use throng_kernels::rows::Activation;
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,13 +39,13 @@ pub struct DecoderConfig {
     pub attention_softcap: Option<f32>,
     /// Norm of queries and keys before rotation.
     pub qk_norm: QkNorm,
-    /// Which norms stand around attention and feed-forward.
+    /// Which norms surround attention and feed-forward.
     pub norms: NormPlacement,
     /// The feed-forward's activation.
     pub activation: Activation,
-    /// Which elements of a head turn together.
+    /// Which elements of a head are rotated together.
     pub rope_style: RopeStyle,
-    /// The distinct rotations; layers name them by index.
+    /// The distinct rotary embeddings; layers name them by index.
     pub ropes: Vec<RopeTable>,
     /// Whether the embedding table is also the output projection.
     pub tied_embeddings: bool,
@@ -53,31 +56,31 @@ pub struct DecoderConfig {
 /// Where layers of one model differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerConfig {
-    /// The rotation of queries and keys, an index into [`DecoderConfig::ropes`]; `None` rotates nothing.
+    /// The rotary embedding of queries and keys, an index into [`DecoderConfig::ropes`]; `None`: no rotation.
     pub rope_idx: Option<usize>,
     /// How many positions a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,
-    /// The second half of the layer.
+    /// The feed-forward block of the layer.
     pub feed_forward: FeedForward,
 }
 
-/// The second half of a layer.
+/// The feed-forward block of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FeedForward {
-    /// One gated linear unit of this width.
+    /// One gated feed-forward network of this width.
     Dense {
         /// Columns of the hidden layer.
         width: usize,
     },
-    /// A routed mixture of gated linear units.
+    /// A routed mixture of gated feed-forward networks.
     Experts {
         /// How many there are.
         n_experts: usize,
         /// Width of one.
         width: usize,
-        /// How they are chosen and weighed.
+        /// How they are chosen and weighted.
         routing: Routing,
-        /// Width of an expert that every token uses beside them, behind a sigmoid gate.
+        /// Width of a shared expert that every token uses beside them, scaled by a sigmoid gate.
         shared_width: Option<usize>,
     },
 }
@@ -91,18 +94,18 @@ pub struct Routing {
     pub normalize: bool,
 }
 
-/// Norm of queries and keys.
+/// The norm of queries and keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QkNorm {
     /// None.
     None,
-    /// Each head by itself, one gain for all heads.
+    /// Over each head, one gain for all heads.
     PerHead,
-    /// All heads together.
+    /// Over all heads together.
     WholeWidth,
 }
 
-/// Which norms stand around attention and feed-forward.
+/// Which norms surround attention and feed-forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormPlacement {
     /// Before each (Llama).
@@ -125,39 +128,21 @@ impl NormPlacement {
     }
 }
 
-/// The activation of a gated linear unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
-    /// `x * sigmoid(x)`.
-    Silu,
-    /// GELU in its tanh approximation (arXiv:1606.08415).
-    GeluTanh,
-}
-
-/// Which elements of a head turn together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RopeStyle {
-    /// `i` with `i + n_pairs` (GPT-NeoX; all safetensors checkpoints).
-    HalfSplit,
-    /// `2i` with `2i + 1` (GGUF files of the llama architecture, whose q and k rows are permuted for it).
-    Interleaved,
-}
-
-/// One rotation: pair `i` of a token at position `p` turns by `p * frequencies[i]`.
+/// One rotary embedding: pair `i` of a token at position `p` is rotated by `p * frequencies[i]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeTable {
     /// Radians per position, half as many as rotated elements.
     pub frequencies: Vec<f64>,
     /// Multiplies cosines and sines (YaRN's attention temperature; else 1).
     pub amplitude: f64,
-    /// What turns instead where no sequence is longer than the context of the first training (LongRoPE).
+    /// The frequencies where no sequence is longer than the context of the first training (LongRoPE).
     pub short: Option<ShortRope>,
 }
 
-/// The rotation of a model that was trained for a short context and stretched to a longer one, in the short one.
+/// The short-context frequencies of a model that was trained for a short context and extended to a longer one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortRope {
-    /// Most tokens of a sequence that turns so.
+    /// Most tokens of a sequence with these frequencies.
     pub max_tokens: usize,
     /// As many as those of the long context.
     pub frequencies: Vec<f64>,
@@ -166,8 +151,8 @@ pub struct ShortRope {
 }
 
 impl RopeTable {
-    /// The rotation where sequences have at most `max_sequence_tokens`. All sequences turn alike, short ones in a long context
-    /// too: changing over in the middle of one would leave its cached keys turned wrongly.
+    /// The rotary embedding where sequences have at most `max_sequence_tokens`. It is the same for all sequences, also for short
+    /// ones in a long context: a change within a sequence would leave its cached keys with the wrong rotation.
     pub fn for_context(&self, max_sequence_tokens: usize) -> Self {
         match &self.short {
             Some(short) if max_sequence_tokens <= short.max_tokens => {

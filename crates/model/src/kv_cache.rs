@@ -1,67 +1,7 @@
-//! Sizes of the KV cache: how many bytes a token's keys and values take. Refuses to know where they lie and
-//! who owns a block.
-
-use std::fmt;
-use std::str::FromStr;
+//! Sizes of the KV cache: how many bytes the keys and values of a token take. Does not know where they lie and who owns a block.
 
 use throng_core::batch::BLOCK_TOKENS;
-
-/// How keys and values are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KvDtype {
-    /// 32-bit floats.
-    F32,
-    /// 16-bit IEEE floats.
-    F16,
-    /// bfloat16, eight significant bits; heads are whole blocks of 32. What AMX multiplies.
-    BF16,
-    /// Blocks of 32 signed bytes with a 16-bit scale, along a head; 8.5 bits an element.
-    Q8_0,
-}
-
-impl KvDtype {
-    /// Bytes of `n` elements of one head; `None` when they do not fill whole blocks or the product overflows.
-    pub fn bytes_of(self, n: usize) -> Option<usize> {
-        match self {
-            Self::F32 => n.checked_mul(4),
-            Self::F16 => n.checked_mul(2),
-            Self::BF16 => n.is_multiple_of(32).then(|| n.checked_mul(2))?,
-            Self::Q8_0 => n.is_multiple_of(32).then(|| (n / 32).checked_mul(34))?,
-        }
-    }
-
-    /// Its name on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-            Self::Q8_0 => "q8_0",
-        }
-    }
-}
-
-impl fmt::Display for KvDtype {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A name that is no [`KvDtype`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown KV cache type; one of f32, f16, bf16, q8_0")]
-pub struct UnknownKvDtype;
-
-impl FromStr for KvDtype {
-    type Err = UnknownKvDtype;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        [Self::F32, Self::F16, Self::BF16, Self::Q8_0]
-            .into_iter()
-            .find(|dtype| dtype.name() == name)
-            .ok_or(UnknownKvDtype)
-    }
-}
+pub use throng_kernels::attention::{KvDtype, UnknownKvDtype};
 
 /// The shape of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

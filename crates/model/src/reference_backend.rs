@@ -8,7 +8,6 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::quant::dequantize_row;
 use throng_kernels::reference;
 
-use crate::backend::host::OneThread;
 use crate::backend::host_buffer::HostBuffer;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
@@ -98,7 +97,7 @@ impl DeviceMemory for ReferenceBackend {
     }
 
     fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
-        ropes.iter().map(|rope| Rotations::new(rope, n_positions, &OneThread)).collect()
+        ropes.iter().map(|rope| Rotations::new(rope, n_positions)).collect()
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<ReferenceKvCache, BackendError> {
@@ -175,10 +174,6 @@ impl DeviceOps for ReferenceBackend {
         heads: Columns,
         style: RopeStyle,
     ) {
-        let style = match style {
-            RopeStyle::HalfSplit => reference::RopeStyle::Half,
-            RopeStyle::Interleaved => reference::RopeStyle::Interleaved,
-        };
         for_each_group(x, heads, |row_idx, head| {
             let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
             reference::rope(head, cos, sin, style);
@@ -195,11 +190,11 @@ impl DeviceOps for ReferenceBackend {
     ) {
         let layer = &mut cache.layers[layer_idx];
         let width = shape.n_kv_heads * shape.head_dim;
-        for row in &batch.rows {
-            for i in 0..row.n_tokens {
-                let (block, slot) = batch.slot(row, row.start + i);
+        for span in &batch.spans {
+            for i in 0..span.n_rows {
+                let (block, slot) = batch.slot(span, span.start + i);
                 let to = (block * BLOCK_TOKENS + slot) * width;
-                let from = qkv.row(row.first_token + i);
+                let from = qkv.row(span.first_row + i);
                 layer.keys[to..to + width].copy_from_slice(&from[Columns::of_keys(shape).first..][..width]);
                 layer.values[to..to + width]
                     .copy_from_slice(&from[Columns::of_values(shape).first..][..width]);
@@ -217,16 +212,16 @@ impl DeviceOps for ReferenceBackend {
         out: &mut HostBuffer,
     ) {
         let layer = &cache.layers[layer_idx];
-        for row in &batch.rows {
+        for span in &batch.spans {
             let kv = reference::PagedKv {
                 keys: &layer.keys,
                 values: &layer.values,
-                block_table: &batch.blocks[row.first_block..],
+                block_table: &batch.blocks[span.first_block..],
                 block_tokens: BLOCK_TOKENS,
             };
-            for i in 0..row.n_tokens {
-                let q = &qkv.row(row.first_token + i)[..shape.n_heads * shape.head_dim];
-                reference::attention(shape, q, &kv, row.start + i, out.row_mut(row.first_token + i));
+            for i in 0..span.n_rows {
+                let q = &qkv.row(span.first_row + i)[..shape.n_heads * shape.head_dim];
+                reference::attention(shape, q, &kv, span.start + i, out.row_mut(span.first_row + i));
             }
         }
     }

@@ -9,7 +9,6 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_core::request::TokenId;
 use throng_kernels::quant::dequantize_row;
 use throng_kernels::reference;
-use throng_model::backend::host::OneThread;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, MatrixRole,
@@ -127,7 +126,7 @@ impl DeviceMemory for ExampleBackend {
     }
 
     fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
-        ropes.iter().map(|rope| Rotations::new(rope, n_positions, &OneThread)).collect()
+        ropes.iter().map(|rope| Rotations::new(rope, n_positions)).collect()
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<(usize, KvCache), BackendError> {
@@ -209,12 +208,13 @@ impl DeviceOps for ExampleBackend {
     ) {
         x.for_each_group(heads, |row_idx, head| {
             let (cos, sin) = tables[table_idx].at(batch.positions[row_idx] as usize);
-            for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
+            for i in 0..cos.len() {
                 let (a, b) = match style {
-                    RopeStyle::HalfSplit => (i, i + tables[table_idx].n_pairs),
+                    RopeStyle::HalfSplit => (i, i + cos.len()),
                     RopeStyle::Interleaved => (2 * i, 2 * i + 1),
                 };
-                (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[b] * cos + head[a] * sin);
+                let (x, y) = (head[a], head[b]);
+                (head[a], head[b]) = (x * cos[i] - y * sin[i], y * cos[i] + x * sin[i]);
             }
         });
     }
@@ -229,11 +229,11 @@ impl DeviceOps for ExampleBackend {
     ) {
         let columns = [Columns::of_keys(shape), Columns::of_values(shape)];
         let qkv: Vec<&[f32]> = qkv.iter().collect();
-        for row in &batch.rows {
-            for i in 0..row.n_tokens {
-                let (block, slot) = batch.slot(row, row.start + i);
+        for span in &batch.spans {
+            for i in 0..span.n_rows {
+                let (block, slot) = batch.slot(span, span.start + i);
                 for (columns, part) in columns.iter().zip(&mut layers[layer_idx]) {
-                    let new = &qkv[row.first_token + i][columns.first..columns.end()];
+                    let new = &qkv[span.first_row + i][columns.first..columns.end()];
                     part[(block * BLOCK_TOKENS + slot) * new.len()..][..new.len()].copy_from_slice(new);
                 }
             }
@@ -252,14 +252,14 @@ impl DeviceOps for ExampleBackend {
         let (dim, width) = (shape.head_dim, shape.n_kv_heads * shape.head_dim);
         let qkv: Vec<&[f32]> = qkv.iter().collect();
         let mut out: Vec<&mut [f32]> = out.iter_mut().collect();
-        for row in &batch.rows {
-            for i in 0..row.n_tokens {
-                let (token, position) = (row.first_token + i, row.start + i);
+        for span in &batch.spans {
+            for i in 0..span.n_rows {
+                let (token, position) = (span.first_row + i, span.start + i);
                 let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
                 for head in 0..shape.n_heads {
                     let kv_head = head * shape.n_kv_heads / shape.n_heads;
                     let at = |position| {
-                        let (block, slot) = batch.slot(row, position);
+                        let (block, slot) = batch.slot(span, position);
                         (block * BLOCK_TOKENS + slot) * width + kv_head * dim
                     };
                     let query = &qkv[token][head * dim..][..dim];

@@ -9,8 +9,8 @@ use throng_core::batch::{BlockId, NewRow, ScheduledBatch, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
 use throng_kernels::quant::Format;
-use throng_model::backend::{Backend, CarriedToken, DeviceMemory};
-use throng_model::batch_input::{BatchInput, BatchRow};
+use throng_model::backend::{Backend, DeviceMemory};
+use throng_model::batch_input::{BatchInput, CarriedToken, QuerySpan};
 use throng_model::decoder::{Decoder, DecoderLimits};
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
@@ -181,7 +181,7 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
         let tokens = if step == 0 { prompt.clone() } else { vec![0] };
         let input = BatchInput {
             positions: (start as u32..).take(tokens.len()).collect(),
-            rows: vec![BatchRow { first_token: 0, n_tokens: tokens.len(), start, first_block: 0 }],
+            spans: vec![QuerySpan { first_row: 0, n_rows: tokens.len(), start, first_block: 0 }],
             blocks: (0..8).collect(),
             logit_tokens: vec![tokens.len() as u32 - 1],
             carried: (step > 0).then_some(CarriedToken { token_idx: 0, chosen_idx: 0 }).into_iter().collect(),

@@ -4,6 +4,7 @@
 //! the matmul, so that one vector yields sixteen scores; values are stored [token][dimension]. In bf16 (for AMX), dimensions
 //! `d` and `d + 16` of each 32 are interleaved in pairs for keys, and neighbouring tokens for values.
 
+use super::KvDtype;
 use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
 use crate::quant::BLOCK;
 use crate::simd::{AmxIsa, AmxKernel, Kernel, SimdIsa};
@@ -11,23 +12,10 @@ use crate::threads::ThreadPool;
 
 /// Tokens of a block.
 pub const BLOCK_TOKENS: usize = 16;
-/// Bytes of 32 dimensions of a block of keys in [`KvFormat::BF16`].
+/// Bytes of 32 dimensions of a block of keys in [`KvDtype::BF16`].
 pub(super) const KEY_STEP: usize = BLOCK * BLOCK_TOKENS * 2;
 /// Bytes of sixteen dimensions of a block of values in it.
 pub(super) const VALUE_STEP: usize = 16 * BLOCK_TOKENS * 2;
-
-/// Element format of the KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum KvFormat {
-    /// 32-bit floats.
-    F32,
-    /// 16-bit IEEE floats.
-    F16,
-    /// bf16 in the order of AMX tiles; `head_dim` must be a multiple of 32.
-    BF16,
-    /// Blocks of 32 int8 along the head with an f16 scale; `head_dim` must be a multiple of 32.
-    Q8_0,
-}
 
 /// The shape of one layer's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +26,8 @@ pub struct KvShape {
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Element format.
-    pub format: KvFormat,
+    /// How elements are stored.
+    pub dtype: KvDtype,
 }
 
 impl KvShape {
@@ -51,10 +39,10 @@ impl KvShape {
     /// Bytes of a panel of keys; one of values has the same size.
     pub(super) fn panel_bytes(&self) -> usize {
         let elements = self.padded_dim() * BLOCK_TOKENS;
-        match self.format {
-            KvFormat::F32 => elements * 4,
-            KvFormat::F16 | KvFormat::BF16 => elements * 2,
-            KvFormat::Q8_0 => elements + elements / BLOCK * 2,
+        match self.dtype {
+            KvDtype::F32 => elements * 4,
+            KvDtype::F16 | KvDtype::BF16 => elements * 2,
+            KvDtype::Q8_0 => elements + elements / BLOCK * 2,
         }
     }
 
@@ -92,7 +80,7 @@ impl KvLayer {
     /// An empty cache. `None` when it cannot be allocated, and when `head_dim` is not a multiple of 32 in a format that
     /// requires it.
     pub fn new(shape: KvShape) -> Option<Self> {
-        let in_blocks = matches!(shape.format, KvFormat::BF16 | KvFormat::Q8_0);
+        let in_blocks = matches!(shape.dtype, KvDtype::BF16 | KvDtype::Q8_0);
         if in_blocks && !shape.head_dim.is_multiple_of(BLOCK) {
             return None;
         }
@@ -167,7 +155,7 @@ impl KvLayer {
                 // SAFETY: the pool's ISA is available.
                 unsafe {
                     match shape.format {
-                        KvFormat::BF16 if pool.isa().has_tiles() => pool.isa().run_amx(StoreBf16(store)),
+                        KvDtype::BF16 if pool.isa().has_tiles() => pool.isa().run_amx(StoreBf16(store)),
                         _ => pool.isa().run(store),
                     }
                 };
@@ -197,15 +185,15 @@ impl Kernel for Store<'_> {
     #[inline(always)]
     unsafe fn run<S: SimdIsa>(self) {
         let (t, dim) = (self.token, self.shape.padded_dim());
-        match self.shape.format {
-            KvFormat::F32 => {
+        match self.shape.dtype {
+            KvDtype::F32 => {
                 for (d, x) in self.key.iter().enumerate() {
                     self.keys[(d * BLOCK_TOKENS + t) * 4..][..4].copy_from_slice(&x.to_le_bytes());
                 }
                 let out = &mut self.values[t * dim * 4..][..self.value.len() * 4];
                 out.copy_from_slice(bytemuck::cast_slice(self.value));
             }
-            KvFormat::F16 => {
+            KvDtype::F16 => {
                 for (i, x) in self.key.chunks(16).enumerate() {
                     let half = half_floats::<S>(x);
                     for (j, h) in half.iter().enumerate().take(x.len()) {
@@ -218,8 +206,8 @@ impl Kernel for Store<'_> {
                     self.values[(t * dim + 16 * i) * 2..][..32].copy_from_slice(bytemuck::cast_slice(&half));
                 }
             }
-            KvFormat::BF16 => self.store_bf16(|x| x.map(|x| half::bf16::from_f32(x).to_bits())),
-            KvFormat::Q8_0 => {
+            KvDtype::BF16 => self.store_bf16(|x| x.map(|x| half::bf16::from_f32(x).to_bits())),
+            KvDtype::Q8_0 => {
                 let scales_at = self.shape.scales_at();
                 let scale_at = |b: usize| scales_at + (b * BLOCK_TOKENS + t) * 2;
                 for (b, x) in self.key.chunks_exact(BLOCK).enumerate() {

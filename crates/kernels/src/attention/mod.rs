@@ -6,11 +6,13 @@
 
 mod amx;
 mod kv;
+mod kv_dtype;
 mod shared_prefix;
 mod split_attention;
 mod tiles;
 
-pub use kv::{BLOCK_TOKENS, KvFormat, KvLayer, KvShape, NewKv};
+pub use kv::{BLOCK_TOKENS, KvLayer, KvShape, NewKv};
+pub use kv_dtype::{KvDtype, UnknownKvDtype};
 pub use shared_prefix::SharedPrefixGroups;
 
 use std::cell::RefCell;
@@ -26,7 +28,7 @@ use split_attention::{Room, SplitAttention, TileRow};
 use tiles::{Finish, QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
 
 /// One sequence's new tokens in a batch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QuerySpan {
     /// The row of its first new token in the batch's query matrix.
     pub first_row: usize,
@@ -74,7 +76,7 @@ pub fn attention(
     pool: &ThreadPool,
 ) {
     check(shape, layer, queries, out.len());
-    let in_tiles = layer.shape().format == KvFormat::BF16 && pool.isa().has_tiles();
+    let in_tiles = layer.shape().dtype == KvDtype::BF16 && pool.isa().has_tiles();
     let most_rows = if in_tiles { amx::ROWS } else { TILE };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
     // A sliding window starts at another position for each token: nothing can be shared.
@@ -286,7 +288,7 @@ impl<'a> Call<'a> {
         if self.in_tiles {
             room.parts.set_queries(&queries.floats, dim, self.isa);
         }
-        if kv.format == KvFormat::Q8_0 {
+        if kv.dtype == KvDtype::Q8_0 {
             queries.records.clear();
             queries.records.resize(dim / BLOCK * RECORD, 0);
             // SAFETY: the pool's ISA is available.

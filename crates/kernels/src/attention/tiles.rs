@@ -1,7 +1,8 @@
 //! Vector kernels of attention: up to eight query heads against one block of keys or values, and the softmax between. Do not know
 //! masks and block tables.
 
-use super::kv::{BLOCK_TOKENS, KEY_STEP, KvFormat, KvShape, VALUE_STEP};
+use super::KvDtype;
+use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
 use crate::layout::RECORD;
 use crate::matmul::activations_int8::quantize_blocks;
 use crate::matmul::tile::Tile;
@@ -73,16 +74,16 @@ impl<const T: usize> Kernel for Scores<'_, T> {
         let keys = self.keys.as_ptr();
         // SAFETY: a whole panel; T rows of queries and of scores.
         unsafe {
-            match self.shape.format {
-                KvFormat::F32 => self.floats::<S>(4, |d| S::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
-                KvFormat::F16 => {
+            match self.shape.dtype {
+                KvDtype::F32 => self.floats::<S>(4, |d| S::load(keys.cast::<f32>().add(d * BLOCK_TOKENS))),
+                KvDtype::F16 => {
                     self.floats::<S>(2, |d| S::load_f16(keys.cast::<u16>().add(d * BLOCK_TOKENS)))
                 }
-                KvFormat::BF16 => self.floats::<S>(2, |d| {
+                KvDtype::BF16 => self.floats::<S>(2, |d| {
                     let pairs = keys.add(d / BLOCK * KEY_STEP + d % 16 * 64);
                     half_of_pairs::<S>(pairs, d % BLOCK / 16)
                 }),
-                KvFormat::Q8_0 => self.codes::<S>(),
+                KvDtype::Q8_0 => self.codes::<S>(),
             }
         }
     }
@@ -217,14 +218,14 @@ impl<const T: usize> Kernel for Values<'_, T> {
         let dim = self.shape.padded_dim();
         // SAFETY: a whole panel; T rows of weights and of outputs.
         unsafe {
-            match self.shape.format {
-                KvFormat::F32 => self.sum::<S>(4, |t, d| S::load(values.cast::<f32>().add(t * dim + d))),
-                KvFormat::F16 => self.sum::<S>(2, |t, d| S::load_f16(values.cast::<u16>().add(t * dim + d))),
-                KvFormat::BF16 => self.sum::<S>(2, |t, d| {
+            match self.shape.dtype {
+                KvDtype::F32 => self.sum::<S>(4, |t, d| S::load(values.cast::<f32>().add(t * dim + d))),
+                KvDtype::F16 => self.sum::<S>(2, |t, d| S::load_f16(values.cast::<u16>().add(t * dim + d))),
+                KvDtype::BF16 => self.sum::<S>(2, |t, d| {
                     let pairs = values.add(d / 16 * VALUE_STEP + t / 2 * 64);
                     half_of_pairs::<S>(pairs, t % 2)
                 }),
-                KvFormat::Q8_0 => {
+                KvDtype::Q8_0 => {
                     let stored = values.add(self.shape.scales_at()).cast::<u16>();
                     let scale = |t: usize, d: usize| {
                         let bits = *stored.add(d / BLOCK * BLOCK_TOKENS + t);

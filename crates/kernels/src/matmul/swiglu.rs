@@ -8,7 +8,7 @@ use super::amx::gemm::FEW_GROUPS;
 use super::{Activations, Forms, Product, Target, WORK_SPLIT, check_operands, in_tiles, multiply};
 use crate::memory::Disjoint;
 use crate::quant::{BLOCK, PANEL, PackedMatrix};
-use crate::rows::{Gate, Glu};
+use crate::rows::{Activation, Glu};
 use crate::simd::Isa;
 use crate::threads::ThreadPool;
 
@@ -21,7 +21,7 @@ pub struct Gated<'a> {
     /// Bias of the up projection.
     pub up_bias: Option<&'a [f32]>,
     /// The activation applied to the gate.
-    pub function: Gate,
+    pub function: Activation,
 }
 
 /// Computes SwiGLU hidden activations directly in the form that the down projection reads, one `out` for each unit. Same bits as

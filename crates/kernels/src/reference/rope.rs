@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeStyle {
     /// `(x[i], x[i + d/2])`: GPT-NeoX, and every Hugging Face checkpoint.
-    Half,
+    HalfSplit,
     /// `(x[2i], x[2i + 1])`: the paper, and GGUF files of llama-family models (their Q and K rows are permuted).
     Interleaved,
 }
@@ -19,7 +19,7 @@ pub fn rope(head: &mut [f32], cos: &[f32], sin: &[f32], style: RopeStyle) {
     assert!(sin.len() == n_pairs && head.len() >= 2 * n_pairs, "{n_pairs} pairs of {}", head.len());
     for i in 0..n_pairs {
         let (p, q) = match style {
-            RopeStyle::Half => (i, i + n_pairs),
+            RopeStyle::HalfSplit => (i, i + n_pairs),
             RopeStyle::Interleaved => (2 * i, 2 * i + 1),
         };
         let (a, b) = (head[p], head[q]);

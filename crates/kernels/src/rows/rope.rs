@@ -6,31 +6,28 @@ use crate::reference::{self, RopeStyle};
 use crate::simd::{Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Rotates every group (head) of row `i` by the angles `cos[positions[i]]`, `sin[positions[i]]`, `n_pairs` each (arXiv:2104.09864).
+/// Rotates every group (head) of row `i` by `angles(i)`: cosines and sines, one of each for a pair (arXiv:2104.09864).
 ///
 /// # Panics
-/// When there is no position for a row, no `n_pairs` angles for a position, or a group is too narrow.
-pub fn rope(
+/// When there are more cosines than sines, or a group is too narrow for them.
+pub fn rope<'a>(
     x: &mut [f32],
     groups: Groups,
-    (cos, sin): (&[f32], &[f32]),
-    n_pairs: usize,
-    positions: &[u32],
+    angles: impl Fn(usize) -> (&'a [f32], &'a [f32]) + Sync,
     style: RopeStyle,
     pool: &ThreadPool,
 ) {
-    let n_rows = groups.rows_of(x.len());
-    assert!(
-        positions.len() == n_rows && sin.len() == cos.len(),
-        "{} positions of {n_rows} rows",
-        positions.len()
-    );
     each_group(x, groups, pool, |i, head| {
-        let angles = positions[i] as usize * n_pairs..(positions[i] as usize + 1) * n_pairs;
-        let (cos, sin) = (&cos[angles.clone()], &sin[angles]);
+        let (cos, sin) = angles(i);
+        assert!(
+            sin.len() == cos.len() && head.len() >= 2 * cos.len(),
+            "{} pairs of {}",
+            cos.len(),
+            head.len()
+        );
         match style {
             // SAFETY: the pool's ISA is available.
-            RopeStyle::Half => unsafe { pool.isa().run(RotateHalves { head, cos, sin }) },
+            RopeStyle::HalfSplit => unsafe { pool.isa().run(RotateHalves { head, cos, sin }) },
             RopeStyle::Interleaved => reference::rope(head, cos, sin, style),
         }
     });

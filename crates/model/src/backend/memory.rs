@@ -54,7 +54,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// When memory does not suffice.
     fn vector(&self, values: &[f32]) -> Result<Self::Vector, BackendError>;
 
-    /// Tables of these rotations for the positions below `n_positions`, made once;
+    /// Tables of these rotary embeddings for the positions below `n_positions`, made once;
     /// [`Rotations`](super::rotations::Rotations) computes them on the host.
     ///
     /// # Errors

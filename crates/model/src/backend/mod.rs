@@ -30,7 +30,7 @@ use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceMemory, MatrixRole};
 pub use operands::{Columns, Expert, GatedMlp, Linear, MlpScratch, Norm, Scratch};
 pub use ops::DeviceOps;
-pub use step::{CarriedToken, StepShape, Ticket};
+pub use step::{StepShape, Ticket};
 
 /// A device that runs a decoder. Every method has a default body, which is right for a device that runs each operation at once
 /// and leaves sampling to the host.
@@ -52,7 +52,8 @@ pub trait Backend: DeviceOps {
     }
 
     /// Ends the step that the operations since the last call belong to, and never waits. Two steps may be in flight: the second
-    /// may read the tokens that the first one chose before the host has collected them ([`CarriedToken`]).
+    /// may read the tokens that the first one chose before the host has collected them, see
+    /// [`CarriedToken`](crate::batch_input::CarriedToken).
     fn submit(&mut self) -> Ticket {
         Ticket::default()
     }

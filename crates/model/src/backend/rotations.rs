@@ -1,76 +1,60 @@
 //! Cosines and sines of rotary embeddings, computed on the host. Does not know which device reads them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
 use super::BackendError;
-use super::host::HostThreads;
 use crate::config::RopeTable;
 
-/// Positions that a thread computes at a time.
-const SHARE: usize = 256;
+/// Positions that are computed at a time.
+const CHUNK: usize = 64;
 
-/// The angles of one rotation for all positions of a context.
-#[derive(Debug, Clone, Default)]
+/// The angles of one rotary embedding for all positions of a context. Each chunk of positions is computed once, when one of
+/// them is first read: a long context costs neither time nor memory before sequences are that long.
+#[derive(Debug)]
 pub struct Rotations {
-    /// Pairs of elements that are rotated together: half the rotated part of a head.
-    pub n_pairs: usize,
-    /// `[n_positions, n_pairs]`.
-    pub cos: Vec<f32>,
-    /// `[n_positions, n_pairs]`.
-    pub sin: Vec<f32>,
+    rope: RopeTable,
+    /// `[2, 64, n_pairs]` each: cosines, then sines.
+    chunks: Vec<OnceLock<Box<[f32]>>>,
 }
 
 impl Rotations {
-    /// The rotation `rope` at the positions below `n_positions`. Angles are computed in f64: in f32 a position of 100,000 is off
-    /// by up to 0.004 radians.
+    /// The rotary embedding `rope` at the positions below `n_positions`.
     ///
     /// # Errors
     /// When memory does not suffice.
-    pub fn new(
-        rope: &RopeTable,
-        n_positions: usize,
-        threads: &dyn HostThreads,
-    ) -> Result<Self, BackendError> {
-        let n_pairs = rope.frequencies.len();
-        let (mut cos, mut sin) = (zeros(n_positions, n_pairs)?, zeros(n_positions, n_pairs)?);
-        if n_pairs > 0 {
-            let n = SHARE * n_pairs;
-            let shares = Mutex::new(cos.chunks_mut(n).zip(sin.chunks_mut(n)).enumerate());
-            threads.run(&|_| {
-                loop {
-                    let next = shares.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((share_idx, (cos, sin))) = next else { break };
-                    fill(rope, share_idx * SHARE, cos, sin);
-                }
-            });
-        }
-        Ok(Self { n_pairs, cos, sin })
+    pub fn new(rope: &RopeTable, n_positions: usize) -> Result<Self, BackendError> {
+        let n_chunks = n_positions.div_ceil(CHUNK);
+        let n_bytes = n_chunks.saturating_mul(size_of::<OnceLock<Box<[f32]>>>());
+        let mut chunks = Vec::new();
+        let no_memory = |_| BackendError::OutOfMemory { what: "rope tables", n_bytes };
+        chunks.try_reserve_exact(n_chunks).map_err(no_memory)?;
+        chunks.resize_with(n_chunks, OnceLock::new);
+        Ok(Self { rope: rope.clone(), chunks })
     }
 
-    /// Cosines and sines at one position, `n_pairs` each.
+    /// Pairs of elements that are rotated together: half the rotated part of a head.
+    pub fn n_pairs(&self) -> usize {
+        self.rope.frequencies.len()
+    }
+
+    /// Cosines and sines at one position, one of each a pair.
     pub fn at(&self, position: usize) -> (&[f32], &[f32]) {
-        let pairs = position * self.n_pairs..(position + 1) * self.n_pairs;
-        (&self.cos[pairs.clone()], &self.sin[pairs])
+        let chunk = self.chunks[position / CHUNK].get_or_init(|| self.compute(position / CHUNK));
+        let (cos, sin) = chunk.split_at(chunk.len() / 2);
+        let pairs = position % CHUNK * self.n_pairs()..(position % CHUNK + 1) * self.n_pairs();
+        (&cos[pairs.clone()], &sin[pairs])
     }
-}
 
-/// The angles from `first_position` on.
-fn fill(rope: &RopeTable, first_position: usize, cos: &mut [f32], sin: &mut [f32]) {
-    let n_pairs = rope.frequencies.len();
-    let rows = cos.chunks_exact_mut(n_pairs).zip(sin.chunks_exact_mut(n_pairs));
-    for (position, (cos, sin)) in (first_position..).zip(rows) {
-        for ((&frequency, cos), sin) in rope.frequencies.iter().zip(cos).zip(sin) {
-            let (sine, cosine) = (position as f64 * frequency).sin_cos();
-            (*cos, *sin) = ((cosine * rope.amplitude) as f32, (sine * rope.amplitude) as f32);
-        }
+    /// Angles are computed in f64: in f32 a position of 100,000 is off by up to 0.004 radians.
+    fn compute(&self, chunk_idx: usize) -> Box<[f32]> {
+        let positions = chunk_idx * CHUNK..(chunk_idx + 1) * CHUNK;
+        let angles = || {
+            positions.clone().flat_map(|position| {
+                self.rope.frequencies.iter().map(move |frequency| position as f64 * frequency)
+            })
+        };
+        let scaled = |x: f64| (x * self.rope.amplitude) as f32;
+        let cos = angles().map(|angle| scaled(angle.sin_cos().1));
+        cos.chain(angles().map(|angle| scaled(angle.sin_cos().0))).collect()
     }
-}
-
-fn zeros(n_positions: usize, n_pairs: usize) -> Result<Vec<f32>, BackendError> {
-    let n = n_positions.saturating_mul(n_pairs);
-    let n_bytes = n.saturating_mul(size_of::<f32>());
-    let mut values = Vec::new();
-    values.try_reserve_exact(n).map_err(|_| BackendError::OutOfMemory { what: "rope tables", n_bytes })?;
-    values.resize(n, 0.0);
-    Ok(values)
 }

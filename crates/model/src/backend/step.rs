@@ -1,5 +1,4 @@
-//! Steps as a device sees them: their sizes, their tickets, and the tokens that go from one to the next. Does not know
-//! scheduling.
+//! Steps as a device sees them: their sizes and their tickets. Does not know scheduling.
 
 use crate::batch_input::BatchInput;
 
@@ -20,13 +19,13 @@ pub struct StepShape {
 impl StepShape {
     /// The shape of a step with this input.
     pub fn of(input: &BatchInput) -> Self {
-        let starts = input.rows.iter().map(|row| row.first_block);
+        let starts = input.spans.iter().map(|span| span.first_block);
         let ends = starts.clone().skip(1).chain([input.blocks.len()]);
         let n_blocks = starts.zip(ends).map(|(start, end)| end - start).max().unwrap_or(0);
         let padded = |n: usize| if n == 0 { 0 } else { n.next_power_of_two() };
         Self {
             n_tokens: padded(input.n_tokens()),
-            n_sequences: padded(input.rows.len()),
+            n_sequences: padded(input.spans.len()),
             n_logits: padded(input.logit_tokens.len()),
             n_blocks: padded(n_blocks),
         }
@@ -37,27 +36,18 @@ impl StepShape {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ticket(pub u64);
 
-/// An input token that is still on the device: that which the step submitted before this one chose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CarriedToken {
-    /// Which token of this step it is, an index into [`BatchInput::tokens`]; what stands there is not read.
-    pub token_idx: u32,
-    /// Which of the chosen tokens it is, in the order of that step's wanted logits.
-    pub chosen_idx: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch_input::BatchRow;
+    use crate::batch_input::QuerySpan;
 
     #[test]
     fn steps_of_nearly_equal_sizes_have_one_shape() {
         let step = |n_sequences: usize, n_blocks: usize| {
-            let row = |i| BatchRow { first_token: i, n_tokens: 1, start: 0, first_block: i * n_blocks };
+            let span = |i| QuerySpan { first_row: i, n_rows: 1, start: 0, first_block: i * n_blocks };
             StepShape::of(&BatchInput {
                 tokens: vec![0; n_sequences],
-                rows: (0..n_sequences).map(row).collect(),
+                spans: (0..n_sequences).map(span).collect(),
                 blocks: vec![0; n_sequences * n_blocks],
                 logit_tokens: (0..n_sequences as u32).collect(),
                 ..Default::default()

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use throng_kernels::matmul::{Activations, Forms, Product, gated_matmul, matmul};
 use throng_kernels::reference::softmax;
-use throng_kernels::rows::{self, Gate};
+use throng_kernels::rows;
 use throng_kernels::threads::ThreadPool;
 
 use super::CpuMatrix;
 use crate::backend::Expert;
 use crate::backend::host_buffer::HostBuffer;
-use crate::config::Routing;
+use crate::config::{Activation, Routing};
 
 /// Which expert computes which row, and the rows in between; buffers are kept from call to call.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl ExpertsScratch {
         router_logits: &HostBuffer,
         experts: &[Expert<CpuMatrix>],
         routing: &Routing,
-        gate: Gate,
+        activation: Activation,
         out: &mut HostBuffer,
     ) {
         self.route(router_logits, routing);
@@ -58,7 +58,7 @@ impl ExpertsScratch {
         resize(&mut self.sorted, n_sorted * x.cols());
         rows::gather(x.as_slice(), x.cols(), &self.rows, &mut self.sorted, pool);
         resize(&mut self.results, n_sorted * hidden);
-        self.set_hidden(pool, experts, gate, x.cols());
+        self.set_hidden(pool, experts, activation, x.cols());
         self.multiply_hidden(pool, experts, hidden);
 
         rows::weighted_sums(&self.results, hidden, &self.terms, out.as_mut_slice(), pool);
@@ -123,12 +123,18 @@ impl ExpertsScratch {
     }
 
     /// The hidden activations of all experts, in the forms that the down projections are multiplied with.
-    fn set_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], gate: Gate, cols: usize) {
+    fn set_hidden(
+        &mut self,
+        pool: &ThreadPool,
+        experts: &[Expert<CpuMatrix>],
+        activation: Activation,
+        cols: usize,
+    ) {
         let mut units = emptied(std::mem::take(&mut self.products));
         let mut forms = Forms::default();
         for ((expert, rows), x) in used(experts, &self.starts).zip(&mut self.activations) {
             x.set(&self.sorted[rows.start * cols..rows.end * cols], cols, expert.gate_up.forms(), pool);
-            let unit = expert.gate_up.gated_product(x, None, gate).expect("gate and up are two parts");
+            let unit = expert.gate_up.gated_product(x, None, activation).expect("gate and up are two parts");
             units.push(unit);
             forms = forms.and(expert.down.forms());
         }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use throng_kernels::matmul::{Activations, Forms, Gated, Product, matmul};
 use throng_kernels::quant::{Format, PackError, PackedMatrix};
-use throng_kernels::rows::Gate;
 use throng_kernels::threads::ThreadPool;
 
 use crate::backend::{BackendError, MatrixRole};
+use crate::config::Activation;
 use crate::weights::TensorView;
 
 /// Packs a matrix of a format, rows, columns and bytes.
@@ -81,7 +81,7 @@ impl CpuMatrix {
         &'a self,
         x: &'a Activations,
         bias: Option<&'a [f32]>,
-        function: Gate,
+        function: Activation,
     ) -> Option<Product<'a>> {
         let [gate, up] = &self.parts[..] else { return None };
         let (bias, up_bias) = bias.map(|bias| bias.split_at(gate.rows())).unzip();

@@ -1,7 +1,7 @@
 //! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what is computed of them.
 
 use throng_core::batch::BLOCK_TOKENS;
-use throng_kernels::attention::{self, KvFormat, KvLayer, KvShape, QuerySpan, SharedPrefixGroups};
+use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
 use throng_kernels::quant::PackedMatrix;
 
 use super::{CpuBackend, CpuMatrix};
@@ -10,13 +10,13 @@ use crate::backend::rotations::Rotations;
 use crate::backend::{BackendError, BlockCopy, DeviceMemory, Expert, MatrixRole};
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
-use crate::kv_cache::{KvDtype, KvLayout};
+use crate::kv_cache::KvLayout;
 use crate::weights::TensorView;
 
 const _: () =
     assert!(BLOCK_TOKENS == attention::BLOCK_TOKENS, "the scheduler and the kernels mean the same block");
 
-/// The pages of keys and values of so many tokens are zeroed at the start: zeroing them later costs the first prompts some percent.
+/// Pages for so many tokens are zeroed at the start: zeroing them later slows the first prompts by some percent.
 const TOUCHED_TOKENS: usize = 2048;
 /// The most memory that is zeroed at the start.
 const TOUCHED_BYTES: usize = 256 << 20;
@@ -25,7 +25,6 @@ const TOUCHED_BYTES: usize = 256 << 20;
 #[derive(Debug, Default)]
 pub struct CpuBatch {
     pub(super) input: BatchInput,
-    pub(super) spans: Vec<QuerySpan>,
     pub(super) shared_prefixes: SharedPrefixGroups,
     /// Where each token's keys and values go: `16 block + slot`.
     pub(super) slots: Vec<usize>,
@@ -65,7 +64,7 @@ impl DeviceMemory for CpuBackend {
     }
 
     fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
-        ropes.iter().map(|rope| Rotations::new(rope, n_positions, &self.pool)).collect()
+        ropes.iter().map(|rope| Rotations::new(rope, n_positions)).collect()
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<Vec<KvLayer>, BackendError> {
@@ -73,12 +72,7 @@ impl DeviceMemory for CpuBackend {
             n_blocks: layout.n_blocks,
             n_kv_heads: layout.n_kv_heads,
             head_dim: layout.head_dim,
-            format: match layout.dtype {
-                KvDtype::F32 => KvFormat::F32,
-                KvDtype::F16 => KvFormat::F16,
-                KvDtype::BF16 => KvFormat::BF16,
-                KvDtype::Q8_0 => KvFormat::Q8_0,
-            },
+            dtype: layout.dtype,
         };
         let n_bytes = layout.bytes().unwrap_or(usize::MAX);
         let layer =
@@ -102,21 +96,14 @@ impl DeviceMemory for CpuBackend {
     fn upload(&mut self, input: &BatchInput, batch: &mut CpuBatch) {
         assert!(input.carried.is_empty(), "tokens are chosen on the host");
         batch.input.copy_from(input);
-        batch.spans.clear();
         batch.slots.clear();
-        for row in &input.rows {
-            batch.spans.push(QuerySpan {
-                first_row: row.first_token,
-                n_rows: row.n_tokens,
-                start: row.start,
-                first_block: row.first_block,
-            });
-            batch.slots.extend((row.start..row.start + row.n_tokens).map(|position| {
-                let (block, slot) = input.slot(row, position);
+        for span in &input.spans {
+            batch.slots.extend((span.start..span.start + span.n_rows).map(|position| {
+                let (block, slot) = input.slot(span, position);
                 block * BLOCK_TOKENS + slot
             }));
         }
-        batch.shared_prefixes.find(&batch.spans, &batch.input.blocks);
+        batch.shared_prefixes.find(&batch.input.spans, &batch.input.blocks);
     }
 
     fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {

@@ -13,13 +13,12 @@ use std::sync::{Mutex, PoisonError};
 use throng_kernels::Isa;
 use throng_kernels::matmul::Activations;
 use throng_kernels::quant::{PACKING_VERSION, PackedMatrix};
-use throng_kernels::rows::{Gate, Groups};
+use throng_kernels::rows::Groups;
 use throng_kernels::threads::ThreadPool;
 
 use crate::backend::host::{HostThreads, PackedWeights};
 use crate::backend::host_buffer::HostBuffer;
 use crate::backend::{Backend, BackendError, Columns, MatrixRole};
-use crate::config::Activation;
 use crate::weights::TensorView;
 
 use experts::ExpertsScratch;
@@ -118,11 +117,4 @@ impl CpuBackend {
 
 fn groups(stride: usize, columns: Columns) -> Groups {
     Groups { stride, first: columns.first, n_groups: columns.n_groups, width: columns.width }
-}
-
-fn gate(activation: Activation) -> Gate {
-    match activation {
-        Activation::Silu => Gate::Silu,
-        Activation::GeluTanh => Gate::GeluTanh,
-    }
 }

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
-use throng_kernels::{reference, rows};
+use throng_kernels::rows;
 
-use super::{CpuBackend, CpuBatch, CpuMatrix, gate, groups};
+use super::{CpuBackend, CpuBatch, CpuMatrix, groups};
 use crate::backend::host_buffer::HostBuffer;
 use crate::backend::rotations::Rotations;
 use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Scratch};
@@ -42,13 +42,10 @@ impl DeviceOps for CpuBackend {
         heads: Columns,
         style: RopeStyle,
     ) {
-        let Rotations { n_pairs, cos, sin } = &tables[table_idx];
-        let style = match style {
-            RopeStyle::HalfSplit => reference::RopeStyle::Half,
-            RopeStyle::Interleaved => reference::RopeStyle::Interleaved,
-        };
-        let (groups, positions) = (groups(x.cols(), heads), &batch.input.positions);
-        rows::rope(x.as_mut_slice(), groups, (cos, sin), *n_pairs, positions, style, &self.pool);
+        let (table, positions) = (&tables[table_idx], &batch.input.positions);
+        let angles = |row_idx: usize| table.at(positions[row_idx] as usize);
+        let groups = groups(x.cols(), heads);
+        rows::rope(x.as_mut_slice(), groups, angles, style, &self.pool);
     }
 
     fn norm_matmul(
@@ -101,7 +98,7 @@ impl DeviceOps for CpuBackend {
 
     fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
         let width = out.cols();
-        rows::glu(gate_up.as_slice(), width, gate(activation), out.as_mut_slice(), &self.pool);
+        rows::glu(gate_up.as_slice(), width, activation, out.as_mut_slice(), &self.pool);
     }
 
     fn store_kv(
@@ -133,7 +130,7 @@ impl DeviceOps for CpuBackend {
         let queries = QueryBatch {
             rows: qkv.as_slice(),
             stride: qkv.cols(),
-            spans: &batch.spans,
+            spans: &batch.input.spans,
             blocks: &batch.input.blocks,
             shared_prefixes: &batch.shared_prefixes,
         };
@@ -159,7 +156,7 @@ impl DeviceOps for CpuBackend {
         activation: Activation,
         out: &mut HostBuffer,
     ) {
-        self.experts.run(&self.pool, x, router_logits, experts, routing, gate(activation), out);
+        self.experts.run(&self.pool, x, router_logits, experts, routing, activation, out);
     }
 
     fn gather_logit_rows(

@@ -4,7 +4,7 @@ use throng_kernels::matmul::{RowNorm, gated_matmul};
 use throng_kernels::rows;
 
 use super::matrix::multiply;
-use super::{CpuBackend, CpuMatrix, gate};
+use super::{CpuBackend, CpuMatrix};
 use crate::backend::host_buffer::HostBuffer;
 use crate::backend::{GatedMlp, Linear, Norm};
 use crate::config::Activation;
@@ -42,8 +42,8 @@ impl CpuBackend {
     pub(super) fn set_hidden(&mut self, x: Rows<'_>, mlp: &GatedMlp<Self>, activation: Activation) {
         let (gate_up, down) = (&mlp.gate_up, &mlp.down.weight);
         self.set_activations(x, &gate_up.weight);
-        let (gate, biases) = (gate(activation), gate_up.bias.as_deref());
-        if let Some(product) = gate_up.weight.gated_product(&self.activations, biases, gate) {
+        let biases = gate_up.bias.as_deref();
+        if let Some(product) = gate_up.weight.gated_product(&self.activations, biases, activation) {
             return gated_matmul(
                 &[product],
                 down.forms(),
@@ -57,7 +57,7 @@ impl CpuBackend {
         let (gates, hidden) = buffer[..n_gates / 2 * 3].split_at_mut(n_gates);
         let bias = gate_up.bias.as_ref();
         multiply(&self.activations, &gate_up.weight, bias, (gates, 2 * width), false, &self.pool);
-        rows::glu(gates, width, gate, hidden, &self.pool);
+        rows::glu(gates, width, activation, hidden, &self.pool);
         self.hidden.set(hidden, width, down.forms(), &self.pool);
     }
 

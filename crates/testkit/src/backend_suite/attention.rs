@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
 use throng_model::backend::{AttentionShape, Backend, BlockCopy, Columns};
-use throng_model::batch_input::{BatchInput, BatchRow};
+use throng_model::batch_input::{BatchInput, QuerySpan};
 use throng_model::kv_cache::{KvDtype, KvLayout};
 
 use super::{Op, batch, buffer, check_op, download, output, random, same_bits};
@@ -91,9 +91,9 @@ impl Attention {
                 continue;
             }
             let first = LENGTHS[..item].iter().sum::<usize>();
-            input.rows.push(BatchRow {
-                first_token: input.tokens.len(),
-                n_tokens: end - start,
+            input.spans.push(QuerySpan {
+                first_row: input.tokens.len(),
+                n_rows: end - start,
                 start,
                 first_block: input.blocks.len(),
             });
@@ -140,8 +140,8 @@ impl Op for Attention {
             backend.attention(&cache, LAYER, &on_device, &qkv, shape, &mut out);
             let out = download(backend, &mut out);
             let longer = items.iter().filter(|&&item| LENGTHS[item] > start);
-            for (&item, row) in longer.zip(&input.rows) {
-                results[item].extend_from_slice(&out[row.first_token * width..][..row.n_tokens * width]);
+            for (&item, span) in longer.zip(&input.spans) {
+                results[item].extend_from_slice(&out[span.first_row * width..][..span.n_rows * width]);
             }
             start = start.saturating_add(self.chunk);
             if self.copies {

@@ -6,7 +6,7 @@ use super::product::{AmxGemm, TILE};
 use crate::matmul::Target;
 use crate::matmul::activation_rows::GROUP;
 use crate::quant::{PANEL, PackedMatrix};
-use crate::rows::{Gate, load_part, store_part};
+use crate::rows::{Activation, load_part, store_part};
 use crate::simd::{Kernel, SimdIsa};
 
 impl<'a> AmxGemm<'a> {
@@ -73,7 +73,7 @@ pub(super) struct Finish<'a, T> {
     sums: &'a [f32],
     product: Part<'a>,
     /// The up projection and the activation, where the product is the gate of a gated linear unit.
-    gated: Option<(Part<'a>, Gate)>,
+    gated: Option<(Part<'a>, Activation)>,
     adds: bool,
     /// Each token's outputs.
     tokens: T,
