@@ -39,7 +39,7 @@ fn rows(batch: &ScheduledBatch) -> Vec<Row> {
         start: row.start,
         tokens: batch.tokens(row).to_vec(),
         blocks: batch.blocks(row).to_vec(),
-        history: batch.history(row).to_vec(),
+        history: batch.history(row, row.n_drafts).to_vec(),
     };
     batch.rows().iter().map(row_as_data).collect()
 }

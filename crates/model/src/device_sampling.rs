@@ -4,7 +4,7 @@ use throng_core::batch::{RowError, ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::request::TokenId;
 
 use crate::backend::{Backend, BackendError, NO_TOKEN};
-use crate::row_answers::{Wanted, begin_rows, is_reached};
+use crate::batch_sampler::{Wanted, begin_rows, is_reached};
 use crate::sampler::SamplingInput;
 
 /// Lets the device choose the tokens, if it can for all of these rows of logits, and waits for them. `false`: nothing was chosen.

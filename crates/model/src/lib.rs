@@ -5,19 +5,19 @@
 pub mod arch;
 pub mod backend;
 pub mod batch_input;
+mod batch_sampler;
 pub mod config;
 pub mod cpu_backend;
 pub mod decoder;
 mod device_sampling;
-pub mod forward_work;
 pub mod kv_cache;
 pub mod load;
 pub mod quantization;
 pub mod reference_backend;
-mod row_answers;
+pub mod roofline;
 pub mod runner;
 pub mod sampler;
-pub mod tensor_use;
+pub mod tensor_role;
 mod token_masks;
 pub mod weights;
 

@@ -8,7 +8,7 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::quant::dequantize_row;
 use throng_kernels::reference;
 
-use crate::backend::host_buffer::HostBuffer;
+use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
     AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, MatrixRole,
@@ -52,7 +52,7 @@ struct KvLayer {
 impl Backend for ReferenceBackend {}
 
 impl DeviceMemory for ReferenceBackend {
-    type Buffer = HostBuffer;
+    type Buffer = HostTensor;
     type Matrix = ReferenceMatrix;
     type Experts = Vec<Expert<ReferenceMatrix>>;
     type Vector = Vec<f32>;
@@ -60,15 +60,15 @@ impl DeviceMemory for ReferenceBackend {
     type KvCache = ReferenceKvCache;
     type Batch = BatchInput;
 
-    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostBuffer, BackendError> {
-        HostBuffer::new(max_rows, cols)
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostTensor, BackendError> {
+        HostTensor::new(max_rows, cols)
     }
 
-    fn n_rows(&self, x: &HostBuffer) -> usize {
+    fn n_rows(&self, x: &HostTensor) -> usize {
         x.n_rows()
     }
 
-    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
+    fn set_rows(&mut self, x: &mut HostTensor, n_rows: usize) {
         x.set_rows(n_rows);
     }
 
@@ -132,13 +132,13 @@ impl DeviceMemory for ReferenceBackend {
         batch.copy_from(input);
     }
 
-    fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
+    fn download<'a>(&mut self, x: &'a mut HostTensor) -> Result<&'a mut [f32], BackendError> {
         Ok(x.as_mut_slice())
     }
 }
 
 impl DeviceOps for ReferenceBackend {
-    fn embed(&mut self, table: &ReferenceMatrix, batch: &BatchInput, scale: f32, out: &mut HostBuffer) {
+    fn embed(&mut self, table: &ReferenceMatrix, batch: &BatchInput, scale: f32, out: &mut HostTensor) {
         for (i, &token) in batch.tokens.iter().enumerate() {
             let row = &table.data[token as usize * table.cols..][..table.cols];
             out.row_mut(i).copy_from_slice(row);
@@ -146,18 +146,18 @@ impl DeviceOps for ReferenceBackend {
         reference::scale(out.as_mut_slice(), scale);
     }
 
-    fn matmul(&mut self, x: &HostBuffer, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+    fn matmul(&mut self, x: &HostTensor, w: &ReferenceMatrix, bias: Option<&Vec<f32>>, out: &mut HostTensor) {
         multiply(x.as_slice(), w, out.as_mut_slice());
         if let Some(bias) = bias {
             reference::add_bias(out.as_mut_slice(), bias);
         }
     }
 
-    fn rms_norm(&mut self, x: &HostBuffer, norm: Norm<'_, Self>, out: &mut HostBuffer) {
+    fn rms_norm(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
         reference::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice());
     }
 
-    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, norm: Norm<'_, Self>) {
+    fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let mut normed = vec![0.0; columns.width];
         for_each_group(x, columns, |_, group| {
             reference::rms_norm(group, norm.gain, norm.eps, &mut normed);
@@ -167,7 +167,7 @@ impl DeviceOps for ReferenceBackend {
 
     fn rope(
         &mut self,
-        x: &mut HostBuffer,
+        x: &mut HostTensor,
         batch: &BatchInput,
         tables: &Vec<Rotations>,
         table_idx: usize,
@@ -185,7 +185,7 @@ impl DeviceOps for ReferenceBackend {
         cache: &mut ReferenceKvCache,
         layer_idx: usize,
         batch: &BatchInput,
-        qkv: &HostBuffer,
+        qkv: &HostTensor,
         shape: &AttentionShape,
     ) {
         let layer = &mut cache.layers[layer_idx];
@@ -207,9 +207,9 @@ impl DeviceOps for ReferenceBackend {
         cache: &ReferenceKvCache,
         layer_idx: usize,
         batch: &BatchInput,
-        qkv: &HostBuffer,
+        qkv: &HostTensor,
         shape: &AttentionShape,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         let layer = &cache.layers[layer_idx];
         for span in &batch.spans {
@@ -226,20 +226,20 @@ impl DeviceOps for ReferenceBackend {
         }
     }
 
-    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
+    fn glu(&mut self, gate_up: &HostTensor, activation: Activation, out: &mut HostTensor) {
         for row_idx in 0..gate_up.n_rows() {
             glu_row(gate_up.row(row_idx), activation, out.row_mut(row_idx));
         }
     }
 
-    fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
+    fn add(&mut self, x: &mut HostTensor, y: &HostTensor, multiplier: f32) {
         assert_eq!(x.as_slice().len(), y.as_slice().len());
         for (x, y) in x.as_mut_slice().iter_mut().zip(y.as_slice()) {
             *x += y * multiplier;
         }
     }
 
-    fn gate_rows(&mut self, x: &mut HostBuffer, gate: &HostBuffer) {
+    fn gate_rows(&mut self, x: &mut HostTensor, gate: &HostTensor) {
         for (row_idx, gate) in gate.as_slice().iter().enumerate() {
             reference::scale(x.row_mut(row_idx), 1.0 / (1.0 + (-gate).exp()));
         }
@@ -247,12 +247,12 @@ impl DeviceOps for ReferenceBackend {
 
     fn mixture_of_experts(
         &mut self,
-        x: &HostBuffer,
-        router_logits: &HostBuffer,
+        x: &HostTensor,
+        router_logits: &HostTensor,
         experts: &Vec<Expert<ReferenceMatrix>>,
         routing: &Routing,
         activation: Activation,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         let width = experts[0].down.cols;
         let (mut gate_up, mut hidden) = (vec![0.0; 2 * width], vec![0.0; width]);
@@ -272,17 +272,17 @@ impl DeviceOps for ReferenceBackend {
 
     fn gather_logit_rows(
         &mut self,
-        x: &HostBuffer,
+        x: &HostTensor,
         batch: &BatchInput,
         wanted: Range<usize>,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         for (i, &token_idx) in batch.logit_tokens[wanted].iter().enumerate() {
             out.row_mut(i).copy_from_slice(x.row(token_idx as usize));
         }
     }
 
-    fn finish_logits(&mut self, x: &mut HostBuffer, scale: f32, softcap: Option<f32>) {
+    fn finish_logits(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         reference::scale(x.as_mut_slice(), scale);
         if let Some(cap) = softcap {
             reference::softcap(x.as_mut_slice(), cap);
@@ -316,7 +316,7 @@ fn glu_row(gate_up: &[f32], activation: Activation, out: &mut [f32]) {
     }
 }
 
-fn for_each_group(x: &mut HostBuffer, columns: Columns, mut f: impl FnMut(usize, &mut [f32])) {
+fn for_each_group(x: &mut HostTensor, columns: Columns, mut f: impl FnMut(usize, &mut [f32])) {
     for row_idx in 0..x.n_rows() {
         let row = &mut x.row_mut(row_idx)[columns.first..][..columns.n_groups * columns.width];
         row.chunks_exact_mut(columns.width).for_each(|group| f(row_idx, group));

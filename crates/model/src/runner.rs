@@ -11,12 +11,12 @@ use throng_core::time::Nanos;
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
+use crate::batch_sampler::{BatchSampler, Wanted, begin_rows};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::choose_on_device;
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::row_answers::{RowAnswers, Wanted, begin_rows};
 use crate::token_masks::TokenMasks;
 
 /// How large a runner is.
@@ -39,7 +39,7 @@ pub struct ModelRunner<B: Backend> {
     backend: B,
     decoder: Decoder<B>,
     cache: B::KvCache,
-    answers: RowAnswers,
+    answers: BatchSampler,
     masks: TokenMasks,
     input: BatchInput,
     wanted: Vec<Wanted>,
@@ -92,7 +92,7 @@ impl<B: Backend> ModelRunner<B> {
         };
         let decoder = Decoder::new(&backend, config, weights, &decoder_limits)?;
         let cache = backend.kv_cache(&layout)?;
-        let answers = RowAnswers::new(max_logit_rows, backend.host_threads().n_threads());
+        let answers = BatchSampler::new(max_logit_rows, backend.host_threads().n_threads());
         Ok(Self {
             backend,
             decoder,

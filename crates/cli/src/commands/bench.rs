@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use throng_core::request::{Priority, Request, SamplingParams, TenantId, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
-use throng_model::forward_work::{ForwardWork, Work};
+use throng_model::roofline::{ForwardWork, Work};
 
 use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};

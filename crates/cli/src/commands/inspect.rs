@@ -10,7 +10,7 @@ use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
 use throng_model::config::{DecoderConfig, FeedForward};
-use throng_model::tensor_use::TensorUse;
+use throng_model::tensor_role::TensorRole;
 
 use crate::args::InspectArgs;
 use crate::config::ModelSection;
@@ -122,7 +122,7 @@ fn feed_forward(config: &DecoderConfig) -> String {
 fn tensors(model: &LoadedModel, isa: Isa) -> Table {
     let mut table = table();
     table.set_header(["tensor", "shape", "format", "size", "path"]);
-    let (source, uses) = (model.tensors(), model.tensor_uses());
+    let (source, uses) = (model.tensors(), model.tensor_roles());
     for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
         let shape: Vec<String> = tensor.shape.iter().map(usize::to_string).collect();
         let size = show(tensor.data.len() as u64);
@@ -138,20 +138,20 @@ fn tensors(model: &LoadedModel, isa: Isa) -> Table {
 }
 
 /// The compute path on this machine for a tensor of this role and format.
-fn path(tensor_use: Option<TensorUse>, format: Format, isa: Isa) -> String {
-    match tensor_use {
-        Some(TensorUse::Product | TensorUse::Output | TensorUse::Expert) => {
+fn path(role: Option<TensorRole>, format: Format, isa: Isa) -> String {
+    match role {
+        Some(TensorRole::Product | TensorRole::Output | TensorRole::Expert) => {
             format!("{}, {}", ComputePath::of(format), isa.name())
         }
-        Some(TensorUse::Lookup) => "rows looked up".to_owned(),
-        Some(TensorUse::Vector) => "vector in F32".to_owned(),
+        Some(TensorRole::Lookup) => "rows looked up".to_owned(),
+        Some(TensorRole::Vector) => "vector in F32".to_owned(),
         None => "not used".to_owned(),
     }
 }
 
 /// The compute paths of all tensors with the bytes that use them, most bytes first.
 fn paths(model: &LoadedModel, isa: Isa) -> Vec<(String, u64)> {
-    let (source, uses) = (model.tensors(), model.tensor_uses());
+    let (source, uses) = (model.tensors(), model.tensor_roles());
     let mut paths: BTreeMap<String, u64> = BTreeMap::new();
     for tensor in source.names().into_iter().filter_map(|name| source.tensor(name)) {
         let path = path(uses.get(tensor.name).copied(), model.held_format(&tensor), isa);

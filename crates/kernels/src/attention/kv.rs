@@ -154,7 +154,7 @@ impl KvLayer {
                     Store { shape, token, key: of(new.key_col), value: of(new.value_col), keys, values };
                 // SAFETY: the pool's ISA is available.
                 unsafe {
-                    match shape.format {
+                    match shape.dtype {
                         KvDtype::BF16 if pool.isa().has_tiles() => pool.isa().run_amx(StoreBf16(store)),
                         _ => pool.isa().run(store),
                     }

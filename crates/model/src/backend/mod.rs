@@ -14,7 +14,7 @@
 //! whatever the other rows are, and on any number of threads.
 
 pub mod host;
-pub mod host_buffer;
+pub mod host_tensor;
 mod memory;
 mod operands;
 mod ops;
@@ -35,8 +35,8 @@ pub use step::{StepShape, Ticket};
 /// A device that runs a decoder. Every method has a default body, which is right for a device that runs each operation at once
 /// and leaves sampling to the host.
 pub trait Backend: DeviceOps {
-    /// Announces the next step, before its first operation. All steps of one shape are the same operations on the same buffers,
-    /// with no more rows than the shape says: a device may capture them the first time and replay them afterwards.
+    /// Announces the next step, before its first operation. From there to the last layer, all steps of one shape are the same
+    /// operations on the same buffers, with no more rows than the shape says: a device may capture them once and replay them.
     fn begin_step(&mut self, _shape: StepShape) {}
 
     /// Chooses one token from each row of `logits`, in order, and keeps the tokens on the device; `true` when it has done so for

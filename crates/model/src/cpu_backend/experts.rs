@@ -10,7 +10,7 @@ use throng_kernels::threads::ThreadPool;
 
 use super::CpuMatrix;
 use crate::backend::Expert;
-use crate::backend::host_buffer::HostBuffer;
+use crate::backend::host_tensor::HostTensor;
 use crate::config::{Activation, Routing};
 
 /// Which expert computes which row, and the rows in between; buffers are kept from call to call.
@@ -43,12 +43,12 @@ impl ExpertsScratch {
     pub(super) fn run(
         &mut self,
         pool: &ThreadPool,
-        x: &HostBuffer,
-        router_logits: &HostBuffer,
+        x: &HostTensor,
+        router_logits: &HostTensor,
         experts: &[Expert<CpuMatrix>],
         routing: &Routing,
         activation: Activation,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         self.route(router_logits, routing);
         self.sort(experts.len(), routing.n_used);
@@ -65,7 +65,7 @@ impl ExpertsScratch {
     }
 
     /// The `n_used` most probable experts of every row with their weights.
-    fn route(&mut self, router_logits: &HostBuffer, routing: &Routing) {
+    fn route(&mut self, router_logits: &HostTensor, routing: &Routing) {
         self.chosen.clear();
         for row_idx in 0..router_logits.n_rows() {
             self.probabilities.clear();

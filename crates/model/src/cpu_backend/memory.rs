@@ -5,7 +5,7 @@ use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
 use throng_kernels::quant::PackedMatrix;
 
 use super::{CpuBackend, CpuMatrix};
-use crate::backend::host_buffer::HostBuffer;
+use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{BackendError, BlockCopy, DeviceMemory, Expert, MatrixRole};
 use crate::batch_input::BatchInput;
@@ -31,7 +31,7 @@ pub struct CpuBatch {
 }
 
 impl DeviceMemory for CpuBackend {
-    type Buffer = HostBuffer;
+    type Buffer = HostTensor;
     type Matrix = CpuMatrix;
     type Experts = Vec<Expert<CpuMatrix>>;
     type Vector = Vec<f32>;
@@ -39,15 +39,15 @@ impl DeviceMemory for CpuBackend {
     type KvCache = Vec<KvLayer>;
     type Batch = CpuBatch;
 
-    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostBuffer, BackendError> {
-        HostBuffer::new(max_rows, cols)
+    fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostTensor, BackendError> {
+        HostTensor::new(max_rows, cols)
     }
 
-    fn n_rows(&self, x: &HostBuffer) -> usize {
+    fn n_rows(&self, x: &HostTensor) -> usize {
         x.n_rows()
     }
 
-    fn set_rows(&mut self, x: &mut HostBuffer, n_rows: usize) {
+    fn set_rows(&mut self, x: &mut HostTensor, n_rows: usize) {
         x.set_rows(n_rows);
     }
 
@@ -106,7 +106,7 @@ impl DeviceMemory for CpuBackend {
         batch.shared_prefixes.find(&batch.input.spans, &batch.input.blocks);
     }
 
-    fn download<'a>(&mut self, x: &'a mut HostBuffer) -> Result<&'a mut [f32], BackendError> {
+    fn download<'a>(&mut self, x: &'a mut HostTensor) -> Result<&'a mut [f32], BackendError> {
         Ok(x.as_mut_slice())
     }
 }

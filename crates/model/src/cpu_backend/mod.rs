@@ -17,7 +17,7 @@ use throng_kernels::rows::Groups;
 use throng_kernels::threads::ThreadPool;
 
 use crate::backend::host::{HostThreads, PackedWeights};
-use crate::backend::host_buffer::HostBuffer;
+use crate::backend::host_tensor::HostTensor;
 use crate::backend::{Backend, BackendError, Columns, MatrixRole};
 use crate::weights::TensorView;
 
@@ -93,7 +93,7 @@ impl PackedWeights<CpuMatrix> for CpuBackend {
 
 impl CpuBackend {
     /// Calls `fill` for every row of `out`, on all threads when there are many.
-    fn each_row(&self, out: &mut HostBuffer, fill: impl Fn(usize, &mut [f32]) + Sync) {
+    fn each_row(&self, out: &mut HostTensor, fill: impl Fn(usize, &mut [f32]) + Sync) {
         let (cols, n_rows) = (out.cols(), out.n_rows());
         let rows = out.as_mut_slice().chunks_exact_mut(cols).enumerate();
         if n_rows < ROWS_WORTH_SHARING {

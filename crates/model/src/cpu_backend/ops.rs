@@ -6,13 +6,13 @@ use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
 use throng_kernels::rows;
 
 use super::{CpuBackend, CpuBatch, CpuMatrix, groups};
-use crate::backend::host_buffer::HostBuffer;
+use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Scratch};
 use crate::config::{Activation, RopeStyle, Routing};
 
 impl DeviceOps for CpuBackend {
-    fn embed(&mut self, table: &CpuMatrix, batch: &CpuBatch, scale: f32, out: &mut HostBuffer) {
+    fn embed(&mut self, table: &CpuMatrix, batch: &CpuBatch, scale: f32, out: &mut HostTensor) {
         let tokens = &batch.input.tokens;
         self.each_row(out, |row_idx, row| table.parts[0].dequantize_row(tokens[row_idx] as usize, row));
         if scale != 1.0 {
@@ -20,22 +20,22 @@ impl DeviceOps for CpuBackend {
         }
     }
 
-    fn matmul(&mut self, x: &HostBuffer, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostBuffer) {
+    fn matmul(&mut self, x: &HostTensor, w: &CpuMatrix, bias: Option<&Vec<f32>>, out: &mut HostTensor) {
         self.project((x, None), w, bias, out, false);
     }
 
-    fn rms_norm(&mut self, x: &HostBuffer, norm: Norm<'_, Self>, out: &mut HostBuffer) {
+    fn rms_norm(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
         rows::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice(), &self.pool);
     }
 
-    fn norm_columns(&mut self, x: &mut HostBuffer, columns: Columns, norm: Norm<'_, Self>) {
+    fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let groups = groups(x.cols(), columns);
         rows::norm_groups(x.as_mut_slice(), groups, norm.gain, norm.eps, &self.pool);
     }
 
     fn rope(
         &mut self,
-        x: &mut HostBuffer,
+        x: &mut HostTensor,
         batch: &CpuBatch,
         tables: &Vec<Rotations>,
         table_idx: usize,
@@ -50,35 +50,35 @@ impl DeviceOps for CpuBackend {
 
     fn norm_matmul(
         &mut self,
-        x: &HostBuffer,
+        x: &HostTensor,
         norm: Norm<'_, Self>,
         w: &CpuMatrix,
         bias: Option<&Vec<f32>>,
         _scratch: &mut Scratch<Self>,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         self.project((x, Some(norm)), w, bias, out, false);
     }
 
     fn matmul_add(
         &mut self,
-        x: &HostBuffer,
+        x: &HostTensor,
         w: &CpuMatrix,
         bias: Option<&Vec<f32>>,
         _scratch: &mut Scratch<Self>,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         self.project((x, None), w, bias, out, true);
     }
 
     fn gated_mlp(
         &mut self,
-        x: &HostBuffer,
+        x: &HostTensor,
         norm: Option<Norm<'_, Self>>,
         mlp: &GatedMlp<Self>,
         activation: Activation,
         _scratch: &mut Scratch<Self>,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         self.set_hidden((x, norm), mlp, activation);
         self.multiply_hidden(&mlp.down, out, false);
@@ -90,13 +90,13 @@ impl DeviceOps for CpuBackend {
         mlp: &GatedMlp<Self>,
         activation: Activation,
         _scratch: &mut Scratch<Self>,
-        x: &mut HostBuffer,
+        x: &mut HostTensor,
     ) {
         self.set_hidden((x, norm), mlp, activation);
         self.multiply_hidden(&mlp.down, x, true);
     }
 
-    fn glu(&mut self, gate_up: &HostBuffer, activation: Activation, out: &mut HostBuffer) {
+    fn glu(&mut self, gate_up: &HostTensor, activation: Activation, out: &mut HostTensor) {
         let width = out.cols();
         rows::glu(gate_up.as_slice(), width, activation, out.as_mut_slice(), &self.pool);
     }
@@ -106,7 +106,7 @@ impl DeviceOps for CpuBackend {
         cache: &mut Vec<KvLayer>,
         layer_idx: usize,
         batch: &CpuBatch,
-        qkv: &HostBuffer,
+        qkv: &HostTensor,
         shape: &AttentionShape,
     ) {
         let new = NewKv {
@@ -123,9 +123,9 @@ impl DeviceOps for CpuBackend {
         cache: &Vec<KvLayer>,
         layer_idx: usize,
         batch: &CpuBatch,
-        qkv: &HostBuffer,
+        qkv: &HostTensor,
         shape: &AttentionShape,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         let queries = QueryBatch {
             rows: qkv.as_slice(),
@@ -137,11 +137,11 @@ impl DeviceOps for CpuBackend {
         attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
     }
 
-    fn add(&mut self, x: &mut HostBuffer, y: &HostBuffer, multiplier: f32) {
+    fn add(&mut self, x: &mut HostTensor, y: &HostTensor, multiplier: f32) {
         rows::add_scaled(x.as_mut_slice(), y.as_slice(), multiplier, &self.pool);
     }
 
-    fn gate_rows(&mut self, x: &mut HostBuffer, gate: &HostBuffer) {
+    fn gate_rows(&mut self, x: &mut HostTensor, gate: &HostTensor) {
         for (row_idx, gate) in gate.as_slice().iter().enumerate() {
             rows::scale(x.row_mut(row_idx), 1.0 / (1.0 + (-gate).exp()), &self.pool);
         }
@@ -149,29 +149,29 @@ impl DeviceOps for CpuBackend {
 
     fn mixture_of_experts(
         &mut self,
-        x: &HostBuffer,
-        router_logits: &HostBuffer,
+        x: &HostTensor,
+        router_logits: &HostTensor,
         experts: &Vec<Expert<CpuMatrix>>,
         routing: &Routing,
         activation: Activation,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         self.experts.run(&self.pool, x, router_logits, experts, routing, activation, out);
     }
 
     fn gather_logit_rows(
         &mut self,
-        x: &HostBuffer,
+        x: &HostTensor,
         batch: &CpuBatch,
         wanted: Range<usize>,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
     ) {
         for (i, &token_idx) in batch.input.logit_tokens[wanted].iter().enumerate() {
             out.row_mut(i).copy_from_slice(x.row(token_idx as usize));
         }
     }
 
-    fn finish_logits(&mut self, x: &mut HostBuffer, scale: f32, softcap: Option<f32>) {
+    fn finish_logits(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         if scale != 1.0 {
             rows::scale(x.as_mut_slice(), scale, &self.pool);
         }

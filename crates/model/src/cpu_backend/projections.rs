@@ -5,12 +5,12 @@ use throng_kernels::rows;
 
 use super::matrix::multiply;
 use super::{CpuBackend, CpuMatrix};
-use crate::backend::host_buffer::HostBuffer;
+use crate::backend::host_tensor::HostTensor;
 use crate::backend::{GatedMlp, Linear, Norm};
 use crate::config::Activation;
 
 /// Rows, and the norm that is applied to them first.
-type Rows<'a> = (&'a HostBuffer, Option<Norm<'a, CpuBackend>>);
+type Rows<'a> = (&'a HostTensor, Option<Norm<'a, CpuBackend>>);
 
 impl CpuBackend {
     /// Writes a product to `out`, or adds it.
@@ -19,7 +19,7 @@ impl CpuBackend {
         x: Rows<'_>,
         w: &CpuMatrix,
         bias: Option<&Vec<f32>>,
-        out: &mut HostBuffer,
+        out: &mut HostTensor,
         adds: bool,
     ) {
         self.set_activations(x, w);
@@ -62,7 +62,7 @@ impl CpuBackend {
     }
 
     /// The product of the hidden activations with the down projection.
-    pub(super) fn multiply_hidden(&self, down: &Linear<Self>, out: &mut HostBuffer, adds: bool) {
+    pub(super) fn multiply_hidden(&self, down: &Linear<Self>, out: &mut HostTensor, adds: bool) {
         let stride = out.cols();
         let out = (out.as_mut_slice(), stride);
         multiply(&self.hidden, &down.weight, down.bias.as_ref(), out, adds, &self.pool);

@@ -18,11 +18,11 @@ use crate::arch::{Architecture, ConfigError};
 use crate::backend::{Backend, BackendError};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
-use crate::forward_work::{ForwardWork, HeldTensor};
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
+use crate::roofline::{ForwardWork, HeldTensor};
 use crate::runner::{ModelRunner, RunnerLimits};
-use crate::tensor_use::{TensorUse, tensor_uses};
+use crate::tensor_role::{TensorRole, tensor_roles};
 use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
 use crate::weights::{FileChanged, TensorSource, TensorView};
@@ -310,17 +310,17 @@ impl LoadedModel {
     }
 
     /// What the forward pass does with each tensor, by the tensor's name; a name that is absent is not used.
-    pub fn tensor_uses(&self) -> HashMap<String, TensorUse> {
-        tensor_uses(&self.architecture, &*self.tensors)
+    pub fn tensor_roles(&self) -> HashMap<String, TensorRole> {
+        tensor_roles(&self.architecture, &*self.tensors)
     }
 
     /// A lower bound of the work of the forward pass.
     pub fn forward_work(&self, kv_dtype: KvDtype) -> ForwardWork {
-        let uses = self.tensor_uses();
-        let tensors = uses.iter().filter_map(|(name, &tensor_use)| {
+        let uses = self.tensor_roles();
+        let tensors = uses.iter().filter_map(|(name, &role)| {
             let tensor = self.tensors.tensor(name)?;
             Some(HeldTensor {
-                tensor_use,
+                role,
                 format: self.held_format(&tensor),
                 n_elements: tensor.shape.iter().product(),
                 n_bytes: self.held_bytes(&tensor),

@@ -6,7 +6,7 @@ use throng_kernels::limits::{
     Arithmetic, Pages, ReadBuffer, RegisterLoop, bytes_per_second, operations_per_second,
 };
 use throng_kernels::threads::ThreadPool;
-use throng_model::forward_work::Work;
+use throng_model::roofline::Work;
 
 use crate::process::memory;
 

@@ -24,7 +24,7 @@ pub(crate) struct Wanted {
 
 /// The samplers and the answers that wait to be told in order. Buffers live from step to step.
 #[derive(Debug)]
-pub(crate) struct RowAnswers {
+pub(crate) struct BatchSampler {
     /// One a thread.
     samplers: Vec<Mutex<Sampler>>,
     /// One a row of logits.
@@ -37,7 +37,7 @@ struct Slot {
     top: Vec<TokenLogprob>,
 }
 
-impl RowAnswers {
+impl BatchSampler {
     /// For as many rows of logits at a time, on as many threads.
     pub(crate) fn new(max_rows: usize, n_threads: usize) -> Self {
         let slot = || Mutex::new(Slot { chosen: Err(RowError::InvalidLogits), top: Vec::new() });

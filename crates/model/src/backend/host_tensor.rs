@@ -4,7 +4,7 @@ use super::BackendError;
 
 /// `[rows, cols]` of f32, row-major, for a number of rows fixed at creation.
 #[derive(Debug)]
-pub struct HostBuffer {
+pub struct HostTensor {
     /// As many rows as were ever in use: growing again writes nothing.
     data: Vec<f32>,
     n_rows: usize,
@@ -12,7 +12,7 @@ pub struct HostBuffer {
     max_rows: usize,
 }
 
-impl HostBuffer {
+impl HostTensor {
     /// A buffer without rows, for at most `max_rows` of `cols` elements.
     ///
     /// # Errors

@@ -8,11 +8,11 @@ use std::sync::Mutex;
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
 use throng_model::decoder::weights::DecoderWeights;
-use throng_model::forward_work::{Steps, Work};
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::reference_backend::ReferenceBackend;
-use throng_model::tensor_use::{TensorUse, tensor_uses};
+use throng_model::roofline::{Steps, Work};
+use throng_model::tensor_role::{TensorRole, tensor_roles};
 use throng_model::weights::gguf::Gguf;
 use throng_model::weights::safetensors::SafetensorsFolder;
 use throng_model::weights::{TensorSource, TensorView};
@@ -48,7 +48,7 @@ fn read_by_loading(architecture: &Architecture, source: &dyn TensorSource) -> BT
 }
 
 fn check(architecture: &Architecture, source: &dyn TensorSource, what: &str) {
-    let used: BTreeSet<String> = tensor_uses(architecture, source).into_keys().collect();
+    let used: BTreeSet<String> = tensor_roles(architecture, source).into_keys().collect();
     assert_eq!(used, read_by_loading(architecture, source), "{what}");
 }
 
@@ -96,11 +96,11 @@ fn a_dense_model_multiplies_every_matrix_and_looks_embeddings_up() {
     assert_eq!(work.step_bytes(), (layers + output) * 34.0 / 32.0);
     let expected = Work { f32_operations: operations, bytes: bytes(4.0), ..Work::default() };
     assert_eq!(model(&tiny, Format::F32).forward_work(KvDtype::F16).of(STEPS), expected);
-    let uses = q8_0.tensor_uses();
-    assert_eq!(uses["token_embd.weight"], TensorUse::Lookup);
-    assert_eq!(uses["output.weight"], TensorUse::Output);
-    assert_eq!(uses["blk.1.attn_q.weight"], TensorUse::Product);
-    assert_eq!(uses["blk.1.attn_norm.weight"], TensorUse::Vector);
+    let uses = q8_0.tensor_roles();
+    assert_eq!(uses["token_embd.weight"], TensorRole::Lookup);
+    assert_eq!(uses["output.weight"], TensorRole::Output);
+    assert_eq!(uses["blk.1.attn_q.weight"], TensorRole::Product);
+    assert_eq!(uses["blk.1.attn_norm.weight"], TensorRole::Vector);
 }
 
 #[test]

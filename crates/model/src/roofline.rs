@@ -8,7 +8,7 @@ use throng_kernels::quant::{ComputePath, Format};
 
 use crate::config::{DecoderConfig, FeedForward};
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::tensor_use::TensorUse;
+use crate::tensor_role::TensorRole;
 
 /// An amount of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -40,7 +40,7 @@ pub struct Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldTensor {
     /// What the forward pass does with it.
-    pub tensor_use: TensorUse,
+    pub role: TensorRole,
     /// Its format.
     pub format: Format,
     /// Elements.
@@ -80,11 +80,11 @@ impl ForwardWork {
         };
         for tensor in tensors {
             // Several tokens may share their experts, so at least those of one token are read.
-            let (work, share) = match tensor.tensor_use {
-                TensorUse::Product => (&mut this.layers, 1.0),
-                TensorUse::Expert => (&mut this.layers, used_share(config)),
-                TensorUse::Output => (&mut this.output, 1.0),
-                TensorUse::Lookup | TensorUse::Vector => continue,
+            let (work, share) = match tensor.role {
+                TensorRole::Product => (&mut this.layers, 1.0),
+                TensorRole::Expert => (&mut this.layers, used_share(config)),
+                TensorRole::Output => (&mut this.output, 1.0),
+                TensorRole::Lookup | TensorRole::Vector => continue,
             };
             let operations = 2.0 * share * tensor.n_elements as f64;
             match ComputePath::of(tensor.format) {

@@ -10,7 +10,7 @@ use crate::weights::TensorSource;
 
 /// What a tensor is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TensorUse {
+pub enum TensorRole {
     /// Multiplied by every token of a step.
     Product,
     /// Multiplied by those tokens whose logits are wanted; as embeddings too, where both are one table.
@@ -24,16 +24,16 @@ pub enum TensorUse {
 }
 
 /// The use of every tensor in `source` that the forward pass reads, by its name there.
-pub fn tensor_uses(architecture: &Architecture, source: &dyn TensorSource) -> HashMap<String, TensorUse> {
+pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> HashMap<String, TensorRole> {
     let (config, names) = (&architecture.config, architecture.names);
     let mut uses = Uses { source, by_name: HashMap::new() };
     let untied =
         !config.tied_embeddings && find_tensor(source, &format!("{}.weight", names.output)).is_some();
-    uses.weight(names.embedding, if untied { TensorUse::Lookup } else { TensorUse::Output });
+    uses.weight(names.embedding, if untied { TensorRole::Lookup } else { TensorRole::Output });
     if untied {
-        uses.weight(names.output, TensorUse::Output);
+        uses.weight(names.output, TensorRole::Output);
     }
-    uses.weight(names.final_norm, TensorUse::Vector);
+    uses.weight(names.final_norm, TensorRole::Vector);
     for (layer_idx, layer) in config.layers.iter().enumerate() {
         uses.layer(&format!("{}{layer_idx}.", names.layer_prefix), &names.layer, layer.feed_forward);
     }
@@ -42,31 +42,31 @@ pub fn tensor_uses(architecture: &Architecture, source: &dyn TensorSource) -> Ha
 
 struct Uses<'a> {
     source: &'a dyn TensorSource,
-    by_name: HashMap<String, TensorUse>,
+    by_name: HashMap<String, TensorRole>,
 }
 
 impl Uses<'_> {
-    fn weight(&mut self, name: &str, tensor_use: TensorUse) {
-        self.note(&format!("{name}.weight"), tensor_use);
+    fn weight(&mut self, name: &str, role: TensorRole) {
+        self.note(&format!("{name}.weight"), role);
     }
 
-    fn note(&mut self, name: &str, tensor_use: TensorUse) {
+    fn note(&mut self, name: &str, role: TensorRole) {
         if let Some(tensor) = find_tensor(self.source, name) {
-            self.by_name.insert(tensor.name.to_owned(), tensor_use);
+            self.by_name.insert(tensor.name.to_owned(), role);
         }
     }
 
     /// Those of the names that this kind of file has.
-    fn weights(&mut self, prefix: &str, names: &[&str], tensor_use: TensorUse) {
+    fn weights(&mut self, prefix: &str, names: &[&str], role: TensorRole) {
         for name in names.iter().filter(|name| !name.is_empty()) {
-            self.weight(&format!("{prefix}{name}"), tensor_use);
+            self.weight(&format!("{prefix}{name}"), role);
         }
     }
 
     fn linears(&mut self, prefix: &str, names: &[&str]) {
-        self.weights(prefix, names, TensorUse::Product);
+        self.weights(prefix, names, TensorRole::Product);
         for name in names.iter().filter(|name| !name.is_empty()) {
-            self.note(&format!("{prefix}{name}.bias"), TensorUse::Vector);
+            self.note(&format!("{prefix}{name}.bias"), TensorRole::Vector);
         }
     }
 
@@ -74,7 +74,7 @@ impl Uses<'_> {
         let before = [names.pre_attention_norm, names.pre_feed_forward_norm];
         let after = [names.post_attention_norm, names.post_feed_forward_norm];
         let heads = [names.query_norm, names.key_norm];
-        self.weights(prefix, &[before, after, heads].concat(), TensorUse::Vector);
+        self.weights(prefix, &[before, after, heads].concat(), TensorRole::Vector);
         self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
         self.linears(prefix, &[names.attention_output]);
         match feed_forward {
@@ -82,14 +82,14 @@ impl Uses<'_> {
                 self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
             }
             FeedForward::Experts { n_experts, .. } => {
-                self.weights(prefix, &[names.router, names.shared_router], TensorUse::Product);
+                self.weights(prefix, &[names.router, names.shared_router], TensorRole::Product);
                 self.linears(prefix, &[names.shared_gate, names.shared_up, names.shared_down]);
                 let stacked = [names.experts_gate, names.experts_up, names.experts_down];
-                self.weights(prefix, &stacked, TensorUse::Expert);
+                self.weights(prefix, &stacked, TensorRole::Expert);
                 for expert_idx in 0..n_experts {
                     let alone = [names.expert_gate, names.expert_up, names.expert_down];
                     let alone = alone.map(|name| name.replace("{}", &expert_idx.to_string()));
-                    self.weights(prefix, &alone.each_ref().map(String::as_str), TensorUse::Expert);
+                    self.weights(prefix, &alone.each_ref().map(String::as_str), TensorRole::Expert);
                 }
             }
         }
