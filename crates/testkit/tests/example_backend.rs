@@ -87,6 +87,10 @@ fn run(
             tokens: &tokens[start..end],
             blocks: &[5, 2, 7, 0, 1, 6, 4, 3].map(BlockId),
             history: &[],
+            output: &[],
+            drafts: &[],
+            constraint: None,
+            adapter: None,
         });
         executor.execute(&batch, &mut output).unwrap();
         assert_eq!(output.error(0), None);
@@ -192,6 +196,7 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
         let position = (prompt.len() + step) as u32;
         let row = SamplingInput {
             params: &params,
+            mask: None,
             history: &[],
             n_prompt: prompt.len() as u32,
             sequence_index: 0,

@@ -51,6 +51,9 @@ impl RequestSource {
             n: if one_in(rng, 4) { rng.u32(2..=4) } else { 1 },
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
             sampling: Arc::new(self.sampling(rng)),
+            outputs_so_far: Vec::new(),
+            constraint: None,
+            adapter: None,
         }
     }
 

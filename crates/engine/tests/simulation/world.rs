@@ -448,9 +448,9 @@ impl World {
                 self.readers.open(id, request.n, high_mark);
             }
             Effect::Refuse { request, failure } => self.note_refusal(request, &failure)?,
-            Effect::LeaveQueue { prompt_tokens } => {
+            Effect::LeaveQueue { n_tokens } => {
                 self.n_queued = self.n_queued.checked_sub(1).ok_or("nobody is in the queue")?;
-                self.intake.leave_queue(prompt_tokens);
+                self.intake.leave_queue(n_tokens);
             }
             Effect::Deliver { request, event } => {
                 self.ledger.note(request, &event)?;
