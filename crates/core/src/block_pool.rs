@@ -1,5 +1,5 @@
 //! Who owns a block. A block is used (someone holds a reference), cached (nobody does, but its content has a
-//! name) or free. Refuses to know sequences and bytes.
+//! name) or free. Does not know sequences and bytes.
 
 use std::collections::HashMap;
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use crate::request::TokenId;
+use crate::token::TokenId;
 
 /// Restricts the tokens of an output. A pure function of the output so far: equal outputs give equal masks, whatever was
 /// asked before and on whichever thread, so that the tokens of a request do not depend on the schedule. Implementations

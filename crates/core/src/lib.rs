@@ -1,7 +1,7 @@
 //! Decisions: batching, block ownership, preemption, admission, routing.
 //!
 //! Plain structs with no I/O, no threads and no clock: `now` is always an argument. Everything here can be
-//! driven by a real engine thread or by a virtual clock, and behaves the same. It refuses to know text, JSON,
+//! driven by a real engine thread or by a virtual clock, and behaves the same. It does not know text, JSON,
 //! tensors and devices.
 #![forbid(unsafe_code)]
 
@@ -18,3 +18,4 @@ pub mod sequence;
 mod step_output;
 pub mod time;
 pub mod timeline;
+mod token;

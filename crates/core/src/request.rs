@@ -1,12 +1,10 @@
-//! What a client asked, as the engine sees it: token ids and numbers. Refuses to know strings of text.
+//! What a client asked, as the engine sees it: token ids and numbers. Does not know strings of text.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::constraint::TokenConstraint;
-
-/// An index into a model's vocabulary.
-pub type TokenId = u32;
+pub use crate::token::TokenId;
 
 /// One request, unique within an engine's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! One continuation of a request: `Waiting` → `Running` → `Finished`, and `Paused` while its reader is behind. The
-//! states are types, so that only what runs can hold blocks and what is paused or has finished cannot run. Refuses
-//! to know who goes first.
+//! states are types, so that only what runs can hold blocks and what is paused or has finished cannot run. Does
+//! not know who goes first.
 
 use std::sync::Arc;
 

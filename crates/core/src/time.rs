@@ -1,4 +1,4 @@
-//! Points in time and lengths of it, as numbers that are handed in. Refuses to know a clock.
+//! Points in time and lengths of it, as numbers that are handed in. Does not know a clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;

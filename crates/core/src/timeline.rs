@@ -1,4 +1,4 @@
-//! When things happened to a sequence, and the waits that follow from it. Refuses to know a clock.
+//! When things happened to a sequence, and the waits that follow from it. Does not know a clock.
 
 use crate::time::{Nanos, Timestamp};
 

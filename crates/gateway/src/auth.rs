@@ -1,4 +1,4 @@
-//! API keys: who asks. Keeps only digests of the keys and refuses to know what a tenant may do.
+//! API keys: who asks. Keeps only digests of the keys and does not know what a tenant may do.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What an operator can set about the gateway, with good defaults. Refuses to know where settings come from:
+//! What an operator can set about the gateway, with good defaults. Does not know where settings come from:
 //! flags, files and the environment are read elsewhere.
 
 use std::fmt;

@@ -1,6 +1,6 @@
 //! Keeps the process alive when a file is truncated while it is mapped. The system answers a read behind the new end of
 //! the file with SIGBUS; the handler here puts pages of zeros in the place of those that are gone and notes that the
-//! mapping is damaged, so that whoever reads goes on and can be told afterwards. Refuses to know what is in files.
+//! mapping is damaged, so that whoever reads goes on and can be told afterwards. Does not know what is in files.
 
 use std::ops::Range;
 

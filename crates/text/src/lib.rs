@@ -1,4 +1,4 @@
-//! Text outside the engine: tokenizers, chat templates, incremental detokenizing. Refuses to know requests,
+//! Text outside the engine: tokenizers, chat templates, incremental detokenizing. Does not know requests,
 //! HTTP and models; nothing below the gateway sees what is in here.
 #![forbid(unsafe_code)]
 

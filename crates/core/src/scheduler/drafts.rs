@@ -2,7 +2,7 @@
 //! where drafts come from.
 
 use super::Scheduler;
-use super::plan::StepBudget;
+use super::budget::StepBudget;
 use crate::request::TokenId;
 use crate::sequence::{Running, Sequence};
 

@@ -1,4 +1,4 @@
-//! What a step brought for those who wait for it, and the step itself. Refuses to know channels.
+//! What a step brought for those who wait for it, and the step itself. Does not know channels.
 
 use std::sync::Arc;
 

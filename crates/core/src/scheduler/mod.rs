@@ -1,7 +1,8 @@
 //! The scheduler: which sequences compute which tokens in the next step. There is no prefill and no decode
 //! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work is
-//! done, never what comes out. Refuses to know a clock, threads and what tokens mean.
+//! done, never what comes out. Does not know a clock, threads and what tokens mean.
 
+mod budget;
 mod complete;
 mod config;
 mod drafts;

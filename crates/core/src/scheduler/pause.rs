@@ -1,5 +1,5 @@
 //! Requests whose readers are behind: taken out of the steps with all they hold, and put back to wait at their old
-//! place. Refuses to know readers, buffers and when to pause.
+//! place. Does not know readers, buffers and when to pause.
 
 use super::Scheduler;
 use crate::request::{RequestId, SequenceId};

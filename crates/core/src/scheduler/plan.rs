@@ -3,65 +3,17 @@
 
 use std::sync::Arc;
 
+use super::budget::StepBudget;
 use super::shares::Lack;
-use super::step_time::{StepShape, StepTimeModel};
+use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
 use crate::batch::{BLOCK_TOKENS, NewRow};
 use crate::block_table::blocks_for;
 use crate::sequence::{Running, Sequence};
 use crate::time::Timestamp;
 
-/// The first chunk of a step has at least this many tokens, however slow the machine: prompts must end.
-const MIN_CHUNK_TOKENS: usize = 16;
-
-/// A chunk beside others' output tokens before the first step was timed.
-const UNTIMED_CHUNK_TOKENS: usize = 64;
-
 /// On a machine too slow for the target, chunks may make a step this many times as long as it would be without.
 const MOST_SLOWDOWN: f64 = 1.5;
-
-/// What is left of a step while it is planned.
-pub(super) struct StepBudget {
-    tokens_left: usize,
-    shape: StepShape,
-    /// Limits chunks; none while nobody is being given tokens.
-    target_ms: Option<f64>,
-    n_chunks: usize,
-}
-
-impl StepBudget {
-    fn take(&mut self, start: usize, n: usize) {
-        self.tokens_left -= n;
-        self.shape = self.shape.plus(StepShape::of_row(start, n));
-    }
-
-    pub(super) fn give_back(&mut self, start: usize, n: usize) {
-        self.tokens_left += n;
-        self.shape = self.shape.minus(StepShape::of_row(start, n));
-    }
-
-    /// How many tokens from `start` on are left of the step and of its time.
-    pub(super) fn tokens_in_time(&self, model: &StepTimeModel, start: usize) -> usize {
-        let within = |target_ms| model.most_tokens(self.shape, start, self.tokens_left, target_ms);
-        self.target_ms.and_then(within).unwrap_or(self.tokens_left)
-    }
-
-    /// How many of the `wanted` tokens from `start` on may join the step. While others want a chunk too, at
-    /// most half of what is left: so a short prompt passes a long one.
-    fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
-        let most = wanted.min(self.tokens_left);
-        let at_least = if self.n_chunks == 0 { MIN_CHUNK_TOKENS.min(most) } else { 0 };
-        let in_time = match self.target_ms {
-            None => self.tokens_left,
-            Some(target_ms) => model
-                .most_tokens(self.shape, start, self.tokens_left, target_ms)
-                .unwrap_or(UNTIMED_CHUNK_TOKENS)
-                .max(at_least),
-        };
-        let share = if others { (in_time / 2).max(MIN_CHUNK_TOKENS.min(in_time)) } else { in_time };
-        most.min(share)
-    }
-}
 
 impl Scheduler {
     /// Begins the next step; none when nothing is to be done.

@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::Scheduler;
-use super::plan::StepBudget;
+use super::budget::StepBudget;
 use crate::block_table::blocks_for;
 use crate::request::TenantId;
 use crate::sequence::{Running, Sequence};

@@ -1,5 +1,5 @@
 //! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`.
-//! Refuses to know why. Only the size of chunks may depend on it, never what a request gets.
+//! Does not know why. Only the size of chunks may depend on it, never what a request gets.
 
 use crate::time::Nanos;
 

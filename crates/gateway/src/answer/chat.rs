@@ -1,4 +1,4 @@
-//! Chat completions, whole and in chunks. Refuses to know templates.
+//! Chat completions, whole and in chunks. Does not know templates.
 
 use super::{Asked, Tally};
 use crate::generation::{Answer, Events, FrameWriter, Frames, Output, StreamFormat};

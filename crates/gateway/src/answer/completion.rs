@@ -1,4 +1,4 @@
-//! Text completions, whole and in chunks. Refuses to know tokenizing.
+//! Text completions, whole and in chunks. Does not know tokenizing.
 
 use std::ops::Range;
 

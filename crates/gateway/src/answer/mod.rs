@@ -1,4 +1,4 @@
-//! From what happened to what the wire says: fills the answers and chunks of [`crate::openai`]. Refuses to know how
+//! From what happened to what the wire says: fills the answers and chunks of [`crate::openai`]. Does not know how
 //! answers come about.
 
 mod chat;

@@ -1,4 +1,4 @@
-//! What travels with one request from the socket to its handler: its id, who asks, its unread body. Refuses to
+//! What travels with one request from the socket to its handler: its id, who asks, its unread body. Does not
 //! know what the body says.
 
 use std::sync::atomic::{AtomicBool, Ordering};

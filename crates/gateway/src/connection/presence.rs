@@ -1,6 +1,6 @@
 //! Tells a client that has sent all it wanted and waits for its answer (`shutdown(SHUT_WR)`) from one that has closed
 //! its socket: both look alike until something is sent, which a closed socket answers with a reset. What is sent are
-//! the first bytes of the response, ahead of the rest; once a stream is under way, its pings do the same. Refuses to
+//! the first bytes of the response, ahead of the rest; once a stream is under way, its pings do the same. Does not
 //! know what the response says.
 
 use std::io;

@@ -1,4 +1,4 @@
-//! A whole answer at once, its memory reserved as it grows. Refuses to know how it is shown.
+//! A whole answer at once, its memory reserved as it grows. Does not know how it is shown.
 
 use std::mem::{size_of, size_of_val};
 

@@ -1,9 +1,10 @@
 //! One request's way: from a checked body through template, tokenizer and engine to numbered choices of text, at
-//! once or token by token. Refuses to know sockets.
+//! once or token by token. Does not know sockets.
 
 mod admit;
 mod answer_bound;
 mod byte_queue;
+mod client_error;
 mod collect;
 mod frames;
 mod prepare;

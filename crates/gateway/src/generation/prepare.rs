@@ -1,5 +1,5 @@
 //! From a checked body to requests a replica can take: the template, the tokenizer, the sampling parameters. What
-//! they hold is reserved. Refuses to know sockets and threads.
+//! they hold is reserved. Does not know sockets and threads.
 
 use std::borrow::Cow;
 use std::mem::size_of;

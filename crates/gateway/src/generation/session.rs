@@ -1,5 +1,5 @@
 //! A request while it runs: the events of its prompts' generations, merged, as text and reports of numbered
-//! choices. Refuses to know the wire.
+//! choices. Does not know the wire.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use throng_core::request::{FinishReason, SamplingParams, TokenId};
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
-use super::admit::client_error;
+use super::client_error::client_error;
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};

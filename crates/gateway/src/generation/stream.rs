@@ -1,5 +1,5 @@
 //! An answer token by token, as server-sent events. A task of its own makes them; when the reader has gone, or has
-//! taken nothing for too long, the task ends and the generation with it. Refuses to know what the events say.
+//! taken nothing for too long, the task ends and the generation with it. Does not know what the events say.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

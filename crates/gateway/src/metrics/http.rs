@@ -1,4 +1,4 @@
-//! What is counted about every HTTP exchange. Refuses to know models.
+//! What is counted about every HTTP exchange. Does not know models.
 
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;

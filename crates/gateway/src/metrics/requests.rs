@@ -1,4 +1,4 @@
-//! What is counted about requests to one model, under the names that vLLM's dashboards read. Refuses to know
+//! What is counted about requests to one model, under the names that vLLM's dashboards read. Does not know
 //! HTTP.
 
 use std::time::Duration;

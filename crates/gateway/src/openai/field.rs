@@ -1,6 +1,6 @@
 //! A request's parameters as a table: one row says a parameter's name, its range, where its value goes and what
 //! it is for. Reading, range checks and the OpenAPI document all come from the row, so they cannot disagree.
-//! Refuses to know which parameters an endpoint has.
+//! Does not know which parameters an endpoint has.
 
 use super::error::ApiError;
 use super::json::{JsonType, MAX_MEMBERS, Node};

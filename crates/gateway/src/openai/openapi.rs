@@ -1,5 +1,5 @@
 //! The OpenAPI document of all routes, made from the same tables that requests are read with, so that it lists
-//! every parameter that is accepted. Refuses to know how routes are served.
+//! every parameter that is accepted. Does not know how routes are served.
 
 use std::sync::LazyLock;
 

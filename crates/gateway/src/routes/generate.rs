@@ -1,4 +1,4 @@
-//! Chat and text completions: from a body to an answer, whole or streamed. Refuses to know what stands in either.
+//! Chat and text completions: from a body to an answer, whole or streamed. Does not know what stands in either.
 
 use std::sync::Arc;
 use std::time::Duration;

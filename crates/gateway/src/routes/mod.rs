@@ -1,5 +1,5 @@
-//! The table of routes: path, methods, who may ask. Everything that holds for all routes is made from it. Refuses
-//! to know what the routes do.
+//! The table of routes: path, methods, who may ask. Everything that holds for all routes is made from it. Does
+//! not know what the routes do.
 
 mod generate;
 mod health;

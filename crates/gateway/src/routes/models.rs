@@ -1,4 +1,4 @@
-//! Which models there are. Refuses to know how they are computed.
+//! Which models there are. Does not know how they are computed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Text to tokens and back, without a model's arithmetic. Refuses to know engines.
+//! Text to tokens and back, without a model's arithmetic. Does not know engines.
 
 use std::sync::Arc;
 

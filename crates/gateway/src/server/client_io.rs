@@ -1,5 +1,5 @@
 //! A client's socket with deadlines: for the first byte, for a request's head, for a silent connection, for a reader
-//! that takes nothing. Refuses to know what the bytes mean, but for the first three of an HTTP/2 connection.
+//! that takes nothing. Does not know what the bytes mean, but for the first three of an HTTP/2 connection.
 
 use std::io;
 use std::pin::Pin;

@@ -1,5 +1,5 @@
 //! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades; and the
-//! answers to browsers that ask whether they may ask. Refuses to know routes and bodies.
+//! answers to browsers that ask whether they may ask. Does not know routes and bodies.
 
 use std::net::IpAddr;
 
@@ -7,16 +7,12 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
 
-use super::http1_head::check_http2_fields;
+use super::http1_head::{
+    MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES, check_http2_fields,
+};
 use crate::config::GatewayConfig;
 use crate::connection::content_length;
 use crate::openai::ApiError;
-
-/// Limits of a request's head: of its target, of its fields' number, of one field's name and value, of all of them.
-pub(super) const MAX_URI_BYTES: usize = 8 << 10;
-pub(super) const MAX_HEADER_FIELDS: usize = 100;
-pub(super) const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
-pub(super) const MAX_HEADER_BYTES: usize = 64 << 10;
 
 /// The rules of one listening socket.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 //! Counts the frames of an HTTP/2 client that ask for work and bring nothing (PING, SETTINGS, PRIORITY, RST_STREAM,
-//! WINDOW_UPDATE, empty DATA, …) against a budget. Refuses to know the frames' contents, and sockets.
+//! WINDOW_UPDATE, empty DATA, …) against a budget. Does not know the frames' contents, and sockets.
 
 use std::time::Duration;
 

@@ -4,8 +4,13 @@
 
 use http::{HeaderMap, Method, Uri, header};
 
-use super::guard::{MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES};
 use crate::openai::ApiError;
+
+/// Limits of a request's head: of its target, of its fields' number, of one field's name and value, of all of them.
+pub(super) const MAX_URI_BYTES: usize = 8 << 10;
+pub(super) const MAX_HEADER_FIELDS: usize = 100;
+pub(super) const MAX_HEADER_FIELD_BYTES: usize = 16 << 10;
+pub(super) const MAX_HEADER_BYTES: usize = 64 << 10;
 
 const MAX_METHOD_BYTES: usize = 32;
 /// What a request line has beside its target: method, spaces, version.

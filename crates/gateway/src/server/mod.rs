@@ -1,4 +1,4 @@
-//! The listening socket: accepting, the limits of a connection, draining at shutdown. Refuses to know routes and
+//! The listening socket: accepting, the limits of a connection, draining at shutdown. Does not know routes and
 //! models: a request goes in, a response comes out.
 
 mod client_io;

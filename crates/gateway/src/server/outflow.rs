@@ -1,6 +1,6 @@
 //! What the protocols below hold of each response: frames of bounded size, counted until they are written. A stream
 //! of HTTP/2 of which nothing is taken for too long is reset; hyper polls no body without the peer's window, so the
-//! body itself could not notice. Refuses to know what the bytes say.
+//! body itself could not notice. Does not know what the bytes say.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

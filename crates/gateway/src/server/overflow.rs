@@ -1,5 +1,5 @@
 //! What happens to a client when the process has no descriptor left for it: it is told so, with one that was kept
-//! back, and asked to come again. Refuses to know what the client wanted.
+//! back, and asked to come again. Does not know what the client wanted.
 
 use std::fs::File;
 use std::io;

@@ -1,4 +1,4 @@
-//! A client's socket that can be looked at by others while its owner reads and writes, and its options. Refuses to
+//! A client's socket that can be looked at by others while its owner reads and writes, and its options. Does not
 //! know deadlines and protocols.
 
 use std::io;

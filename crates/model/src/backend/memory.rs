@@ -1,6 +1,6 @@
 //! What a device must hold: buffers, weights, keys and values, and how they get there. Does not know operations.
 
-use super::{BackendError, Expert};
+use super::BackendError;
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
 use crate::kv_cache::KvLayout;
@@ -119,4 +119,13 @@ pub struct BlockCopy {
     pub from: u32,
     /// The block that is overwritten.
     pub to: u32,
+}
+
+/// The matrices of one expert.
+#[derive(Debug)]
+pub struct Expert<M> {
+    /// Gate stacked on up, two parts: `[2 * width, hidden]`.
+    pub gate_up: M,
+    /// `[hidden, width]`.
+    pub down: M,
 }

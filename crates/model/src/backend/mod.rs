@@ -27,8 +27,8 @@ pub use throng_kernels::reference::AttentionShape;
 use crate::sampler::SamplingInput;
 
 use host::{HostThreads, OneThread, PackedWeights};
-pub use memory::{BlockCopy, DeviceMemory, MatrixRole};
-pub use operands::{Columns, Expert, GatedMlp, Linear, MlpScratch, Norm, Scratch};
+pub use memory::{BlockCopy, DeviceMemory, Expert, MatrixRole};
+pub use operands::{Columns, GatedMlp, Linear, MlpScratch, Norm, Scratch};
 pub use ops::DeviceOps;
 pub use step::{StepShape, Ticket};
 

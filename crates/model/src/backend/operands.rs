@@ -38,15 +38,6 @@ pub struct GatedMlp<B: DeviceMemory> {
     pub down: Linear<B>,
 }
 
-/// The matrices of one expert.
-#[derive(Debug)]
-pub struct Expert<M> {
-    /// Gate stacked on up, two parts: `[2 * width, hidden]`.
-    pub gate_up: M,
-    /// `[hidden, width]`.
-    pub down: M,
-}
-
 /// Adjacent groups of columns of a buffer, such as the heads of a projection: `n_groups` of `width` from `first` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Columns {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::folder::{malformed, object, read, read_object};
+use super::json_file::{malformed, object, read, read_object};
 use super::{ChatTemplates, LoadError};
 use crate::weights::gguf::{GgufError, GgufMetadata};
 

@@ -1,18 +1,14 @@
 //! Model folders as the hub has them: `config.json`, safetensors, and the files about text and sampling.
 
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use throng_kernels::mapped_file::open_regular;
 
+use super::json_file::{object, read, read_object};
 use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource, chat_templates};
 use crate::arch::Architecture;
 use crate::weights::safetensors::SafetensorsFolder;
-
-/// Most bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 
 pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let config_json = read(&folder.join("config.json"))?.ok_or_else(|| LoadError::NotAModel {
@@ -54,37 +50,6 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         cache: None,
         prepared: Default::default(),
     })
-}
-
-/// A whole file; `None` when there is none.
-pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
-    let io_error = |source| LoadError::Io { path: path.to_owned(), source };
-    let file = match open_regular(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error(error)),
-    };
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(io_error)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(malformed(path, format!("has more than {MAX_FILE_BYTES} bytes")));
-    }
-    Ok(Some(bytes))
-}
-
-pub(super) fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value>, LoadError> {
-    let path = folder.join(name);
-    object(&path, read(&path)?)
-}
-
-/// An empty object where there is no file.
-pub(super) fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
-    let Some(json) = json else { return Ok(Map::new()) };
-    serde_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))
-}
-
-pub(super) fn malformed(path: &Path, reason: String) -> LoadError {
-    LoadError::Malformed { path: path.to_owned(), reason }
 }
 
 /// One id or a list of them.

@@ -4,6 +4,7 @@
 mod chat_templates;
 mod folder;
 mod gguf_file;
+mod json_file;
 mod prepare;
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,5 +1,5 @@
 //! Chooses one token from logits to which all rules were applied: `temperature`, `min_p`, `top_k`, `top_p`, in
-//! this order, then one draw. Refuses to know where the random number comes from.
+//! this order, then one draw. Does not know where the random number comes from.
 
 use throng_core::batch::RowError;
 use throng_core::request::{SamplingParams, TokenId};

@@ -1,5 +1,5 @@
 //! Conversations to prompts through a model's own Jinja template, keeping apart what the template wrote and what
-//! users wrote. Refuses to know tokens, and never trusts a template to end.
+//! users wrote. Does not know tokens, and never trusts a template to end.
 
 mod conversation;
 mod environment;

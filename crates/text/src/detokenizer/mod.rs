@@ -1,5 +1,5 @@
 //! Tokens to text, one at a time: whole characters only, and nothing that might be the start of a stop string.
-//! Refuses to know why a generation ends otherwise.
+//! Does not know why a generation ends otherwise.
 
 mod stop;
 mod utf8;

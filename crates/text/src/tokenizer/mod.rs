@@ -1,4 +1,4 @@
-//! Text to token ids and back, one path for `tokenizer.json` and GGUF vocabularies. Refuses to know models,
+//! Text to token ids and back, one path for `tokenizer.json` and GGUF vocabularies. Does not know models,
 //! requests and chat formats.
 
 mod added_tokens;

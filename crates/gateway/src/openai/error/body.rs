@@ -1,4 +1,4 @@
-//! Faults of a request's body: its JSON, its types, its values. Refuses to know endpoints.
+//! Faults of a request's body: its JSON, its types, its values. Does not know endpoints.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 //! Every way a request can fail, as a client sees it: status, type, param, code and message. The only place
-//! where an error becomes a status. Refuses to know what went wrong inside: constructors take plain facts.
+//! where an error becomes a status. Does not know what went wrong inside: constructors take plain facts.
 
 mod body;
 mod service;

@@ -1,5 +1,5 @@
 //! Faults that the body alone does not show: models, lengths against a model, keys, limits, HTTP framing, and
-//! the server's own troubles. Refuses to know JSON.
+//! the server's own troubles. Does not know JSON.
 
 use http::StatusCode;
 

@@ -1,5 +1,5 @@
 //! What one request may keep as trees of values, over all its parameters together: a value in a tree takes a
-//! hundred times its bytes in the body. Refuses to know what the trees are for.
+//! hundred times its bytes in the body. Does not know what the trees are for.
 
 use serde_json::Value;
 

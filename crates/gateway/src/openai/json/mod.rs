@@ -1,5 +1,5 @@
 //! Strict reading of request bodies: typed values with the path at which they stand, nothing materialised but
-//! what is asked for. Refuses to know which parameters there are.
+//! what is asked for. Does not know which parameters there are.
 
 mod budget;
 pub mod scan;

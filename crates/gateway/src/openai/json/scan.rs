@@ -1,6 +1,6 @@
 //! The first look at a request body: is it JSON at all, and is it of a size that is worth reading? After it a
 //! reader may rely on valid UTF-8, valid syntax, bounded depth, numbers that fit a double and strings that
-//! decode. Refuses to know what the body says, but for the names under which schemas stand.
+//! decode. Does not know what the body says, but for the names under which schemas stand.
 
 use serde_json::value::RawValue;
 

@@ -1,4 +1,4 @@
-//! The serde side of reading a body: walking one array or object, decoding one string. Refuses to know types
+//! The serde side of reading a body: walking one array or object, decoding one string. Does not know types
 //! and paths.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! The body of `POST /v1/chat/completions`. Refuses to know how a conversation becomes tokens.
+//! The body of `POST /v1/chat/completions`. Does not know how a conversation becomes tokens.
 
 use throng_core::request::SamplingParams;
 
@@ -6,8 +6,8 @@ use super::conversation::{CONVERSATION_FIELDS, Conversation};
 use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
-use super::message::MAX_NAME_BYTES;
 use super::sampling::{EncodeWord, ModelFacts};
+use super::tool_calls::MAX_NAME_BYTES;
 use crate::openai::error::ApiError;
 use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Refused};
 use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};

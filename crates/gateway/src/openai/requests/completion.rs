@@ -1,4 +1,4 @@
-//! The body of `POST /v1/completions`. Refuses to know how text becomes tokens.
+//! The body of `POST /v1/completions`. Does not know how text becomes tokens.
 
 use throng_core::request::{SamplingParams, TokenId};
 

@@ -1,4 +1,4 @@
-//! What a message says: a text, or a list of parts of which this server reads those of text. Refuses to know who
+//! What a message says: a text, or a list of parts of which this server reads those of text. Does not know who
 //! says it.
 
 use std::borrow::Cow;

@@ -1,4 +1,4 @@
-//! What a chat template is given, from chat completions and from tokenize alike. Refuses to know templates.
+//! What a chat template is given, from chat completions and from tokenize alike. Does not know templates.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,4 @@
-//! The table of the parameters that chat and text completions share, row by row. Refuses to know what the parameters do to tokens.
+//! The table of the parameters that chat and text completions share, row by row. Does not know what the parameters do to tokens.
 
 use super::generation_request::{GenerationRequest, TruncationSide};
 use super::generation_values::*;

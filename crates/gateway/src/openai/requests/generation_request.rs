@@ -1,5 +1,5 @@
 //! What chat and text completions have in common: how to sample, when to stop, what to report. Holds what the
-//! client said, each value checked for itself. Refuses to know prompts and models.
+//! client said, each value checked for itself. Does not know prompts and models.
 
 use throng_core::request::{Priority, TokenId};
 

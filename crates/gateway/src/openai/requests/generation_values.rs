@@ -1,4 +1,4 @@
-//! How the less simple of the common parameters are read. Refuses to know what they do to tokens.
+//! How the less simple of the common parameters are read. Does not know what they do to tokens.
 
 use throng_core::request::TokenId;
 

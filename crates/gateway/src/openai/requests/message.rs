@@ -1,20 +1,17 @@
-//! The messages of a conversation, read and checked, and as the tree a chat template walks. Refuses to know
+//! The messages of a conversation, read and checked, and as the tree a chat template walks. Does not know
 //! templates and tools.
 
 use serde_json::{Map, Value};
 
 use super::content::read_content;
 pub use super::tool_calls::ToolCall;
-use super::tool_calls::{check_replies, read_tool_calls};
+use super::tool_calls::{MAX_NAME_BYTES, read_tool_calls};
 use crate::openai::error::ApiError;
 use crate::openai::field::IgnoredParameters;
 use crate::openai::json::{Node, TreeBudget};
 
 /// Most messages of a conversation.
 pub const MAX_MESSAGES: usize = 10_000;
-
-/// Most bytes of a name or an id.
-pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// Keys of a message. Those from `annotations` on mean nothing here: other servers' answers have them, and clients send
 /// them back.
@@ -214,4 +211,38 @@ impl Message {
         }
         Value::Object(map)
     }
+}
+
+/// Every call of a tool needs its one reply before anyone else speaks, and every reply its call: templates would
+/// lose or misplace it.
+fn check_replies(messages: &[Message], node: &Node<'_, '_>) -> Result<(), ApiError> {
+    let unanswered = |idx: usize| {
+        let reason =
+            "An assistant message with 'tool_calls' must be followed by a tool message for each call.";
+        Err(ApiError::invalid_value(format!("{}[{idx}].tool_calls", node.path()), reason))
+    };
+    let mut caller_idx = 0;
+    let mut open: Vec<&str> = Vec::new();
+    for (idx, message) in messages.iter().enumerate() {
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            let Some(call) = open.iter().position(|call| *call == id) else {
+                let calls = messages.get(caller_idx).map_or(&[][..], |caller| &caller.tool_calls);
+                let reason = match calls.iter().any(|call| call.id == id) {
+                    true => "This call of a tool has already been answered.",
+                    false => "The message before has no call of a tool with this id.",
+                };
+                let path = format!("{}[{idx}].tool_call_id", node.path());
+                return Err(ApiError::invalid_value(path, reason));
+            };
+            open.remove(call);
+            continue;
+        }
+        if !open.is_empty() {
+            return unanswered(caller_idx);
+        }
+        caller_idx = idx;
+        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
+    }
+    if open.is_empty() { Ok(()) } else { unanswered(caller_idx) }
 }

@@ -1,5 +1,5 @@
 //! From what a client said to what the engine does: a generation request, the model's facts and the length of
-//! the prompt give sampling parameters. Refuses to know text: words become tokens through a closure.
+//! the prompt give sampling parameters. Does not know text: words become tokens through a closure.
 
 use throng_core::request::{SamplingParams, TokenId};
 

@@ -1,4 +1,4 @@
-//! The bodies and answers of `POST /tokenize` and `POST /detokenize`, in vLLM's form. Refuses to know tokenizers.
+//! The bodies and answers of `POST /tokenize` and `POST /detokenize`, in vLLM's form. Does not know tokenizers.
 
 use std::fmt;
 

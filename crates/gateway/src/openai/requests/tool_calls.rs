@@ -1,10 +1,12 @@
-//! The calls of tools in a conversation, and the replies to them. Refuses to know which tools there are.
+//! The calls of tools in a conversation. Does not know which tools there are.
 
 use serde_json::{Map, Value};
 
-use super::message::{MAX_NAME_BYTES, Message, Role};
 use crate::openai::error::ApiError;
 use crate::openai::json::{Node, TreeBudget};
+
+/// Most bytes of a name or an id.
+pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// Most calls of tools in one message.
 const MAX_TOOL_CALLS: usize = 128;
@@ -83,40 +85,6 @@ fn read_called_function(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<
     })?;
     let name = name.ok_or_else(|| ApiError::missing_required_parameter(node.path_of("name")))?;
     Ok((name, arguments.unwrap_or_default()))
-}
-
-/// Every call of a tool needs its one reply before anyone else speaks, and every reply its call: templates would
-/// lose or misplace it.
-pub(super) fn check_replies(messages: &[Message], node: &Node<'_, '_>) -> Result<(), ApiError> {
-    let unanswered = |idx: usize| {
-        let reason =
-            "An assistant message with 'tool_calls' must be followed by a tool message for each call.";
-        Err(ApiError::invalid_value(format!("{}[{idx}].tool_calls", node.path()), reason))
-    };
-    let mut caller_idx = 0;
-    let mut open: Vec<&str> = Vec::new();
-    for (idx, message) in messages.iter().enumerate() {
-        if message.role == Role::Tool {
-            let id = message.tool_call_id.as_deref().unwrap_or_default();
-            let Some(call) = open.iter().position(|call| *call == id) else {
-                let calls = messages.get(caller_idx).map_or(&[][..], |caller| &caller.tool_calls);
-                let reason = match calls.iter().any(|call| call.id == id) {
-                    true => "This call of a tool has already been answered.",
-                    false => "The message before has no call of a tool with this id.",
-                };
-                let path = format!("{}[{idx}].tool_call_id", node.path());
-                return Err(ApiError::invalid_value(path, reason));
-            };
-            open.remove(call);
-            continue;
-        }
-        if !open.is_empty() {
-            return unanswered(caller_idx);
-        }
-        caller_idx = idx;
-        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
-    }
-    if open.is_empty() { Ok(()) } else { unanswered(caller_idx) }
 }
 
 impl ToolCall {

@@ -1,4 +1,4 @@
-//! The tools that a conversation offers: names, schemas, limits. Refuses to know how models call them.
+//! The tools that a conversation offers: names, schemas, limits. Does not know how models call them.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 //! Answers and chunks of text completions, key by key in OpenAI's order, with vLLM's additions. All borrow what
-//! they say and are written straight to bytes. Refuses to know where the words come from.
+//! they say and are written straight to bytes. Does not know where the words come from.
 
 use serde::{Serialize, Serializer};
 use throng_core::request::TokenId;

@@ -1,5 +1,5 @@
 //! Log-probabilities in the forms of chat (OpenAI), text completions (OpenAI's older form) and prompts (vLLM's).
-//! Nothing is copied: the reports of the engine are spelled while they are written. Refuses to know tokenizers:
+//! Nothing is copied: the reports of the engine are spelled while they are written. Does not know tokenizers:
 //! the bytes of a token come through a closure.
 
 use std::borrow::Cow;

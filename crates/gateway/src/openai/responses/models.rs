@@ -1,4 +1,4 @@
-//! The answers of `GET /v1/models` and `GET /v1/models/{id}`, in vLLM's form. Refuses to know what a model is.
+//! The answers of `GET /v1/models` and `GET /v1/models/{id}`, in vLLM's form. Does not know what a model is.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
 //! What the answers to chats and to text completions have in common: ids, the envelope, how a choice ended.
-//! Refuses to know where the words come from.
+//! Does not know where the words come from.
 
 use serde::{Serialize, Serializer};
 use throng_core::request::{FinishReason, TokenId};

@@ -1,4 +1,4 @@
-//! The `usage` of answers and chunks. Refuses to know who pays.
+//! The `usage` of answers and chunks. Does not know who pays.
 
 use serde::Serialize;
 

@@ -1,0 +1,52 @@
+//! What is left of a step while it is planned: tokens and time. Does not know which sequences take it.
+
+use super::step_time::{StepShape, StepTimeModel};
+
+/// The first chunk of a step has at least this many tokens, however slow the machine: prompts must end.
+const MIN_CHUNK_TOKENS: usize = 16;
+
+/// A chunk beside others' output tokens before the first step was timed.
+const UNTIMED_CHUNK_TOKENS: usize = 64;
+
+/// What is left of a step while it is planned.
+pub(super) struct StepBudget {
+    pub(super) tokens_left: usize,
+    pub(super) shape: StepShape,
+    /// Limits chunks; none while nobody is being given tokens.
+    pub(super) target_ms: Option<f64>,
+    pub(super) n_chunks: usize,
+}
+
+impl StepBudget {
+    pub(super) fn take(&mut self, start: usize, n: usize) {
+        self.tokens_left -= n;
+        self.shape = self.shape.plus(StepShape::of_row(start, n));
+    }
+
+    pub(super) fn give_back(&mut self, start: usize, n: usize) {
+        self.tokens_left += n;
+        self.shape = self.shape.minus(StepShape::of_row(start, n));
+    }
+
+    /// How many tokens from `start` on are left of the step and of its time.
+    pub(super) fn tokens_in_time(&self, model: &StepTimeModel, start: usize) -> usize {
+        let within = |target_ms| model.most_tokens(self.shape, start, self.tokens_left, target_ms);
+        self.target_ms.and_then(within).unwrap_or(self.tokens_left)
+    }
+
+    /// How many of the `wanted` tokens from `start` on may join the step. While others want a chunk too, at
+    /// most half of what is left: so a short prompt passes a long one.
+    pub(super) fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
+        let most = wanted.min(self.tokens_left);
+        let at_least = if self.n_chunks == 0 { MIN_CHUNK_TOKENS.min(most) } else { 0 };
+        let in_time = match self.target_ms {
+            None => self.tokens_left,
+            Some(target_ms) => model
+                .most_tokens(self.shape, start, self.tokens_left, target_ms)
+                .unwrap_or(UNTIMED_CHUNK_TOKENS)
+                .max(at_least),
+        };
+        let share = if others { (in_time / 2).max(MIN_CHUNK_TOKENS.min(in_time)) } else { in_time };
+        most.min(share)
+    }
+}
