@@ -1,16 +1,22 @@
-//! Text outside the engine: tokenizers, chat templates, incremental detokenizing. Does not know requests,
-//! HTTP and models; nothing below the gateway sees what is in here.
+//! Text outside the engine: tokenizers, chat templates, incremental detokenizing, the parts of answers. Does not know
+//! requests, HTTP and models; nothing below the gateway sees what is in here.
 #![forbid(unsafe_code)]
 
+mod answer_parser;
 mod chat_template;
 mod detokenizer;
 mod disguise;
 mod error;
+mod reasoning;
 mod rendered_prompt;
 mod tokenizer;
+mod tool_calls;
 
+pub use answer_parser::{AnswerFormat, AnswerParser, ParseOptions};
 pub use chat_template::{ChatTemplate, TemplateInput};
 pub use detokenizer::{Delta, DetokenizeOptions, Detokenizer};
 pub use error::{TemplateError, TextError, TokenizerError};
+pub use reasoning::{ReasoningFormat, ThinkingBudget};
 pub use rendered_prompt::RenderedPrompt;
 pub use tokenizer::{EncodeOptions, GgufVocabulary, SpecialTokens, Tokenizer, TokenizerConfig};
+pub use tool_calls::{AnswerEvent, ToolCallFormat, ToolSchemas};

@@ -19,4 +19,10 @@ impl RenderedPrompt {
     pub fn text(&self) -> Cow<'_, str> {
         self.disguise.reveal(&self.disguised)
     }
+
+    /// Whether the text ends with `suffix`, but for white space.
+    pub fn ends_with(&self, suffix: &str) -> bool {
+        let chars = self.disguised.chars().rev().map(|c| self.disguise.real(c).unwrap_or(c));
+        chars.skip_while(|c| c.is_whitespace()).take(suffix.chars().count()).eq(suffix.chars().rev())
+    }
 }

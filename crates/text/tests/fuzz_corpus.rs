@@ -2,6 +2,8 @@
 
 use std::fs;
 
+#[path = "../../../fuzz/checks/answer.rs"]
+mod answer;
 #[path = "../../../fuzz/checks/chat_template.rs"]
 mod chat_template;
 #[path = "../../../fuzz/checks/corpus.rs"]
@@ -13,6 +15,7 @@ mod tokenizer;
 fn the_checks_pass_on_the_corpora() {
     corpus::replay("tokenizer", 2, tokenizer::check);
     corpus::replay("chat_template", 2, chat_template::check);
+    corpus::replay("answer", 16, answer::check);
 }
 
 /// The seeds are valid files, so that fuzzing starts past the first checks.

@@ -240,6 +240,7 @@ fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) ->
         spaces_between_special_tokens: generation.spaces_between_special_tokens.unwrap_or(true),
         stop: generation.stop.clone(),
         include_stop_str_in_output: generation.include_stop_str_in_output.unwrap_or(false),
+        markers: Vec::new(),
         continues_prompt,
     }
 }

@@ -139,6 +139,11 @@ impl ChatTemplate {
         self.templates.values().all(|compiled| compiled.literals.iter().any(|known| known == literal))
     }
 
+    /// Whether some template has this text in its source.
+    pub(crate) fn has_in_source(&self, text: &str) -> bool {
+        self.templates.values().any(|compiled| compiled.source.contains(text))
+    }
+
     /// Renders the prompt.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ pub struct DetokenizeOptions {
     pub stop: Vec<String>,
     /// Keep the stop string at the end of the text.
     pub include_stop_str_in_output: bool,
+    /// Control tokens that are told apart in [`Delta::marker`], whether others are left out of the text or not.
+    pub markers: Vec<u32>,
     /// The text goes on where a prompt ended (`/v1/completions`), so a SentencePiece tokenizer's first space
     /// stays; `false` starts a text of its own, as `Tokenizer::decode` does.
     pub continues_prompt: bool,
@@ -33,6 +35,7 @@ impl Default for DetokenizeOptions {
             spaces_between_special_tokens: true,
             stop: Vec::new(),
             include_stop_str_in_output: false,
+            markers: Vec::new(),
             continues_prompt: false,
         }
     }
@@ -43,11 +46,14 @@ impl Default for DetokenizeOptions {
 pub struct Delta {
     /// Text to append; often empty, while a character or a possible stop string is incomplete.
     pub text: String,
+    /// The token itself, where it is one of [`DetokenizeOptions::markers`]. It comes after `text`, and no stop string goes
+    /// across it.
+    pub marker: Option<u32>,
     /// The index of the stop string that ended the text. The sequence is over: later tokens add nothing.
     pub stopped: Option<usize>,
 }
 
-/// Turns one sequence's tokens into text as they come. The deltas' concatenation, [`Self::finish`] included, is
+/// Turns one sequence's tokens into text as they come. But for markers, the deltas' concatenation, [`Self::finish`] included, is
 /// `Tokenizer::decode` of all tokens, cut at the stop string that is complete first (of two complete at once,
 /// the longer). Work and memory a token do not grow with the sequence.
 #[derive(Debug)]
@@ -57,6 +63,7 @@ pub struct Detokenizer {
     bytes: Vec<u8>,
     utf8: Utf8Stream,
     stops: StopMatcher,
+    markers: Vec<u32>,
 }
 
 impl Detokenizer {
@@ -65,11 +72,20 @@ impl Detokenizer {
         let joiner =
             PieceJoiner::new(tokenizer.pieces(), options.skip_special_tokens, options.continues_prompt);
         let stops = StopMatcher::new(options.stop, options.include_stop_str_in_output);
-        Self { tokenizer, joiner, bytes: Vec::new(), utf8: Utf8Stream::default(), stops }
+        let markers = options.markers;
+        Self { tokenizer, joiner, bytes: Vec::new(), utf8: Utf8Stream::default(), stops, markers }
     }
 
     /// The text that `token` makes certain.
     pub fn push(&mut self, token: u32) -> Delta {
+        if self.markers.contains(&token) {
+            let mut delta = self.stops.push(self.utf8.finish());
+            if delta.stopped.is_none() && !self.stops.is_over() {
+                delta.text.push_str(&self.stops.interrupt());
+                delta.marker = Some(token);
+            }
+            return delta;
+        }
         self.bytes.clear();
         self.joiner.push(self.tokenizer.pieces(), token, &mut self.bytes);
         let text = self.utf8.push(&self.bytes);

@@ -63,7 +63,7 @@ impl StopMatcher {
             return Delta::default();
         }
         if self.patterns.is_empty() {
-            return Delta { text, stopped: None };
+            return Delta { text, ..Delta::default() };
         }
         let n_before = self.held.len();
         self.held.push_str(&text);
@@ -81,14 +81,25 @@ impl StopMatcher {
         }
         let n_held = self.patterns.iter().map(|pattern| pattern.n_matched).max().unwrap_or(0);
         let held = self.held.split_off(self.held.len() - n_held);
-        Delta { text: std::mem::replace(&mut self.held, held), stopped: None }
+        Delta { text: std::mem::replace(&mut self.held, held), ..Delta::default() }
     }
 
     fn end(&mut self, stop_idx: usize, n_stop_bytes: usize, end: usize) -> Delta {
         self.is_over = true;
         let mut text = std::mem::take(&mut self.held);
         text.truncate(if self.include_match { end } else { end - n_stop_bytes });
-        Delta { text, stopped: Some(stop_idx) }
+        Delta { text, stopped: Some(stop_idx), marker: None }
+    }
+
+    /// Whether a stop string has ended the text.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The text held back, where something comes that is no text: a stop string begins anew after it.
+    pub(crate) fn interrupt(&mut self) -> String {
+        self.patterns.iter_mut().for_each(|pattern| pattern.n_matched = 0);
+        std::mem::take(&mut self.held)
     }
 
     /// The text held back, for the end of the stream.

@@ -194,6 +194,13 @@ impl Tokenizer {
         self.pieces.is_special(id)
     }
 
+    /// The control token with this spelling.
+    pub fn control_token(&self, text: &str) -> Option<u32> {
+        let ids = 0..self.pieces.len() as u32;
+        let mut control = ids.filter(|id| self.pieces.is_special(*id));
+        control.find(|id| self.pieces.get(*id) == Some(text.as_bytes()))
+    }
+
     /// The token that opens a sequence, where the model has one.
     pub fn bos_token_id(&self) -> Option<u32> {
         self.roles.bos

@@ -1,0 +1,172 @@
+//! An answer as its parts: reasoning, content, calls of tools. Chooses the formats by names or by the model's chat template,
+//! and puts their machines together. Pure over the tokens' texts: the same answer gives the same parts however it is cut.
+//! Does not know tokens beyond what is a control token, requests and the wire.
+
+use std::sync::Arc;
+
+use crate::chat_template::ChatTemplate;
+use crate::reasoning::{ReasoningFormat, ReasoningSpan};
+use crate::tokenizer::Tokenizer;
+use crate::tool_calls::{
+    AnswerEvent, EventSink, Harmony, Machine, Scanner, Step, ToolCallFormat, ToolSchemas,
+};
+
+/// In which formats a model thinks and calls tools, and which of their markers are control tokens.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnswerFormat {
+    /// How it calls tools; `None`: it does not.
+    pub tool_calls: Option<ToolCallFormat>,
+    /// How it marks its reasoning; `None`: it does not.
+    pub reasoning: Option<ReasoningFormat>,
+    control: Vec<(u32, &'static str)>,
+}
+
+impl AnswerFormat {
+    /// The formats of a model with this tokenizer. The order of ids is that of the markers.
+    pub fn new(
+        tool_calls: Option<ToolCallFormat>,
+        reasoning: Option<ReasoningFormat>,
+        tokenizer: &Tokenizer,
+    ) -> Self {
+        let mut markers = tool_calls.map(ToolCallFormat::markers).unwrap_or_default();
+        markers.extend(reasoning.map(ReasoningFormat::markers).unwrap_or_default());
+        markers.sort_unstable();
+        markers.dedup();
+        let control = markers.into_iter().filter_map(|text| Some((tokenizer.control_token(text)?, text)));
+        Self { tool_calls, reasoning, control: control.collect() }
+    }
+
+    /// The format in which a model with this chat template calls tools.
+    pub fn tool_calls_of(template: &ChatTemplate) -> Option<ToolCallFormat> {
+        ToolCallFormat::of_template(&|text| template.has_in_source(text))
+    }
+
+    /// The format in which a model with this chat template marks its reasoning.
+    pub fn reasoning_of(template: &ChatTemplate) -> Option<ReasoningFormat> {
+        ReasoningFormat::of_template(&|text| template.has_in_source(text))
+    }
+
+    /// The formats of a model: those named, those of its chat template where nothing is named. `none` names no format.
+    pub fn of_model(
+        template: Option<&ChatTemplate>,
+        tokenizer: &Tokenizer,
+        tool_calls: Option<&str>,
+        reasoning: Option<&str>,
+    ) -> Self {
+        let tool_calls = match tool_calls {
+            Some(name) => ToolCallFormat::named(name),
+            None => template.and_then(Self::tool_calls_of),
+        };
+        let reasoning = match reasoning {
+            Some(name) => ReasoningFormat::named(name),
+            None => template.and_then(Self::reasoning_of),
+        };
+        Self::new(tool_calls, reasoning, tokenizer)
+    }
+
+    /// The markers that are control tokens: their ids, for [`crate::DetokenizeOptions::markers`].
+    pub fn control_tokens(&self) -> Vec<u32> {
+        self.control.iter().map(|(id, _)| *id).collect()
+    }
+
+    /// The first name of the format of tool calls.
+    pub fn tool_calls_name(&self) -> &'static str {
+        let name = |known: &&(&str, _)| Some(known.1) == self.tool_calls;
+        ToolCallFormat::NAMES.iter().find(name).map_or("none", |known| known.0)
+    }
+
+    /// The first name of the format of reasoning.
+    pub fn reasoning_name(&self) -> &'static str {
+        let name = |known: &&(&str, _)| Some(known.1) == self.reasoning;
+        ReasoningFormat::NAMES.iter().find(name).map_or("none", |known| known.0)
+    }
+
+    /// Whether answers are given as they are: no reasoning to tell apart and, without `calls_tools`, no calls.
+    pub fn is_plain(&self, calls_tools: bool) -> bool {
+        self.reasoning.is_none() && (!calls_tools || self.tool_calls.is_none())
+    }
+}
+
+/// How one answer is read.
+#[derive(Debug, Clone, Default)]
+pub struct ParseOptions {
+    /// The request's tools; `None`: calls are not looked for.
+    pub tools: Option<Arc<ToolSchemas>>,
+    /// Only the first call counts (`parallel_tool_calls: false`).
+    pub only_first_call: bool,
+    /// The prompt ends inside the reasoning.
+    pub in_reasoning: bool,
+    /// The answer goes on with a message that the prompt leaves open.
+    pub continues_message: bool,
+}
+
+/// Reads one answer as it comes. It holds back what could be the beginning of a marker and, of a call, what must be known
+/// before it can be announced; never more than the answer itself.
+#[derive(Debug)]
+pub struct AnswerParser {
+    scanner: Scanner,
+    machine: Box<dyn Machine>,
+    out: EventSink,
+}
+
+impl AnswerParser {
+    /// A parser at the beginning of an answer.
+    pub fn new(format: &AnswerFormat, options: ParseOptions) -> Self {
+        let tool_calls = format.tool_calls.filter(|_| options.tools.is_some());
+        let tools = options.tools.unwrap_or_default();
+        let is_harmony = format.reasoning == Some(ReasoningFormat::Harmony);
+        let machine: Box<dyn Machine> = match (tool_calls, format.reasoning) {
+            (Some(ToolCallFormat::Harmony), _) | (_, Some(ReasoningFormat::Harmony)) => {
+                let calls_tools = tool_calls == Some(ToolCallFormat::Harmony);
+                Box::new(Harmony::new(calls_tools, is_harmony, options.continues_message))
+            }
+            (calls, reasoning) => {
+                let rest = calls.map_or_else(|| Box::new(Plain) as _, |calls| calls.machine(tools));
+                match reasoning {
+                    Some(format) => Box::new(ReasoningSpan::new(format, options.in_reasoning, rest)),
+                    None => rest,
+                }
+            }
+        };
+        let control = format.control.iter().map(|(_, text)| *text).collect();
+        Self { scanner: Scanner::new(control), machine, out: EventSink::new(options.only_first_call) }
+    }
+
+    /// Takes in plain text; markers that are control tokens of the model mean nothing in it.
+    pub fn push_text(&mut self, text: &str) -> Vec<AnswerEvent> {
+        self.scanner.text(text, &mut *self.machine, &mut self.out);
+        self.out.take()
+    }
+
+    /// Takes in a control token by its spelling.
+    pub fn push_control(&mut self, token: &str) -> Vec<AnswerEvent> {
+        self.scanner.control(token, &mut *self.machine, &mut self.out);
+        self.out.take()
+    }
+
+    /// What is certain once the answer has ended.
+    pub fn finish(&mut self) -> Vec<AnswerEvent> {
+        self.scanner.end(&mut *self.machine, &mut self.out);
+        self.out.end();
+        self.out.take()
+    }
+}
+
+/// Text in which nothing is looked for.
+#[derive(Debug)]
+struct Plain;
+
+impl Machine for Plain {
+    fn markers(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn marker(&mut self, _: &'static str, _: &mut EventSink) {}
+
+    fn char(&mut self, c: char, out: &mut EventSink) -> Step {
+        out.content(c);
+        Step::Taken
+    }
+
+    fn end(&mut self, _: &mut EventSink) {}
+}

@@ -1,0 +1,109 @@
+//! What a model thinks before it answers, told apart from the answer. Does not know tokens, requests and the wire.
+
+mod budget;
+mod span;
+
+pub use budget::ThinkingBudget;
+pub(crate) use span::ReasoningSpan;
+
+use crate::tool_calls::Harmony;
+
+/// How a model marks its reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningFormat {
+    /// `<think>…</think>`: DeepSeek R1 and V3.1, Qwen 3, GLM and many more.
+    Think,
+    /// `<seed:think>…</seed:think>`.
+    SeedOss,
+    /// `[THINK]…[/THINK]`: Magistral.
+    Mistral,
+    /// `Here is my thought process:`, then `Here is my response:`: Granite 3.2.
+    Granite,
+    /// The channel `analysis`: gpt-oss.
+    Harmony,
+}
+
+impl ReasoningFormat {
+    /// The names under which the formats are known, vLLM's (`--reasoning-parser`).
+    pub const NAMES: &'static [(&'static str, Self)] = &[
+        ("deepseek_r1", Self::Think),
+        ("deepseek_v3", Self::Think),
+        ("qwen3", Self::Think),
+        ("glm45", Self::Think),
+        ("glm47", Self::Think),
+        ("kimi_k2", Self::Think),
+        ("minimax_m2", Self::Think),
+        ("olmo3", Self::Think),
+        ("seed_oss", Self::SeedOss),
+        ("mistral", Self::Mistral),
+        ("granite", Self::Granite),
+        ("openai_gptoss", Self::Harmony),
+    ];
+
+    /// Strings in the source of a chat template, all of which tell a format. The first row that fits counts.
+    const OF_TEMPLATES: &'static [(&'static [&'static str], Self)] = &[
+        (&["<|channel|>", "<|message|>", "<|start|>"], Self::Harmony),
+        (&["[THINK]"], Self::Mistral),
+        (&["<seed:think>"], Self::SeedOss),
+        (&["</think>"], Self::Think),
+        (&["<think>"], Self::Think),
+        (&["Here is my thought process:"], Self::Granite),
+    ];
+
+    /// The format of a name of [`Self::NAMES`].
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|known| known.0 == name).map(|known| known.1)
+    }
+
+    /// The format that a chat template knows; `mentions` tells whether a string stands in its source.
+    pub(crate) fn of_template(mentions: &dyn Fn(&str) -> bool) -> Option<Self> {
+        let fits = |row: &&(&[&str], Self)| row.0.iter().all(|text| mentions(text));
+        Self::OF_TEMPLATES.iter().find(fits).map(|row| row.1)
+    }
+
+    /// What opens the reasoning, in all spellings.
+    pub fn opens(self) -> &'static [&'static str] {
+        match self {
+            Self::Think => &["<think>"],
+            Self::SeedOss => &["<seed:think>"],
+            Self::Mistral => &["[THINK]"],
+            Self::Granite => &["Here is my thought process:", "Here's my thought process:"],
+            Self::Harmony => &["<|channel|>analysis<|message|>"],
+        }
+    }
+
+    /// What closes it, in all spellings.
+    pub fn closes(self) -> &'static [&'static str] {
+        match self {
+            Self::Think => &["</think>"],
+            Self::SeedOss => &["</seed:think>"],
+            Self::Mistral => &["[/THINK]"],
+            Self::Granite => &["Here is my response:", "Here's my response:"],
+            Self::Harmony => &["<|end|>"],
+        }
+    }
+
+    /// What closes it, and what opens it once more.
+    pub(crate) fn either(self) -> &'static [&'static str] {
+        match self {
+            Self::Think => &["<think>", "</think>"],
+            Self::SeedOss => &["<seed:think>", "</seed:think>"],
+            Self::Mistral => &["[THINK]", "[/THINK]"],
+            Self::Granite | Self::Harmony => self.closes(),
+        }
+    }
+
+    /// Whether reasoning is open at the end of this text, which the model goes on with.
+    pub fn is_open_after(self, text: &str) -> bool {
+        let last = |marks: &[&str]| marks.iter().filter_map(|mark| text.rfind(mark)).max();
+        last(self.opens()).is_some_and(|open| last(self.closes()).is_none_or(|close| close < open))
+    }
+
+    /// All markers of the format.
+    pub(crate) fn markers(self) -> Vec<&'static str> {
+        match self {
+            Self::Harmony => Harmony::MARKERS.to_vec(),
+            _ => [self.opens(), self.closes()].concat(),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The JSON of arguments that a model wrote as tagged text, parameter by parameter. Values become numbers, booleans, null,
+//! objects and lists where the tool's schema takes such; strings are passed on while they are written. Does not know tags.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::events::EventSink;
+use super::json_text::escape;
+use super::schemas::{Kinds, ToolSchemas};
+
+/// Writes the arguments of one call.
+#[derive(Debug)]
+pub(super) struct ArgumentWriter {
+    tools: Arc<ToolSchemas>,
+    tool: String,
+    n_written: usize,
+    value: Option<ValueText>,
+    /// One line break at each end of a value is not part of it.
+    trims_lines: bool,
+}
+
+#[derive(Debug)]
+struct ValueText {
+    kinds: Kinds,
+    /// The text of a value that is not only a string; it is known at the end what it is.
+    text: String,
+    is_streamed: bool,
+    has_begun: bool,
+    /// A line break that is dropped if the value ends after it.
+    has_line_end: bool,
+}
+
+impl ArgumentWriter {
+    /// For a call of `tool`.
+    pub(super) fn new(tools: Arc<ToolSchemas>, tool: String, trims_lines: bool) -> Self {
+        Self { tools, tool, n_written: 0, value: None, trims_lines }
+    }
+
+    /// The value of a parameter begins; one that is open ends.
+    pub(super) fn begin(&mut self, parameter: &str, out: &mut EventSink) {
+        self.end_value(out);
+        let kinds = self.tools.kinds(&self.tool, parameter);
+        let is_streamed = kinds == Kinds::STRING;
+        out.argument_text(if self.n_written == 0 { "{" } else { ", " });
+        write_string(parameter, out);
+        out.argument_text(if is_streamed { ": \"" } else { ": " });
+        self.n_written += 1;
+        let text = String::new();
+        self.value = Some(ValueText { kinds, text, is_streamed, has_begun: false, has_line_end: false });
+    }
+
+    /// A character of the value.
+    pub(super) fn char(&mut self, c: char, out: &mut EventSink) {
+        let Some(value) = &mut self.value else { return };
+        if !std::mem::replace(&mut value.has_begun, true) && self.trims_lines && c == '\n' {
+            return;
+        }
+        if std::mem::take(&mut value.has_line_end) {
+            value.push('\n', out);
+        }
+        if self.trims_lines && c == '\n' {
+            value.has_line_end = true;
+        } else {
+            value.push(c, out);
+        }
+    }
+
+    /// The value ends.
+    pub(super) fn end_value(&mut self, out: &mut EventSink) {
+        let Some(value) = self.value.take() else { return };
+        if value.is_streamed {
+            out.argument('"');
+        } else {
+            write_typed(&value.text, value.kinds, out);
+        }
+    }
+
+    /// The arguments end, and the call with them.
+    pub(super) fn end(&mut self, out: &mut EventSink) {
+        self.end_value(out);
+        out.argument_text(if self.n_written == 0 { "{}" } else { "}" });
+        out.end_call();
+    }
+
+    /// The answer ended inside the arguments: what is known of the open value is written, the JSON stays open.
+    pub(super) fn cut(&mut self, out: &mut EventSink) {
+        if let Some(value) = self.value.take().filter(|value| !value.is_streamed) {
+            out.argument_text(&value.text);
+        }
+    }
+}
+
+impl ValueText {
+    fn push(&mut self, c: char, out: &mut EventSink) {
+        if self.is_streamed { escape(c, |c| out.argument(c)) } else { self.text.push(c) }
+    }
+}
+
+fn write_string(text: &str, out: &mut EventSink) {
+    out.argument('"');
+    text.chars().for_each(|c| escape(c, |c| out.argument(c)));
+    out.argument('"');
+}
+
+/// Writes a value as the first of `kinds` that it can be; as a string where it can be none of them.
+fn write_typed(text: &str, kinds: Kinds, out: &mut EventSink) {
+    let word = text.trim();
+    let is = |kind: Kinds, names: [&str; 2]| kinds.has(kind) && names.contains(&word);
+    let is_integer = || word.strip_prefix('-').unwrap_or(word).bytes().all(|b| b.is_ascii_digit());
+    let fits = |value: Value| match value {
+        Value::Number(_) => kinds.has(Kinds::NUMBER) || kinds.has(Kinds::INTEGER) && is_integer(),
+        Value::Array(_) | Value::Object(_) => kinds.has(Kinds::TREE),
+        _ => false,
+    };
+    if is(Kinds::NULL, ["null", "None"]) {
+        out.argument_text("null");
+    } else if is(Kinds::BOOLEAN, ["true", "True"]) {
+        out.argument_text("true");
+    } else if is(Kinds::BOOLEAN, ["false", "False"]) {
+        out.argument_text("false");
+    } else if serde_json::from_str(word).is_ok_and(fits) {
+        out.argument_text(word);
+    } else {
+        write_string(text, out);
+    }
+}

@@ -1,0 +1,144 @@
+//! gpt-oss's format, in which an answer is several messages, each on a channel: `analysis` is reasoning, `final` is for the
+//! user, and a message to `functions.NAME` is a call. Does not know the other formats.
+
+use super::events::EventSink;
+use super::is_tool_name;
+use super::scanner::{Machine, Step};
+
+const START: &str = "<|start|>";
+const CHANNEL: &str = "<|channel|>";
+const CONSTRAIN: &str = "<|constrain|>";
+const MESSAGE: &str = "<|message|>";
+
+/// A longer header is none.
+const MAX_HEADER_BYTES: usize = 512;
+
+/// Reads an answer in channels.
+#[derive(Debug)]
+pub(crate) struct Harmony {
+    state: State,
+    /// Messages to functions are calls; otherwise they are the user's.
+    calls_tools: bool,
+    /// `analysis` is told apart from what is said to the user.
+    shows_reasoning: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The prompt ends with the role of the first message: only its recipient may follow.
+    Role(String),
+    /// In a header after a marker.
+    Header(String),
+    Body(Body),
+    /// Between messages.
+    Between,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    Content,
+    Reasoning,
+    Call,
+}
+
+impl Harmony {
+    /// All markers of the format.
+    pub(crate) const MARKERS: &'static [&'static str] =
+        &[START, CHANNEL, CONSTRAIN, MESSAGE, "<|end|>", "<|call|>", "<|return|>"];
+
+    /// At the beginning of an answer, or in the middle of a final message that goes on.
+    pub(crate) fn new(calls_tools: bool, shows_reasoning: bool, goes_on: bool) -> Self {
+        let state = if goes_on { State::Body(Body::Content) } else { State::Role(String::new()) };
+        Self { state, calls_tools, shows_reasoning }
+    }
+
+    fn begin_body(&mut self, header: &str, out: &mut EventSink) {
+        let words = || header.split_whitespace();
+        let recipient = words().find_map(|word| word.strip_prefix("to="));
+        let function = recipient.and_then(|recipient| recipient.strip_prefix("functions."));
+        // A marker in a header is written as a space before and after it.
+        let is_analysis = words().any(|word| word == "analysis");
+        let body = match function {
+            Some(name) if self.calls_tools && is_tool_name(name) => {
+                out.begin_call(name);
+                Body::Call
+            }
+            _ if is_analysis && self.shows_reasoning => Body::Reasoning,
+            _ => Body::Content,
+        };
+        if body != Body::Call {
+            out.separate();
+        }
+        self.state = State::Body(body);
+    }
+
+    fn end_body(body: Body, out: &mut EventSink) {
+        match body {
+            Body::Call => out.end_call(),
+            Body::Reasoning => out.end_reasoning(),
+            Body::Content => {}
+        }
+    }
+}
+
+impl Machine for Harmony {
+    fn markers(&self) -> &'static [&'static str] {
+        Self::MARKERS
+    }
+
+    fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        let state = std::mem::replace(&mut self.state, State::Between);
+        if let State::Body(body) = &state {
+            Self::end_body(*body, out);
+        }
+        let header = match state {
+            State::Role(text) | State::Header(text) if marker != START => text,
+            _ => String::new(),
+        };
+        match marker {
+            START | CHANNEL | CONSTRAIN => self.state = State::Header(header + " "),
+            MESSAGE => self.begin_body(&header, out),
+            _ => {}
+        }
+    }
+
+    fn char(&mut self, c: char, out: &mut EventSink) -> Step {
+        match &mut self.state {
+            State::Role(text) => {
+                text.push(c);
+                let begun = text.trim_start();
+                if !("to=".starts_with(begun) || begun.starts_with("to=")) || text.len() > MAX_HEADER_BYTES {
+                    let text = std::mem::take(text);
+                    out.content_text(&text);
+                    self.state = State::Body(Body::Content);
+                }
+            }
+            State::Header(text) => {
+                text.push(c);
+                if text.len() > MAX_HEADER_BYTES {
+                    let text = std::mem::take(text);
+                    out.content_text(&text);
+                    self.state = State::Body(Body::Content);
+                }
+            }
+            State::Body(Body::Content) => out.content(c),
+            State::Body(Body::Reasoning) => out.reasoning(c),
+            State::Body(Body::Call) => out.argument(c),
+            State::Between if c.is_whitespace() => {}
+            State::Between => {
+                self.state = State::Body(Body::Content);
+                return Step::Again;
+            }
+        }
+        Step::Taken
+    }
+
+    fn end(&mut self, out: &mut EventSink) {
+        match std::mem::replace(&mut self.state, State::Between) {
+            // A call whose end token ended the answer is whole.
+            State::Body(body) => Self::end_body(body, out),
+            State::Role(text) => out.content_text(&text),
+            State::Header(_) | State::Between => {}
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Calls written as Python: `[name(a='x', b=1), other()]`. Arguments are passed on one after the other, as JSON. Does not
+//! know the other formats.
+
+use std::sync::Arc;
+
+use super::events::EventSink;
+use super::json_text::escape;
+use super::python_literal;
+use super::scanner::{Machine, Step};
+use super::schemas::ToolSchemas;
+
+/// How a family spells it.
+#[derive(Debug)]
+pub(super) struct PythonSpelling {
+    /// The markers around the calls; without any they must be all of the answer.
+    open: &'static str,
+    close: &'static str,
+    in_text: &'static [&'static str],
+    in_calls: &'static [&'static str],
+    /// Calls may stand at the beginning of an answer without marker, in brackets.
+    unmarked: bool,
+    /// Calls stand between the markers without brackets, one in a line.
+    in_lines: bool,
+}
+
+impl PythonSpelling {
+    /// Llama 3.2's and 4's, ToolACE's; Llama 4 may put markers around them.
+    pub(super) const LLAMA: Self = Self {
+        open: "<|python_start|>",
+        close: "<|python_end|>",
+        in_text: &["<|python_start|>"],
+        in_calls: &["<|python_start|>", "<|python_end|>"],
+        unmarked: true,
+        in_lines: false,
+    };
+    pub(super) const OLMO3: Self = Self {
+        open: "<function_calls>",
+        close: "</function_calls>",
+        in_text: &["<function_calls>"],
+        in_calls: &["<function_calls>", "</function_calls>"],
+        unmarked: false,
+        in_lines: true,
+    };
+
+    /// All markers.
+    pub(super) fn markers(&self) -> Vec<&'static str> {
+        self.in_calls.to_vec()
+    }
+}
+
+/// Reads an answer with such calls.
+#[derive(Debug)]
+pub(super) struct PythonCalls {
+    spelling: &'static PythonSpelling,
+    tools: Arc<ToolSchemas>,
+    state: State,
+    in_brackets: bool,
+    n_arguments: usize,
+}
+
+#[derive(Debug)]
+enum State {
+    /// At the beginning of an answer that may be calls without a marker.
+    Start,
+    Text,
+    /// Before a name, with the text since the user's.
+    Before(String),
+    /// In a name: the text since the user's, and the name.
+    Name(String, String),
+    Argument(Argument),
+    /// After a call.
+    After,
+}
+
+/// An argument's text and where in it we are.
+#[derive(Debug, Default)]
+struct Argument {
+    name: Option<String>,
+    text: String,
+    quote: Option<char>,
+    escaped: bool,
+    depth: u32,
+}
+
+impl PythonCalls {
+    pub(super) fn new(spelling: &'static PythonSpelling, tools: Arc<ToolSchemas>) -> Self {
+        let state = if spelling.unmarked { State::Start } else { State::Text };
+        Self { spelling, tools, state, in_brackets: false, n_arguments: 0 }
+    }
+
+    fn give_back(&mut self, text: &str, out: &mut EventSink) -> Step {
+        out.content_text(text);
+        self.state = State::Text;
+        Step::Again
+    }
+
+    fn before(&mut self, mut text: String, c: char, out: &mut EventSink) -> Step {
+        match c {
+            '[' if !self.in_brackets => self.in_brackets = true,
+            _ if c.is_whitespace() => {}
+            _ if (self.in_brackets || self.spelling.in_lines) && (c.is_alphabetic() || c == '_') => {
+                text.push(c);
+                self.state = State::Name(text, c.into());
+                return Step::Taken;
+            }
+            _ => return self.give_back(&text, out),
+        }
+        text.push(c);
+        self.state = State::Before(text);
+        Step::Taken
+    }
+
+    fn name(&mut self, mut text: String, mut name: String, c: char, out: &mut EventSink) -> Step {
+        if c == '(' && self.tools.has(&name) {
+            out.begin_call(&name);
+            self.n_arguments = 0;
+            self.state = State::Argument(Argument::default());
+        } else if c.is_alphanumeric() || matches!(c, '_' | '-' | '.') {
+            text.push(c);
+            name.push(c);
+            self.state = State::Name(text, name);
+        } else {
+            return self.give_back(&text, out);
+        }
+        Step::Taken
+    }
+
+    fn argument(&mut self, mut argument: Argument, c: char, out: &mut EventSink) {
+        let ends = argument.depth == 0 && argument.quote.is_none() && matches!(c, ',' | ')');
+        if !ends {
+            argument.take(c);
+            self.state = State::Argument(argument);
+            return;
+        }
+        self.write(&argument, out);
+        if c == ',' {
+            self.state = State::Argument(Argument::default());
+        } else {
+            out.argument_text(if self.n_arguments == 0 { "{}" } else { "}" });
+            out.end_call();
+            self.state = State::After;
+        }
+    }
+
+    /// Writes an argument; one without a name goes by its number.
+    fn write(&mut self, argument: &Argument, out: &mut EventSink) {
+        let text = argument.text.trim();
+        if text.is_empty() && argument.name.is_none() {
+            return;
+        }
+        let number = self.n_arguments.to_string();
+        out.argument_text(if self.n_arguments == 0 { "{" } else { ", " });
+        self.n_arguments += 1;
+        write_string(argument.name.as_deref().map_or(&number, str::trim), out);
+        out.argument_text(": ");
+        match python_literal::to_json(text) {
+            Some(value) => out.argument_text(&value.to_string()),
+            None => write_string(text, out),
+        }
+    }
+}
+
+impl Argument {
+    fn take(&mut self, c: char) {
+        match self.quote {
+            Some(_) if self.escaped => self.escaped = false,
+            Some(_) if c == '\\' => self.escaped = true,
+            Some(quote) if c == quote => self.quote = None,
+            Some(_) => {}
+            None => match c {
+                '"' | '\'' => self.quote = Some(c),
+                '[' | '{' | '(' => self.depth += 1,
+                ']' | '}' | ')' => self.depth = self.depth.saturating_sub(1),
+                '=' if self.depth == 0 && self.name.is_none() => {
+                    self.name = Some(std::mem::take(&mut self.text));
+                    return;
+                }
+                _ => {}
+            },
+        }
+        self.text.push(c);
+    }
+}
+
+fn write_string(text: &str, out: &mut EventSink) {
+    out.argument('"');
+    text.chars().for_each(|c| escape(c, |c| out.argument(c)));
+    out.argument('"');
+}
+
+impl Machine for PythonCalls {
+    fn markers(&self) -> &'static [&'static str] {
+        match &self.state {
+            State::Start | State::Text => self.spelling.in_text,
+            State::Before(_) | State::Name(..) | State::After => self.spelling.in_calls,
+            State::Argument(argument) if argument.quote.is_none() => self.spelling.in_calls,
+            State::Argument(_) => &[],
+        }
+    }
+
+    fn control_markers(&self) -> &'static [&'static str] {
+        if matches!(self.state, State::Argument(_)) { self.spelling.in_calls } else { self.markers() }
+    }
+
+    fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
+        let opens = marker == self.spelling.open;
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Before(text) | State::Name(text, _) => {
+                out.content_text(&text);
+                // In lines, there may be blank ones before the end.
+                if marker == self.spelling.close && !text.is_empty() {
+                    out.content_text(marker);
+                }
+            }
+            State::Argument(argument) => {
+                self.write(&argument, out);
+                out.cut_call();
+            }
+            State::Start | State::Text | State::After => {}
+        }
+        self.in_brackets = false;
+        if opens {
+            self.state = State::Before(marker.to_owned());
+        }
+    }
+
+    fn char(&mut self, c: char, out: &mut EventSink) -> Step {
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Start if c.is_whitespace() => {
+                out.content(c);
+                self.state = State::Start;
+            }
+            State::Start if c == '[' => return self.before(String::new(), c, out),
+            State::Start => return Step::Again,
+            State::Text => out.content(c),
+            State::Before(text) => return self.before(text, c, out),
+            State::Name(text, name) => return self.name(text, name, c, out),
+            State::Argument(argument) => self.argument(argument, c, out),
+            State::After => match c {
+                ',' if self.in_brackets => self.state = State::Before(String::new()),
+                ']' if self.in_brackets => {
+                    self.in_brackets = false;
+                    self.state = State::After;
+                }
+                _ if c.is_whitespace() => {
+                    out.content(c);
+                    self.state = State::After;
+                }
+                _ if self.spelling.in_lines => return self.before(String::new(), c, out),
+                _ => return Step::Again,
+            },
+        }
+        Step::Taken
+    }
+
+    fn end(&mut self, out: &mut EventSink) {
+        match std::mem::replace(&mut self.state, State::Text) {
+            State::Before(text) | State::Name(text, _) => out.content_text(&text),
+            State::Argument(argument) => self.write(&argument, out),
+            State::Start | State::Text | State::After => {}
+        }
+    }
+}
