@@ -155,6 +155,14 @@ pub struct ServeArgs {
     /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
     pub generation_config: Option<GenerationConfigSource>,
+    /// How the model writes tool calls, by vLLM's names (hermes, llama3_json, mistral, openai, ...), or none; found in the
+    /// chat template when absent
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::tool_call_parser)]
+    pub tool_call_parser: Option<String>,
+    /// How the model marks its reasoning, by vLLM's names (qwen3, deepseek_r1, openai_gptoss, ...), or none; found in the
+    /// chat template when absent
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::reasoning_parser)]
+    pub reasoning_parser: Option<String>,
     /// Refuse unknown parameters with 400 instead of ignoring them
     #[arg(long, hide_short_help = true)]
     pub strict_parameters: bool,
@@ -215,10 +223,6 @@ pub struct ForeignArgs {
     pub(crate) enable_lora: bool,
     #[arg(long, hide = true)]
     pub(crate) enable_auto_tool_choice: bool,
-    #[arg(long, hide = true)]
-    pub(crate) tool_call_parser: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) reasoning_parser: Option<String>,
 }
 
 /// `throng chat`.

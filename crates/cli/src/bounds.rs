@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use throng_text::{ReasoningFormat, ToolCallFormat};
+
 /// Threads that compute. More than cores is slow and allowed, but a thread costs memory.
 pub const THREADS: RangeInclusive<usize> = 1..=1024;
 /// Tokens of one sequence; the model may allow less.
@@ -82,6 +84,24 @@ pub fn model_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Reads the name of a format of tool calls.
+pub fn tool_call_parser(text: &str) -> Result<String, String> {
+    known_name(text, ToolCallFormat::NAMES.iter().map(|known| known.0))
+}
+
+/// Reads the name of a format of reasoning.
+pub fn reasoning_parser(text: &str) -> Result<String, String> {
+    known_name(text, ReasoningFormat::NAMES.iter().map(|known| known.0))
+}
+
+fn known_name(text: &str, names: impl Iterator<Item = &'static str>) -> Result<String, String> {
+    let names: Vec<&str> = names.chain(["none"]).collect();
+    if names.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("must be one of {}", names.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +129,13 @@ mod tests {
         for bad in ["", "a\nb", "\u{1b}[31m", "a\u{85}", &"x".repeat(257)] {
             assert!(model_name(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn formats_go_by_known_names() {
+        assert_eq!(tool_call_parser("qwen3_coder"), Ok("qwen3_coder".to_owned()));
+        assert_eq!(reasoning_parser("none"), Ok("none".to_owned()));
+        assert!(tool_call_parser("qwen").is_err_and(|fault| fault.contains("hermes")));
+        assert!(reasoning_parser("hermes").is_err_and(|fault| fault.contains("deepseek_r1")));
     }
 }

@@ -45,6 +45,10 @@ pub struct ModelSection {
     pub n_threads: Option<usize>,
     /// A file whose chat template is used instead of the model's own.
     pub chat_template: Option<PathBuf>,
+    /// How the model writes tool calls; found in its chat template when absent.
+    pub tool_call_parser: Option<String>,
+    /// How the model marks its reasoning; found in its chat template when absent.
+    pub reasoning_parser: Option<String>,
     /// The source of default sampling settings.
     pub generation_config: GenerationConfigSource,
     /// Compute with the reference backend: plain loops, unquantized activations.
@@ -102,6 +106,8 @@ impl Settings {
         if !arguments.served_model_name.is_empty() {
             model.served_names.clone_from(&arguments.served_model_name);
         }
+        overlay(&mut model.tool_call_parser, &arguments.tool_call_parser);
+        overlay(&mut model.reasoning_parser, &arguments.reasoning_parser);
         model.generation_config = arguments.generation_config.unwrap_or(model.generation_config);
         let mut engine = file.engine;
         engine.overlay(arguments);
@@ -221,9 +227,6 @@ fn refuse_foreign(flags: &ForeignArgs) -> Result<(), UsageError> {
         ("--quantization", flags.quantization.is_some()),
         ("--speculative-config", flags.speculative_config.is_some()),
         ("--enable-lora", flags.enable_lora),
-        ("--enable-auto-tool-choice", flags.enable_auto_tool_choice),
-        ("--tool-call-parser", flags.tool_call_parser.is_some()),
-        ("--reasoning-parser", flags.reasoning_parser.is_some()),
         ("--block-size", flags.block_size.is_some_and(|size| size != 16)),
     ];
     if let Some((flag, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {

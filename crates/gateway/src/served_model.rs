@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::request::TokenId;
 use throng_engine::EngineHandle;
-use throng_text::{ChatTemplate, Tokenizer};
+use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 
 use crate::config::ApiConfig;
 use crate::memory::HeldBytes;
@@ -26,6 +26,8 @@ pub struct ServedModel {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Messages to text. Without it there are no chat completions.
     pub chat_template: Option<Arc<ChatTemplate>>,
+    /// How its answers show reasoning and calls of tools.
+    pub answer_format: Arc<AnswerFormat>,
     /// What holds where a request says nothing.
     pub generation_defaults: GenerationDefaults,
     /// Tokens that end an answer.

@@ -5,9 +5,10 @@ mod bad_input;
 mod harness;
 
 use bad_input::{Case, Expected};
-use harness::{Client, Reply, Server, Setup, chat, post_bytes};
+use harness::{Client, Reply, Server, Setup, byte_tokenizer, chat, post_bytes};
 use serde_json::{Value, json};
 use throng_gateway::{GatewayConfig, Secret};
+use throng_text::{AnswerFormat, ToolCallFormat};
 use tokio::io::AsyncWriteExt;
 
 async fn good_request_succeeds(client: &mut Client, context: &str) {
@@ -20,6 +21,7 @@ async fn every_body_of_the_table_gets_its_answer_and_the_connection_stays_usable
     let mut setup = Setup::default();
     setup.capacity.vocabulary_size = bad_input::VOCABULARY_SIZE;
     setup.capacity.max_sequence_tokens = bad_input::MAX_MODEL_LEN;
+    setup.answer_format = AnswerFormat::new(Some(ToolCallFormat::Hermes), None, &byte_tokenizer());
     let server = Server::start(setup).await;
     let mut client = server.connect().await;
     let cases = bad_input::cases();

@@ -4,7 +4,9 @@ use serde::Serialize;
 use throng_core::batch::TokenLogprob;
 use throng_core::request::{FinishReason, TokenId};
 use throng_gateway::TokenReport;
-use throng_gateway::openai::chat_response::{ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion};
+use throng_gateway::openai::chat_response::{
+    AssistantMessage, CalledTool, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta,
+};
 use throng_gateway::openai::completion_response::{
     AskedOfChoice, Completion, CompletionChoice, CompletionChunk, CompletionChunkChoice, EchoedText,
 };
@@ -45,11 +47,35 @@ fn a_chat_is_answered_in_openais_order() {
     let reports = [report(1, -0.5, 2, &[(0, -0.25), (1, -0.5)])];
     let logprobs = ChatLogprobs { reports: &reports, spelling: spelling(false) };
     let finish = Finish::new(FinishReason::Stop(None), None);
-    let choice = ChatChoice::new(0, "b\n", finish, Some(logprobs), Some(vec![1]));
+    let choice = ChatChoice::new(0, AssistantMessage::text("b\n"), finish, Some(logprobs), Some(vec![1]));
     json(
         &ChatCompletion::new(&ENVELOPE, vec![choice], Usage::new(5, 1, 4), None, Some(&[9])),
         r#"{"id":"chatcmpl-1","object":"chat.completion","created":7,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"b\n","refusal":null},"logprobs":{"content":[{"token":" b","logprob":-0.5,"bytes":[32,98],"top_logprobs":[{"token":"a","logprob":-0.25,"bytes":[97]},{"token":" b","logprob":-0.5,"bytes":[32,98]}]}],"refusal":null},"finish_reason":"stop","stop_reason":null,"token_ids":[1]}],"usage":{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6,"prompt_tokens_details":{"cached_tokens":4},"completion_tokens_details":{"reasoning_tokens":0}},"system_fingerprint":"FP","prompt_token_ids":[9]}"#,
     );
+}
+
+#[test]
+fn calls_and_reasoning_are_written_as_clients_read_them() {
+    let call = CalledTool::whole("call_1", "now", "{}");
+    let calls =
+        r#""tool_calls":[{"id":"call_1","type":"function","function":{"name":"now","arguments":"{}"}}]"#;
+    let thought = r#""reasoning":"Hm.","reasoning_content":"Hm.""#;
+    json(
+        &AssistantMessage::new("", "Hm.", vec![call]),
+        &format!(r#"{{"role":"assistant","content":null,"refusal":null,{thought},{calls}}}"#),
+    );
+    json(&AssistantMessage::text(""), r#"{"role":"assistant","content":"","refusal":null}"#);
+    json(&ChatDelta::reasoning("Hm."), &format!("{{{thought}}}"));
+    json(
+        &ChatDelta::call(CalledTool::begun(1, "call_1", "now")),
+        r#"{"tool_calls":[{"index":1,"id":"call_1","type":"function","function":{"name":"now","arguments":""}}]}"#,
+    );
+    json(
+        &ChatDelta::call(CalledTool::more(1, "{}")),
+        r#"{"tool_calls":[{"index":1,"function":{"arguments":"{}"}}]}"#,
+    );
+    let finish = |reason| Finish::new(reason, None).with_calls().reason;
+    assert_eq!([finish(FinishReason::Stop(None)), finish(FinishReason::Length)], ["tool_calls", "length"]);
 }
 
 #[test]
@@ -68,7 +94,7 @@ fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
     json(
         &ChatChunk::new(
             &ENVELOPE,
-            ChatChunkChoice::new(0, Some("b"), None, None, Some(&[1])),
+            ChatChunkChoice::new(0, ChatDelta::content(Some("b")), None, None, Some(&[1])),
             told.chunk_usage(so_far),
         ),
         &format!(
@@ -81,7 +107,7 @@ fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
     json(
         &ChatChunk::new(
             &ENVELOPE,
-            ChatChunkChoice::new(0, None, Some(finish), None, None),
+            ChatChunkChoice::new(0, ChatDelta::content(None), Some(finish), None, None),
             each.chunk_usage(so_far),
         ),
         &format!(

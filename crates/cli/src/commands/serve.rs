@@ -1,11 +1,13 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
 use throng_gateway::openai::GenerationDefaults;
 use throng_gateway::{Gateway, HeldBytes, ServedModel, ServerConfig};
+use throng_text::AnswerFormat;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -74,7 +76,7 @@ async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     }
     let address = listener.local_addr()?;
     let engine = running.engine.clone();
-    let served = served_model(running, settings.model.generation_config);
+    let served = served_model(running, &settings.model);
     let gateway = Gateway::new(settings.gateway, vec![served], logging::n_dropped)?;
     out.push(&format!("Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"));
     Ok(Ready { gateway, listener, engine })
@@ -103,18 +105,32 @@ fn fit_connections(server: &mut ServerConfig) {
     }
 }
 
-fn served_model(running: RunningModel, source: GenerationConfigSource) -> ServedModel {
-    let recommended = match source {
+fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
+    let recommended = match section.generation_config {
         GenerationConfigSource::Auto => running.model.generation_defaults,
         GenerationConfigSource::Vllm => Default::default(),
     };
     let capacity = running.engine.capacity();
+    let answer_format = running.tokenizer.as_deref().map(|tokenizer| {
+        let (tool_calls, reasoning) = (&section.tool_call_parser, &section.reasoning_parser);
+        let template = running.chat_template.as_deref();
+        AnswerFormat::of_model(template, tokenizer, tool_calls.as_deref(), reasoning.as_deref())
+    });
+    let answer_format = answer_format.unwrap_or_default();
+    if answer_format.tool_calls.is_some() || answer_format.reasoning.is_some() {
+        tracing::info!(
+            "tool calls: {}, reasoning: {}",
+            answer_format.tool_calls_name(),
+            answer_format.reasoning_name()
+        );
+    }
     let held = HeldBytes { weights: running.model.weight_summary().n_bytes, kv: running.kv_bytes };
     ServedModel {
         root: running.names.last().cloned().unwrap_or_default(),
         eos_token_ids: running.eos_token_ids(),
         names: running.names,
         engines: vec![running.engine],
+        answer_format: Arc::new(answer_format),
         tokenizer: running.tokenizer,
         chat_template: running.chat_template,
         generation_defaults: GenerationDefaults {

@@ -24,6 +24,13 @@ fn model(section: &ModelSection) -> Result<(), UsageError> {
     chosen("model.max_model_len_tokens", section.max_model_len_tokens, bounds::SEQUENCE_TOKENS)?;
     chosen("model.kv_cache_memory_bytes", section.kv_cache_memory_bytes, bounds::KV_CACHE_BYTES)?;
     chosen("model.n_threads", section.n_threads, bounds::THREADS)?;
+    let of_calls = section.tool_call_parser.as_deref().map(bounds::tool_call_parser);
+    let of_reasoning = section.reasoning_parser.as_deref().map(bounds::reasoning_parser);
+    for (setting, read) in [("model.tool_call_parser", of_calls), ("model.reasoning_parser", of_reasoning)] {
+        if let Some(Err(fault)) = read {
+            return Err(UsageError(format!("{setting} {fault}")));
+        }
+    }
     for (i, name) in section.served_names.iter().enumerate() {
         if let Err(fault) = bounds::model_name(name) {
             return Err(UsageError(format!("the name {name:?} in model.served_names {fault}")));

@@ -1,9 +1,15 @@
 //! Chat completions, whole and in chunks. Does not know templates.
 
+use throng_text::AnswerEvent;
+
 use super::{Asked, Tally};
-use crate::generation::{Answer, Events, FrameWriter, Frames, Output, StreamFormat};
+use crate::generation::{
+    Answer, ChoiceReader, Events, FrameWriter, Frames, Output, ReadChoice, StreamFormat,
+};
 use crate::openai::ApiError;
-use crate::openai::chat_response::{ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion};
+use crate::openai::chat_response::{
+    AssistantMessage, CalledTool, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatDelta,
+};
 use crate::openai::logprobs::{ChatLogprobs, PromptLogprobs};
 use crate::openai::response::Finish;
 use crate::replica::TokenReport;
@@ -18,11 +24,19 @@ pub(crate) fn chat_completion(asked: &Asked, answer: &Answer, out: FrameWriter) 
     let prompt = answer.prompts.first();
     let mut tally = Tally::new(asked);
     tally.cached = prompt.map_or(0, |prompt| u64::from(prompt.cached_tokens));
+    let read = asked.reading.as_ref();
+    let read: Option<Vec<ReadChoice>> =
+        read.map(|reading| answer.choices.iter().map(|choice| reading.read(choice)).collect());
     let choices = answer.choices.iter().enumerate().map(|(index, choice)| {
         tally.output += choice.reports.len() as u64;
         let logprobs = asked.logprobs.then_some(ChatLogprobs { reports: &choice.reports, spelling });
         let token_ids = asked.token_ids.then(|| choice.token_ids());
-        ChatChoice::new(index, &choice.text, choice.finish(), logprobs, token_ids)
+        let (message, finish) = match read.as_ref().and_then(|read| read.get(index)) {
+            Some(read) if read.calls.is_empty() => (message_of(read), choice.finish()),
+            Some(read) => (message_of(read), choice.finish().with_calls()),
+            None => (AssistantMessage::text(&choice.text), choice.finish()),
+        };
+        ChatChoice::new(index, message, finish, logprobs, token_ids)
     });
     let choices = choices.collect();
     let prompt_logprobs = prompt
@@ -32,6 +46,11 @@ pub(crate) fn chat_completion(asked: &Asked, answer: &Answer, out: FrameWriter) 
     out.json(&ChatCompletion::new(&asked.envelope(), choices, tally.usage(), prompt_logprobs, prompt_ids))
 }
 
+fn message_of(read: &ReadChoice) -> AssistantMessage<'_> {
+    let calls = read.calls.iter().map(|call| CalledTool::whole(&call.id, &call.name, &call.arguments));
+    AssistantMessage::new(&read.content, &read.reasoning, calls.collect())
+}
+
 /// The chunks of a streamed chat completion.
 #[derive(Debug)]
 pub(crate) struct ChatFormat {
@@ -39,13 +58,17 @@ pub(crate) struct ChatFormat {
     tally: Tally,
     /// Choices whose first chunk has been sent.
     n_begun: usize,
+    /// One a choice, where the text is read.
+    readers: Vec<ChoiceReader>,
 }
 
 impl ChatFormat {
     /// For the answer to what was asked.
     pub fn new(asked: Asked) -> Self {
         let tally = Tally::new(&asked);
-        Self { asked, tally, n_begun: 0 }
+        let reading = asked.reading.iter();
+        let readers = reading.flat_map(|reading| (0..asked.n).map(|_| reading.reader())).collect();
+        Self { asked, tally, n_begun: 0, readers }
     }
 
     fn push<'a>(&'a self, choice: ChatChunkChoice<'a>, events: &mut Events) {
@@ -55,7 +78,9 @@ impl ChatFormat {
     fn push_token(&mut self, index: usize, text: &str, report: &TokenReport, events: &mut Events) {
         self.tally.output += 1;
         let asked = &self.asked;
-        if text.is_empty() && !asked.logprobs && !asked.token_ids {
+        let told = self.readers.get_mut(index).map(|reader| reader.token(text, report.chosen.token));
+        let nothing_new = told.as_ref().map_or(text.is_empty(), Vec::is_empty);
+        if nothing_new && !asked.logprobs && !asked.token_ids {
             return;
         }
         let bytes_of = |token| asked.bytes_of(token);
@@ -63,7 +88,45 @@ impl ChatFormat {
         let logprobs = asked.logprobs.then(|| ChatLogprobs { reports, spelling: asked.spelling(&bytes_of) });
         let token_ids = [report.chosen.token];
         let token_ids = asked.token_ids.then_some(token_ids.as_slice());
-        self.push(ChatChunkChoice::new(index, Some(text), None, logprobs, token_ids), events);
+        let Some(told) = told else {
+            let delta = ChatDelta::content(Some(text));
+            return self.push(ChatChunkChoice::new(index, delta, None, logprobs, token_ids), events);
+        };
+        let mut told = told.iter();
+        // The first of a token's chunks tells what is known of the token.
+        let first = told.next();
+        let call_id = first.map(|event| self.call_id(event)).unwrap_or_default();
+        let delta = first.map(|event| delta_of(event, &call_id)).unwrap_or_default();
+        self.push(ChatChunkChoice::new(index, delta, None, logprobs, token_ids), events);
+        told.for_each(|event| self.push_event(index, event, events));
+    }
+
+    fn push_event(&self, index: usize, event: &AnswerEvent, events: &mut Events) {
+        let call_id = self.call_id(event);
+        self.push(ChatChunkChoice::new(index, delta_of(event, &call_id), None, None, None), events);
+    }
+
+    /// The id of the call that begins with `event`, if one does.
+    fn call_id(&self, event: &AnswerEvent) -> String {
+        match (event, &self.asked.reading) {
+            (AnswerEvent::ToolCallBegin { .. }, Some(reading)) => reading.call_id(),
+            _ => String::new(),
+        }
+    }
+}
+
+/// What an event changes in a message; `call_id` is the id of a call that begins.
+fn delta_of<'a>(event: &'a AnswerEvent, call_id: &'a str) -> ChatDelta<'a> {
+    match event {
+        AnswerEvent::Content(text) => ChatDelta::content(Some(text)),
+        AnswerEvent::Reasoning(text) => ChatDelta::reasoning(text),
+        AnswerEvent::ToolCallBegin { index, name } => {
+            ChatDelta::call(CalledTool::begun(*index, call_id, name))
+        }
+        AnswerEvent::ToolCallArguments { index, fragment } => {
+            ChatDelta::call(CalledTool::more(*index, fragment))
+        }
+        AnswerEvent::ToolCallEnd { .. } => ChatDelta::default(),
     }
 }
 
@@ -88,9 +151,16 @@ impl StreamFormat for ChatFormat {
             Output::Prompt { cached_tokens, .. } => self.tally.cached += u64::from(cached_tokens),
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
             Output::Finished { choice_idx, text, reason, stop, .. } => {
-                let content = (!text.is_empty()).then_some(text.as_str());
-                let finish = Some(Finish::new(reason, stop.as_deref()));
-                self.push(ChatChunkChoice::new(choice_idx, content, finish, None, None), events);
+                let mut finish = Finish::new(reason, stop.as_deref());
+                let mut content = (!text.is_empty()).then_some(text.as_str());
+                if let Some(reader) = self.readers.get_mut(choice_idx) {
+                    let told = reader.finish(&text);
+                    finish = if reader.has_calls() { finish.with_calls() } else { finish };
+                    told.iter().for_each(|event| self.push_event(choice_idx, event, events));
+                    content = None;
+                }
+                let delta = ChatDelta::content(content);
+                self.push(ChatChunkChoice::new(choice_idx, delta, Some(finish), None, None), events);
             }
             Output::Failed(_) => {}
         }

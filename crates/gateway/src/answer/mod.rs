@@ -12,6 +12,7 @@ use throng_text::Tokenizer;
 pub(crate) use chat::{ChatFormat, chat_completion};
 pub(crate) use completion::{CompletionFormat, EchoedPrompt, text_completion};
 
+use crate::generation::AnswerReading;
 use crate::openai::logprobs::TokenSpelling;
 use crate::openai::response::Envelope;
 use crate::openai::usage::{ChunkUsage, Usage};
@@ -31,6 +32,7 @@ pub(crate) struct Asked {
     prompt_logprobs: bool,
     prompts: Vec<Arc<[TokenId]>>,
     n: usize,
+    reading: Option<AnswerReading>,
 }
 
 impl Asked {
@@ -55,7 +57,13 @@ impl Asked {
             prompt_logprobs: request.prompt_logprobs.is_some(),
             prompts,
             n: request.n() as usize,
+            reading: None,
         }
+    }
+
+    /// The same, its answers' text to be read in this way.
+    pub fn with_reading(self, reading: Option<AnswerReading>) -> Self {
+        Self { reading, ..self }
     }
 
     fn envelope(&self) -> Envelope<'_> {

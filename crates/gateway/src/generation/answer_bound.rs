@@ -65,6 +65,7 @@ pub(crate) struct AnswerBound {
     prompt_bytes: usize,
     token_bytes: usize,
     report_bytes: usize,
+    text_copies: usize,
     max_tokens_param: &'static str,
 }
 
@@ -111,7 +112,14 @@ impl AnswerBound {
         let of_top = |top: Option<u32>| report + n_top(top) * size_of::<TokenLogprob>();
         let report_bytes = if top.is_some() { n_prompt_tokens.saturating_mul(of_top(top)) } else { 0 };
         let max_tokens_param = shape.max_tokens_param;
-        Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, max_tokens_param })
+        // Text that is read as reasoning and calls is held once more as these.
+        let text_copies = 1 + usize::from(prepared.reading.is_some());
+        Ok(Self { max_bytes, prompt_bytes, token_bytes, report_bytes, text_copies, max_tokens_param })
+    }
+
+    /// How often a whole answer's text is held.
+    pub fn text_copies(&self) -> usize {
+        self.text_copies
     }
 
     /// Bytes of memory for the log-probabilities of the prompts.

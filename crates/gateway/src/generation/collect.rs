@@ -26,6 +26,7 @@ pub(crate) struct Answer {
     memory: Reservation,
     n_tokens: usize,
     n_text_bytes: usize,
+    text_copies: usize,
     n_held: usize,
 }
 
@@ -79,12 +80,12 @@ impl Choice {
 }
 
 impl Answer {
-    fn new(n_prompts: usize, n_choices: usize, memory: Reservation) -> Self {
+    fn new(n_prompts: usize, n_choices: usize, text_copies: usize, memory: Reservation) -> Self {
         let (mut prompts, mut choices) = (Vec::new(), Vec::new());
         prompts.resize_with(n_prompts, PromptReport::default);
         choices.resize_with(n_choices, Choice::default);
         let n_held = memory.n_bytes() + n_choices * size_of::<Choice>();
-        Self { prompts, choices, json_bytes: 0, memory, n_tokens: 0, n_text_bytes: 0, n_held }
+        Self { prompts, choices, json_bytes: 0, memory, n_tokens: 0, n_text_bytes: 0, text_copies, n_held }
     }
 
     /// Takes in what has happened; never [`Output::Failed`].
@@ -117,7 +118,7 @@ impl Answer {
 
     fn count_text(&mut self, text: &str) {
         self.n_text_bytes += text.len();
-        self.n_held += text.len();
+        self.n_held += text.len() * self.text_copies;
     }
 }
 
@@ -135,7 +136,7 @@ pub(crate) async fn collect(
     mut phase: watch::Receiver<Phase>,
     request_id: &str,
 ) -> Result<Answer, ApiError> {
-    let mut answer = Answer::new(n_prompts, session.n_choices(), memory);
+    let mut answer = Answer::new(n_prompts, session.n_choices(), bound.text_copies(), memory);
     loop {
         let output = tokio::select! {
             output = session.next() => output,

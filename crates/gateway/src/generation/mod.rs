@@ -8,6 +8,7 @@ mod client_error;
 mod collect;
 mod frames;
 mod prepare;
+mod reading;
 mod session;
 mod stream;
 mod turns;
@@ -20,6 +21,7 @@ pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use prepare::{
     Asker, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
 };
+pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
 pub(crate) use session::{Output, Session};
 pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
 pub(crate) use turns::Turns;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
+use super::reading::AnswerReading;
 use super::session::TextOptions;
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
@@ -28,6 +29,8 @@ pub(crate) struct Prepared {
     pub echo: Option<Vec<String>>,
     /// How answers become text; `None` without a tokenizer.
     pub text: Option<TextOptions>,
+    /// How an answer's text is read as reasoning and calls; `None`: it is given as it is.
+    pub reading: Option<AnswerReading>,
     /// What is reserved for it until it ends.
     pub memory: Vec<Reservation>,
 }
@@ -63,19 +66,26 @@ pub(crate) fn prepare_chat(
     request.generation.check(model.limits())?;
     request.ignore_unread_variables(|name| model.template_reads(name));
     let tokenizer = tokenizer_of(model, "messages")?;
-    let prompt =
+    let mut reading = AnswerReading::of(model, request)?;
+    let EncodedConversation { tokens: prompt, in_reasoning } =
         encode_conversation(model, tokenizer, &mut request.conversation, asker.memory, asker.abandoned)?;
+    if let Some(reading) = &mut reading {
+        reading.in_reasoning(in_reasoning);
+    }
     let prompt = request.generation.truncated(&prompt, model.limits());
     check_prompt(prompt, model.limits(), "messages")?;
     let mut encode_word = |word: &str| encode_word(tokenizer, word);
     let sampling =
         request.sampling_params(prompt.len(), &model.facts(), fastrand::u64(..), &mut encode_word)?;
-    let options = detokenize_options(&request.generation, request.conversation.continues_final_message());
+    let mut options = detokenize_options(&request.generation, request.conversation.continues_final_message());
+    if reading.is_some() {
+        options.markers = model.served.answer_format.control_tokens();
+    }
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
     let mut memory = asker.memory.reservation(Part::Prompts);
     memory.set(held_bytes(prompt, &sampling, request.generation.n()))?;
     let requests = vec![replica_request(&request.generation, asker.tenant.clone(), prompt, sampling)];
-    Ok(Prepared { requests, echo: None, text: Some(text), memory: vec![memory] })
+    Ok(Prepared { requests, echo: None, text: Some(text), reading, memory: vec![memory] })
 }
 
 /// Prepares a text completion.
@@ -116,7 +126,8 @@ pub(crate) fn prepare_completion(
     }
     let text = tokenizer
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
-    Ok(Prepared { requests, echo: request.echo.then_some(texts), text, memory: vec![memory] })
+    let echo = request.echo.then_some(texts);
+    Ok(Prepared { requests, echo, text, reading: None, memory: vec![memory] })
 }
 
 /// Bytes that a prompt with `n` choices holds from its admission to its end.
@@ -131,6 +142,15 @@ fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
         + n as usize * CHOICE_BYTES
 }
 
+/// A conversation as a prompt.
+#[derive(Debug)]
+pub(crate) struct EncodedConversation {
+    /// The prompt.
+    pub tokens: Vec<TokenId>,
+    /// It ends inside the model's reasoning.
+    pub in_reasoning: bool,
+}
+
 /// The tokens of a conversation as the model's template writes it. Takes its texts, so that they are held once.
 ///
 /// # Errors
@@ -141,7 +161,7 @@ pub(crate) fn encode_conversation(
     conversation: &mut Conversation,
     memory: &Arc<MemoryBudget>,
     abandoned: &Abandoned,
-) -> Result<Vec<TokenId>, ApiError> {
+) -> Result<EncodedConversation, ApiError> {
     let Some(template) = &model.served.chat_template else {
         let reason = "This model has no chat template; use /v1/completions.";
         return Err(ApiError::unsupported_by_model("messages", reason));
@@ -165,9 +185,17 @@ pub(crate) fn encode_conversation(
     input.kwargs = (!variables.is_empty()).then_some(&variables);
     let rendered = template.render(&input).map_err(|error| template_error(&error))?;
     abandoned.check()?;
-    tokenizer
+    let in_reasoning = model.served.answer_format.reasoning.is_some_and(|format| {
+        let last = messages.as_array().and_then(|messages| messages.last());
+        match last.and_then(|last| last["content"].as_str()) {
+            Some(text) if input.continue_final_message => format.is_open_after(text),
+            _ => input.add_generation_prompt && format.opens().iter().any(|open| rendered.ends_with(open)),
+        }
+    });
+    let tokens = tokenizer
         .encode_rendered_unless(&rendered, conversation.adds_special_tokens(), abandoned.flag())
-        .map_err(|error| text_error(&error, "messages", model))
+        .map_err(|error| text_error(&error, "messages", model))?;
+    Ok(EncodedConversation { tokens, in_reasoning })
 }
 
 /// The tokens of a text prompt.

@@ -145,12 +145,13 @@ fn job(
     id: String,
     generation: &GenerationRequest,
     route: Route,
-    prepared: Prepared,
+    mut prepared: Prepared,
     echo: EchoedPrompt,
     bound: AnswerBound,
 ) -> Job {
     let prompts: Vec<Arc<[TokenId]>> = prepared.requests.iter().map(|r| r.prompt.clone()).collect();
     let asked = Asked::new(id, generation, route.model.served.tokenizer.clone(), prompts);
+    let asked = asked.with_reading(prepared.reading.take());
     let (is_streaming, ignored) = (generation.is_streaming(), generation.ignored.clone());
     Job { route, prepared, asked, echo, bound, is_streaming, ignored }
 }

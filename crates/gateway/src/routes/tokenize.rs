@@ -30,7 +30,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
             }
             TokenizeInput::Conversation(conversation) => {
                 let tokenizer = tokenizer_of(model, "messages")?;
-                encode_conversation(model, tokenizer, conversation, &app.memory, abandoned)?
+                encode_conversation(model, tokenizer, conversation, &app.memory, abandoned)?.tokens
             }
         };
         memory.cover(std::mem::size_of_val(tokens.as_slice()))?;

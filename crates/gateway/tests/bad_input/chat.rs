@@ -537,8 +537,13 @@ fn add_tools(t: &mut Table) {
     t.chat(0, &tools(r#"{"type":"function"}"#), "tools[0].function", "missing_required_parameter");
     t.chat(0, &tools(&tool("{}")), "tools[0].function.name", "missing_required_parameter");
     t.chat_ok(0, &tools(&good));
-    t.chat(0, &format!(r#""tools":[{good}]"#), "tools", "unsupported_parameter");
-    t.chat(0, &format!(r#""tools":[{good}],"tool_choice":"auto""#), "tools", "unsupported_parameter");
+    t.chat_ok(0, &format!(r#""tools":[{good}]"#));
+    t.chat_ok(0, &format!(r#""tools":[{good}],"tool_choice":"auto","parallel_tool_calls":false"#));
+    let strict = tool(r#"{"name":"g","strict":true}"#);
+    let unsupported = "unsupported_parameter";
+    t.chat(0, &format!(r#""tools":[{good},{strict}]"#), "tools[1].function.strict", unsupported);
+    t.chat_ok(0, &tools(&strict));
+    t.chat(0, &format!(r#""tools":[{good}],"tool_choice":"required""#), "tool_choice", unsupported);
     t.chat(0, r#""tool_choice":"required""#, "tool_choice", "invalid_value");
     t.chat(0, r#""tool_choice":"maybe""#, "tool_choice", "invalid_value");
     for choice in [r#""none""#, r#""auto""#, r#"{"type":"function","function":{"name":"f"}}"#] {
@@ -555,7 +560,12 @@ fn add_tools(t: &mut Table) {
     t.chat(0, &chosen(r#"{"type":"function"}"#), "tool_choice.function", missing);
     t.chat(0, &chosen(r#"{"type":"function","function":{}}"#), "tool_choice.function.name", missing);
     t.chat(0, &chosen(r#"{"type":"wizard"}"#), "tool_choice.type", "invalid_value");
-    t.chat(0, &chosen(r#"{"type":"function","function":{"name":"f"}}"#), "tools", "unsupported_parameter");
+    t.chat(
+        0,
+        &chosen(r#"{"type":"function","function":{"name":"f"}}"#),
+        "tool_choice",
+        "unsupported_parameter",
+    );
     let deep = format!(r#"{{"name":"f","parameters":{{"a":{}1{}}}}}"#, "[".repeat(1000), "]".repeat(1000));
     t.chat(67, &tools(&tool(&deep)), "tools[0].function.parameters", "schema_too_complex");
 }

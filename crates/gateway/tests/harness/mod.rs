@@ -12,7 +12,7 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{Gateway, GatewayConfig, GatewayError, ServedModel};
 use throng_testkit::paper_executor::PaperExecutor;
-use throng_text::{ChatTemplate, Tokenizer};
+use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -36,6 +36,7 @@ pub struct Setup {
     pub engine: EngineConfig,
     pub step_time: Duration,
     pub has_tokenizer: bool,
+    pub answer_format: AnswerFormat,
     /// The address to listen on, with its port.
     pub bind: &'static str,
 }
@@ -54,6 +55,7 @@ impl Default for Setup {
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,
             has_tokenizer: true,
+            answer_format: AnswerFormat::default(),
             bind: "127.0.0.1:0",
         }
     }
@@ -115,6 +117,7 @@ impl Server {
             chat_template: tokenizer
                 .is_some()
                 .then(|| Arc::new(ChatTemplate::new(TEMPLATE).expect("a valid template"))),
+            answer_format: Arc::new(setup.answer_format),
             tokenizer,
             generation_defaults: Default::default(),
             eos_token_ids: vec![END],

@@ -3,13 +3,13 @@
 use throng_core::request::SamplingParams;
 
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
-use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
+use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
 use super::sampling::{EncodeWord, ModelFacts};
 use super::tool_calls::MAX_NAME_BYTES;
 use crate::openai::error::ApiError;
-use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Refused};
+use crate::openai::field::Kind::{Boolean, Custom, Integer, Refused};
 use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
 use crate::openai::json::{JsonType, Node};
 
@@ -20,6 +20,12 @@ pub struct ChatRequest {
     pub generation: GenerationRequest,
     /// What the chat template is given.
     pub conversation: Conversation,
+    /// The model may call the conversation's tools.
+    pub calls_tools: bool,
+    /// Only the first call of an answer counts.
+    pub only_first_call: bool,
+    /// The reasoning is part of the answer.
+    pub shows_reasoning: bool,
     max_tokens_param: &'static str,
 }
 
@@ -30,6 +36,8 @@ pub struct ChatOptions {
     logprobs: Option<bool>,
     top_logprobs: Option<i64>,
     tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
+    include_reasoning: Option<bool>,
     /// The function that `tool_choice` names.
     chosen_function: Option<String>,
 }
@@ -65,10 +73,18 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
             (o.tool_choice, o.chosen_function) = read_tool_choice(node)?;
             Ok(())
         }),
-        "Only 'none' is accepted beside tools.",
+        "Whether the model may call tools: auto or none.",
     ),
-    field("parallel_tool_calls", Ignored(Shape::Boolean), IGNORED),
-    field("include_reasoning", Ignored(Shape::Boolean), IGNORED),
+    field(
+        "parallel_tool_calls",
+        Boolean(|o| &mut o.parallel_tool_calls),
+        "Whether an answer may have several calls; false gives only the first.",
+    ),
+    field(
+        "include_reasoning",
+        Boolean(|o| &mut o.include_reasoning),
+        "Whether the answer shows the model's reasoning; true unless said.",
+    ),
     field("functions", Refused(Shape::Array(128, &Shape::Object), is_empty), UNSUPPORTED),
     field(
         "function_call",
@@ -124,7 +140,14 @@ impl ChatRequest {
         generation.logprobs = own.n_alternatives()?;
         own.check_tools(&conversation)?;
         generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
-        Ok(Self { generation, conversation, max_tokens_param })
+        Ok(Self {
+            calls_tools: !conversation.tools.is_empty() && own.tool_choice != Some(ToolChoice::None),
+            only_first_call: own.parallel_tool_calls == Some(false),
+            shows_reasoning: own.include_reasoning.unwrap_or(true),
+            generation,
+            conversation,
+            max_tokens_param,
+        })
     }
 
     /// The name under which the client gave `max_tokens`.
@@ -181,7 +204,7 @@ impl ChatOptions {
         }
     }
 
-    /// Tools may be described to the model, but what it answers is not read as calls: so it must not call any.
+    /// What a model calls is its own choice: nothing makes it call, or keep to a schema.
     fn check_tools(&self, conversation: &Conversation) -> Result<(), ApiError> {
         if self.tool_choice.is_some() && conversation.tools.is_empty() {
             let reason = "'tool_choice' is only allowed when 'tools' are given.";
@@ -192,13 +215,19 @@ impl ChatOptions {
             let reason = "'tool_choice' names a function that is not among the 'tools'.";
             return Err(ApiError::invalid_value("tool_choice.function.name", reason));
         }
-        match self.tool_choice {
-            None | Some(ToolChoice::Auto | ToolChoice::Required) if !conversation.tools.is_empty() => {
-                let reason = "This server does not call tools: send them with 'tool_choice' 'none'.";
-                Err(ApiError::unsupported_parameter("tools", reason))
-            }
-            _ => Ok(()),
+        if self.tool_choice == Some(ToolChoice::Required) {
+            let reason =
+                "This server does not make models call tools: 'tool_choice' can be 'auto' or 'none'.";
+            return Err(ApiError::unsupported_parameter("tool_choice", reason));
         }
+        let is_strict = |tool: &serde_json::Value| tool["function"]["strict"] == true;
+        if self.tool_choice != Some(ToolChoice::None)
+            && let Some(idx) = conversation.tools.iter().position(is_strict)
+        {
+            let reason = "This server does not hold calls to their schemas: leave 'strict' out, or false.";
+            return Err(ApiError::unsupported_parameter(format!("tools[{idx}].function.strict"), reason));
+        }
+        Ok(())
     }
 }
 

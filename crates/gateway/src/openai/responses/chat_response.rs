@@ -36,11 +36,73 @@ pub struct ChatChoice<'a> {
     token_ids: Option<Vec<TokenId>>,
 }
 
+/// What the model said, whole.
 #[derive(Debug, Serialize)]
-struct AssistantMessage<'a> {
+pub struct AssistantMessage<'a> {
     role: &'static str,
-    content: &'a str,
+    content: Option<&'a str>,
     refusal: Option<&'a str>,
+    /// The reasoning, under vLLM's name and the older one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CalledTool<'a>>,
+}
+
+/// A call of a tool, or what is new of it.
+#[derive(Debug, Serialize)]
+pub struct CalledTool<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: CalledFunction<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct CalledFunction<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    arguments: &'a str,
+}
+
+impl<'a> AssistantMessage<'a> {
+    /// A message of text alone.
+    pub fn text(content: &'a str) -> Self {
+        Self::new(content, "", Vec::new())
+    }
+
+    /// A message with reasoning and calls, where there are any. Beside them, content may be absent.
+    pub fn new(content: &'a str, reasoning: &'a str, tool_calls: Vec<CalledTool<'a>>) -> Self {
+        let reasoning = (!reasoning.is_empty()).then_some(reasoning);
+        let has_more = reasoning.is_some() || !tool_calls.is_empty();
+        let content = if content.is_empty() && has_more { None } else { Some(content) };
+        let reasoning_content = reasoning;
+        Self { role: "assistant", content, refusal: None, reasoning, reasoning_content, tool_calls }
+    }
+}
+
+impl<'a> CalledTool<'a> {
+    /// A whole call.
+    pub fn whole(id: &'a str, name: &'a str, arguments: &'a str) -> Self {
+        let function = CalledFunction { name: Some(name), arguments };
+        Self { index: None, id: Some(id), kind: Some("function"), function }
+    }
+
+    /// The beginning of a call in a stream.
+    pub fn begun(index: u32, id: &'a str, name: &'a str) -> Self {
+        Self { index: Some(index), ..Self::whole(id, name, "") }
+    }
+
+    /// More of a call's arguments.
+    pub fn more(index: u32, arguments: &'a str) -> Self {
+        let function = CalledFunction { name: None, arguments };
+        Self { index: Some(index), id: None, kind: None, function }
+    }
 }
 
 impl<'a> ChatCompletion<'a> {
@@ -71,12 +133,11 @@ impl<'a> ChatChoice<'a> {
     /// One answer; `logprobs` and `token_ids` only when the client asked for them.
     pub fn new(
         index: usize,
-        content: &'a str,
+        message: AssistantMessage<'a>,
         finish: Finish<'a>,
         logprobs: Option<ChatLogprobs<'a>>,
         token_ids: Option<Vec<TokenId>>,
     ) -> Self {
-        let message = AssistantMessage { role: "assistant", content, refusal: None };
         Self { index, message, logprobs, finish_reason: finish.reason, stop_reason: finish.stop, token_ids }
     }
 }
@@ -101,7 +162,7 @@ pub struct ChatChunk<'a> {
 #[derive(Debug, Serialize)]
 pub struct ChatChunkChoice<'a> {
     index: usize,
-    delta: Delta<'a>,
+    delta: ChatDelta<'a>,
     logprobs: Option<ChatLogprobs<'a>>,
     finish_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,12 +171,36 @@ pub struct ChatChunkChoice<'a> {
     token_ids: Option<&'a [TokenId]>,
 }
 
-#[derive(Debug, Serialize)]
-struct Delta<'a> {
+/// What is new of a message.
+#[derive(Debug, Default, Serialize)]
+pub struct ChatDelta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(rename = "tool_calls", serialize_with = "as_list", skip_serializing_if = "Option::is_none")]
+    tool_call: Option<CalledTool<'a>>,
+}
+
+impl<'a> ChatDelta<'a> {
+    /// More text.
+    pub fn content(content: Option<&'a str>) -> Self {
+        Self { content, ..Self::default() }
+    }
+
+    /// More reasoning.
+    pub fn reasoning(text: &'a str) -> Self {
+        Self { reasoning: Some(text), reasoning_content: Some(text), ..Self::default() }
+    }
+
+    /// A call, or more of it.
+    pub fn call(call: CalledTool<'a>) -> Self {
+        Self { tool_call: Some(call), ..Self::default() }
+    }
 }
 
 impl<'a> ChatChunk<'a> {
@@ -152,21 +237,21 @@ impl<'a> ChatChunk<'a> {
 impl<'a> ChatChunkChoice<'a> {
     /// The first of a choice: it says who speaks, and nothing yet.
     pub fn first(index: usize) -> Self {
-        let delta = Delta { role: Some("assistant"), content: Some("") };
-        Self { delta, ..Self::new(index, None, None, None, None) }
+        let delta = ChatDelta { role: Some("assistant"), ..ChatDelta::content(Some("")) };
+        Self::new(index, delta, None, None, None)
     }
 
-    /// What is new: text (`None`: no text), the end, and what the client asked to be told of the new tokens.
+    /// What is new: of the message, the end, and what the client asked to be told of the new tokens.
     pub fn new(
         index: usize,
-        content: Option<&'a str>,
+        delta: ChatDelta<'a>,
         finish: Option<Finish<'a>>,
         logprobs: Option<ChatLogprobs<'a>>,
         token_ids: Option<&'a [TokenId]>,
     ) -> Self {
         Self {
             index,
-            delta: Delta { role: None, content },
+            delta,
             logprobs,
             finish_reason: finish.map(|finish| finish.reason),
             stop_reason: finish.and_then(|finish| finish.stop),

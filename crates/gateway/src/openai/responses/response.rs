@@ -18,6 +18,12 @@ pub fn completion_id(request_id: Option<&str>) -> String {
     id("cmpl-", request_id)
 }
 
+/// A random id of a call of a tool. Some models only read back short ones: nine letters and digits.
+pub fn call_id(is_short: bool) -> String {
+    let id = Uuid::new_v4().simple().to_string();
+    if is_short { id[..9].to_owned() } else { format!("call_{}", &id[..24]) }
+}
+
 fn id(prefix: &str, request_id: Option<&str>) -> String {
     match request_id {
         Some(own) => format!("{prefix}{own}"),
@@ -67,6 +73,13 @@ impl<'a> Finish<'a> {
             FinishReason::Abort => Self { reason: "abort", stop: None },
             FinishReason::Error => Self { reason: "error", stop: None },
         }
+    }
+}
+
+impl Finish<'_> {
+    /// The same, for an answer with calls of tools: one that stopped by itself did so to call them.
+    pub fn with_calls(self) -> Self {
+        if self.reason == "stop" { Self { reason: "tool_calls", ..self } } else { self }
     }
 }
 
