@@ -1,6 +1,7 @@
 """The official OpenAI Python library against the real binary and the starter model."""
 
 import concurrent.futures
+import json
 import math
 
 import openai
@@ -208,6 +209,40 @@ def test_parameters_as_frameworks_write_them(client):
     ):
         answer = client.chat.completions.create(**settings, **more)
         assert list(answer) if more.get("stream") else answer.choices
+
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Adds two numbers",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+
+
+def test_tools_are_called_and_their_results_taken(client):
+    messages = [{"role": "user", "content": "What is 17 + 25? Use the tool."}]
+    settings = dict(model=MODEL, tools=[ADD], temperature=0, max_tokens=80)
+    choice = client.chat.completions.create(messages=messages, **settings).choices[0]
+    (call,) = choice.message.tool_calls
+    assert (choice.finish_reason, choice.message.content, call.function.name) == ("tool_calls", None, "add")
+    with client.chat.completions.stream(messages=messages, **settings) as stream:
+        streamed = stream.get_final_completion().choices[0]
+    (again,) = streamed.message.tool_calls
+    assert (again.function.name, again.function.arguments) == (call.function.name, call.function.arguments)
+    assert streamed.finish_reason == "tool_calls"
+    arguments = json.loads(call.function.arguments)
+    assert set(arguments) == {"a", "b"}
+    reply = {"role": "tool", "tool_call_id": call.id, "content": str(arguments["a"] + arguments["b"])}
+    answer = client.chat.completions.create(messages=[*messages, choice.message, reply], **settings)
+    assert answer.choices[0].message.content
+    silent = client.chat.completions.create(messages=messages, tool_choice="none", **settings)
+    assert silent.choices[0].message.tool_calls is None
 
 
 def test_closing_a_stream_early_does_not_affect_the_server(client):
