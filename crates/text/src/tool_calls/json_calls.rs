@@ -161,7 +161,8 @@ impl JsonCalls {
             return Step::Again;
         };
         // Nothing but an id, after its own marker, may stand between the name and the arguments.
-        let in_id = text.contains("[CALL_ID]") && !text.contains(ARGS) && is_name_char(c);
+        let is_short = text.len() < 4 * super::MAX_NAME_BYTES;
+        let in_id = is_name_char(c) && is_short && text.contains("[CALL_ID]") && !text.contains(ARGS);
         if c == '{' {
             out.begin_call(&name);
             let mut span = ValueSpan::default();
