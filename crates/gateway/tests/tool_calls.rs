@@ -146,6 +146,10 @@ async fn reasoning_is_told_apart() {
         answer(&mut client, &asking(text, json!({"logprobs": true, "return_token_ids": true}))).await;
     let expected = json!({"role": "assistant", "content": "Hello", "refusal": null, "reasoning": "Hm. é", "reasoning_content": "Hm. é"});
     assert_eq!((message, finish), (expected, json!("stop")));
+    // A byte a token; the last `>` of the opening mark is not counted, of the closing one all but that.
+    let usage = client.post("/v1/chat/completions", &asking(text, json!({}))).await.json()["usage"].clone();
+    let n_reasoning = "\nHm. é\n</think".len();
+    assert_eq!(usage["completion_tokens_details"]["reasoning_tokens"], n_reasoning);
     let hidden = asking(text, json!({"include_reasoning": false}));
     assert_eq!(
         answer(&mut client, &hidden).await.0,

@@ -144,6 +144,11 @@ impl AnswerParser {
         self.out.take()
     }
 
+    /// Whether what comes next is reasoning, as far as is known.
+    pub fn in_reasoning(&self) -> bool {
+        self.machine.in_reasoning()
+    }
+
     /// What is certain once the answer has ended.
     pub fn finish(&mut self) -> Vec<AnswerEvent> {
         self.scanner.end(&mut *self.machine, &mut self.out);

@@ -27,6 +27,7 @@ pub(crate) fn chat_completion(asked: &Asked, answer: &Answer, out: FrameWriter) 
     let read = asked.reading.as_ref();
     let read: Option<Vec<ReadChoice>> =
         read.map(|reading| answer.choices.iter().map(|choice| reading.read(choice)).collect());
+    tally.reasoning = read.iter().flatten().map(|read| read.reasoning_tokens).sum();
     let choices = answer.choices.iter().enumerate().map(|(index, choice)| {
         tally.output += choice.reports.len() as u64;
         let logprobs = asked.logprobs.then_some(ChatLogprobs { reports: &choice.reports, spelling });
@@ -78,7 +79,12 @@ impl ChatFormat {
     fn push_token(&mut self, index: usize, text: &str, report: &TokenReport, events: &mut Events) {
         self.tally.output += 1;
         let asked = &self.asked;
-        let told = self.readers.get_mut(index).map(|reader| reader.token(text, report.chosen.token));
+        let told = self.readers.get_mut(index).map(|reader| {
+            let n_before = reader.reasoning_tokens();
+            let told = reader.token(text, report.chosen.token);
+            self.tally.reasoning += reader.reasoning_tokens() - n_before;
+            told
+        });
         let nothing_new = told.as_ref().map_or(text.is_empty(), Vec::is_empty);
         if nothing_new && !asked.logprobs && !asked.token_ids {
             return;

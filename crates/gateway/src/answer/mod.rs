@@ -89,16 +89,17 @@ struct Tally {
     prompt: u64,
     cached: u64,
     output: u64,
+    reasoning: u64,
 }
 
 impl Tally {
     fn new(asked: &Asked) -> Self {
         let prompt = asked.prompts.iter().map(|prompt| prompt.len() as u64).sum();
-        Self { prompt, cached: 0, output: 0 }
+        Self { prompt, cached: 0, output: 0, reasoning: 0 }
     }
 
     fn usage(&self) -> Usage {
-        Usage::new(self.prompt, self.output, self.cached)
+        Usage::new(self.prompt, self.output, self.cached).with_reasoning(self.reasoning)
     }
 
     fn of_chunk(&self, asked: &Asked) -> ChunkUsage {

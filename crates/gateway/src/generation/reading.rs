@@ -63,6 +63,7 @@ impl AnswerReading {
             marker: None,
             shows_reasoning: self.shows_reasoning,
             has_calls: false,
+            reasoning_tokens: 0,
         }
     }
 
@@ -85,6 +86,7 @@ impl AnswerReading {
             rest = after;
         }
         read.add(self, reader.finish(rest));
+        read.reasoning_tokens = reader.reasoning_tokens();
         read
     }
 }
@@ -99,14 +101,18 @@ pub(crate) struct ChoiceReader {
     marker: Option<TokenId>,
     shows_reasoning: bool,
     has_calls: bool,
+    reasoning_tokens: u64,
 }
 
 impl ChoiceReader {
     /// The next token came and made `text` certain, which stands before it if it is a marker.
     pub fn token(&mut self, text: &str, token: TokenId) -> Vec<AnswerEvent> {
         let mut events = self.take_marker();
+        let was_reasoning = self.parser.in_reasoning();
         events.extend(self.parser.push_text(text));
         self.marker = self.markers.contains(&token).then_some(token);
+        let is_reasoning = was_reasoning && self.parser.in_reasoning() && self.marker.is_none();
+        self.reasoning_tokens += u64::from(is_reasoning);
         self.shown(events)
     }
 
@@ -123,6 +129,11 @@ impl ChoiceReader {
             Some(token) => self.parser.push_control(&self.tokenizer.token_text(token)),
             None => Vec::new(),
         }
+    }
+
+    /// Tokens between those that open and close the reasoning; the first and the last may be of both.
+    pub fn reasoning_tokens(&self) -> u64 {
+        self.reasoning_tokens
     }
 
     /// Whether tools have been called.
@@ -148,6 +159,8 @@ pub(crate) struct ReadChoice {
     pub content: String,
     /// What was thought before.
     pub reasoning: String,
+    /// Tokens of the reasoning.
+    pub reasoning_tokens: u64,
     /// The calls, in their order.
     pub calls: Vec<ReadCall>,
 }

@@ -44,6 +44,10 @@ impl Machine for ReasoningSpan {
         if self.state == State::Over { self.rest.control_markers() } else { self.markers() }
     }
 
+    fn in_reasoning(&self) -> bool {
+        matches!(self.state, State::Opened | State::Inside)
+    }
+
     fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
         if self.state == State::Over {
             return self.rest.marker(marker, out);

@@ -86,6 +86,10 @@ impl Machine for Harmony {
         Self::MARKERS
     }
 
+    fn in_reasoning(&self) -> bool {
+        matches!(self.state, State::Body(Body::Reasoning))
+    }
+
     fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
         let state = std::mem::replace(&mut self.state, State::Between);
         if let State::Body(body) = &state {

@@ -23,6 +23,10 @@ pub(crate) trait Machine: Debug + Send {
     fn control_markers(&self) -> &'static [&'static str] {
         self.markers()
     }
+    /// Whether what comes now is reasoning.
+    fn in_reasoning(&self) -> bool {
+        false
+    }
     /// One of them came.
     fn marker(&mut self, marker: &'static str, out: &mut EventSink);
     /// Something else came. A machine that answers [`Step::Again`] has changed its state.

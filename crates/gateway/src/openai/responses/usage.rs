@@ -35,6 +35,11 @@ impl Usage {
             completion_tokens_details: CompletionTokensDetails { reasoning_tokens: 0 },
         }
     }
+
+    /// The same, so many of the completion's tokens being reasoning.
+    pub fn with_reasoning(self, reasoning_tokens: u64) -> Self {
+        Self { completion_tokens_details: CompletionTokensDetails { reasoning_tokens }, ..self }
+    }
 }
 
 /// The `usage` of a chunk: absent, null or given.
