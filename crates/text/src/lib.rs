@@ -1,4 +1,4 @@
-//! Text outside the engine: tokenizers, chat templates, incremental detokenizing, the parts of answers. Does not know
+//! Text outside the engine: tokenizers, chat templates, incremental detokenizing, the parts of answers, grammars. Does not know
 //! requests, HTTP and models; nothing below the gateway sees what is in here.
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod disguise;
 mod error;
 mod reasoning;
 mod rendered_prompt;
+pub mod grammar;
 mod tokenizer;
 mod tool_calls;
 

@@ -1,0 +1,271 @@
+//! JSON schemas before llguidance reads them: bounds, keywords that cannot be enforced, spellings that it does not
+//! know. Does not know how a schema becomes a grammar.
+
+use serde_json::{Map, Value, json};
+
+use super::GrammarError;
+
+/// Deepest nesting of values in a schema.
+const MAX_DEPTH: usize = 64;
+/// Most values in a schema.
+const MAX_VALUES: usize = 20_000;
+/// Most references: they may form a chain, over which llguidance recurses.
+const MAX_REFERENCES: usize = 512;
+/// Most schemas in a schema.
+const MAX_SCHEMAS: usize = 2000;
+/// Most properties of one object: each is a way to go on after any other.
+const MAX_PROPERTIES: usize = 400;
+/// Largest least common multiple of all `multipleOf`, their decimal points left out: an automaton counts to it.
+const MAX_MULTIPLE: u64 = 10_000;
+/// Largest lower bound on a length: what is longer never fits an answer.
+const MAX_LENGTH: u64 = 100_000;
+/// Largest lower bound on items and properties.
+const MAX_COUNT: u64 = 10_000;
+
+/// White space between tokens: a space, or up to two line breaks and indentation. Without a bound a model could
+/// write white space for ever.
+const WHITESPACE: &str = r" |\r?\n{1,2}[ \t]{0,20}";
+
+/// Keywords of any draft that would have to be enforced and cannot be.
+const UNSUPPORTED: &[&str] = &[
+    "$dynamicRef",
+    "$recursiveRef",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "disallow",
+    "divisibleBy",
+    "else",
+    "extends",
+    "if",
+    "maxContains",
+    "minContains",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
+];
+
+/// Keywords under which a schema stands.
+const SCHEMA: &[&str] = &["additionalItems", "additionalProperties", "items"];
+/// Keywords under which an array of schemas stands.
+const SCHEMAS: &[&str] = &["allOf", "anyOf", "items", "oneOf", "prefixItems"];
+/// Keywords under which an object stands whose members are schemas.
+const SCHEMA_MAP: &[&str] = &["$defs", "definitions", "patternProperties", "properties"];
+
+/// Formats that llguidance enforces as they are defined.
+const FORMATS: &[&str] = &["duration", "ipv4", "ipv6", "uri", "uuid"];
+
+/// RFC 3339's dates that exist, and times without leap seconds, of which only some exist.
+const DATE: &str = concat!(
+    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
+    "|02-(?:0[1-9]|1[0-9]|2[0-8]))",
+    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)",
+);
+const TIME: &str = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
+/// Labels of at most 63 characters, hyphens neither at their ends nor next to each other, 4 labels at most.
+const HOST: &str = r"[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}(?:\.[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}){0,3}";
+/// Words that dots join, 62 characters at most.
+const MAILBOX: &str = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}(?:\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}){0,2}";
+
+/// Checks a schema and makes of it what llguidance takes: an object with its options.
+///
+/// # Errors
+/// [`GrammarError::UnsupportedKeyword`], [`GrammarError::Unsupported`] for a format, [`GrammarError::TooComplex`],
+/// [`GrammarError::Invalid`], and [`GrammarError::Unsatisfiable`] for `false`.
+pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
+    check_size(schema)?;
+    let mut schema = match schema {
+        Value::Bool(true) => Map::new(),
+        Value::Bool(false) => {
+            return Err(GrammarError::Unsatisfiable("the schema is false".to_owned()));
+        }
+        Value::Object(members) => members.clone(),
+        _ => return Err(invalid("#", "a schema must be an object or a boolean")),
+    };
+    Check { n_schemas: 0, multiple: 1 }.object(&mut schema, "#")?;
+    schema.insert("x-guidance".to_owned(), json!({ "whitespace_pattern": WHITESPACE }));
+    Ok(Value::Object(schema))
+}
+
+fn invalid(path: &str, reason: &str) -> GrammarError {
+    GrammarError::Invalid(format!("invalid JSON schema at '{path}': {reason}"))
+}
+
+fn too_complex(reason: String) -> GrammarError {
+    GrammarError::TooComplex(reason)
+}
+
+/// Without recursion, because nothing is known about the depth yet.
+fn check_size(schema: &Value) -> Result<(), GrammarError> {
+    let (mut n_values, mut n_references) = (0, 0);
+    let mut stack = vec![(schema, 1)];
+    while let Some((value, depth)) = stack.pop() {
+        n_values += 1;
+        if depth > MAX_DEPTH {
+            return Err(too_complex(format!("a schema nested more than {MAX_DEPTH} levels deep")));
+        }
+        match value {
+            Value::Array(elements) => stack.extend(elements.iter().map(|element| (element, depth + 1))),
+            Value::Object(members) => {
+                n_references += usize::from(members.contains_key("$ref"));
+                stack.extend(members.values().map(|member| (member, depth + 1)));
+            }
+            _ => {}
+        }
+        if n_values + stack.len() > MAX_VALUES {
+            return Err(too_complex(format!("a schema of more than {MAX_VALUES} values")));
+        }
+    }
+    if n_references > MAX_REFERENCES {
+        return Err(too_complex(format!("a schema of more than {MAX_REFERENCES} references")));
+    }
+    Ok(())
+}
+
+/// What is counted over a whole schema.
+struct Check {
+    n_schemas: usize,
+    /// The least common multiple of what was met so far.
+    multiple: u64,
+}
+
+impl Check {
+    fn schema(&mut self, schema: &mut Value, path: &str) -> Result<(), GrammarError> {
+        match schema {
+            Value::Bool(_) => Ok(()),
+            Value::Object(members) => self.object(members, path),
+            _ => Err(invalid(path, "a schema must be an object or a boolean")),
+        }
+    }
+
+    fn object(&mut self, schema: &mut Map<String, Value>, path: &str) -> Result<(), GrammarError> {
+        self.n_schemas += 1;
+        if self.n_schemas > MAX_SCHEMAS {
+            return Err(too_complex(format!("more than {MAX_SCHEMAS} schemas in a schema")));
+        }
+        if schema.get("uniqueItems") == Some(&Value::Bool(false)) {
+            schema.remove("uniqueItems");
+        }
+        let mut pattern = None;
+        for (keyword, value) in schema.iter_mut() {
+            let at = || format!("{path}/{}", keyword.replace('~', "~0").replace('/', "~1"));
+            let word = keyword.as_str();
+            if UNSUPPORTED.contains(&word) {
+                return Err(GrammarError::UnsupportedKeyword {
+                    keyword: keyword.clone(),
+                    path: path.to_owned(),
+                });
+            }
+            match (word, &mut *value) {
+                ("format", Value::String(format)) if format_pattern(format).is_some() => {
+                    pattern = format_pattern(format);
+                }
+                ("format", Value::String(format)) if !FORMATS.contains(&format.as_str()) => {
+                    let format: String = format.chars().take(64).collect();
+                    return Err(GrammarError::Unsupported(format!(
+                        "the format '{format}' at '{path}' is not supported"
+                    )));
+                }
+                (
+                    "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties",
+                    number,
+                ) => {
+                    check_count(word, number, &at())?;
+                }
+                (_, Value::Array(schemas)) if SCHEMAS.contains(&word) => {
+                    for (idx, schema) in schemas.iter_mut().enumerate() {
+                        self.schema(schema, &format!("{}/{idx}", at()))?;
+                    }
+                }
+                ("multipleOf", number) => self.multiple_of(number, &at())?,
+                ("properties", Value::Object(all)) if all.len() > MAX_PROPERTIES => {
+                    return Err(too_complex(format!("more than {MAX_PROPERTIES} properties at '{}'", at())));
+                }
+                (_, Value::Object(schemas)) if SCHEMA_MAP.contains(&word) => {
+                    for (name, schema) in schemas.iter_mut() {
+                        self.schema(schema, &format!("{}/{name}", at()))?;
+                    }
+                }
+                (_, schema) if SCHEMA.contains(&word) => self.schema(schema, &at())?,
+                (_, value) if SCHEMAS.contains(&word) || SCHEMA_MAP.contains(&word) => {
+                    return Err(invalid(
+                        &at(),
+                        &format!("the value of '{}' is of the wrong type: {}", word, kind(value)),
+                    ));
+                }
+                _ => {}
+            }
+        }
+        if let Some(pattern) = pattern {
+            schema.remove("format");
+            let all_of = schema.entry("allOf").or_insert_with(|| json!([]));
+            all_of.as_array_mut().into_iter().for_each(|list| list.push(json!({ "pattern": pattern })));
+        }
+        Ok(())
+    }
+
+    /// Schemas may be combined, and then both numbers hold.
+    fn multiple_of(&mut self, number: &Value, path: &str) -> Result<(), GrammarError> {
+        let Some(value) = number.as_f64().filter(|value| *value > 0.0) else {
+            return Err(invalid(path, "it must be a number above 0"));
+        };
+        let digits: String = value.to_string().chars().filter(char::is_ascii_digit).collect();
+        let coefficient = digits.trim_matches('0').parse().unwrap_or(1_u64).max(1);
+        let whole = if value.fract() == 0.0 { value as u64 } else { coefficient };
+        let (mut a, mut b) = (self.multiple, whole.max(1));
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        self.multiple = (self.multiple / a).saturating_mul(whole.max(1));
+        if self.multiple > MAX_MULTIPLE {
+            return Err(too_complex(format!(
+                "'multipleOf' at '{path}': numbers with a common multiple above {MAX_MULTIPLE}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The pattern of a format for which llguidance's own would allow texts that are not of the format.
+fn format_pattern(format: &str) -> Option<String> {
+    Some(match format {
+        "date" => format!("^{DATE}$"),
+        "time" => format!("^{TIME}$"),
+        "date-time" => format!("^{DATE}[tT]{TIME}$"),
+        "hostname" => format!("^{HOST}$"),
+        "email" => format!("^{MAILBOX}@{HOST}$"),
+        _ => return None,
+    })
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "an array",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// Makes an integer of `2.0`, and of an upper bound that nothing reaches the largest that llguidance takes.
+fn check_count(keyword: &str, number: &mut Value, path: &str) -> Result<(), GrammarError> {
+    let count = match number.as_u64() {
+        Some(count) => count,
+        None => match number.as_f64().filter(|count| *count >= 0.0 && count.fract() == 0.0) {
+            Some(count) => count as u64,
+            None => return Err(invalid(path, "it must be a number of at least 0 without fraction")),
+        },
+    };
+    let largest = if keyword.ends_with("Length") { MAX_LENGTH } else { MAX_COUNT };
+    if keyword.starts_with("min") && count > largest {
+        return Err(too_complex(format!("'{keyword}' at '{path}' is above {largest}")));
+    }
+    *number = Value::from(count);
+    Ok(())
+}

@@ -1,0 +1,24 @@
+//! Constraints on the form of an output: a JSON schema, a regular expression, a grammar. Compiled under limits,
+//! cached by content, and evaluated as sets of tokens that may come next. Does not know requests, sampling and
+//! the engine.
+//!
+//! `llguidance` compiles and evaluates; this module bounds it, translates what it cannot read (GBNF, structural
+//! tags) and makes of its mutable parser a pure function of the output so far.
+
+mod cache;
+mod compiler;
+mod error;
+mod gbnf;
+mod json_schema;
+mod lark;
+mod matcher;
+mod satisfiable;
+mod spec;
+mod structural_tag;
+mod vocabulary;
+
+pub use cache::{CacheLimits, GrammarCache};
+pub use compiler::{CompileLimits, CompiledGrammar, GrammarCompiler};
+pub use error::GrammarError;
+pub use matcher::GrammarMatcher;
+pub use spec::{ConstraintSpec, GrammarKey};

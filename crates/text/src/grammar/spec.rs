@@ -1,0 +1,64 @@
+//! What a client asks of an output's form, before anything is made of it. Does not know how it is enforced.
+
+use serde_json::Value;
+use xxhash_rust::xxh3::Xxh3;
+
+/// A constraint on the form of an output.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ConstraintSpec {
+    /// Any JSON object.
+    JsonObject,
+    /// A JSON value that satisfies a JSON Schema.
+    JsonSchema(Value),
+    /// The whole output matches a regular expression (the syntax of the Rust crate `regex`; `^` and `$` around
+    /// the whole are allowed).
+    Regex(String),
+    /// One of these texts.
+    Choice(Vec<String>),
+    /// A grammar in llguidance's variant of Lark, with the start rule `start`.
+    Lark(String),
+    /// A grammar in llama.cpp's GBNF, with the start rule `root`.
+    Gbnf(String),
+    /// Free text with tagged parts that are constrained: `{"type":"structural_tag", …}` as vLLM takes it.
+    StructuralTag(Value),
+}
+
+/// Identifies the content of a [`ConstraintSpec`]: equal for equal content. 128 bits, so that no two of a cache's
+/// entries are taken for each other by accident; the cache also compares the content itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GrammarKey(u128);
+
+impl ConstraintSpec {
+    /// A grammar whose kind is told by its text: GBNF where a line defines a rule with `::=`, otherwise Lark. This
+    /// is how vLLM reads its parameter `grammar`.
+    pub fn from_grammar_text(text: String) -> Self {
+        if text.contains("::=") { Self::Gbnf(text) } else { Self::Lark(text) }
+    }
+
+    /// The key of the content.
+    pub fn key(&self) -> GrammarKey {
+        let mut hash = Xxh3::new();
+        let (kind, text) = self.content();
+        hash.update(&[kind]);
+        hash.update(text.as_bytes());
+        GrammarKey(hash.digest128())
+    }
+
+    /// Bytes of the content as text.
+    pub fn n_bytes(&self) -> usize {
+        self.content().1.len()
+    }
+
+    /// The kind as a number and the content as one text.
+    fn content(&self) -> (u8, String) {
+        match self {
+            Self::JsonObject => (0, String::new()),
+            Self::JsonSchema(schema) => (1, schema.to_string()),
+            Self::Regex(regex) => (2, regex.clone()),
+            Self::Choice(choices) => (3, Value::from(choices.clone()).to_string()),
+            Self::Lark(grammar) => (4, grammar.clone()),
+            Self::Gbnf(grammar) => (5, grammar.clone()),
+            Self::StructuralTag(tag) => (6, tag.to_string()),
+        }
+    }
+}

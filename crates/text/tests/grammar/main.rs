@@ -1,0 +1,7 @@
+//! Constraints on outputs: what a constrained random model writes satisfies them, whatever is drawn.
+
+mod json_schemas;
+mod matching;
+mod texts;
+mod vocabularies;
+mod walk;
