@@ -134,8 +134,8 @@ def test_faults_are_the_library_s_typed_exceptions(client, server):
         client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "word " * 20000}])
     assert raised.value.code == "context_length_exceeded"
     with pytest.raises(openai.BadRequestError) as raised:
-        client.chat.completions.create(**settings, response_format={"type": "json_object"})
-    assert raised.value.param.startswith("response_format")
+        client.chat.completions.create(**settings, extra_body={"guided_regex": "("})
+    assert (raised.value.param, raised.value.code) == ("guided_regex", "invalid_regex")
     with pytest.raises(openai.NotFoundError):
         client.post("/nowhere", body={}, cast_to=object)
 

@@ -9,6 +9,7 @@ mod app;
 mod auth;
 mod config;
 mod connection;
+mod constraint;
 mod gateway;
 mod generation;
 mod memory;
@@ -23,6 +24,7 @@ mod served_model;
 mod server;
 
 pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
+pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use gateway::{Gateway, GatewayError};
 pub use memory::HeldBytes;
 pub use replica::TokenReport;

@@ -7,6 +7,7 @@ use throng_engine::EngineHandle;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 
 use crate::config::ApiConfig;
+use crate::constraint::ModelGrammars;
 use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{GenerationDefaults, ModelFacts, ModelLimits};
@@ -61,6 +62,8 @@ pub(crate) struct ModelEntry {
     pub served: ServedModel,
     /// What is counted about it.
     pub metrics: ModelMetrics,
+    /// Constraints on the form of its outputs; none without a tokenizer.
+    pub grammars: Option<ModelGrammars>,
     limits: ModelLimits,
 }
 
@@ -79,7 +82,11 @@ impl ModelEntry {
             max_model_len: served.max_model_len,
             max_logprobs: Some(config.max_logprobs),
         };
-        Self { served, metrics, limits }
+        let grammars = served
+            .tokenizer
+            .as_ref()
+            .map(|tokenizer| ModelGrammars::new(tokenizer.clone(), served.eos_token_ids.clone()));
+        Self { served, metrics, grammars, limits }
     }
 
     /// What requests are checked against.

@@ -22,7 +22,7 @@ impl Executor for Scripted {
         for row in batch.rows() {
             output.begin_row();
             if row.sample {
-                let history = batch.history(row);
+                let history = batch.history(row, 0);
                 let prompt = &history[..row.n_prompt as usize];
                 let find = |mark: u32| prompt.windows(2).rposition(|pair| pair == [mark, mark]);
                 let script = match (find(u32::from(b'{')), find(u32::from(b'}'))) {

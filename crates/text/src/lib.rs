@@ -7,9 +7,9 @@ mod chat_template;
 mod detokenizer;
 mod disguise;
 mod error;
+pub mod grammar;
 mod reasoning;
 mod rendered_prompt;
-pub mod grammar;
 mod tokenizer;
 mod tool_calls;
 

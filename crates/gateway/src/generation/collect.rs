@@ -2,16 +2,15 @@
 
 use std::mem::{size_of, size_of_val};
 
-use throng_core::request::{FinishReason, TokenId};
 use tokio::sync::watch;
 
 use super::answer_bound::AnswerBound;
+use super::choice::{Choice, ChoiceEnd};
 use super::session::{Output, Session};
 use crate::memory::Reservation;
 use crate::openai::ApiError;
-use crate::openai::response::Finish;
 use crate::phase::Phase;
-use crate::replica::{Timing, TokenReport};
+use crate::replica::TokenReport;
 use crate::retry_after::retry_after_s;
 
 /// A whole answer.
@@ -37,46 +36,6 @@ pub(crate) struct PromptReport {
     pub cached_tokens: u32,
     /// Its tokens' log-probabilities but the first's, when asked for.
     pub logprobs: Vec<TokenReport>,
-}
-
-/// A whole choice.
-#[derive(Debug, Default)]
-pub(crate) struct Choice {
-    /// What was said.
-    pub text: String,
-    /// Its tokens.
-    pub reports: Vec<TokenReport>,
-    /// For each token, how many characters of `text` come before it.
-    pub offsets: Vec<usize>,
-    n_chars: usize,
-    /// Why it ended.
-    pub end: Option<ChoiceEnd>,
-}
-
-/// How a choice ended.
-#[derive(Debug)]
-pub(crate) struct ChoiceEnd {
-    /// Why.
-    pub reason: FinishReason,
-    /// The stop string that ended it.
-    pub stop: Option<String>,
-    /// When what happened.
-    pub timing: Timing,
-}
-
-impl Choice {
-    /// Its tokens alone.
-    pub fn token_ids(&self) -> Vec<TokenId> {
-        self.reports.iter().map(|report| report.chosen.token).collect()
-    }
-
-    /// Why it ended. One whose end is not known was aborted.
-    pub fn finish(&self) -> Finish<'_> {
-        match &self.end {
-            Some(end) => Finish::new(end.reason, end.stop.as_deref()),
-            None => Finish::new(FinishReason::Abort, None),
-        }
-    }
 }
 
 impl Answer {

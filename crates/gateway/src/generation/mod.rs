@@ -4,6 +4,7 @@
 mod admit;
 mod answer_bound;
 mod byte_queue;
+mod choice;
 mod client_error;
 mod collect;
 mod frames;
@@ -19,10 +20,10 @@ pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
 pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use prepare::{
-    Asker, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
+    Caller, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
 };
 pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
 pub(crate) use session::{Output, Session};
 pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
 pub(crate) use turns::Turns;
-pub(crate) use work::{Abandoned, off_the_workers};
+pub(crate) use work::{Abandoned, on_blocking_thread};

@@ -37,7 +37,7 @@ pub(crate) struct Prepared {
 
 /// Who asks, and what is to be said to whom while the request is prepared.
 #[derive(Debug)]
-pub(crate) struct Asker<'a> {
+pub(crate) struct Caller<'a> {
     /// Who asks.
     pub tenant: TenantId,
     /// Where memory is reserved.
@@ -60,7 +60,7 @@ const VALUE_BYTES: usize = 512;
 /// 400 for what the model cannot take.
 pub(crate) fn prepare_chat(
     model: &ModelEntry,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     request: &mut ChatRequest,
 ) -> Result<Prepared, ApiError> {
     request.generation.check(model.limits())?;
@@ -68,7 +68,7 @@ pub(crate) fn prepare_chat(
     let tokenizer = tokenizer_of(model, "messages")?;
     let mut reading = AnswerReading::of(model, request)?;
     let EncodedConversation { tokens: prompt, in_reasoning } =
-        encode_conversation(model, tokenizer, &mut request.conversation, asker.memory, asker.abandoned)?;
+        encode_conversation(model, tokenizer, &mut request.conversation, caller.memory, caller.abandoned)?;
     if let Some(reading) = &mut reading {
         reading.in_reasoning(in_reasoning);
     }
@@ -82,9 +82,10 @@ pub(crate) fn prepare_chat(
         options.markers = model.served.answer_format.control_tokens();
     }
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
-    let mut memory = asker.memory.reservation(Part::Prompts);
+    let mut memory = caller.memory.reservation(Part::Prompts);
     memory.set(held_bytes(prompt, &sampling, request.generation.n()))?;
-    let requests = vec![replica_request(&request.generation, asker.tenant.clone(), prompt, sampling)];
+    let tenant = caller.tenant.clone();
+    let requests = vec![replica_request(model, &request.generation, tenant, prompt, sampling)?];
     Ok(Prepared { requests, echo: None, text: Some(text), reading, memory: vec![memory] })
 }
 
@@ -94,7 +95,7 @@ pub(crate) fn prepare_chat(
 /// 400 for what the model cannot take.
 pub(crate) fn prepare_completion(
     model: &ModelEntry,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
     request: &CompletionRequest,
 ) -> Result<Prepared, ApiError> {
     let generation = &request.generation;
@@ -105,10 +106,10 @@ pub(crate) fn prepare_completion(
     }
     let mut requests = Vec::with_capacity(request.prompts.len());
     let mut texts = Vec::new();
-    let (mut memory, mut n_held) = (asker.memory.reservation(Part::Prompts), 0);
+    let (mut memory, mut n_held) = (caller.memory.reservation(Part::Prompts), 0);
     for prompt in &request.prompts {
-        asker.abandoned.check()?;
-        let tokens = prompt_tokens(model, prompt, request.add_special_tokens, asker)?;
+        caller.abandoned.check()?;
+        let tokens = prompt_tokens(model, prompt, request.add_special_tokens, caller)?;
         let tokens = generation.truncated(&tokens, model.limits());
         check_prompt(tokens, model.limits(), "prompt")?;
         let mut encode_word =
@@ -122,7 +123,7 @@ pub(crate) fn prepare_completion(
             texts.push(text);
         }
         memory.cover(n_held)?;
-        requests.push(replica_request(generation, asker.tenant.clone(), tokens, sampling));
+        requests.push(replica_request(model, generation, caller.tenant.clone(), tokens, sampling)?);
     }
     let text = tokenizer
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
@@ -236,14 +237,14 @@ fn prompt_tokens<'p>(
     model: &ModelEntry,
     prompt: &'p Prompt,
     add_special_tokens: bool,
-    asker: &Asker<'_>,
+    caller: &Caller<'_>,
 ) -> Result<Cow<'p, [TokenId]>, ApiError> {
     match prompt {
         // Copied once it is known to fit, as the engine's request.
         Prompt::Tokens(tokens) => Ok(Cow::Borrowed(tokens)),
         Prompt::Text(text) => {
             let tokenizer = tokenizer_of(model, "prompt")?;
-            encode_text(model, tokenizer, text, add_special_tokens, asker.memory, asker.abandoned)
+            encode_text(model, tokenizer, text, add_special_tokens, caller.memory, caller.abandoned)
                 .map(Cow::Owned)
         }
     }
@@ -273,22 +274,29 @@ fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) ->
     }
 }
 
+/// # Errors
+/// 400 for a constraint that cannot be used.
 fn replica_request(
+    model: &ModelEntry,
     generation: &GenerationRequest,
     tenant: TenantId,
     prompt: &[TokenId],
     sampling: SamplingParams,
-) -> ReplicaRequest {
-    ReplicaRequest {
+) -> Result<ReplicaRequest, ApiError> {
+    let constraint = generation.constraint().map(|asked| {
+        let grammars = model.grammars.as_ref().ok_or_else(|| no_tokenizer(&asked.param))?;
+        grammars.constraint(asked, generation.n())
+    });
+    Ok(ReplicaRequest {
         tenant,
         cache_salt: generation.cache_salt.as_deref().map(Arc::from),
-        constraint: None,
+        constraint: constraint.transpose()?,
         adapter: None,
         prompt: prompt.into(),
         priority: generation.priority(),
         sampling: Arc::new(sampling),
         continuations: Continuations::New { n: generation.n() },
-    }
+    })
 }
 
 fn template_error(error: &TemplateError) -> ApiError {

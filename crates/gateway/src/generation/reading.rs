@@ -8,7 +8,7 @@ use throng_text::{
     AnswerEvent, AnswerFormat, AnswerParser, ParseOptions, Tokenizer, ToolCallFormat, ToolSchemas,
 };
 
-use super::collect::Choice;
+use super::choice::Choice;
 use crate::openai::response::call_id;
 use crate::openai::{ApiError, ChatRequest};
 use crate::served_model::ModelEntry;

@@ -48,7 +48,7 @@ impl Drop for AbandonOnDrop {
 ///
 /// # Errors
 /// What `work` gives; 503 when too much waits; 500 should it panic.
-pub(crate) async fn off_the_workers<T: Send + 'static>(
+pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     turns: &Turns,
     context: &RequestContext,
     n_bytes: usize,
@@ -89,7 +89,7 @@ mod tests {
         let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
         let (begun, has_begun) = mpsc::channel();
         let (end, may_end) = mpsc::channel();
-        let mut first = Box::pin(off_the_workers(&turns, &context, 1, move |abandoned| {
+        let mut first = Box::pin(on_blocking_thread(&turns, &context, 1, move |abandoned| {
             begun.send(()).expect("the test listens");
             may_end.recv().expect("the test tells");
             Ok(abandoned.is_set())
@@ -97,7 +97,8 @@ mod tests {
         assert!((&mut first).now_or_never().is_none());
         has_begun.recv().expect("it begins");
         drop(first);
-        let mut second = Box::pin(off_the_workers(&turns, &context, 1, |abandoned| Ok(abandoned.is_set())));
+        let mut second =
+            Box::pin(on_blocking_thread(&turns, &context, 1, |abandoned| Ok(abandoned.is_set())));
         assert!((&mut second).now_or_never().is_none());
         assert!(turns.take(&context.tenant(), 1).now_or_never().is_none(), "the only place is taken");
         end.send(()).expect("the work waits");

@@ -19,5 +19,6 @@ pub use conversation::Conversation;
 pub use error::{ApiError, ErrorType};
 pub use field::{IgnoredParameters, ReadOptions};
 pub use generation_request::{GenerationRequest, StreamOptions, TruncationSide};
+pub use requests::OutputConstraint;
 pub use sampling::{GenerationDefaults, ModelFacts, ModelLimits, check_prompt};
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};

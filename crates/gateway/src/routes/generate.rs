@@ -14,8 +14,8 @@ use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_comp
 use crate::app::App;
 use crate::connection::RequestContext;
 use crate::generation::{
-    Abandoned, Answer, AnswerBound, AnswerShape, Asker, FrameWriter, Frames, LogprobBytes, Prepared, Session,
-    StreamFormat, StreamSetting, admit, check_room, collect, off_the_workers, prepare_chat,
+    Abandoned, Answer, AnswerBound, AnswerShape, Caller, FrameWriter, Frames, LogprobBytes, Prepared,
+    Session, StreamFormat, StreamSetting, admit, check_room, collect, on_blocking_thread, prepare_chat,
     prepare_completion, stream,
 };
 use crate::memory::{Part, Reservation};
@@ -42,7 +42,7 @@ struct Job {
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
-    let job = off_the_workers(&app.turns, &context, body.n_bytes(), move |abandoned| {
+    let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         read_chat(&state, tenant, body, abandoned)
     })
     .await?;
@@ -59,7 +59,7 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
 pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
-    let job = off_the_workers(&app.turns, &context, body.n_bytes(), move |abandoned| {
+    let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         read_completion(&state, tenant, body, abandoned)
     })
     .await?;
@@ -78,8 +78,8 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     let (mut request, _memory) = body.read(ChatRequest::parse)?;
     let route = welcome(app, request.generation.model())?;
     check_room(&route, context.id_text())?;
-    let asker = Asker { tenant, memory: &app.memory, abandoned };
-    let prepared = prepare_chat(&route.model, &asker, &mut request)?;
+    let caller = Caller { tenant, memory: &app.memory, abandoned };
+    let prepared = prepare_chat(&route.model, &caller, &mut request)?;
     let generation = &request.generation;
     let shape = AnswerShape {
         n_repeats: 1,
@@ -108,8 +108,8 @@ fn read_completion(
         return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
     }
     check_room(&route, context.id_text())?;
-    let asker = Asker { tenant, memory: &app.memory, abandoned };
-    let mut prepared = prepare_completion(&route.model, &asker, &request)?;
+    let caller = Caller { tenant, memory: &app.memory, abandoned };
+    let mut prepared = prepare_completion(&route.model, &caller, &request)?;
     let echoes_logprobs = request.echo && generation.logprobs.is_some();
     let forms = [
         echoes_logprobs.then_some(LogprobBytes::COMPLETION),

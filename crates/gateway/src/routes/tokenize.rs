@@ -10,7 +10,7 @@ use http::header;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::generation::{
-    Abandoned, FrameWriter, Frames, encode_conversation, encode_text, off_the_workers, tokenizer_of,
+    Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
 use crate::memory::Part;
 use crate::openai::tokenize::{DetokenizeResponse, TokenStrings, TokenizeResponse};
@@ -80,9 +80,10 @@ async fn answer(
     + 'static,
 ) -> Result<Response, ApiError> {
     let (context, state) = (body.context.clone(), app.clone());
-    let (frames, ignored) =
-        off_the_workers(&app.turns, &context, body.n_bytes(), move |abandoned| work(&state, body, abandoned))
-            .await?;
+    let (frames, ignored) = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
+        work(&state, body, abandoned)
+    })
+    .await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
     Ok(with_ignored((fields, Body::new(frames)), &ignored))
 }

@@ -25,7 +25,7 @@ impl LogitRules {
             self.ban_all_but(logits, mask);
         }
         self.ban_bad_words(logits, input);
-        self.ban_early_ends(logits, input);
+        self.ban_early_ends(logits, input, mask);
         for &(token, bias) in &input.params.logit_bias {
             self.change(logits, token, |logit| logit + bias);
         }
@@ -79,10 +79,13 @@ impl LogitRules {
         }
     }
 
-    fn ban_early_ends(&mut self, logits: &mut [f32], input: &SamplingInput<'_>) {
+    /// Before `min_tokens` no token ends the output, but where a mask allows nothing else: a grammar that is complete cannot go on.
+    fn ban_early_ends(&mut self, logits: &mut [f32], input: &SamplingInput<'_>, mask: Option<&TokenMask>) {
         let params = input.params;
-        if input.n_output() < params.min_tokens {
-            for &token in params.eos_token_ids.iter().chain(&params.stop_token_ids) {
+        let ends = || params.eos_token_ids.iter().chain(&params.stop_token_ids);
+        let must_end = mask.is_some_and(|mask| mask.tokens().all(|token| ends().any(|end| *end == token)));
+        if input.n_output() < params.min_tokens && !must_end {
+            for &token in ends() {
                 self.ban(logits, token);
             }
         }

@@ -2,6 +2,7 @@
 //! where an error becomes a status. Does not know what went wrong inside: constructors take plain facts.
 
 mod body;
+mod constraint;
 mod service;
 
 use std::borrow::Cow;

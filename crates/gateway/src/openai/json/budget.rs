@@ -64,7 +64,14 @@ impl<'a> Node<'a, '_> {
     /// # Errors
     /// `schema_too_complex`.
     pub fn check_complexity(&self, max_values: usize) -> Result<usize, ApiError> {
-        let json = self.text();
+        self.check_complexity_of(self.text(), max_values)
+    }
+
+    /// As [`Self::check_complexity`], for JSON that stands in the string at this place.
+    ///
+    /// # Errors
+    /// `schema_too_complex`.
+    pub fn check_complexity_of(&self, json: &str, max_values: usize) -> Result<usize, ApiError> {
         if json.len() <= MAX_TREE_BYTES {
             let extent = Extent::of(json);
             if extent.n_values_at_most <= max_values && extent.depth <= MAX_TREE_DEPTH {

@@ -2,13 +2,16 @@
 
 use super::generation_request::{GenerationRequest, TruncationSide};
 use super::generation_values::*;
+use super::structured_output::*;
 use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
 use crate::openai::field::{Field, Range, Shape, field};
+use crate::openai::json::MAX_TREE_BYTES;
 
 /// Most continuations of one prompt.
 pub const MAX_N: i64 = 128;
 
 const TOKEN: Shape = Shape::Integer(0, u32::MAX as i64);
+const TEXT: Shape = Shape::Text(MAX_TREE_BYTES);
 const TEXT_OR_TEXTS: Shape =
     Shape::AnyOf(&[Shape::Text(MAX_STOP_BYTES), Shape::Array(16, &Shape::Text(MAX_STOP_BYTES))]);
 
@@ -140,18 +143,30 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field(
         "response_format",
         Custom(Shape::Object, read_response_format),
-        "Only {\"type\":\"text\"} is accepted.",
+        "The form of the output: text, json_object, json_schema or structural_tag.",
     ),
-    field("structured_outputs", Custom(Shape::Object, read_constraint), UNSUPPORTED),
-    field("structural_tag", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("guided_json", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("guided_regex", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("guided_choice", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("guided_grammar", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("json_schema", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("grammar", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("regex", Custom(Shape::Any, read_constraint), UNSUPPORTED),
-    field("ebnf", Custom(Shape::Any, read_constraint), UNSUPPORTED),
+    field(
+        "structured_outputs",
+        Custom(Shape::Object, read_structured_outputs),
+        "The form of the output, as vLLM writes it: json, regex, choice, grammar or structural_tag.",
+    ),
+    field(
+        "structural_tag",
+        Custom(Shape::Any, read_structural_tag),
+        "Tags between which the output has a form, and what triggers them.",
+    ),
+    field("guided_json", Custom(Shape::Any, read_schema), "A JSON schema that the output satisfies."),
+    field("guided_regex", Custom(TEXT, read_regex), "A regular expression that the output matches."),
+    field(
+        "guided_choice",
+        Custom(Shape::Array(usize::MAX, &TEXT), read_choice),
+        "The texts of which the output is one.",
+    ),
+    field("guided_grammar", Custom(TEXT, read_grammar), "A grammar (GBNF or Lark) of the output."),
+    field("json_schema", Custom(Shape::Any, read_schema), "A JSON schema that the output satisfies."),
+    field("grammar", Custom(TEXT, read_grammar), "A grammar (GBNF or Lark) of the output."),
+    field("regex", Custom(TEXT, read_regex), "A regular expression that the output matches."),
+    field("ebnf", Custom(TEXT, read_grammar), "A grammar (GBNF or Lark) of the output."),
     field("guided_decoding_backend", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
     field("guided_whitespace_pattern", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
     field("use_beam_search", Refused(Shape::Boolean, is_false), UNSUPPORTED),

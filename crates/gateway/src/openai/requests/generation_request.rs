@@ -2,9 +2,19 @@
 //! client said, each value checked for itself. Does not know prompts and models.
 
 use throng_core::request::{Priority, TokenId};
+use throng_text::grammar::ConstraintSpec;
 
 use crate::openai::error::ApiError;
 use crate::openai::field::IgnoredParameters;
+
+/// What a request asks of its outputs' form.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutputConstraint {
+    /// The parameter that says so, for errors.
+    pub param: String,
+    /// What it says.
+    pub spec: ConstraintSpec,
+}
 
 /// The common parameters of a generation request, `None` where the client said nothing.
 #[derive(Debug, Clone, Default)]
@@ -79,8 +89,8 @@ pub struct GenerationRequest {
     pub cache_salt: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
-    /// Parameters that constrain the output's form and ask for something, by name: not more than one.
-    pub(super) constraint: Option<String>,
+    /// What a parameter asks of the output's form: not more than one does.
+    pub(super) constraint: Option<OutputConstraint>,
 }
 
 /// How usage is reported while streaming.
@@ -146,16 +156,23 @@ impl GenerationRequest {
         }
     }
 
-    /// Notes that a parameter constrains the form of the output. Refused in [`Self::check_together`], once it is
-    /// known that no second one does.
-    pub(super) fn constrain(&mut self, param: String) -> Result<(), ApiError> {
+    /// Keeps what a parameter says about the form of the output.
+    ///
+    /// # Errors
+    /// `mutually_exclusive` where another parameter says something about it too.
+    pub(super) fn constrain(&mut self, param: String, spec: ConstraintSpec) -> Result<(), ApiError> {
         match &self.constraint {
-            Some(other) => Err(ApiError::mutually_exclusive(param, other)),
+            Some(other) => Err(ApiError::mutually_exclusive(param, &other.param)),
             None => {
-                self.constraint = Some(param);
+                self.constraint = Some(OutputConstraint { param, spec });
                 Ok(())
             }
         }
+    }
+
+    /// What is asked of the form of the output.
+    pub fn constraint(&self) -> Option<&OutputConstraint> {
+        self.constraint.as_ref()
     }
 
     /// Checks what one parameter alone cannot tell. `max_tokens_param` is the name under which the client gave
@@ -187,12 +204,7 @@ impl GenerationRequest {
         {
             return Err(min_tokens_above(min, max));
         }
-        self.check_best_of()?;
-        if let Some(param) = &self.constraint {
-            let reason = "This server does not constrain the form of the output.";
-            return Err(ApiError::unsupported_parameter(param, reason));
-        }
-        Ok(())
+        self.check_best_of()
     }
 
     fn check_best_of(&self) -> Result<(), ApiError> {

@@ -3,7 +3,6 @@
 use throng_core::request::TokenId;
 
 use super::generation_request::{GenerationRequest, StreamOptions};
-use super::tools::MAX_DESCRIPTION_BYTES;
 use crate::openai::error::{ApiError, echo};
 use crate::openai::field::{Range, ReadOptions, Shape};
 use crate::openai::json::{JsonType, Node};
@@ -174,62 +173,4 @@ pub(super) fn read_cache_salt(
     }
     r.cache_salt = Some(salt.into_owned());
     Ok(())
-}
-
-pub(super) fn read_response_format(
-    r: &mut GenerationRequest,
-    node: &Node<'_, '_>,
-    _: &ReadOptions,
-) -> Result<(), ApiError> {
-    const FORMATS: &[&str] = &["text", "json_object", "json_schema", "structural_tag"];
-    const KEYS: &[&str] = &["type", "json_schema", "structures", "triggers", "format"];
-    let (mut format, mut schema) = (None, false);
-    node.known_members(KEYS, |key, value| {
-        match key {
-            _ if value.is_null() => {}
-            "type" => format = Some(value.one_of(FORMATS)?),
-            "json_schema" => {
-                check_json_schema(&value)?;
-                schema = true;
-            }
-            _ => {}
-        }
-        Ok(())
-    })?;
-    node.check_complexity(MAX_SCHEMA_VALUES)?;
-    match format.map(|idx| FORMATS[idx]) {
-        None => Err(ApiError::missing_required_parameter(node.path_of("type"))),
-        Some("text") => Ok(()),
-        Some("json_schema") if !schema => {
-            Err(ApiError::missing_required_parameter(node.path_of("json_schema")))
-        }
-        Some(_) => r.constrain(node.path()),
-    }
-}
-
-fn check_json_schema(node: &Node<'_, '_>) -> Result<(), ApiError> {
-    let mut is_named = false;
-    node.known_members(&["name", "description", "schema", "strict"], |key, value| match key {
-        _ if value.is_null() => Ok(()),
-        "name" => {
-            is_named = true;
-            value.string(MAX_LABEL_BYTES).map(drop)
-        }
-        "description" => value.string(MAX_DESCRIPTION_BYTES).map(drop),
-        "schema" => Shape::Object.check(&value),
-        _ => value.boolean().map(drop),
-    })?;
-    if is_named { Ok(()) } else { Err(ApiError::missing_required_parameter(node.path_of("name"))) }
-}
-
-pub(super) fn read_constraint(
-    r: &mut GenerationRequest,
-    node: &Node<'_, '_>,
-    _: &ReadOptions,
-) -> Result<(), ApiError> {
-    if node.is_empty_container() {
-        return Ok(());
-    }
-    node.check_complexity(MAX_SCHEMA_VALUES)?;
-    r.constrain(node.path())
 }

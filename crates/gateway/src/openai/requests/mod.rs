@@ -9,6 +9,9 @@ pub mod generation_request;
 mod generation_values;
 pub mod message;
 pub mod sampling;
+mod structured_output;
 pub mod tokenize;
 mod tool_calls;
 pub mod tools;
+
+pub use generation_request::OutputConstraint;

@@ -1,0 +1,52 @@
+//! Faults of constraints on the form of an output. Does not know how they are enforced.
+
+use throng_text::grammar::{ConstraintSpec, GrammarError};
+
+use super::{ApiError, echo};
+
+/// The codes of one kind of constraint.
+struct Codes {
+    invalid: &'static str,
+    too_complex: &'static str,
+    unsupported: &'static str,
+}
+
+impl Codes {
+    fn of(spec: &ConstraintSpec) -> Self {
+        let (invalid, too_complex, unsupported) = match spec {
+            ConstraintSpec::JsonObject | ConstraintSpec::JsonSchema(_) => {
+                ("invalid_json_schema", "schema_too_complex", "unsupported_json_schema")
+            }
+            ConstraintSpec::Regex(_) => ("invalid_regex", "regex_too_complex", "unsupported_regex"),
+            ConstraintSpec::Choice(_) => ("invalid_choice", "choice_too_complex", "unsupported_choice"),
+            ConstraintSpec::Lark(_) | ConstraintSpec::Gbnf(_) => {
+                ("invalid_grammar", "grammar_too_complex", "unsupported_grammar")
+            }
+            ConstraintSpec::StructuralTag(_) => {
+                ("invalid_structural_tag", "structural_tag_too_complex", "unsupported_structural_tag")
+            }
+        };
+        Self { invalid, too_complex, unsupported }
+    }
+}
+
+impl ApiError {
+    /// A constraint that cannot be used, as the parameter `param` gave it. The same request will never be accepted, also
+    /// where the fault is the server's: always 400.
+    pub fn refused_constraint(param: &str, spec: &ConstraintSpec, error: &GrammarError) -> Self {
+        let codes = Codes::of(spec);
+        let code = match error {
+            GrammarError::NoEndToken => {
+                let reason = "This model has no token that ends an output, so it cannot be constrained.";
+                return Self::unsupported_by_model(param, reason);
+            }
+            GrammarError::Invalid(_) | GrammarError::Unsatisfiable(_) | GrammarError::Mismatch(_) => {
+                codes.invalid
+            }
+            GrammarError::TooComplex(_) | GrammarError::Internal(_) => codes.too_complex,
+            GrammarError::UnsupportedKeyword { .. } | GrammarError::Unsupported(_) => codes.unsupported,
+        };
+        let reason: String = error.to_string().chars().filter(|c| !c.is_control()).take(400).collect();
+        Self::bad_request(code, format!("Invalid '{}': {reason}.", echo(param))).with_param(param)
+    }
+}

@@ -1,0 +1,96 @@
+//! Outputs of a form that the request asks for, over real sockets and an executor whose choices are arbitrary but for the mask.
+
+mod harness;
+
+use harness::{Server, Setup, chat, completion};
+use serde_json::{Value, json};
+
+fn content(answer: &Value) -> &str {
+    answer["choices"][0]["message"]["content"].as_str().expect("a text")
+}
+
+fn person() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12, "pattern": "^[a-z]+$"},
+            "age": {"type": "integer", "minimum": 0, "maximum": 120},
+            "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}
+        },
+        "required": ["name", "age", "tags"],
+        "additionalProperties": false
+    })
+}
+
+#[tokio::test]
+async fn answers_satisfy_their_schema_whole_and_streamed() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "person", "schema": person(), "strict": true}});
+    for seed in 0..30 {
+        let mut body =
+            chat(json!({"response_format": format, "max_tokens": 900, "seed": seed, "temperature": 1.0}));
+        let whole = client.post("/v1/chat/completions", &body).await.json();
+        assert_eq!(whole["choices"][0]["finish_reason"], "stop", "seed {seed}: {whole}");
+        let person: Value = serde_json::from_str(content(&whole)).expect("JSON");
+        let object = person.as_object().expect("an object");
+        assert_eq!(object.len(), 3, "seed {seed}: {person}");
+        assert!(object["name"].as_str().is_some_and(|name| (1..=12).contains(&name.len())), "{person}");
+        assert!(object["age"].as_u64().is_some_and(|age| age <= 120), "{person}");
+        assert!(object["tags"].as_array().is_some_and(|tags| tags.len() <= 3), "{person}");
+        body["stream"] = json!(true);
+        let chunks = client.post("/v1/chat/completions", &body).await.chunks();
+        let deltas = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
+        assert_eq!(deltas.collect::<String>(), content(&whole), "seed {seed}");
+    }
+}
+
+#[tokio::test]
+async fn every_spelling_constrains_every_choice() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let digits = |text: &str| text.len() == 3 && text.bytes().all(|b| b.is_ascii_digit());
+    let regex = "[0-9]{3}";
+    for fields in [
+        json!({"guided_regex": regex}),
+        json!({"structured_outputs": {"regex": regex}}),
+        json!({"grammar": "root ::= [0-9] [0-9] [0-9]"}),
+        json!({"guided_choice": ["123", "456"]}),
+        json!({"structured_outputs": {"choice": ["123"]}}),
+    ] {
+        let mut body = completion(json!({"max_tokens": 50, "n": 3, "seed": 5}));
+        body.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
+        let answer = client.post("/v1/completions", &body).await.json();
+        for choice in answer["choices"].as_array().expect("choices") {
+            assert!(digits(choice["text"].as_str().expect("a text")), "{fields}: {answer}");
+            assert_eq!(choice["finish_reason"], "stop", "{fields}");
+        }
+    }
+    let body = completion(json!({"guided_regex": "a", "min_tokens": 20, "max_tokens": 50}));
+    let answer = client.post("/v1/completions", &body).await.json();
+    assert_eq!(answer["choices"][0]["text"], "a", "what is complete ends: {answer}");
+}
+
+#[tokio::test]
+async fn constraints_that_cannot_be_used_are_refused_before_anything_runs() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    for (fields, param, code) in [
+        (json!({"guided_regex": "("}), "guided_regex", "invalid_regex"),
+        (json!({"guided_choice": []}), "guided_choice", "invalid_choice"),
+        (json!({"guided_json": false}), "guided_json", "invalid_json_schema"),
+        (json!({"guided_json": {"not": {}}}), "guided_json", "unsupported_json_schema"),
+        (
+            json!({"structured_outputs": {"grammar": "root ::= x"}}),
+            "structured_outputs.grammar",
+            "invalid_grammar",
+        ),
+    ] {
+        let reply = client.post("/v1/chat/completions", &chat(fields.clone())).await;
+        let (status, found, at, _) = reply.error();
+        assert_eq!((status, found.as_str(), at), (400, code, json!(param)), "{fields}");
+    }
+    let ok = client.post("/v1/chat/completions", &chat(json!({"max_tokens": 3}))).await;
+    assert_eq!(ok.status, 200);
+}
