@@ -1,10 +1,13 @@
 //! The house rules that the compiler does not check. Each rule is a file here and returns findings; any finding is an
 //! error.
 
+mod circles;
 mod documents;
 mod edges;
+mod folders;
 mod sizes;
 mod source;
+mod wording;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -51,7 +54,10 @@ pub fn run() -> Result<()> {
     findings.extend(sizes::check(&root, &files)?);
     findings.extend(files.iter().flat_map(source::check));
     findings.extend(files.iter().flat_map(words::check));
+    findings.extend(circles::check(&files));
+    findings.extend(folders::check(&files));
     findings.extend(documents::check(&root)?);
+    findings.extend(wording::check(&root, &files)?);
     findings.sort();
     for finding in &findings {
         println!("{}: {}", finding.place, finding.rule);

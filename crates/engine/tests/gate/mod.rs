@@ -1,4 +1,4 @@
-//! A paper executor whose steps a test lets through one by one, or makes hang, panic or fail; and what the engine
+//! A paper executor whose steps a test starts one by one, or makes hang, panic or fail; and what the engine
 //! tests share around it. Nothing here waits for time to pass.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 

@@ -1,4 +1,4 @@
-//! The gate and hyper over the same bytes, cut anywhere: hyper sees exactly the requests that the gate let through,
+//! The gate and hyper over the same bytes, cut anywhere: hyper sees exactly the requests that the gate accepted,
 //! with bodies as long as the gate counted, and never refuses one itself. Streams are valid requests with changes.
 #![cfg(test)]
 
@@ -71,7 +71,7 @@ fn stream(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
-/// What the gate lets through when nobody reads but us: heads, their bodies' lengths in bytes of data, and whether
+/// What the gate accepts when nothing but this test reads: heads, their bodies' lengths in bytes of data, and whether
 /// the last one was refused.
 async fn through_the_gate(bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Arc<ConnectionState>) {
     let state = Arc::new(ConnectionState::default());
@@ -137,7 +137,7 @@ async fn through_hyper(io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static)
 }
 
 #[tokio::test]
-async fn hyper_sees_what_the_gate_lets_through() {
+async fn hyper_sees_what_the_gate_accepts() {
     let seed: u64 = std::env::var("THRONG_SEED")
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a number"));
     println!("THRONG_SEED={seed}");
@@ -148,10 +148,10 @@ async fn hyper_sees_what_the_gate_lets_through() {
         let cuts: Vec<usize> = (0..random.usize(..6)).map(|_| random.usize(..40)).collect();
         let shown = format!("THRONG_SEED={seed} {:?} {cuts:?}", String::from_utf8_lossy(&bytes));
         let (passed, state) = through_the_gate(&bytes, &cuts).await;
-        // However the bytes are cut, the same ones are let through.
+        // However the bytes are cut, the same ones are accepted.
         assert_eq!(passed, through_the_gate(&bytes, &[]).await.0, "{shown}");
         let (direct, complained) = through_hyper(source(&passed, &[])).await;
-        assert!(!complained, "hyper refuses what the gate let through: {shown}");
+        assert!(!complained, "hyper refuses what the gate accepted: {shown}");
         let gated_state = Arc::new(ConnectionState::default());
         let gate = Http1Gate::new(source(&bytes, &cuts), gated_state.clone(), false);
         let (gated, complained) = through_hyper(gate).await;
