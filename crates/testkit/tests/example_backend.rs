@@ -146,6 +146,38 @@ fn what_the_device_cannot_choose_the_host_chooses() {
 }
 
 #[test]
+fn drafts_are_verified_by_tokens_that_the_device_chooses() {
+    let Golden { model, prompt, greedy, .. } = golden().swap_remove(0);
+    let mut runner = model.runner_with(ExampleBackend::default(), &LIMITS).unwrap();
+    let sampling = Arc::new(SamplingParams { temperature: 0.0, ignore_eos: true, ..Default::default() });
+    assert_eq!(run(&mut runner, &prompt, 1, &sampling, |_| {}), greedy[..1]);
+    let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
+    let wrong = greedy[2].wrapping_add(1) % model.config.vocabulary_size as TokenId;
+    batch.push(NewRow {
+        sequence: SequenceId { request: RequestId(1), index: 0 },
+        start: prompt.len() as u32,
+        n_prompt: prompt.len() as u32,
+        next_prompt_token: None,
+        sample: true,
+        sampling,
+        constraint: None,
+        adapter: None,
+        tokens: &greedy[..1],
+        drafts: &[greedy[1], wrong, greedy[3]],
+        blocks: &[5, 2, 7, 0, 1, 6, 4, 3].map(BlockId),
+        history: &[],
+        output: &[],
+    });
+    runner.execute(&batch, &mut output).unwrap();
+    let tokens: Vec<TokenId> = output.sampled(0).map(|token| token.chosen.token).collect();
+    assert_eq!(
+        tokens,
+        greedy[1..3],
+        "one draft is right, and its successor is chosen instead of the wrong one"
+    );
+}
+
+#[test]
 fn every_row_parallel_product_is_summed_over_devices_once_and_in_time() {
     let tiny = TinyModel { architecture: "qwen3moe", experts: (4, 2), ..TinyModel::default() };
     let experts = load_bytes("experts", &tiny.gguf(Format::F32), &options(), &mut |_| {}).unwrap();

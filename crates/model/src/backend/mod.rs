@@ -40,9 +40,9 @@ pub trait Backend: DeviceOps {
     fn begin_step(&mut self, _shape: StepShape) {}
 
     /// Chooses one token from each row of `logits`, in order, and keeps the tokens on the device; `true` when it has done so for
-    /// all rows. `rows` says how, with the rules and the random numbers of [`crate::sampler`]; rows whose log-probabilities are
-    /// reported are never given. A row with a NaN, or without a token that may be chosen, gets [`NO_TOKEN`]. `false` leaves all
-    /// rows to the host, and `logits` as they were.
+    /// all rows. `rows` says how, with the rules and the random numbers of [`crate::sampler`]. Rows whose log-probabilities are
+    /// reported, or that have a constraint, are never given. A row with a NaN, or without a token that may be chosen, gets
+    /// [`NO_TOKEN`]. `false` leaves all rows to the host, and `logits` as they were.
     fn choose(
         &mut self,
         _logits: &mut Self::Buffer,
