@@ -78,7 +78,7 @@ async fn constraints_that_cannot_be_used_are_refused_before_anything_runs() {
     let mut client = server.connect().await;
     for (fields, param, code) in [
         (json!({"guided_regex": "("}), "guided_regex", "invalid_regex"),
-        (json!({"guided_choice": []}), "guided_choice", "invalid_choice"),
+        (json!({"guided_choice": []}), "guided_choice", "empty_array"),
         (json!({"guided_json": false}), "guided_json", "invalid_json_schema"),
         (json!({"guided_json": {"not": {}}}), "guided_json", "unsupported_json_schema"),
         (
@@ -88,7 +88,7 @@ async fn constraints_that_cannot_be_used_are_refused_before_anything_runs() {
         ),
     ] {
         let reply = client.post("/v1/chat/completions", &chat(fields.clone())).await;
-        let (status, found, at, _) = reply.error();
+        let (status, _, at, found) = reply.error();
         assert_eq!((status, found.as_str(), at), (400, code, json!(param)), "{fields}");
     }
     let ok = client.post("/v1/chat/completions", &chat(json!({"max_tokens": 3}))).await;

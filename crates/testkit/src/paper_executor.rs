@@ -285,12 +285,14 @@ impl<'a> Rules<'a> {
         let allowed = sampling.allowed_token_ids.as_deref();
         let n_candidates = allowed.map_or(u64::from(vocabulary_size), |allowed| allowed.len() as u64);
         let too_early = position.saturating_sub(self.n_prompt) < sampling.min_tokens as usize;
+        let ends =
+            |token| sampling.eos_token_ids.contains(&token) || sampling.stop_token_ids.contains(&token);
+        let too_early = too_early && !(self.constraint.is_some() && mask.tokens().all(ends));
         let is_banned = |token| {
-            let ends = sampling.eos_token_ids.contains(&token) || sampling.stop_token_ids.contains(&token);
             let completes = |word: &Vec<TokenId>| {
                 word.split_last().is_some_and(|(last, rest)| *last == token && history.ends_with(rest))
             };
-            !mask.contains(token) || (too_early && ends) || sampling.bad_words.iter().any(completes)
+            !mask.contains(token) || (too_early && ends(token)) || sampling.bad_words.iter().any(completes)
         };
         let candidates = (0..n_candidates).map(|i| {
             let i = (key % n_candidates + i) % n_candidates;
