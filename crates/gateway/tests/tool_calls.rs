@@ -179,12 +179,12 @@ async fn what_cannot_be_held_to_is_refused() {
     let mut client = server.connect().await;
     let reply = client.post("/v1/chat/completions", &asking("x", json!({"tools": tools()}))).await;
     assert_eq!((reply.status, reply.error().2), (400, json!("tools")));
-    drop(client);
-    let server = self::server(Some(ToolCallFormat::Hermes), None).await;
-    let mut client = server.connect().await;
     let mut strict = tools();
     strict[1]["function"]["strict"] = json!(true);
     let named = json!({"type": "function", "function": {"name": "now"}});
+    drop(client);
+    let server = self::server(Some(ToolCallFormat::Glm), None).await;
+    let mut client = server.connect().await;
     let cases = [
         (json!({"tools": tools(), "tool_choice": "required"}), "tool_choice"),
         (json!({"tools": tools(), "tool_choice": named}), "tool_choice"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::chat_template::ChatTemplate;
 use crate::reasoning::{ReasoningFormat, ReasoningSpan};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{EncodeOptions, Tokenizer};
 use crate::tool_calls::{
     AnswerEvent, EventSink, Harmony, Machine, Scanner, Step, ToolCallFormat, ToolSchemas,
 };
@@ -67,6 +67,24 @@ impl AnswerFormat {
     /// The markers that are control tokens: their ids, for [`crate::DetokenizeOptions::markers`].
     pub fn control_tokens(&self) -> Vec<u32> {
         self.control.iter().map(|(id, _)| *id).collect()
+    }
+
+    /// The markers that are control tokens, with their ids.
+    pub fn control_markers(&self) -> &[(u32, &'static str)] {
+        &self.control
+    }
+
+    /// The tokens of a text, in which markers that are control tokens are these tokens; `None` where the tokenizer
+    /// cannot encode it.
+    pub fn tokens_of(&self, text: &str, tokenizer: &Tokenizer) -> Option<Vec<u32>> {
+        let found = |(id, marker): &(u32, &'static str)| text.find(marker).map(|at| (at, *id, marker.len()));
+        let Some((at, id, n_bytes)) = self.control.iter().filter_map(found).min() else {
+            let options = EncodeOptions { add_special_tokens: false, parse_special: false };
+            return tokenizer.encode(text, options).ok();
+        };
+        let before = self.tokens_of(&text[..at], tokenizer)?;
+        let after = self.tokens_of(&text[at + n_bytes..], tokenizer)?;
+        Some([before, vec![id], after].concat())
     }
 
     /// The first name of the format of tool calls.

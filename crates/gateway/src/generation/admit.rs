@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client_error::client_error;
+use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
 use super::session::Session;
 use crate::openai::ApiError;
@@ -19,7 +19,8 @@ pub(crate) async fn admit(
     prompt_param: &'static str,
     request_id: &str,
 ) -> Result<Session, ApiError> {
-    let Prepared { requests, text, memory, .. } = prepared;
+    let Prepared { requests, text, memory, constraint_param, .. } = prepared;
+    let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     let mut generations = Vec::with_capacity(requests.len());
     for request in requests {
@@ -27,12 +28,12 @@ pub(crate) async fn admit(
         let sampling = Arc::clone(&request.sampling);
         let generation = route.generate(request).await.map_err(|error| {
             metrics.rejected(error.kind.name());
-            client_error(&error, prompt_param, &route.model, request_id)
+            client_error(&error, &blamed, &route.model, request_id)
         })?;
         metrics.admitted(n_prompt_tokens, n, sampling.max_tokens);
         generations.push((generation, n, sampling));
     }
-    Ok(Session::new(route.model.clone(), generations, prompt_param, text.as_ref(), memory))
+    Ok(Session::new(route.model.clone(), generations, blamed, text.as_ref(), memory))
 }
 
 /// Refuses a request that all replicas would refuse now whatever its prompt is, before any work is spent on it.
@@ -42,6 +43,7 @@ pub(crate) async fn admit(
 pub(crate) fn check_room(route: &Route, request_id: &str) -> Result<(), ApiError> {
     route.check_room().map_err(|error| {
         route.model.metrics.rejected(error.kind.name());
-        client_error(&error, "", &route.model, request_id)
+        let blamed = BlamedParams { prompt: "", constraint: None };
+        client_error(&error, &blamed, &route.model, request_id)
     })
 }

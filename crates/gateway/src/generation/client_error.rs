@@ -2,18 +2,28 @@
 
 use throng_core::admission::Refusal;
 
-use crate::openai::ApiError;
+use crate::openai::{ApiError, ConstraintParam};
 use crate::replica::{ReplicaError, ReplicaErrorKind};
 use crate::retry_after::retry_after_s;
 use crate::served_model::ModelEntry;
 
-/// What a client is told of a replica's error. `prompt_param` is where the prompt stood.
+/// Where in the request stood what an error may be about.
+#[derive(Debug, Clone)]
+pub(crate) struct BlamedParams {
+    /// The prompt.
+    pub prompt: &'static str,
+    /// The constraint on the form of the output, if there is one.
+    pub constraint: Option<ConstraintParam>,
+}
+
+/// What a client is told of a replica's error.
 pub(super) fn client_error(
     error: &ReplicaError,
-    prompt_param: &str,
+    blamed: &BlamedParams,
     model: &ModelEntry,
     request_id: &str,
 ) -> ApiError {
+    let prompt_param = blamed.prompt;
     match error.kind {
         ReplicaErrorKind::Refused(refusal) => match refusal {
             Refusal::Empty => ApiError::empty_array(prompt_param),
@@ -30,6 +40,10 @@ pub(super) fn client_error(
         },
         ReplicaErrorKind::Draining | ReplicaErrorKind::Stopped => ApiError::shutting_down(retry_after_s()),
         ReplicaErrorKind::Unhealthy => ApiError::no_healthy_worker(retry_after_s()),
+        ReplicaErrorKind::NothingAllowed => ApiError::nothing_allowed(blamed.constraint.as_ref()),
+        ReplicaErrorKind::ConstraintTooComplex => {
+            ApiError::constraint_too_complex(blamed.constraint.as_ref())
+        }
         ReplicaErrorKind::Failed => ApiError::internal_error(request_id),
     }
 }

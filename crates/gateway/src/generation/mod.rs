@@ -7,6 +7,7 @@ mod byte_queue;
 mod choice;
 mod client_error;
 mod collect;
+mod constraining;
 mod frames;
 mod prepare;
 mod reading;

@@ -6,16 +6,19 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use serde_json::Value;
+use throng_core::constraint::TokenConstraint;
 use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
+use super::constraining::{chat_constraint, constraint, output_constraint};
 use super::reading::AnswerReading;
 use super::session::TextOptions;
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::{
-    ApiError, ChatRequest, CompletionRequest, Conversation, GenerationRequest, Prompt, check_prompt,
+    ApiError, ChatRequest, CompletionRequest, ConstraintParam, Conversation, GenerationRequest,
+    OutputConstraint, Prompt, check_prompt,
 };
 use crate::replica::{Continuations, ReplicaRequest};
 use crate::served_model::ModelEntry;
@@ -31,6 +34,8 @@ pub(crate) struct Prepared {
     pub text: Option<TextOptions>,
     /// How an answer's text is read as reasoning and calls; `None`: it is given as it is.
     pub reading: Option<AnswerReading>,
+    /// The parameter that constrains the form of the outputs, for errors.
+    pub constraint_param: Option<ConstraintParam>,
     /// What is reserved for it until it ends.
     pub memory: Vec<Reservation>,
 }
@@ -67,6 +72,7 @@ pub(crate) fn prepare_chat(
     request.ignore_unread_variables(|name| model.template_reads(name));
     let tokenizer = tokenizer_of(model, "messages")?;
     let mut reading = AnswerReading::of(model, request)?;
+    let asked = output_constraint(&model.served.answer_format, request)?;
     let EncodedConversation { tokens: prompt, in_reasoning } =
         encode_conversation(model, tokenizer, &mut request.conversation, caller.memory, caller.abandoned)?;
     if let Some(reading) = &mut reading {
@@ -85,8 +91,10 @@ pub(crate) fn prepare_chat(
     let mut memory = caller.memory.reservation(Part::Prompts);
     memory.set(held_bytes(prompt, &sampling, request.generation.n()))?;
     let tenant = caller.tenant.clone();
-    let requests = vec![replica_request(model, &request.generation, tenant, prompt, sampling)?];
-    Ok(Prepared { requests, echo: None, text: Some(text), reading, memory: vec![memory] })
+    let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
+    let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
+    let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
+    Ok(Prepared { requests, echo: None, text: Some(text), reading, constraint_param, memory: vec![memory] })
 }
 
 /// Prepares a text completion.
@@ -104,6 +112,12 @@ pub(crate) fn prepare_completion(
     if tokenizer.is_none() && !generation.stop.is_empty() {
         return Err(no_tokenizer("stop"));
     }
+    if generation.thinking_budget().is_some() {
+        let reason = "Only chat completions tell reasoning apart.";
+        return Err(ApiError::unsupported_parameter("thinking_token_budget", reason));
+    }
+    let constraint =
+        generation.constraint().map(|asked| constraint(model, asked, generation.n())).transpose()?;
     let mut requests = Vec::with_capacity(request.prompts.len());
     let mut texts = Vec::new();
     let (mut memory, mut n_held) = (caller.memory.reservation(Part::Prompts), 0);
@@ -123,12 +137,14 @@ pub(crate) fn prepare_completion(
             texts.push(text);
         }
         memory.cover(n_held)?;
-        requests.push(replica_request(model, generation, caller.tenant.clone(), tokens, sampling)?);
+        let tenant = caller.tenant.clone();
+        requests.push(replica_request(generation, tenant, tokens, sampling, constraint.clone()));
     }
     let text = tokenizer
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
     let echo = request.echo.then_some(texts);
-    Ok(Prepared { requests, echo, text, reading: None, memory: vec![memory] })
+    let constraint_param = generation.constraint().map(OutputConstraint::blamed);
+    Ok(Prepared { requests, echo, text, reading: None, constraint_param, memory: vec![memory] })
 }
 
 /// Bytes that a prompt with `n` choices holds from its admission to its end.
@@ -274,29 +290,23 @@ fn detokenize_options(generation: &GenerationRequest, continues_prompt: bool) ->
     }
 }
 
-/// # Errors
-/// 400 for a constraint that cannot be used.
 fn replica_request(
-    model: &ModelEntry,
     generation: &GenerationRequest,
     tenant: TenantId,
     prompt: &[TokenId],
     sampling: SamplingParams,
-) -> Result<ReplicaRequest, ApiError> {
-    let constraint = generation.constraint().map(|asked| {
-        let grammars = model.grammars.as_ref().ok_or_else(|| no_tokenizer(&asked.param))?;
-        grammars.constraint(asked, generation.n())
-    });
-    Ok(ReplicaRequest {
+    constraint: Option<Arc<dyn TokenConstraint>>,
+) -> ReplicaRequest {
+    ReplicaRequest {
         tenant,
         cache_salt: generation.cache_salt.as_deref().map(Arc::from),
-        constraint: constraint.transpose()?,
+        constraint,
         adapter: None,
         prompt: prompt.into(),
         priority: generation.priority(),
         sampling: Arc::new(sampling),
         continuations: Continuations::New { n: generation.n() },
-    })
+    }
 }
 
 fn template_error(error: &TemplateError) -> ApiError {

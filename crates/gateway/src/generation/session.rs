@@ -9,7 +9,7 @@ use throng_core::request::{FinishReason, SamplingParams, TokenId};
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
-use super::client_error::client_error;
+use super::client_error::{BlamedParams, client_error};
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
@@ -67,7 +67,7 @@ pub(crate) struct TextOptions {
 pub(crate) struct Session {
     model: Arc<ModelEntry>,
     prompts: Vec<PromptState>,
-    prompt_param: &'static str,
+    blamed: BlamedParams,
     stop: Vec<String>,
     keeps_stop_tokens: bool,
     first_polled: usize,
@@ -93,11 +93,11 @@ struct ChoiceState {
 
 impl Session {
     /// A session over generations that have just begun, one a prompt, each with its number of continuations.
-    /// `prompt_param` is where the prompt stood. It keeps `memory` reserved as long as it lives.
+    /// `blamed` tells where in the request the prompt and the constraint stood. It keeps `memory` reserved as long as it lives.
     pub fn new(
         model: Arc<ModelEntry>,
         generations: Vec<(Box<dyn Generation>, u32, Arc<SamplingParams>)>,
-        prompt_param: &'static str,
+        blamed: BlamedParams,
         text: Option<&TextOptions>,
         memory: Vec<Reservation>,
     ) -> Self {
@@ -116,7 +116,7 @@ impl Session {
         Self {
             model,
             prompts: generations.into_iter().map(prompt).collect(),
-            prompt_param,
+            blamed,
             stop: text.map(|t| t.detokenize.stop.clone()).unwrap_or_default(),
             keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
             first_polled: 0,
@@ -132,7 +132,7 @@ impl Session {
     /// What the client is told of an error of [`Output::Failed`].
     pub fn client_error(&self, error: &ReplicaError, request_id: &str) -> ApiError {
         tracing::warn!(request = request_id, %error, "a request failed");
-        client_error(error, self.prompt_param, &self.model, request_id)
+        client_error(error, &self.blamed, &self.model, request_id)
     }
 
     /// How many choices there are, over all prompts.

@@ -25,6 +25,10 @@ pub(crate) enum ReplicaErrorKind {
     Unhealthy,
     /// The replica stopped before the request was done.
     Stopped,
+    /// The request's constraint and its sampling parameters together left no token to choose.
+    NothingAllowed,
+    /// The request's constraint exceeded a limit while it was evaluated.
+    ConstraintTooComplex,
     /// Computing the request failed.
     Failed,
 }
@@ -40,6 +44,8 @@ impl ReplicaErrorKind {
             Self::Draining => "draining",
             Self::Unhealthy => "unhealthy",
             Self::Stopped => "stopped",
+            Self::NothingAllowed => "nothing_allowed",
+            Self::ConstraintTooComplex => "constraint_too_complex",
             Self::Failed => "failed",
         }
     }

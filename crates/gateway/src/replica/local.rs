@@ -9,6 +9,8 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use throng_core::admission::Refusal;
+use throng_core::batch::RowError;
+use throng_core::constraint::ConstraintError;
 use throng_core::request::{Request, RequestId, TokenId};
 use throng_core::time::Timestamp;
 use throng_core::timeline::Timeline;
@@ -170,6 +172,11 @@ impl From<EngineFailure> for ReplicaError {
             | EngineFailure::StepPanicked
             | EngineFailure::StepFailed(_)
             | EngineFailure::DuplicateId => (ReplicaErrorKind::Failed, true),
+            // The same request fails on every replica.
+            EngineFailure::RowFailed(RowError::NothingAllowed) => (ReplicaErrorKind::NothingAllowed, false),
+            EngineFailure::RowFailed(RowError::Constraint(ConstraintError::LimitExceeded)) => {
+                (ReplicaErrorKind::ConstraintTooComplex, false)
+            }
             // The same logits come out everywhere, and the reader stays as slow as it is.
             EngineFailure::RowFailed(_) | EngineFailure::SlowReader { .. } => {
                 (ReplicaErrorKind::Failed, false)

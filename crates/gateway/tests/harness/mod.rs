@@ -37,6 +37,8 @@ pub struct Setup {
     pub step_time: Duration,
     pub has_tokenizer: bool,
     pub answer_format: AnswerFormat,
+    /// Control tokens of the tokenizer, from id 259 on.
+    pub markers: &'static [&'static str],
     /// The address to listen on, with its port.
     pub bind: &'static str,
 }
@@ -56,6 +58,7 @@ impl Default for Setup {
             step_time: Duration::ZERO,
             has_tokenizer: true,
             answer_format: AnswerFormat::default(),
+            markers: &[],
             bind: "127.0.0.1:0",
         }
     }
@@ -106,7 +109,7 @@ impl Server {
     /// A server over several engines with the same model.
     pub async fn over_all(engines: Vec<EngineHandle>, setup: Setup) -> Self {
         let tokenizer = setup.has_tokenizer.then(|| {
-            let mut tokenizer = byte_tokenizer();
+            let mut tokenizer = byte_tokenizer_with(setup.markers);
             tokenizer.limit_to_context(setup.capacity.max_sequence_tokens as usize);
             Arc::new(tokenizer)
         });
@@ -367,6 +370,11 @@ fn merge(body: &mut Value, fields: Value) {
 
 /// Ids 0–255 are bytes, then `<|start|>`, `<|end|>` and one ordinary token.
 pub fn byte_tokenizer() -> Tokenizer {
+    byte_tokenizer_with(&[])
+}
+
+/// The same with more control tokens, from id 259 on.
+pub fn byte_tokenizer_with(markers: &[&str]) -> Tokenizer {
     let vocabulary: Map<String, Value> =
         (0..=255u8).map(|byte| (byte_letter(byte).to_string(), json!(byte))).collect();
     let special = |id: u32, content: &str, special: bool| {
@@ -375,10 +383,15 @@ pub fn byte_tokenizer() -> Tokenizer {
     };
     let byte_level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true,
                             "use_regex": false});
+    let mut added = vec![
+        special(START, "<|start|>", true),
+        special(END, "<|end|>", true),
+        special(258, "<plain>", false),
+    ];
+    added.extend((VOCABULARY..).zip(markers).map(|(id, marker)| special(id, marker, true)));
     let file = json!({
         "version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null,
-        "added_tokens": [special(START, "<|start|>", true), special(END, "<|end|>", true),
-                         special(258, "<plain>", false)],
+        "added_tokens": added,
         "pre_tokenizer": byte_level, "decoder": byte_level,
         "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
                   "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::spec::{ConstraintSpec, GrammarKey};
 use super::vocabulary::Vocabulary;
-use super::{GrammarError, gbnf, json_schema, lark, satisfiable, structural_tag};
+use super::{GrammarError, gbnf, json_schema, lark, satisfiable, structural_tag, tool_calls};
 use crate::tokenizer::Tokenizer;
 
 /// Stack of the thread that compiles: llguidance recurses over what a client wrote, within the bounds checked before.
@@ -131,9 +131,10 @@ impl GrammarCompiler {
             ConstraintSpec::JsonObject => return Ok(()),
             ConstraintSpec::Regex(_) => self.limits.max_regex_bytes,
             ConstraintSpec::Lark(_) | ConstraintSpec::Gbnf(_) => self.limits.max_grammar_bytes,
-            ConstraintSpec::JsonSchema(_) | ConstraintSpec::Choice(_) | ConstraintSpec::StructuralTag(_) => {
-                self.limits.max_json_bytes
-            }
+            ConstraintSpec::JsonSchema(_)
+            | ConstraintSpec::Choice(_)
+            | ConstraintSpec::StructuralTag(_)
+            | ConstraintSpec::ToolCalls(_) => self.limits.max_json_bytes,
         };
         if spec.n_bytes() > max_bytes {
             return Err(GrammarError::TooComplex(format!("it has more than {max_bytes} bytes")));
@@ -157,6 +158,7 @@ impl GrammarCompiler {
                 TopLevelGrammar::from_lark(text.clone())
             }
             ConstraintSpec::StructuralTag(tag) => TopLevelGrammar::from_lark(structural_tag::to_lark(tag)?),
+            ConstraintSpec::ToolCalls(calls) => TopLevelGrammar::from_lark(tool_calls::to_lark(calls)?),
         };
         let parser = self.factory.create_parser(grammar);
         let mut parser = parser.map_err(|error| failure(&error.to_string()))?;

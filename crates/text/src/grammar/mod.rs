@@ -15,6 +15,7 @@ mod matcher;
 mod satisfiable;
 mod spec;
 mod structural_tag;
+mod tool_calls;
 mod vocabulary;
 
 pub use cache::{CacheLimits, GrammarCache};
@@ -22,3 +23,4 @@ pub use compiler::{CompileLimits, CompiledGrammar, GrammarCompiler};
 pub use error::GrammarError;
 pub use matcher::GrammarMatcher;
 pub use spec::{ConstraintSpec, GrammarKey};
+pub use tool_calls::{CallableTool, ToolCallSpec};

@@ -3,6 +3,8 @@
 use serde_json::Value;
 use xxhash_rust::xxh3::Xxh3;
 
+use super::tool_calls::ToolCallSpec;
+
 /// A constraint on the form of an output.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ConstraintSpec {
@@ -21,6 +23,8 @@ pub enum ConstraintSpec {
     Gbnf(String),
     /// Free text with tagged parts that are constrained: `{"type":"structural_tag", …}` as vLLM takes it.
     StructuralTag(Value),
+    /// Calls of tools in the model's own format.
+    ToolCalls(ToolCallSpec),
 }
 
 /// Identifies the content of a [`ConstraintSpec`]: equal for equal content. 128 bits, so that no two of a cache's
@@ -59,6 +63,7 @@ impl ConstraintSpec {
             Self::Lark(grammar) => (4, grammar.clone()),
             Self::Gbnf(grammar) => (5, grammar.clone()),
             Self::StructuralTag(tag) => (6, tag.to_string()),
+            Self::ToolCalls(calls) => (7, format!("{calls:?}")),
         }
     }
 }

@@ -4,7 +4,22 @@ use throng_text::grammar::{ConstraintSpec, GrammarError};
 
 use super::{ApiError, echo};
 
+/// Where a constraint stood in a request, and its kind, for faults that show while it is evaluated.
+#[derive(Debug, Clone)]
+pub struct ConstraintParam {
+    param: String,
+    codes: Codes,
+}
+
+impl ConstraintParam {
+    /// A constraint that the parameter `param` gave.
+    pub fn new(param: &str, spec: &ConstraintSpec) -> Self {
+        Self { param: param.to_owned(), codes: Codes::of(spec) }
+    }
+}
+
 /// The codes of one kind of constraint.
+#[derive(Debug, Clone)]
 struct Codes {
     invalid: &'static str,
     too_complex: &'static str,
@@ -21,6 +36,9 @@ impl Codes {
             ConstraintSpec::Choice(_) => ("invalid_choice", "choice_too_complex", "unsupported_choice"),
             ConstraintSpec::Lark(_) | ConstraintSpec::Gbnf(_) => {
                 ("invalid_grammar", "grammar_too_complex", "unsupported_grammar")
+            }
+            ConstraintSpec::ToolCalls(_) => {
+                ("invalid_function_parameters", "schema_too_complex", "unsupported_json_schema")
             }
             ConstraintSpec::StructuralTag(_) => {
                 ("invalid_structural_tag", "structural_tag_too_complex", "unsupported_structural_tag")
@@ -47,6 +65,30 @@ impl ApiError {
             GrammarError::UnsupportedKeyword { .. } | GrammarError::Unsupported(_) => codes.unsupported,
         };
         let reason: String = error.to_string().chars().filter(|c| !c.is_control()).take(400).collect();
+        Self::bad_request(code, format!("Invalid '{}': {reason}.", echo(param))).with_param(param)
+    }
+
+    /// The constraint together with `bad_words`, `allowed_token_ids` and the like left no token to choose.
+    pub fn nothing_allowed(constraint: Option<&ConstraintParam>) -> Self {
+        let Some(ConstraintParam { param, .. }) = constraint else {
+            let message = "The sampling parameters of the request leave no token to choose.";
+            return Self::bad_request("no_token_allowed", message.to_owned());
+        };
+        let message = format!(
+            "'{}' and the other parameters of the request ('bad_words', 'allowed_token_ids', 'logit_bias', \
+             'min_tokens') together leave no token to choose.",
+            echo(param)
+        );
+        Self::bad_request("no_token_allowed", message).with_param(param)
+    }
+
+    /// A constraint exceeded its limits while an output was made.
+    pub fn constraint_too_complex(constraint: Option<&ConstraintParam>) -> Self {
+        let (param, code) = match constraint {
+            Some(ConstraintParam { param, codes }) => (param.as_str(), codes.too_complex),
+            None => ("structured_outputs", "grammar_too_complex"),
+        };
+        let reason = "the output reached a place at which the constraint is too complex to evaluate";
         Self::bad_request(code, format!("Invalid '{}': {reason}.", echo(param))).with_param(param)
     }
 }

@@ -11,6 +11,8 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
+pub use constraint::ConstraintParam;
+
 /// Longest piece of client input that a message repeats, in bytes after escaping.
 const MAX_ECHO_BYTES: usize = 128;
 

@@ -22,6 +22,10 @@ pub struct ChatRequest {
     pub conversation: Conversation,
     /// The model may call the conversation's tools.
     pub calls_tools: bool,
+    /// The answer must be calls.
+    pub must_call: bool,
+    /// The only function that it may call, if `tool_choice` names one.
+    pub chosen_function: Option<String>,
     /// Only the first call of an answer counts.
     pub only_first_call: bool,
     /// The reasoning is part of the answer.
@@ -73,7 +77,7 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
             (o.tool_choice, o.chosen_function) = read_tool_choice(node)?;
             Ok(())
         }),
-        "Whether the model may call tools: auto or none.",
+        "Whether the model may, must or must not call tools: auto, required, none, or a function to call.",
     ),
     field(
         "parallel_tool_calls",
@@ -143,6 +147,8 @@ impl ChatRequest {
         Ok(Self {
             calls_tools: !conversation.tools.is_empty() && own.tool_choice != Some(ToolChoice::None),
             only_first_call: own.parallel_tool_calls == Some(false),
+            must_call: own.tool_choice == Some(ToolChoice::Required),
+            chosen_function: own.chosen_function,
             shows_reasoning: own.include_reasoning.unwrap_or(true),
             generation,
             conversation,
@@ -204,7 +210,6 @@ impl ChatOptions {
         }
     }
 
-    /// What a model calls is its own choice: nothing makes it call, or keep to a schema.
     fn check_tools(&self, conversation: &Conversation) -> Result<(), ApiError> {
         if self.tool_choice.is_some() && conversation.tools.is_empty() {
             let reason = "'tool_choice' is only allowed when 'tools' are given.";
@@ -214,18 +219,6 @@ impl ChatOptions {
         if self.chosen_function.as_deref().is_some_and(|name| !is_offered(name)) {
             let reason = "'tool_choice' names a function that is not among the 'tools'.";
             return Err(ApiError::invalid_value("tool_choice.function.name", reason));
-        }
-        if self.tool_choice == Some(ToolChoice::Required) {
-            let reason =
-                "This server does not make models call tools: 'tool_choice' can be 'auto' or 'none'.";
-            return Err(ApiError::unsupported_parameter("tool_choice", reason));
-        }
-        let is_strict = |tool: &serde_json::Value| tool["function"]["strict"] == true;
-        if self.tool_choice != Some(ToolChoice::None)
-            && let Some(idx) = conversation.tools.iter().position(is_strict)
-        {
-            let reason = "This server does not hold calls to their schemas: leave 'strict' out, or false.";
-            return Err(ApiError::unsupported_parameter(format!("tools[{idx}].function.strict"), reason));
         }
         Ok(())
     }

@@ -178,7 +178,11 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field("repetition_detection", Refused(Shape::Object, is_empty), UNSUPPORTED),
     field("kv_transfer_params", Refused(Shape::Object, is_empty), UNSUPPORTED),
     field("vllm_xargs", Refused(Shape::Object, is_empty), UNSUPPORTED),
-    field("thinking_token_budget", Refused(Shape::Integer(-1, MAX_TOKENS), |_| false), UNSUPPORTED),
+    field(
+        "thinking_token_budget",
+        Integer(-1, MAX_TOKENS, |r| &mut r.thinking_token_budget),
+        "Most tokens of reasoning in a chat's answer; then it is closed. -1: no bound.",
+    ),
     field("stream_interval", Refused(Shape::Integer(1, MAX_TOKENS), is_one), "Only 1 is accepted."),
     field("return_prompt_text", Refused(Shape::Boolean, is_false), UNSUPPORTED),
     field("user", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),

@@ -4,7 +4,7 @@
 use throng_core::request::{Priority, TokenId};
 use throng_text::grammar::ConstraintSpec;
 
-use crate::openai::error::ApiError;
+use crate::openai::error::{ApiError, ConstraintParam};
 use crate::openai::field::IgnoredParameters;
 
 /// What a request asks of its outputs' form.
@@ -14,6 +14,13 @@ pub struct OutputConstraint {
     pub param: String,
     /// What it says.
     pub spec: ConstraintSpec,
+}
+
+impl OutputConstraint {
+    /// Where it stood, for errors that show while outputs are made.
+    pub fn blamed(&self) -> ConstraintParam {
+        ConstraintParam::new(&self.param, &self.spec)
+    }
 }
 
 /// The common parameters of a generation request, `None` where the client said nothing.
@@ -89,6 +96,8 @@ pub struct GenerationRequest {
     pub cache_salt: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
+    /// Most tokens of reasoning; -1: no bound.
+    pub thinking_token_budget: Option<i64>,
     /// What a parameter asks of the output's form: not more than one does.
     pub(super) constraint: Option<OutputConstraint>,
 }
@@ -168,6 +177,11 @@ impl GenerationRequest {
                 Ok(())
             }
         }
+    }
+
+    /// Most tokens of reasoning.
+    pub fn thinking_budget(&self) -> Option<u32> {
+        self.thinking_token_budget.and_then(|n| u32::try_from(n).ok())
     }
 
     /// What is asked of the form of the output.

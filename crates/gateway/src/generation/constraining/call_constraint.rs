@@ -1,0 +1,61 @@
+//! What a chat's tools ask of the form of its answers: `tool_choice` `required` or a function, and `strict`. Does not know how
+//! calls are written, which is the text crate's, and how a form is enforced.
+
+use serde_json::{Value, json};
+use throng_text::AnswerFormat;
+use throng_text::grammar::{CallableTool, ConstraintSpec, ToolCallSpec};
+
+use crate::openai::{ApiError, ChatRequest, OutputConstraint};
+
+/// What the answers to `request` must look like: its own constraint, or that of its tools. Where the model must call,
+/// `response_format` says nothing about the answer.
+///
+/// # Errors
+/// 400 for tools that the model's format of calls cannot be held to, and where another parameter constrains the answer too.
+pub(in crate::generation) fn output_constraint(
+    format: &AnswerFormat,
+    request: &ChatRequest,
+) -> Result<Option<OutputConstraint>, ApiError> {
+    let own = request.generation.constraint();
+    let tools = &request.conversation.tools;
+    let strict = tools.iter().position(is_strict).filter(|_| request.calls_tools);
+    let param = match strict {
+        _ if request.must_call => "tool_choice".to_owned(),
+        Some(idx) if own.is_none() => format!("tools[{idx}].function.strict"),
+        // The answer has the form that the request asks for, so that nothing in it is a call.
+        _ => return Ok(own.cloned()),
+    };
+    if let Some(own) = own.filter(|own| own.param != "response_format") {
+        return Err(ApiError::mutually_exclusive(own.param.clone(), &param));
+    }
+    let Some(format_of_calls) = format.tool_calls.filter(|format| ToolCallSpec::can_write(*format)) else {
+        let reason = "The answers of this model cannot be held to its format of tool calls: use 'tool_choice' \
+                      'auto' or 'none', and no 'strict'.";
+        return Err(ApiError::unsupported_by_model(param, reason));
+    };
+    let chosen = request.chosen_function.as_deref();
+    let tools = tools.iter().filter(|tool| chosen.is_none_or(|name| tool["function"]["name"] == name));
+    let spec = ToolCallSpec {
+        format: format_of_calls,
+        tools: tools.map(|tool| callable(tool, request.must_call)).collect(),
+        must_call: request.must_call,
+        only_one: request.only_first_call || chosen.is_some(),
+        control: format.control_markers().to_vec(),
+    };
+    Ok(Some(OutputConstraint { param, spec: ConstraintSpec::ToolCalls(spec) }))
+}
+
+fn is_strict(tool: &Value) -> bool {
+    tool["function"]["strict"] == true
+}
+
+/// A tool whose arguments satisfy its schema where the model must call or the tool is strict, and are any object otherwise.
+fn callable(tool: &Value, must_call: bool) -> CallableTool {
+    let function = &tool["function"];
+    let arguments = match &function["parameters"] {
+        Value::Null => json!({"type": "object", "properties": {}, "additionalProperties": false}),
+        schema if must_call || is_strict(tool) => schema.clone(),
+        _ => json!({"type": "object"}),
+    };
+    CallableTool { name: function["name"].as_str().unwrap_or_default().to_owned(), arguments }
+}
