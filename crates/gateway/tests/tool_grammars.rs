@@ -31,6 +31,16 @@ const FORMATS: &[(ToolCallFormat, &[&str])] = &[
             "<｜tool▁calls▁end｜>",
         ],
     ),
+    (
+        ToolCallFormat::KimiK2,
+        &[
+            "<|tool_calls_section_begin|>",
+            "<|tool_call_begin|>",
+            "<|tool_call_argument_begin|>",
+            "<|tool_call_end|>",
+            "<|tool_calls_section_end|>",
+        ],
+    ),
     (ToolCallFormat::Harmony, &["<|channel|>", "<|constrain|>", "<|message|>"]),
 ];
 
@@ -135,7 +145,8 @@ async fn a_required_call_comes_in_every_format() {
             // Nothing but its length ends an answer that may have any number of calls.
             let is_cut = seed % 3 == 2 && choice["finish_reason"] == "length" && calls.pop().is_some();
             assert!(is_cut || choice["finish_reason"] == "tool_calls", "{told}: {choice}");
-            assert_eq!(choice["message"]["content"], Value::Null, "{told}: {choice}");
+            // Of a call that was cut before its name was whole, the text is given back.
+            assert!(is_cut || choice["message"]["content"].is_null(), "{told}: {choice}");
             check(&calls, &told);
             match seed % 3 {
                 0 => assert_eq!(calls.len(), 1, "{told}"),

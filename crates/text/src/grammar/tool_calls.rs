@@ -39,6 +39,8 @@ struct CallSpelling {
     before: &'static str,
     /// Before the name.
     call: &'static str,
+    /// Between the name and the number of the call, for formats that number calls.
+    number: &'static str,
     /// Between the name and the arguments.
     arguments: &'static str,
     /// After the arguments.
@@ -57,6 +59,7 @@ struct CallSpelling {
 const JSON: CallSpelling = CallSpelling {
     before: "",
     call: "{\"name\": \"",
+    number: "",
     arguments: "\", \"arguments\": ",
     call_end: "}",
     between: ", ",
@@ -133,12 +136,24 @@ fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option
         ToolCallFormat::DeepSeek => CallSpelling {
             before: "<｜tool▁calls▁begin｜>",
             call: "<｜tool▁call▁begin｜>",
+            number: "",
             arguments: "<｜tool▁sep｜>",
             call_end: "<｜tool▁call▁end｜>",
             between: "",
             after: "<｜tool▁calls▁end｜>",
             trigger: "<｜tool▁calls▁begin｜>",
             also: "<｜tool▁call▁begin｜>",
+        },
+        ToolCallFormat::KimiK2 => CallSpelling {
+            before: "<|tool_calls_section_begin|>",
+            call: "<|tool_call_begin|>functions.",
+            number: ":",
+            arguments: "<|tool_call_argument_begin|>",
+            call_end: "<|tool_call_end|>",
+            between: "",
+            after: "<|tool_calls_section_end|>",
+            trigger: "<|tool_calls_section_begin|>",
+            also: "<|tool_call_begin|>",
         },
         _ => return None,
     })
@@ -216,8 +231,10 @@ impl Writer<'_> {
     /// One call of any tool, of which `call` is written before the name.
     fn one(&mut self, rule: &str, call: &str, spelling: &CallSpelling) {
         let tools = self.spec.tools.iter().enumerate();
+        let number = if spelling.number.is_empty() { "" } else { " NUMBER " };
         let options = tools.map(|(idx, tool)| {
-            let before = self.literal(&format!("{call}{}{}", tool.name, spelling.arguments));
+            let name = self.literal(&format!("{call}{}{}", tool.name, spelling.number));
+            let before = format!("{name}{number} {}", self.literal(spelling.arguments));
             format!("{before} args_{idx} {}", self.literal(spelling.call_end))
         });
         let options = options.collect::<Vec<_>>().join(" | ");
@@ -226,6 +243,9 @@ impl Writer<'_> {
 
     /// Calls, of whose beginning `trigger` stands already.
     fn group(&mut self, rule: &str, trigger: &str, spelling: &CallSpelling) {
+        if !spelling.number.is_empty() {
+            self.define("NUMBER", "/[0-9]{1,3}/");
+        }
         self.one("call", spelling.call, spelling);
         let (before, first) = match spelling.before.strip_prefix(trigger) {
             Some(before) => (before, "call"),
