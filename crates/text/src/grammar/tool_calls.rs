@@ -68,6 +68,30 @@ const JSON: CallSpelling = CallSpelling {
     also: "",
 };
 
+const DEEPSEEK: CallSpelling = CallSpelling {
+    before: "<｜tool▁calls▁begin｜>",
+    call: "<｜tool▁call▁begin｜>",
+    number: "",
+    arguments: "<｜tool▁sep｜>",
+    call_end: "<｜tool▁call▁end｜>",
+    between: "",
+    after: "<｜tool▁calls▁end｜>",
+    trigger: "<｜tool▁calls▁begin｜>",
+    also: "<｜tool▁call▁begin｜>",
+};
+
+const KIMI_K2: CallSpelling = CallSpelling {
+    before: "<|tool_calls_section_begin|>",
+    call: "<|tool_call_begin|>functions.",
+    number: ":",
+    arguments: "<|tool_call_argument_begin|>",
+    call_end: "<|tool_call_end|>",
+    between: "",
+    after: "<|tool_calls_section_end|>",
+    trigger: "<|tool_calls_section_begin|>",
+    also: "<|tool_call_begin|>",
+};
+
 impl ToolCallSpec {
     /// Whether calls of a format can be written as a grammar. Not those whose values are text between tags or Python's.
     pub fn can_write(format: ToolCallFormat) -> bool {
@@ -133,28 +157,8 @@ fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option
             trigger: "<tool_calls>",
             ..JSON
         },
-        ToolCallFormat::DeepSeek => CallSpelling {
-            before: "<｜tool▁calls▁begin｜>",
-            call: "<｜tool▁call▁begin｜>",
-            number: "",
-            arguments: "<｜tool▁sep｜>",
-            call_end: "<｜tool▁call▁end｜>",
-            between: "",
-            after: "<｜tool▁calls▁end｜>",
-            trigger: "<｜tool▁calls▁begin｜>",
-            also: "<｜tool▁call▁begin｜>",
-        },
-        ToolCallFormat::KimiK2 => CallSpelling {
-            before: "<|tool_calls_section_begin|>",
-            call: "<|tool_call_begin|>functions.",
-            number: ":",
-            arguments: "<|tool_call_argument_begin|>",
-            call_end: "<|tool_call_end|>",
-            between: "",
-            after: "<|tool_calls_section_end|>",
-            trigger: "<|tool_calls_section_begin|>",
-            also: "<|tool_call_begin|>",
-        },
+        ToolCallFormat::DeepSeek => DEEPSEEK,
+        ToolCallFormat::KimiK2 => KIMI_K2,
         _ => return None,
     })
 }

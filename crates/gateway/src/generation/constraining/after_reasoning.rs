@@ -173,6 +173,8 @@ impl BoundedReasoning {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     /// The answer is the tokens 50, 51 and the end, 9.
@@ -247,6 +249,42 @@ mod tests {
         let mut forced = Vec::new();
         channels.forced(&[1, 2, 3, 4], &mut forced);
         assert_eq!(forced, [30, 31]);
+    }
+
+    /// A tokenizer of single bytes and gpt-oss's control tokens, from 256 on.
+    fn harmony() -> Tokenizer {
+        let letters = (0x21..=0x7e_u8).map(|byte| (char::from(byte).to_string(), Value::from(byte)));
+        let markers = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>"];
+        let added = markers.iter().zip(256..).map(|(content, id)| {
+            json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false,
+                   "rstrip": false, "normalized": false})
+        });
+        let json = json!({
+            "version": "1.0",
+            "added_tokens": added.collect::<Vec<_>>(),
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+            "decoder": {"type": "ByteLevel"},
+            "model": {"type": "BPE", "vocab": letters.collect::<serde_json::Map<String, Value>>(), "merges": []},
+        });
+        Tokenizer::from_tokenizer_json(json.to_string().as_bytes(), None).expect("a tokenizer")
+    }
+
+    #[test]
+    fn channels_are_opened_and_closed_by_control_tokens() {
+        let tokenizer = harmony();
+        let format = AnswerFormat::new(None, Some(ReasoningFormat::Harmony), &tokenizer);
+        let text = |text: &str| text.bytes().map(TokenId::from).collect::<Vec<_>>();
+        let answer = [vec![257], text("final"), vec![258]].concat();
+        let tokens = |calls| ReasoningTokens::new(&format, ReasoningFormat::Harmony, &tokenizer, calls);
+        let expected = ReasoningTokens {
+            open: [vec![257], text("analysis"), vec![258]].concat(),
+            close: vec![259],
+            lead: [vec![256], text("assistant"), answer.clone()].concat(),
+            direct: answer,
+        };
+        assert_eq!(tokens(false), Some(expected.clone()));
+        let lead = [vec![256], text("assistant")].concat();
+        assert_eq!(tokens(true), Some(ReasoningTokens { lead, direct: Vec::new(), ..expected }));
     }
 
     #[test]
