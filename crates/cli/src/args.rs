@@ -11,6 +11,7 @@ use serde::Deserialize;
 use throng_kernels::Isa;
 
 use crate::bounds::{self, within};
+use crate::speculation::{self, SpeculationSection};
 
 use values::{model_place, parse_bytes, parse_isa};
 
@@ -93,6 +94,13 @@ pub struct ModelArgs {
     /// Most sequences in one step
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
     pub max_num_seqs: Option<u32>,
+    /// Speculative decoding in vLLM's form: {"method":"ngram","num_speculative_tokens":16,"prompt_lookup_min":3}; no result
+    /// depends on it
+    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = speculation::parse)]
+    pub speculative_config: Option<SpeculationSection>,
+    /// Compute no guesses of the next tokens (prompt lookup is on when absent)
+    #[arg(long, hide_short_help = true, conflicts_with = "speculative_config")]
+    pub no_speculation: bool,
     /// A file whose chat template is used instead of the model's own
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
@@ -217,8 +225,6 @@ pub struct ForeignArgs {
     pub(crate) data_parallel_size: u32,
     #[arg(long, hide = true)]
     pub(crate) quantization: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) speculative_config: Option<String>,
     #[arg(long, hide = true)]
     pub(crate) enable_lora: bool,
     #[arg(long, hide = true)]

@@ -23,6 +23,10 @@ pub const QUEUED_REQUESTS: RangeInclusive<u32> = 1..=1_000_000;
 pub const QUEUED_TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 /// Milliseconds between two tokens of a stream.
 pub const INTER_TOKEN_MS: RangeInclusive<u32> = 1..=3_600_000;
+/// Drafts of a sequence in a step.
+pub const DRAFT_TOKENS: RangeInclusive<u32> = 1..=64;
+/// Tokens that must repeat before prompt lookup proposes drafts.
+pub const MATCH_TOKENS: RangeInclusive<u32> = 1..=32;
 /// Seconds that a step may take.
 pub const STEP_TIMEOUT_S: RangeInclusive<u64> = 1..=86_400;
 /// Seconds for running streams to finish at shutdown; 0 ends them at once.

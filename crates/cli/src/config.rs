@@ -11,6 +11,7 @@ use throng_gateway::{GatewayConfig, Secret};
 use throng_kernels::Isa;
 
 use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, ServeArgs};
+use crate::speculation::SpeculationSection;
 use crate::text_file;
 use crate::usage_error::UsageError;
 
@@ -78,6 +79,8 @@ pub struct EngineSection {
     pub scheduling_policy: Option<args::SchedulingPolicy>,
     /// A step that takes longer fails.
     pub step_timeout_s: Option<u64>,
+    /// Speculative decoding.
+    pub speculation: SpeculationSection,
 }
 
 /// All settings of `throng serve`.
@@ -147,6 +150,7 @@ impl EngineSection {
         Self {
             max_batch_tokens: arguments.max_num_batched_tokens,
             max_batch_rows: arguments.max_num_seqs,
+            speculation: speculation_of(arguments).unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -162,6 +166,9 @@ impl EngineSection {
         if flags.no_enable_prefix_caching {
             self.prefix_caching = Some(false);
         }
+        if let Some(speculation) = speculation_of(&flags.model) {
+            self.speculation = speculation;
+        }
     }
 
     /// The scheduler's configuration, with its defaults for what is not set.
@@ -173,7 +180,9 @@ impl EngineSection {
             inter_token_target_ms: self.inter_token_target_ms.unwrap_or(default.inter_token_target_ms),
             max_queued_requests: self.max_queued_requests.unwrap_or(default.max_queued_requests),
             max_queued_tokens: self.max_queued_tokens.unwrap_or(default.max_queued_tokens),
-            max_draft_tokens: default.max_draft_tokens,
+            max_draft_tokens: self.speculation.num_speculative_tokens.unwrap_or(default.max_draft_tokens),
+            speculation: self.speculation.scheduler_method(),
+            prompt_lookup_min: self.speculation.prompt_lookup_min.unwrap_or(default.prompt_lookup_min),
             prefix_caching: self.prefix_caching.unwrap_or(default.prefix_caching),
             policy: match self.scheduling_policy {
                 None => default.policy,
@@ -182,6 +191,11 @@ impl EngineSection {
             },
         }
     }
+}
+
+/// The section as the flags set it; none if they do not.
+fn speculation_of(flags: &ModelArgs) -> Option<SpeculationSection> {
+    flags.no_speculation.then(SpeculationSection::off).or_else(|| flags.speculative_config.clone())
 }
 
 fn overlay<T: Clone>(setting: &mut Option<T>, flag: &Option<T>) {
@@ -225,7 +239,6 @@ fn refuse_foreign(flags: &ForeignArgs) -> Result<(), UsageError> {
         ("--pipeline-parallel-size", flags.pipeline_parallel_size != 1),
         ("--data-parallel-size", flags.data_parallel_size != 1),
         ("--quantization", flags.quantization.is_some()),
-        ("--speculative-config", flags.speculative_config.is_some()),
         ("--enable-lora", flags.enable_lora),
         ("--block-size", flags.block_size.is_some_and(|size| size != 16)),
     ];

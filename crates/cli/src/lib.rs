@@ -11,6 +11,7 @@ pub mod kv_budget;
 pub mod process;
 pub mod running;
 pub mod source;
+pub mod speculation;
 pub mod step_shares;
 pub mod text_file;
 pub mod usage_error;

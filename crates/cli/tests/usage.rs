@@ -37,6 +37,8 @@ fn flags_out_of_their_range() {
         ("--inter-token-target-ms", "from 1 to 3600000", &["0", "-1", huge]),
         ("--kv-cache-memory", "from 1 byte to 1024 TiB", &["0", "-1", "0GiB", "2000TiB"]),
         ("--port", "0..=65535", &["-1", "65536"]),
+        ("--speculative-config", "\"eagle\" is not supported yet", &["{\"method\":\"eagle\"}"]),
+        ("--speculative-config", "expected ident", &["ngram"]),
         (
             "--served-model-name",
             "1 to 256 bytes and no control characters",
@@ -81,6 +83,11 @@ fn the_file_has_the_same_ranges_as_the_flags() {
     for (text, words) in [
         ("[engine]\nstep_timeout_s = 0", "engine.step_timeout_s = 0: must be a number from 1 to 86400"),
         ("[engine]\nstep_timeout_s = 9223372036854775807", "must be a number from 1 to 86400"),
+        (
+            "[engine.speculation]\nmethod = \"medusa\"",
+            "engine.speculation: the method \"medusa\" is not supported",
+        ),
+        ("[engine.speculation]\nk = 1", "unknown field `k`"),
         ("[engine]\nmax_batch_rows = 0", "engine.max_batch_rows = 0: must be a number from 1 to 4096"),
         ("[engine]\nmax_batch_tokens = 4294967295", "must be a number from 1 to 65536"),
         ("[engine]\nmax_queued_requests = 0", "engine.max_queued_requests = 0: must be"),

@@ -15,6 +15,7 @@ pub mod executor;
 pub mod request;
 pub mod scheduler;
 pub mod sequence;
+pub mod speculation;
 mod step_output;
 pub mod time;
 pub mod timeline;

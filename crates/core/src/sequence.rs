@@ -9,6 +9,7 @@ use crate::block_hash::{BlockHash, BlockTokens};
 use crate::block_pool::BlockPool;
 use crate::block_table::{BlockTable, blocks_for};
 use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
+use crate::speculation::Speculation;
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
@@ -52,6 +53,10 @@ pub struct Running {
     /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only: they do not
     /// outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
+    /// The drafts were looked up in the tokens.
+    has_looked_up: bool,
+    /// What its own drafts are made from.
+    pub(crate) speculation: Speculation,
     /// Ends as soon as the step in flight does.
     pub(crate) ending: Option<FinishReason>,
 }
@@ -190,6 +195,8 @@ impl Sequence<Waiting> {
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             drafts: Vec::new(),
+            has_looked_up: false,
+            speculation: Speculation::default(),
             ending: None,
         })
     }
@@ -240,8 +247,17 @@ impl Sequence<Running> {
         &self.state.drafts
     }
 
+    /// Takes up to `n` tokens that followed earlier where the last `min_match` tokens or more are the same as its drafts.
+    pub fn look_up_drafts(&mut self, min_match: usize, n: usize) {
+        let Running { speculation, drafts, has_looked_up, .. } = &mut self.state;
+        drafts.clear();
+        speculation.look_up(&self.tokens, min_match, n, drafts);
+        *has_looked_up = true;
+    }
+
     /// Replaces the drafts.
     pub fn set_drafts(&mut self, drafts: &[TokenId]) {
+        self.state.has_looked_up = false;
         self.state.drafts.clear();
         self.state.drafts.extend_from_slice(drafts);
     }
@@ -250,6 +266,9 @@ impl Sequence<Running> {
     /// tokens. What it computed for the others is void, and the blocks that only they needed are given back.
     pub fn advance(&mut self, n_accepted: usize, pool: &mut BlockPool) {
         let n_drafts = std::mem::take(&mut self.state.n_scheduled_drafts);
+        if self.state.has_looked_up || n_drafts == 0 {
+            self.state.speculation.acceptance.observe(n_drafts, n_accepted);
+        }
         self.state.n_computed += std::mem::take(&mut self.state.n_scheduled) - n_drafts + n_accepted;
         if n_drafts > n_accepted {
             self.state.table.truncate(blocks_for(self.tokens.len()), pool);

@@ -47,4 +47,5 @@ scenarios! {
     short_passes_long
     shares
     drafts
+    prompt_lookup
 }

@@ -1,6 +1,6 @@
 //! Drafts do not show: with right and wrong drafts, however many a step verifies, the bits of a request's tokens and
-//! log-probabilities are those without drafts. Random drafts run through the real scheduler and the real model, with
-//! penalties, constraints, preemptions and prefix hits.
+//! log-probabilities are those without drafts. Random drafts and those that are looked up in the tokens run through the real
+//! scheduler and the real model, with penalties, constraints, preemptions and prefix hits.
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test drafts`.
 
@@ -12,7 +12,7 @@ use throng_core::batch::{ChosenToken, ScheduledBatch, StepOutput};
 use throng_core::constraint::TokenConstraint;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
+use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
@@ -28,6 +28,8 @@ use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::tiny_model::TinyModel;
 
 const N_REQUESTS: usize = 24;
+/// Each compares all requests.
+const N_LOOKUP_SEEDS: u64 = 42;
 const VOCABULARY: u32 = 64;
 const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 256,
@@ -247,6 +249,58 @@ fn drafts_do_not_show() {
     }
 }
 
+/// Requests whose prompts and outputs repeat themselves.
+fn repeating_requests(rng: &mut Rng) -> Vec<Request> {
+    let mut all = requests(rng);
+    for (i, request) in all.iter_mut().enumerate() {
+        let phrase: Vec<TokenId> = (0..rng.usize(2..9)).map(|_| rng.u32(..VOCABULARY)).collect();
+        request.prompt = phrase.repeat(if i % 3 == 0 { 1 } else { 4 }).into();
+        let mut sampling = SamplingParams { stop_token_ids: vec![], ..(*request.sampling).clone() };
+        if i % 2 == 1 && request.constraint.is_none() {
+            let first = rng.u32(10..VOCABULARY - 1);
+            sampling.allowed_token_ids = Some(vec![first, first + 1]);
+        }
+        request.sampling = Arc::new(sampling);
+    }
+    all
+}
+
+#[test]
+fn looked_up_drafts_do_not_show() {
+    let narrow = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
+    let gguf = Gguf::parse(&narrow.gguf(Format::Q8_0)).unwrap();
+    let architecture = Architecture::from_gguf(gguf.metadata(), &gguf).unwrap();
+    let backend = CpuBackend::with_isa(2, Isa::best());
+    let weights = Arc::new(DecoderWeights::load(&backend, &architecture, &gguf, &mut |_| {}).unwrap());
+    let mut runner = ModelRunner::new(backend, Arc::new(architecture.config), weights, &LIMITS).unwrap();
+    let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let mut seen = Counters::default();
+    for seed in only.map_or(0..N_LOOKUP_SEEDS, |seed| seed..seed + 1) {
+        let mut rng = Rng::with_seed(seed);
+        let requests = repeating_requests(&mut rng);
+        let without = SchedulerConfig { max_draft_tokens: 0, max_batch_rows: 1, ..Default::default() };
+        let (expected, _) = run(&mut runner, &requests, (without, LIMITS.n_blocks), None);
+        let config = SchedulerConfig {
+            max_draft_tokens: rng.u32(1..17),
+            prompt_lookup_min: rng.u32(1..4),
+            max_batch_tokens: *rng.choice(&[12, 40, 256]).expect("not empty"),
+            max_batch_rows: rng.u32(1..=12),
+            prefix_caching: rng.bool(),
+            ..Default::default()
+        };
+        // The longest sequence takes 5 blocks.
+        let n_blocks = if rng.bool() { rng.u32(5..9) } else { LIMITS.n_blocks };
+        let (answers, counters) = run(&mut runner, &requests, (config, n_blocks), None);
+        assert!(answers == expected, "THRONG_SEED={seed}: an answer differs");
+        seen.draft_tokens += counters.draft_tokens;
+        seen.accepted_draft_tokens += counters.accepted_draft_tokens;
+        seen.preemptions += counters.preemptions;
+    }
+    println!("{seen:?}");
+    let rejected = seen.draft_tokens - seen.accepted_draft_tokens;
+    assert!(only.is_some() || seen.accepted_draft_tokens.min(rejected) > 1000 && seen.preemptions > 50);
+}
+
 #[test]
 fn what_a_constraint_forces_takes_fewer_steps() {
     let (model, format) = (TinyModel::default(), Format::F32);
@@ -261,7 +315,8 @@ fn what_a_constraint_forces_takes_fewer_steps() {
     request.sampling = Arc::new(SamplingParams { max_tokens: 60, ..Default::default() });
     request.constraint = Some(Arc::new(constraint));
     let mut steps = |max_draft_tokens| {
-        let config = SchedulerConfig { max_draft_tokens, ..Default::default() };
+        let speculation = SpeculationMethod::None;
+        let config = SchedulerConfig { max_draft_tokens, speculation, ..Default::default() };
         run(&mut runner, std::slice::from_ref(&request), (config, LIMITS.n_blocks), None)
     };
     let (one_by_one, without) = steps(0);

@@ -48,7 +48,8 @@ fn engine(section: &EngineSection) -> Result<(), UsageError> {
     chosen("engine.inter_token_target_ms", section.inter_token_target_ms, bounds::INTER_TOKEN_MS)?;
     chosen("engine.max_queued_requests", section.max_queued_requests, bounds::QUEUED_REQUESTS)?;
     chosen("engine.max_queued_tokens", section.max_queued_tokens, bounds::QUEUED_TOKENS)?;
-    chosen("engine.step_timeout_s", section.step_timeout_s, bounds::STEP_TIMEOUT_S)
+    chosen("engine.step_timeout_s", section.step_timeout_s, bounds::STEP_TIMEOUT_S)?;
+    section.speculation.check().map_err(|fault| UsageError(format!("engine.speculation: {fault}")))
 }
 
 fn gateway(config: &GatewayConfig) -> Result<(), UsageError> {

@@ -14,9 +14,14 @@ pub struct SchedulerConfig {
     pub max_queued_requests: u32,
     /// Most prompt tokens of the requests that wait for their first step.
     pub max_queued_tokens: u64,
-    /// Most drafts of one sequence in one step, where the executor proposes any. They take what a step has left when all have
-    /// their tokens; 0: none are verified.
+    /// Most drafts of one sequence in one step. They take what a step has left when all have their tokens; 0: none are
+    /// verified.
     pub max_draft_tokens: u32,
+    /// Where drafts come from when the executor proposes none.
+    pub speculation: SpeculationMethod,
+    /// Fewest tokens at the end of a sequence that must have occurred in it before, for prompt lookup to propose what
+    /// followed them there. At least 1.
+    pub prompt_lookup_min: u32,
     /// Whether requests of a tenant share the blocks of common prefixes. Continuations of one request always do.
     pub prefix_caching: bool,
     /// Who goes first.
@@ -32,10 +37,22 @@ impl Default for SchedulerConfig {
             max_queued_requests: 1024,
             max_queued_tokens: 4_000_000,
             max_draft_tokens: 16,
+            speculation: SpeculationMethod::PromptLookup,
+            prompt_lookup_min: 3,
             prefix_caching: true,
             policy: SchedulingPolicy::Priority,
         }
     }
+}
+
+/// Where drafts come from when the executor proposes none. The outcome of requests does not depend on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SpeculationMethod {
+    /// Nowhere.
+    None,
+    /// From the sequence itself: what followed where its end occurred before, while that is expected to pay.
+    #[default]
+    PromptLookup,
 }
 
 /// Who goes first.

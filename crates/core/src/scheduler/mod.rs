@@ -16,7 +16,7 @@ mod step_time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use config::{SchedulerConfig, SchedulingPolicy};
+pub use config::{SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 pub use event::{Event, Failure, Step};
 pub use step_time::{StepShape, StepTimeModel};
 
@@ -93,6 +93,8 @@ pub struct Counters {
     pub prompt_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
+    /// How often a step computed drafts of a sequence.
+    pub drafts: u64,
     /// Drafts that were computed.
     pub draft_tokens: u64,
     /// Drafts that became output tokens.

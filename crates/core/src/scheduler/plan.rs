@@ -41,6 +41,7 @@ impl Scheduler {
             self.admit(&mut budget, now, emit);
         }
         self.extend_chunks(&mut budget);
+        self.look_up_drafts();
         self.schedule_drafts(&mut budget);
         self.build_step(budget.shape, now)
     }

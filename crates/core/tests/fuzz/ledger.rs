@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch, StepOutput};
 use throng_core::executor::ExecutorCapacity;
 use throng_core::request::{AdapterId, FinishReason, Request, RequestId, SequenceId, TokenId};
-use throng_core::scheduler::Event;
+use throng_core::scheduler::{Event, SchedulerConfig, SpeculationMethod};
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
 /// The open requests, and what was computed.
@@ -15,6 +15,8 @@ pub struct Ledger {
     open: BTreeMap<RequestId, Account>,
     /// Prefixes at block boundaries that were computed, with the scope in which they may be shared.
     computed: HashSet<(Owner, u64)>,
+    /// Fewest tokens that must repeat before a draft that is looked up; none: no drafts are.
+    min_match: Option<usize>,
     /// The first fault that was found.
     pub problem: Option<String>,
     pub n_finished: usize,
@@ -24,6 +26,8 @@ pub struct Ledger {
     pub n_drafts: usize,
     pub n_accepted: usize,
     pub n_constrained: usize,
+    pub n_looked_up: usize,
+    pub n_accepted_looked_up: usize,
 }
 
 /// Who may share a prefix: a tenant with a salt and an adapter, or with caching off one request.
@@ -52,9 +56,16 @@ struct SequenceAccount {
     n_computed: usize,
     /// The drafts that were proposed in its latest step.
     proposed: Vec<TokenId>,
+    /// The drafts of the step in flight are not those.
+    has_looked_up: bool,
 }
 
 impl Ledger {
+    pub fn new(config: &SchedulerConfig) -> Self {
+        let is_on = config.speculation == SpeculationMethod::PromptLookup;
+        Self { min_match: is_on.then_some(config.prompt_lookup_min as usize), ..Self::default() }
+    }
+
     pub fn open(&mut self, request: &Request, capacity: &ExecutorCapacity, prefix_caching: bool) {
         let private = (!prefix_caching).then_some(request.id);
         let account = Account {
@@ -134,9 +145,16 @@ impl Ledger {
         if known.get(start..start + n) != Some(&batch.tokens(row)[..n]) {
             return Err("its tokens are not those of the request".into());
         }
-        if !sequence.proposed.starts_with(batch.drafts(row)) {
-            return Err("its drafts are not those that were proposed".into());
+        let begins_again = start != sequence.n_computed;
+        if begins_again {
+            sequence.proposed.clear();
         }
+        let drafts = batch.drafts(row);
+        sequence.has_looked_up = !sequence.proposed.starts_with(drafts);
+        if sequence.has_looked_up && !self.min_match.is_some_and(|n| repeats(&known, n, drafts)) {
+            return Err("its drafts are neither those that were proposed nor a repetition".into());
+        }
+        self.n_looked_up += if sequence.has_looked_up { drafts.len() } else { 0 };
         if sequence.tokens.len() + row.n_drafts >= (account.request.sampling.max_tokens as usize).max(1) {
             return Err("it has more drafts than could become tokens".into());
         }
@@ -146,11 +164,7 @@ impl Ledger {
         if row.sample != wants_sample || row.n_prompt as usize != n_prompt {
             return Err("it samples too early or too late".into());
         }
-        let begins_again = start != sequence.n_computed;
         if begins_again || sequence.n_computed == 0 {
-            if row.n_drafts > 0 {
-                return Err("its drafts are from before its preemption".into());
-            }
             self.n_hit_tokens += start;
             let needs_prompt = account.request.sampling.prompt_logprobs.is_some() && !account.prompt_done;
             if start % BLOCK_TOKENS != 0 || (start > 0 && needs_prompt) {
@@ -184,6 +198,7 @@ impl Ledger {
             sequence.n_computed += n_accepted;
             sequence.proposed = output.drafts(row_idx).to_vec();
             self.n_accepted += n_accepted;
+            self.n_accepted_looked_up += if sequence.has_looked_up { n_accepted } else { 0 };
         }
     }
 
@@ -296,6 +311,14 @@ fn check_token(expected: Option<&PaperToken>, token: &ChosenToken<'_>) -> Result
         Some(expected) if expected.chosen == token.chosen && expected.top == token.top => Ok(()),
         _ => Err(format!("expected {expected:?}")),
     }
+}
+
+/// Whether `drafts` are what followed where the last `min_match` of the tokens, or more, stood before.
+fn repeats(tokens: &[TokenId], min_match: usize, drafts: &[TokenId]) -> bool {
+    let text: Vec<TokenId> = tokens.iter().chain(drafts).copied().collect();
+    let Some(start) = tokens.len().checked_sub(min_match) else { return false };
+    (min_match..tokens.len())
+        .any(|end| text[end - min_match..end] == tokens[start..] && text[end..].starts_with(drafts))
 }
 
 /// The prefixes of `tokens` that end at a block boundary: their length and a hash of them.

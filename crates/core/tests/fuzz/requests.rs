@@ -33,7 +33,10 @@ impl RequestSource {
         let mut prompt = rng.choice(&self.prefixes).cloned().unwrap_or_default();
         prompt.truncate(rng.usize(0..=prompt.len()));
         let n_own = rng.usize(1..=20);
-        prompt.extend(tokens(rng, n_own, self.vocabulary_size));
+        let own = tokens(rng, n_own, self.vocabulary_size);
+        // Some repeat themselves.
+        let n_times = if one_in(rng, 3) { 3 } else { 1 };
+        prompt.extend(own.repeat(n_times));
         if !one_in(rng, 100) {
             prompt.truncate(self.longest_prompt);
         }
@@ -83,13 +86,18 @@ impl RequestSource {
             prompt_logprobs: one_in(rng, 4).then(|| rng.u32(0..4)),
             ..SamplingParams::default()
         };
-        match rng.u32(0..10) {
+        match rng.u32(0..12) {
             0 => sampling.repetition_penalty = 1.1,
             1 => sampling.bad_words = vec![vec![token(rng)], vec![token(rng), token(rng)]],
             2 => {
                 sampling.min_tokens = 0;
                 let first = rng.u32(0..self.vocabulary_size - 1);
                 sampling.allowed_token_ids = Some(vec![first, first + 1]);
+            }
+            // An output that repeats itself.
+            3 => {
+                sampling.min_tokens = 0;
+                sampling.allowed_token_ids = Some(vec![token(rng)]);
             }
             _ => {}
         }

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use throng_core::batch::{BLOCK_TOKENS, BlockId, NewRow, ScheduledBatch, StepOutput};
 use throng_core::block_hash::BlockHash;
 use throng_core::request::{Request, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::Scheduler;
+use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
 
 use crate::ledger::Ledger;
 use crate::requests::one_in;
@@ -62,6 +62,10 @@ pub enum Bug {
     AdapterLost,
     /// Prefixes are named without their adapter.
     HashWithoutAdapter,
+    /// Drafts are looked up although speculation is off.
+    SpeculationNotOff,
+    /// Drafts are looked up after too short a match.
+    ShortMatch,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -94,7 +98,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -119,7 +123,21 @@ impl Bug {
         Self::ConstraintLost,
         Self::AdapterLost,
         Self::HashWithoutAdapter,
+        Self::SpeculationNotOff,
+        Self::ShortMatch,
     ];
+
+    /// The configuration as the scheduler gets it.
+    pub fn spoil_config(self, config: &SchedulerConfig) -> SchedulerConfig {
+        let config = config.clone();
+        match self {
+            Self::SpeculationNotOff => {
+                SchedulerConfig { speculation: SpeculationMethod::PromptLookup, ..config }
+            }
+            Self::ShortMatch => SchedulerConfig { prompt_lookup_min: 1, ..config },
+            _ => config,
+        }
+    }
 
     /// The request as the scheduler gets it.
     pub fn spoil_request(self, request: Request) -> Request {

@@ -6,7 +6,9 @@ use fastrand::Rng;
 use throng_core::batch::{BlockId, RowError, ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{RequestId, SequenceId, TokenId};
-use throng_core::scheduler::{Scheduler, SchedulerConfig, SchedulingPolicy, Step, StepShape};
+use throng_core::scheduler::{
+    Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step, StepShape,
+};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 
@@ -30,6 +32,8 @@ pub struct Seen {
     pub drafts: usize,
     pub accepted_drafts: usize,
     pub constrained: usize,
+    pub looked_up: usize,
+    pub accepted_looked_up: usize,
 }
 
 impl Seen {
@@ -47,6 +51,8 @@ impl Seen {
         self.drafts += other.drafts;
         self.accepted_drafts += other.accepted_drafts;
         self.constrained += other.constrained;
+        self.looked_up += other.looked_up;
+        self.accepted_looked_up += other.accepted_looked_up;
     }
 
     /// The count of the rarest event.
@@ -55,7 +61,8 @@ impl Seen {
         let rest = [self.hit_tokens, self.refused, self.paused, self.resumed];
         let rejected = self.drafts - self.accepted_drafts;
         let drafts = [self.drafts, self.accepted_drafts, rejected, self.constrained];
-        all.into_iter().chain(rest).chain(drafts).min().unwrap_or(0)
+        let looked_up = [self.accepted_looked_up, self.looked_up - self.accepted_looked_up];
+        all.into_iter().chain(rest).chain(drafts).chain(looked_up).min().unwrap_or(0)
     }
 }
 
@@ -103,6 +110,8 @@ impl World {
             max_queued_requests: rng.u32(1..60),
             max_queued_tokens: rng.u64(1..10_000),
             max_draft_tokens: rng.u32(0..20),
+            speculation: if rng.bool() { SpeculationMethod::PromptLookup } else { SpeculationMethod::None },
+            prompt_lookup_min: rng.u32(1..4),
             prefix_caching: !one_in(rng, 4),
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
         };
@@ -112,11 +121,11 @@ impl World {
             capacity,
             most_drafts,
             memory: Memory::default(),
-            scheduler: Scheduler::new(config.clone(), capacity),
+            scheduler: Scheduler::new(bug.map_or(config.clone(), |bug| bug.spoil_config(&config)), capacity),
+            ledger: Ledger::new(&config),
             config,
             executor: PaperExecutor::new(capacity).with_drafts(rng.fork(), most_drafts),
             source: RequestSource::new(rng, &capacity),
-            ledger: Ledger::default(),
             now: Timestamp::default(),
             n_rows: 0,
             n_refused: 0,
@@ -174,6 +183,8 @@ impl World {
             drafts: self.ledger.n_drafts,
             accepted_drafts: self.ledger.n_accepted,
             constrained: self.ledger.n_constrained,
+            looked_up: self.ledger.n_looked_up,
+            accepted_looked_up: self.ledger.n_accepted_looked_up,
         }
     }
 

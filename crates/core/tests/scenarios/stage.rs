@@ -7,7 +7,7 @@ use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::{Event, Scheduler, SchedulerConfig, SchedulingPolicy, Step};
+use throng_core::scheduler::{Event, Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
 
@@ -74,6 +74,10 @@ impl Stage {
             max_queued_requests: get(options, "queued_requests", 100),
             max_queued_tokens: get(options, "queued_tokens", 100_000),
             prefix_caching: options.get("caching") != Some(&"off"),
+            speculation: match options.get("lookup") {
+                Some(&"on") => SpeculationMethod::PromptLookup,
+                _ => SpeculationMethod::None,
+            },
             policy: match options.get("policy") {
                 Some(&"fcfs") => SchedulingPolicy::Fcfs,
                 _ => SchedulingPolicy::Priority,

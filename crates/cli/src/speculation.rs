@@ -1,0 +1,122 @@
+//! Settings of speculative decoding, in vLLM's words: the same object as a flag's JSON and as a section of the file. Does not
+//! know how drafts are made.
+
+use serde::Deserialize;
+use throng_core::scheduler::SpeculationMethod;
+
+use crate::bounds;
+
+/// The source of drafts by its name.
+const NGRAM: &str = "ngram";
+
+/// vLLM's other sources of drafts.
+const UNSUPPORTED: [&str; 8] =
+    ["draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "suffix", "ngram_gpu"];
+
+/// `--speculative-config` and `[engine.speculation]`. Unknown keys are errors.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpeculationSection {
+    /// `ngram` (prompt lookup), the default, or `none`.
+    pub method: Option<String>,
+    /// Most drafts of a sequence in a step.
+    pub num_speculative_tokens: Option<u32>,
+    /// Fewest tokens that must repeat.
+    pub prompt_lookup_min: Option<u32>,
+    /// Accepted and not used: the longest match is always taken.
+    pub prompt_lookup_max: Option<u32>,
+    /// Refused: a draft model is not supported.
+    pub model: Option<String>,
+}
+
+impl SpeculationSection {
+    /// No drafts but those that constraints force.
+    pub fn off() -> Self {
+        Self { method: Some("none".into()), ..Self::default() }
+    }
+
+    /// Checks the method and the numbers.
+    ///
+    /// # Errors
+    /// A message that names what is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        match self.method.as_deref() {
+            _ if self.model.is_some() => return Err("a draft model is not supported yet".into()),
+            None | Some(NGRAM | "none") => {}
+            Some(method) if UNSUPPORTED.contains(&method) => {
+                return Err(format!(
+                    "the method {method:?} is not supported yet; \"ngram\" and \"none\" are"
+                ));
+            }
+            Some(method) => {
+                return Err(format!("the method {method:?} is not known; it must be \"ngram\" or \"none\""));
+            }
+        }
+        let numbers = [
+            ("num_speculative_tokens", self.num_speculative_tokens, bounds::DRAFT_TOKENS),
+            ("prompt_lookup_min", self.prompt_lookup_min, bounds::MATCH_TOKENS),
+            ("prompt_lookup_max", self.prompt_lookup_max, bounds::MATCH_TOKENS),
+        ];
+        for (name, number, range) in numbers {
+            if let Some(fault) = number.and_then(|number| bounds::fault(&number, &range)) {
+                return Err(format!("{name} {fault}"));
+            }
+        }
+        match (self.prompt_lookup_min, self.prompt_lookup_max) {
+            (Some(min), Some(max)) if min > max => {
+                Err("prompt_lookup_min must not be above prompt_lookup_max".into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The scheduler's name of the method.
+    pub fn scheduler_method(&self) -> SpeculationMethod {
+        match self.method.as_deref() {
+            Some("none") => SpeculationMethod::None,
+            _ => SpeculationMethod::PromptLookup,
+        }
+    }
+}
+
+/// Parses the JSON of `--speculative-config`.
+///
+/// # Errors
+/// When it is not an object of known keys and values in their ranges.
+pub fn parse(text: &str) -> Result<SpeculationSection, String> {
+    let section: SpeculationSection = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    section.check()?;
+    Ok(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_of_vllm() {
+        let text =
+            r#"{"method":"ngram","num_speculative_tokens":8,"prompt_lookup_min":2,"prompt_lookup_max":5}"#;
+        let section = parse(text).expect("valid");
+        assert_eq!((section.num_speculative_tokens, section.prompt_lookup_min), (Some(8), Some(2)));
+        assert_eq!(section.scheduler_method(), SpeculationMethod::PromptLookup);
+        assert_eq!(parse(r#"{"method":"none"}"#).map(|s| s.scheduler_method()), Ok(SpeculationMethod::None));
+    }
+
+    #[test]
+    fn what_is_refused_is_named() {
+        for (text, words) in [
+            (r#"{"method":"eagle3","model":null}"#, "\"eagle3\" is not supported yet"),
+            (r#"{"model":"org/small","num_speculative_tokens":4}"#, "a draft model is not supported yet"),
+            (r#"{"method":"guess"}"#, "\"guess\" is not known"),
+            (r#"{"num_speculative_tokens":0}"#, "num_speculative_tokens must be a number from 1 to 64"),
+            (r#"{"prompt_lookup_min":0}"#, "prompt_lookup_min must be a number from 1 to 32"),
+            (r#"{"prompt_lookup_min":4,"prompt_lookup_max":3}"#, "must not be above"),
+            (r#"{"draft_tensor_parallel_size":1}"#, "unknown field `draft_tensor_parallel_size`"),
+            ("ngram", "expected ident"),
+        ] {
+            let fault = parse(text).expect_err(text);
+            assert!(fault.contains(words), "{text}: {fault}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How likely the next draft of a sequence is accepted, estimated from its latest ones. Does not know tokens.
+
+/// The estimate while nothing is known.
+const PRIOR: f64 = 0.5;
+
+/// Weight of the newest verified draft.
+const NEWEST_WEIGHT: f64 = 0.125;
+
+/// Share of the way back to the prior in a step without a verified draft, so that a sequence whose drafts were wrong tries
+/// again some time later.
+const RETURN_RATE: f64 = 0.01;
+
+/// A decaying mean of the outcomes of verified drafts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Acceptance {
+    probability: f64,
+}
+
+impl Default for Acceptance {
+    fn default() -> Self {
+        Self { probability: PRIOR }
+    }
+}
+
+impl Acceptance {
+    /// The probability that a draft is accepted if all drafts before it are. (0, 1).
+    pub fn probability(&self) -> f64 {
+        self.probability
+    }
+
+    /// Notes a step that computed `n_drafts` and accepted the first `n_accepted` of them. The drafts after the first rejected
+    /// one say nothing: they follow a wrong token.
+    pub fn observe(&mut self, n_drafts: usize, n_accepted: usize) {
+        if n_drafts == 0 {
+            self.probability += RETURN_RATE * (PRIOR - self.probability);
+        }
+        for _ in 0..n_accepted {
+            self.probability += NEWEST_WEIGHT * (1.0 - self.probability);
+        }
+        if n_accepted < n_drafts {
+            self.probability -= NEWEST_WEIGHT * self.probability;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_approaches_the_share_of_accepted_drafts() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        for truth in [0.1, 0.5, 0.9] {
+            let (mut acceptance, mut sum) = (Acceptance::default(), 0.0);
+            for _ in 0..5_000 {
+                let n_accepted = (0..4).take_while(|_| rng.f64() < truth).count();
+                acceptance.observe(4, n_accepted);
+                sum += acceptance.probability();
+            }
+            let mean = sum / 5_000.0;
+            assert!((mean - truth).abs() < 0.06, "{mean} is estimated, {truth} is true");
+        }
+    }
+
+    #[test]
+    fn it_returns_to_the_prior_while_nothing_is_verified() {
+        for n_accepted in [0, 1] {
+            let mut acceptance = Acceptance::default();
+            (0..100).for_each(|_| acceptance.observe(1, n_accepted));
+            let before = acceptance.probability();
+            assert!((before - n_accepted as f64).abs() < 0.01);
+            acceptance.observe(0, 0);
+            assert!((acceptance.probability() - before).abs() < 0.01, "it returns at once");
+            (0..1000).for_each(|_| acceptance.observe(0, 0));
+            assert!((acceptance.probability() - PRIOR).abs() < 0.01);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! An index of a sequence's own tokens that finds where its end occurred before, as LZ77 does: what followed there is a
+//! guess of what follows now. Does not know how good the guess is.
+
+use crate::token::TokenId;
+
+/// Most earlier occurrences that are compared; the newest ones.
+const MAX_CANDIDATES: usize = 8;
+
+/// Tokens compared in one occurrence: a longer match is not better.
+const MAX_MATCH: usize = 32;
+
+/// Fewest entries of the hash table.
+const MIN_SLOTS: usize = 64;
+
+/// An index of the positions of a growing list of tokens by the `min_match` tokens before each. Two words a token; a
+/// look-up costs the tokens that are new since the one before and a bounded number of comparisons.
+#[derive(Debug)]
+pub struct PromptLookup {
+    min_match: usize,
+    /// By hash: the newest position with it; 0: none. As many entries as tokens or more, a power of two.
+    newest: Vec<u32>,
+    /// For each indexed position: the next older one in the same place of the table; 0: none.
+    older: Vec<u32>,
+}
+
+impl PromptLookup {
+    /// An empty index of matches of at least `min_match` tokens, at least 1.
+    pub fn new(min_match: usize) -> Self {
+        Self { min_match: min_match.max(1), newest: Vec::new(), older: Vec::new() }
+    }
+
+    /// Appends to `drafts` up to `n` tokens that followed the longest earlier occurrence of the end of `tokens`, the newest of
+    /// equally long ones. Where the occurrence reaches up to the end, the copy goes on with itself, so that a cycle
+    /// continues. `tokens` begins with those of the call before.
+    pub fn propose(&mut self, tokens: &[TokenId], n: usize, drafts: &mut Vec<TokenId>) {
+        self.index(tokens);
+        let Some(position) = self.longest_match(tokens) else { return };
+        let n_before = drafts.len();
+        for i in position..position + n {
+            let token = tokens.get(i).copied().unwrap_or_else(|| drafts[n_before + i - tokens.len()]);
+            drafts.push(token);
+        }
+    }
+
+    /// Indexes the positions that have a token after them.
+    fn index(&mut self, tokens: &[TokenId]) {
+        if tokens.len() > self.newest.len() {
+            let n_slots = tokens.len().next_power_of_two().max(MIN_SLOTS);
+            self.newest.clear();
+            self.newest.resize(n_slots, 0);
+            self.older.clear();
+            self.older.reserve_exact(n_slots);
+        }
+        for position in self.older.len()..tokens.len() {
+            let older = match position.checked_sub(self.min_match) {
+                Some(start) => {
+                    let slot = self.slot(&tokens[start..position]);
+                    std::mem::replace(&mut self.newest[slot], position as u32)
+                }
+                None => 0,
+            };
+            self.older.push(older);
+        }
+    }
+
+    /// The position after the longest earlier occurrence of the end.
+    fn longest_match(&self, tokens: &[TokenId]) -> Option<usize> {
+        let end = &tokens[tokens.len().checked_sub(self.min_match)?..];
+        let newest = self.newest[self.slot(end)];
+        let older = |&position: &u32| Some(self.older[position as usize]);
+        let positions = std::iter::successors(Some(newest), older).take_while(|&position| position > 0);
+        let (mut best, mut best_length) = (None, self.min_match - 1);
+        for position in positions.take(MAX_CANDIDATES) {
+            let before = tokens[..position as usize].iter().rev().zip(tokens.iter().rev());
+            let length = before.take(MAX_MATCH.max(self.min_match)).take_while(|(a, b)| a == b).count();
+            if length > best_length {
+                (best, best_length) = (Some(position as usize), length);
+            }
+        }
+        best
+    }
+
+    fn slot(&self, tokens: &[TokenId]) -> usize {
+        let mix = |hash: u64, &token: &TokenId| {
+            (hash ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+        };
+        tokens.iter().fold(0, mix) as usize & (self.newest.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proposed(lookup: &mut PromptLookup, tokens: &[TokenId], n: usize) -> Vec<TokenId> {
+        let mut drafts = Vec::new();
+        lookup.propose(tokens, n, &mut drafts);
+        drafts
+    }
+
+    #[test]
+    fn what_followed_the_end_before() {
+        let mut lookup = PromptLookup::new(2);
+        assert_eq!(proposed(&mut lookup, &[1], 4), []);
+        assert_eq!(proposed(&mut lookup, &[1, 2, 3, 4, 1], 4), []);
+        assert_eq!(proposed(&mut lookup, &[1, 2, 3, 4, 1, 2], 2), [3, 4]);
+        // The copy reaches the end and goes on with itself.
+        assert_eq!(proposed(&mut lookup, &[1, 2, 3, 4, 1, 2], 7), [3, 4, 1, 2, 3, 4, 1]);
+        assert_eq!(proposed(&mut PromptLookup::new(3), &[9, 9, 9, 9], 3), [9, 9, 9]);
+    }
+
+    #[test]
+    fn the_longest_match_wins_and_then_the_newest() {
+        let tokens = [5, 1, 2, 7, 6, 1, 2, 8, 5, 1, 2];
+        assert_eq!(proposed(&mut PromptLookup::new(2), &tokens, 1), [7]);
+        let tokens = [5, 1, 2, 7, 5, 1, 2, 8, 5, 1, 2];
+        assert_eq!(proposed(&mut PromptLookup::new(2), &tokens, 1), [8]);
+    }
+
+    /// Whether `drafts` go on as an earlier occurrence of the last `min_match` tokens does.
+    fn repeats(tokens: &[TokenId], min_match: usize, drafts: &[TokenId]) -> bool {
+        (min_match..tokens.len()).any(|position| {
+            let text: Vec<TokenId> = tokens.iter().chain(drafts).copied().collect();
+            tokens[..position].ends_with(&tokens[tokens.len() - min_match..])
+                && text[position..].starts_with(drafts)
+        })
+    }
+
+    #[test]
+    fn the_index_grows_with_the_tokens() {
+        let mut n_found = 0;
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let (min_match, n_kinds) = (rng.usize(1..5), rng.u32(2..6));
+            let (mut lookup, mut tokens) = (PromptLookup::new(min_match), Vec::new());
+            while tokens.len() < 300 {
+                tokens.extend((0..rng.usize(1..9)).map(|_| rng.u32(..n_kinds)));
+                let n = rng.usize(1..20);
+                let drafts = proposed(&mut lookup, &tokens, n);
+                let of_fresh = proposed(&mut PromptLookup::new(min_match), &tokens, n);
+                assert_eq!(drafts, of_fresh, "seed {seed}");
+                if !drafts.is_empty() {
+                    assert!(drafts.len() == n && repeats(&tokens, min_match, &drafts), "seed {seed}");
+                    n_found += 1;
+                }
+            }
+        }
+        assert!(n_found > 1000, "{n_found}");
+    }
+}
