@@ -2,6 +2,8 @@
 
 mod harness;
 
+use std::time::Duration;
+
 use harness::{Server, Setup, VOCABULARY, chat, completion};
 use serde_json::{Value, json};
 
@@ -166,6 +168,26 @@ async fn the_small_routes_answer() {
 }
 
 #[tokio::test]
+async fn metrics_count_drafts() {
+    // Steps take long whatever they compute, so that drafts pay.
+    let server = Server::start(Setup { step_time: Duration::from_millis(2), ..Setup::default() }).await;
+    let mut client = server.connect().await;
+    let body = chat(json!({"max_tokens": 60, "ignore_eos": true, "allowed_token_ids": [65]}));
+    assert_eq!(client.post("/v1/chat/completions", &body).await.status, 200);
+    server.has_made(60).await;
+    let scrape = client.get("/metrics").await;
+    let text = scrape.text();
+    let count = |name: &str| {
+        let name = format!("vllm:spec_decode_num_{name}_total{{model_name=\"paper\",engine=\"0\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&name));
+        value.and_then(|value| value.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
+    };
+    let (drafts, tokens, accepted) = (count("drafts"), count("draft_tokens"), count("accepted_tokens"));
+    assert!(drafts > 0 && tokens > drafts && accepted <= tokens, "{drafts} {tokens} {accepted}");
+    assert!(accepted > 20, "every draft is right: {accepted}");
+}
+
+#[tokio::test]
 async fn metrics_have_the_names_that_dashboards_use() {
     let server = Server::start(Setup::default()).await;
     let mut client = server.connect().await;
@@ -185,6 +207,9 @@ async fn metrics_have_the_names_that_dashboards_use() {
         "prefix_cache_queries_total",
         "prefix_cache_hits_total",
         "num_preemptions_total",
+        "spec_decode_num_drafts_total",
+        "spec_decode_num_draft_tokens_total",
+        "spec_decode_num_accepted_tokens_total",
         "request_success_total",
         "time_to_first_token_seconds_count",
         "inter_token_latency_seconds_count",

@@ -71,6 +71,13 @@ fn encode_counters(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt
         load.totals.cache_hit_tokens
     })?;
     counter("vllm:num_preemptions", "Sequences that lost their blocks", |load| load.totals.preemptions)?;
+    counter("vllm:spec_decode_num_drafts", "How often drafts were computed", |load| load.totals.drafts)?;
+    counter("vllm:spec_decode_num_draft_tokens", "Drafts that were computed", |load| {
+        load.totals.draft_tokens
+    })?;
+    counter("vllm:spec_decode_num_accepted_tokens", "Drafts that became output tokens", |load| {
+        load.totals.accepted_draft_tokens
+    })?;
     counter("throng_engine_steps", "Steps that ended", |load| load.totals.steps)?;
     counter("throng_engine_failed_requests", "Requests that ended with a failure", |load| {
         load.totals.failed_requests

@@ -41,6 +41,12 @@ pub(crate) struct Totals {
     pub cache_hit_tokens: u64,
     /// Sequences that lost their blocks and waited again.
     pub preemptions: u64,
+    /// How often drafts of a sequence were computed.
+    pub drafts: u64,
+    /// Drafts that were computed.
+    pub draft_tokens: u64,
+    /// Drafts that became output tokens.
+    pub accepted_draft_tokens: u64,
     /// Requests that ended with a failure.
     pub failed_requests: u64,
     /// Executors made after the first.
