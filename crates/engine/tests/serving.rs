@@ -6,7 +6,7 @@ use gate::{Answer, CAPACITY, Gate, Pass, random_request, request, start, stop};
 use throng_core::admission::Refusal;
 use throng_core::batch::RowError;
 use throng_core::request::{FinishReason, Request};
-use throng_core::scheduler::SchedulerConfig;
+use throng_core::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_engine::{EngineConfig, EngineFailure, SubmitError};
 
 #[test]
@@ -147,7 +147,10 @@ fn an_id_in_use_is_refused() {
 #[test]
 fn the_step_log_keeps_the_latest_steps() {
     let gate = Gate::open();
-    let engine = start(EngineConfig { max_logged_steps: 4, ..EngineConfig::default() }, &gate);
+    // Drafts would depend on how long steps take.
+    let scheduler =
+        SchedulerConfig { speculation: SpeculationMethod::None, ..EngineConfig::default().scheduler };
+    let engine = start(EngineConfig { max_logged_steps: 4, scheduler, ..EngineConfig::default() }, &gate);
     let request = request(&engine, &[1; 100], 10);
     Answer::read(&request, engine.submit(request.clone()).expect("there is room")).check(&request);
     let log = engine.step_log();
