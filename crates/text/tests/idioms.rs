@@ -43,3 +43,22 @@ fn idioms_render_as_in_transformers() {
     assert!(cases.len() >= 400, "{}", cases.len());
     assert!(found.is_empty(), "{} of {}:\n{}", found.len(), cases.len(), found.join("\n"));
 }
+
+#[test]
+fn formats_of_enormous_width_are_refused() {
+    let no_messages = Map::from_iter([("messages".to_owned(), Value::Array(Vec::new()))]);
+    for expression in [
+        "'%2000000000s' % 'x'",
+        "'%.2000000000f' % 1",
+        "'%(a)2000000000s' % {'a': 'x'}",
+        "'%*d' % (2000000000, 1)",
+        "'%2000000000s'|format('x')",
+    ] {
+        let source = format!("{{{{ {expression} }}}}");
+        assert!(render(&source, &no_messages).is_err(), "{expression}");
+    }
+    assert_eq!(
+        render("{{ '%5s|%-4d|%s' % ('x', 7, 2000000000) }}", &no_messages).expect("valid"),
+        "    x|7   |2000000000"
+    );
+}

@@ -2,7 +2,7 @@
 //! much larger than their input are bounded. Does not know conversations.
 
 use minijinja::value::{Kwargs, Rest, StringInput, Value, ValueKind, from_args};
-use minijinja::{Environment, Error, ErrorKind};
+use minijinja::{Environment, Error, ErrorKind, State};
 
 use super::limits::{Limits, out_of_memory};
 
@@ -14,6 +14,11 @@ pub(super) fn add_filters(env: &mut Environment<'static>, limits: Limits) {
     });
     env.add_filter("center", move |text: StringInput<'_>, width: Option<usize>| {
         padded(text.as_str(), width.unwrap_or(80), ' ', Place::Center, limits)
+    });
+    let format = Value::from_function(minijinja::filters::format);
+    env.add_filter("format", move |state: &mut State<'_, '_>, args: Rest<Value>| {
+        check_format_widths(&args, limits)?;
+        format.call(state, &args)
     });
     env.add_filter("capitalize", |text: StringInput<'_>| capitalized(text.as_str()));
     env.add_filter("title", |text: StringInput<'_>| {
@@ -100,6 +105,24 @@ fn padded(text: &str, width: usize, fill: char, place: Place, limits: Limits) ->
     };
     let run = |n: usize| std::iter::repeat_n(fill, n);
     Ok(run(before).chain(text.chars()).chain(run(missing - before)).collect())
+}
+
+/// Refuses a printf-style format whose widths and precisions, written in it or given as arguments (`*`), together exceed the limit.
+fn check_format_widths(args: &[Value], limits: Limits) -> Result<(), Error> {
+    let Some((template, values)) = args.split_first() else { return Ok(()) };
+    let template = template.as_str().unwrap_or_default();
+    let number = |digits: &str| digits.parse().unwrap_or(usize::MAX);
+    let in_conversion = |c: char| c.is_ascii_digit() || " #+-.*".contains(c);
+    let conversions = template.split('%').skip(1).map(|text| {
+        let text =
+            text.strip_prefix('(').and_then(|name| name.split_once(')')).map_or(text, |(_, after)| after);
+        &text[..text.find(|c| !in_conversion(c)).unwrap_or(text.len())]
+    });
+    let written =
+        conversions.flat_map(|text| text.split(|c: char| !c.is_ascii_digit())).filter(|n| !n.is_empty());
+    let given = values.iter().filter(|_| template.contains('*')).filter_map(Value::as_usize);
+    let n_bytes = written.map(number).chain(given).fold(0, usize::saturating_add);
+    if n_bytes > limits.n_bytes { Err(out_of_memory()) } else { Ok(()) }
 }
 
 fn swapped(c: char) -> String {
