@@ -66,7 +66,8 @@ def measure(settings, port):
 def main():
     settings = arguments()
     with tempfile.TemporaryDirectory() as folder:
-        command = [settings.throng, "serve", settings.model, "--port"]
+        # The text of random weights repeats itself: with speculation the figures would not be those of other models.
+        command = [settings.throng, "serve", settings.model, "--no-speculation", "--port"]
         with Server(lambda port: [*command, port], Path(folder) / "serve.log") as server:
             result = measure(settings, server.port)
     print(json.dumps({key: round(value, 2) for key, value in result.items()}, indent=2))

@@ -29,7 +29,8 @@ class Bench:
 
     def throng_bench(self, model, prompt, generate, users=1, extra=()):
         sizes = ["--prompt-tokens", prompt, "--generate-tokens", generate, "--concurrency", users]
-        flags = ["--threads", self.threads, "--json", "--no-limits"]
+        # The text of random weights repeats itself, which would make most guesses right; llama.cpp does not guess either.
+        flags = ["--threads", self.threads, "--json", "--no-limits", "--no-speculation"]
         command = [self.throng, "bench", self.file(model), *flags, *sizes, *extra]
         return reading.throng_bench(output(command))
 
@@ -44,7 +45,7 @@ class Bench:
         return reading.llama_batched_bench(output(peer(self.places).command("llama-batched-bench", *arguments)), users)
 
     def throng_server(self, model):
-        command = [self.throng, "serve", self.file(model), "--threads", self.threads, "--port"]
+        command = [self.throng, "serve", self.file(model), "--threads", self.threads, "--no-speculation", "--port"]
         return Server(lambda port: [*command, port], self.places.results / "throng-serve.log")
 
     def llama_server(self, model, users, tokens):
