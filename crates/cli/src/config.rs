@@ -66,7 +66,7 @@ pub struct EngineSection {
     /// Most new tokens in one step.
     pub max_batch_tokens: Option<u32>,
     /// Most sequences in one step.
-    pub max_batch_rows: Option<u32>,
+    pub max_batch_sequences: Option<u32>,
     /// The time between two tokens of a stream that long prompts must not exceed.
     pub inter_token_target_ms: Option<u32>,
     /// Most waiting requests.
@@ -149,7 +149,7 @@ impl EngineSection {
     pub fn of(arguments: &ModelArgs) -> Self {
         Self {
             max_batch_tokens: arguments.max_num_batched_tokens,
-            max_batch_rows: arguments.max_num_seqs,
+            max_batch_sequences: arguments.max_num_seqs,
             speculation: speculation_of(arguments).unwrap_or_default(),
             ..Self::default()
         }
@@ -157,7 +157,7 @@ impl EngineSection {
 
     fn overlay(&mut self, flags: &ServeArgs) {
         overlay(&mut self.max_batch_tokens, &flags.model.max_num_batched_tokens);
-        overlay(&mut self.max_batch_rows, &flags.model.max_num_seqs);
+        overlay(&mut self.max_batch_sequences, &flags.model.max_num_seqs);
         overlay(&mut self.inter_token_target_ms, &flags.inter_token_target_ms);
         overlay(&mut self.max_queued_requests, &flags.max_num_queued_reqs);
         overlay(&mut self.max_queued_tokens, &flags.max_num_queued_tokens);
@@ -176,7 +176,7 @@ impl EngineSection {
         let default = SchedulerConfig::default();
         SchedulerConfig {
             max_batch_tokens: self.max_batch_tokens.unwrap_or(default.max_batch_tokens),
-            max_batch_rows: self.max_batch_rows.unwrap_or(default.max_batch_rows),
+            max_batch_sequences: self.max_batch_sequences.unwrap_or(default.max_batch_sequences),
             inter_token_target_ms: self.inter_token_target_ms.unwrap_or(default.inter_token_target_ms),
             max_queued_requests: self.max_queued_requests.unwrap_or(default.max_queued_requests),
             max_queued_tokens: self.max_queued_tokens.unwrap_or(default.max_queued_tokens),

@@ -109,7 +109,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
         available_bytes: memory::available_bytes(),
         block_bytes,
         max_sequence_tokens: max_sequence_tokens(section, &model)?,
-        max_rows: scheduler.max_batch_rows,
+        max_rows: scheduler.max_batch_sequences,
     };
     let options = RunnerOptions {
         backend,
@@ -118,7 +118,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
             n_blocks: budget.n_blocks()?,
             kv_dtype,
             max_batch_tokens: scheduler.max_batch_tokens,
-            max_batch_rows: scheduler.max_batch_rows,
+            max_batch_sequences: scheduler.max_batch_sequences,
             max_sequence_tokens: Some(budget.max_sequence_tokens),
         },
     };

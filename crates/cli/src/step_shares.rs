@@ -28,7 +28,7 @@ impl StepShares {
     /// after each as well.
     pub fn of_decode(log: &[StepRecord], n_users: u32) -> Option<Self> {
         let is_decode = |step: &StepRecord| {
-            step.succeeded && [step.n_rows, step.n_sampled, step.n_tokens].iter().all(|&n| n == n_users)
+            step.succeeded && [step.n_sequences, step.n_sampled, step.n_tokens].iter().all(|&n| n == n_users)
         };
         let is_pair = |pair: &&[StepRecord]| {
             pair.iter().all(is_decode) && pair[1].number == pair[0].number + 1 && pair[1].n_arrivals == 0
@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn step(number: u64, n_rows: u32) -> StepRecord {
+    fn step(number: u64, n_sequences: u32) -> StepRecord {
         StepRecord {
             number,
             started: Timestamp::default() + Nanos::from_ms(50 * number),
@@ -72,9 +72,9 @@ mod tests {
             executing: Nanos::from_ms(46),
             choosing: Nanos::from_ms(6),
             n_arrivals: 0,
-            n_rows,
-            n_sampled: n_rows,
-            n_tokens: n_rows,
+            n_sequences,
+            n_sampled: n_sequences,
+            n_tokens: n_sequences,
             n_attended: 100,
             n_waiting: 0,
             succeeded: true,

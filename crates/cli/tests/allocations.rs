@@ -36,7 +36,7 @@ fn engine(shape: &TinyModel) -> EngineHandle {
         n_blocks: 2048,
         kv_dtype: KvDtype::F16,
         max_batch_tokens: 256,
-        max_batch_rows: 32,
+        max_batch_sequences: 32,
         max_sequence_tokens: None,
     };
     let options = RunnerOptions { backend: BackendKind::Cpu, n_threads: 2, limits };

@@ -88,7 +88,10 @@ fn the_file_has_the_same_ranges_as_the_flags() {
             "engine.speculation: the method \"medusa\" is not supported",
         ),
         ("[engine.speculation]\nk = 1", "unknown field `k`"),
-        ("[engine]\nmax_batch_rows = 0", "engine.max_batch_rows = 0: must be a number from 1 to 4096"),
+        (
+            "[engine]\nmax_batch_sequences = 0",
+            "engine.max_batch_sequences = 0: must be a number from 1 to 4096",
+        ),
         ("[engine]\nmax_batch_tokens = 4294967295", "must be a number from 1 to 65536"),
         ("[engine]\nmax_queued_requests = 0", "engine.max_queued_requests = 0: must be"),
         ("[model]\nn_threads = 100000", "model.n_threads = 100000: must be a number from 1 to 1024"),

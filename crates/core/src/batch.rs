@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::constraint::TokenConstraint;
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
-pub use crate::step_output::{ChosenToken, RowError, StepOutput, TokenLogprob};
+pub use crate::step_output::{ChosenToken, SequenceError, StepOutput, TokenLogprob};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -17,18 +17,18 @@ pub struct BlockId(pub u32);
 
 /// One step's work over several sequences.
 ///
-/// A row's new tokens stand at positions `start..start + n`; the executor writes their keys and values into the
-/// row's blocks and lets each attend to every position up to its own. Position `p` lives in slot `p % 16` of the
-/// row's block `p / 16`. A sequence may appear once a step.
+/// A sequence's new tokens stand at positions `start..start + n`; the executor writes their keys and values into the
+/// sequence's blocks and lets each attend to every position up to its own. Position `p` lives in slot `p % 16` of the
+/// sequence's block `p / 16`. A sequence may appear once a step.
 ///
-/// The last `n_drafts` new tokens of a row are drafts: guesses of its next output tokens. The executor chooses a token after
+/// The last `n_drafts` new tokens of a sequence are drafts: guesses of its next output tokens. The executor chooses a token after
 /// the last token before them and after each of them, each with the history, constraint and random numbers of its own
 /// position. It answers with the chosen tokens up to the first that differs from the draft in its place, or all `n_drafts +
 /// 1`. A token at a position before an accepted draft does not depend on the drafts after it, so the answer is what as many
 /// steps without drafts would have given.
 #[derive(Debug, Default)]
 pub struct ScheduledBatch {
-    rows: Vec<ScheduledRow>,
+    sequences: Vec<ScheduledSequence>,
     tokens: Vec<TokenId>,
     blocks: Vec<BlockId>,
     history: Vec<TokenId>,
@@ -37,9 +37,9 @@ pub struct ScheduledBatch {
 
 /// One sequence's share of a step.
 #[derive(Debug)]
-pub struct ScheduledRow {
+pub struct ScheduledSequence {
     /// Whose step it is.
-    pub sequence: SequenceId,
+    pub id: SequenceId,
     /// Position of the first new token.
     pub start: u32,
     /// Length of the request's prompt in tokens.
@@ -62,11 +62,11 @@ pub struct ScheduledRow {
     output: Range<usize>,
 }
 
-/// What [`ScheduledBatch::push`] takes: one row with its slices.
+/// What [`ScheduledBatch::push`] takes: one sequence with its slices.
 #[derive(Debug)]
-pub struct NewRow<'a> {
+pub struct NewSequence<'a> {
     /// Whose step it is.
-    pub sequence: SequenceId,
+    pub id: SequenceId,
     /// Position of the first new token.
     pub start: u32,
     /// Length of the request's prompt in tokens.
@@ -96,95 +96,95 @@ pub struct NewRow<'a> {
 impl ScheduledBatch {
     /// Empties the batch and keeps its buffers.
     pub fn clear(&mut self) {
-        self.rows.clear();
+        self.sequences.clear();
         self.tokens.clear();
         self.blocks.clear();
         self.history.clear();
         self.output.clear();
     }
 
-    /// Adds a row.
+    /// Adds a sequence.
     ///
     /// # Panics
-    /// When the row has no new token, fewer blocks than its positions need, or drafts without sampling.
-    pub fn push(&mut self, row: NewRow<'_>) {
-        let end = row.start as usize + row.tokens.len() + row.drafts.len();
-        assert!(!row.tokens.is_empty(), "a row without a new token");
-        assert!(row.blocks.len() * BLOCK_TOKENS >= end, "a row without blocks for its positions");
-        assert!(row.sample || row.drafts.is_empty(), "drafts that nothing is compared with");
+    /// When the sequence has no new token, fewer blocks than its positions need, or drafts without sampling.
+    pub fn push(&mut self, new: NewSequence<'_>) {
+        let end = new.start as usize + new.tokens.len() + new.drafts.len();
+        assert!(!new.tokens.is_empty(), "a sequence without a new token");
+        assert!(new.blocks.len() * BLOCK_TOKENS >= end, "a sequence without blocks for its positions");
+        assert!(new.sample || new.drafts.is_empty(), "drafts that nothing is compared with");
         let (history_drafts, output_drafts): (&[TokenId], &[TokenId]) = (
-            if row.history.is_empty() { &[] } else { row.drafts },
-            if row.constraint.is_none() { &[] } else { row.drafts },
+            if new.history.is_empty() { &[] } else { new.drafts },
+            if new.constraint.is_none() { &[] } else { new.drafts },
         );
-        self.rows.push(ScheduledRow {
-            sequence: row.sequence,
-            start: row.start,
-            n_prompt: row.n_prompt,
-            next_prompt_token: row.next_prompt_token,
-            sample: row.sample,
-            n_drafts: row.drafts.len(),
-            sampling: row.sampling,
-            constraint: row.constraint,
-            adapter: row.adapter,
-            tokens: append_both(&mut self.tokens, row.tokens, row.drafts),
-            blocks: append_both(&mut self.blocks, row.blocks, &[]),
-            history: append_both(&mut self.history, row.history, history_drafts),
-            output: append_both(&mut self.output, row.output, output_drafts),
+        self.sequences.push(ScheduledSequence {
+            id: new.id,
+            start: new.start,
+            n_prompt: new.n_prompt,
+            next_prompt_token: new.next_prompt_token,
+            sample: new.sample,
+            n_drafts: new.drafts.len(),
+            sampling: new.sampling,
+            constraint: new.constraint,
+            adapter: new.adapter,
+            tokens: append_both(&mut self.tokens, new.tokens, new.drafts),
+            blocks: append_both(&mut self.blocks, new.blocks, &[]),
+            history: append_both(&mut self.history, new.history, history_drafts),
+            output: append_both(&mut self.output, new.output, output_drafts),
         });
     }
 
-    /// The rows, in the order in which the output answers them.
-    pub fn rows(&self) -> &[ScheduledRow] {
-        &self.rows
+    /// The sequences, in the order in which the output answers them.
+    pub fn sequences(&self) -> &[ScheduledSequence] {
+        &self.sequences
     }
 
-    /// The new tokens of all rows, drafts included, one row after the other.
+    /// The new tokens of all sequences, drafts included, one sequence after the other.
     pub fn all_tokens(&self) -> &[TokenId] {
         &self.tokens
     }
 
-    /// The new tokens of a row of this batch: those that are known, then the drafts.
-    pub fn tokens(&self, row: &ScheduledRow) -> &[TokenId] {
-        &self.tokens[row.tokens.clone()]
+    /// The new tokens of a sequence of this batch: those that are known, then the drafts.
+    pub fn tokens(&self, sequence: &ScheduledSequence) -> &[TokenId] {
+        &self.tokens[sequence.tokens.clone()]
     }
 
-    /// The drafts of a row of this batch.
-    pub fn drafts(&self, row: &ScheduledRow) -> &[TokenId] {
-        &self.tokens[row.tokens.end - row.n_drafts..row.tokens.end]
+    /// The drafts of a sequence of this batch.
+    pub fn drafts(&self, sequence: &ScheduledSequence) -> &[TokenId] {
+        &self.tokens[sequence.tokens.end - sequence.n_drafts..sequence.tokens.end]
     }
 
-    /// The block table of a row of this batch.
-    pub fn blocks(&self, row: &ScheduledRow) -> &[BlockId] {
-        &self.blocks[row.blocks.clone()]
+    /// The block table of a sequence of this batch.
+    pub fn blocks(&self, sequence: &ScheduledSequence) -> &[BlockId] {
+        &self.blocks[sequence.blocks.clone()]
     }
 
-    /// What stands before the token to choose after the row's first `n_accepted` drafts: prompt, output so far and those
-    /// drafts, when the row's sampling reads them; else empty.
-    pub fn history(&self, row: &ScheduledRow, n_accepted: usize) -> &[TokenId] {
-        let history = &self.history[row.history.clone()];
-        &history[..history.len().saturating_sub(row.n_drafts - n_accepted)]
+    /// What stands before the token to choose after the sequence's first `n_accepted` drafts: prompt, output so far and those
+    /// drafts, when the sequence's sampling reads them; else empty.
+    pub fn history(&self, sequence: &ScheduledSequence, n_accepted: usize) -> &[TokenId] {
+        let history = &self.history[sequence.history.clone()];
+        &history[..history.len().saturating_sub(sequence.n_drafts - n_accepted)]
     }
 
-    /// The output before the token to choose after the row's first `n_accepted` drafts, when the row has a constraint; else
+    /// The output before the token to choose after the sequence's first `n_accepted` drafts, when the sequence has a constraint; else
     /// empty.
-    pub fn output(&self, row: &ScheduledRow, n_accepted: usize) -> &[TokenId] {
-        let output = &self.output[row.output.clone()];
-        &output[..output.len().saturating_sub(row.n_drafts - n_accepted)]
+    pub fn output(&self, sequence: &ScheduledSequence, n_accepted: usize) -> &[TokenId] {
+        let output = &self.output[sequence.output.clone()];
+        &output[..output.len().saturating_sub(sequence.n_drafts - n_accepted)]
     }
 
-    /// New tokens over all rows, drafts included.
+    /// New tokens over all sequences, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.sequences.is_empty()
     }
 }
 
-impl ScheduledRow {
-    /// How many new tokens the row has, drafts included.
+impl ScheduledSequence {
+    /// How many new tokens the sequence has, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()
     }
@@ -194,7 +194,7 @@ impl ScheduledRow {
         self.tokens.len() - self.n_drafts
     }
 
-    /// The row's new tokens as a range of [`ScheduledBatch::all_tokens`].
+    /// The sequence's new tokens as a range of [`ScheduledBatch::all_tokens`].
     pub fn token_range(&self) -> Range<usize> {
         self.tokens.clone()
     }

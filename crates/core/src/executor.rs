@@ -8,11 +8,11 @@ pub trait Executor: Send {
     /// What it can hold.
     fn capacity(&self) -> ExecutorCapacity;
 
-    /// Runs one step and answers each row of `batch`, in order, into `output` (which it clears first).
+    /// Runs one step and answers each sequence of `batch`, in order, into `output` (which it clears first).
     ///
     /// # Errors
-    /// When the whole step failed; no row then has a result. One row's fault is told with
-    /// [`StepOutput::fail_row`] instead.
+    /// When the whole step failed; no sequence then has a result. One sequence's fault is told with
+    /// [`StepOutput::fail_sequence`] instead.
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError>;
 }
 
@@ -23,8 +23,8 @@ pub struct ExecutorCapacity {
     pub n_blocks: u32,
     /// Most new tokens in one batch.
     pub max_batch_tokens: u32,
-    /// Most rows in one batch.
-    pub max_batch_rows: u32,
+    /// Most sequences in one batch.
+    pub max_batch_sequences: u32,
     /// Most tokens (prompt and output) of one sequence.
     pub max_sequence_tokens: u32,
     /// Token ids are below this.

@@ -1,4 +1,4 @@
-//! What an executor answers to a batch: tokens, log-probabilities, faults of single rows and drafts for the next step, in
+//! What an executor answers to a batch: tokens, log-probabilities, faults of single sequences and drafts for the next step, in
 //! flat buffers that are reused. Does not know how tokens are chosen.
 
 use std::ops::Range;
@@ -18,24 +18,24 @@ pub struct TokenLogprob {
     pub rank: u32,
 }
 
-/// What a step gave: one entry a row, in the batch's order, over flat buffers that are reused.
+/// What a step gave: one entry a sequence, in the batch's order, over flat buffers that are reused.
 #[derive(Debug, Default)]
 pub struct StepOutput {
     /// How much of the step went into choosing tokens from logits, where the executor tells. For the record: nothing
     /// may depend on it.
     pub choosing: Nanos,
-    rows: Vec<RowRanges>,
+    sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
     drafts: Vec<TokenId>,
 }
 
 #[derive(Debug, Clone)]
-struct RowRanges {
+struct SequenceRanges {
     prompt: Range<usize>,
     sampled: Range<usize>,
     drafts: Range<usize>,
-    error: Option<RowError>,
+    error: Option<SequenceError>,
 }
 
 #[derive(Debug, Clone)]
@@ -44,9 +44,9 @@ struct ChosenRange {
     top: Range<usize>,
 }
 
-/// Why one row has no output although the step succeeded.
+/// Why one sequence has no output although the step succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RowError {
+pub enum SequenceError {
     /// The logits held a NaN, or no token was left to choose.
     #[error("the model gave logits that are not numbers")]
     InvalidLogits,
@@ -56,13 +56,13 @@ pub enum RowError {
     /// The constraint gave no mask.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
-    /// The executor does not have the adapter that the row names.
+    /// The executor does not have the adapter that the sequence names.
     #[error("the adapter is unknown")]
     UnknownAdapter,
     /// Choosing the token panicked.
     #[error("choosing a token failed")]
     SamplerPanicked,
-    /// The executor did not answer what the row asked.
+    /// The executor did not answer what the sequence asked.
     #[error("the step brought no token")]
     NoToken,
 }
@@ -80,72 +80,72 @@ impl StepOutput {
     /// Empties the output and keeps its buffers.
     pub fn clear(&mut self) {
         self.choosing = Nanos::default();
-        self.rows.clear();
+        self.sequences.clear();
         self.chosen.clear();
         self.top.clear();
         self.drafts.clear();
     }
 
-    /// Begins the next row; the other methods that add something add it to this row.
-    pub fn begin_row(&mut self) {
+    /// Begins the next sequence; the other methods that add something add it to this sequence.
+    pub fn begin_sequence(&mut self) {
         let (end, n_drafts) = (self.chosen.len(), self.drafts.len());
         let drafts = n_drafts..n_drafts;
-        self.rows.push(RowRanges { prompt: end..end, sampled: end..end, drafts, error: None });
+        self.sequences.push(SequenceRanges { prompt: end..end, sampled: end..end, drafts, error: None });
     }
 
-    /// Adds the log-probability of a prompt token (of the position after one of the row's new tokens) with the
+    /// Adds the log-probability of a prompt token (of the position after one of the sequence's new tokens) with the
     /// most likely ones. In order of position, before anything sampled.
     pub fn push_prompt(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
         self.push(chosen, top);
         let end = self.chosen.len();
-        let row = self.rows.last_mut().expect("begin_row comes first");
-        assert!(row.sampled.is_empty(), "prompt log-probabilities come before what is sampled");
-        row.prompt.end = end;
-        row.sampled = end..end;
+        let sequence = self.sequences.last_mut().expect("begin_sequence comes first");
+        assert!(sequence.sampled.is_empty(), "prompt log-probabilities come before what is sampled");
+        sequence.prompt.end = end;
+        sequence.sampled = end..end;
     }
 
     /// Adds an output token, in order of position: one for each accepted draft, and the one after them.
     pub fn push_sampled(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {
         self.push(chosen, top);
         let end = self.chosen.len();
-        self.rows.last_mut().expect("begin_row comes first").sampled.end = end;
+        self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
     }
 
-    /// Proposes a token for the row's next step: the draft after the tokens that were added and those drafts that were
+    /// Proposes a token for the sequence's next step: the draft after the tokens that were added and those drafts that were
     /// pushed before. The scheduler uses as many as there is room for.
     pub fn push_draft(&mut self, token: TokenId) {
         self.drafts.push(token);
-        self.rows.last_mut().expect("begin_row comes first").drafts.end = self.drafts.len();
+        self.sequences.last_mut().expect("begin_sequence comes first").drafts.end = self.drafts.len();
     }
 
-    /// Marks the row as failed.
-    pub fn fail_row(&mut self, error: RowError) {
-        self.rows.last_mut().expect("begin_row comes first").error = Some(error);
+    /// Marks the sequence as failed.
+    pub fn fail_sequence(&mut self, error: SequenceError) {
+        self.sequences.last_mut().expect("begin_sequence comes first").error = Some(error);
     }
 
-    /// How many rows were answered.
-    pub fn n_rows(&self) -> usize {
-        self.rows.len()
+    /// How many sequences were answered.
+    pub fn n_sequences(&self) -> usize {
+        self.sequences.len()
     }
 
-    /// The log-probabilities of prompt tokens of row `row_idx`.
-    pub fn prompt(&self, row_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
-        self.view(self.rows[row_idx].prompt.clone())
+    /// The log-probabilities of prompt tokens of sequence `sequence_idx`.
+    pub fn prompt(&self, sequence_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
+        self.view(self.sequences[sequence_idx].prompt.clone())
     }
 
-    /// The output tokens of row `row_idx`: where the row sampled, one more than drafts were accepted; else none.
-    pub fn sampled(&self, row_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
-        self.view(self.rows[row_idx].sampled.clone())
+    /// The output tokens of sequence `sequence_idx`: where the sequence sampled, one more than drafts were accepted; else none.
+    pub fn sampled(&self, sequence_idx: usize) -> impl ExactSizeIterator<Item = ChosenToken<'_>> {
+        self.view(self.sequences[sequence_idx].sampled.clone())
     }
 
-    /// The drafts proposed for the next step of row `row_idx`.
-    pub fn drafts(&self, row_idx: usize) -> &[TokenId] {
-        &self.drafts[self.rows[row_idx].drafts.clone()]
+    /// The drafts proposed for the next step of sequence `sequence_idx`.
+    pub fn drafts(&self, sequence_idx: usize) -> &[TokenId] {
+        &self.drafts[self.sequences[sequence_idx].drafts.clone()]
     }
 
-    /// Why row `row_idx` failed, if it did.
-    pub fn error(&self, row_idx: usize) -> Option<RowError> {
-        self.rows[row_idx].error
+    /// Why sequence `sequence_idx` failed, if it did.
+    pub fn error(&self, sequence_idx: usize) -> Option<SequenceError> {
+        self.sequences[sequence_idx].error
     }
 
     fn push(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {

@@ -13,7 +13,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     n_blocks: 512,
     max_batch_tokens: 512,
-    max_batch_rows: 16,
+    max_batch_sequences: 16,
     max_sequence_tokens: 1024,
     vocabulary_size: 1000,
 };
@@ -44,7 +44,7 @@ fn a_token_costs_no_allocation() {
         let of_plan = measure(|| planned = scheduler.plan(now, &mut |_| {}));
         let planned = planned.expect("all run");
         executor.execute(planned.batch(), &mut output).expect("paper does not fail");
-        n_tokens += output.n_rows();
+        n_tokens += output.n_sequences();
         now = now + Nanos::from_ms(7);
         let of_end = measure(|| scheduler.complete(planned, &output, now, &mut |_| {}));
         of_plan.count_total + of_end.count_total

@@ -16,7 +16,7 @@ use throng_testkit::paper_executor::{PaperExecutor, PaperToken, paper_answer};
 const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     n_blocks: 60,
     max_batch_tokens: 48,
-    max_batch_rows: 8,
+    max_batch_sequences: 8,
     max_sequence_tokens: 120,
     vocabulary_size: 50,
 };

@@ -34,7 +34,7 @@ impl Default for EngineConfig {
             scheduler: SchedulerConfig::default(),
             step_timeout_ms: 120_000,
             max_abandoned_threads: 2,
-            max_buffered_events: 64,
+            max_buffered_events: 32,
             max_paused_requests: 1024,
             pause_timeout_ms: 600_000,
             max_logged_steps: 1024,

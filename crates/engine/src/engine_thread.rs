@@ -204,7 +204,7 @@ impl EngineThread {
             Effect::Execute { epoch, batch, .. } => self.execute(epoch, batch),
             Effect::EndStep { record, failure } => {
                 if let Some(failure) = failure {
-                    warn!(%failure, n_rows = record.n_rows, "a step failed");
+                    warn!(%failure, n_sequences = record.n_sequences, "a step failed");
                 }
                 self.shared.step_log().push(StepRecord { planning: self.planning, ..record });
             }

@@ -1,7 +1,7 @@
 //! What can go wrong: at the start, on the way in, on the way out. Does not know HTTP statuses.
 
 use throng_core::admission::Refusal;
-use throng_core::batch::RowError;
+use throng_core::batch::SequenceError;
 use throng_core::executor::ExecutorError;
 
 /// Why an engine did not start.
@@ -47,9 +47,9 @@ pub enum EngineFailure {
     /// The executor could not run the step that computed it.
     #[error("a step failed: {0}")]
     StepFailed(ExecutorError),
-    /// Its own row of a step failed.
+    /// Its own sequence of a step failed.
     #[error("{0}")]
-    RowFailed(#[from] RowError),
+    SequenceFailed(#[from] SequenceError),
     /// Its reader was behind for too long.
     #[error("the reader was {n_events} events behind")]
     SlowReader {

@@ -130,13 +130,13 @@ fn bytes_of_request(request: &Request) -> usize {
         + n_salt
 }
 
-/// Rows, tokens and log-probabilities of an output.
+/// Sequences, tokens and log-probabilities of an output.
 fn n_entries(output: &StepOutput) -> usize {
-    let of_row = |row_idx| {
-        let tokens = output.prompt(row_idx).chain(output.sampled(row_idx));
+    let of_sequence = |sequence_idx| {
+        let tokens = output.prompt(sequence_idx).chain(output.sampled(sequence_idx));
         1 + tokens.map(|token| 2 + token.top.len()).sum::<usize>()
     };
-    (0..output.n_rows()).map(of_row).sum()
+    (0..output.n_sequences()).map(of_sequence).sum()
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
 
     fn step(n_top: usize) -> Input {
         let mut output = StepOutput::default();
-        output.begin_row();
+        output.begin_sequence();
         let token = TokenLogprob { token: 1, logprob: 0.0, rank: 1 };
         output.push_sampled(token, &vec![token; n_top]);
         Input::StepDone(StepDone { epoch: Epoch(0), output, executing: Nanos::default(), result: Ok(()) })

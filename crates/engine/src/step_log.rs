@@ -22,7 +22,7 @@ pub struct StepRecord {
     /// Requests that arrived since the step before was planned.
     pub n_arrivals: u32,
     /// Sequences that had a share in it.
-    pub n_rows: u32,
+    pub n_sequences: u32,
     /// Sequences for which it chose a token.
     pub n_sampled: u32,
     /// New tokens.

@@ -47,7 +47,7 @@ fn run_client(engine: &EngineHandle, gate: &Gate, seed: u64) -> Vec<Cancelled> {
 #[test]
 fn a_thousand_cancels_harm_nobody() {
     let gate = Gate::open();
-    let scheduler = SchedulerConfig { max_batch_rows: 8, ..SchedulerConfig::default() };
+    let scheduler = SchedulerConfig { max_batch_sequences: 8, ..SchedulerConfig::default() };
     let engine = start(EngineConfig { scheduler, ..EngineConfig::default() }, &gate);
     let cancelled: Vec<Cancelled> = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..N_CLIENTS)

@@ -14,7 +14,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 
 /// One sequence a step, so that the second request waits while the first one's step goes wrong.
 fn one_row(step_timeout_ms: u64, max_abandoned_threads: u32) -> EngineConfig {
-    let scheduler = SchedulerConfig { max_batch_rows: 1, ..SchedulerConfig::default() };
+    let scheduler = SchedulerConfig { max_batch_sequences: 1, ..SchedulerConfig::default() };
     EngineConfig { scheduler, step_timeout_ms, max_abandoned_threads, ..EngineConfig::default() }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
 
 use gate::{CAPACITY, random_request, stop};
-use throng_core::batch::{BlockId, RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use throng_core::batch::{BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{RequestId, SequenceId, TokenId};
 use throng_core::scheduler::SchedulerConfig;
@@ -20,7 +20,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 const N_CLIENTS: u64 = 6;
 const ROUNDS: usize = 15;
 
-/// A row as data.
+/// A sequence as data.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     sequence: SequenceId,
@@ -33,15 +33,15 @@ struct Row {
 /// A batch as data, and which executor ran it.
 type Batch = (u64, Vec<Row>);
 
-fn rows(batch: &ScheduledBatch) -> Vec<Row> {
-    let row_as_data = |row: &ScheduledRow| Row {
-        sequence: row.sequence,
-        start: row.start,
-        tokens: batch.tokens(row).to_vec(),
-        blocks: batch.blocks(row).to_vec(),
-        history: batch.history(row, row.n_drafts).to_vec(),
+fn sequences(batch: &ScheduledBatch) -> Vec<Row> {
+    let sequence_as_data = |scheduled: &ScheduledSequence| Row {
+        sequence: scheduled.id,
+        start: scheduled.start,
+        tokens: batch.tokens(scheduled).to_vec(),
+        blocks: batch.blocks(scheduled).to_vec(),
+        history: batch.history(scheduled, scheduled.n_drafts).to_vec(),
     };
-    batch.rows().iter().map(row_as_data).collect()
+    batch.sequences().iter().map(sequence_as_data).collect()
 }
 
 /// What all executors of the engine share.
@@ -81,7 +81,7 @@ impl Executor for Recording {
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         let number = {
             let mut batches = self.record.batches.lock().expect("nobody panics with the lock");
-            batches.push((self.epoch, rows(batch)));
+            batches.push((self.epoch, sequences(batch)));
             batches.len()
         };
         match number {
@@ -92,7 +92,7 @@ impl Executor for Recording {
         }
         self.paper.execute(batch, output)?;
         if number % 43 == 0 {
-            output.fail_row(RowError::InvalidLogits);
+            output.fail_sequence(SequenceError::InvalidLogits);
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ fn run_client(engine: &EngineHandle, seed: u64, seen: &Mutex<BTreeMap<RequestId,
 
 fn config() -> EngineConfig {
     EngineConfig {
-        scheduler: SchedulerConfig { max_batch_rows: 8, ..SchedulerConfig::default() },
+        scheduler: SchedulerConfig { max_batch_sequences: 8, ..SchedulerConfig::default() },
         step_timeout_ms: 1_000,
         max_buffered_events: 2,
         max_paused_requests: 6,
@@ -160,7 +160,7 @@ struct Replayed {
 impl Replayed {
     fn note(&mut self, effect: Effect) {
         match effect {
-            Effect::Execute { epoch, batch, .. } => self.batches.push((epoch.0, rows(&batch))),
+            Effect::Execute { epoch, batch, .. } => self.batches.push((epoch.0, sequences(&batch))),
             Effect::EndStep { record, .. } => self.steps.push(record),
             Effect::Deliver { request, event } => self.events.entry(request).or_default().push(event),
             Effect::Close { request, failure: Some(error) } => {

@@ -4,7 +4,7 @@ mod gate;
 
 use gate::{Answer, CAPACITY, Gate, Pass, random_request, request, start, stop};
 use throng_core::admission::Refusal;
-use throng_core::batch::RowError;
+use throng_core::batch::SequenceError;
 use throng_core::request::{FinishReason, Request};
 use throng_core::scheduler::{SchedulerConfig, SpeculationMethod};
 use throng_engine::{EngineConfig, EngineFailure, SubmitError};
@@ -69,7 +69,7 @@ fn what_cannot_run_is_refused_at_once() {
 fn a_full_queue_says_so_while_a_step_is_blocked() {
     let gate = Gate::closed();
     let scheduler =
-        SchedulerConfig { max_queued_requests: 3, max_batch_rows: 1, ..SchedulerConfig::default() };
+        SchedulerConfig { max_queued_requests: 3, max_batch_sequences: 1, ..SchedulerConfig::default() };
     let engine = start(EngineConfig { scheduler, ..EngineConfig::default() }, &gate);
     let requests: Vec<Request> = (0..4).map(|i| request(&engine, &[i; 10], 3)).collect();
     let submit = |i: usize| engine.submit(requests[i].clone());
@@ -97,7 +97,7 @@ fn a_row_that_fails_takes_nobody_with_it() {
     for (request, stream) in requests.iter().zip(streams) {
         let answer = Answer::read(request, stream);
         if request.id == requests[3].id {
-            assert_eq!(answer.failure, Some(EngineFailure::RowFailed(RowError::SamplerPanicked)));
+            assert_eq!(answer.failure, Some(EngineFailure::SequenceFailed(SequenceError::SamplerPanicked)));
         } else {
             answer.check(request);
         }

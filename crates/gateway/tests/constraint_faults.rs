@@ -4,13 +4,13 @@ mod harness;
 
 use harness::{Server, Setup, VOCABULARY, chat, completion};
 use serde_json::{Value, json};
-use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::constraint::ConstraintError;
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig};
 
-/// Fails the rows of every request.
-struct Failing(ExecutorCapacity, RowError);
+/// Fails the sequences of every request.
+struct Failing(ExecutorCapacity, SequenceError);
 
 impl Executor for Failing {
     fn capacity(&self) -> ExecutorCapacity {
@@ -19,17 +19,17 @@ impl Executor for Failing {
 
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
-        for row in batch.rows() {
-            output.begin_row();
-            if row.sample {
-                output.fail_row(self.1);
+        for scheduled in batch.sequences() {
+            output.begin_sequence();
+            if scheduled.sample {
+                output.fail_sequence(self.1);
             }
         }
         Ok(())
     }
 }
 
-async fn failing(error: RowError) -> Server {
+async fn failing(error: SequenceError) -> Server {
     let setup = Setup::default();
     let capacity = ExecutorCapacity { vocabulary_size: VOCABULARY, ..setup.capacity };
     let engine = Engine::start(EngineConfig::default(), move || Ok(Box::new(Failing(capacity, error)) as _));
@@ -81,22 +81,34 @@ async fn faults_while_a_constraint_is_evaluated_are_told_apart() {
     let schema = json!({"response_format": {"type": "json_object"}});
     for (error, fields, status, code, param) in [
         (
-            RowError::Constraint(ConstraintError::LimitExceeded),
+            SequenceError::Constraint(ConstraintError::LimitExceeded),
             schema.clone(),
             400,
             "schema_too_complex",
             json!("response_format"),
         ),
         (
-            RowError::Constraint(ConstraintError::LimitExceeded),
+            SequenceError::Constraint(ConstraintError::LimitExceeded),
             json!({"guided_regex": "a*"}),
             400,
             "regex_too_complex",
             json!("guided_regex"),
         ),
-        (RowError::NothingAllowed, json!({}), 400, "no_token_allowed", Value::Null),
-        (RowError::Constraint(ConstraintError::Failed), schema.clone(), 500, "internal_error", Value::Null),
-        (RowError::Constraint(ConstraintError::OutputRejected), schema, 500, "internal_error", Value::Null),
+        (SequenceError::NothingAllowed, json!({}), 400, "no_token_allowed", Value::Null),
+        (
+            SequenceError::Constraint(ConstraintError::Failed),
+            schema.clone(),
+            500,
+            "internal_error",
+            Value::Null,
+        ),
+        (
+            SequenceError::Constraint(ConstraintError::OutputRejected),
+            schema,
+            500,
+            "internal_error",
+            Value::Null,
+        ),
     ] {
         let server = failing(error).await;
         let mut client = server.connect().await;

@@ -24,7 +24,7 @@ impl Executor for Fatal {
     }
 
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        if batch.rows().len() > 1 {
+        if batch.sequences().len() > 1 {
             return Err(ExecutorError::Device("as the test wants it".into()));
         }
         std::thread::sleep(Duration::from_millis(1));

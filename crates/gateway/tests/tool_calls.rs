@@ -19,11 +19,11 @@ impl Executor for Scripted {
 
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
-        for row in batch.rows() {
-            output.begin_row();
-            if row.sample {
-                let history = batch.history(row, 0);
-                let prompt = &history[..row.n_prompt as usize];
+        for scheduled in batch.sequences() {
+            output.begin_sequence();
+            if scheduled.sample {
+                let history = batch.history(scheduled, 0);
+                let prompt = &history[..scheduled.n_prompt as usize];
                 let find = |mark: u32| prompt.windows(2).rposition(|pair| pair == [mark, mark]);
                 let script = match (find(u32::from(b'{')), find(u32::from(b'}'))) {
                     (Some(start), Some(end)) => &prompt[start + 2..end],

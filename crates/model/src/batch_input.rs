@@ -35,19 +35,19 @@ impl BatchInput {
     /// and by index in the row.
     pub fn fill(&mut self, batch: &ScheduledBatch, wants_logits: impl Fn(usize, usize) -> bool) {
         self.clear();
-        for (row_idx, row) in batch.rows().iter().enumerate() {
-            let tokens = batch.tokens(row);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+            let tokens = batch.tokens(scheduled);
             let first_token = self.tokens.len();
             self.spans.push(QuerySpan {
                 first_row: first_token,
                 n_rows: tokens.len(),
-                start: row.start as usize,
+                start: scheduled.start as usize,
                 first_block: self.blocks.len(),
             });
             self.tokens.extend_from_slice(tokens);
-            self.positions.extend((row.start..).take(tokens.len()));
-            self.blocks.extend(batch.blocks(row).iter().map(|block| block.0));
-            let wanted = (0..tokens.len()).filter(|&i| wants_logits(row_idx, i));
+            self.positions.extend((scheduled.start..).take(tokens.len()));
+            self.blocks.extend(batch.blocks(scheduled).iter().map(|block| block.0));
+            let wanted = (0..tokens.len()).filter(|&i| wants_logits(sequence_idx, i));
             self.logit_tokens.extend(wanted.map(|i| (first_token + i) as u32));
         }
     }

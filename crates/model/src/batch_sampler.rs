@@ -5,7 +5,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use throng_core::batch::{ChosenToken, RowError, ScheduledBatch, ScheduledRow, StepOutput, TokenLogprob};
+use throng_core::batch::{
+    ChosenToken, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
+};
 use throng_core::request::TokenId;
 
 use crate::backend::Backend;
@@ -15,7 +17,7 @@ use crate::token_masks::TokenMasks;
 /// What the logits after one token are for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
-    pub(crate) row_idx: usize,
+    pub(crate) sequence_idx: usize,
     /// The prompt token whose log-probability is reported; `None` where a token is chosen.
     pub(crate) next_prompt_token: Option<TokenId>,
     /// How many of the row's drafts stand before the token to choose.
@@ -33,14 +35,14 @@ pub(crate) struct BatchSampler {
 
 #[derive(Debug)]
 struct Slot {
-    chosen: Result<TokenLogprob, RowError>,
+    chosen: Result<TokenLogprob, SequenceError>,
     top: Vec<TokenLogprob>,
 }
 
 impl BatchSampler {
     /// For as many rows of logits at a time, on as many threads.
     pub(crate) fn new(max_rows: usize, n_threads: usize) -> Self {
-        let slot = || Mutex::new(Slot { chosen: Err(RowError::InvalidLogits), top: Vec::new() });
+        let slot = || Mutex::new(Slot { chosen: Err(SequenceError::InvalidLogits), top: Vec::new() });
         Self {
             samplers: (0..n_threads).map(|_| Mutex::default()).collect(),
             slots: std::iter::repeat_with(slot).take(max_rows).collect(),
@@ -69,17 +71,18 @@ impl BatchSampler {
             }
         });
         for (wanted, slot) in wanted.iter().zip(&self.slots) {
-            begin_rows(batch, wanted.row_idx + 1, output);
-            let row = &batch.rows()[wanted.row_idx];
-            if output.error(wanted.row_idx).is_some() || !is_reached(batch, row, wanted, output) {
+            begin_sequences(batch, wanted.sequence_idx + 1, output);
+            let scheduled = &batch.sequences()[wanted.sequence_idx];
+            if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
                 continue;
             }
             let slot = lock(slot);
             slot.tell(wanted, output);
-            if let (Ok(chosen), None, Some(_)) = (slot.chosen, wanted.next_prompt_token, &row.constraint)
-                && wanted.n_drafts_before == row.n_drafts
+            if let (Ok(chosen), None, Some(_)) =
+                (slot.chosen, wanted.next_prompt_token, &scheduled.constraint)
+                && wanted.n_drafts_before == scheduled.n_drafts
             {
-                let masks = masks.of_row(wanted.row_idx);
+                let masks = masks.of_sequence(wanted.sequence_idx);
                 masks.forced_after(chosen.token).iter().for_each(|&token| output.push_draft(token));
             }
         }
@@ -87,12 +90,12 @@ impl BatchSampler {
 }
 
 /// Begins rows in `output` until there are `n_rows`. A row that names an adapter fails: there is none.
-pub(crate) fn begin_rows(batch: &ScheduledBatch, n_rows: usize, output: &mut StepOutput) {
-    while output.n_rows() < n_rows {
-        let row = &batch.rows()[output.n_rows()];
-        output.begin_row();
-        if row.adapter.is_some() {
-            output.fail_row(RowError::UnknownAdapter);
+pub(crate) fn begin_sequences(batch: &ScheduledBatch, n_sequences: usize, output: &mut StepOutput) {
+    while output.n_sequences() < n_sequences {
+        let scheduled = &batch.sequences()[output.n_sequences()];
+        output.begin_sequence();
+        if scheduled.adapter.is_some() {
+            output.fail_sequence(SequenceError::UnknownAdapter);
         }
     }
 }
@@ -100,14 +103,14 @@ pub(crate) fn begin_rows(batch: &ScheduledBatch, n_rows: usize, output: &mut Ste
 /// Whether the drafts before the wanted token were accepted, so that it is the next one of its row.
 pub(crate) fn is_reached(
     batch: &ScheduledBatch,
-    row: &ScheduledRow,
+    scheduled: &ScheduledSequence,
     wanted: &Wanted,
     output: &StepOutput,
 ) -> bool {
     let n_before = wanted.n_drafts_before;
-    let told = output.sampled(wanted.row_idx);
+    let told = output.sampled(wanted.sequence_idx);
     told.len() == n_before
-        && told.last().map(|t| t.chosen.token) == batch.drafts(row)[..n_before].last().copied()
+        && told.last().map(|t| t.chosen.token) == batch.drafts(scheduled)[..n_before].last().copied()
 }
 
 impl Slot {
@@ -115,7 +118,7 @@ impl Slot {
     fn fill(
         &mut self,
         sampler: &mut Sampler,
-        choose: impl FnOnce(&mut Sampler) -> Result<ChosenToken<'_>, RowError>,
+        choose: impl FnOnce(&mut Sampler) -> Result<ChosenToken<'_>, SequenceError>,
     ) {
         self.top.clear();
         // Unwind safe: after a panic the sampler's buffers are replaced, and the slot's list is not read.
@@ -126,7 +129,7 @@ impl Slot {
         }));
         self.chosen = answered.unwrap_or_else(|_| {
             *sampler = Sampler::new();
-            Err(RowError::SamplerPanicked)
+            Err(SequenceError::SamplerPanicked)
         });
     }
 
@@ -136,7 +139,7 @@ impl Slot {
             (Ok(chosen), None) => output.push_sampled(chosen, &self.top),
             // The tokens before stand; the next step comes to this position again, without drafts before it.
             (Err(_), None) if wanted.n_drafts_before > 0 => {}
-            (Err(error), _) => output.fail_row(error),
+            (Err(error), _) => output.fail_sequence(error),
         }
     }
 }
@@ -147,20 +150,20 @@ fn choose<'a>(
     masks: &TokenMasks,
     wanted: &Wanted,
     logits: &mut [f32],
-) -> Result<ChosenToken<'a>, RowError> {
-    let row = &batch.rows()[wanted.row_idx];
+) -> Result<ChosenToken<'a>, SequenceError> {
+    let scheduled = &batch.sequences()[wanted.sequence_idx];
     if let Some(token) = wanted.next_prompt_token {
-        return sampler.logprobs(logits, token, row.sampling.prompt_logprobs.unwrap_or(0));
+        return sampler.logprobs(logits, token, scheduled.sampling.prompt_logprobs.unwrap_or(0));
     }
     let n_before = wanted.n_drafts_before;
-    let masks = row.constraint.as_ref().map(|_| masks.of_row(wanted.row_idx));
+    let masks = scheduled.constraint.as_ref().map(|_| masks.of_sequence(wanted.sequence_idx));
     let input = SamplingInput {
-        params: &row.sampling,
+        params: &scheduled.sampling,
         mask: masks.as_ref().map(|masks| masks.after(n_before)).transpose()?,
-        history: batch.history(row, n_before),
-        n_prompt: row.n_prompt,
-        sequence_index: row.sequence.index,
-        position: row.start + (row.n_known() + n_before) as u32,
+        history: batch.history(scheduled, n_before),
+        n_prompt: scheduled.n_prompt,
+        sequence_index: scheduled.id.index,
+        position: scheduled.start + (scheduled.n_known() + n_before) as u32,
     };
     sampler.sample(logits, &input)
 }
@@ -177,14 +180,14 @@ mod tests {
     #[test]
     fn a_panic_while_choosing_fails_its_row_only() {
         let mut sampler = Sampler::new();
-        let mut slot = Slot { chosen: Err(RowError::InvalidLogits), top: Vec::new() };
+        let mut slot = Slot { chosen: Err(SequenceError::InvalidLogits), top: Vec::new() };
         let chosen = TokenLogprob { token: 7, logprob: 0.0, rank: 1 };
         for panics in [false, true, false] {
             slot.fill(&mut sampler, |_| {
                 assert!(!panics, "this row's fault");
                 Ok(ChosenToken { chosen, top: &[] })
             });
-            assert_eq!(slot.chosen, if panics { Err(RowError::SamplerPanicked) } else { Ok(chosen) });
+            assert_eq!(slot.chosen, if panics { Err(SequenceError::SamplerPanicked) } else { Ok(chosen) });
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Lets a device choose tokens, so that logits need not reach the host. Does not know how a device chooses.
 
-use throng_core::batch::{RowError, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
 use throng_core::request::TokenId;
 
 use crate::backend::{Backend, BackendError, NO_TOKEN};
-use crate::batch_sampler::{Wanted, begin_rows, is_reached};
+use crate::batch_sampler::{Wanted, begin_sequences, is_reached};
 use crate::sampler::SamplingInput;
 
 /// Lets the device choose the tokens, if it can for all of these rows of logits, and waits for them. `false`: nothing was chosen.
@@ -21,8 +21,10 @@ pub(crate) fn choose_on_device<B: Backend>(
 ) -> Result<bool, BackendError> {
     // Log-probabilities and masks are the host's: their rows need the logits there.
     let needs_logits = |wanted: &Wanted| {
-        let row = &batch.rows()[wanted.row_idx];
-        wanted.next_prompt_token.is_some() || row.sampling.logprobs.is_some() || row.constraint.is_some()
+        let scheduled = &batch.sequences()[wanted.sequence_idx];
+        wanted.next_prompt_token.is_some()
+            || scheduled.sampling.logprobs.is_some()
+            || scheduled.constraint.is_some()
     };
     let mut rows = wanted.iter().map(|wanted| sampling_input(batch, wanted));
     if wanted.iter().any(needs_logits) || !backend.choose(logits, &mut rows) {
@@ -32,15 +34,15 @@ pub(crate) fn choose_on_device<B: Backend>(
     chosen.clear();
     backend.collect(ticket, chosen)?;
     for (wanted, &token) in wanted.iter().zip(&*chosen) {
-        begin_rows(batch, wanted.row_idx + 1, output);
-        let row = &batch.rows()[wanted.row_idx];
-        if output.error(wanted.row_idx).is_some() || !is_reached(batch, row, wanted, output) {
+        begin_sequences(batch, wanted.sequence_idx + 1, output);
+        let scheduled = &batch.sequences()[wanted.sequence_idx];
+        if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
             continue;
         }
         match token {
             // The tokens before stand; the next step comes to this position again, without drafts before it.
             NO_TOKEN if wanted.n_drafts_before > 0 => {}
-            NO_TOKEN => output.fail_row(RowError::InvalidLogits),
+            NO_TOKEN => output.fail_sequence(SequenceError::InvalidLogits),
             _ => output.push_sampled(TokenLogprob { token, logprob: 0.0, rank: 0 }, &[]),
         }
     }
@@ -49,14 +51,14 @@ pub(crate) fn choose_on_device<B: Backend>(
 
 /// How the token after a row is chosen.
 fn sampling_input<'a>(batch: &'a ScheduledBatch, wanted: &Wanted) -> SamplingInput<'a> {
-    let row = &batch.rows()[wanted.row_idx];
+    let scheduled = &batch.sequences()[wanted.sequence_idx];
     let n_before = wanted.n_drafts_before;
     SamplingInput {
-        params: &row.sampling,
+        params: &scheduled.sampling,
         mask: None,
-        history: batch.history(row, n_before),
-        n_prompt: row.n_prompt,
-        sequence_index: row.sequence.index,
-        position: row.start + (row.n_known() + n_before) as u32,
+        history: batch.history(scheduled, n_before),
+        n_prompt: scheduled.n_prompt,
+        sequence_index: scheduled.id.index,
+        position: scheduled.start + (scheduled.n_known() + n_before) as u32,
     }
 }

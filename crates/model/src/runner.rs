@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledRow, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, ScheduledSequence, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 use throng_core::time::Nanos;
 
 use crate::backend::{Backend, BackendError};
 use crate::batch_input::BatchInput;
-use crate::batch_sampler::{BatchSampler, Wanted, begin_rows};
+use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
@@ -29,7 +29,7 @@ pub struct RunnerLimits {
     /// Most new tokens in one batch.
     pub max_batch_tokens: u32,
     /// Most rows in one batch.
-    pub max_batch_rows: u32,
+    pub max_batch_sequences: u32,
     /// Most tokens of one sequence; never more than the model's context.
     pub max_sequence_tokens: Option<u32>,
 }
@@ -74,12 +74,12 @@ impl<B: Backend> ModelRunner<B> {
             let what = format!("a {} KV cache with heads of {}", limits.kv_dtype, config.head_dim);
             return Err(BackendError::Unsupported(what));
         }
-        let max_logit_rows = (limits.max_batch_rows as usize).max(1);
+        let max_logit_rows = (limits.max_batch_sequences as usize).max(1);
         let longest = config.max_sequence_tokens as u32;
         let capacity = ExecutorCapacity {
             n_blocks: limits.n_blocks,
             max_batch_tokens: limits.max_batch_tokens,
-            max_batch_rows: limits.max_batch_rows,
+            max_batch_sequences: limits.max_batch_sequences,
             max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
             vocabulary_size: config.vocabulary_size as u32,
         };
@@ -110,14 +110,14 @@ impl<B: Backend> ModelRunner<B> {
     /// Fills the step's input and the list of logits that it wants, one entry each, in the same order.
     fn prepare(&mut self, batch: &ScheduledBatch) {
         self.wanted.clear();
-        for (row_idx, row) in batch.rows().iter().enumerate() {
-            let tokens = batch.tokens(row);
-            let want = |token_idx| wanted_of(row_idx, row, tokens, token_idx);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+            let tokens = batch.tokens(scheduled);
+            let want = |token_idx| wanted_of(sequence_idx, scheduled, tokens, token_idx);
             self.wanted.extend((0..tokens.len()).filter_map(want));
         }
-        self.input.fill(batch, |row_idx, token_idx| {
-            let row = &batch.rows()[row_idx];
-            wanted_of(row_idx, row, batch.tokens(row), token_idx).is_some()
+        self.input.fill(batch, |sequence_idx, token_idx| {
+            let scheduled = &batch.sequences()[sequence_idx];
+            wanted_of(sequence_idx, scheduled, batch.tokens(scheduled), token_idx).is_some()
         });
     }
 
@@ -134,7 +134,7 @@ impl<B: Backend> ModelRunner<B> {
             self.answers.answer(&self.backend, batch, &self.masks, wanted, logits, output);
             output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
-        begin_rows(batch, batch.rows().len(), output);
+        begin_sequences(batch, batch.sequences().len(), output);
         Ok(())
     }
 }
@@ -165,13 +165,18 @@ impl<B: Backend> Executor for ModelRunner<B> {
 }
 
 /// Whether the logits after a row's new token number `token_idx` are wanted, and what for.
-fn wanted_of(row_idx: usize, row: &ScheduledRow, tokens: &[TokenId], token_idx: usize) -> Option<Wanted> {
+fn wanted_of(
+    sequence_idx: usize,
+    scheduled: &ScheduledSequence,
+    tokens: &[TokenId],
+    token_idx: usize,
+) -> Option<Wanted> {
     let is_last = token_idx + 1 == tokens.len();
-    let position = row.start as usize + token_idx;
-    if row.sampling.prompt_logprobs.is_some() && position + 1 < row.n_prompt as usize {
-        let next = if is_last { row.next_prompt_token } else { Some(tokens[token_idx + 1]) };
-        return next.map(|token| Wanted { row_idx, next_prompt_token: Some(token), n_drafts_before: 0 });
+    let position = scheduled.start as usize + token_idx;
+    if scheduled.sampling.prompt_logprobs.is_some() && position + 1 < scheduled.n_prompt as usize {
+        let next = if is_last { scheduled.next_prompt_token } else { Some(tokens[token_idx + 1]) };
+        return next.map(|token| Wanted { sequence_idx, next_prompt_token: Some(token), n_drafts_before: 0 });
     }
-    let n_drafts_before = (token_idx + 1).checked_sub(row.n_known()).filter(|_| row.sample)?;
-    Some(Wanted { row_idx, next_prompt_token: None, n_drafts_before })
+    let n_drafts_before = (token_idx + 1).checked_sub(scheduled.n_known()).filter(|_| scheduled.sample)?;
+    Some(Wanted { sequence_idx, next_prompt_token: None, n_drafts_before })
 }

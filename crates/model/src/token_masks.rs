@@ -5,28 +5,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use throng_core::batch::{ScheduledBatch, ScheduledRow};
+use throng_core::batch::{ScheduledBatch, ScheduledSequence};
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::request::{SamplingParams, TokenId};
 
 /// Most tokens that are proposed as drafts because a constraint forces them.
 const MAX_FORCED: usize = 32;
 
-/// The masks of one step's rows. Buffers live from step to step: a mask for each position at which a constrained row had a
+/// The masks of one step's sequences. Buffers live from step to step: a mask for each position at which a constrained sequence had a
 /// token chosen, of one bit for each token of the vocabulary.
 #[derive(Debug)]
 pub(crate) struct TokenMasks {
     vocabulary_size: u32,
-    /// One a row, as many as a step with constraints had.
-    rows: Vec<Arc<RwLock<RowMasks>>>,
-    /// Where the thread finds work; at most one step's rows. None before the first constraint.
-    worker: Option<SyncSender<Arc<RwLock<RowMasks>>>>,
-    max_rows: usize,
+    /// One a sequence, as many as a step with constraints had.
+    sequences: Vec<Arc<RwLock<SequenceMasks>>>,
+    /// Where the thread finds work; at most one step's sequences. None before the first constraint.
+    worker: Option<SyncSender<Arc<RwLock<SequenceMasks>>>>,
+    max_sequences: usize,
 }
 
-/// The masks of one row: before its first draft, and after each draft that the masks before allow.
+/// The masks of one sequence: before its first draft, and after each draft that the masks before allow.
 #[derive(Debug, Default)]
-pub(crate) struct RowMasks {
+pub(crate) struct SequenceMasks {
     /// What is still to be evaluated.
     pending: Option<Pending>,
     /// The output with all drafts.
@@ -49,54 +49,54 @@ struct Pending {
 }
 
 impl TokenMasks {
-    /// For steps of at most `max_rows` rows.
-    pub(crate) fn new(vocabulary_size: u32, max_rows: usize) -> Self {
-        Self { vocabulary_size, rows: Vec::new(), worker: None, max_rows }
+    /// For steps of at most `max_sequences` sequences.
+    pub(crate) fn new(vocabulary_size: u32, max_sequences: usize) -> Self {
+        Self { vocabulary_size, sequences: Vec::new(), worker: None, max_sequences }
     }
 
-    /// Begins to evaluate what the rows of a step need.
+    /// Begins to evaluate what the sequences of a step need.
     pub(crate) fn begin(&mut self, batch: &ScheduledBatch) {
-        for (row_idx, row) in batch.rows().iter().enumerate() {
-            let Some(constraint) = &row.constraint else { continue };
-            if self.rows.len() <= row_idx {
-                self.rows.resize_with(batch.rows().len(), Arc::default);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+            let Some(constraint) = &scheduled.constraint else { continue };
+            if self.sequences.len() <= sequence_idx {
+                self.sequences.resize_with(batch.sequences().len(), Arc::default);
             }
-            write(&self.rows[row_idx]).begin(batch, row, constraint, self.vocabulary_size);
-            let worker = self.worker.get_or_insert_with(|| start_worker(self.max_rows.max(1)));
+            write(&self.sequences[sequence_idx]).begin(batch, scheduled, constraint, self.vocabulary_size);
+            let worker = self.worker.get_or_insert_with(|| start_worker(self.max_sequences.max(1)));
             // A full queue or a thread that did not start is no loss: who needs the mask evaluates it.
-            let _ = worker.try_send(Arc::clone(&self.rows[row_idx]));
+            let _ = worker.try_send(Arc::clone(&self.sequences[sequence_idx]));
         }
     }
 
-    /// The masks of a row that has a constraint in this step; waits until they are evaluated.
-    pub(crate) fn of_row(&self, row_idx: usize) -> RwLockReadGuard<'_, RowMasks> {
-        let row = &self.rows[row_idx];
-        let masks = read(row);
+    /// The masks of a sequence that has a constraint in this step; waits until they are evaluated.
+    pub(crate) fn of_sequence(&self, sequence_idx: usize) -> RwLockReadGuard<'_, SequenceMasks> {
+        let shared = &self.sequences[sequence_idx];
+        let masks = read(shared);
         if masks.pending.is_none() {
             return masks;
         }
         drop(masks);
-        write(row).evaluate();
-        read(row)
+        write(shared).evaluate();
+        read(shared)
     }
 }
 
-impl RowMasks {
+impl SequenceMasks {
     fn begin(
         &mut self,
         batch: &ScheduledBatch,
-        row: &ScheduledRow,
+        scheduled: &ScheduledSequence,
         constraint: &Arc<dyn TokenConstraint>,
         vocabulary_size: u32,
     ) {
         (self.n_masks, self.error) = (0, None);
         self.forced.clear();
         self.output.clear();
-        self.output.extend_from_slice(batch.output(row, row.n_drafts));
+        self.output.extend_from_slice(batch.output(scheduled, scheduled.n_drafts));
         self.pending = Some(Pending {
             constraint: Arc::clone(constraint),
-            sampling: Arc::clone(&row.sampling),
-            n_drafts: row.n_drafts,
+            sampling: Arc::clone(&scheduled.sampling),
+            n_drafts: scheduled.n_drafts,
             vocabulary_size,
         });
     }
@@ -153,7 +153,7 @@ impl RowMasks {
     }
 }
 
-fn start_worker(max_queued: usize) -> SyncSender<Arc<RwLock<RowMasks>>> {
+fn start_worker(max_queued: usize) -> SyncSender<Arc<RwLock<SequenceMasks>>> {
     let (sender, receiver) = sync_channel(max_queued);
     let run = move || evaluate_all(&receiver);
     if let Err(error) = std::thread::Builder::new().name("throng-masks".into()).spawn(run) {
@@ -163,20 +163,20 @@ fn start_worker(max_queued: usize) -> SyncSender<Arc<RwLock<RowMasks>>> {
 }
 
 /// Ends with the sender.
-fn evaluate_all(rows: &Receiver<Arc<RwLock<RowMasks>>>) {
-    for row in rows {
+fn evaluate_all(sequences: &Receiver<Arc<RwLock<SequenceMasks>>>) {
+    for masks in sequences {
         // One that was evaluated before its turn may be in use: a writer would wait for its readers, and keep others out.
-        if read(&row).pending.is_some() {
-            write(&row).evaluate();
+        if read(&masks).pending.is_some() {
+            write(&masks).evaluate();
         }
     }
 }
 
 /// Panics are contained before a lock is dropped, so what a lock guards is whole.
-fn read(row: &RwLock<RowMasks>) -> RwLockReadGuard<'_, RowMasks> {
-    row.read().unwrap_or_else(PoisonError::into_inner)
+fn read(masks: &RwLock<SequenceMasks>) -> RwLockReadGuard<'_, SequenceMasks> {
+    masks.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write(row: &RwLock<RowMasks>) -> RwLockWriteGuard<'_, RowMasks> {
-    row.write().unwrap_or_else(PoisonError::into_inner)
+fn write(masks: &RwLock<SequenceMasks>) -> RwLockWriteGuard<'_, SequenceMasks> {
+    masks.write().unwrap_or_else(PoisonError::into_inner)
 }

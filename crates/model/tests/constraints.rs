@@ -5,7 +5,7 @@ mod harness;
 use std::sync::Arc;
 
 use harness::{BACKENDS, LIMITS};
-use throng_core::batch::{BlockId, NewRow, RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, SequenceError, StepOutput};
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::executor::Executor;
 use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId, TokenId};
@@ -41,12 +41,12 @@ impl TokenConstraint for Scripted {
 
 type Row = (Option<Scripted>, Option<AdapterId>, SamplingParams);
 
-/// One step of rows with the same prompt, each in its own block, with two drafts each.
-fn step(executor: &mut dyn Executor, rows: &[Row], drafts: &[TokenId]) -> StepOutput {
+/// One step of sequences with the same prompt, each in its own block, with two drafts each.
+fn step(executor: &mut dyn Executor, sequences: &[Row], drafts: &[TokenId]) -> StepOutput {
     let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
-    for (i, (constraint, adapter, sampling)) in rows.iter().enumerate() {
-        batch.push(NewRow {
-            sequence: SequenceId { request: RequestId(i as u64), index: 0 },
+    for (i, (constraint, adapter, sampling)) in sequences.iter().enumerate() {
+        batch.push(NewSequence {
+            id: SequenceId { request: RequestId(i as u64), index: 0 },
             start: 0,
             n_prompt: 3,
             next_prompt_token: None,
@@ -62,7 +62,7 @@ fn step(executor: &mut dyn Executor, rows: &[Row], drafts: &[TokenId]) -> StepOu
         });
     }
     executor.execute(&batch, &mut output).unwrap();
-    assert_eq!(output.n_rows(), rows.len());
+    assert_eq!(output.n_sequences(), sequences.len());
     output
 }
 
@@ -75,26 +75,27 @@ fn a_fault_of_a_constraint_stays_with_its_sequence() {
         let options = RunnerOptions { backend, n_threads: 2, limits: LIMITS };
         let mut runner = model.runner(&options).unwrap();
         for drafts in [&[][..], &[5, 5]] {
-            let rows = |constraint| vec![(constraint, None, greedy.clone()), (None, None, greedy.clone())];
-            let free = step(&mut *runner, &rows(None), drafts);
+            let sequences =
+                |constraint| vec![(constraint, None, greedy.clone()), (None, None, greedy.clone())];
+            let free = step(&mut *runner, &sequences(None), drafts);
             let cases = [
-                (Scripted::Fail, &greedy, RowError::Constraint(ConstraintError::LimitExceeded)),
-                (Scripted::Panic, &greedy, RowError::Constraint(ConstraintError::Failed)),
-                (Scripted::Allow(vec![]), &greedy, RowError::NothingAllowed),
-                (Scripted::Allow(vec![5]), &no_end, RowError::NothingAllowed),
-                (Scripted::Allow(vec![1000]), &greedy, RowError::NothingAllowed),
+                (Scripted::Fail, &greedy, SequenceError::Constraint(ConstraintError::LimitExceeded)),
+                (Scripted::Panic, &greedy, SequenceError::Constraint(ConstraintError::Failed)),
+                (Scripted::Allow(vec![]), &greedy, SequenceError::NothingAllowed),
+                (Scripted::Allow(vec![5]), &no_end, SequenceError::NothingAllowed),
+                (Scripted::Allow(vec![1000]), &greedy, SequenceError::NothingAllowed),
             ];
             for (constraint, sampling, expected) in cases {
-                let mut rows = rows(Some(constraint));
-                rows[0].2 = sampling.clone();
-                let output = step(&mut *runner, &rows, drafts);
+                let mut sequences = sequences(Some(constraint));
+                sequences[0].2 = sampling.clone();
+                let output = step(&mut *runner, &sequences, drafts);
                 assert_eq!((output.error(0), output.error(1)), (Some(expected), None), "{backend:?}");
                 assert!(output.sampled(1).eq(free.sampled(1)), "{backend:?}");
             }
-            let mut rows = rows(Some(Scripted::Allow((0..64).collect())));
-            rows[1].1 = Some(AdapterId(3));
-            let output = step(&mut *runner, &rows, drafts);
-            assert_eq!((output.error(0), output.error(1)), (None, Some(RowError::UnknownAdapter)));
+            let mut sequences = sequences(Some(Scripted::Allow((0..64).collect())));
+            sequences[1].1 = Some(AdapterId(3));
+            let output = step(&mut *runner, &sequences, drafts);
+            assert_eq!((output.error(0), output.error(1)), (None, Some(SequenceError::UnknownAdapter)));
             assert!(output.sampled(0).eq(free.sampled(0)), "a mask that allows all changes nothing");
         }
     }
@@ -108,8 +109,8 @@ fn a_mask_leaves_what_it_allows() {
         let mut runner = model.runner(&options).unwrap();
         for seed in 0..50 {
             let sampling = SamplingParams { seed, temperature: 2.0, ..Default::default() };
-            let row = (Some(Scripted::Allow(vec![11, 40])), None, sampling);
-            let output = step(&mut *runner, &[row], &[11, 11]);
+            let scheduled = (Some(Scripted::Allow(vec![11, 40])), None, sampling);
+            let output = step(&mut *runner, &[scheduled], &[11, 11]);
             let tokens: Vec<_> = output.sampled(0).map(|token| token.chosen.token).collect();
             assert!(tokens.iter().all(|token| [11, 40].contains(token)), "{tokens:?}");
             let n_expected = tokens.iter().position(|&token| token != 11).map_or(3, |i| i + 1);

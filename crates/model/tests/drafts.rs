@@ -35,7 +35,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 256,
     kv_dtype: KvDtype::F32,
     max_batch_tokens: 256,
-    max_batch_rows: 12,
+    max_batch_sequences: 12,
     max_sequence_tokens: None,
 };
 
@@ -75,23 +75,23 @@ struct Oracle<'a> {
 }
 
 impl Oracle<'_> {
-    /// The output of a step, with drafts for each row that had a token chosen. The drafts of the executor itself stay.
+    /// The output of a step, with drafts for each sequence that had a token chosen. The drafts of the executor itself stay.
     fn propose(&mut self, batch: &ScheduledBatch, output: &StepOutput) -> StepOutput {
         let mut with_drafts = StepOutput::default();
-        for (row_idx, row) in batch.rows().iter().enumerate() {
-            with_drafts.begin_row();
-            output.prompt(row_idx).for_each(|token| with_drafts.push_prompt(token.chosen, token.top));
-            output.sampled(row_idx).for_each(|token| with_drafts.push_sampled(token.chosen, token.top));
-            if let Some(error) = output.error(row_idx) {
-                with_drafts.fail_row(error);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+            with_drafts.begin_sequence();
+            output.prompt(sequence_idx).for_each(|token| with_drafts.push_prompt(token.chosen, token.top));
+            output.sampled(sequence_idx).for_each(|token| with_drafts.push_sampled(token.chosen, token.top));
+            if let Some(error) = output.error(sequence_idx) {
+                with_drafts.fail_sequence(error);
             }
-            if !row.sample || self.rng.u32(..4) == 0 {
-                output.drafts(row_idx).iter().for_each(|&draft| with_drafts.push_draft(draft));
+            if !scheduled.sample || self.rng.u32(..4) == 0 {
+                output.drafts(sequence_idx).iter().for_each(|&draft| with_drafts.push_draft(draft));
                 continue;
             }
-            let n_before = row.start as usize + row.n_known() - row.n_prompt as usize;
-            let n_output = n_before + output.sampled(row_idx).len();
-            let next = self.answers.outputs[&row.sequence].iter().skip(n_output).map(|report| report[0].0);
+            let n_before = scheduled.start as usize + scheduled.n_known() - scheduled.n_prompt as usize;
+            let n_output = n_before + output.sampled(sequence_idx).len();
+            let next = self.answers.outputs[&scheduled.id].iter().skip(n_output).map(|report| report[0].0);
             let n = self.rng.usize(..8);
             for token in next.chain(std::iter::repeat(0)).take(n) {
                 let is_wrong = self.rng.u32(..5) == 0;
@@ -194,7 +194,7 @@ fn check<B: Backend>(
     let limits = RunnerLimits { kv_dtype, ..LIMITS };
     let mut runner = ModelRunner::new(backend, Arc::new(architecture.config), weights, &limits).unwrap();
     let requests = requests(&mut Rng::with_seed(11));
-    let without = SchedulerConfig { max_draft_tokens: 0, max_batch_rows: 1, ..Default::default() };
+    let without = SchedulerConfig { max_draft_tokens: 0, max_batch_sequences: 1, ..Default::default() };
     let (expected, counters) = run(&mut runner, &requests, (without, LIMITS.n_blocks), None);
     assert_eq!(counters.draft_tokens, 0);
     let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
@@ -204,7 +204,7 @@ fn check<B: Backend>(
         let config = SchedulerConfig {
             max_draft_tokens: rng.u32(1..8),
             max_batch_tokens: *rng.choice(&[5, 40, 256]).expect("not empty"),
-            max_batch_rows: rng.u32(2..=12),
+            max_batch_sequences: rng.u32(2..=12),
             prefix_caching: rng.bool(),
             ..Default::default()
         };
@@ -278,13 +278,13 @@ fn looked_up_drafts_do_not_show() {
     for seed in only.map_or(0..N_LOOKUP_SEEDS, |seed| seed..seed + 1) {
         let mut rng = Rng::with_seed(seed);
         let requests = repeating_requests(&mut rng);
-        let without = SchedulerConfig { max_draft_tokens: 0, max_batch_rows: 1, ..Default::default() };
+        let without = SchedulerConfig { max_draft_tokens: 0, max_batch_sequences: 1, ..Default::default() };
         let (expected, _) = run(&mut runner, &requests, (without, LIMITS.n_blocks), None);
         let config = SchedulerConfig {
             max_draft_tokens: rng.u32(1..17),
             prompt_lookup_min: rng.u32(1..4),
             max_batch_tokens: *rng.choice(&[12, 40, 256]).expect("not empty"),
-            max_batch_rows: rng.u32(1..=12),
+            max_batch_sequences: rng.u32(1..=12),
             prefix_caching: rng.bool(),
             ..Default::default()
         };

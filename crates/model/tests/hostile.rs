@@ -27,7 +27,7 @@ fn run(architecture: Architecture, tensors: &dyn TensorSource) -> Result<(), Str
         n_blocks: 2,
         kv_dtype: KvDtype::F32,
         max_batch_tokens: 2,
-        max_batch_rows: 1,
+        max_batch_sequences: 1,
         max_sequence_tokens: None,
     };
     let config = Arc::new(architecture.config);

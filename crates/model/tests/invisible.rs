@@ -32,7 +32,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 640,
     kv_dtype: KvDtype::F32,
     max_batch_tokens: 512,
-    max_batch_rows: 64,
+    max_batch_sequences: 64,
     max_sequence_tokens: None,
 };
 
@@ -61,7 +61,7 @@ struct Composition {
     joins_at_once: usize,
     n_blocks: u32,
     max_batch_tokens: u32,
-    max_batch_rows: u32,
+    max_batch_sequences: u32,
     prefix_caching: bool,
     /// The simulated clock and step times set the scheduler's step-time model, and so the size of its chunks.
     clock_seed: u64,
@@ -89,7 +89,7 @@ impl Composition {
             } else {
                 *rng.choice(&[1, 7, 64, 512]).expect("not empty")
             },
-            max_batch_rows: if full_house { 64 } else { *rng.choice(&[3, 64, 64]).expect("not empty") },
+            max_batch_sequences: if full_house { 64 } else { *rng.choice(&[3, 64, 64]).expect("not empty") },
             prefix_caching: rng.bool(),
             clock_seed: rng.u64(..),
             slowest_step_ns: if rng.bool() { 300_000_000 } else { 1_000_000 },
@@ -102,7 +102,7 @@ impl Composition {
             joins_at_once: 1,
             n_blocks: LIMITS.n_blocks,
             max_batch_tokens: LIMITS.max_batch_tokens,
-            max_batch_rows: LIMITS.max_batch_rows,
+            max_batch_sequences: LIMITS.max_batch_sequences,
             prefix_caching: false,
             clock_seed: 0,
             slowest_step_ns: 1_000,
@@ -114,7 +114,7 @@ impl Composition {
         let capacity = ExecutorCapacity { n_blocks: self.n_blocks, ..executor.capacity() };
         let config = SchedulerConfig {
             max_batch_tokens: self.max_batch_tokens,
-            max_batch_rows: self.max_batch_rows,
+            max_batch_sequences: self.max_batch_sequences,
             prefix_caching: self.prefix_caching,
             ..Default::default()
         };
@@ -134,7 +134,7 @@ impl Composition {
                 assert!(scheduler.is_idle(), "nothing to do although requests wait");
                 break;
             };
-            seen.largest_batch = seen.largest_batch.max(step.batch().rows().len());
+            seen.largest_batch = seen.largest_batch.max(step.batch().sequences().len());
             executor.execute(step.batch(), &mut output).expect("the step succeeds");
             now = now + Nanos(clock.u64(1..self.slowest_step_ns));
             scheduler.complete(step, &output, now, &mut emit);

@@ -32,7 +32,7 @@ fn tiny_runner() -> Box<dyn Executor> {
         n_blocks: 400,
         kv_dtype: KvDtype::F16,
         max_batch_tokens: 128,
-        max_batch_rows: 64,
+        max_batch_sequences: 64,
         max_sequence_tokens: None,
     };
     let config = Arc::new(architecture.config);

@@ -6,7 +6,7 @@ mod harness;
 use std::sync::Arc;
 
 use harness::{BACKENDS, LIMITS, OneSequence};
-use throng_core::batch::{BlockId, NewRow, RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
 use throng_kernels::quant::Format;
@@ -41,11 +41,11 @@ fn options(backend: BackendKind) -> RunnerOptions {
 }
 
 /// One step with a sequence for each of these, each in its own block.
-fn step(executor: &mut dyn Executor, rows: &[(Vec<u32>, SamplingParams)]) -> StepOutput {
+fn step(executor: &mut dyn Executor, sequences: &[(Vec<u32>, SamplingParams)]) -> StepOutput {
     let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
-    for (i, (tokens, sampling)) in rows.iter().enumerate() {
-        batch.push(NewRow {
-            sequence: SequenceId { request: RequestId(i as u64), index: 0 },
+    for (i, (tokens, sampling)) in sequences.iter().enumerate() {
+        batch.push(NewSequence {
+            id: SequenceId { request: RequestId(i as u64), index: 0 },
             start: 0,
             n_prompt: tokens.len() as u32,
             next_prompt_token: None,
@@ -61,7 +61,7 @@ fn step(executor: &mut dyn Executor, rows: &[(Vec<u32>, SamplingParams)]) -> Ste
         });
     }
     executor.execute(&batch, &mut output).unwrap();
-    assert_eq!(output.n_rows(), rows.len());
+    assert_eq!(output.n_sequences(), sequences.len());
     output
 }
 
@@ -76,13 +76,13 @@ fn a_fault_of_one_sequence_does_not_affect_others() {
     for backend in BACKENDS {
         let mut runner = model.runner(&options(backend)).unwrap();
         let alone = step(&mut *runner, std::slice::from_ref(&good));
-        let rows = [good.clone(), poisoned.clone(), (vec![4, 6], nothing_left.clone()), good.clone()];
-        let output = step(&mut *runner, &rows);
-        let errors: Vec<_> = (0..4).map(|row_idx| output.error(row_idx)).collect();
-        let expected = [None, Some(RowError::InvalidLogits), Some(RowError::InvalidLogits), None];
+        let sequences = [good.clone(), poisoned.clone(), (vec![4, 6], nothing_left.clone()), good.clone()];
+        let output = step(&mut *runner, &sequences);
+        let errors: Vec<_> = (0..4).map(|sequence_idx| output.error(sequence_idx)).collect();
+        let expected = [None, Some(SequenceError::InvalidLogits), Some(SequenceError::InvalidLogits), None];
         assert_eq!(errors, expected, "{backend:?}");
-        for row_idx in [0, 3] {
-            assert!(output.sampled(row_idx).eq(alone.sampled(0)), "{backend:?}");
+        for sequence_idx in [0, 3] {
+            assert!(output.sampled(sequence_idx).eq(alone.sampled(0)), "{backend:?}");
         }
     }
 }
@@ -99,7 +99,7 @@ fn all_log_probabilities_of_a_long_prompt_come_in_pieces() {
     };
     for backend in BACKENDS {
         let reports = |chunk| {
-            let limits = RunnerLimits { max_batch_rows: 64, ..LIMITS };
+            let limits = RunnerLimits { max_batch_sequences: 64, ..LIMITS };
             let mut runner = model.runner(&RunnerOptions { limits, ..options(backend) }).unwrap();
             let mut reports = Vec::new();
             OneSequence::new(&prompt, Arc::new(sampling.clone()))

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fastrand::Rng;
-use throng_core::batch::{ChosenToken, RowError};
+use throng_core::batch::{ChosenToken, SequenceError};
 use throng_core::request::{SamplingParams, TokenId};
 use throng_model::sampler::{Sampler, SamplingInput, philox};
 
@@ -70,7 +70,7 @@ fn reference(logits: &[f32], input: &SamplingInput<'_>) -> Vec<(TokenId, f64)> {
     ranked.iter().map(|&(token, weight)| (token, weight / total)).collect()
 }
 
-fn sample(logits: &[f32], input: &SamplingInput<'_>) -> Result<TokenId, RowError> {
+fn sample(logits: &[f32], input: &SamplingInput<'_>) -> Result<TokenId, SequenceError> {
     let mut changed = logits.to_vec();
     let token = Sampler::new().sample(&mut changed, input).map(|chosen| chosen.chosen.token);
     assert_eq!(changed, logits, "the logits come back as they were");
@@ -133,7 +133,7 @@ fn check_case(seed: u64) -> Result<(), String> {
     let expected = reference(&logits, &input);
     let chosen = match sample(&logits, &input) {
         Ok(token) => token,
-        Err(RowError::InvalidLogits) if expected.is_empty() => return Ok(()),
+        Err(SequenceError::InvalidLogits) if expected.is_empty() => return Ok(()),
         Err(error) => return Err(format!("{error:?}, but {} tokens can be chosen", expected.len())),
     };
     let uniform = philox::uniform(params.seed, input.sequence_index, input.position);
@@ -300,9 +300,12 @@ fn logits_that_are_not_numbers_fail_the_row() {
             let mut logits = vec![0.5; 20];
             logits[13] = bad;
             let failed = Sampler::new().sample(&mut logits, &input(&params, &[0], 1)).map(|_| ());
-            assert_eq!(failed, Err(RowError::InvalidLogits));
+            assert_eq!(failed, Err(SequenceError::InvalidLogits));
         }
-        assert_eq!(sample(&[f32::NEG_INFINITY; 3], &input(&params, &[0], 1)), Err(RowError::InvalidLogits));
+        assert_eq!(
+            sample(&[f32::NEG_INFINITY; 3], &input(&params, &[0], 1)),
+            Err(SequenceError::InvalidLogits)
+        );
         assert_eq!(sample(&[f32::NEG_INFINITY, -1e30, f32::NEG_INFINITY], &input(&params, &[0], 1)), Ok(1));
     }
     let nothing_left = SamplingParams {
@@ -311,7 +314,7 @@ fn logits_that_are_not_numbers_fail_the_row() {
         allowed_token_ids: Some(vec![2]),
         ..SamplingParams::default()
     };
-    assert_eq!(sample(&[0.0; 3], &input(&nothing_left, &[0], 1)), Err(RowError::InvalidLogits));
+    assert_eq!(sample(&[0.0; 3], &input(&nothing_left, &[0], 1)), Err(SequenceError::InvalidLogits));
 }
 
 fn check_logprobs(logits: &[f32], reported: ChosenToken<'_>, n_top: usize) {
@@ -353,7 +356,7 @@ fn logprobs_are_those_of_the_raw_logits() {
             check_logprobs(&raw, reported, n_top as usize);
         }
     }
-    assert_eq!(sampler.logprobs(&[0.0; 4], 4, 1).map(|_| ()), Err(RowError::InvalidLogits));
+    assert_eq!(sampler.logprobs(&[0.0; 4], 4, 1).map(|_| ()), Err(SequenceError::InvalidLogits));
 }
 
 /// A sampler that was used for other sequences chooses as a new one does.

@@ -1,7 +1,7 @@
 //! Masks in the sampler: they leave what they allow and nothing else, whatever the other parameters say.
 
 use fastrand::Rng;
-use throng_core::batch::RowError;
+use throng_core::batch::SequenceError;
 use throng_core::constraint::TokenMask;
 use throng_core::request::{SamplingParams, TokenId};
 use throng_model::sampler::{Sampler, SamplingInput};
@@ -10,7 +10,7 @@ fn sample(
     logits: &[f32],
     params: &SamplingParams,
     mask: Option<&TokenMask>,
-) -> Result<(TokenId, u32), RowError> {
+) -> Result<(TokenId, u32), SequenceError> {
     let mut changed = logits.to_vec();
     let input =
         SamplingInput { params, mask, history: &[1, 2, 3], n_prompt: 2, sequence_index: 0, position: 3 };
@@ -55,7 +55,7 @@ fn a_mask_is_obeyed() {
             Ok((token, _)) => assert!(mask.contains(token) && !banned.contains(&token), "case {case}"),
             Err(error) => {
                 assert!(mask.tokens().all(|token| banned.contains(&token)), "case {case}");
-                assert_eq!(error, RowError::NothingAllowed);
+                assert_eq!(error, SequenceError::NothingAllowed);
                 n_failed += 1;
             }
         }
@@ -86,9 +86,9 @@ fn a_mask_of_another_vocabulary_allows_nothing_beyond_it() {
 }
 
 /// Under a mask the sampler says why no token is left.
-fn masked(error: RowError) -> RowError {
+fn masked(error: SequenceError) -> SequenceError {
     match error {
-        RowError::InvalidLogits => RowError::NothingAllowed,
+        SequenceError::InvalidLogits => SequenceError::NothingAllowed,
         other => other,
     }
 }

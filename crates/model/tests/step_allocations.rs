@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use allocation_counter::measure;
-use throng_core::batch::{BlockId, NewRow, ScheduledBatch, StepOutput};
+use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
 use throng_kernels::quant::Format;
 use throng_model::kv_cache::KvDtype;
@@ -13,19 +13,19 @@ use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 
 /// A decode step of `n_rows` sequences at `position`, together with a chunk of a prompt.
-fn batch(n_rows: u32, position: u32, sampling: &Arc<SamplingParams>) -> ScheduledBatch {
+fn batch(n_sequences: u32, position: u32, sampling: &Arc<SamplingParams>) -> ScheduledBatch {
     let mut batch = ScheduledBatch::default();
-    for i in 0..=n_rows {
+    for i in 0..=n_sequences {
         let first = i * 8;
         let blocks: Vec<_> = (first..first + 8).map(BlockId).collect();
         let (start, tokens): (_, Vec<u32>) =
-            if i < n_rows { (position, vec![i]) } else { (16, (0..40).collect()) };
-        batch.push(NewRow {
-            sequence: SequenceId { request: RequestId(i.into()), index: 0 },
+            if i < n_sequences { (position, vec![i]) } else { (16, (0..40).collect()) };
+        batch.push(NewSequence {
+            id: SequenceId { request: RequestId(i.into()), index: 0 },
             start,
             n_prompt: 4,
             next_prompt_token: None,
-            sample: i < n_rows,
+            sample: i < n_sequences,
             sampling: Arc::clone(sampling),
             constraint: None,
             adapter: None,
@@ -50,7 +50,7 @@ fn a_step_in_steady_state_allocates_nothing() {
         n_blocks: 128,
         kv_dtype: KvDtype::F16,
         max_batch_tokens: 64,
-        max_batch_rows: 16,
+        max_batch_sequences: 16,
         max_sequence_tokens: None,
     };
     // On one thread: with more it depends on timing when each thread first gets a kind of work and grows its buffers.

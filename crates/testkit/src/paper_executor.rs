@@ -1,11 +1,11 @@
 //! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of the
-//! slot before it, read through the block table, and what a row answers is a hash of every slot it can see. A
+//! slot before it, read through the block table, and what a sequence answers is a hash of every slot it can see. A
 //! wrong block, a stale table, a token too many or too few: each changes tokens. It can propose drafts, some of them
 //! wrong. [`paper_answer`] gives, without any cache, what a request must get. Does not know how batches come about.
 
 use fastrand::Rng;
 use throng_core::batch::{
-    BLOCK_TOKENS, BlockId, RowError, ScheduledBatch, ScheduledRow, StepOutput, TokenLogprob,
+    BLOCK_TOKENS, BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
 };
 use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -19,7 +19,7 @@ const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 pub struct PaperExecutor {
     capacity: ExecutorCapacity,
     slots: Vec<u64>,
-    /// Proposes drafts, up to so many a row; none: no drafts.
+    /// Proposes drafts, up to so many a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
 }
 
@@ -30,7 +30,7 @@ impl PaperExecutor {
         Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(), drafts: None }
     }
 
-    /// Proposes for each row at random up to `most` drafts, about a quarter of them wrong and some outside the vocabulary.
+    /// Proposes for each sequence at random up to `most` drafts, about a quarter of them wrong and some outside the vocabulary.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
     }
@@ -39,37 +39,43 @@ impl PaperExecutor {
         blocks[position / BLOCK_TOKENS].0 as usize * BLOCK_TOKENS + position % BLOCK_TOKENS
     }
 
-    fn run_row(&mut self, batch: &ScheduledBatch, row: &ScheduledRow, output: &mut StepOutput) {
-        let (tokens, blocks, start) = (batch.tokens(row), batch.blocks(row), row.start as usize);
+    fn run_sequence(
+        &mut self,
+        batch: &ScheduledBatch,
+        scheduled: &ScheduledSequence,
+        output: &mut StepOutput,
+    ) {
+        let (tokens, blocks, start) =
+            (batch.tokens(scheduled), batch.blocks(scheduled), scheduled.start as usize);
         let mut seen = Seen::default();
         for position in 0..start {
             seen.read(self.slots[Self::slot(blocks, position)]);
         }
-        let rules = Rules::of_row(row, self.capacity.vocabulary_size);
+        let rules = Rules::of_sequence(scheduled, self.capacity.vocabulary_size);
         // What is seen before each token to choose.
         let mut seen_before = Vec::new();
         for (i, &token) in tokens.iter().enumerate() {
             let position = start + i;
             let before = match position {
-                0 => before_first(row.adapter),
+                0 => before_first(scheduled.adapter),
                 _ => self.slots[Self::slot(blocks, position - 1)],
             };
             let slot = digest(before, token);
             self.slots[Self::slot(blocks, position)] = slot;
             seen.read(slot);
-            let next = tokens.get(i + 1).copied().or(row.next_prompt_token);
-            if let (Some(n_top), Some(next)) = (row.sampling.prompt_logprobs, next)
-                && position + 1 < row.n_prompt as usize
+            let next = tokens.get(i + 1).copied().or(scheduled.next_prompt_token);
+            if let (Some(n_top), Some(next)) = (scheduled.sampling.prompt_logprobs, next)
+                && position + 1 < scheduled.n_prompt as usize
             {
                 let token = seen.report(next, Some(n_top), rules.vocabulary_size);
                 output.push_prompt(token.chosen, &token.top);
             }
-            if i + 1 >= row.n_known() {
+            if i + 1 >= scheduled.n_known() {
                 seen_before.push(seen);
             }
         }
-        if row.sample {
-            self.choose_tokens(batch, row, &rules, &seen_before, output);
+        if scheduled.sample {
+            self.choose_tokens(batch, scheduled, &rules, &seen_before, output);
         }
     }
 
@@ -77,31 +83,34 @@ impl PaperExecutor {
     fn choose_tokens(
         &mut self,
         batch: &ScheduledBatch,
-        row: &ScheduledRow,
+        scheduled: &ScheduledSequence,
         rules: &Rules<'_>,
         seen_before: &[Seen],
         output: &mut StepOutput,
     ) {
-        let first_position = row.start as usize + row.n_known();
+        let first_position = scheduled.start as usize + scheduled.n_known();
         for (n_accepted, &seen) in seen_before.iter().enumerate() {
             let position = first_position + n_accepted;
-            let place = (position, batch.history(row, n_accepted), batch.output(row, n_accepted));
+            let place = (position, batch.history(scheduled, n_accepted), batch.output(scheduled, n_accepted));
             let token = match rules.choose(seen, place) {
                 Ok(token) => token,
                 // The next step comes to this position again.
                 Err(_) if n_accepted > 0 => return,
-                Err(error) => return output.fail_row(error),
+                Err(error) => return output.fail_sequence(error),
             };
             output.push_sampled(token.chosen, &token.top);
             let id = token.chosen.token;
-            let is_accepted = batch.drafts(row).get(n_accepted) == Some(&id);
+            let is_accepted = batch.drafts(scheduled).get(n_accepted) == Some(&id);
             // A constraint is not asked after an end.
-            let ends = row.sampling.finish_at(id, 1 + (position - row.n_prompt as usize) as u32).is_some();
+            let ends = scheduled
+                .sampling
+                .finish_at(id, 1 + (position - scheduled.n_prompt as usize) as u32)
+                .is_some();
             if ends && rules.constraint.is_some() {
                 return;
             }
             if !is_accepted {
-                let slot = self.slots[Self::slot(batch.blocks(row), position - 1)];
+                let slot = self.slots[Self::slot(batch.blocks(scheduled), position - 1)];
                 return self.propose(rules, (seen, slot, id), place, output);
             }
         }
@@ -141,9 +150,9 @@ impl Executor for PaperExecutor {
 
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
-        for row in batch.rows() {
-            output.begin_row();
-            self.run_row(batch, row, output);
+        for scheduled in batch.sequences() {
+            output.begin_sequence();
+            self.run_sequence(batch, scheduled, output);
         }
         Ok(())
     }
@@ -256,10 +265,10 @@ impl Seen {
 }
 
 impl<'a> Rules<'a> {
-    fn of_row(row: &'a ScheduledRow, vocabulary_size: u32) -> Self {
-        let (index, n_prompt) = (row.sequence.index, row.n_prompt as usize);
-        let constraint = row.constraint.as_deref();
-        Self { sampling: &row.sampling, constraint, index, n_prompt, vocabulary_size }
+    fn of_sequence(scheduled: &'a ScheduledSequence, vocabulary_size: u32) -> Self {
+        let (index, n_prompt) = (scheduled.id.index, scheduled.n_prompt as usize);
+        let constraint = scheduled.constraint.as_deref();
+        Self { sampling: &scheduled.sampling, constraint, index, n_prompt, vocabulary_size }
     }
 
     /// The token at `position` after `seen`, under those rules that decide what may be chosen at all. `history` and `output`
@@ -268,7 +277,7 @@ impl<'a> Rules<'a> {
         &self,
         seen: Seen,
         (position, history, output): (usize, &[TokenId], &[TokenId]),
-    ) -> Result<PaperToken, RowError> {
+    ) -> Result<PaperToken, SequenceError> {
         let (sampling, vocabulary_size) = (self.sampling, self.vocabulary_size);
         let mut mask = TokenMask::new(vocabulary_size);
         match self.constraint {
@@ -299,7 +308,7 @@ impl<'a> Rules<'a> {
             allowed.map_or(i as TokenId, |allowed| allowed[i as usize])
         });
         let token = candidates.into_iter().find(|&token| !is_banned(token));
-        let token = token.ok_or(RowError::NothingAllowed)?;
+        let token = token.ok_or(SequenceError::NothingAllowed)?;
         Ok(seen.report(token, sampling.logprobs, vocabulary_size))
     }
 }

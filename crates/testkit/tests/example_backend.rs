@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
-use throng_core::batch::{BlockId, NewRow, ScheduledBatch, StepOutput};
+use throng_core::batch::{BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId, TokenId};
 use throng_kernels::quant::Format;
@@ -25,7 +25,7 @@ const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 8,
     kv_dtype: KvDtype::F32,
     max_batch_tokens: 64,
-    max_batch_rows: 1,
+    max_batch_sequences: 1,
     max_sequence_tokens: None,
 };
 
@@ -77,8 +77,8 @@ fn run(
     while tokens.len() < prompt.len() + n_output {
         let end = tokens.len().min(start + 29);
         batch.clear();
-        batch.push(NewRow {
-            sequence: SequenceId { request: RequestId(1), index: 0 },
+        batch.push(NewSequence {
+            id: SequenceId { request: RequestId(1), index: 0 },
             start: start as u32,
             n_prompt: prompt.len() as u32,
             next_prompt_token: tokens.get(end).copied(),
@@ -153,8 +153,8 @@ fn drafts_are_verified_by_tokens_that_the_device_chooses() {
     assert_eq!(run(&mut runner, &prompt, 1, &sampling, |_| {}), greedy[..1]);
     let (mut batch, mut output) = (ScheduledBatch::default(), StepOutput::default());
     let wrong = greedy[2].wrapping_add(1) % model.config.vocabulary_size as TokenId;
-    batch.push(NewRow {
-        sequence: SequenceId { request: RequestId(1), index: 0 },
+    batch.push(NewSequence {
+        id: SequenceId { request: RequestId(1), index: 0 },
         start: prompt.len() as u32,
         n_prompt: prompt.len() as u32,
         next_prompt_token: None,

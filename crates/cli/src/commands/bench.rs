@@ -47,7 +47,7 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     // Prefill and decode are measured separately, so prefill chunks need no limit for the latency of decoding users.
     engine.inter_token_target_ms = Some(u32::MAX);
     let most_users = arguments.concurrency.iter().copied().max().unwrap_or(1);
-    engine.max_batch_rows = engine.max_batch_rows.max(Some(most_users));
+    engine.max_batch_sequences = engine.max_batch_sequences.max(Some(most_users));
     let running = running::start(&section, &engine)?;
     let start_up = StartUp::of(&running);
     let work = running.model.forward_work(running.kv_dtype);

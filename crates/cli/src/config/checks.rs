@@ -44,7 +44,7 @@ fn model(section: &ModelSection) -> Result<(), UsageError> {
 
 fn engine(section: &EngineSection) -> Result<(), UsageError> {
     chosen("engine.max_batch_tokens", section.max_batch_tokens, bounds::STEP_TOKENS)?;
-    chosen("engine.max_batch_rows", section.max_batch_rows, bounds::STEP_ROWS)?;
+    chosen("engine.max_batch_sequences", section.max_batch_sequences, bounds::STEP_ROWS)?;
     chosen("engine.inter_token_target_ms", section.inter_token_target_ms, bounds::INTER_TOKEN_MS)?;
     chosen("engine.max_queued_requests", section.max_queued_requests, bounds::QUEUED_REQUESTS)?;
     chosen("engine.max_queued_tokens", section.max_queued_tokens, bounds::QUEUED_TOKENS)?;

@@ -2,9 +2,11 @@
 //! not know what is tested.
 #![allow(dead_code, reason = "no test file uses all of it")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Longer than anything here takes on a slow and busy machine: only a hang exceeds it.
@@ -129,6 +131,14 @@ pub fn read_until(lines: &mut impl BufRead, words: &str) {
     }
 }
 
+/// A port that is free and that no other test of this process was given.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap();
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if given.insert(port) {
+            return port;
+        }
+    }
 }

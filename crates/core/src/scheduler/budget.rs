@@ -20,12 +20,12 @@ pub(super) struct StepBudget {
 impl StepBudget {
     pub(super) fn take(&mut self, start: usize, n: usize) {
         self.tokens_left -= n;
-        self.shape = self.shape.plus(StepShape::of_row(start, n));
+        self.shape = self.shape.plus(StepShape::of_sequence(start, n));
     }
 
     pub(super) fn give_back(&mut self, start: usize, n: usize) {
         self.tokens_left += n;
-        self.shape = self.shape.minus(StepShape::of_row(start, n));
+        self.shape = self.shape.minus(StepShape::of_sequence(start, n));
     }
 
     /// How many tokens from `start` on are left of the step and of its time.

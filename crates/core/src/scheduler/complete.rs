@@ -2,75 +2,75 @@
 //! ran.
 
 use super::{Emit, Event, Failure, Scheduler, Step};
-use crate::batch::{RowError, ScheduledBatch, ScheduledRow, StepOutput};
+use crate::batch::{ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
 use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
 use crate::sequence::Rank;
 use crate::time::Timestamp;
 
-/// One row and what the executor said to it.
+/// One sequence and what the executor said to it.
 struct Answer<'a> {
     batch: &'a ScheduledBatch,
-    row: &'a ScheduledRow,
+    scheduled: &'a ScheduledSequence,
     output: &'a StepOutput,
-    row_idx: usize,
+    sequence_idx: usize,
 }
 
 impl Answer<'_> {
-    /// Whether the row has what it asked for.
-    fn check(&self) -> Result<(), RowError> {
-        if self.row_idx >= self.output.n_rows() {
-            return Err(RowError::NoToken);
+    /// Whether the sequence has what it asked for.
+    fn check(&self) -> Result<(), SequenceError> {
+        if self.sequence_idx >= self.output.n_sequences() {
+            return Err(SequenceError::NoToken);
         }
-        if let Some(error) = self.output.error(self.row_idx) {
+        if let Some(error) = self.output.error(self.sequence_idx) {
             return Err(error);
         }
-        let asked_prompt = match self.row.sampling.prompt_logprobs {
+        let asked_prompt = match self.scheduled.sampling.prompt_logprobs {
             // The log-probability of a prompt token comes from the position before it.
-            Some(_) => {
-                (self.row.n_prompt.saturating_sub(self.row.start + 1) as usize).min(self.row.n_tokens())
-            }
+            Some(_) => (self.scheduled.n_prompt.saturating_sub(self.scheduled.start + 1) as usize)
+                .min(self.scheduled.n_tokens()),
             None => 0,
         };
-        let n_sampled = self.output.sampled(self.row_idx).len();
-        let complete = self.output.prompt(self.row_idx).len() >= asked_prompt
-            && self.row.sample == (n_sampled > 0)
-            && n_sampled <= self.row.n_drafts + 1
-            && self.accepted().zip(self.batch.drafts(self.row)).all(|(token, &draft)| token == draft);
-        if complete { Ok(()) } else { Err(RowError::NoToken) }
+        let n_sampled = self.output.sampled(self.sequence_idx).len();
+        let complete = self.output.prompt(self.sequence_idx).len() >= asked_prompt
+            && self.scheduled.sample == (n_sampled > 0)
+            && n_sampled <= self.scheduled.n_drafts + 1
+            && self.accepted().zip(self.batch.drafts(self.scheduled)).all(|(token, &draft)| token == draft);
+        if complete { Ok(()) } else { Err(SequenceError::NoToken) }
     }
 
     /// The output tokens that stand in the place of drafts: all but the last.
     fn accepted(&self) -> impl Iterator<Item = TokenId> {
-        let sampled = self.output.sampled(self.row_idx);
+        let sampled = self.output.sampled(self.sequence_idx);
         let n_accepted = sampled.len().saturating_sub(1);
         sampled.take(n_accepted).map(|token| token.chosen.token)
     }
 }
 
 impl Scheduler {
-    /// Ends the step that ran. A row without its token, or with an error, ends its request and no other.
+    /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
         self.step_time.observe(step.shape, now.since(step.started));
         self.end_step();
-        let (batch, mut row_idx) = (step.batch, 0);
+        let (batch, mut sequence_idx) = (step.batch, 0);
         for i in 0..self.running.len() {
             if self.running[i].state.n_scheduled == 0 {
                 continue;
             }
-            let answer = Answer { batch: &batch, row: &batch.rows()[row_idx], output, row_idx };
+            let answer =
+                Answer { batch: &batch, scheduled: &batch.sequences()[sequence_idx], output, sequence_idx };
             let id = self.running[i].id();
-            assert_eq!(answer.row.sequence, id, "a batch that is not the one in flight");
+            assert_eq!(answer.scheduled.id, id, "a batch that is not the one in flight");
             if self.running[i].state.ending.is_none() {
-                match self.apply_row(i, &answer, now, emit) {
+                match self.apply_sequence(i, &answer, now, emit) {
                     Ok(ending) => self.running[i].state.ending = ending,
-                    Err(error) => self.failed.push((id.request, Failure::Row(error))),
+                    Err(error) => self.failed.push((id.request, Failure::Sequence(error))),
                 }
             }
             self.running[i].state.n_scheduled = 0;
             self.running[i].state.n_scheduled_drafts = 0;
-            row_idx += 1;
+            sequence_idx += 1;
         }
-        assert_eq!(row_idx, batch.rows().len(), "a batch that is not the one in flight");
+        assert_eq!(sequence_idx, batch.sequences().len(), "a batch that is not the one in flight");
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
     }
@@ -97,35 +97,36 @@ impl Scheduler {
         self.counters.steps += 1;
     }
 
-    /// Notes what one row brought. Whether its sequence has ended, and why.
-    fn apply_row(
+    /// Notes what one sequence brought. Whether its sequence has ended, and why.
+    fn apply_sequence(
         &mut self,
         i: usize,
         answer: &Answer<'_>,
         now: Timestamp,
         emit: &mut Emit<'_>,
-    ) -> Result<Option<FinishReason>, RowError> {
-        let row = answer.row;
+    ) -> Result<Option<FinishReason>, SequenceError> {
+        let scheduled = answer.scheduled;
         answer.check()?;
-        if row.start < row.n_prompt {
-            self.counters.prompt_tokens += u64::from((row.n_prompt - row.start).min(row.n_known() as u32));
+        if scheduled.start < scheduled.n_prompt {
+            self.counters.prompt_tokens +=
+                u64::from((scheduled.n_prompt - scheduled.start).min(scheduled.n_known() as u32));
             let cached_tokens = self.running[i].timeline.cached_tokens;
             self.note_prompt(answer, cached_tokens, emit);
         }
         let (reason, n_pushed) = self.push_tokens(i, answer, now, emit);
         let n_accepted = n_pushed.min(answer.accepted().count());
         self.counters.accepted_draft_tokens += n_accepted as u64;
-        let drafts = self.usable_drafts(answer.output.drafts(answer.row_idx));
+        let drafts = self.usable_drafts(answer.output.drafts(answer.sequence_idx));
         let sequence = &mut self.running[i];
         sequence.advance(n_accepted, &mut self.pool);
         sequence.publish(&mut self.pool);
-        sequence.set_drafts(if row.sample { drafts } else { &[] });
+        sequence.set_drafts(if scheduled.sample { drafts } else { &[] });
         let only_prompt = sequence.request.sampling.max_tokens == 0;
         let is_done = only_prompt && sequence.n_missing() == 0;
         Ok(reason.or(is_done.then_some(FinishReason::Length)))
     }
 
-    /// Appends the row's output tokens up to the one that ends the sequence. Why it ends, if it does, and how many tokens
+    /// Appends the sequence's output tokens up to the one that ends the sequence. Why it ends, if it does, and how many tokens
     /// were appended.
     fn push_tokens(
         &mut self,
@@ -137,12 +138,12 @@ impl Scheduler {
         let limit = self.admission.max_sequence_tokens();
         let sequence = &mut self.running[i];
         let mut n_pushed = 0;
-        for token in answer.output.sampled(answer.row_idx) {
+        for token in answer.output.sampled(answer.sequence_idx) {
             sequence.push(token.chosen.token, now);
             n_pushed += 1;
             self.counters.output_tokens += 1;
             self.waiting.charge_output(&sequence.request.tenant);
-            emit(Event::Token { sequence: answer.row.sequence, token });
+            emit(Event::Token { sequence: answer.scheduled.id, token });
             if let Some(reason) = sequence.ending(limit) {
                 return (Some(reason), n_pushed);
             }
@@ -150,20 +151,20 @@ impl Scheduler {
         (None, n_pushed)
     }
 
-    /// Reports what the row tells of the prompt, if it is the first to tell it.
+    /// Reports what the sequence tells of the prompt, if it is the first to tell it.
     fn note_prompt(&mut self, answer: &Answer<'_>, cached_tokens: u32, emit: &mut Emit<'_>) {
-        let row = answer.row;
-        let request = row.sequence.request;
+        let scheduled = answer.scheduled;
+        let request = scheduled.id.request;
         let Some(progress) = self.requests.get_mut(&request).filter(|p| !p.prompt_done) else { return };
-        let (start, end) = (row.start as usize, row.start as usize + row.n_tokens());
-        if row.sampling.prompt_logprobs.is_some() {
+        let (start, end) = (scheduled.start as usize, scheduled.start as usize + scheduled.n_tokens());
+        if scheduled.sampling.prompt_logprobs.is_some() {
             // After a preemption the beginning is computed again but not reported again.
-            for token in answer.output.prompt(answer.row_idx).skip(progress.n_prompt_reported - start) {
+            for token in answer.output.prompt(answer.sequence_idx).skip(progress.n_prompt_reported - start) {
                 emit(Event::PromptToken { request, token });
                 progress.n_prompt_reported += 1;
             }
         }
-        if end < row.n_prompt as usize {
+        if end < scheduled.n_prompt as usize {
             return;
         }
         progress.prompt_done = true;
@@ -199,7 +200,7 @@ impl Scheduler {
     }
 
     fn fail_request(&mut self, request: RequestId, failure: Failure, now: Timestamp, emit: &mut Emit<'_>) {
-        // Two rows of one request may have failed.
+        // Two sequences of one request may have failed.
         let Some(progress) = self.requests.remove(&request) else { return };
         for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {
             sequence.finish(FinishReason::Error, &mut self.pool, now);

@@ -6,7 +6,7 @@ pub struct SchedulerConfig {
     /// Most new tokens in one step. At least 1; the executor's own limit holds too.
     pub max_batch_tokens: u32,
     /// Most sequences that run at once. At least 1; the executor's own limit holds too.
-    pub max_batch_rows: u32,
+    pub max_batch_sequences: u32,
     /// While somebody is being given tokens, chunks of prompts are cut so that a step is expected to last at
     /// most this long; on a machine too slow for that, at most half as long again as it would without them.
     pub inter_token_target_ms: u32,
@@ -32,7 +32,7 @@ impl Default for SchedulerConfig {
     fn default() -> Self {
         Self {
             max_batch_tokens: 512,
-            max_batch_rows: 128,
+            max_batch_sequences: 128,
             inter_token_target_ms: 120,
             max_queued_requests: 1024,
             max_queued_tokens: 4_000_000,

@@ -23,7 +23,7 @@ struct Undrafted {
 
 impl Undrafted {
     fn plus(self, sequence: &Sequence<Running>) -> Self {
-        let shape = self.shape.plus(StepShape::of_row(sequence.tokens().len() - 1, 1));
+        let shape = self.shape.plus(StepShape::of_sequence(sequence.tokens().len() - 1, 1));
         Self { shape, n_settled: self.n_settled + 1 }
     }
 
@@ -31,7 +31,7 @@ impl Undrafted {
     /// probability `acceptance` after all before it. Draft `j` is worth `acceptance^j` tokens; it must give more tokens in the
     /// time that it adds than the step gives in the same time.
     fn n_worthwhile(&self, acceptance: f64, start: usize, most: usize, model: &StepTimeModel) -> usize {
-        let with_one_more = self.shape.plus(StepShape::of_row(start, 1));
+        let with_one_more = self.shape.plus(StepShape::of_sequence(start, 1));
         let predicted = (model.predict_ms(self.shape), model.predict_ms(with_one_more));
         let (Some(ms), Some(ms_with_one_more)) = predicted else { return 0 };
         let least_worth = MARGIN * self.n_settled as f64 * (ms_with_one_more - ms) / ms;
@@ -131,7 +131,7 @@ mod tests {
     fn machine(a: f64, b: f64) -> StepTimeModel {
         let mut model = StepTimeModel::default();
         for n in [1, 2, 4, 8, 16, 64, 256] {
-            let shape = StepShape::of_row(0, n);
+            let shape = StepShape::of_sequence(0, n);
             model.observe(shape, Nanos(((a + b * n as f64) * 1e6) as u64));
         }
         model

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::batch::{ChosenToken, RowError, ScheduledBatch};
+use crate::batch::{ChosenToken, ScheduledBatch, SequenceError};
 use crate::request::{FinishReason, RequestId, SequenceId};
 use crate::scheduler::step_time::StepShape;
 use crate::time::Timestamp;
@@ -91,7 +91,7 @@ pub enum Failure {
     /// The step that computed it failed as a whole.
     #[error("the step failed")]
     Step,
-    /// Its own row failed.
+    /// Its own sequence failed.
     #[error(transparent)]
-    Row(#[from] RowError),
+    Sequence(#[from] SequenceError),
 }

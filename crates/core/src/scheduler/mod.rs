@@ -135,15 +135,16 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
         let max_batch_tokens = config.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
         // No more run than can each have a token a step: the others would only hold blocks.
-        let max_batch_rows = config.max_batch_rows.min(capacity.max_batch_rows).clamp(1, max_batch_tokens);
-        let config = SchedulerConfig { max_batch_tokens, max_batch_rows, ..config };
+        let max_batch_sequences =
+            config.max_batch_sequences.min(capacity.max_batch_sequences).clamp(1, max_batch_tokens);
+        let config = SchedulerConfig { max_batch_tokens, max_batch_sequences, ..config };
         let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
         Self {
             admission: Admission::new(capacity),
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
             pool: BlockPool::new(capacity.n_blocks),
             waiting: WaitingQueue::default(),
-            running: Vec::with_capacity(config.max_batch_rows as usize),
+            running: Vec::with_capacity(config.max_batch_sequences as usize),
             paused: BTreeMap::new(),
             requests: BTreeMap::new(),
             step_time: StepTimeModel::default(),

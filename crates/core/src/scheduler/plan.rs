@@ -7,7 +7,7 @@ use super::budget::StepBudget;
 use super::shares::Lack;
 use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
-use crate::batch::{BLOCK_TOKENS, NewRow};
+use crate::batch::{BLOCK_TOKENS, NewSequence};
 use crate::block_table::blocks_for;
 use crate::sequence::{Running, Sequence};
 use crate::time::Timestamp;
@@ -95,16 +95,16 @@ impl Scheduler {
         }
     }
 
-    /// Starts those that wait, while there are rows, tokens and blocks for them; for a tenant below its share, one above its
+    /// Starts those that wait, while there are sequences, tokens and blocks for them; for a tenant below its share, one above its
     /// own makes room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
     /// others pass.
     fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
-        let max_deferred = self.config.max_batch_rows as usize;
+        let max_deferred = self.config.max_batch_sequences as usize;
         while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
             let lack = match self.may_admit() {
                 true => self.admit_first(&mut n_promised, budget, now, emit),
-                false => Err(Some(Lack::Row)),
+                false => Err(Some(Lack::Sequence)),
             };
             match lack {
                 Ok(()) => {}
@@ -199,7 +199,7 @@ impl Scheduler {
     }
 
     fn may_admit(&self) -> bool {
-        !self.waiting.is_empty() && self.running.len() < self.config.max_batch_rows as usize
+        !self.waiting.is_empty() && self.running.len() < self.config.max_batch_sequences as usize
     }
 
     /// Blocks a running sequence will need for the tokens it has.
@@ -260,8 +260,8 @@ impl Scheduler {
             let end = start + sequence.state.n_scheduled - n_drafts;
             let (sampling, constraint) = (&sequence.request.sampling, &sequence.request.constraint);
             let sample = end == tokens.len() && sampling.max_tokens > 0;
-            batch.push(NewRow {
-                sequence: sequence.id(),
+            batch.push(NewSequence {
+                id: sequence.id(),
                 start: start as u32,
                 n_prompt: sequence.n_prompt() as u32,
                 next_prompt_token: sequence.request.prompt.get(end).copied(),

@@ -1,4 +1,4 @@
-//! Fair shares of rows and blocks. While a tenant below its share waits, a tenant above its own gives up what it holds:
+//! Fair shares of sequences and blocks. While a tenant below its share waits, a tenant above its own gives up what it holds:
 //! one that filled the machine first cannot keep the others out for as long as its requests run. Does not know
 //! which tenant goes next: that is [`super::fairness`].
 
@@ -13,8 +13,8 @@ use crate::sequence::{Running, Sequence};
 /// What the sequence that goes next lacks to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lack {
-    /// A row of the batch.
-    Row,
+    /// A sequence of the batch.
+    Sequence,
     /// So many blocks of the KV cache.
     Blocks(usize),
 }
@@ -23,7 +23,7 @@ impl Lack {
     /// How much of it a running sequence holds.
     fn held_by(self, sequence: &Sequence<Running>) -> usize {
         match self {
-            Self::Row => 1,
+            Self::Sequence => 1,
             Self::Blocks(_) => sequence.blocks().len(),
         }
     }
@@ -65,7 +65,7 @@ impl Scheduler {
     /// that is not enough.
     fn victims(&self, lack: Lack, holder: &TenantId, mut n_above: usize) -> Vec<usize> {
         let mut n_missing = match lack {
-            Lack::Row => 1,
+            Lack::Sequence => 1,
             Lack::Blocks(n) => n,
         };
         let mut victims = Vec::new();
@@ -76,7 +76,7 @@ impl Scheduler {
             }
             n_above = n_above.saturating_sub(lack.held_by(sequence));
             n_missing = n_missing.saturating_sub(match lack {
-                Lack::Row => 1,
+                Lack::Sequence => 1,
                 // What it alone holds, what it was promised, and the block that is kept free for each that runs.
                 Lack::Blocks(_) => self.n_own_blocks(sequence) + Scheduler::n_promised_blocks(sequence) + 1,
             });
@@ -93,7 +93,7 @@ impl Scheduler {
     fn wanted_by_next(&mut self, lack: Lack) -> Option<(TenantId, usize)> {
         let head = self.waiting.first_mut()?;
         let n_wanted = match lack {
-            Lack::Row => 1,
+            Lack::Sequence => 1,
             Lack::Blocks(_) => blocks_for(head.tokens().len() + 1),
         };
         Some((head.request.tenant.clone(), n_wanted))
@@ -104,7 +104,7 @@ impl Scheduler {
         let running = self.running.iter().map(|sequence| &sequence.request.tenant);
         let n_tenants = running.chain(self.waiting.tenants()).collect::<BTreeSet<_>>().len();
         let whole = match lack {
-            Lack::Row => self.config.max_batch_rows as usize,
+            Lack::Sequence => self.config.max_batch_sequences as usize,
             Lack::Blocks(_) => self.pool.n_total(),
         };
         (whole / n_tenants.max(1)).max(1)

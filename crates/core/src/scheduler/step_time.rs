@@ -1,5 +1,5 @@
 //! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`.
-//! Does not know why. Only the size of chunks may depend on it, never what a request gets.
+//! Does not know why. Only the size of chunks and the number of drafts may depend on it, never what a request gets.
 
 use crate::time::Nanos;
 
@@ -21,7 +21,7 @@ pub struct StepShape {
 
 impl StepShape {
     /// The shape of `n` new tokens at positions `start..start + n` of one sequence.
-    pub fn of_row(start: usize, n: usize) -> Self {
+    pub fn of_sequence(start: usize, n: usize) -> Self {
         Self { n_tokens: n, n_attended: n * start + n * (n + 1) / 2 }
     }
 
@@ -75,7 +75,7 @@ impl StepTimeModel {
         Some(self.coefficients?.iter().zip(features).map(|(c, x)| c * x).sum())
     }
 
-    /// The most new tokens, at most `n_max`, that a row beginning at `start` may add to a step of shape
+    /// The most new tokens, at most `n_max`, that a sequence beginning at `start` may add to a step of shape
     /// `before` so that it lasts at most `target_ms`. None before the first observation.
     pub fn most_tokens(
         &self,
@@ -86,7 +86,7 @@ impl StepTimeModel {
     ) -> Option<usize> {
         self.coefficients?;
         let fits = |n| {
-            let shape = before.plus(StepShape::of_row(start, n));
+            let shape = before.plus(StepShape::of_sequence(start, n));
             self.predict_ms(shape).is_some_and(|ms| ms <= target_ms)
         };
         let (mut fitting, mut too_many) = (0, n_max + 1);
@@ -179,7 +179,7 @@ mod tests {
             assert!((predicted / truth - 1.0).abs() < 0.02, "{asked:?}: {predicted} ms, truly {truth} ms");
         }
         let n = model.most_tokens(shape(4, 4_000), 0, 10_000, 60.0).expect("it has observed");
-        let ms = |n| true_ms(shape(4, 4_000).plus(StepShape::of_row(0, n)));
+        let ms = |n| true_ms(shape(4, 4_000).plus(StepShape::of_sequence(0, n)));
         assert!(ms(n) < 61.5 && ms(n) > 58.5, "{n} tokens take {} ms", ms(n));
     }
 

@@ -119,49 +119,50 @@ impl Ledger {
 
     /// Checks a planned batch.
     pub fn check_batch(&mut self, batch: &ScheduledBatch) {
-        for row in batch.rows() {
-            if let Err(problem) = self.check_row(batch, row) {
-                self.problem.get_or_insert(format!("row of {}: {problem}", row.sequence));
+        for scheduled in batch.sequences() {
+            if let Err(problem) = self.check_sequence(batch, scheduled) {
+                self.problem.get_or_insert(format!("sequence of {}: {problem}", scheduled.id));
             }
         }
     }
 
-    fn check_row(
+    fn check_sequence(
         &mut self,
         batch: &ScheduledBatch,
-        row: &throng_core::batch::ScheduledRow,
+        scheduled: &throng_core::batch::ScheduledSequence,
     ) -> Result<(), String> {
-        let account = self.open.get_mut(&row.sequence.request).ok_or("its request is not open")?;
+        let account = self.open.get_mut(&scheduled.id.request).ok_or("its request is not open")?;
         let n_prompt = account.request.prompt.len();
-        let known = account.tokens_of(row.sequence.index);
-        let sequence = &mut account.sequences[row.sequence.index as usize];
+        let known = account.tokens_of(scheduled.id.index);
+        let sequence = &mut account.sequences[scheduled.id.index as usize];
         if sequence.ended || sequence.cancelled {
             return Err("it has ended or was cancelled before".into());
         }
         if account.paused {
             return Err("it is paused".into());
         }
-        let (start, n) = (row.start as usize, row.n_known());
-        if known.get(start..start + n) != Some(&batch.tokens(row)[..n]) {
+        let (start, n) = (scheduled.start as usize, scheduled.n_known());
+        if known.get(start..start + n) != Some(&batch.tokens(scheduled)[..n]) {
             return Err("its tokens are not those of the request".into());
         }
         let begins_again = start != sequence.n_computed;
         if begins_again {
             sequence.proposed.clear();
         }
-        let drafts = batch.drafts(row);
+        let drafts = batch.drafts(scheduled);
         sequence.has_looked_up = !sequence.proposed.starts_with(drafts);
         if sequence.has_looked_up && !self.min_match.is_some_and(|n| repeats(&known, n, drafts)) {
             return Err("its drafts are neither those that were proposed nor a repetition".into());
         }
         self.n_looked_up += if sequence.has_looked_up { drafts.len() } else { 0 };
-        if sequence.tokens.len() + row.n_drafts >= (account.request.sampling.max_tokens as usize).max(1) {
+        if sequence.tokens.len() + scheduled.n_drafts >= (account.request.sampling.max_tokens as usize).max(1)
+        {
             return Err("it has more drafts than could become tokens".into());
         }
-        self.n_drafts += row.n_drafts;
-        self.n_constrained += usize::from(row.constraint.is_some());
+        self.n_drafts += scheduled.n_drafts;
+        self.n_constrained += usize::from(scheduled.constraint.is_some());
         let wants_sample = start + n == known.len() && account.request.sampling.max_tokens > 0;
-        if row.sample != wants_sample || row.n_prompt as usize != n_prompt {
+        if scheduled.sample != wants_sample || scheduled.n_prompt as usize != n_prompt {
             return Err("it samples too early or too late".into());
         }
         if begins_again || sequence.n_computed == 0 {
@@ -183,20 +184,20 @@ impl Ledger {
         Ok(())
     }
 
-    /// Notes that the rows of a batch were computed, and which drafts were accepted and proposed.
+    /// Notes that the sequences of a batch were computed, and which drafts were accepted and proposed.
     pub fn note_computed(&mut self, batch: &ScheduledBatch, output: &StepOutput) {
-        for (row_idx, row) in batch.rows().iter().enumerate().take(output.n_rows()) {
-            let Some(account) = self.open.get_mut(&row.sequence.request) else { continue };
-            let n_accepted = output.sampled(row_idx).len().saturating_sub(1);
-            let mut known = account.tokens_of(row.sequence.index);
-            known.truncate(row.start as usize + row.n_known());
-            known.extend_from_slice(&batch.drafts(row)[..n_accepted]);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate().take(output.n_sequences()) {
+            let Some(account) = self.open.get_mut(&scheduled.id.request) else { continue };
+            let n_accepted = output.sampled(sequence_idx).len().saturating_sub(1);
+            let mut known = account.tokens_of(scheduled.id.index);
+            known.truncate(scheduled.start as usize + scheduled.n_known());
+            known.extend_from_slice(&batch.drafts(scheduled)[..n_accepted]);
             for (_, prefix) in prefixes(&known) {
                 self.computed.insert((account.owner.clone(), prefix));
             }
-            let sequence = &mut account.sequences[row.sequence.index as usize];
+            let sequence = &mut account.sequences[scheduled.id.index as usize];
             sequence.n_computed += n_accepted;
-            sequence.proposed = output.drafts(row_idx).to_vec();
+            sequence.proposed = output.drafts(sequence_idx).to_vec();
             self.n_accepted += n_accepted;
             self.n_accepted_looked_up += if sequence.has_looked_up { n_accepted } else { 0 };
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::batch::{BLOCK_TOKENS, BlockId, NewRow, ScheduledBatch, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::block_hash::BlockHash;
 use throng_core::request::{Request, SequenceId, TenantId, TokenId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
@@ -56,9 +56,9 @@ pub enum Bug {
     DraftsKept,
     /// The mask of a constraint is that of the position before.
     MaskOfWrongPosition,
-    /// A row is computed without its constraint.
+    /// A sequence is computed without its constraint.
     ConstraintLost,
-    /// A row is computed without its adapter.
+    /// A sequence is computed without its adapter.
     AdapterLost,
     /// Prefixes are named without their adapter.
     HashWithoutAdapter,
@@ -86,12 +86,12 @@ impl Memory {
     ) -> BTreeMap<SequenceId, Vec<TokenId>> {
         self.rejected.clear();
         let mut drafts = BTreeMap::new();
-        for (row_idx, row) in batch.rows().iter().enumerate().take(output.n_rows()) {
-            let n_accepted = output.sampled(row_idx).len().saturating_sub(1);
-            if let Some(&draft) = batch.drafts(row).get(n_accepted) {
-                self.rejected.insert(row.sequence, draft);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate().take(output.n_sequences()) {
+            let n_accepted = output.sampled(sequence_idx).len().saturating_sub(1);
+            if let Some(&draft) = batch.drafts(scheduled).get(n_accepted) {
+                self.rejected.insert(scheduled.id, draft);
             }
-            drafts.insert(row.sequence, output.drafts(row_idx).to_vec());
+            drafts.insert(scheduled.id, output.drafts(sequence_idx).to_vec());
         }
         std::mem::replace(&mut self.drafts, drafts)
     }
@@ -175,8 +175,8 @@ impl Bug {
 
     /// Changes the pool while a step is in flight.
     pub fn spoil_pool(self, rng: &mut Rng, batch: &ScheduledBatch, scheduler: &mut Scheduler) {
-        let Some(row) = rng.choice(batch.rows()) else { return };
-        let Some(&block) = rng.choice(batch.blocks(row)) else { return };
+        let Some(scheduled) = rng.choice(batch.sequences()) else { return };
+        let Some(&block) = rng.choice(batch.blocks(scheduled)) else { return };
         let n_references = scheduler.pool().n_references(block);
         match self {
             Self::LostReference if n_references > 1 => scheduler.pool_mut().release(block),
@@ -190,13 +190,18 @@ impl Bug {
 
     /// The pool while a step with drafts is in flight.
     pub fn publish_drafts(self, batch: &ScheduledBatch, ledger: &Ledger, scheduler: &mut Scheduler) {
-        for row in batch.rows().iter().filter(|row| self == Self::DraftsPublished && row.n_drafts > 0) {
-            let Some((request, mut tokens)) = ledger.tokens_of(row.sequence) else { continue };
+        for scheduled in batch
+            .sequences()
+            .iter()
+            .filter(|scheduled| self == Self::DraftsPublished && scheduled.n_drafts > 0)
+        {
+            let Some((request, mut tokens)) = ledger.tokens_of(scheduled.id) else { continue };
             let n_known = tokens.len();
-            tokens.extend_from_slice(batch.drafts(row));
+            tokens.extend_from_slice(batch.drafts(scheduled));
             let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), request.adapter);
             let (mut parent, mut pool) = (root, scheduler.pool_mut());
-            for (tokens, (i, &block)) in tokens.as_chunks().0.iter().zip(batch.blocks(row).iter().enumerate())
+            for (tokens, (i, &block)) in
+                tokens.as_chunks().0.iter().zip(batch.blocks(scheduled).iter().enumerate())
             {
                 let name = parent.child(tokens);
                 if (i + 1) * BLOCK_TOKENS > n_known && pool.find(name, parent, tokens).is_none() {
@@ -216,18 +221,19 @@ impl Bug {
         n_blocks: u32,
     ) -> ScheduledBatch {
         let mut spoilt = ScheduledBatch::default();
-        for row in batch.rows() {
+        for scheduled in batch.sequences() {
             let (mut blocks, mut tokens) =
-                (batch.blocks(row).to_vec(), batch.tokens(row)[..row.n_known()].to_vec());
-            let (mut history, mut start, mut sequence) = (batch.history(row, 0), row.start, row.sequence);
-            let (mut output, mut constraint) = (batch.output(row, 0), row.constraint.clone());
-            let mut adapter = row.adapter;
+                (batch.blocks(scheduled).to_vec(), batch.tokens(scheduled)[..scheduled.n_known()].to_vec());
+            let (mut history, mut start, mut sequence) =
+                (batch.history(scheduled, 0), scheduled.start, scheduled.id);
+            let (mut output, mut constraint) = (batch.output(scheduled, 0), scheduled.constraint.clone());
+            let mut adapter = scheduled.adapter;
             if self == Self::HashWithoutAdapter {
                 adapter = ledger.tokens_of(sequence).and_then(|(request, _)| request.adapter);
             }
             if self == Self::RejectedDraftCounted
                 && let Some(&draft) = memory.rejected.get(&sequence)
-                && start >= row.n_prompt
+                && start >= scheduled.n_prompt
             {
                 tokens[0] = draft;
             }
@@ -238,7 +244,7 @@ impl Bug {
                     Self::StaleTable if last > 0 => blocks.swap(0, 1),
                     Self::OffByOneStart => start = start.saturating_sub(1),
                     Self::DroppedToken if tokens.len() > 1 => tokens.truncate(tokens.len() - 1),
-                    Self::SkippedChunk if !row.sample => blocks = vec![BlockId(0); blocks.len()],
+                    Self::SkippedChunk if !scheduled.sample => blocks = vec![BlockId(0); blocks.len()],
                     Self::IndexIgnored => sequence = SequenceId { index: 0, ..sequence },
                     Self::StaleHistory => history = &history[..history.len().saturating_sub(1)],
                     Self::MaskOfWrongPosition => output = &output[..output.len().saturating_sub(1)],
@@ -247,18 +253,18 @@ impl Bug {
                     _ => {}
                 }
             }
-            spoilt.push(NewRow {
-                sequence,
+            spoilt.push(NewSequence {
+                id: sequence,
                 start,
-                n_prompt: row.n_prompt,
-                next_prompt_token: row.next_prompt_token,
-                sample: row.sample,
-                sampling: row.sampling.clone(),
+                n_prompt: scheduled.n_prompt,
+                next_prompt_token: scheduled.next_prompt_token,
+                sample: scheduled.sample,
+                sampling: scheduled.sampling.clone(),
                 output: if constraint.is_some() { output } else { &[] },
                 constraint,
                 adapter,
                 tokens: &tokens,
-                drafts: batch.drafts(row),
+                drafts: batch.drafts(scheduled),
                 blocks: &blocks,
                 history,
             });
@@ -267,10 +273,10 @@ impl Bug {
     }
 
     /// The outputs as the scheduler reads them: for each sequence, the index of the output that it gets.
-    pub fn spoil_answer(self, row_idx: usize, output: &StepOutput) -> usize {
+    pub fn spoil_answer(self, sequence_idx: usize, output: &StepOutput) -> usize {
         match self {
-            Self::SwappedAnswers if (row_idx ^ 1) < output.n_rows() => row_idx ^ 1,
-            _ => row_idx,
+            Self::SwappedAnswers if (sequence_idx ^ 1) < output.n_sequences() => sequence_idx ^ 1,
+            _ => sequence_idx,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::batch::{BlockId, RowError, ScheduledBatch, StepOutput, TokenLogprob};
+use throng_core::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{RequestId, SequenceId, TokenId};
 use throng_core::scheduler::{
@@ -20,7 +20,7 @@ use crate::saboteur::{Bug, Memory};
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub steps: usize,
-    pub rows: usize,
+    pub sequences: usize,
     pub finished: usize,
     pub aborted: usize,
     pub failed: usize,
@@ -39,7 +39,7 @@ pub struct Seen {
 impl Seen {
     pub fn add(&mut self, other: Self) {
         self.steps += other.steps;
-        self.rows += other.rows;
+        self.sequences += other.sequences;
         self.finished += other.finished;
         self.aborted += other.aborted;
         self.failed += other.failed;
@@ -57,7 +57,7 @@ impl Seen {
 
     /// The count of the rarest event.
     pub fn least(&self) -> usize {
-        let all = [self.steps, self.rows, self.finished, self.aborted, self.failed, self.preemptions];
+        let all = [self.steps, self.sequences, self.finished, self.aborted, self.failed, self.preemptions];
         let rest = [self.hit_tokens, self.refused, self.paused, self.resumed];
         let rejected = self.drafts - self.accepted_drafts;
         let drafts = [self.drafts, self.accepted_drafts, rejected, self.constrained];
@@ -73,13 +73,13 @@ pub struct World {
     config: SchedulerConfig,
     scheduler: Scheduler,
     executor: PaperExecutor,
-    /// Most drafts that the executor proposes for a row.
+    /// Most drafts that the executor proposes for a sequence.
     most_drafts: usize,
     memory: Memory,
     source: RequestSource,
     ledger: Ledger,
     now: Timestamp,
-    n_rows: usize,
+    n_sequences: usize,
     n_refused: usize,
     n_paused: usize,
     n_resumed: usize,
@@ -99,13 +99,13 @@ impl World {
         let capacity = ExecutorCapacity {
             n_blocks: if one_in(rng, 4) { rng.u32(1..6) } else { rng.u32(4..40) },
             max_batch_tokens: rng.u32(1..300),
-            max_batch_rows: rng.u32(1..40),
+            max_batch_sequences: rng.u32(1..40),
             max_sequence_tokens: rng.u32(2..400),
             vocabulary_size: rng.u32(8..40),
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
-            max_batch_rows: 64,
+            max_batch_sequences: 64,
             inter_token_target_ms: rng.u32(0..40),
             max_queued_requests: rng.u32(1..60),
             max_queued_tokens: rng.u64(1..10_000),
@@ -127,7 +127,7 @@ impl World {
             executor: PaperExecutor::new(capacity).with_drafts(rng.fork(), most_drafts),
             source: RequestSource::new(rng, &capacity),
             now: Timestamp::default(),
-            n_rows: 0,
+            n_sequences: 0,
             n_refused: 0,
             n_paused: 0,
             n_resumed: 0,
@@ -171,7 +171,7 @@ impl World {
         let counters = self.scheduler.stats().counters;
         Seen {
             steps: counters.steps as usize,
-            rows: self.n_rows,
+            sequences: self.n_sequences,
             finished: self.ledger.n_finished,
             aborted: self.ledger.n_aborted,
             failed: self.ledger.n_failed,
@@ -272,10 +272,10 @@ impl World {
         };
         self.latest = self
             .rng
-            .choice(step.batch().rows())
-            .map(|row| (row.sequence.request, step.batch().blocks(row)[0]));
+            .choice(step.batch().sequences())
+            .map(|scheduled| (scheduled.id.request, step.batch().blocks(scheduled)[0]));
         self.check_limits(&step)?;
-        self.n_rows += step.batch().rows().len();
+        self.n_sequences += step.batch().sequences().len();
         self.ledger.check_batch(step.batch());
         self.verdict()?;
         self.let_clients_act()?;
@@ -313,15 +313,15 @@ impl World {
         } else {
             let _ = self.executor.execute(&batch, &mut output);
         }
-        let fails_row = one_in(&mut self.rng, self.one_in_steps_fails);
-        let failing_row = fails_row.then(|| self.rng.usize(0..batch.rows().len()));
-        if let Some(row_idx) = failing_row {
-            self.ledger.may_fail(batch.rows()[row_idx].sequence.request);
+        let fails_sequence = one_in(&mut self.rng, self.one_in_steps_fails);
+        let failing_sequence = fails_sequence.then(|| self.rng.usize(0..batch.sequences().len()));
+        if let Some(sequence_idx) = failing_sequence {
+            self.ledger.may_fail(batch.sequences()[sequence_idx].id.request);
         }
-        if failing_row.is_some() || self.bug.is_some() {
+        if failing_sequence.is_some() || self.bug.is_some() {
             let drafts_before = self.memory.note(&batch, &output);
             self.ledger.note_computed(&batch, &output);
-            output = self.rewrite(&batch, &output, &drafts_before, failing_row);
+            output = self.rewrite(&batch, &output, &drafts_before, failing_sequence);
         } else {
             self.ledger.note_computed(&batch, &output);
         }
@@ -335,29 +335,30 @@ impl World {
         batch: &ScheduledBatch,
         output: &StepOutput,
         drafts_before: &BTreeMap<SequenceId, Vec<TokenId>>,
-        failing_row: Option<usize>,
+        failing_sequence: Option<usize>,
     ) -> StepOutput {
         let mut copy = StepOutput::default();
-        for row_idx in 0..output.n_rows() {
-            copy.begin_row();
-            let from = self.bug.map_or(row_idx, |bug| bug.spoil_answer(row_idx, output));
-            let row = &batch.rows()[row_idx];
+        for sequence_idx in 0..output.n_sequences() {
+            copy.begin_sequence();
+            let from = self.bug.map_or(sequence_idx, |bug| bug.spoil_answer(sequence_idx, output));
+            let scheduled = &batch.sequences()[sequence_idx];
             output.prompt(from).for_each(|token| copy.push_prompt(token.chosen, token.top));
             for (i, token) in output.sampled(from).enumerate() {
-                let draft = batch.drafts(row).get(i).filter(|_| self.bug == Some(Bug::WrongDraftAccepted));
+                let draft =
+                    batch.drafts(scheduled).get(i).filter(|_| self.bug == Some(Bug::WrongDraftAccepted));
                 let chosen = TokenLogprob { token: *draft.unwrap_or(&token.chosen.token), ..token.chosen };
                 copy.push_sampled(chosen, token.top);
             }
             let drafts = match self.bug {
-                Some(Bug::DraftsKept) => drafts_before.get(&row.sequence).map_or(&[][..], Vec::as_slice),
+                Some(Bug::DraftsKept) => drafts_before.get(&scheduled.id).map_or(&[][..], Vec::as_slice),
                 _ => output.drafts(from),
             };
             drafts.iter().for_each(|&draft| copy.push_draft(draft));
             if let Some(error) = output.error(from) {
-                copy.fail_row(error);
+                copy.fail_sequence(error);
             }
-            if failing_row == Some(row_idx) {
-                copy.fail_row(RowError::InvalidLogits);
+            if failing_sequence == Some(sequence_idx) {
+                copy.fail_sequence(SequenceError::InvalidLogits);
             }
         }
         copy
@@ -365,8 +366,8 @@ impl World {
 
     /// The step fails; sometimes the executor is lost as well.
     fn fail(&mut self, step: Step) {
-        for row in step.batch().rows() {
-            self.ledger.may_fail(row.sequence.request);
+        for scheduled in step.batch().sequences() {
+            self.ledger.may_fail(scheduled.id.request);
         }
         let ledger = &mut self.ledger;
         self.scheduler.fail(step, self.now, &mut |event| ledger.note(&event));
@@ -380,15 +381,18 @@ impl World {
 
     fn check_limits(&self, step: &Step) -> Result<(), String> {
         let batch = step.batch();
-        let shapes = batch.rows().iter().map(|row| StepShape::of_row(row.start as usize, row.n_tokens()));
+        let shapes = batch
+            .sequences()
+            .iter()
+            .map(|scheduled| StepShape::of_sequence(scheduled.start as usize, scheduled.n_tokens()));
         let shape = shapes.fold(StepShape::default(), StepShape::plus);
         if step.shape() != shape {
             return Err(format!("{:?} is said, {shape:?} is planned", step.shape()));
         }
         let most_tokens = self.config.max_batch_tokens.min(self.capacity.max_batch_tokens) as usize;
-        let most_rows = self.config.max_batch_rows.min(self.capacity.max_batch_rows) as usize;
-        if batch.n_tokens() > most_tokens || batch.rows().len() > most_rows {
-            return Err(format!("{} tokens in {} rows", batch.n_tokens(), batch.rows().len()));
+        let most_sequences = self.config.max_batch_sequences.min(self.capacity.max_batch_sequences) as usize;
+        if batch.n_tokens() > most_tokens || batch.sequences().len() > most_sequences {
+            return Err(format!("{} tokens in {} sequences", batch.n_tokens(), batch.sequences().len()));
         }
         Ok(())
     }

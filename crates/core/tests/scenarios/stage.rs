@@ -65,7 +65,7 @@ impl Stage {
         let capacity = ExecutorCapacity {
             n_blocks: get(options, "blocks", 100),
             max_batch_tokens: get(options, "tokens", 64),
-            max_batch_rows: get(options, "rows", 8),
+            max_batch_sequences: get(options, "sequences", 8),
             max_sequence_tokens: get(options, "context", 10_000),
             vocabulary_size: VOCABULARY_SIZE,
         };
@@ -163,20 +163,21 @@ impl Stage {
         let Some(step) = &self.step else { return vec!["nothing to do".into()] };
         let batch = step.batch();
         assert_eq!(step.shape().n_tokens, batch.n_tokens(), "the step is not what was planned");
-        let rows = batch.rows().iter().map(|row| {
-            let (start, end) = (row.start, row.start as usize + row.n_known());
-            let sampled = if row.sample { " -> token" } else { "" };
-            let drafts = if row.n_drafts > 0 { format!(" +{}", row.n_drafts) } else { String::new() };
-            format!("{} {start}..{end}{drafts}{sampled}", describe_sequence(&self.names, row.sequence))
+        let sequences = batch.sequences().iter().map(|scheduled| {
+            let (start, end) = (scheduled.start, scheduled.start as usize + scheduled.n_known());
+            let sampled = if scheduled.sample { " -> token" } else { "" };
+            let drafts =
+                if scheduled.n_drafts > 0 { format!(" +{}", scheduled.n_drafts) } else { String::new() };
+            format!("{} {start}..{end}{drafts}{sampled}", describe_sequence(&self.names, scheduled.id))
         });
-        let rows: Vec<String> = rows.collect();
+        let sequences: Vec<String> = sequences.collect();
         let stats = self.scheduler.stats();
         let n_free = stats.total_blocks - stats.used_blocks - stats.cached_blocks;
         let paused = if stats.paused > 0 { format!(", paused {}", stats.paused) } else { String::new() };
         let at = self.now.since(Timestamp::default()).as_ms_f64();
         effects.push(format!(
             "{at} ms: {} (waiting {}{paused}; blocks used {}, cached {}, free {n_free})",
-            rows.join(", "),
+            sequences.join(", "),
             stats.waiting,
             stats.used_blocks,
             stats.cached_blocks

@@ -225,7 +225,7 @@ impl EngineCore {
         let streams = &mut self.streams;
         let step = self.scheduler.plan(now, &mut |event| streams.pass_on(event, effects));
         let Some(step) = step else { return };
-        let (rows, stats) = (step.batch().rows(), self.scheduler.stats());
+        let (sequences, stats) = (step.batch().sequences(), self.scheduler.stats());
         let record = StepRecord {
             number: stats.counters.steps,
             started: now,
@@ -234,8 +234,8 @@ impl EngineCore {
             executing: Nanos::default(),
             choosing: Nanos::default(),
             n_arrivals: std::mem::take(&mut self.n_arrivals),
-            n_rows: rows.len() as u32,
-            n_sampled: rows.iter().filter(|row| row.sample).count() as u32,
+            n_sequences: sequences.len() as u32,
+            n_sampled: sequences.iter().filter(|scheduled| scheduled.sample).count() as u32,
             n_tokens: step.shape().n_tokens as u32,
             n_attended: step.shape().n_attended as u64,
             n_waiting: stats.waiting as u32,

@@ -128,7 +128,7 @@ impl Streams {
             Event::Failed { request, failure } => {
                 let failure = match failure {
                     Failure::Step => self.step_failure.clone(),
-                    Failure::Row(error) => error.into(),
+                    Failure::Sequence(error) => error.into(),
                 };
                 self.close(request, Some(failure), effects);
             }

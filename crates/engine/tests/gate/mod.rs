@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
 use throng_engine::{
@@ -17,7 +17,7 @@ use throng_testkit::paper_executor::{PaperExecutor, PaperToken, paper_answer};
 pub const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     n_blocks: 64,
     max_batch_tokens: 64,
-    max_batch_rows: 16,
+    max_batch_sequences: 16,
     max_sequence_tokens: 400,
     vocabulary_size: 50,
 };
@@ -45,7 +45,7 @@ struct State {
     passes: VecDeque<Pass>,
     hung_released: bool,
     n_dropped: usize,
-    failing_row: Option<RequestId>,
+    failing_sequence: Option<RequestId>,
     /// The requests of each step that began.
     steps: Vec<Vec<RequestId>>,
 }
@@ -79,7 +79,7 @@ impl Gate {
     }
 
     pub fn fail_row_of(&self, request: RequestId) {
-        self.state().failing_row = Some(request);
+        self.state().failing_sequence = Some(request);
     }
 
     /// Waits until `n` steps have begun, and says what was in the last of them.
@@ -114,7 +114,7 @@ impl Gate {
 
     fn pass(&self, batch: &ScheduledBatch) -> Pass {
         let mut state = self.state();
-        state.steps.push(batch.rows().iter().map(|row| row.sequence.request).collect());
+        state.steps.push(batch.sequences().iter().map(|scheduled| scheduled.id.request).collect());
         self.changed.notify_all();
         loop {
             if let Some(pass) = state.passes.pop_front() {
@@ -147,14 +147,16 @@ impl Executor for GatedExecutor {
             Pass::Panic => panic!("as the test wants it"),
             Pass::Fail => return Err(ExecutorError::Device("as the test wants it".into())),
         }
-        let Some(failing) = self.gate.state().failing_row else { return self.paper.execute(batch, output) };
+        let Some(failing) = self.gate.state().failing_sequence else {
+            return self.paper.execute(batch, output);
+        };
         let mut whole = StepOutput::default();
         self.paper.execute(batch, &mut whole)?;
         output.clear();
-        for (i, row) in batch.rows().iter().enumerate() {
-            output.begin_row();
-            if row.sequence.request == failing {
-                output.fail_row(RowError::SamplerPanicked);
+        for (i, scheduled) in batch.sequences().iter().enumerate() {
+            output.begin_sequence();
+            if scheduled.id.request == failing {
+                output.fail_sequence(SequenceError::SamplerPanicked);
             } else {
                 whole.prompt(i).for_each(|token| output.push_prompt(token.chosen, token.top));
                 whole.sampled(i).for_each(|token| output.push_sampled(token.chosen, token.top));

@@ -13,11 +13,11 @@ use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 #[derive(Default)]
 pub struct Ledger {
     open: BTreeMap<RequestId, Account>,
-    /// The requests whose rows the executor said have failed in the step that ends.
-    pub failed_rows: BTreeSet<RequestId>,
+    /// The requests whose sequences the executor said have failed in the step that ends.
+    pub failed_sequences: BTreeSet<RequestId>,
     pub n_finished: usize,
     pub n_aborted: usize,
-    pub n_failed_rows: usize,
+    pub n_failed_sequences: usize,
 }
 
 struct Account {
@@ -109,8 +109,8 @@ impl Ledger {
 
     /// Judges a batch.
     pub fn check_batch(&self, batch: &ScheduledBatch) -> Result<(), String> {
-        for row in batch.rows() {
-            let id = row.sequence;
+        for scheduled in batch.sequences() {
+            let id = scheduled.id;
             let account = self.open.get(&id.request).ok_or(format!("{id} is in a batch but not open"))?;
             let sequence = &account.sequences[id.index as usize];
             if sequence.ended || sequence.cancelled {
@@ -125,12 +125,12 @@ impl Ledger {
 
     /// Judges that a step which failed as a whole ended the requests that had a share in it.
     pub fn check_failed_step(&self, batch: &ScheduledBatch) -> Result<(), String> {
-        let survivor = batch.rows().iter().find(|row| {
-            let account = self.open.get(&row.sequence.request);
-            account.is_some_and(|account| !account.sequences[row.sequence.index as usize].ended)
+        let survivor = batch.sequences().iter().find(|scheduled| {
+            let account = self.open.get(&scheduled.id.request);
+            account.is_some_and(|account| !account.sequences[scheduled.id.index as usize].ended)
         });
         match survivor {
-            Some(row) => Err(format!("{} outlived the step that failed", row.sequence)),
+            Some(scheduled) => Err(format!("{} outlived the step that failed", scheduled.id)),
             None => Ok(()),
         }
     }
@@ -162,7 +162,7 @@ impl Ledger {
         }
     }
 
-    /// Judges the end of a stream. A failure but that of a row is the world's to judge.
+    /// Judges the end of a stream. A failure but that of a sequence is the world's to judge.
     pub fn close(&mut self, request: RequestId, failure: Option<&EngineFailure>) -> Result<(), String> {
         let account = self.open.remove(&request).ok_or("its stream is not open")?;
         match failure {
@@ -171,11 +171,11 @@ impl Ledger {
                 Ok(())
             }
             None => Err("not all of its continuations have ended".into()),
-            Some(EngineFailure::RowFailed(_)) if !self.failed_rows.contains(&request) => {
-                Err("none of its rows failed".into())
+            Some(EngineFailure::SequenceFailed(_)) if !self.failed_sequences.contains(&request) => {
+                Err("none of its sequences failed".into())
             }
-            Some(EngineFailure::RowFailed(_)) => {
-                self.n_failed_rows += 1;
+            Some(EngineFailure::SequenceFailed(_)) => {
+                self.n_failed_sequences += 1;
                 Ok(())
             }
             Some(_) => Ok(()),

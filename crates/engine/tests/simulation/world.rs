@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::admission::Refusal;
-use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId, SequenceId};
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
@@ -98,7 +98,7 @@ impl World {
         let capacity = ExecutorCapacity {
             n_blocks: rng.u32(3..40),
             max_batch_tokens: rng.u32(1..200),
-            max_batch_rows: rng.u32(1..20),
+            max_batch_sequences: rng.u32(1..20),
             max_sequence_tokens: rng.u32(20..300),
             vocabulary_size: rng.u32(8..40),
         };
@@ -196,7 +196,7 @@ impl World {
         }
         self.seen.finished = self.ledger.n_finished;
         self.seen.aborted = self.ledger.n_aborted;
-        self.seen.failed_rows = self.ledger.n_failed_rows;
+        self.seen.failed_sequences = self.ledger.n_failed_sequences;
         self.seen.preemptions = stats.counters.preemptions as usize;
         self.seen.hit_tokens = stats.counters.cache_hit_tokens as usize;
         Ok(self.seen)
@@ -327,10 +327,10 @@ impl World {
                 if result.is_err() || epoch != self.epoch {
                     self.executors.remove(&epoch);
                 }
-                if let Some(Fault::Row(row_idx)) = fault {
-                    output = with_failed_row(&output, row_idx);
+                if let Some(Fault::Row(sequence_idx)) = fault {
+                    output = with_failed_sequence(&output, sequence_idx);
                     if epoch == self.epoch {
-                        self.ledger.failed_rows.insert(batch.rows()[row_idx].sequence.request);
+                        self.ledger.failed_sequences.insert(batch.sequences()[sequence_idx].id.request);
                     }
                 }
                 if result.is_err() {
@@ -372,7 +372,7 @@ impl World {
                 following.extend(self.carry_out(effect, &expected).map_err(told)?);
             }
             self.check_after(&expected)?;
-            self.ledger.failed_rows.clear();
+            self.ledger.failed_sequences.clear();
         }
         Ok(())
     }
@@ -500,7 +500,7 @@ impl World {
             | EngineFailure::StepPanicked
             | EngineFailure::StepFailed(_) => *expected == Expected::FailedStep(failure.clone()),
             // The ledger knows.
-            EngineFailure::RowFailed(_) => true,
+            EngineFailure::SequenceFailed(_) => true,
             EngineFailure::SlowReader { .. } => {
                 let since = self.ledger.paused_since(request).ok_or("its reader is not behind")?;
                 let is_overdue = since + Nanos::from_ms(self.config.pause_timeout_ms) <= self.now;
@@ -531,20 +531,23 @@ impl World {
         if deadline != self.now + Nanos::from_ms(self.config.step_timeout_ms) {
             return Err("another deadline is right".into());
         }
-        let most_rows = self.capacity.max_batch_rows.min(self.config.scheduler.max_batch_rows) as usize;
-        if batch.n_tokens() > self.capacity.max_batch_tokens as usize || batch.rows().len() > most_rows {
+        let most_sequences =
+            self.capacity.max_batch_sequences.min(self.config.scheduler.max_batch_sequences) as usize;
+        if batch.n_tokens() > self.capacity.max_batch_tokens as usize
+            || batch.sequences().len() > most_sequences
+        {
             return Err("the batch is too large".into());
         }
         self.ledger.check_batch(&batch)?;
         self.seen.steps += 1;
-        self.seen.rows += batch.rows().len();
+        self.seen.sequences += batch.sequences().len();
         let usual = 1_000_000 + 100_000 * batch.n_tokens() as u64;
         let (mut duration, mut fault) = (Nanos(usual), None);
         if one_in(&mut self.rng, self.odds.step_faults) {
             match self.rng.u32(0..5) {
                 0 => fault = Some(Fault::Error),
                 1 => fault = Some(Fault::Panic),
-                2 => fault = Some(Fault::Row(self.rng.usize(0..batch.rows().len()))),
+                2 => fault = Some(Fault::Row(self.rng.usize(0..batch.sequences().len()))),
                 _ => duration = Nanos::from_ms(self.config.step_timeout_ms + self.rng.u64(1..3_000)),
             }
         } else if one_in(&mut self.rng, 30) {
@@ -686,15 +689,15 @@ enum Expected {
     FailedStep(EngineFailure),
 }
 
-/// The output with the answer of one row replaced by an error.
-fn with_failed_row(output: &StepOutput, failing_row: usize) -> StepOutput {
+/// The output with the answer of one sequence replaced by an error.
+fn with_failed_sequence(output: &StepOutput, failing_sequence: usize) -> StepOutput {
     let mut copy = StepOutput::default();
-    for row_idx in 0..output.n_rows() {
-        copy.begin_row();
-        output.prompt(row_idx).for_each(|token| copy.push_prompt(token.chosen, token.top));
-        output.sampled(row_idx).for_each(|token| copy.push_sampled(token.chosen, token.top));
-        if row_idx == failing_row {
-            copy.fail_row(RowError::InvalidLogits);
+    for sequence_idx in 0..output.n_sequences() {
+        copy.begin_sequence();
+        output.prompt(sequence_idx).for_each(|token| copy.push_prompt(token.chosen, token.top));
+        output.sampled(sequence_idx).for_each(|token| copy.push_sampled(token.chosen, token.top));
+        if sequence_idx == failing_sequence {
+            copy.fail_sequence(SequenceError::InvalidLogits);
         }
     }
     copy

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use throng_core::admission::Refusal;
-use throng_core::batch::RowError;
+use throng_core::batch::SequenceError;
 use throng_core::constraint::ConstraintError;
 use throng_core::request::{Request, RequestId, TokenId};
 use throng_core::time::Timestamp;
@@ -176,12 +176,14 @@ impl From<EngineFailure> for ReplicaError {
             | EngineFailure::StepFailed(_)
             | EngineFailure::DuplicateId => (ReplicaErrorKind::Failed, true),
             // The same request fails on every replica.
-            EngineFailure::RowFailed(RowError::NothingAllowed) => (ReplicaErrorKind::NothingAllowed, false),
-            EngineFailure::RowFailed(RowError::Constraint(ConstraintError::LimitExceeded)) => {
+            EngineFailure::SequenceFailed(SequenceError::NothingAllowed) => {
+                (ReplicaErrorKind::NothingAllowed, false)
+            }
+            EngineFailure::SequenceFailed(SequenceError::Constraint(ConstraintError::LimitExceeded)) => {
                 (ReplicaErrorKind::ConstraintTooComplex, false)
             }
             // The same logits come out everywhere, and the reader stays as slow as it is.
-            EngineFailure::RowFailed(_) | EngineFailure::SlowReader { .. } => {
+            EngineFailure::SequenceFailed(_) | EngineFailure::SlowReader { .. } => {
                 (ReplicaErrorKind::Failed, false)
             }
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use fastrand::Rng;
-use throng_core::batch::{RowError, ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_testkit::paper_executor::PaperExecutor;
@@ -74,9 +74,9 @@ impl Executor for FaultyExecutor {
             }
             Some(FaultKind::LogitsAreNan) => {
                 output.clear();
-                for _ in batch.rows() {
-                    output.begin_row();
-                    output.fail_row(RowError::InvalidLogits);
+                for _ in batch.sequences() {
+                    output.begin_sequence();
+                    output.fail_sequence(SequenceError::InvalidLogits);
                 }
                 Ok(())
             }

@@ -50,7 +50,7 @@ impl Default for Setup {
             capacity: ExecutorCapacity {
                 n_blocks: 2048,
                 max_batch_tokens: 512,
-                max_batch_rows: 64,
+                max_batch_sequences: 64,
                 max_sequence_tokens: MAX_LEN,
                 vocabulary_size: VOCABULARY,
             },

@@ -1,7 +1,7 @@
 //! Chooses one token from logits to which all rules were applied: `temperature`, `min_p`, `top_k`, `top_p`, in
 //! this order, then one draw. Does not know where the random number comes from.
 
-use throng_core::batch::RowError;
+use throng_core::batch::SequenceError;
 use throng_core::request::{SamplingParams, TokenId};
 use throng_kernels::logits_reduce::{BLOCK, weight};
 
@@ -30,12 +30,12 @@ impl Chooser {
         row: Row<'_>,
         params: &SamplingParams,
         uniform: f64,
-    ) -> Result<TokenId, RowError> {
+    ) -> Result<TokenId, SequenceError> {
         if row.max == f32::NEG_INFINITY {
-            return Err(RowError::InvalidLogits);
+            return Err(SequenceError::InvalidLogits);
         }
         if params.is_greedy() {
-            return row.first_of_largest().ok_or(RowError::InvalidLogits);
+            return row.first_of_largest().ok_or(SequenceError::InvalidLogits);
         }
         let (max, temperature) = (row.max, params.temperature);
         if params.top_k == 0 && params.min_p == 0.0 {
@@ -59,15 +59,15 @@ impl Chooser {
         allowed: &[TokenId],
         params: &SamplingParams,
         uniform: f64,
-    ) -> Result<TokenId, RowError> {
+    ) -> Result<TokenId, SequenceError> {
         let max = self.gather_allowed(logits, allowed)?;
         if max == f32::NEG_INFINITY {
-            return Err(RowError::InvalidLogits);
+            return Err(SequenceError::InvalidLogits);
         }
         let candidates = &mut self.ranked.candidates;
         if params.is_greedy() {
             let best = candidates.iter().min_by(|a, b| by_rank(a, b));
-            return best.map(|candidate| candidate.token).ok_or(RowError::InvalidLogits);
+            return best.map(|candidate| candidate.token).ok_or(SequenceError::InvalidLogits);
         }
         candidates.retain(|candidate| is_likely(candidate.logit, max, params));
         self.ranked.keep_best(params.top_k as usize);
@@ -81,7 +81,7 @@ impl Chooser {
         max: f32,
         params: &SamplingParams,
         uniform: f64,
-    ) -> Result<TokenId, RowError> {
+    ) -> Result<TokenId, SequenceError> {
         self.weigh(max, params.temperature);
         let kept = match params.top_p < 1.0 {
             true => {
@@ -94,13 +94,13 @@ impl Chooser {
     }
 
     /// Makes the allowed tokens the candidates and gives their largest logit.
-    fn gather_allowed(&mut self, logits: &[f32], allowed: &[TokenId]) -> Result<f32, RowError> {
+    fn gather_allowed(&mut self, logits: &[f32], allowed: &[TokenId]) -> Result<f32, SequenceError> {
         self.ranked.candidates.clear();
         let mut max = f32::NEG_INFINITY;
         for &token in allowed {
             let Some(&logit) = logits.get(token as usize) else { continue };
             if logit.is_nan() || logit == f32::INFINITY {
-                return Err(RowError::InvalidLogits);
+                return Err(SequenceError::InvalidLogits);
             }
             max = max.max(logit);
             self.ranked.candidates.push(Candidate { logit: logit + 0.0, token });
@@ -191,11 +191,11 @@ impl Chooser {
     }
 
     /// Draws from the first `kept` candidates.
-    fn draw(&self, kept: usize, uniform: f64) -> Result<TokenId, RowError> {
+    fn draw(&self, kept: usize, uniform: f64) -> Result<TokenId, SequenceError> {
         let weights = self.weights[..kept].iter().map(|&weight| f64::from(weight));
         let total: f64 = weights.clone().sum();
         let tokens = self.ranked.candidates.iter().map(|candidate| candidate.token);
-        pick(tokens.zip(weights), uniform * total).or_else(|last| last.ok_or(RowError::InvalidLogits))
+        pick(tokens.zip(weights), uniform * total).or_else(|last| last.ok_or(SequenceError::InvalidLogits))
     }
 }
 
@@ -210,7 +210,7 @@ fn draw_from_blocks(
     max: f32,
     temperature: f32,
     target: f64,
-) -> Result<TokenId, RowError> {
+) -> Result<TokenId, SequenceError> {
     let mut before = 0.0;
     for (block_idx, (block, sum)) in logits.chunks(BLOCK).zip(block_sums).enumerate() {
         if before + sum > target {
@@ -220,11 +220,11 @@ fn draw_from_blocks(
                 .map(|(token, &logit)| (token, f64::from(weight(logit, max, temperature))));
             // The block's sum is rounded otherwise than that of `pick`: where it promised a little more, the
             // block's last token is meant.
-            return pick(weights, target - before).or_else(|last| last.ok_or(RowError::InvalidLogits));
+            return pick(weights, target - before).or_else(|last| last.ok_or(SequenceError::InvalidLogits));
         }
         before += sum;
     }
-    Err(RowError::InvalidLogits)
+    Err(SequenceError::InvalidLogits)
 }
 
 /// The first token at which the running sum passes `target`; else the last one with any weight.

@@ -8,7 +8,7 @@ mod ranking;
 mod rules;
 mod survey;
 
-use throng_core::batch::{ChosenToken, RowError, TokenLogprob};
+use throng_core::batch::{ChosenToken, SequenceError, TokenLogprob};
 use throng_core::constraint::TokenMask;
 use throng_core::request::{SamplingParams, TokenId};
 
@@ -73,14 +73,14 @@ impl Sampler {
     /// as they were.
     ///
     /// # Errors
-    /// [`RowError::InvalidLogits`] when a logit is NaN or +∞, or no token is left to choose;
-    /// [`RowError::NothingAllowed`] when none is left under a mask.
+    /// [`SequenceError::InvalidLogits`] when a logit is NaN or +∞, or no token is left to choose;
+    /// [`SequenceError::NothingAllowed`] when none is left under a mask.
     pub fn sample(
         &mut self,
         logits: &mut [f32],
         input: &SamplingInput<'_>,
-    ) -> Result<ChosenToken<'_>, RowError> {
-        self.raw.read(logits).ok_or(RowError::InvalidLogits)?;
+    ) -> Result<ChosenToken<'_>, SequenceError> {
+        self.raw.read(logits).ok_or(SequenceError::InvalidLogits)?;
         let params = input.params;
         let uniform = match params.is_greedy() {
             true => 0.0,
@@ -92,12 +92,12 @@ impl Sampler {
             Some(allowed) => self.chooser.choose_allowed(logits, allowed, params, uniform),
             None => match self.ruled.read_changed(&self.raw, logits, self.rules.changed_tokens()) {
                 Some(row) => self.chooser.choose(row, params, uniform),
-                None => Err(RowError::InvalidLogits),
+                None => Err(SequenceError::InvalidLogits),
             },
         };
         self.rules.undo(logits);
-        let token =
-            chosen.map_err(|error| if input.mask.is_some() { RowError::NothingAllowed } else { error })?;
+        let token = chosen
+            .map_err(|error| if input.mask.is_some() { SequenceError::NothingAllowed } else { error })?;
         match params.logprobs {
             Some(n_top) => Ok(report(&mut self.chooser, &mut self.top, self.raw.row(logits), token, n_top)),
             None => Ok(ChosenToken { chosen: TokenLogprob { token, logprob: 0.0, rank: 0 }, top: &[] }),
@@ -108,16 +108,16 @@ impl Sampler {
     /// what `prompt_logprobs` asks for.
     ///
     /// # Errors
-    /// [`RowError::InvalidLogits`] when a logit is NaN or +∞, or `token` is not in the vocabulary.
+    /// [`SequenceError::InvalidLogits`] when a logit is NaN or +∞, or `token` is not in the vocabulary.
     pub fn logprobs(
         &mut self,
         logits: &[f32],
         token: TokenId,
         n_top: u32,
-    ) -> Result<ChosenToken<'_>, RowError> {
-        let row = self.raw.read(logits).ok_or(RowError::InvalidLogits)?;
+    ) -> Result<ChosenToken<'_>, SequenceError> {
+        let row = self.raw.read(logits).ok_or(SequenceError::InvalidLogits)?;
         if token as usize >= logits.len() || row.max == f32::NEG_INFINITY {
-            return Err(RowError::InvalidLogits);
+            return Err(SequenceError::InvalidLogits);
         }
         Ok(report(&mut self.chooser, &mut self.top, row, token, n_top))
     }

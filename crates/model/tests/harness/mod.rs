@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::batch::{BLOCK_TOKENS, BlockId, ChosenToken, NewRow, ScheduledBatch, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, BlockId, ChosenToken, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{RequestId, SamplingParams, SequenceId};
 use throng_model::BackendKind;
@@ -19,7 +19,7 @@ pub const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 16,
     kv_dtype: KvDtype::F32,
     max_batch_tokens: 128,
-    max_batch_rows: 4,
+    max_batch_sequences: 4,
     max_sequence_tokens: None,
 };
 
@@ -78,8 +78,8 @@ impl OneSequence {
         let blocks: Vec<_> =
             (0..end.div_ceil(BLOCK_TOKENS)).map(|i| BlockId(((i * 7 + 3) % n_blocks) as u32)).collect();
         self.batch.clear();
-        self.batch.push(NewRow {
-            sequence: SequenceId { request: RequestId(1), index: 0 },
+        self.batch.push(NewSequence {
+            id: SequenceId { request: RequestId(1), index: 0 },
             start: self.n_computed as u32,
             n_prompt: self.n_prompt as u32,
             next_prompt_token: self.tokens.get(end).copied(),
