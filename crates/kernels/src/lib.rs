@@ -17,4 +17,4 @@ pub mod rows;
 mod simd;
 pub mod threads;
 
-pub use simd::Isa;
+pub use simd::{Isa, IsaKind};

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use crate::simd::{Isa, Kernel, SimdIsa};
+use crate::simd::{CheckedKernel, Isa, Kernel, SimdIsa};
 
 /// Elements of a group; each group has its own maximum.
 pub const GROUP: usize = 128;
@@ -30,11 +30,7 @@ impl Default for LogitsReducer {
 
 impl LogitsReducer {
     /// On a chosen ISA, for tests and benchmarks.
-    ///
-    /// # Panics
-    /// When this machine does not have the ISA.
     pub fn with_isa(isa: Isa) -> Self {
-        assert!(Isa::available().contains(&isa), "this machine does not support {}", isa.name());
         Self { isa }
     }
 
@@ -45,8 +41,7 @@ impl LogitsReducer {
     /// When there are not as many maxima as groups.
     pub fn maxima(self, values: &[f32], maxima: &mut [f32]) -> bool {
         assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
-        // SAFETY: the machine has the ISA.
-        unsafe { self.isa.run(Maxima { values, maxima }) }
+        self.isa.run_checked(Maxima { values, maxima })
     }
 
     /// Σ exp((value − max) / temperature) of every block of `values`, given the maxima of its groups and their
@@ -57,8 +52,7 @@ impl LogitsReducer {
     pub fn sums(self, values: &[f32], maxima: &[f32], max: f32, temperature: f32, sums: &mut [f64]) {
         assert_eq!(maxima.len(), values.len().div_ceil(GROUP), "one maximum a group");
         assert_eq!(sums.len(), values.len().div_ceil(BLOCK), "one sum a block");
-        // SAFETY: the machine has the ISA.
-        unsafe { self.isa.run(Sums { values, maxima, max, temperature, sums }) }
+        self.isa.run_checked(Sums { values, maxima, max, temperature, sums })
     }
 
     /// Counts the values by how far they are below `max`, in steps of `step`; the last count holds all that are
@@ -68,14 +62,12 @@ impl LogitsReducer {
     /// When there are no counts.
     pub fn count_below(self, values: &[f32], max: f32, step: f32, counts: &mut [u32]) {
         assert!(!counts.is_empty(), "no counts");
-        // SAFETY: the machine has the ISA.
-        unsafe { self.isa.run(CountBelow { values, max, step, counts }) }
+        self.isa.run_checked(CountBelow { values, max, step, counts })
     }
 
     /// How many of `values` are greater than `bound`.
     pub fn count_above(self, values: &[f32], bound: f32) -> u32 {
-        // SAFETY: the machine has the ISA.
-        unsafe { self.isa.run(CountAbove { values, bound }) }
+        self.isa.run_checked(CountAbove { values, bound })
     }
 }
 
@@ -83,6 +75,9 @@ struct Maxima<'a> {
     values: &'a [f32],
     maxima: &'a mut [f32],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Maxima<'_> {}
 
 impl Kernel for Maxima<'_> {
     type Output = bool;
@@ -144,6 +139,9 @@ struct Sums<'a> {
     sums: &'a mut [f64],
 }
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Sums<'_> {}
+
 impl Kernel for Sums<'_> {
     type Output = ();
 
@@ -182,6 +180,9 @@ struct CountAbove<'a> {
     bound: f32,
 }
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for CountAbove<'_> {}
+
 impl Kernel for CountAbove<'_> {
     type Output = u32;
 
@@ -197,6 +198,9 @@ struct CountBelow<'a> {
     step: f32,
     counts: &'a mut [u32],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for CountBelow<'_> {}
 
 impl Kernel for CountBelow<'_> {
     type Output = ();

@@ -5,7 +5,7 @@ mod rope;
 pub use rope::rope;
 
 use crate::memory::Disjoint;
-use crate::simd::{self, Kernel, SimdIsa};
+use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Below this many elements, waking the other threads costs more than it saves.
@@ -58,11 +58,8 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
         // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * d, d) };
         let x = &x[i * d..][..d];
-        // SAFETY: the pool's ISA is available.
-        unsafe {
-            let inverse = pool.isa().run(InverseRms { x, eps });
-            pool.isa().run(Scale { x, inverse, gain, out });
-        }
+        let inverse = pool.isa().run_checked(InverseRms { x, eps });
+        pool.isa().run_checked(Scale { x, inverse, gain, out });
     });
 }
 
@@ -73,8 +70,7 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
 pub fn norm_groups(x: &mut [f32], groups: Groups, gain: &[f32], eps: f32, pool: &ThreadPool) {
     assert_eq!(gain.len(), groups.width, "gain and group");
     each_group(x, groups, pool, |_, x| {
-        // SAFETY: the pool's ISA is available.
-        unsafe { pool.isa().run(Norm { x, gain, eps }) };
+        pool.isa().run_checked(Norm { x, gain, eps });
     });
 }
 
@@ -127,8 +123,7 @@ pub fn glu(gate_up: &[f32], width: usize, function: Activation, out: &mut [f32],
         let (g, up) = gate_up[2 * i * width..][..2 * width].split_at(width);
         // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * width, width) };
-        // SAFETY: the pool's ISA is available.
-        unsafe { pool.isa().run(Glu { gate: g, up, out, function }) };
+        pool.isa().run_checked(Glu { gate: g, up, out, function });
     });
 }
 
@@ -186,8 +181,7 @@ pub fn scale(x: &mut [f32], factor: f32, pool: &ThreadPool) {
 /// `x = cap tanh(x / cap)` (arXiv:2408.00118).
 pub fn softcap(x: &mut [f32], cap: f32, pool: &ThreadPool) {
     each_chunk(x, pool, |_, x| {
-        // SAFETY: the pool's ISA is available.
-        unsafe { pool.isa().run(Softcap { x, cap }) };
+        pool.isa().run_checked(Softcap { x, cap });
     });
 }
 
@@ -235,6 +229,9 @@ struct Norm<'a> {
     eps: f32,
 }
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Norm<'_> {}
+
 impl Kernel for Norm<'_> {
     type Output = ();
 
@@ -256,6 +253,9 @@ pub(crate) struct InverseRms<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) eps: f32,
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for InverseRms<'_> {}
 
 impl Kernel for InverseRms<'_> {
     type Output = f32;
@@ -283,6 +283,9 @@ pub(crate) struct Scale<'a> {
     pub(crate) out: &'a mut [f32],
 }
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Scale<'_> {}
+
 impl Kernel for Scale<'_> {
     type Output = ();
 
@@ -307,6 +310,9 @@ pub(crate) struct Glu<'a> {
     pub(crate) function: Activation,
 }
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Glu<'_> {}
+
 impl Kernel for Glu<'_> {
     type Output = ();
 
@@ -327,6 +333,9 @@ struct Softcap<'a> {
     x: &'a mut [f32],
     cap: f32,
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Softcap<'_> {}
 
 impl Kernel for Softcap<'_> {
     type Output = ();

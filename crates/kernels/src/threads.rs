@@ -83,11 +83,7 @@ impl ThreadPool {
     }
 
     /// The same on a chosen ISA, for tests and benchmarks.
-    ///
-    /// # Panics
-    /// When this machine does not have the ISA.
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
-        assert!(Isa::available().contains(&isa), "this machine does not support {}", isa.name());
         let n_workers = n_threads.max(1) - 1;
         let cores = affinity::Cores::allowed().logical;
         let oversubscribed = n_workers + 1 > cores.len();

@@ -193,10 +193,10 @@ fn a_rows_bits_depend_on_its_sequence_only() {
     let mut random = Random(22);
     for case in cases(&mut random) {
         for format in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0, KvDtype::BF16] {
-            let scalar = ThreadPool::with_isa(1, Isa::Scalar);
+            let scalar = ThreadPool::with_isa(1, Isa::SCALAR);
             let of_scalar = case.run(format, &scalar, |_| usize::MAX);
             for isa in Isa::available() {
-                let of_tiles = (isa == Isa::AmxBf16 && format == KvDtype::BF16).then(|| {
+                let of_tiles = (isa.has_tiles() && format == KvDtype::BF16).then(|| {
                     let got = case.run(format, &ThreadPool::with_isa(1, isa), |_| usize::MAX);
                     for (got, want) in got.iter().zip(&of_scalar) {
                         let d = distance(got, want);

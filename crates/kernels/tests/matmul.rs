@@ -4,7 +4,7 @@
 mod support;
 
 use support::{Random, bits, distance};
-use throng_kernels::Isa;
+use throng_kernels::{Isa, IsaKind};
 use throng_kernels::matmul::{Activations, Forms, Product, matmul};
 use throng_kernels::quant::{Format, PackError, PackedMatrix, dequantize_row};
 use throng_kernels::reference;
@@ -16,7 +16,7 @@ fn is_float(format: Format) -> bool {
 
 /// The ISAs that quantize activations to int8.
 fn int8_isas() -> impl Iterator<Item = Isa> {
-    Isa::available().into_iter().filter(|isa| *isa != Isa::AmxBf16)
+    Isa::available().into_iter().filter(|isa| !isa.has_tiles())
 }
 
 /// The nearest bf16, even in a tie.
@@ -100,13 +100,13 @@ fn every_isa_is_close_to_the_reference() {
             for isa in Isa::available() {
                 let pool = ThreadPool::with_isa(1, isa);
                 let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
-                let (want, bound) = match (is_float(format), isa) {
-                    (true, Isa::AmxBf16) if format == Format::F16 => (&want, 2e-5),
+                let (want, bound) = match (is_float(format), isa.kind()) {
+                    (true, IsaKind::AmxBf16) if format == Format::F16 => (&want, 2e-5),
                     (true, _) => (&want, 1e-5),
-                    (false, Isa::AmxBf16) if format.block_elements() == 32 && format != Format::Q4_1 => {
+                    (false, IsaKind::AmxBf16) if format.block_elements() == 32 && format != Format::Q4_1 => {
                         (&want_rounded, 1e-5)
                     }
-                    (false, Isa::AmxBf16) => (&want_rounded, 0.01),
+                    (false, IsaKind::AmxBf16) => (&want_rounded, 0.01),
                     (false, _) => (&want, 0.03),
                 };
                 let d = distance(&multiply(&x, &packed, &pool), want);
@@ -148,15 +148,15 @@ fn a_rows_bits_depend_on_nothing_else() {
         let k = k / format.block_elements() * format.block_elements();
         let x = random.normals(70 * k);
         let stored = random.weights(format, m, k);
-        let scalar = ThreadPool::with_isa(1, Isa::Scalar);
+        let scalar = ThreadPool::with_isa(1, Isa::SCALAR);
         let packed = PackedMatrix::pack(format, m, k, &stored, &scalar).expect("fits");
         let alone = |isa| -> Vec<u32> {
             let pool = ThreadPool::with_isa(1, isa);
             x.chunks(k).flat_map(|x| bits(&multiply(x, &packed, &pool))).collect()
         };
-        let bytes_alone = alone(Isa::Scalar);
+        let bytes_alone = alone(Isa::SCALAR);
         for isa in Isa::available() {
-            let alone = if isa == Isa::AmxBf16 { &alone(isa) } else { &bytes_alone };
+            let alone = if isa.has_tiles() { &alone(isa) } else { &bytes_alone };
             for n_threads in [1, 2] {
                 let pool = ThreadPool::with_isa(n_threads, isa);
                 for n in (1..=40).chain([70]) {
@@ -244,7 +244,7 @@ fn extreme_values_stay_in_their_row() {
         x[k + 5] = f32::INFINITY;
         x[2 * k..3 * k].fill(1e-40);
         for isa in Isa::available() {
-            let (large, small) = if isa == Isa::AmxBf16 { (1e18, 1e-18) } else { (1e30, 1e-25) };
+            let (large, small) = if isa.has_tiles() { (1e18, 1e-18) } else { (1e30, 1e-25) };
             let mut x = x.clone();
             x[3 * k..4 * k].iter_mut().for_each(|v| *v *= large);
             x[4 * k..5 * k].iter_mut().for_each(|v| *v *= small);
@@ -314,7 +314,7 @@ fn rows_are_refined_by_panels() {
     let mut random = Random(9);
     let (n, k, m) = (19, 320, 200);
     let x = random.normals(n * k);
-    let scalar = ThreadPool::with_isa(1, Isa::Scalar);
+    let scalar = ThreadPool::with_isa(1, Isa::SCALAR);
     let packed =
         PackedMatrix::pack(Format::Q8_0, m, k, &random.weights(Format::Q8_0, m, k), &scalar).expect("fits");
     let multiply = |refined, pool: &ThreadPool| {

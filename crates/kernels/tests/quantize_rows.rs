@@ -34,7 +34,7 @@ fn every_isa_gives_the_same_bytes_of_every_float_format() {
     for from in [Format::F32, Format::F16, Format::BF16] {
         let bytes = stored(from, &x);
         for to in Format::ALL {
-            let want = quantized(Isa::Scalar, from, to, COLS, &bytes);
+            let want = quantized(Isa::SCALAR, from, to, COLS, &bytes);
             for isa in Isa::available() {
                 let got = quantized(isa, from, to, COLS, &bytes);
                 assert!(got == want, "{} to {} on {}", from.name(), to.name(), isa.name());

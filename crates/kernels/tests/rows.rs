@@ -11,7 +11,7 @@ const WIDTHS: [usize; 6] = [1, 16, 31, 64, 100, 1024];
 
 /// Runs `op` on every ISA and on two threads, asserts the same bits everywhere, and returns the result.
 fn on_every_lane(op: impl Fn(&ThreadPool) -> Vec<f32>) -> Vec<f32> {
-    let first = op(&ThreadPool::with_isa(1, Isa::Scalar));
+    let first = op(&ThreadPool::with_isa(1, Isa::SCALAR));
     for isa in Isa::available() {
         assert_eq!(bits(&first), bits(&op(&ThreadPool::with_isa(2, isa))), "{}", isa.name());
     }

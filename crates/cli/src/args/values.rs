@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn only_isas_of_this_machine_are_accepted() {
-        assert_eq!(parse_isa("scalar"), Ok(Isa::Scalar));
+        assert_eq!(parse_isa("scalar"), Ok(Isa::SCALAR));
         for isa in Isa::available() {
             assert_eq!(parse_isa(&isa.name().to_ascii_lowercase().replace(' ', "-")), Ok(isa));
         }

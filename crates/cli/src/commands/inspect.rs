@@ -74,7 +74,7 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     row(
         "instructions",
         match isa(section) {
-            Isa::Scalar => "scalar: correct and slow".to_owned(),
+            Isa::SCALAR => "scalar: correct and slow".to_owned(),
             isa => isa.name().to_owned(),
         },
     );

@@ -10,7 +10,9 @@ use super::kv::{BLOCK_TOKENS, KEY_STEP, KvShape, VALUE_STEP};
 use super::tiles::{SPLIT, SPLIT_BLOCKS};
 use crate::memory::AlignedBytes;
 use crate::quant::BLOCK;
-use crate::simd::{AmxIsa, AmxKernel, Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes};
+use crate::simd::{
+    AmxIsa, AmxKernel, CheckedKernel, Isa, Kernel, KeyRun, SimdIsa, TileConfig, ValueRun, prefetch_bytes,
+};
 
 /// Query heads of a work item.
 pub(super) const ROWS: usize = 64;
@@ -40,8 +42,7 @@ impl Parts {
     pub(super) fn set_queries(&mut self, rows: &[f32], dim: usize, isa: Isa) {
         let n_tiles = (rows.len() / dim).div_ceil(TILE_ROWS);
         let out = AlignedBytes::at_least(&mut self.queries, n_tiles * dim / BLOCK * QUERY_STEP);
-        // SAFETY: the pool's ISA is available and has tiles.
-        unsafe { isa.run_amx(SplitQueries { rows, dim, out }) };
+        isa.run_amx_checked(SplitQueries { rows, dim, out });
     }
 }
 
@@ -71,8 +72,7 @@ impl TileSplit<'_> {
             let n = (self.blocks.end - first).min(2);
             let [[a, values_a], [b, values_b]] = [first, first + n - 1].map(&panels);
             let ahead = (first + 2..self.blocks.end).take(2).map(|b| panels(b)[0]);
-            // SAFETY: the pool's ISA is available.
-            ahead.chain([values_a, values_b]).for_each(|panel| unsafe { self.isa.run(Prefetch(panel)) });
+            ahead.chain([values_a, values_b]).for_each(|panel| self.isa.run_checked(Prefetch(panel)));
             let scores = scores[first * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
             self.each_group(|config_rows, [row, second]| {
                 let queries = [row, second].map(|row| {
@@ -82,7 +82,7 @@ impl TileSplit<'_> {
                 let keys = [a, b].map(|keys| keys[..n_steps * KEY_STEP].as_ptr());
                 let scores = [row, second].map(|row| scores.wrapping_add(row * SCORES_STRIDE));
                 let run = KeyRun { queries, keys, n_steps, scores, stride: SCORES_STRIDE };
-                // SAFETY: the pool's ISA is available and has tiles; rows have room for all tokens of the split.
+                // SAFETY: the ISA has tiles; rows have room for all tokens of the split.
                 unsafe {
                     self.config.shape(config_rows, BLOCK / 2);
                     match (row == second, n) {
@@ -108,8 +108,7 @@ impl TileSplit<'_> {
         let (dim, n_blocks) = (self.shape.head_dim, self.blocks.len());
         let split = AlignedBytes::at_least(&mut parts.weights, ROWS / TILE_ROWS * SPLIT_BLOCKS * WEIGHT_STEP);
         let weights = &weights[self.blocks.start * BLOCK_TOKENS % SPLIT..];
-        // SAFETY: the pool's ISA is available and has tiles.
-        unsafe { self.isa.run_amx(SplitWeights { weights, rows: self.rows.clone(), n_blocks, out: split }) };
+        self.isa.run_amx_checked(SplitWeights { weights, rows: self.rows.clone(), n_blocks, out: split });
         let mut panels = [std::ptr::null(); SPLIT_BLOCKS];
         for (panel, b) in panels.iter_mut().zip(self.blocks.clone()) {
             *panel = values(b)[..dim / 16 * VALUE_STEP].as_ptr();
@@ -125,7 +124,7 @@ impl TileSplit<'_> {
                 let sums = [row, second].map(|row| out.wrapping_add(row * dim));
                 let (blocks, offset) = (panels.as_ptr(), d / 16 * VALUE_STEP);
                 let run = ValueRun { weights, blocks, n_blocks, offset, sums, stride: dim };
-                // SAFETY: the pool's ISA is available and has tiles; heads are whole blocks of 32.
+                // SAFETY: the ISA has tiles; heads are whole blocks of 32.
                 unsafe {
                     self.config.shape(config_rows, BLOCK_TOKENS / 2);
                     if row == second {
@@ -185,6 +184,9 @@ impl<const G: usize> AmxKernel for ValueDots<G> {
 /// over from there: prefetching the whole panel made the step half as long again.
 struct Prefetch<'a>(&'a [u8]);
 
+// SAFETY: it only prefetches.
+unsafe impl CheckedKernel for Prefetch<'_> {}
+
 impl Kernel for Prefetch<'_> {
     type Output = ();
 
@@ -202,6 +204,9 @@ struct SplitQueries<'a> {
     /// [tile][32 dimensions].
     out: &'a mut [u8],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for SplitQueries<'_> {}
 
 impl AmxKernel for SplitQueries<'_> {
     type Output = ();
@@ -233,6 +238,9 @@ struct SplitWeights<'a> {
     /// [tile][block].
     out: &'a mut [u8],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for SplitWeights<'_> {}
 
 impl AmxKernel for SplitWeights<'_> {
     type Output = ();

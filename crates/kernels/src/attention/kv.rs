@@ -7,7 +7,7 @@
 use super::KvDtype;
 use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
 use crate::quant::BLOCK;
-use crate::simd::{AmxIsa, AmxKernel, Kernel, SimdIsa};
+use crate::simd::{AmxIsa, AmxKernel, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Tokens of a block.
@@ -152,13 +152,10 @@ impl KvLayer {
                 let token = slot % BLOCK_TOKENS;
                 let store =
                     Store { shape, token, key: of(new.key_col), value: of(new.value_col), keys, values };
-                // SAFETY: the pool's ISA is available.
-                unsafe {
-                    match shape.dtype {
-                        KvDtype::BF16 if pool.isa().has_tiles() => pool.isa().run_amx(StoreBf16(store)),
-                        _ => pool.isa().run(store),
-                    }
-                };
+                match shape.dtype {
+                    KvDtype::BF16 if pool.isa().has_tiles() => pool.isa().run_amx_checked(StoreBf16(store)),
+                    _ => pool.isa().run_checked(store),
+                }
             }
         };
         if slots.len() * width < 8192 {
@@ -178,6 +175,9 @@ struct Store<'a> {
     keys: &'a mut [u8],
     values: &'a mut [u8],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Store<'_> {}
 
 impl Kernel for Store<'_> {
     type Output = ();
@@ -231,6 +231,9 @@ impl Kernel for Store<'_> {
 /// [`Store`] of bf16 with the conversion of an ISA that has AMX.
 struct StoreBf16<'a>(Store<'a>);
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for StoreBf16<'_> {}
+
 impl AmxKernel for StoreBf16<'_> {
     type Output = ();
 
@@ -279,7 +282,7 @@ impl Store<'_> {
 fn half_floats<S: SimdIsa>(x: &[f32]) -> [u16; 16] {
     let (mut padded, mut half) = ([0.0; 16], [0; 16]);
     padded[..x.len()].copy_from_slice(x);
-    // SAFETY: sixteen elements on both sides; only called within a kernel, where the ISA is available.
+    // SAFETY: sixteen elements on both sides; only called within a kernel.
     unsafe { S::store_f16(half.as_mut_ptr(), S::load(padded.as_ptr())) };
     half
 }

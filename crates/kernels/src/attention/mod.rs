@@ -232,8 +232,7 @@ impl<'a> Call<'a> {
 
     fn finish(&self, row: &TileRow, state: &RowState, sums: &[f32]) {
         let (out, by) = (self.out_of(row), 1.0 / state.sum);
-        // SAFETY: the pool's ISA is available.
-        unsafe { self.isa.run(Finish { sums: &sums[..out.len()], by, out }) };
+        self.isa.run_checked(Finish { sums: &sums[..out.len()], by, out });
     }
 
     /// Where a query head's output goes; holds its unnormalized sums between the two passes.
@@ -291,7 +290,7 @@ impl<'a> Call<'a> {
         if kv.dtype == KvDtype::Q8_0 {
             queries.records.clear();
             queries.records.resize(dim / BLOCK * RECORD, 0);
-            // SAFETY: the pool's ISA is available.
+            // SAFETY: there is room for more query heads than the `n` that were loaded.
             unsafe { self.isa.run(QuantizeQueries { queries, n, head_dim: dim }) };
         }
     }

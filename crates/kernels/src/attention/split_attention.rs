@@ -122,7 +122,7 @@ impl SplitAttention<'_> {
                 _ => self.values_of(table, blocks.start),
             };
             let scores = room.scores[first * SPLIT + b * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
-            // SAFETY: the pool's ISA is available; from there on lie T rows of SPLIT scores, less those before the block.
+            // SAFETY: from there on lie T rows of SPLIT scores, less those before the block.
             unsafe {
                 self.call.isa.run(Scores::<T> { shape, queries, first, keys, ahead: ahead.as_ptr(), scores })
             };
@@ -164,7 +164,7 @@ impl SplitAttention<'_> {
                 weights: room.scores[first * SPLIT + start % SPLIT..].as_ptr(),
                 out: room.out[first * shape.padded_dim()..].as_mut_ptr(),
             };
-            // SAFETY: the pool's ISA is available; T rows of weights and of outputs.
+            // SAFETY: T rows of weights and of outputs.
             unsafe { self.call.isa.run(values) };
         }
     }
@@ -193,8 +193,7 @@ impl SplitAttention<'_> {
                 state: &mut room.state[i],
                 out: &mut room.out[i * padded..][..padded],
             };
-            // SAFETY: the pool's ISA is available.
-            unsafe { isa.run(softmax) };
+            isa.run_checked(softmax);
         }
     }
 

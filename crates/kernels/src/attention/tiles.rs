@@ -8,7 +8,7 @@ use crate::matmul::activations_int8::quantize_blocks;
 use crate::matmul::tile::Tile;
 use crate::quant::{BLOCK, Unpacked, code_sums};
 use crate::rows::{load_part, store_part};
-use crate::simd::{self, Kernel, SimdIsa};
+use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 
 /// Most query heads of a register tile.
 pub(super) const TILE: usize = 8;
@@ -274,6 +274,9 @@ pub(super) struct Finish<'a> {
     pub(super) out: &'a mut [f32],
 }
 
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Finish<'_> {}
+
 impl Kernel for Finish<'_> {
     type Output = ();
 
@@ -312,6 +315,9 @@ impl RowState {
         Self { max: f32::NEG_INFINITY, sum: 0.0 }
     }
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Softmax<'_> {}
 
 impl Kernel for Softmax<'_> {
     type Output = ();

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::memory::{AlignedBytes, Disjoint, Pages};
-use crate::simd::{Kernel, SimdIsa};
+use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Bytes that a thread reads in one turn of its loop; parts are multiples of it.
@@ -51,8 +51,7 @@ impl ReadBuffer {
             let mut sum = 0u32;
             for _ in 0..n_rounds {
                 let pass = Pass { bytes: std::hint::black_box(bytes) };
-                // SAFETY: the pool's ISA is available, and the part is whole turns.
-                sum = sum.wrapping_add(unsafe { pool.isa().run(pass) });
+                sum = sum.wrapping_add(pool.isa().run_checked(pass));
             }
             total.fetch_add(sum, Ordering::Relaxed);
         });
@@ -64,6 +63,9 @@ impl ReadBuffer {
 struct Pass<'a> {
     bytes: &'a [u8],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Pass<'_> {}
 
 impl Kernel for Pass<'_> {
     type Output = u32;

@@ -225,8 +225,7 @@ impl RowNorm<'_> {
         let mut inverses = [0.0; GROUP];
         let whole = || rows.x.chunks_exact(rows.cols);
         for (inverse, x) in inverses.iter_mut().zip(whole()) {
-            // SAFETY: the pool's ISA is available.
-            *inverse = unsafe { isa.run(InverseRms { x, eps: self.eps }) };
+            *inverse = isa.run_checked(InverseRms { x, eps: self.eps });
         }
         NORMED.with_borrow_mut(|room| {
             for first in rows.blocks.clone().step_by(PART) {
@@ -236,8 +235,7 @@ impl RowNorm<'_> {
                 room.resize(room.len().max(GROUP * cols), 0.0);
                 for ((x, out), inverse) in whole().zip(room.chunks_exact_mut(cols)).zip(inverses) {
                     let (x, gain) = (&x[columns.clone()], &self.gain[columns.clone()]);
-                    // SAFETY: the pool's ISA is available.
-                    unsafe { isa.run(Scale { x, inverse, gain, out }) };
+                    isa.run_checked(Scale { x, inverse, gain, out });
                 }
                 take(&Rows { x: &room[..whole().len() * cols], cols, blocks: 0..n_blocks });
             }
@@ -259,7 +257,7 @@ pub(super) struct Records<'a> {
 impl Records<'_> {
     /// Packs `rows` into the first blocks.
     pub(super) fn put(&mut self, rows: &Rows<'_>, isa: Isa) {
-        // SAFETY: the pool's ISA is available.
+        // SAFETY: a group has at most sixteen tokens, and its records have room for them.
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
         if isa.has_tiles() {
             // SAFETY: the same.

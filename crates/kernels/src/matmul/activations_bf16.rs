@@ -5,7 +5,7 @@
 
 use super::activation_rows::{Rows, whole};
 use crate::layout::{BLOCK, PANEL, ROW_BYTES};
-use crate::simd::{AmxIsa, AmxKernel};
+use crate::simd::{AmxIsa, AmxKernel, CheckedKernel};
 
 /// Rounds tokens into a group's records, in one bf16 part or two; entries of absent tokens are not written. One part has its columns
 /// in the order of [`AmxIsa::store_bf16_pairs`]. Two parts (see [`AmxIsa::store_split`]) keep the column order, and their error is
@@ -17,6 +17,9 @@ pub(super) struct Round<'a, const PARTS: usize> {
     /// One record per block, or empty.
     pub(super) out: &'a mut [u8],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl<const PARTS: usize> CheckedKernel for Round<'_, PARTS> {}
 
 impl<const PARTS: usize> AmxKernel for Round<'_, PARTS> {
     type Output = ();

@@ -56,7 +56,7 @@ impl Scratch {
             scratch_codes: &mut codes[slot * n_codes..][..n_codes],
             scratch_scales: &mut self.scales[slot * n_scales..][..n_scales],
         };
-        // SAFETY: the pool's ISA is available; the kernel checks its own sizes.
+        // SAFETY: the kernel checks its sizes against the panel's layout.
         KBlock { panel, first, n, weights: unsafe { isa.run(kernel) } }
     }
 }

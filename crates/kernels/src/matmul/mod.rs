@@ -327,7 +327,7 @@ impl Item<'_> {
             ($t:literal) => {{
                 let tile =
                     Tile::<$t, P> { weights, halves, has_min, floats, n_blocks, x, first, out, stride, adds };
-                // SAFETY: the pool's ISA is available; weights, records and outputs are as long as the tile says: the
+                // SAFETY: weights, records and outputs are as long as the tile says: the
                 // unpacked K block has `n` quantization blocks, and a group's records always have room for sixteen tokens.
                 unsafe { if stays_narrow { self.isa.run(NarrowTile(tile)) } else { self.isa.run(tile) } }
             }};

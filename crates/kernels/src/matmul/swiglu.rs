@@ -115,8 +115,7 @@ pub(super) fn multiply_gated(
             let (gate, up) = (&sums[..n_rows], &sums[width..][..n_rows]);
             // SAFETY: products do not overlap (checked), and a panel's columns belong to one item.
             let out = unsafe { target.out.part(target.at(t, panels.start), n_rows) };
-            // SAFETY: the pool's ISA is available.
-            unsafe { isa.run(Glu { gate, up, out, function: gated.function }) };
+            isa.run_checked(Glu { gate, up, out, function: gated.function });
         }
     });
 }

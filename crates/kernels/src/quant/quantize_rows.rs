@@ -16,9 +16,8 @@ pub const QUANTIZER_VERSION: u32 = 1;
 /// and keep the scales of least squares; other formats are those of [`quantize_row`].
 ///
 /// # Panics
-/// When the lengths do not belong together, rows are not whole blocks of `to`, or this machine does not have the ISA.
+/// When the lengths do not belong together, or rows are not whole blocks of `to`.
 pub fn quantize_rows(isa: Isa, from: Format, to: Format, cols: usize, stored: &[u8], out: &mut [u8]) {
-    assert!(Isa::available().contains(&isa), "this machine does not support {}", isa.name());
     let bytes = |format: Format| format.bytes_of(cols).filter(|n| *n > 0);
     let (Some(from_bytes), Some(to_bytes)) = (bytes(from), bytes(to)) else {
         panic!("rows of {cols} from {} to {}", from.name(), to.name())
@@ -26,7 +25,7 @@ pub fn quantize_rows(isa: Isa, from: Format, to: Format, cols: usize, stored: &[
     assert!(stored.len().is_multiple_of(from_bytes) && stored.len() / from_bytes * to_bytes == out.len());
     let _flush = FlushToZero::new();
     let kernel = QuantizeRows { from, to, cols, stored, out, from_bytes, to_bytes };
-    // SAFETY: the ISA is this machine's; the kernel reads and writes through slices.
+    // SAFETY: the kernel reads and writes through slices.
     unsafe { isa.run(kernel) }
 }
 

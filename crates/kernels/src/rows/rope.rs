@@ -3,7 +3,7 @@
 use super::{Groups, each_group, load_part, store_part};
 use crate::quant::PANEL;
 use crate::reference::{self, RopeStyle};
-use crate::simd::{Kernel, SimdIsa};
+use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
 /// Rotates every group (head) of row `i` by `angles(i)`: cosines and sines, one of each for a pair (arXiv:2104.09864).
@@ -26,8 +26,7 @@ pub fn rope<'a>(
             head.len()
         );
         match style {
-            // SAFETY: the pool's ISA is available.
-            RopeStyle::HalfSplit => unsafe { pool.isa().run(RotateHalves { head, cos, sin }) },
+            RopeStyle::HalfSplit => pool.isa().run_checked(RotateHalves { head, cos, sin }),
             RopeStyle::Interleaved => reference::rope(head, cos, sin, style),
         }
     });
@@ -39,6 +38,9 @@ struct RotateHalves<'a> {
     cos: &'a [f32],
     sin: &'a [f32],
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for RotateHalves<'_> {}
 
 impl Kernel for RotateHalves<'_> {
     type Output = ();

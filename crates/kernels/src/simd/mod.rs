@@ -35,9 +35,9 @@ pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
 pub(crate) use tile_operands::{KeyRun, TILE_DOTS_BY, ValueRun};
 pub(crate) use tiles::TileConfig;
 
-/// An instruction set that the kernels support.
+/// The instruction sets that the kernels know, slowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Isa {
+pub enum IsaKind {
     /// Plain loops, vectorized by the compiler for the target's baseline.
     Scalar,
     /// x86-64 AVX2, FMA and F16C.
@@ -54,20 +54,28 @@ pub enum Isa {
     NeonDotprod,
 }
 
+/// An instruction set that this machine supports. Only detection makes one, so having one proves that its instructions may be
+/// executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Isa(IsaKind);
+
 impl Isa {
+    /// Plain loops, which every machine supports.
+    pub const SCALAR: Self = Self(IsaKind::Scalar);
+
     /// The ISAs that this machine supports, slowest first.
     pub fn available() -> Vec<Self> {
-        let mut isas = vec![Self::Scalar];
+        let mut isas = vec![Self::SCALAR];
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 = is_x86_feature_detected!("avx2")
                 && is_x86_feature_detected!("fma")
                 && is_x86_feature_detected!("f16c");
             if avx2 {
-                isas.push(Self::Avx2);
+                isas.push(Self(IsaKind::Avx2));
             }
             if avx2 && is_x86_feature_detected!("avxvnni") {
-                isas.push(Self::Avx2Vnni);
+                isas.push(Self(IsaKind::Avx2Vnni));
             }
             if avx2
                 && is_x86_feature_detected!("avx512f")
@@ -76,9 +84,9 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512vnni")
             {
-                isas.push(Self::Avx512Vnni);
+                isas.push(Self(IsaKind::Avx512Vnni));
                 if amx::is_available() {
-                    isas.push(Self::AmxBf16);
+                    isas.push(Self(IsaKind::AmxBf16));
                 }
             }
         }
@@ -86,10 +94,10 @@ impl Isa {
         {
             let neon = std::arch::is_aarch64_feature_detected!("neon");
             if neon {
-                isas.push(Self::Neon);
+                isas.push(Self(IsaKind::Neon));
             }
             if neon && std::arch::is_aarch64_feature_detected!("dotprod") {
-                isas.push(Self::NeonDotprod);
+                isas.push(Self(IsaKind::NeonDotprod));
             }
         }
         isas
@@ -97,81 +105,101 @@ impl Isa {
 
     /// The fastest ISA that this machine supports.
     pub fn best() -> Self {
-        Self::available().into_iter().max().unwrap_or(Self::Scalar)
+        Self::available().into_iter().max().unwrap_or(Self::SCALAR)
+    }
+
+    /// Which one it is.
+    pub const fn kind(self) -> IsaKind {
+        self.0
     }
 
     /// Name for reports.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scalar => "scalar",
-            Self::Avx2 => "AVX2",
-            Self::Avx2Vnni => "AVX2 VNNI",
-            Self::Avx512Vnni => "AVX-512 VNNI",
-            Self::AmxBf16 => "AMX BF16",
-            Self::Neon => "NEON",
-            Self::NeonDotprod => "NEON dotprod",
+        match self.0 {
+            IsaKind::Scalar => "scalar",
+            IsaKind::Avx2 => "AVX2",
+            IsaKind::Avx2Vnni => "AVX2 VNNI",
+            IsaKind::Avx512Vnni => "AVX-512 VNNI",
+            IsaKind::AmxBf16 => "AMX BF16",
+            IsaKind::Neon => "NEON",
+            IsaKind::NeonDotprod => "NEON dotprod",
         }
     }
 
     /// Most tokens (or query heads) of a register tile: their accumulators fit the vector registers together with the operands. A divisor of
     /// sixteen.
     pub(crate) const fn tile_tokens(self) -> usize {
-        match self {
-            Self::Avx512Vnni | Self::AmxBf16 => 8,
-            Self::Avx2 | Self::Avx2Vnni | Self::Neon | Self::NeonDotprod | Self::Scalar => 4,
+        match self.0 {
+            IsaKind::Avx512Vnni | IsaKind::AmxBf16 => 8,
+            IsaKind::Avx2 | IsaKind::Avx2Vnni | IsaKind::Neon | IsaKind::NeonDotprod | IsaKind::Scalar => 4,
         }
     }
 
     /// [`SimdIsa::WIDE_IS_SLOW`] of the ISA.
     pub(crate) const fn wide_is_slow(self) -> bool {
-        matches!(self, Self::Avx2)
+        matches!(self.0, IsaKind::Avx2)
     }
 
     /// Whether quantized matrices are multiplied in AMX tiles of bf16.
     pub const fn has_tiles(self) -> bool {
-        matches!(self, Self::AmxBf16)
+        matches!(self.0, IsaKind::AmxBf16)
     }
 
     /// Runs the kernel on this ISA.
     ///
     /// # Safety
-    /// This machine must support the ISA (see [`Isa::available`]), and the kernel's own conditions must hold.
+    /// The kernel's own conditions must hold.
     pub(crate) unsafe fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        // SAFETY: the caller guarantees the ISA's features and the kernel's pointers.
+        // SAFETY: this value proves that the machine has the ISA's features; the caller guarantees the kernel's conditions.
         unsafe {
-            match self {
+            match self.0 {
                 #[cfg(target_arch = "x86_64")]
-                Self::AmxBf16 | Self::Avx512Vnni => avx512::run(kernel),
+                IsaKind::AmxBf16 | IsaKind::Avx512Vnni => avx512::run(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2Vnni => avx2::run_vnni(kernel),
+                IsaKind::Avx2Vnni => avx2::run_vnni(kernel),
                 #[cfg(target_arch = "x86_64")]
-                Self::Avx2 => avx2::run(kernel),
+                IsaKind::Avx2 => avx2::run(kernel),
                 #[cfg(target_arch = "aarch64")]
-                Self::NeonDotprod => neon::run_dotprod(kernel),
+                IsaKind::NeonDotprod => neon::run_dotprod(kernel),
                 #[cfg(target_arch = "aarch64")]
-                Self::Neon => neon::run(kernel),
+                IsaKind::Neon => neon::run(kernel),
                 _ => kernel.run::<scalar::Scalar>(),
             }
         }
     }
 
+    /// Runs a kernel without conditions of its own.
+    pub(crate) fn run_checked<K: Kernel + CheckedKernel>(self, kernel: K) -> K::Output {
+        // SAFETY: a checked kernel has no conditions.
+        unsafe { self.run(kernel) }
+    }
+
     /// Runs a kernel that needs AMX tiles.
     ///
     /// # Safety
-    /// This machine must support the ISA, and the kernel's own conditions must hold.
+    /// The kernel's own conditions must hold.
     ///
     /// # Panics
     /// When the ISA has no tiles: see [`Isa::has_tiles`].
     pub(crate) unsafe fn run_amx<K: AmxKernel>(self, kernel: K) -> K::Output {
-        match self {
-            // SAFETY: the caller guarantees the ISA's features and the kernel's pointers.
+        match self.0 {
+            // SAFETY: this value proves that the machine has AMX; the caller guarantees the kernel's conditions.
             #[cfg(target_arch = "x86_64")]
-            Self::AmxBf16 => unsafe { avx512::run_amx(kernel) },
+            IsaKind::AmxBf16 => unsafe { avx512::run_amx(kernel) },
             _ => {
                 drop(kernel);
                 panic!("{} has no tiles", self.name())
             }
         }
+    }
+
+    /// Runs a kernel that needs AMX tiles and has no conditions of its own.
+    ///
+    /// # Panics
+    /// When the ISA has no tiles: see [`Isa::has_tiles`].
+    pub(crate) fn run_amx_checked<K: AmxKernel + CheckedKernel>(self, kernel: K) -> K::Output {
+        // SAFETY: a checked kernel has no conditions.
+        unsafe { self.run_amx(kernel) }
     }
 }
 
@@ -184,6 +212,13 @@ pub(crate) trait Kernel {
     /// The ISA's features must be available; pointers in `self` must be valid as the kernel documents.
     unsafe fn run<S: SimdIsa>(self) -> Self::Output;
 }
+
+/// Marks a [`Kernel`] or [`AmxKernel`] without conditions of its own.
+///
+/// # Safety
+/// Running it must be sound for every value of the type where the ISA's features are available: it reaches memory through slices whose
+/// lengths it checks, or only prefetches.
+pub(crate) unsafe trait CheckedKernel {}
 
 /// Prefetches `n_bytes` from `from` on: into L1 if `TO_L1` (short prefetch distances), otherwise into L2.
 ///

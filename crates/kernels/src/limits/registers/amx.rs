@@ -12,7 +12,7 @@ const SUMS: usize = 6;
 
 /// Where the machine has tiles of bf16.
 pub(super) fn available() -> Option<RegisterLoop> {
-    let is_there = Isa::available().contains(&Isa::AmxBf16);
+    let is_there = Isa::best().has_tiles();
     let products = RegisterLoop { name: "AMX BF16", n_elements: 256, n_products: SUMS * 2 * PAIRS, run };
     is_there.then_some(products)
 }

@@ -7,7 +7,7 @@ use crate::matmul::Target;
 use crate::matmul::activation_rows::GROUP;
 use crate::quant::{PANEL, PackedMatrix};
 use crate::rows::{Activation, load_part, store_part};
-use crate::simd::{Kernel, SimdIsa};
+use crate::simd::{CheckedKernel, Kernel, SimdIsa};
 
 impl<'a> AmxGemm<'a> {
     /// The epilogue for a group's accumulators of some panels, [slot][16 tokens][16 rows].
@@ -78,6 +78,9 @@ pub(super) struct Finish<'a, T> {
     /// Each token's outputs.
     tokens: T,
 }
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl<'a, T: Iterator<Item = &'a mut [f32]>> CheckedKernel for Finish<'_, T> {}
 
 impl<'a, T: Iterator<Item = &'a mut [f32]>> Kernel for Finish<'_, T> {
     type Output = ();

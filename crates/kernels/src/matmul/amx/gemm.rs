@@ -106,7 +106,7 @@ impl OfPanels<'_> {
         let in_pairs = self.panels.start..self.panels.end - n_alone;
         let parts = [(in_pairs.clone(), true), (in_pairs.end..self.panels.end, false)];
         for (panels, has_two) in parts.into_iter().filter(|(panels, _)| !panels.is_empty()) {
-            // SAFETY: the pool's ISA is available and has tiles.
+            // SAFETY: the ISA has tiles; the panels' blocks and the group's records are as long as the kernel says.
             unsafe {
                 tiles.shape(n_tokens, BLOCK / 2);
                 match (is_pair, has_two) {
@@ -198,7 +198,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
                 ahead: ahead(weights, (panel, blocks.end), n_panels),
                 out: &mut self.pairs[slot * n_bytes..][..n_bytes],
             };
-            // SAFETY: the pool's ISA is available and has tiles; the blocks are in the panel.
+            // SAFETY: the ISA has tiles; the blocks are in the panel.
             unsafe { self.of.isa.run_amx(kernel) };
         }
     }
@@ -217,7 +217,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
         let sums = sums_at.map(|at| self.sums[at..][..P * TILE].as_mut_ptr());
         let adds = blocks.start > 0;
         let unpacker = PhantomData::<U>;
-        // SAFETY: the pool's ISA is available and has tiles; records, unpacked weights and accumulators are as long as the kernel says.
+        // SAFETY: the ISA has tiles; records, unpacked weights and accumulators are as long as the kernel says.
         unsafe {
             self.tiles.shape(self.of.n_tokens(group), BLOCK / 2);
             self.of.isa.run_amx(Dots::<U, G, P> { unpacker, x, w, n_blocks: blocks.len(), sums, adds });
@@ -233,8 +233,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
     fn finish(&self, target: Target<'_>) {
         for group in self.groups.clone() {
             let outputs = self.of.outputs(target, group, &self.panels);
-            // SAFETY: the pool's ISA is available.
-            unsafe { self.of.isa.run(self.of.finish(&self.panels, self.sums_of(group), outputs)) };
+            self.of.isa.run_checked(self.of.finish(&self.panels, self.sums_of(group), outputs));
         }
     }
 
@@ -246,8 +245,7 @@ impl<U: AmxUnpacker> Together<'_, U> {
         for group in self.groups.clone() {
             let outputs = &mut room[..self.of.n_tokens(group) * cols];
             let tokens = outputs.chunks_exact_mut(cols);
-            // SAFETY: the pool's ISA is available.
-            unsafe { self.of.isa.run(self.of.finish(&self.panels, self.sums_of(group), tokens)) };
+            self.of.isa.run_checked(self.of.finish(&self.panels, self.sums_of(group), tokens));
             // SAFETY: the blocks belong to this call alone.
             unsafe { out.records_to_put(group, blocks.clone()) }
                 .put(&Rows::whole(outputs, cols), self.of.isa);
