@@ -197,6 +197,23 @@ impl SamplingParams {
     }
 }
 
+/// What a model's makers recommend (`generation_config.json`), used where the client says nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct GenerationDefaults {
+    /// See [`SamplingParams::temperature`].
+    pub temperature: Option<f32>,
+    /// See [`SamplingParams::top_k`].
+    pub top_k: Option<u32>,
+    /// See [`SamplingParams::top_p`].
+    pub top_p: Option<f32>,
+    /// See [`SamplingParams::min_p`].
+    pub min_p: Option<f32>,
+    /// See [`SamplingParams::repetition_penalty`].
+    pub repetition_penalty: Option<f32>,
+    /// Bounds an output length that the client did not choose (`max_new_tokens`).
+    pub max_tokens: Option<u32>,
+}
+
 /// Why a continuation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishReason {

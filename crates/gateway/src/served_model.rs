@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throng_core::request::TokenId;
+use throng_core::request::{GenerationDefaults, TokenId};
 use throng_engine::EngineHandle;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 
@@ -10,7 +10,7 @@ use crate::config::ApiConfig;
 use crate::constraint::ModelGrammars;
 use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
-use crate::openai::{GenerationDefaults, ModelFacts, ModelLimits};
+use crate::openai::{ModelFacts, ModelLimits, drop_invalid};
 use crate::replica::{LocalReplica, Replica};
 
 /// A model to serve.
@@ -27,7 +27,7 @@ pub struct ServedModel {
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// Messages to text. Without it there are no chat completions.
     pub chat_template: Option<Arc<ChatTemplate>>,
-    /// How its answers show reasoning and calls of tools.
+    /// The formats of reasoning and tool calls in its answers.
     pub answer_format: Arc<AnswerFormat>,
     /// What holds where a request says nothing.
     pub generation_defaults: GenerationDefaults,
@@ -70,7 +70,7 @@ pub(crate) struct ModelEntry {
 impl ModelEntry {
     /// Prepares a model for serving.
     pub fn new(mut served: ServedModel, metrics: ModelMetrics, config: &ApiConfig) -> Self {
-        for (parameter, value) in served.generation_defaults.drop_invalid() {
+        for (parameter, value) in drop_invalid(&mut served.generation_defaults) {
             tracing::warn!(
                 parameter,
                 value,

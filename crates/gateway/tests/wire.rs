@@ -3,9 +3,10 @@
 mod bad_input;
 
 use bad_input::{Case, Endpoint, Expected, MAX_MODEL_LEN, VOCABULARY_SIZE};
+use throng_core::request::GenerationDefaults;
 use throng_gateway::openai::{
-    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, GenerationDefaults, ModelFacts, ModelLimits,
-    Prompt, ReadOptions, TokenizeRequest, check_prompt,
+    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, Prompt,
+    ReadOptions, TokenizeRequest, check_prompt, drop_invalid,
 };
 
 const LIMITS: ModelLimits =
@@ -108,7 +109,7 @@ fn recommended_values_that_no_request_may_have_are_dropped() {
         max_tokens: Some(2048),
     };
     let same = good;
-    assert!(good.drop_invalid().is_empty());
+    assert!(drop_invalid(&mut good).is_empty());
     assert_eq!(good, same);
     let mut wrong = GenerationDefaults {
         temperature: Some(f32::NAN),
@@ -118,7 +119,7 @@ fn recommended_values_that_no_request_may_have_are_dropped() {
         repetition_penalty: Some(-1.0),
         max_tokens: Some(u32::MAX),
     };
-    let names: Vec<_> = wrong.drop_invalid().into_iter().map(|(name, _)| name).collect();
+    let names: Vec<_> = drop_invalid(&mut wrong).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["temperature", "top_p", "min_p", "repetition_penalty", "top_k", "max_tokens"]);
     assert_eq!(wrong, GenerationDefaults::default());
 }

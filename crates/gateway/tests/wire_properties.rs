@@ -9,9 +9,10 @@ use bad_input::{Case, Endpoint};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{RngSeed, TestRunner};
+use throng_core::request::GenerationDefaults;
 use throng_gateway::openai::{
-    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, GenerationDefaults, ModelFacts, ModelLimits,
-    ReadOptions, TokenizeRequest,
+    ApiError, ChatRequest, CompletionRequest, DetokenizeRequest, ModelFacts, ModelLimits, ReadOptions,
+    TokenizeRequest,
 };
 
 /// Bodies that are short enough to be changed often.

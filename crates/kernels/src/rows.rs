@@ -5,6 +5,7 @@ mod rope;
 pub use rope::rope;
 
 use crate::memory::Disjoint;
+use crate::reference::AttentionShape;
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
@@ -13,24 +14,43 @@ pub(crate) const WORTH_FORKING: usize = 16_384;
 /// Elements of one work item.
 const ITEM: usize = 4096;
 
-/// The columns of each row that an operation applies to: `n_groups` adjacent groups of `width`, starting at `first`.
+/// Adjacent groups of columns of each row, such as the heads of a projection: `n_groups` of `width` from `first` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Groups {
-    /// Elements of a row.
-    pub stride: usize,
+pub struct Columns {
     /// The first column.
     pub first: usize,
     /// Number of groups.
     pub n_groups: usize,
-    /// Columns of a group.
+    /// Columns of one group.
     pub width: usize,
 }
 
-impl Groups {
-    fn rows_of(&self, len: usize) -> usize {
-        assert!(self.stride > 0 && len.is_multiple_of(self.stride), "rows of {} in {len}", self.stride);
-        assert!(self.first + self.n_groups * self.width <= self.stride, "groups beyond the row: {self:?}");
-        len / self.stride
+impl Columns {
+    /// The query heads of a projection to queries, keys and values.
+    pub fn of_queries(shape: &AttentionShape) -> Self {
+        Self { first: 0, n_groups: shape.n_heads, width: shape.head_dim }
+    }
+
+    /// Its key heads, after the queries.
+    pub fn of_keys(shape: &AttentionShape) -> Self {
+        Self { first: shape.n_heads * shape.head_dim, n_groups: shape.n_kv_heads, width: shape.head_dim }
+    }
+
+    /// Its value heads, after the keys.
+    pub fn of_values(shape: &AttentionShape) -> Self {
+        Self { first: Self::of_keys(shape).end(), ..Self::of_keys(shape) }
+    }
+
+    /// The column after the last one.
+    pub fn end(&self) -> usize {
+        self.first + self.n_groups * self.width
+    }
+
+    /// How many rows of `stride` elements `len` elements are.
+    fn rows_of(&self, stride: usize, len: usize) -> usize {
+        assert!(stride > 0 && len.is_multiple_of(stride), "rows of {stride} in {len}");
+        assert!(self.end() <= stride, "columns beyond the row: {self:?}");
+        len / stride
     }
 }
 
@@ -67,21 +87,32 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
 ///
 /// # Panics
 /// When `x` is not whole rows or the gain is not a group wide.
-pub fn norm_groups(x: &mut [f32], groups: Groups, gain: &[f32], eps: f32, pool: &ThreadPool) {
-    assert_eq!(gain.len(), groups.width, "gain and group");
-    each_group(x, groups, pool, |_, x| {
+pub fn norm_groups(
+    x: &mut [f32],
+    (stride, columns): (usize, Columns),
+    gain: &[f32],
+    eps: f32,
+    pool: &ThreadPool,
+) {
+    assert_eq!(gain.len(), columns.width, "gain and group");
+    each_group(x, (stride, columns), pool, |_, x| {
         pool.isa().run_checked(Norm { x, gain, eps });
     });
 }
 
-fn each_group(x: &mut [f32], groups: Groups, pool: &ThreadPool, work: impl Fn(usize, &mut [f32]) + Sync) {
-    let n_rows = groups.rows_of(x.len());
+fn each_group(
+    x: &mut [f32],
+    (stride, columns): (usize, Columns),
+    pool: &ThreadPool,
+    work: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    let n_rows = columns.rows_of(stride, x.len());
     let x = Disjoint::new(x);
-    let width = groups.n_groups * groups.width;
+    let width = columns.n_groups * columns.width;
     for_each_row(n_rows, width, pool, |i| {
         // SAFETY: row `i` belongs to one call.
-        let row = unsafe { x.part(i * groups.stride + groups.first, width) };
-        row.chunks_exact_mut(groups.width).for_each(|group| work(i, group));
+        let row = unsafe { x.part(i * stride + columns.first, width) };
+        row.chunks_exact_mut(columns.width).for_each(|group| work(i, group));
     });
 }
 

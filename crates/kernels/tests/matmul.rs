@@ -4,11 +4,11 @@
 mod support;
 
 use support::{Random, bits, distance};
-use throng_kernels::{Isa, IsaKind};
 use throng_kernels::matmul::{Activations, Forms, Product, matmul};
 use throng_kernels::quant::{Format, PackError, PackedMatrix, dequantize_row};
 use throng_kernels::reference;
 use throng_kernels::threads::ThreadPool;
+use throng_kernels::{Isa, IsaKind};
 
 fn is_float(format: Format) -> bool {
     matches!(format, Format::F32 | Format::F16 | Format::BF16)

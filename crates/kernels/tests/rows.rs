@@ -3,7 +3,7 @@
 mod support;
 
 use support::{Random, bits, distance};
-use throng_kernels::rows::{self, Activation, Groups};
+use throng_kernels::rows::{self, Activation, Columns};
 use throng_kernels::threads::ThreadPool;
 use throng_kernels::{Isa, reference};
 
@@ -33,11 +33,11 @@ fn norms_match_the_reference() {
         });
         assert!(distance(&got, &want) < 1e-5, "{d}");
 
-        let groups = Groups { stride: 5 * d, first: d, n_groups: 3, width: d };
+        let heads = (5 * d, Columns { first: d, n_groups: 3, width: d });
         let wide = random.normals(33 * 5 * d);
         let got = on_every_lane(|pool| {
             let mut x = wide.clone();
-            rows::norm_groups(&mut x, groups, &gain, 1e-6, pool);
+            rows::norm_groups(&mut x, heads, &gain, 1e-6, pool);
             x
         });
         for (i, (got, x)) in got.chunks(d).zip(wide.chunks(d)).enumerate() {
@@ -119,7 +119,7 @@ fn sums_and_rotations_match_the_reference() {
     for ((got, x), y) in got.iter().zip(&x).zip(&y) {
         assert_eq!(*got, (x + y * 0.25) * 3.0);
     }
-    let groups = Groups { stride: 200, first: 8, n_groups: 2, width: 80 };
+    let heads = (200, Columns { first: 8, n_groups: 2, width: 80 });
     for (style, n_pairs) in [
         (reference::RopeStyle::HalfSplit, 32),
         (reference::RopeStyle::HalfSplit, 20),
@@ -132,7 +132,7 @@ fn sums_and_rotations_match_the_reference() {
         };
         let got = on_every_lane(|pool| {
             let mut x = x[..20_000].to_vec();
-            rows::rope(&mut x, groups, angles, style, pool);
+            rows::rope(&mut x, heads, angles, style, pool);
             x
         });
         let mut want = x[..20_000].to_vec();

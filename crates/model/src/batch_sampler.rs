@@ -114,7 +114,7 @@ pub(crate) fn is_reached(
 }
 
 impl Slot {
-    /// Takes one row's answer. Whatever goes wrong is that row's alone, a panic included.
+    /// Keeps what `choose` returns for one row of logits. An error or a panic fails the row's sequence and no other.
     fn fill(
         &mut self,
         sampler: &mut Sampler,

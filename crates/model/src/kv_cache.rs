@@ -1,28 +1,21 @@
 //! Sizes of the KV cache: how many bytes the keys and values of a token take. Does not know where they lie and who owns a block.
 
 use throng_core::batch::BLOCK_TOKENS;
-pub use throng_kernels::attention::{KvDtype, UnknownKvDtype};
+pub use throng_kernels::attention::{KvDtype, KvShape, UnknownKvDtype};
 
 /// The shape of a KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvLayout {
     /// Layers.
     pub n_layers: usize,
-    /// Blocks of 16 tokens, each over all layers.
-    pub n_blocks: usize,
-    /// Key and value heads of a layer.
-    pub n_kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
-    /// How they are stored.
-    pub dtype: KvDtype,
+    /// Each of them. A block of 16 tokens is a block of every layer.
+    pub layer: KvShape,
 }
 
 impl KvLayout {
     /// Bytes that one token takes over all layers; `None` when `dtype` cannot hold such heads or it overflows.
     pub fn bytes_per_token(&self) -> Option<usize> {
-        let head = self.dtype.bytes_of(self.head_dim)?;
-        head.checked_mul(self.n_kv_heads)?.checked_mul(2)?.checked_mul(self.n_layers)
+        self.layer.bytes_per_token()?.checked_mul(self.n_layers)
     }
 
     /// Bytes of one block over all layers.
@@ -32,7 +25,7 @@ impl KvLayout {
 
     /// Bytes of the whole cache.
     pub fn bytes(&self) -> Option<usize> {
-        self.bytes_per_block()?.checked_mul(self.n_blocks)
+        self.bytes_per_block()?.checked_mul(self.layer.n_blocks)
     }
 }
 
@@ -42,7 +35,10 @@ mod tests {
 
     #[test]
     fn bytes_follow_the_dtype() {
-        let layout = |dtype, head_dim| KvLayout { n_layers: 3, n_blocks: 5, n_kv_heads: 2, head_dim, dtype };
+        let layout = |dtype, head_dim| {
+            let layer = KvShape { n_blocks: 5, n_kv_heads: 2, head_dim, dtype };
+            KvLayout { n_layers: 3, layer }
+        };
         assert_eq!(layout(KvDtype::F32, 64).bytes_per_token(), Some(3 * 2 * 2 * 64 * 4));
         assert_eq!(layout(KvDtype::F16, 64).bytes_per_block(), Some(3 * 2 * 2 * 64 * 2 * 16));
         assert_eq!(layout(KvDtype::Q8_0, 64).bytes(), Some(3 * 2 * 2 * 68 * 16 * 5));

@@ -101,7 +101,7 @@ impl DeviceMemory for ReferenceBackend {
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<ReferenceKvCache, BackendError> {
-        let n = layout.n_blocks * BLOCK_TOKENS * layout.n_kv_heads * layout.head_dim;
+        let n = layout.layer.n_blocks * BLOCK_TOKENS * layout.layer.n_kv_heads * layout.layer.head_dim;
         let mut layers = Vec::new();
         for _ in 0..layout.n_layers {
             let mut layer = KvLayer { keys: Vec::new(), values: Vec::new() };
@@ -109,7 +109,7 @@ impl DeviceMemory for ReferenceBackend {
             allocate(&mut layer.values, "values", n)?;
             layers.push(layer);
         }
-        Ok(ReferenceKvCache { n_blocks: layout.n_blocks, layers })
+        Ok(ReferenceKvCache { n_blocks: layout.layer.n_blocks, layers })
     }
 
     fn copy_blocks(&mut self, cache: &mut ReferenceKvCache, copies: &[BlockCopy]) {

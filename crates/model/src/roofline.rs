@@ -7,7 +7,7 @@
 use throng_kernels::quant::{ComputePath, Format};
 
 use crate::config::{DecoderConfig, FeedForward};
-use crate::kv_cache::{KvDtype, KvLayout};
+use crate::kv_cache::{KvDtype, KvShape};
 use crate::tensor_role::TensorRole;
 
 /// An amount of work.
@@ -65,8 +65,7 @@ pub struct ForwardWork {
 impl ForwardWork {
     /// Of a model with these tensors.
     pub fn new(config: &DecoderConfig, tensors: impl Iterator<Item = HeldTensor>, kv_dtype: KvDtype) -> Self {
-        let layout = KvLayout {
-            n_layers: 1,
+        let layer = KvShape {
             n_blocks: 1,
             n_kv_heads: config.n_kv_heads,
             head_dim: config.head_dim,
@@ -75,7 +74,7 @@ impl ForwardWork {
         let mut this = Self {
             layers: Work::default(),
             output: Work::default(),
-            kv_bytes: layout.bytes_per_token().unwrap_or(0) as f64,
+            kv_bytes: layer.bytes_per_token().unwrap_or(0) as f64,
             windows: config.layers.iter().map(|layer| layer.sliding_window).collect(),
         };
         for tensor in tensors {

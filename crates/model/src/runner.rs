@@ -16,7 +16,7 @@ use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::choose_on_device;
-use crate::kv_cache::{KvDtype, KvLayout};
+use crate::kv_cache::{KvDtype, KvLayout, KvShape};
 use crate::token_masks::TokenMasks;
 
 /// How large a runner is.
@@ -65,10 +65,12 @@ impl<B: Backend> ModelRunner<B> {
     ) -> Result<Self, BackendError> {
         let layout = KvLayout {
             n_layers: config.layers.len(),
-            n_blocks: limits.n_blocks as usize,
-            n_kv_heads: config.n_kv_heads,
-            head_dim: config.head_dim,
-            dtype: limits.kv_dtype,
+            layer: KvShape {
+                n_blocks: limits.n_blocks as usize,
+                n_kv_heads: config.n_kv_heads,
+                head_dim: config.head_dim,
+                dtype: limits.kv_dtype,
+            },
         };
         if layout.bytes().is_none() {
             let what = format!("a {} KV cache with heads of {}", limits.kv_dtype, config.head_dim);
@@ -88,7 +90,7 @@ impl<B: Backend> ModelRunner<B> {
             max_tokens: limits.max_batch_tokens as usize,
             max_logit_rows,
             max_sequence_tokens,
-            n_positions: max_sequence_tokens.min(layout.n_blocks.saturating_mul(BLOCK_TOKENS)),
+            n_positions: max_sequence_tokens.min(layout.layer.n_blocks.saturating_mul(BLOCK_TOKENS)),
         };
         let decoder = Decoder::new(&backend, config, weights, &decoder_limits)?;
         let cache = backend.kv_cache(&layout)?;

@@ -130,8 +130,8 @@ impl DeviceMemory for ExampleBackend {
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<(usize, KvCache), BackendError> {
-        let block = BLOCK_TOKENS * layout.n_kv_heads * layout.head_dim;
-        let layer = || [(); 2].map(|()| vec![0.0; layout.n_blocks * block]);
+        let block = BLOCK_TOKENS * layout.layer.n_kv_heads * layout.layer.head_dim;
+        let layer = || [(); 2].map(|()| vec![0.0; layout.layer.n_blocks * block]);
         Ok((block, (0..layout.n_layers).map(|_| layer()).collect()))
     }
 

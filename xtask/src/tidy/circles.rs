@@ -96,7 +96,7 @@ impl<'ast> Visit<'ast> for Module {
 }
 
 impl Crate {
-    /// The module in which `path`, as written in the module `from`, leads to something.
+    /// The module that `path`, as written in the module `from`, resolves to.
     fn resolve(&self, from: &[String], path: &[String], steps_left: usize) -> Option<ModulePath> {
         let (mut at, mut rest) = match path.first()?.as_str() {
             "crate" => (Vec::new(), &path[1..]),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
-use throng_gateway::openai::GenerationDefaults;
 use throng_gateway::{Gateway, HeldBytes, ServedModel, ServerConfig};
 use throng_text::AnswerFormat;
 use tokio::net::TcpListener;
@@ -133,14 +132,7 @@ fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
         answer_format: Arc::new(answer_format),
         tokenizer: running.tokenizer,
         chat_template: running.chat_template,
-        generation_defaults: GenerationDefaults {
-            temperature: recommended.temperature,
-            top_p: recommended.top_p,
-            top_k: recommended.top_k,
-            min_p: recommended.min_p,
-            repetition_penalty: recommended.repetition_penalty,
-            max_tokens: recommended.max_new_tokens,
-        },
+        generation_defaults: recommended,
         max_model_len: capacity.max_sequence_tokens,
         vocabulary_size: capacity.vocabulary_size,
         notice: running.notice.map(str::to_owned),

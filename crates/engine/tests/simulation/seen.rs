@@ -1,4 +1,4 @@
-//! What a run of the simulation saw, to know that it saw everything.
+//! Counts what a run of the simulation covered, so that a test can require that everything was covered.
 
 macro_rules! counts {
     ($($name:ident),* $(,)?) => {

@@ -184,7 +184,7 @@ async fn collect(body: &mut Incoming, max_bytes: usize, memory: &mut Reservation
             continue;
         }
         if n_bytes > all.capacity() {
-            // Grows by a quarter, not by the double: what is reserved is what is held.
+            // Grows by a quarter instead of doubling: reserved bytes count against the memory limit.
             let capacity = (n_bytes + n_bytes / 4).max(MIN_GROWN_BYTES).min(max_bytes);
             memory.set(capacity)?;
             all.reserve_exact(capacity - all.len());

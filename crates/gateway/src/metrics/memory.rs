@@ -22,7 +22,7 @@ struct PartLabels {
 }
 
 impl MemoryCollector {
-    /// Of requests, and of models.
+    /// Reports the memory of requests and of these models.
     pub fn new(budget: Arc<MemoryBudget>, models: Vec<HeldBytes>) -> Self {
         let models = HeldBytes {
             weights: models.iter().map(|model| model.weights).sum(),

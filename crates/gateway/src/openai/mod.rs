@@ -20,5 +20,5 @@ pub use error::{ApiError, ConstraintParam, ErrorType};
 pub use field::{IgnoredParameters, ReadOptions};
 pub use generation_request::{GenerationRequest, StreamOptions, TruncationSide};
 pub use requests::OutputConstraint;
-pub use sampling::{GenerationDefaults, ModelFacts, ModelLimits, check_prompt};
+pub use sampling::{ModelFacts, ModelLimits, check_prompt, drop_invalid};
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};

@@ -51,6 +51,11 @@ impl KvShape {
         self.head_dim * BLOCK_TOKENS
     }
 
+    /// Bytes of one token's keys and values; `None` when `dtype` cannot hold such heads or it overflows.
+    pub fn bytes_per_token(&self) -> Option<usize> {
+        self.dtype.bytes_of(self.head_dim)?.checked_mul(self.n_kv_heads)?.checked_mul(2)
+    }
+
     fn n_bytes(&self) -> Option<usize> {
         self.panel_bytes().checked_mul(2)?.checked_mul(self.n_kv_heads)?.checked_mul(self.n_blocks)
     }

@@ -89,11 +89,11 @@ macro_rules! for_each_token {
 
 /// Scales, mins and offsets that turn the integer dots of a block (or half block) into f32.
 struct Scales<S: SimdIsa, const HALVES: bool, const MIN: bool> {
-    /// Of the weights, one for each of the sixteen rows.
+    /// Of the weights: one element for each of the sixteen rows.
     sums: S::I,
     scales: S::F,
     mins: S::F,
-    /// Of the tokens, one for each token of the group.
+    /// Of the activations: one element for each token of the group.
     pairs: *const i32,
     token_scales: *const f32,
     token_sums: *const f32,

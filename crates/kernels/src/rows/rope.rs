@@ -1,6 +1,6 @@
 //! Rotary embedding. Does not know where angles come from.
 
-use super::{Groups, each_group, load_part, store_part};
+use super::{Columns, each_group, load_part, store_part};
 use crate::quant::PANEL;
 use crate::reference::{self, RopeStyle};
 use crate::simd::{CheckedKernel, Kernel, SimdIsa};
@@ -12,12 +12,12 @@ use crate::threads::ThreadPool;
 /// When there are more cosines than sines, or a group is too narrow for them.
 pub fn rope<'a>(
     x: &mut [f32],
-    groups: Groups,
+    (stride, columns): (usize, Columns),
     angles: impl Fn(usize) -> (&'a [f32], &'a [f32]) + Sync,
     style: RopeStyle,
     pool: &ThreadPool,
 ) {
-    each_group(x, groups, pool, |i, head| {
+    each_group(x, (stride, columns), pool, |i, head| {
         let (cos, sin) = angles(i);
         assert!(
             sin.len() == cos.len() && head.len() >= 2 * cos.len(),

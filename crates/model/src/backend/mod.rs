@@ -23,12 +23,13 @@ mod step;
 
 use throng_core::request::TokenId;
 pub use throng_kernels::reference::AttentionShape;
+pub use throng_kernels::rows::Columns;
 
 use crate::sampler::SamplingInput;
 
 use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceMemory, Expert, MatrixRole};
-pub use operands::{Columns, GatedMlp, Linear, MlpScratch, Norm, Scratch};
+pub use operands::{GatedMlp, Linear, MlpScratch, Norm, Scratch};
 pub use ops::DeviceOps;
 pub use step::{StepShape, Ticket};
 

@@ -1,7 +1,7 @@
-//! What operations take: weights with their biases, norms, groups of columns, and the buffers between unfused operations.
+//! What operations take: weights with their biases, norms, and the buffers between unfused operations.
 //! Does not know who computes.
 
-use super::{AttentionShape, BackendError, DeviceMemory};
+use super::{BackendError, DeviceMemory};
 
 /// A root mean square norm: its gain and what is added to the mean square.
 #[derive(Debug)]
@@ -36,39 +36,6 @@ pub struct GatedMlp<B: DeviceMemory> {
     pub gate_up: Linear<B>,
     /// `[out, width]`.
     pub down: Linear<B>,
-}
-
-/// Adjacent groups of columns of a buffer, such as the heads of a projection: `n_groups` of `width` from `first` on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Columns {
-    /// The first column.
-    pub first: usize,
-    /// Number of groups.
-    pub n_groups: usize,
-    /// Columns of one group.
-    pub width: usize,
-}
-
-impl Columns {
-    /// The query heads of a projection to queries, keys and values.
-    pub fn of_queries(shape: &AttentionShape) -> Self {
-        Self { first: 0, n_groups: shape.n_heads, width: shape.head_dim }
-    }
-
-    /// Its key heads, after the queries.
-    pub fn of_keys(shape: &AttentionShape) -> Self {
-        Self { first: shape.n_heads * shape.head_dim, n_groups: shape.n_kv_heads, width: shape.head_dim }
-    }
-
-    /// Its value heads, after the keys.
-    pub fn of_values(shape: &AttentionShape) -> Self {
-        Self { first: Self::of_keys(shape).end(), ..Self::of_keys(shape) }
-    }
-
-    /// The column after the last one.
-    pub fn end(&self) -> usize {
-        self.first + self.n_groups * self.width
-    }
 }
 
 /// The buffers between the operations that a fusion consists of. A backend that overrides the fusions never sets their rows.

@@ -1,7 +1,7 @@
 //! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what is computed of them.
 
 use throng_core::batch::BLOCK_TOKENS;
-use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
+use throng_kernels::attention::{self, KvLayer, SharedPrefixGroups};
 use throng_kernels::quant::PackedMatrix;
 
 use super::{CpuBackend, CpuMatrix};
@@ -68,15 +68,10 @@ impl DeviceMemory for CpuBackend {
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<Vec<KvLayer>, BackendError> {
-        let shape = KvShape {
-            n_blocks: layout.n_blocks,
-            n_kv_heads: layout.n_kv_heads,
-            head_dim: layout.head_dim,
-            dtype: layout.dtype,
-        };
         let n_bytes = layout.bytes().unwrap_or(usize::MAX);
-        let layer =
-            || KvLayer::new(shape).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes });
+        let layer = || {
+            KvLayer::new(layout.layer).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes })
+        };
         let mut layers = (0..layout.n_layers).map(|_| layer()).collect::<Result<Vec<_>, _>>()?;
         let n_blocks = n_touched_blocks(layout);
         self.each(layers.iter_mut(), |layer| layer.touch(n_blocks));

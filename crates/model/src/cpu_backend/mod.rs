@@ -13,12 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use throng_kernels::Isa;
 use throng_kernels::matmul::Activations;
 use throng_kernels::quant::{PACKING_VERSION, PackedMatrix};
-use throng_kernels::rows::Groups;
 use throng_kernels::threads::ThreadPool;
 
 use crate::backend::host::{HostThreads, PackedWeights};
 use crate::backend::host_tensor::HostTensor;
-use crate::backend::{Backend, BackendError, Columns, MatrixRole};
+use crate::backend::{Backend, BackendError, MatrixRole};
 use crate::weights::TensorView;
 
 use experts::ExpertsScratch;
@@ -113,8 +112,4 @@ impl CpuBackend {
             }
         });
     }
-}
-
-fn groups(stride: usize, columns: Columns) -> Groups {
-    Groups { stride, first: columns.first, n_groups: columns.n_groups, width: columns.width }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
 use throng_kernels::rows;
 
-use super::{CpuBackend, CpuBatch, CpuMatrix, groups};
+use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Scratch};
@@ -29,8 +29,8 @@ impl DeviceOps for CpuBackend {
     }
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
-        let groups = groups(x.cols(), columns);
-        rows::norm_groups(x.as_mut_slice(), groups, norm.gain, norm.eps, &self.pool);
+        let columns = (x.cols(), columns);
+        rows::norm_groups(x.as_mut_slice(), columns, norm.gain, norm.eps, &self.pool);
     }
 
     fn rope(
@@ -44,8 +44,8 @@ impl DeviceOps for CpuBackend {
     ) {
         let (table, positions) = (&tables[table_idx], &batch.input.positions);
         let angles = |row_idx: usize| table.at(positions[row_idx] as usize);
-        let groups = groups(x.cols(), heads);
-        rows::rope(x.as_mut_slice(), groups, angles, style, &self.pool);
+        let heads = (x.cols(), heads);
+        rows::rope(x.as_mut_slice(), heads, angles, style, &self.pool);
     }
 
     fn norm_matmul(

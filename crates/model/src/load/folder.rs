@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+use throng_core::request::GenerationDefaults;
 
 use super::json_file::{object, read, read_object};
-use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource, chat_templates};
+use super::{LoadError, LoadedModel, VocabularySource, chat_templates};
 use crate::arch::Architecture;
 use crate::weights::safetensors::SafetensorsFolder;
 
@@ -71,6 +72,6 @@ fn generation_defaults(generation: &Map<String, Value>) -> GenerationDefaults {
         top_k: count("top_k"),
         min_p: number("min_p"),
         repetition_penalty: number("repetition_penalty"),
-        max_new_tokens: count("max_new_tokens"),
+        max_tokens: count("max_new_tokens"),
     }
 }

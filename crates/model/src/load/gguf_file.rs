@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{GenerationDefaults, LoadError, LoadedModel, VocabularySource, chat_templates};
+use throng_core::request::GenerationDefaults;
+
+use super::{LoadError, LoadedModel, VocabularySource, chat_templates};
 use crate::arch::Architecture;
 use crate::weights::gguf::{Gguf, GgufMetadata};
 
@@ -72,7 +74,7 @@ fn generation_defaults(metadata: &GgufMetadata) -> GenerationDefaults {
         top_k: value("top_k").and_then(|value| value.as_u64()).and_then(|k| u32::try_from(k).ok()),
         min_p: number("min_p"),
         repetition_penalty: number("penalty_repeat"),
-        max_new_tokens: None,
+        max_tokens: None,
     }
 }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throng_core::executor::Executor;
+use throng_core::request::GenerationDefaults;
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 
@@ -19,7 +20,7 @@ use crate::arch::{Architecture, ConfigError};
 use crate::backend::{Backend, BackendError};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
-use crate::kv_cache::{KvDtype, KvLayout};
+use crate::kv_cache::{KvDtype, KvLayout, KvShape};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{ForwardWork, HeldTensor};
 use crate::runner::{ModelRunner, RunnerLimits};
@@ -119,18 +120,6 @@ pub enum VocabularySource {
     },
     /// In the metadata of a GGUF file.
     Gguf(Arc<Gguf>),
-}
-
-/// Sampling parameters that a model's authors recommend (`generation_config.json`).
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-#[allow(missing_docs, reason = "the names are those of the parameters")]
-pub struct GenerationDefaults {
-    pub temperature: Option<f32>,
-    pub top_p: Option<f32>,
-    pub top_k: Option<u32>,
-    pub min_p: Option<f32>,
-    pub repetition_penalty: Option<f32>,
-    pub max_new_tokens: Option<u32>,
 }
 
 /// Sizes and formats of a model's tensors, as stored or as held in memory.
@@ -362,10 +351,12 @@ impl LoadedModel {
     pub fn kv_layout(&self, dtype: KvDtype, n_blocks: usize) -> KvLayout {
         KvLayout {
             n_layers: self.config.layers.len(),
-            n_blocks,
-            n_kv_heads: self.config.n_kv_heads,
-            head_dim: self.config.head_dim,
-            dtype,
+            layer: KvShape {
+                n_blocks,
+                n_kv_heads: self.config.n_kv_heads,
+                head_dim: self.config.head_dim,
+                dtype,
+            },
         }
     }
 

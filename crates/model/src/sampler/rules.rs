@@ -39,7 +39,7 @@ impl LogitRules {
 
     /// Undoes [`Self::apply`].
     pub(super) fn undo(&mut self, logits: &mut [f32]) {
-        // Backwards: a token changed twice gets its first value last.
+        // In reverse order, so that a token that was changed twice ends with its original logit.
         for &(token, logit) in self.changed.iter().rev() {
             logits[token as usize] = logit;
         }

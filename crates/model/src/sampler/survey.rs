@@ -16,7 +16,7 @@ pub(super) struct Survey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) logits: &'a [f32],
-    /// Of every [`GROUP`] of tokens.
+    /// The largest logit of each group of [`GROUP`] tokens.
     pub(super) maxima: &'a [f32],
     /// The largest logit; −∞ when there is none.
     pub(super) max: f32,

@@ -4,7 +4,7 @@ use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
 use throng_model::backend::{AttentionShape, Backend, BlockCopy, Columns};
 use throng_model::batch_input::{BatchInput, QuerySpan};
-use throng_model::kv_cache::{KvDtype, KvLayout};
+use throng_model::kv_cache::{KvDtype, KvLayout, KvShape};
 
 use super::{Op, batch, buffer, check_op, download, output, random, same_bits};
 
@@ -121,10 +121,12 @@ impl Op for Attention {
         let shape = &self.shape;
         let layout = KvLayout {
             n_layers: 2,
-            n_blocks: 2 * N_USED as usize,
-            n_kv_heads: shape.n_kv_heads,
-            head_dim: shape.head_dim,
-            dtype: self.dtype,
+            layer: KvShape {
+                n_blocks: 2 * N_USED as usize,
+                n_kv_heads: shape.n_kv_heads,
+                head_dim: shape.head_dim,
+                dtype: self.dtype,
+            },
         };
         let mut cache = backend.kv_cache(&layout).expect("there is memory");
         let width = shape.n_heads * shape.head_dim;

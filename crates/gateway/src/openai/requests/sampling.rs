@@ -1,7 +1,7 @@
 //! From what a client said to what the engine does: a generation request, the model's facts and the length of
 //! the prompt give sampling parameters. Does not know text: words become tokens through a closure.
 
-use throng_core::request::{SamplingParams, TokenId};
+use throng_core::request::{GenerationDefaults, SamplingParams, TokenId};
 
 use super::generation_fields::GENERATION_FIELDS;
 use super::generation_request::{GenerationRequest, TruncationSide, min_tokens_above};
@@ -19,41 +19,22 @@ pub struct ModelLimits {
     pub max_logprobs: Option<u32>,
 }
 
-/// What a model's makers recommend (`generation_config.json`), used where the client says nothing.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct GenerationDefaults {
-    /// See [`SamplingParams::temperature`].
-    pub temperature: Option<f32>,
-    /// See [`SamplingParams::top_k`].
-    pub top_k: Option<u32>,
-    /// See [`SamplingParams::top_p`].
-    pub top_p: Option<f32>,
-    /// See [`SamplingParams::min_p`].
-    pub min_p: Option<f32>,
-    /// See [`SamplingParams::repetition_penalty`].
-    pub repetition_penalty: Option<f32>,
-    /// Bounds an output length that the client did not choose (`max_new_tokens`).
-    pub max_tokens: Option<u32>,
-}
-
-impl GenerationDefaults {
-    /// Takes out every value that a request could not have either, and gives the parameters' names with it.
-    pub fn drop_invalid(&mut self) -> Vec<(&'static str, f64)> {
-        let mut dropped = Vec::new();
-        let numbers: [(_, &mut Option<f32>); 4] = [
-            ("temperature", &mut self.temperature),
-            ("top_p", &mut self.top_p),
-            ("min_p", &mut self.min_p),
-            ("repetition_penalty", &mut self.repetition_penalty),
-        ];
-        for (name, slot) in numbers {
-            dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
-        }
-        for (name, slot) in [("top_k", &mut self.top_k), ("max_tokens", &mut self.max_tokens)] {
-            dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
-        }
-        dropped
+/// Takes out every recommended value that a request could not have either, and gives the parameters' names with it.
+pub fn drop_invalid(defaults: &mut GenerationDefaults) -> Vec<(&'static str, f64)> {
+    let mut dropped = Vec::new();
+    let numbers: [(_, &mut Option<f32>); 4] = [
+        ("temperature", &mut defaults.temperature),
+        ("top_p", &mut defaults.top_p),
+        ("min_p", &mut defaults.min_p),
+        ("repetition_penalty", &mut defaults.repetition_penalty),
+    ];
+    for (name, slot) in numbers {
+        dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
     }
+    for (name, slot) in [("top_k", &mut defaults.top_k), ("max_tokens", &mut defaults.max_tokens)] {
+        dropped.extend(slot.take_if(|value| !may_be(name, f64::from(*value))).map(|v| (name, v.into())));
+    }
+    dropped
 }
 
 /// Whether a request may give the parameter this value.
