@@ -17,6 +17,7 @@ STARTUP_LIMIT_S = 120
 
 def pytest_addoption(parser):
     parser.addoption("--throng", required=True, help="the binary to test")
+    parser.addoption("--prometheus", help="a Prometheus that scrapes it; without one, its test is skipped")
 
 
 class Server:

@@ -10,6 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::executor::ExecutorError;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_kernels::Isa;
 use throng_kernels::threads::default_threads;
 use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
@@ -247,6 +248,11 @@ fn backend(section: &ModelSection) -> BackendKind {
         Some(isa) => BackendKind::CpuIsa(isa),
         None => BackendKind::Cpu,
     }
+}
+
+/// The instruction set of the kernels under these settings; none with `--reference`.
+pub fn isa(section: &ModelSection) -> Option<Isa> {
+    if section.reference { None } else { Some(section.isa.unwrap_or_else(Isa::best)) }
 }
 
 /// The data type of this model's KV cache under these settings.

@@ -9,7 +9,7 @@ use crate::auth::ApiKeys;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, Turns};
 use crate::memory::MemoryBudget;
-use crate::metrics::{LogCollector, MemoryCollector, Metrics, ModelLabels};
+use crate::metrics::{MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
 use crate::phase::Phase;
 use crate::replica::Replica;
 use crate::router::{Route, Router};
@@ -42,9 +42,8 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Makes the models ready to serve. `n_log_lines_dropped` says for the metrics how many lines of the process's log
-    /// could not be written so far.
-    pub fn new(config: GatewayConfig, models: Vec<ServedModel>, n_log_lines_dropped: fn() -> u64) -> Self {
+    /// Makes the models ready to serve.
+    pub fn new(config: GatewayConfig, models: Vec<ServedModel>, process: &ProcessFacts) -> Self {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let replicas: Vec<Vec<Arc<dyn Replica>>> = models.iter().map(ServedModel::replicas).collect();
@@ -52,7 +51,8 @@ impl App {
             let labels = |number| ModelLabels::of_engine(model.id(), number);
             (0..).map(labels).zip(replicas.iter().cloned())
         });
-        let metrics = Metrics::new(labelled.collect(), held, LogCollector(n_log_lines_dropped));
+        let infos: Vec<ModelInfoLabels> = models.iter().map(model_info).collect();
+        let metrics = Metrics::new(labelled.collect(), &infos, held, process);
         let route = |(served, replicas): (ServedModel, Vec<Arc<dyn Replica>>)| {
             let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
             Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
@@ -78,4 +78,9 @@ impl App {
     pub fn is_draining(&self) -> bool {
         *self.phase.borrow() >= Phase::Draining
     }
+}
+
+fn model_info(model: &ServedModel) -> ModelInfoLabels {
+    let (model_name, root) = (model.id().to_owned(), model.root.clone());
+    ModelInfoLabels { model_name, root, max_model_len: model.max_model_len }
 }

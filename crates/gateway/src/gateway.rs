@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use crate::app::App;
 use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig};
+use crate::metrics::ProcessFacts;
 use crate::routes;
 use crate::served_model::ServedModel;
 use crate::server::{self, Service};
@@ -49,15 +50,14 @@ pub enum GatewayError {
 }
 
 impl Gateway {
-    /// Checks the configuration and makes the models ready to serve. `n_log_lines_dropped` says for the metrics how many
-    /// lines of the process's log could not be written so far.
+    /// Checks the configuration and makes the models ready to serve. `process` is for the metrics.
     ///
     /// # Errors
     /// [`GatewayError`], but for [`GatewayError::Io`].
     pub fn new(
         config: GatewayConfig,
         models: Vec<ServedModel>,
-        n_log_lines_dropped: fn() -> u64,
+        process: &ProcessFacts,
     ) -> Result<Self, GatewayError> {
         let host = config.server.host.as_str();
         let is_local_name = host.eq_ignore_ascii_case("localhost");
@@ -66,7 +66,7 @@ impl Gateway {
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
         check_names(&models)?;
-        Ok(Self { app: Arc::new(App::new(config, models, n_log_lines_dropped)) })
+        Ok(Self { app: Arc::new(App::new(config, models, process)) })
     }
 
     /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
@@ -135,7 +135,7 @@ mod tests {
             config.server.host = host.to_owned();
             config.access.api_keys = keys.iter().copied().map(Secret::new).collect();
             config.access.allow_unauthenticated = allowed;
-            Gateway::new(config, Vec::new(), || 0).map(drop)
+            Gateway::new(config, Vec::new(), &ProcessFacts::default()).map(drop)
         };
         for host in ["127.0.0.1", "localhost", "::1", "127.8.9.1"] {
             assert!(with(host, &[], false).is_ok(), "{host}");

@@ -27,5 +27,6 @@ pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use gateway::{Gateway, GatewayError};
 pub use memory::HeldBytes;
+pub use metrics::ProcessFacts;
 pub use replica::TokenReport;
 pub use served_model::ServedModel;

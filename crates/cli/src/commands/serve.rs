@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
-use throng_gateway::{Gateway, HeldBytes, ServedModel, ServerConfig};
+use throng_gateway::{Gateway, HeldBytes, ProcessFacts, ServedModel, ServerConfig};
 use throng_text::AnswerFormat;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -76,9 +76,16 @@ async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     let address = listener.local_addr()?;
     let engine = running.engine.clone();
     let served = served_model(running, &settings.model);
-    let gateway = Gateway::new(settings.gateway, vec![served], logging::n_dropped)?;
+    let gateway = Gateway::new(settings.gateway, vec![served], &process_facts(&settings.model))?;
     out.push(&format!("Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"));
     Ok(Ready { gateway, listener, engine })
+}
+
+/// What the metrics report about this process.
+fn process_facts(section: &ModelSection) -> ProcessFacts {
+    let isa = running::isa(section).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
+    let commit = option_env!("THRONG_COMMIT").unwrap_or("unknown").to_owned();
+    ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
 }
 
 /// Loads the model on a thread of its own, so that a signal can end the wait for it.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
-use super::session::Session;
+use super::session::{BegunPrompt, Session};
 use crate::openai::ApiError;
 use crate::router::Route;
 
@@ -22,18 +22,18 @@ pub(crate) async fn admit(
     let Prepared { requests, text, memory, constraint_param, .. } = prepared;
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
-    let mut generations = Vec::with_capacity(requests.len());
+    let mut prompts = Vec::with_capacity(requests.len());
     for request in requests {
-        let (n, n_prompt_tokens) = (request.n_continuations(), request.prompt.len());
+        let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
         let sampling = Arc::clone(&request.sampling);
         let generation = route.generate(request).await.map_err(|error| {
             metrics.rejected(error.kind.name());
             client_error(&error, &blamed, &route.model, request_id)
         })?;
-        metrics.admitted(n_prompt_tokens, n, sampling.max_tokens);
-        generations.push((generation, n, sampling));
+        metrics.admitted(n_tokens, n, sampling.max_tokens);
+        prompts.push(BegunPrompt { generation, n, n_tokens, sampling });
     }
-    Ok(Session::new(route.model.clone(), generations, blamed, text.as_ref(), memory))
+    Ok(Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory))
 }
 
 /// Refuses a request that all replicas would refuse now whatever its prompt is, before any work is spent on it.

@@ -74,10 +74,25 @@ pub(crate) struct Session {
     memory: Vec<Reservation>,
 }
 
+/// A prompt whose generation has begun.
+#[derive(Debug)]
+pub(crate) struct BegunPrompt {
+    /// What happens to it.
+    pub generation: Box<dyn Generation>,
+    /// Its number of continuations.
+    pub n: u32,
+    /// Its number of tokens.
+    pub n_tokens: usize,
+    /// How its continuations are chosen.
+    pub sampling: Arc<SamplingParams>,
+}
+
 #[derive(Debug)]
 struct PromptState {
     /// `None` once all its choices have ended.
     generation: Option<Box<dyn Generation>>,
+    n_tokens: usize,
+    n_cached: u32,
     sampling: Arc<SamplingParams>,
     choices: Vec<ChoiceState>,
 }
@@ -92,11 +107,11 @@ struct ChoiceState {
 }
 
 impl Session {
-    /// A session over generations that have just begun, one a prompt, each with its number of continuations.
+    /// A session over generations that have just begun, one a prompt.
     /// `blamed` tells where in the request the prompt and the constraint stood. It keeps `memory` reserved as long as it lives.
     pub fn new(
         model: Arc<ModelEntry>,
-        generations: Vec<(Box<dyn Generation>, u32, Arc<SamplingParams>)>,
+        prompts: Vec<BegunPrompt>,
         blamed: BlamedParams,
         text: Option<&TextOptions>,
         memory: Vec<Reservation>,
@@ -108,14 +123,16 @@ impl Session {
             stopped: None,
             has_ended: false,
         };
-        let prompt = |(generation, n, sampling)| PromptState {
-            generation: Some(generation),
-            sampling,
-            choices: (0..n).map(|_| choice()).collect(),
+        let prompt = |begun: BegunPrompt| PromptState {
+            generation: Some(begun.generation),
+            n_tokens: begun.n_tokens,
+            n_cached: 0,
+            sampling: begun.sampling,
+            choices: (0..begun.n).map(|_| choice()).collect(),
         };
         Self {
             model,
-            prompts: generations.into_iter().map(prompt).collect(),
+            prompts: prompts.into_iter().map(prompt).collect(),
             blamed,
             stop: text.map(|t| t.detokenize.stop.clone()).unwrap_or_default(),
             keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
@@ -174,6 +191,9 @@ impl Session {
     fn take(&mut self, prompt_idx: usize, event: ReplicaEvent) -> Option<Output> {
         match event {
             ReplicaEvent::Prompt { cached_tokens, logprobs } => {
+                let prompt = &mut self.prompts[prompt_idx];
+                prompt.n_cached = cached_tokens;
+                self.model.metrics.prompt_computed(prompt.n_computed());
                 Some(Output::Prompt { prompt_idx, cached_tokens, logprobs })
             }
             ReplicaEvent::Token { index, report } => self.take_token(prompt_idx, index, report),
@@ -218,8 +238,9 @@ impl Session {
     }
 
     fn finish(&mut self, prompt_idx: usize, index: u32, reason: FinishReason, timing: Timing) -> Output {
-        let n = self.prompts[prompt_idx].choices.len();
-        let choice = self.prompts[prompt_idx].choices.get_mut(index as usize);
+        let prompt = &mut self.prompts[prompt_idx];
+        let (n, n_computed) = (prompt.choices.len(), prompt.n_computed());
+        let choice = prompt.choices.get_mut(index as usize);
         let (mut text, mut stop) = (String::new(), None);
         if let Some(choice) = choice {
             choice.has_ended = true;
@@ -227,8 +248,19 @@ impl Session {
             stop = choice.stopped.and_then(|idx| self.stop.get(idx).cloned());
         }
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
-        self.model.metrics.finished(reason, &timing);
+        self.model.metrics.finished(reason, &timing, n_computed);
+        if prompt.choices.iter().all(|choice| choice.has_ended) {
+            let longest = prompt.choices.iter().map(|choice| choice.n_tokens).max();
+            self.model.metrics.prompt_ended(longest.unwrap_or_default());
+        }
         Output::Finished { choice_idx: prompt_idx * n + index as usize, text, reason, stop, timing }
+    }
+}
+
+impl PromptState {
+    /// Prompt tokens that were not found in the cache.
+    fn n_computed(&self) -> usize {
+        self.n_tokens.saturating_sub(self.n_cached as usize)
     }
 }
 

@@ -25,6 +25,13 @@ struct CacheLabels {
     num_gpu_blocks: usize,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabels {
+    model_name: String,
+    engine: u32,
+    source: &'static str,
+}
+
 type Snapshot = Vec<(ModelLabels, Load)>;
 
 impl EngineCollector {
@@ -39,6 +46,7 @@ impl Collector for EngineCollector {
             self.replicas.iter().map(|(labels, replica)| (labels.clone(), replica.load())).collect();
         encode_gauges(&mut encoder, &loads)?;
         encode_counters(&mut encoder, &loads)?;
+        encode_prompt_sources(&mut encoder, &loads)?;
         encode_cache_config(&mut encoder, &loads)?;
         encode_iteration_tokens(&mut encoder, &loads)
     }
@@ -109,6 +117,21 @@ fn counter(
     })
 }
 
+fn encode_prompt_sources(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::Result {
+    let (name, help) =
+        ("vllm:prompt_tokens_by_source", "Prompt tokens, by where their keys and values came from");
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    loads.iter().try_for_each(|(labels, load)| {
+        let totals = load.totals;
+        let sources = [("local_compute", totals.prompt_tokens), ("local_cache_hit", totals.cache_hit_tokens)];
+        sources.into_iter().try_for_each(|(source, n_tokens)| {
+            let ModelLabels { model_name, engine } = labels.clone();
+            let labels = SourceLabels { model_name, engine, source };
+            metric.encode_family(&labels)?.encode_counter::<ModelLabels, _, f64>(&n_tokens, None)
+        })
+    })
+}
+
 fn encode_cache_config(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::Result {
     let help = "How the KV cache is divided";
     let mut metric = encoder.encode_descriptor("vllm:cache_config_info", help, None, MetricType::Gauge)?;
@@ -125,7 +148,7 @@ fn encode_iteration_tokens(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
     loads.iter().try_for_each(|(labels, load)| {
         let StepTokens { bounds, counts, sum } = &load.step_tokens;
-        let bounds = bounds.iter().map(|&bound| bound as f64).chain([f64::MAX]);
+        let bounds = bounds.iter().map(|&bound| bound as f64).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = bounds.zip(counts.iter().copied()).collect();
         let n_steps = counts.iter().sum();
         metric.encode_family(labels)?.encode_histogram::<ModelLabels>(*sum as f64, n_steps, &buckets, None)

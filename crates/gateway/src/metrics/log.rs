@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 
 /// Asks at each scrape how many lines could not be written.
 #[derive(Debug)]
-pub(crate) struct LogCollector(pub fn() -> u64);
+pub(super) struct LogCollector(pub fn() -> u64);
 
 impl Collector for LogCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -1,26 +1,30 @@
 //! What is counted, and how it is told to Prometheus. Names and labels are those of vLLM where vLLM has them.
 
 mod engine;
+mod exposition;
 mod http;
+mod info;
 mod log;
 mod memory;
+mod process;
 mod requests;
 
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
+pub(crate) use self::exposition::Exposition;
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
-pub(crate) use self::log::LogCollector;
+pub(crate) use self::info::ModelInfoLabels;
+pub use self::info::ProcessFacts;
 pub(crate) use self::memory::MemoryCollector;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
+use self::log::LogCollector;
+use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use crate::replica::Replica;
-
-/// The media type of [`Metrics::encode`].
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Everything that is counted.
 #[derive(Debug)]
@@ -32,18 +36,21 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for these replicas, beside the memory that is held and the lines of the log that were lost.
+    /// Counters for these replicas of these models, beside the memory that is held and what is known of the process.
     pub fn new(
         replicas: Vec<(ModelLabels, Arc<dyn Replica>)>,
+        models: &[ModelInfoLabels],
         memory: MemoryCollector,
-        log: LogCollector,
+        process: &ProcessFacts,
     ) -> Self {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(memory));
-        registry.register_collector(Box::new(log));
+        registry.register_collector(Box::new(LogCollector(process.n_log_lines_dropped)));
+        registry.register_collector(Box::new(ProcessCollector));
+        info::register(&mut registry, process, models);
         Self { registry, requests, http }
     }
 
@@ -52,10 +59,13 @@ impl Metrics {
         self.requests.of_model(labels)
     }
 
-    /// All of them as OpenMetrics text; `None` should a formatter fail.
-    pub fn encode(&self) -> Option<String> {
+    /// All of them in that format; `None` should a formatter fail.
+    pub fn encode(&self, exposition: Exposition) -> Option<String> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).ok()?;
-        Some(text)
+        Some(match exposition {
+            Exposition::OpenMetrics => text,
+            Exposition::Text => exposition::text_of(&text),
+        })
     }
 }

@@ -26,6 +26,8 @@ const LATENCY_BUCKETS_S: [f64; 21] = [
 const TOKEN_BUCKETS: [f64; 18] =
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5];
 const N_BUCKETS: [f64; 5] = [1.0, 2.0, 5.0, 10.0, 20.0];
+const PREFILL_TOKEN_BUCKETS_S: [f64; 13] =
+    [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 
 /// Which model on which engine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -55,6 +57,13 @@ struct ReasonLabels {
     finished_reason: &'static str,
 }
 
+impl ReasonLabels {
+    fn new(labels: &ModelLabels, finished_reason: &'static str) -> Self {
+        let ModelLabels { model_name, engine } = labels.clone();
+        Self { model_name, engine, finished_reason }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RejectionLabels {
     model_name: String,
@@ -63,6 +72,8 @@ struct RejectionLabels {
 }
 
 type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
+/// Makes a histogram known under a name, with a help text and buckets.
+type MakeHistograms<'a> = dyn FnMut(&str, &str, fn() -> Histogram) -> Histograms + 'a;
 
 /// The counters of all models.
 #[derive(Debug)]
@@ -73,13 +84,16 @@ pub(crate) struct RequestMetrics {
     time_to_first_token: Histograms,
     inter_token_latency: Histograms,
     time_per_output_token: Histograms,
+    time_per_prefill_token: Histograms,
     end_to_end: Histograms,
     queue: Histograms,
     prefill: Histograms,
     decode: Histograms,
     inference: Histograms,
     prompt_tokens: Histograms,
+    computed_prompt_tokens: Histograms,
     generation_tokens: Histograms,
+    max_generation_tokens: Histograms,
     params_n: Histograms,
     params_max_tokens: Histograms,
 }
@@ -87,67 +101,77 @@ pub(crate) struct RequestMetrics {
 impl RequestMetrics {
     /// Makes the counters known to `registry`.
     pub fn register(registry: &mut Registry) -> Self {
-        let mut seconds = |name: &str, help: &str, buckets: fn() -> Histogram| -> Histograms {
+        let metrics = Self::with_histograms(&mut |name, help, buckets| {
             let family = Family::new_with_constructor(buckets);
             registry.register(format!("vllm:{name}"), help, family.clone());
             family
-        };
+        });
+        let Self { success, rejections, stream_errors, inter_token_latency, .. } = &metrics;
+        // What vLLM called it before version 0.11, and many dashboards still do.
+        let help = "Between two tokens; the same as vllm:inter_token_latency_seconds";
+        registry.register("vllm:time_per_output_token_seconds", help, inter_token_latency.clone());
+        registry.register("vllm:request_success", "Continuations ended, by reason", success.clone());
+        registry.register("vllm:admission_rejections", "Requests refused, by reason", rejections.clone());
+        registry.register("throng_stream_errors", "Streams that ended with an error", stream_errors.clone());
+        metrics
+    }
+
+    fn with_histograms(make: &mut MakeHistograms<'_>) -> Self {
         let latency: fn() -> Histogram = || Histogram::new(LATENCY_BUCKETS_S);
         let gap: fn() -> Histogram = || Histogram::new(TOKEN_GAP_BUCKETS_S);
         let tokens: fn() -> Histogram = || Histogram::new(TOKEN_BUCKETS);
-        let metrics = Self {
+        Self {
             success: Family::default(),
             rejections: Family::default(),
             stream_errors: Family::default(),
-            time_to_first_token: seconds(
+            time_to_first_token: make(
                 "time_to_first_token_seconds",
                 "From arrival to the first token",
                 || Histogram::new(TTFT_BUCKETS_S),
             ),
-            inter_token_latency: seconds("inter_token_latency_seconds", "Between two tokens", gap),
-            time_per_output_token: seconds(
+            inter_token_latency: make("inter_token_latency_seconds", "Between two tokens", gap),
+            time_per_output_token: make(
                 "request_time_per_output_token_seconds",
                 "Mean time between two tokens of a request",
                 gap,
             ),
-            end_to_end: seconds("e2e_request_latency_seconds", "From arrival to the end", latency),
-            queue: seconds("request_queue_time_seconds", "From arrival to the first step", latency),
-            prefill: seconds(
-                "request_prefill_time_seconds",
-                "From the first step to the first token",
-                latency,
+            time_per_prefill_token: make(
+                "time_per_prefill_token_request_seconds",
+                "Prefill time of a request for each prompt token that it computed",
+                || Histogram::new(PREFILL_TOKEN_BUCKETS_S),
             ),
-            decode: seconds("request_decode_time_seconds", "From the first token to the last", latency),
-            inference: seconds(
+            end_to_end: make("e2e_request_latency_seconds", "From arrival to the end", latency),
+            queue: make("request_queue_time_seconds", "From arrival to the first step", latency),
+            prefill: make("request_prefill_time_seconds", "From the first step to the first token", latency),
+            decode: make("request_decode_time_seconds", "From the first token to the last", latency),
+            inference: make(
                 "request_inference_time_seconds",
                 "From the first step to the last token",
                 latency,
             ),
-            prompt_tokens: seconds("request_prompt_tokens", "Prompt tokens of a request", tokens),
-            generation_tokens: seconds("request_generation_tokens", "Output tokens of a request", tokens),
-            params_n: seconds("request_params_n", "The request parameter n", || Histogram::new(N_BUCKETS)),
-            params_max_tokens: seconds(
-                "request_params_max_tokens",
-                "The request parameter max_tokens",
+            prompt_tokens: make("request_prompt_tokens", "Prompt tokens of a request", tokens),
+            computed_prompt_tokens: make(
+                "request_prefill_kv_computed_tokens",
+                "Prompt tokens of a request that were not found in the cache",
                 tokens,
             ),
-        };
-        registry.register("vllm:request_success", "Continuations ended, by reason", metrics.success.clone());
-        registry.register(
-            "vllm:admission_rejections",
-            "Requests refused, by reason",
-            metrics.rejections.clone(),
-        );
-        registry.register(
-            "throng_stream_errors",
-            "Streams that ended with an error",
-            metrics.stream_errors.clone(),
-        );
-        metrics
+            generation_tokens: make("request_generation_tokens", "Output tokens of a request", tokens),
+            max_generation_tokens: make(
+                "request_max_num_generation_tokens",
+                "Output tokens of the longest continuation of a request",
+                tokens,
+            ),
+            params_n: make("request_params_n", "The request parameter n", || Histogram::new(N_BUCKETS)),
+            params_max_tokens: make("request_params_max_tokens", "The request parameter max_tokens", tokens),
+        }
     }
 
     /// The counters of one model, to be kept.
     pub fn of_model(&self, labels: &ModelLabels) -> ModelMetrics {
+        // A counter that begins at 0 has a rate from its first event on.
+        for finished_reason in FINISHED_REASONS {
+            drop(self.success.get_or_create(&ReasonLabels::new(labels, finished_reason)));
+        }
         ModelMetrics {
             labels: labels.clone(),
             success: self.success.clone(),
@@ -156,13 +180,16 @@ impl RequestMetrics {
             time_to_first_token: self.time_to_first_token.get_or_create_owned(labels),
             inter_token_latency: self.inter_token_latency.get_or_create_owned(labels),
             time_per_output_token: self.time_per_output_token.get_or_create_owned(labels),
+            time_per_prefill_token: self.time_per_prefill_token.get_or_create_owned(labels),
             end_to_end: self.end_to_end.get_or_create_owned(labels),
             queue: self.queue.get_or_create_owned(labels),
             prefill: self.prefill.get_or_create_owned(labels),
             decode: self.decode.get_or_create_owned(labels),
             inference: self.inference.get_or_create_owned(labels),
             prompt_tokens: self.prompt_tokens.get_or_create_owned(labels),
+            computed_prompt_tokens: self.computed_prompt_tokens.get_or_create_owned(labels),
             generation_tokens: self.generation_tokens.get_or_create_owned(labels),
+            max_generation_tokens: self.max_generation_tokens.get_or_create_owned(labels),
             params_n: self.params_n.get_or_create_owned(labels),
             params_max_tokens: self.params_max_tokens.get_or_create_owned(labels),
         }
@@ -179,13 +206,16 @@ pub(crate) struct ModelMetrics {
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     time_per_output_token: Histogram,
+    time_per_prefill_token: Histogram,
     end_to_end: Histogram,
     queue: Histogram,
     prefill: Histogram,
     decode: Histogram,
     inference: Histogram,
     prompt_tokens: Histogram,
+    computed_prompt_tokens: Histogram,
     generation_tokens: Histogram,
+    max_generation_tokens: Histogram,
     params_n: Histogram,
     params_max_tokens: Histogram,
 }
@@ -209,11 +239,19 @@ impl ModelMetrics {
         self.inter_token_latency.observe(gap.as_secs_f64());
     }
 
-    /// Notes the end of a continuation.
-    pub fn finished(&self, reason: FinishReason, timing: &Timing) {
-        let ModelLabels { model_name, engine } = self.labels.clone();
-        let finished_reason = reason_name(reason);
-        self.success.get_or_create(&ReasonLabels { model_name, engine, finished_reason }).inc();
+    /// Notes a computed prompt, of which `n_computed` tokens were not in the cache.
+    pub fn prompt_computed(&self, n_computed: usize) {
+        self.computed_prompt_tokens.observe(n_computed as f64);
+    }
+
+    /// Notes that all continuations of a prompt have ended; the longest one has `n_longest` tokens.
+    pub fn prompt_ended(&self, n_longest: u32) {
+        self.max_generation_tokens.observe(f64::from(n_longest));
+    }
+
+    /// Notes the end of a continuation of a prompt of which `n_computed` tokens were computed.
+    pub fn finished(&self, reason: FinishReason, timing: &Timing, n_computed: usize) {
+        self.success.get_or_create(&ReasonLabels::new(&self.labels, reason_name(reason))).inc();
         self.generation_tokens.observe(f64::from(timing.n_output));
         let observe = |histogram: &Histogram, time: Option<Duration>| {
             if let Some(time) = time {
@@ -225,6 +263,8 @@ impl ModelMetrics {
         observe(&self.end_to_end, Some(timing.end));
         observe(&self.queue, timing.first_step);
         observe(&self.prefill, timing.prefill());
+        let n_computed = u32::try_from(n_computed).unwrap_or(u32::MAX).max(1);
+        observe(&self.time_per_prefill_token, timing.prefill().map(|prefill| prefill / n_computed));
         observe(&self.decode, timing.decode());
         let inference = timing.prefill().zip(timing.decode()).map(|(prefill, decode)| prefill + decode);
         observe(&self.inference, inference);
@@ -232,9 +272,8 @@ impl ModelMetrics {
 
     /// Notes a continuation whose client has gone.
     pub fn aborted(&self) {
-        let ModelLabels { model_name, engine } = self.labels.clone();
         let finished_reason = reason_name(FinishReason::Abort);
-        self.success.get_or_create(&ReasonLabels { model_name, engine, finished_reason }).inc();
+        self.success.get_or_create(&ReasonLabels::new(&self.labels, finished_reason)).inc();
     }
 
     /// Notes a stream that ended with an error frame.
@@ -242,6 +281,8 @@ impl ModelMetrics {
         self.stream_errors.inc();
     }
 }
+
+const FINISHED_REASONS: [&str; 4] = ["stop", "length", "abort", "error"];
 
 fn reason_name(reason: FinishReason) -> &'static str {
     match reason {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use http::header;
+use http::{HeaderMap, header};
 use serde::Serialize;
 
 use crate::app::App;
 use crate::connection::RequestContext;
-use crate::metrics;
+use crate::metrics::Exposition;
 use crate::openai::{ApiError, openapi};
 
 #[derive(Serialize)]
@@ -40,13 +40,16 @@ pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
     Json(Load { server_load })
 }
 
-/// Everything that is counted, for Prometheus.
+/// Everything that is counted, in the format that the scraper prefers.
 pub(super) async fn metrics(
     State(app): State<Arc<App>>,
     Extension(context): Extension<Arc<RequestContext>>,
+    headers: HeaderMap,
 ) -> Response {
-    match app.metrics.encode() {
-        Some(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+    let exposition = Exposition::of_request(&headers);
+    let fields = [(header::CONTENT_TYPE, exposition.content_type()), (header::VARY, "accept")];
+    match app.metrics.encode(exposition) {
+        Some(text) => (fields, text).into_response(),
         None => ApiError::internal_error(context.id_text()).into_response(),
     }
 }

@@ -129,7 +129,8 @@ impl Server {
             notice: Some("a paper model".to_owned()),
             held: Default::default(),
         };
-        let gateway = Gateway::new(setup.config, vec![model], || 0).expect("a valid configuration");
+        let gateway =
+            Gateway::new(setup.config, vec![model], &Default::default()).expect("a valid configuration");
         let listener = TcpListener::bind(setup.bind).await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let (stop, stopped) = oneshot::channel();

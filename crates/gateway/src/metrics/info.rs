@@ -1,0 +1,54 @@
+//! Which program serves which models, as gauges that are always 1. Does not know what either does.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What the gateway reports about the process that it runs in.
+#[derive(Debug, Clone)]
+pub struct ProcessFacts {
+    /// The commit that the program was built from, or `unknown`.
+    pub commit: String,
+    /// The instruction set that the models are computed with.
+    pub isa: String,
+    /// How many lines of the process's log could not be written so far.
+    pub n_log_lines_dropped: fn() -> u64,
+}
+
+impl Default for ProcessFacts {
+    fn default() -> Self {
+        Self { commit: "unknown".to_owned(), isa: "unknown".to_owned(), n_log_lines_dropped: || 0 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    commit: String,
+    isa: String,
+}
+
+/// What is served under which limits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ModelInfoLabels {
+    /// The model's first name.
+    pub model_name: String,
+    /// The path or hub id that was loaded.
+    pub root: String,
+    /// Most tokens of prompt and answer together.
+    pub max_model_len: u32,
+}
+
+/// Makes the facts known to `registry`.
+pub(super) fn register(registry: &mut Registry, process: &ProcessFacts, models: &[ModelInfoLabels]) {
+    let ProcessFacts { commit, isa, .. } = process.clone();
+    let builds = Family::<BuildLabels, Gauge>::default();
+    builds.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION"), commit, isa }).set(1);
+    registry.register("throng_build_info", "The program: version, commit, instruction set", builds);
+    let infos = Family::<ModelInfoLabels, Gauge>::default();
+    models.iter().for_each(|model| {
+        infos.get_or_create(model).set(1);
+    });
+    registry.register("throng_model_info", "The served models: where from, longest sequence", infos);
+}
