@@ -16,6 +16,7 @@ use crate::speculation::{self, SpeculationSection};
 use values::{model_place, parse_bytes, parse_isa};
 
 pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
+pub use values::LogFormat;
 
 /// Serve large language models to many users from the hardware you have.
 #[derive(Debug, Parser)]
@@ -180,6 +181,9 @@ pub struct ServeArgs {
     /// Host names by which web pages may address this server, besides IP addresses and the name given with --host
     #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME")]
     pub allowed_hosts: Vec<String>,
+    /// The format of the log on standard error: text, or json with one object a line
+    #[arg(long, hide_short_help = true, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub log_format: Option<LogFormat>,
     /// On SIGTERM, seconds for running streams to finish
     #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use throng_cli::args::{Command, CommandLine};
+use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{bench, chat, generate, inspect, serve};
+use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
 use throng_cli::usage_error::UsageError;
@@ -19,7 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let line = CommandLine::read();
     let is_server = matches!(line.command, None | Some(Command::Serve(_)));
-    let ended = logging::start(if is_server { "warn,throng=info" } else { "warn" }).and_then(|()| run(line));
+    let filter = if is_server { "warn,throng=info" } else { "warn" };
+    let ended = logging::start(filter, log_format(&line)).and_then(|()| run(line));
     logging::finish();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -28,6 +30,19 @@ fn main() -> ExitCode {
             logging::last_words(&format!("error: {error:#}"));
             ExitCode::from(if error.is::<UsageError>() { 2 } else { 1 })
         }
+    }
+}
+
+/// The format of the log: as a server's flags say, else text.
+fn log_format(line: &CommandLine) -> LineFormat {
+    let serve = match &line.command {
+        None => Some(&line.serve),
+        Some(Command::Serve(arguments)) => Some(&**arguments),
+        Some(_) => None,
+    };
+    match serve.and_then(|arguments| arguments.log_format) {
+        Some(LogFormat::Json) => LineFormat::Json,
+        _ => LineFormat::Text,
     }
 }
 

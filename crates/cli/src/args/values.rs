@@ -1,8 +1,18 @@
-//! Parsers of flag values: numbers of bytes, models, ISAs. Does not know which flag a value belongs to.
+//! Values of flags and their parsers: numbers of bytes, models, ISAs, the format of the log. Does not know which flag a value belongs to.
 
+use clap::ValueEnum;
 use throng_kernels::Isa;
 
 use crate::bounds;
+
+/// The format of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
 
 /// A number of bytes: `1073741824`, `1GiB`, `1.5G`, `512M`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{EngineSection, ModelSection, Settings};
 use crate::process::descriptors;
-use crate::process::line_queue::LineQueue;
+use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::logging;
 use crate::process::output;
 use crate::process::signals::Signals;
@@ -27,7 +27,8 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
     let mut settings = Settings::of(arguments)?;
     fit_connections(&mut settings.gateway.server);
-    let out = LineQueue::start("throng-out", output::unlocked_stdout()).context("cannot start a thread")?;
+    let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout());
+    let out = out.context("cannot start a thread")?;
     let ready = tokio::select! {
         biased;
         ending = signals.told_to_end() => {

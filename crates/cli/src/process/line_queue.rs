@@ -1,5 +1,5 @@
 //! Lines for a file descriptor that may be slow, full or closed: a bounded queue and one thread that writes. Queuing a
-//! line never waits for the descriptor and never fails. Does not know what the lines say.
+//! line never waits for the descriptor and never fails. Does not know what the lines say, but keeps a line of JSON one.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,21 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 /// Time between retries if another process made the descriptor non-blocking.
 const RETRY: Duration = Duration::from_millis(20);
 
+/// What a line is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LineFormat {
+    /// Plain text.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
 /// The queue. Clones share it; its thread lives as long as the process.
 #[derive(Debug, Clone)]
 pub struct LineQueue {
     shared: Arc<Shared>,
+    format: LineFormat,
 }
 
 #[derive(Debug, Default)]
@@ -38,14 +49,22 @@ impl LineQueue {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(name: &str, out: impl Write + Send + 'static) -> io::Result<Self> {
+    pub fn start(name: &str, format: LineFormat, out: impl Write + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let writer = Writer { shared: Arc::clone(&shared), out, n_reported: 0 };
+        let writer = Writer { shared: Arc::clone(&shared), format, out, n_reported: 0 };
         std::thread::Builder::new().name(name.to_owned()).spawn(move || writer.run())?;
-        Ok(Self { shared })
+        Ok(Self { shared, format })
     }
 
-    /// Queues one line. Control characters in it, including line breaks, are written as escapes, so that text of
+    /// Queues a message as one line in the queue's format.
+    pub fn push_message(&self, level: &str, message: &str) {
+        match self.format {
+            LineFormat::Text => self.push(message),
+            LineFormat::Json => self.push(&json_line(level, message)),
+        }
+    }
+
+    /// Queues one line, which is in the queue's format. Control characters in it, including line breaks, are written as escapes, so that text of
     /// clients can neither forge a line nor control a terminal.
     pub fn push(&self, line: &str) {
         let mut state = self.shared.lock();
@@ -53,7 +72,10 @@ impl LineQueue {
             state.n_dropped += 1;
             return;
         }
-        escape(&mut state.text, line);
+        match self.format {
+            LineFormat::Text => escape(&mut state.text, line),
+            LineFormat::Json => escape_json(&mut state.text, line),
+        }
         state.text.push('\n');
         drop(state);
         self.shared.changed.notify_all();
@@ -80,6 +102,7 @@ impl Shared {
 /// The state of the writing thread.
 struct Writer<W> {
     shared: Arc<Shared>,
+    format: LineFormat,
     out: W,
     n_reported: u64,
 }
@@ -114,10 +137,12 @@ impl<W: Write> Writer<W> {
     /// Reports how many lines are missing, once lines can be written again.
     fn report(&mut self, n_dropped: u64) {
         if n_dropped > self.n_reported {
-            let line = format!(
-                "{} log lines were dropped: they could not be written\n",
-                n_dropped - self.n_reported
-            );
+            let n_lost = n_dropped - self.n_reported;
+            let message = format!("{n_lost} log lines were dropped: they could not be written");
+            let line = match self.format {
+                LineFormat::Text => message + "\n",
+                LineFormat::Json => json_line("WARN", &message) + "\n",
+            };
             if self.write(line.as_bytes()) == line.len() {
                 self.n_reported = n_dropped;
             }
@@ -145,8 +170,7 @@ impl<W: Write> Writer<W> {
 fn escape(text: &mut String, line: &str) {
     let kept = &line[..line.floor_char_boundary(MAX_LINE_BYTES)];
     for c in kept.chars() {
-        let reorders = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if reorders || (c.is_control() && c != '\t') {
+        if is_escaped(c) {
             text.extend(c.escape_default());
         } else {
             text.push(c);
@@ -155,6 +179,33 @@ fn escape(text: &mut String, line: &str) {
     if kept.len() < line.len() {
         text.push_str(" … (cut)");
     }
+}
+
+/// Appends a line of JSON with the same characters as JSON's escapes. They can only be inside of strings. A line that is
+/// too long is replaced, because what is left of a truncated one cannot be parsed.
+fn escape_json(text: &mut String, line: &str) {
+    if line.len() > MAX_LINE_BYTES {
+        text.push_str(&json_line("WARN", &format!("a log line of {} bytes was too long", line.len())));
+        return;
+    }
+    for c in line.chars() {
+        if is_escaped(c) {
+            // All of them are in the basic plane: one UTF-16 unit.
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
+        }
+    }
+}
+
+/// Whether a character could break, reorder or hide a line where it is shown.
+fn is_escaped(c: char) -> bool {
+    let reorders = matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    reorders || (c.is_control() && c != '\t')
+}
+
+fn json_line(level: &str, message: &str) -> String {
+    serde_json::json!({ "level": level, "message": message }).to_string()
 }
 
 #[cfg(test)]
@@ -184,10 +235,14 @@ mod tests {
     }
 
     fn gated() -> (LineQueue, Sender<io::Result<()>>, impl Fn() -> String) {
+        gated_with(LineFormat::Text)
+    }
+
+    fn gated_with(format: LineFormat) -> (LineQueue, Sender<io::Result<()>>, impl Fn() -> String) {
         let (tell, verdicts) = channel();
         let written = Arc::new(Mutex::default());
-        let queue =
-            LineQueue::start("test", Gate { verdicts, written: Arc::clone(&written) }).expect("a thread");
+        let gate = Gate { verdicts, written: Arc::clone(&written) };
+        let queue = LineQueue::start("test", format, gate).expect("a thread");
         let text = move || String::from_utf8(written.lock().expect("no panics").clone()).expect("text");
         (queue, tell, text)
     }
@@ -199,6 +254,25 @@ mod tests {
         queue.push("a\nb\x1b[31m\r\u{85}\u{202e}\tç");
         queue.flush(LONG);
         assert_eq!(text(), "a\\nb\\u{1b}[31m\\r\\u{85}\\u{202e}\tç\n");
+    }
+
+    #[test]
+    fn a_line_of_json_stays_one_and_says_the_same() {
+        let (queue, tell, text) = gated_with(LineFormat::Json);
+        (0..5).for_each(|_| tell.send(Ok(())).expect("a reader"));
+        let message = "a\"b\\\n\x1b[31m\u{85}\u{7f}\u{202e}ç\u{1f600}";
+        queue.push(&serde_json::json!({ "message": message }).to_string());
+        queue.push_message("ERROR", message);
+        queue.push(&serde_json::json!({ "message": "x".repeat(MAX_LINE_BYTES) }).to_string());
+        queue.flush(LONG);
+        let lines: Vec<String> = text().lines().map(str::to_owned).collect();
+        assert!(!lines.concat().contains(is_escaped), "{lines:?}");
+        let read = |line: &String| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+        let [plain, with_level, long] = &lines.iter().map(read).collect::<Vec<_>>()[..] else {
+            panic!("{lines:?}");
+        };
+        assert_eq!((&plain["message"], &with_level["message"]), (&message.into(), &message.into()));
+        assert_eq!((&with_level["level"], &long["level"]), (&"ERROR".into(), &"WARN".into()));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tracing_subscriber::EnvFilter;
 
-use crate::process::line_queue::LineQueue;
+use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::usage_error::UsageError;
 
@@ -24,23 +24,29 @@ const PANIC_LIMIT: Duration = Duration::from_millis(100);
 
 static QUEUE: OnceLock<LineQueue> = OnceLock::new();
 
-/// Starts the log with the filter `THRONG_LOG`, else `default`, and logs panics. Called once.
+/// Starts the log in that format with the filter `THRONG_LOG`, else `default`, and logs panics. Called once.
 ///
 /// # Errors
 /// When `THRONG_LOG` is not a valid filter, or no thread can be started.
-pub fn start(default: &str) -> Result<()> {
+pub fn start(default: &str, format: LineFormat) -> Result<()> {
     let filter = filter(std::env::var_os(VARIABLE).as_deref(), default)?;
-    let queue = LineQueue::start("throng-log", output::unlocked_stderr()).context("cannot start a thread")?;
+    let queue = LineQueue::start("throng-log", format, output::unlocked_stderr());
+    let queue = queue.context("cannot start a thread")?;
     let queue = QUEUE.get_or_init(|| queue);
     std::panic::set_hook(Box::new(|panic| tell_panic(queue, panic)));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(|| Line(queue))
         .with_target(false)
         .with_ansi(false)
         // tracing-subscriber reports its own errors with `eprintln!`, which panics if standard error cannot be written.
-        .log_internal_errors(false)
-        .init();
+        .log_internal_errors(false);
+    match format {
+        LineFormat::Text => log.init(),
+        LineFormat::Json => {
+            log.json().flatten_event(true).with_current_span(false).with_span_list(false).init()
+        }
+    }
     Ok(())
 }
 
@@ -52,7 +58,7 @@ pub fn n_dropped() -> u64 {
 /// Logs why the process ends, one line for each line of `text`, and waits a moment for the log to be written.
 pub fn last_words(text: &str) {
     match QUEUE.get() {
-        Some(queue) => text.lines().for_each(|line| queue.push(line)),
+        Some(queue) => text.lines().for_each(|line| queue.push_message("ERROR", line)),
         None => output::note(text),
     }
     finish();
@@ -81,10 +87,10 @@ fn tell_panic(queue: &LineQueue, panic: &PanicHookInfo<'_>) {
     let name = thread.name().unwrap_or("without a name");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let message = panic.payload_as_str().unwrap_or("no message");
-    queue.push(&format!("thread {name} panicked at {place}: {message}"));
+    queue.push_message("ERROR", &format!("thread {name} panicked at {place}: {message}"));
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
-        backtrace.to_string().lines().for_each(|line| queue.push(line));
+        backtrace.to_string().lines().for_each(|line| queue.push_message("ERROR", line));
     }
     queue.flush(PANIC_LIMIT);
 }

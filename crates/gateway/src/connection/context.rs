@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use axum::extract::MatchedPath;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Version, header};
+use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::ConnectionState;
+use super::record::{GenerationRecord, RequestRecord};
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::ApiError;
 
@@ -38,6 +40,7 @@ pub(crate) struct RequestContext {
     tenant: OnceLock<TenantId>,
     version: Version,
     has_body: bool,
+    record: RequestRecord,
 }
 
 impl RequestContext {
@@ -59,6 +62,7 @@ impl RequestContext {
             tenant: OnceLock::new(),
             version,
             has_body,
+            record: RequestRecord::default(),
         }
     }
 
@@ -75,6 +79,16 @@ impl RequestContext {
     /// Says who asks; the first word counts.
     pub fn set_tenant(&self, tenant: TenantId) {
         let _ = self.tenant.set(tenant);
+    }
+
+    /// Notes for the log what a model did for the request; the first word counts.
+    pub fn record_generation(&self, generation: GenerationRecord) {
+        let _ = self.record.generation.set(generation);
+    }
+
+    /// Notes for the log which route answered, and how; the first word counts.
+    pub fn record_answer(&self, path: Option<MatchedPath>, status: StatusCode) {
+        let _ = self.record.answer.set((path, status));
     }
 
     /// What to answer when the request's framing was refused on the way in.
@@ -147,6 +161,13 @@ impl RequestContext {
 
     fn take_body(&self) -> Option<Incoming> {
         self.body.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+    }
+}
+
+impl Drop for RequestContext {
+    /// The request is over once neither its response nor its generation needs the context.
+    fn drop(&mut self) {
+        self.record.log(self.id_text(), &self.tenant(), self.arrived);
     }
 }
 

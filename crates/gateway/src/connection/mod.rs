@@ -3,6 +3,7 @@
 
 mod context;
 mod presence;
+mod record;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,6 +12,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::context::{HeldBody, RequestContext, Settled, content_length};
 pub(crate) use self::presence::{HALF_CLOSED_PING_INTERVAL, client_gone};
+pub(crate) use self::record::GenerationRecord;
 
 use self::presence::Presence;
 use crate::openai::ApiError;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
+use crate::connection::RequestContext;
 use crate::openai::ApiError;
 use crate::router::Route;
 
@@ -17,7 +18,7 @@ pub(crate) async fn admit(
     route: &Route,
     prepared: Prepared,
     prompt_param: &'static str,
-    request_id: &str,
+    context: &Arc<RequestContext>,
 ) -> Result<Session, ApiError> {
     let Prepared { requests, text, memory, constraint_param, .. } = prepared;
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
@@ -28,12 +29,12 @@ pub(crate) async fn admit(
         let sampling = Arc::clone(&request.sampling);
         let generation = route.generate(request).await.map_err(|error| {
             metrics.rejected(error.kind.name());
-            client_error(&error, &blamed, &route.model, request_id)
+            client_error(&error, &blamed, &route.model, context.id_text())
         })?;
         metrics.admitted(n_tokens, n, sampling.max_tokens);
         prompts.push(BegunPrompt { generation, n, n_tokens, sampling });
     }
-    Ok(Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory))
+    Ok(Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone()))
 }
 
 /// Refuses a request that all replicas would refuse now whatever its prompt is, before any work is spent on it.

@@ -10,6 +10,7 @@ use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
 use super::client_error::{BlamedParams, client_error};
+use crate::connection::{GenerationRecord, RequestContext};
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
@@ -72,6 +73,8 @@ pub(crate) struct Session {
     keeps_stop_tokens: bool,
     first_polled: usize,
     memory: Vec<Reservation>,
+    context: Arc<RequestContext>,
+    record: GenerationRecord,
 }
 
 /// A prompt whose generation has begun.
@@ -108,14 +111,20 @@ struct ChoiceState {
 
 impl Session {
     /// A session over generations that have just begun, one a prompt.
-    /// `blamed` tells where in the request the prompt and the constraint stood. It keeps `memory` reserved as long as it lives.
+    /// `blamed` tells where in the request the prompt and the constraint stood. It keeps `memory` reserved as long as it
+    /// lives, and then tells `context` what happened.
     pub fn new(
         model: Arc<ModelEntry>,
         prompts: Vec<BegunPrompt>,
         blamed: BlamedParams,
         text: Option<&TextOptions>,
         memory: Vec<Reservation>,
+        context: Arc<RequestContext>,
     ) -> Self {
+        let n_choices = prompts.iter().map(|prompt| prompt.n as usize).sum();
+        let n_prompt_tokens = prompts.iter().map(|prompt| prompt.n_tokens).sum();
+        let read = context.arrived.elapsed();
+        let record = GenerationRecord::new(model.served.id(), n_choices, n_prompt_tokens, read);
         let choice = || ChoiceState {
             detokenizer: text.map(|t| Detokenizer::new(t.tokenizer.clone(), t.detokenize.clone())),
             n_tokens: 0,
@@ -138,6 +147,8 @@ impl Session {
             keeps_stop_tokens: text.is_some_and(|t| t.detokenize.include_stop_str_in_output),
             first_polled: 0,
             memory,
+            context,
+            record,
         }
     }
 
@@ -193,6 +204,7 @@ impl Session {
             ReplicaEvent::Prompt { cached_tokens, logprobs } => {
                 let prompt = &mut self.prompts[prompt_idx];
                 prompt.n_cached = cached_tokens;
+                self.record.prompt(cached_tokens);
                 self.model.metrics.prompt_computed(prompt.n_computed());
                 Some(Output::Prompt { prompt_idx, cached_tokens, logprobs })
             }
@@ -201,6 +213,7 @@ impl Session {
                 Some(self.finish(prompt_idx, index, reason, timing))
             }
             ReplicaEvent::Failed(error) => {
+                self.record.failed();
                 self.prompts[prompt_idx].choices.iter_mut().for_each(|choice| choice.has_ended = true);
                 Some(Output::Failed(error))
             }
@@ -216,6 +229,7 @@ impl Session {
             return None;
         }
         choice.n_tokens += 1;
+        self.record.token();
         let now = Instant::now();
         if let Some(last) = choice.last_token_at.replace(now) {
             self.model.metrics.token_gap(now - last);
@@ -249,6 +263,7 @@ impl Session {
         }
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
         self.model.metrics.finished(reason, &timing, n_computed);
+        self.record.ended(reason, timing.first_step, timing.first_token);
         if prompt.choices.iter().all(|choice| choice.has_ended) {
             let longest = prompt.choices.iter().map(|choice| choice.n_tokens).max();
             self.model.metrics.prompt_ended(longest.unwrap_or_default());
@@ -268,6 +283,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let choices = self.prompts.iter().flat_map(|prompt| &prompt.choices);
         choices.filter(|choice| !choice.has_ended).for_each(|_| self.model.metrics.aborted());
+        self.context.record_generation(std::mem::take(&mut self.record));
     }
 }
 

@@ -16,6 +16,7 @@ pub use responses::{chat_response, completion_response, logprobs, models, respon
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};
 pub use conversation::Conversation;
+pub(crate) use error::ErrorCode;
 pub use error::{ApiError, ConstraintParam, ErrorType};
 pub use field::{IgnoredParameters, ReadOptions};
 pub use generation_request::{GenerationRequest, StreamOptions, TruncationSide};

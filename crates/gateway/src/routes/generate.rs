@@ -184,7 +184,7 @@ async fn begin(
     let Job { route, prepared, asked, echo, bound, is_streaming, ignored } = job;
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
-    let session = admit(&route, prepared, prompt_param, context.id_text()).await?;
+    let session = admit(&route, prepared, prompt_param, context).await?;
     let context = context.clone();
     let running = Running { route, context, session, n_prompts, bound, memory, ignored };
     Ok(Begun { asked, echo, is_streaming, running })

@@ -9,6 +9,7 @@ mod http1_gate;
 mod http1_head;
 mod outflow;
 mod overflow;
+mod refusals;
 mod respond;
 mod socket;
 

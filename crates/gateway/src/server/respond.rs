@@ -20,21 +20,23 @@ use tower::ServiceExt;
 use super::Service;
 use super::guard::{CrossOrigin, Guard};
 use super::outflow::{HeldFrame, Outflow};
+use super::refusals::{RefusalLog, SentNames};
 use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
 use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
-use crate::openai::ApiError;
+use crate::openai::{ApiError, ErrorCode};
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]
 pub(super) struct Responder {
     service: Arc<Service>,
     guard: Guard,
+    refusals: RefusalLog,
 }
 
 impl Responder {
     pub fn new(service: Service, guard: Guard) -> Self {
-        Self { service: Arc::new(service), guard }
+        Self { service: Arc::new(service), guard, refusals: RefusalLog::default() }
     }
 
     pub fn service(&self) -> &Service {
@@ -46,7 +48,7 @@ impl Responder {
         let connection = in_flight.state.clone();
         let (parts, body) = request.into_parts();
         let version = parts.version;
-        let method = parts.method.clone();
+        let (method, names) = (parts.method.clone(), SentNames::of(&parts.headers));
         let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
         let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
         let (mut response, cross_origin) = match checked {
@@ -61,11 +63,12 @@ impl Responder {
             response = close_after(version, response);
         }
         finish_head(&mut response, &context, cross_origin.as_ref());
-        let labels = HttpLabels::new(
-            handler.as_ref().map_or("none", |path| path.as_str()),
-            &method,
-            response.status(),
-        );
+        let path = handler.as_ref().map_or("none", |path| path.as_str());
+        let labels = HttpLabels::new(path, &method, response.status());
+        if let Some(code) = response.extensions_mut().remove::<ErrorCode>() {
+            self.refusals.note(response.status(), code, context.id_text(), path, &names);
+        }
+        context.record_answer(handler, response.status());
         let exchange = Exchange { service: self.service.clone(), labels, context, in_flight };
         let outflow = Outflow::of_task(&self.service.memory);
         connection.presence.response_begins();

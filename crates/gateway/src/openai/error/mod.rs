@@ -46,6 +46,10 @@ impl ErrorType {
 #[error("{}", .0.message)]
 pub struct ApiError(Box<Fault>);
 
+/// The `code` of an error answer, as an extension of its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ErrorCode(pub &'static str);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Fault {
     status: StatusCode,
@@ -154,6 +158,7 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = Response::new(axum::body::Body::from(self.to_json()));
         *response.status_mut() = self.0.status;
+        response.extensions_mut().insert(ErrorCode(self.0.code));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(seconds) = self.0.retry_after_s {
