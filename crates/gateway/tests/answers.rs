@@ -35,7 +35,7 @@ async fn a_chat_is_the_same_whole_and_streamed() {
 
     let mut streamed = fields;
     streamed["stream"] = json!(true);
-    streamed["stream_options"] = json!({"include_usage": true});
+    streamed["stream_options"] = json!({"include_usage": true, "include_timings": true});
     let reply = client.post("/v1/chat/completions", &chat(streamed)).await;
     assert_eq!(reply.header("x-accel-buffering"), Some("no"));
     let chunks = reply.chunks();
@@ -55,6 +55,16 @@ async fn a_chat_is_the_same_whole_and_streamed() {
     let (last, others) = chunks.split_last().expect("chunks");
     assert_eq!(last["choices"], json!([]));
     assert_eq!(last["usage"]["completion_tokens"], 18);
+    let timings = &last["timings"];
+    assert_eq!(timings["predicted_n"], 18);
+    assert_eq!(
+        timings["prompt_n"].as_u64().zip(timings["cache_n"].as_u64()).map(|(n, cached)| n + cached),
+        last["usage"]["prompt_tokens"].as_u64()
+    );
+    for figure in ["queue_ms", "prompt_ms", "prompt_per_second", "predicted_ms", "predicted_per_second"] {
+        assert!(timings[figure].as_f64().is_some_and(|value| value >= 0.0), "{figure} in {timings}");
+    }
+    assert!(others.iter().all(|chunk| chunk.get("timings").is_none()));
     assert!(others.iter().all(|chunk| chunk["usage"].is_null() && chunk.get("usage").is_some()));
     assert!(
         others.iter().all(|chunk| chunk["object"] == "chat.completion.chunk" && chunk["id"] == last["id"])

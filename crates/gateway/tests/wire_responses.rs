@@ -81,7 +81,7 @@ fn calls_and_reasoning_are_written_as_clients_read_them() {
 #[test]
 fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
     let head = r#"{"id":"chatcmpl-1","object":"chat.completion.chunk","created":7,"model":"m","system_fingerprint":"FP","choices":"#;
-    let told = StreamOptions { include_usage: true, continuous_usage_stats: false };
+    let told = StreamOptions { include_usage: true, ..Default::default() };
     let so_far = || Usage::new(5, 1, 0);
     let usage = r#"{"prompt_tokens":5,"completion_tokens":1,"total_tokens":6,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}}"#;
     json(
@@ -102,7 +102,7 @@ fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
             r#"[{"index":0,"delta":{"content":"b"},"logprobs":null,"finish_reason":null,"token_ids":[1]}],"usage":null}"#
         ),
     );
-    let each = StreamOptions { include_usage: true, continuous_usage_stats: true };
+    let each = StreamOptions { include_usage: true, continuous_usage_stats: true, ..Default::default() };
     let finish = Finish::new(FinishReason::Abort, Some("END"));
     json(
         &ChatChunk::new(
@@ -114,7 +114,7 @@ fn chat_chunks_have_the_role_the_text_the_finish_reason_and_the_usage() {
             r#"{head}[{{"index":0,"delta":{{}},"logprobs":null,"finish_reason":"stop","stop_reason":"END"}}],"usage":{usage}}}"#
         ),
     );
-    json(&ChatChunk::of_usage(&ENVELOPE, so_far()), &format!(r#"{head}[],"usage":{usage}}}"#));
+    json(&ChatChunk::of_usage(&ENVELOPE, so_far(), None), &format!(r#"{head}[],"usage":{usage}}}"#));
 }
 
 #[test]

@@ -156,7 +156,8 @@ impl StreamFormat for ChatFormat {
         match output {
             Output::Prompt { cached_tokens, .. } => self.tally.cached += u64::from(cached_tokens),
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
-            Output::Finished { choice_idx, text, reason, stop, .. } => {
+            Output::Finished { choice_idx, text, reason, stop, timing } => {
+                self.tally.ended(&timing);
                 let mut finish = Finish::new(reason, stop.as_deref());
                 let mut content = (!text.is_empty()).then_some(text.as_str());
                 if let Some(reader) = self.readers.get_mut(choice_idx) {
@@ -174,7 +175,8 @@ impl StreamFormat for ChatFormat {
 
     fn end(&mut self, events: &mut Events) {
         if self.asked.options.include_usage {
-            events.push(&ChatChunk::of_usage(&self.asked.envelope(), self.tally.usage()));
+            let (usage, timings) = (self.tally.usage(), self.tally.timings(&self.asked));
+            events.push(&ChatChunk::of_usage(&self.asked.envelope(), usage, timings));
         }
         events.push_done();
     }

@@ -213,7 +213,8 @@ impl StreamFormat for CompletionFormat {
                     Some(Echoing { prompt_idx, reports, nth: 0, n_bytes: 0, n_tokens: 0, text_offset: 0 });
             }
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
-            Output::Finished { choice_idx, text, reason, stop, .. } => {
+            Output::Finished { choice_idx, text, reason, stop, timing } => {
+                self.tally.ended(&timing);
                 let finish = Some(Finish::new(reason, stop.as_deref()));
                 self.push(choice_idx, &text, (finish, None, None), events);
             }
@@ -223,7 +224,8 @@ impl StreamFormat for CompletionFormat {
 
     fn end(&mut self, events: &mut Events) {
         if self.asked.options.include_usage {
-            events.push(&CompletionChunk::of_usage(&self.asked.envelope(), self.tally.usage()));
+            let (usage, timings) = (self.tally.usage(), self.tally.timings(&self.asked));
+            events.push(&CompletionChunk::of_usage(&self.asked.envelope(), usage, timings));
         }
         events.push_done();
     }

@@ -15,8 +15,10 @@ pub(crate) use completion::{CompletionFormat, EchoedPrompt, text_completion};
 use crate::generation::AnswerReading;
 use crate::openai::logprobs::TokenSpelling;
 use crate::openai::response::Envelope;
+use crate::openai::timings::{Moments, Timings};
 use crate::openai::usage::{ChunkUsage, Usage};
 use crate::openai::{GenerationRequest, StreamOptions};
+use crate::replica::Timing;
 
 /// What every object of one answer repeats, and what the client wants to see.
 #[derive(Debug, Clone)]
@@ -90,16 +92,28 @@ struct Tally {
     cached: u64,
     output: u64,
     reasoning: u64,
+    moments: Moments,
 }
 
 impl Tally {
     fn new(asked: &Asked) -> Self {
         let prompt = asked.prompts.iter().map(|prompt| prompt.len() as u64).sum();
-        Self { prompt, cached: 0, output: 0, reasoning: 0 }
+        Self { prompt, cached: 0, output: 0, reasoning: 0, moments: Moments::default() }
     }
 
     fn usage(&self) -> Usage {
         Usage::new(self.prompt, self.output, self.cached).with_reasoning(self.reasoning)
+    }
+
+    /// Notes when what happened to a choice that has ended.
+    fn ended(&mut self, timing: &Timing) {
+        self.moments.add(timing.first_step, timing.first_token, timing.last_token);
+    }
+
+    /// Where the time went, if it was asked for.
+    fn timings(&self, asked: &Asked) -> Option<Timings> {
+        let told = asked.options.include_timings;
+        told.then(|| Timings::new(&self.moments, self.prompt, self.cached, self.output))
     }
 
     fn of_chunk(&self, asked: &Asked) -> ChunkUsage {

@@ -11,7 +11,7 @@ mod responses;
 pub use requests::{
     chat, completion, conversation, generation_fields, generation_request, message, sampling, tokenize, tools,
 };
-pub use responses::{chat_response, completion_response, logprobs, models, response, usage};
+pub use responses::{chat_response, completion_response, logprobs, models, response, timings, usage};
 
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};

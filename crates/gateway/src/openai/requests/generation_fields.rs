@@ -22,7 +22,7 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field(
         "stream_options",
         Custom(Shape::Object, read_stream_options),
-        "While streaming: include_usage adds a chunk with the usage, continuous_usage_stats adds it to each.",
+        "While streaming: include_usage adds a chunk with the usage, include_timings tells times there, continuous_usage_stats adds it to each.",
     ),
     field("n", Integer(1, MAX_N, |r| &mut r.n), "How many answers to give."),
     field("best_of", Integer(1, MAX_N, |r| &mut r.best_of), "Only accepted when equal to n."),

@@ -109,6 +109,8 @@ pub struct StreamOptions {
     pub include_usage: bool,
     /// Usage so far in every chunk.
     pub continuous_usage_stats: bool,
+    /// The chunk with the usage also tells where the time went.
+    pub include_timings: bool,
 }
 
 /// Which side of a prompt truncation takes away.

@@ -55,12 +55,14 @@ pub(super) fn read_stream_options(
     node: &Node<'_, '_>,
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
-    const KEYS: &[&str] = &["include_usage", "continuous_usage_stats", "include_obfuscation"];
+    const KEYS: &[&str] =
+        &["include_usage", "include_timings", "continuous_usage_stats", "include_obfuscation"];
     let mut options = StreamOptions::default();
     node.known_members(KEYS, |key, value| {
         let value = !value.is_null() && value.boolean()?;
         match key {
             "include_usage" => options.include_usage = value,
+            "include_timings" => options.include_timings = value,
             "continuous_usage_stats" => options.continuous_usage_stats = value,
             _ => {}
         }

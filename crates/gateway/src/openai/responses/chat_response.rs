@@ -6,6 +6,7 @@ use throng_core::request::TokenId;
 
 use super::logprobs::{ChatLogprobs, PromptLogprobs};
 use super::response::{Envelope, Finish, SYSTEM_FINGERPRINT, StopReason, as_list};
+use super::timings::Timings;
 use super::usage::{ChunkUsage, Usage};
 
 /// The whole answer to a chat.
@@ -155,6 +156,8 @@ pub struct ChatChunk<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: ChunkUsage,
     #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     prompt_token_ids: Option<&'a [TokenId]>,
 }
 
@@ -209,9 +212,9 @@ impl<'a> ChatChunk<'a> {
         Self::with(envelope, Some(choice), usage)
     }
 
-    /// The chunk before the end that tells the usage of the whole request.
-    pub fn of_usage(envelope: &Envelope<'a>, usage: Usage) -> Self {
-        Self::with(envelope, None, Some(Some(usage)))
+    /// The chunk before the end that tells the usage of the whole request, and where its time went if that was asked for.
+    pub fn of_usage(envelope: &Envelope<'a>, usage: Usage, timings: Option<Timings>) -> Self {
+        Self { timings, ..Self::with(envelope, None, Some(Some(usage))) }
     }
 
     /// Tells the prompt's tokens too: in a choice's first chunk, when the client asked for token ids.
@@ -229,6 +232,7 @@ impl<'a> ChatChunk<'a> {
             system_fingerprint: SYSTEM_FINGERPRINT,
             choice,
             usage,
+            timings: None,
             prompt_token_ids: None,
         }
     }

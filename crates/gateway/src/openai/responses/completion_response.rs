@@ -6,6 +6,7 @@ use throng_core::request::TokenId;
 
 use super::logprobs::{CompletionLogprobs, PromptLogprobs};
 use super::response::{Envelope, Finish, SYSTEM_FINGERPRINT, StopReason, as_list};
+use super::timings::Timings;
 use super::usage::{ChunkUsage, Usage};
 
 /// The whole answer to a text completion.
@@ -102,6 +103,8 @@ pub struct CompletionChunk<'a> {
     choice: Option<CompletionChunkChoice<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: ChunkUsage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 /// What is new of one answer to a prompt.
@@ -124,9 +127,9 @@ impl<'a> CompletionChunk<'a> {
         Self::with(envelope, Some(choice), usage)
     }
 
-    /// The chunk before the end that tells the usage of the whole request.
-    pub fn of_usage(envelope: &Envelope<'a>, usage: Usage) -> Self {
-        Self::with(envelope, None, Some(Some(usage)))
+    /// The chunk before the end that tells the usage of the whole request, and where its time went if that was asked for.
+    pub fn of_usage(envelope: &Envelope<'a>, usage: Usage, timings: Option<Timings>) -> Self {
+        Self { timings, ..Self::with(envelope, None, Some(Some(usage))) }
     }
 
     fn with(envelope: &Envelope<'a>, choice: Option<CompletionChunkChoice<'a>>, usage: ChunkUsage) -> Self {
@@ -138,6 +141,7 @@ impl<'a> CompletionChunk<'a> {
             system_fingerprint: SYSTEM_FINGERPRINT,
             choice,
             usage,
+            timings: None,
         }
     }
 }

@@ -5,4 +5,5 @@ pub mod completion_response;
 pub mod logprobs;
 pub mod models;
 pub mod response;
+pub mod timings;
 pub mod usage;
