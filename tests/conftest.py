@@ -17,6 +17,7 @@ STARTUP_LIMIT_S = 120
 
 def pytest_addoption(parser):
     parser.addoption("--throng", required=True, help="the binary to test")
+    parser.addoption("--axe", help="axe.min.js of axe-core; without it, its test is skipped")
     parser.addoption("--prometheus", help="a Prometheus that scrapes it; without one, its test is skipped")
 
 
@@ -26,7 +27,7 @@ class Server:
     def __init__(self, binary, *arguments):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
         self.process = subprocess.Popen(
-            [binary, "serve", *map(str, arguments), "--port", "0"],
+            [binary, "serve", *([] if "--port" in arguments else ["--port", "0"]), *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -21,10 +21,11 @@ struct Asset {
     etag: String,
 }
 
-static ASSETS: LazyLock<[Asset; 4]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 5]> = LazyLock::new(|| {
     [
         asset("index.html", "text/html; charset=utf-8", include_bytes!("../web/index.html")),
         asset("style.css", "text/css; charset=utf-8", include_bytes!("../web/style.css")),
+        asset("text.js", "text/javascript; charset=utf-8", include_bytes!("../web/text.js")),
         asset("app.js", "text/javascript; charset=utf-8", include_bytes!("../web/app.js")),
         asset("icon.svg", "image/svg+xml", include_bytes!("../web/icon.svg")),
     ]

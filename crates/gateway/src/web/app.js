@@ -14,67 +14,6 @@ const stored = {
   },
 };
 
-function element(tag, className, text) {
-  const node = document.createElement(tag);
-  if (className) node.className = className;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
-
-function button(label, onClick) {
-  const node = element("button", "quiet", label);
-  node.type = "button";
-  node.addEventListener("click", onClick);
-  return node;
-}
-
-async function copy(text, node) {
-  try { await navigator.clipboard.writeText(text); } catch { return; }
-  const before = node.textContent;
-  node.textContent = "Copied";
-  setTimeout(() => { node.textContent = before; }, 1200);
-}
-
-// ---- text with code in it
-
-function codeBlock(language, code) {
-  const block = element("div", "code");
-  const bar = element("div");
-  const copyButton = button("Copy", () => copy(code, copyButton));
-  bar.append(element("span", "", language || "code"), copyButton);
-  const pre = element("pre");
-  pre.append(element("code", "", code));
-  block.append(bar, pre);
-  return block;
-}
-
-function inline(text, target) {
-  for (const part of text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/)) {
-    if (part.length > 2 && part.startsWith("`")) target.append(element("code", "", part.slice(1, -1)));
-    else if (part.length > 4 && part.startsWith("**")) target.append(element("strong", "", part.slice(2, -2)));
-    else if (part) target.append(part);
-  }
-}
-
-function render(text, target) {
-  const nodes = [];
-  text.split(/^[ \t]*```/m).forEach((piece, i) => {
-    if (i % 2) {
-      const [first, ...rest] = piece.split("\n");
-      nodes.push(codeBlock(first.trim(), rest.join("\n").replace(/\n$/, "")));
-      return;
-    }
-    for (const paragraph of piece.split(/\n{2,}/)) {
-      const trimmed = paragraph.replace(/^\n+|\s+$/g, "");
-      if (!trimmed) continue;
-      const p = element("p");
-      inline(trimmed, p);
-      nodes.push(p);
-    }
-  });
-  target.replaceChildren(...nodes);
-}
-
 // ---- the conversation on the page
 
 function describe(stats) {
@@ -106,8 +45,13 @@ function show(message) {
 function fill(article, message, pending = false) {
   article.classList.toggle("pending", pending);
   render(message.content, article.querySelector(".text"));
-  article.querySelector(".error")?.remove();
+  article.querySelector(".error, .waiting")?.remove();
   const footer = article.querySelector("footer");
+  if (message.waiting) {
+    const line = element("p", "waiting", message.waiting);
+    line.setAttribute("role", "status");
+    footer.before(line);
+  }
   if (message.error) {
     const line = element("p", "error", message.error);
     line.setAttribute("role", "alert");
@@ -155,7 +99,7 @@ function conversation() {
 }
 
 function requestBody() {
-  const body = { model: $("model").value, stream: true, stream_options: { include_usage: true } };
+  const body = { model: $("model").value, stream: true, stream_options: { include_usage: true, include_timings: true } };
   const system = $("system").value.trim();
   const said = conversation();
   body.messages = system ? [{ role: "system", content: system }, ...said] : said;
@@ -181,13 +125,47 @@ async function* events(response) {
 }
 
 async function errorOf(response) {
-  try { return (await response.json()).error.message; } catch { return `The server answered ${response.status}.`; }
+  try { return (await response.json()).error; } catch { return { message: `The server answered ${response.status}.` }; }
 }
 
-async function ask(message, signal, onText) {
-  const clock = { start: performance.now() };
-  const response = await fetch("/v1/chat/completions", { method: "POST", headers: headers(), body: requestBody(), signal });
-  if (!response.ok) throw new Error(await errorOf(response));
+const FIRST_WAIT_S = 1;
+const LONGEST_WAIT_S = 10;
+
+/** Waits so many seconds; rejects when it is stopped. */
+function pause(seconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, seconds * 1000);
+    signal.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+  });
+}
+
+/** The response to a question; as long as the server cannot be reached or is not ready, says so and tries again. */
+async function respond(message, signal, onChange) {
+  const body = requestBody();
+  for (let wait = FIRST_WAIT_S; ; wait = Math.min(2 * wait, LONGEST_WAIT_S)) {
+    let why = "The server cannot be reached.";
+    let seconds = wait;
+    try {
+      const response = await fetch("/v1/chat/completions", { method: "POST", headers: headers(), body, signal });
+      if (response.ok) return response;
+      const error = await errorOf(response);
+      if (response.status === 401) askForKey(error);
+      if (response.status !== 503) throw Object.assign(new Error(error.message), { final: true });
+      why = error.message;
+      seconds = Number(response.headers.get("retry-after")) || wait;
+    } catch (error) {
+      if (error.name === "AbortError" || error.final) throw error;
+    }
+    message.waiting = `${why} Trying again in ${seconds} s.`;
+    onChange();
+    await pause(seconds, signal);
+  }
+}
+
+async function ask(message, asked, signal, onText) {
+  const response = await respond(message, signal, onText);
+  const clock = { start: message.waiting ? performance.now() : asked };
+  delete message.waiting;
   let ended = false;
   message.stats = {};
   for await (const data of events(response)) {
@@ -196,8 +174,7 @@ async function ask(message, signal, onText) {
     if (chunk.error) throw new Error(chunk.error.message);
     const choice = chunk.choices[0];
     if (choice?.delta?.content) {
-      clock.last = performance.now();
-      clock.first ??= clock.last;
+      clock.first ??= performance.now();
       message.stats.first = clock.first - clock.start;
       message.content += choice.delta.content;
       onText();
@@ -205,8 +182,7 @@ async function ask(message, signal, onText) {
     if (choice?.finish_reason) message.stats.finish = choice.finish_reason;
     if (chunk.usage) {
       message.stats.tokens = chunk.usage.completion_tokens;
-      const seconds = (clock.last - clock.first) / 1000;
-      if (seconds > 0 && message.stats.tokens > 1) message.stats.rate = (message.stats.tokens - 1) / seconds;
+      message.stats.rate = chunk.timings?.predicted_per_second;
     }
   }
   if (!ended) throw new Error("The connection was lost before the answer was complete.");
@@ -216,6 +192,7 @@ async function send(text) {
   if (state.running || !text.trim()) return;
   const question = { role: "user", content: text };
   const answer = { role: "assistant", content: "" };
+  const asked = performance.now();
   state.messages.push(question, answer);
   show(question);
   const article = show(answer);
@@ -231,11 +208,12 @@ async function send(text) {
     if (follow) toBottom();
   };
   try {
-    await ask(answer, state.running.signal, () => { drawing ||= requestAnimationFrame(draw); });
+    await ask(answer, asked, state.running.signal, () => { drawing ||= requestAnimationFrame(draw); });
   } catch (error) {
     if (error.name === "AbortError") answer.stats = { ...answer.stats, finish: "stopped" };
-    else answer.error = error.message;
+    else answer.error = error instanceof TypeError ? "The connection was lost before the answer was complete." : error.message;
   }
+  delete answer.waiting;
   cancelAnimationFrame(drawing);
   const follow = atBottom();
   fill(article, answer);
@@ -287,14 +265,24 @@ function modelChanged() {
   showNotice(chosenModel());
 }
 
+/** Opens the settings where the key is; says whether it is missing or wrong. */
+function askForKey(error) {
+  const isWrong = error.code === "invalid_api_key";
+  const select = $("model");
+  select.replaceChildren(new Option(isWrong ? "API key wrong" : "API key needed"));
+  select.disabled = true;
+  updateSend();
+  $("key-state").textContent = isWrong ? "The server does not accept this key." : "The server asks for a key.";
+  if (!$("settings").open) $("settings").showModal();
+  $("key").focus();
+}
+
 async function loadModels() {
   const select = $("model");
   try {
     const response = await fetch("/v1/models", { headers: headers() });
     if (response.status === 401) {
-      select.replaceChildren(new Option("API key needed"));
-      $("settings").showModal();
-      $("key").focus();
+      askForKey(await errorOf(response));
       return;
     }
     if (!response.ok) throw new Error();
@@ -304,6 +292,7 @@ async function loadModels() {
     setTimeout(loadModels, 3000);
     return;
   }
+  $("key-state").textContent = "";
   select.replaceChildren(...state.models.map((model) => new Option(model.id, model.id)));
   const before = stored.read("model", "");
   if (state.models.some((model) => model.id === before)) select.value = before;
