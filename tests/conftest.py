@@ -21,6 +21,14 @@ def pytest_addoption(parser):
     parser.addoption("--prometheus", help="a Prometheus that scrapes it; without one, its test is skipped")
 
 
+def pytest_runtest_logreport(report):
+    """Notes what is skipped for the last lines of `cargo xtask test`."""
+    if report.skipped and (notes := os.environ.get("THRONG_SKIPPED_TESTS")):
+        reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "?"
+        with open(notes, "a") as file:
+            file.write(f"{report.nodeid}: {reason}\n")
+
+
 class Server:
     """A running `throng serve` on a port of its own choice, ready to answer."""
 

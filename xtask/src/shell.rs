@@ -1,10 +1,18 @@
-//! Runs other programs: prints their command lines and fails when they fail. Does not know why they run.
+//! Runs other programs: prints their command lines, says when they take long, and fails when they fail. Does not know why
+//! they run.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+/// How often a program that runs is said to be running.
+const PROGRESS: Duration = Duration::from_secs(30);
+/// How often a program with a limit is looked at.
+const POLL: Duration = Duration::from_millis(100);
 
 /// The folder of the workspace.
 pub fn workspace() -> PathBuf {
@@ -14,19 +22,65 @@ pub fn workspace() -> PathBuf {
 
 /// Runs a program in the workspace and fails when it does.
 pub fn run<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Result<()> {
+    run_with(program, arguments, &[])
+}
+
+/// The same with variables of the environment.
+pub fn run_with<S: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    arguments: &[S],
+    variables: &[(&str, PathBuf)],
+) -> Result<()> {
     let program = program.as_ref();
     let line: Vec<_> = arguments.iter().map(|a| a.as_ref().to_string_lossy()).collect();
-    println!("$ {} {}", program.to_string_lossy(), line.join(" "));
-    let status = Command::new(program)
+    let line = format!("{} {}", program.to_string_lossy(), line.join(" "));
+    println!("$ {line}");
+    let child = Command::new(program)
         .args(arguments)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .current_dir(workspace())
         .stdin(Stdio::null())
-        .status()
+        .spawn()
         .with_context(|| format!("cannot start {}", program.to_string_lossy()))?;
+    let status = wait(child, &line)?;
     if !status.success() {
-        bail!("{} {} failed ({status})", program.to_string_lossy(), line.join(" "));
+        bail!("{line} failed ({status})");
     }
     Ok(())
+}
+
+/// Waits for a program; a line every [`PROGRESS`] says that it still runs.
+fn wait(mut child: Child, line: &str) -> Result<ExitStatus> {
+    let (ended, begun) = (channel::<()>(), Instant::now());
+    let (tell, told) = ended;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while told.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
+                println!("  [{} s] {line}", begun.elapsed().as_secs());
+            }
+        });
+        let status = child.wait();
+        drop(tell);
+        Ok(status?)
+    })
+}
+
+/// Runs a program in the workspace without its output; whether it succeeded within `limit`, after which it is killed.
+pub fn succeeds_within(program: &Path, arguments: &[&str], limit: Duration) -> bool {
+    let (quiet, begun) = (Stdio::null, Instant::now());
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(workspace()).stdin(quiet()).stdout(quiet()).stderr(quiet());
+    let Ok(mut child) = command.spawn() else { return false };
+    loop {
+        match child.try_wait() {
+            Ok(None) if begun.elapsed() < limit => std::thread::sleep(POLL),
+            Ok(Some(status)) => return status.success(),
+            _ => {
+                let _ = child.kill().and_then(|()| child.wait());
+                return false;
+            }
+        }
+    }
 }
 
 /// Runs cargo itself in the workspace.
@@ -35,7 +89,7 @@ pub fn cargo(arguments: &[&str]) -> Result<()> {
 }
 
 /// Whether a program of that name can be started (with `--version`).
-pub fn exists(program: &str) -> bool {
+pub fn exists(program: impl AsRef<OsStr>) -> bool {
     let answer = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     answer.is_ok_and(|status| status.success())
 }

@@ -1,21 +1,17 @@
 //! Tokenizers of real models, from their GGUF vocabularies, compared with the token ids of llama.cpp
 //! (`../shared/tokenizers`; skipped where that is absent).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use throng_cli::vocabulary::gguf_vocabulary;
 use throng_model::weights::gguf::Gguf;
+use throng_testkit::shared_files::shared;
 use throng_text::{EncodeOptions, Tokenizer};
 
 const PLAIN: EncodeOptions = EncodeOptions { add_special_tokens: false, parse_special: false };
 
 fn shared_tokenizer(name: &str) -> Option<(Tokenizer, PathBuf)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/tokenizers");
-    let path = root.join(format!("ggml-vocab-{name}.gguf"));
-    if !path.exists() {
-        println!("SKIPPED: {} is absent", path.display());
-        return None;
-    }
+    let path = shared(&format!("tokenizers/ggml-vocab-{name}.gguf"))?;
     let vocabulary = gguf_vocabulary(&Gguf::open(&path).unwrap()).unwrap();
     Some((Tokenizer::from_gguf(&vocabulary).unwrap(), path))
 }

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use throng_core::request::SamplingParams;
 use throng_model::runner::RunnerLimits;
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
+use throng_testkit::shared_files::shared;
 
 #[derive(Deserialize)]
 struct Expected {
@@ -30,15 +31,8 @@ struct Case {
 }
 
 fn files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/gguf");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIPPED: there is no {}", folder.display());
-        return Vec::new();
-    };
-    let paths = entries.map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = paths.filter(|path| path.extension().is_some_and(|e| e == "gguf")).collect();
-    files.sort();
-    files
+    let names = ["llama-F16", "llama-Q4_0", "llama-Q4_K_M", "llama-Q6_K", "llama-Q8_0", "qwen3-Q8_0"];
+    names.iter().filter_map(|name| shared(&format!("gguf/{name}.gguf"))).collect()
 }
 
 fn open(file: &Path) -> (LoadedModel, Expected) {

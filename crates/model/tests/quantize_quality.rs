@@ -1,20 +1,14 @@
 //! The error of quantization at load time, compared with llama.cpp's quantizer on the same weights (`../shared/gguf`;
 //! skipped where that is absent).
 
-use std::path::Path;
-
 use throng_kernels::Isa;
 use throng_kernels::quant::{Format, dequantize_row, quantize_rows};
 use throng_model::weights::TensorSource;
 use throng_model::weights::gguf::Gguf;
+use throng_testkit::shared_files::shared;
 
 fn open(name: &str) -> Option<Gguf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/gguf").join(name);
-    if !path.exists() {
-        println!("SKIPPED: {} is absent", path.display());
-        return None;
-    }
-    Some(Gguf::open(&path).unwrap())
+    Some(Gguf::open(&shared(&format!("gguf/{name}"))?).unwrap())
 }
 
 fn squared_distance(format: Format, stored: &[u8], want: &[f32]) -> f64 {

@@ -5,4 +5,5 @@ pub mod backend_suite;
 pub mod example_backend;
 pub mod paper_constraint;
 pub mod paper_executor;
+pub mod shared_files;
 pub mod tiny_model;

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 
-use super::machine;
-use crate::shell::{cargo, run as start, workspace};
+use super::{machine, skipped};
+use crate::shell::{cargo, run as start, run_with, workspace};
 
 /// Builds the binary and runs `tests/` against it.
 pub fn run() -> Result<()> {
@@ -16,6 +16,14 @@ pub fn run() -> Result<()> {
     cargo(&["test", "--workspace", "--no-run"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
-    start(&python, &["-m", "pytest", "-q", "tests", "--throng", &binary])?;
+    let (prometheus, axe) = (machine::prometheus()?, machine::axe()?);
+    let mut line = vec!["-m", "pytest", "-q", "tests", "--throng", &binary];
+    if let Some(prometheus) = prometheus.as_deref() {
+        line.extend(["--prometheus", prometheus]);
+    }
+    if let Some(axe) = axe.as_deref() {
+        line.extend(["--axe", axe]);
+    }
+    run_with(&python, &line, &[(skipped::VARIABLE, skipped::file())])?;
     start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary])
 }

@@ -1,11 +1,15 @@
 //! Installs what the tests need and the machine lacks: a browser from Debian's packages, a Python environment with the
-//! client libraries. Prints what it installs.
+//! client libraries, a Prometheus, axe-core. Asks nothing; prints what it installs before it does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
+use super::skipped;
 use crate::shell::{exists, run, workspace};
+
+const AXE_VERSION: &str = "4.14.1";
 
 /// A Python interpreter with the packages of `tests/requirements.txt`, in an environment under `target/`.
 pub fn python() -> Result<PathBuf> {
@@ -41,12 +45,72 @@ pub fn browser() -> Result<()> {
     debian(&["chromium", "chromium-driver"])
 }
 
+/// The file of axe-core, which finds faults of accessibility in pages, unpacked from its npm package into `target/tools`.
+/// `None` where there is no npm.
+pub fn axe() -> Result<Option<String>> {
+    let folder = workspace().join("target/tools/axe-core");
+    let file = folder.join("package/axe.min.js");
+    let package = format!("axe-core@{AXE_VERSION}");
+    let stamp = folder.join(AXE_VERSION);
+    if !stamp.exists() {
+        println!("unpacking npm's package {package} into target/tools");
+        std::fs::create_dir_all(&folder)?;
+        let unpack = "cd \"$0\" && tar xzf \"$(npm pack --silent \"$1\")\" && touch \"$2\"";
+        if !exists("npm")
+            || run("sh", &["-c", unpack, &folder.to_string_lossy(), &package, AXE_VERSION]).is_err()
+        {
+            skipped::note("accessibility of the page: npm's package axe-core cannot be had")?;
+            return Ok(None);
+        }
+    }
+    Ok(Some(file.to_string_lossy().into_owned()))
+}
+
+/// A Prometheus: the machine's, or the program of Debian's package, unpacked into `target/tools`, because the package as
+/// a whole would start a service. `None` where there is neither.
+pub fn prometheus() -> Result<Option<String>> {
+    if exists("prometheus") {
+        return Ok(Some("prometheus".to_owned()));
+    }
+    let folder = workspace().join("target/tools/prometheus");
+    let program = folder.join("usr/bin/prometheus");
+    if !exists(&program) && (!exists("apt-get") || unpack_prometheus(&folder).is_err()) {
+        skipped::note("scraping with a real Prometheus: there is no program prometheus")?;
+        return Ok(None);
+    }
+    Ok(Some(program.to_string_lossy().into_owned()))
+}
+
+fn unpack_prometheus(folder: &Path) -> Result<()> {
+    println!("unpacking Debian's package prometheus into target/tools (20 MB to download)");
+    std::fs::create_dir_all(folder)?;
+    // apt-get writes to the current folder.
+    run("sh", &["-c", "cd \"$0\" && apt-get download -qq prometheus", &folder.to_string_lossy()])?;
+    let packages = std::fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let package =
+        packages.into_iter().find(|path| path.extension().is_some_and(|extension| extension == "deb"));
+    let package = package.context("apt-get downloaded nothing")?;
+    run("dpkg-deb", &[Path::new("-x"), &package, folder])?;
+    Ok(std::fs::remove_file(package)?)
+}
+
 fn debian(packages: &[&str]) -> Result<()> {
     if !exists("apt-get") {
         bail!("please install {} (only apt-get is known here)", packages.join(", "));
+    }
+    if !is_root()? {
+        bail!(
+            "please install what the tests need and run them again: sudo apt-get install {}",
+            packages.join(" ")
+        );
     }
     println!("installing with apt-get: {}", packages.join(", "));
     run("apt-get", &["update", "-qq"])?;
     let install = [&["install", "-y", "-qq", "--no-install-recommends"], packages].concat();
     run("apt-get", &install)
+}
+
+fn is_root() -> Result<bool> {
+    let output = Command::new("id").arg("-u").output().context("cannot start id")?;
+    Ok(output.stdout.trim_ascii() == b"0")
 }

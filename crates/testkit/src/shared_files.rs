@@ -1,0 +1,26 @@
+//! Files that some tests need and that are not part of the project: they lie in `../shared`, beside the checkout. Does not
+//! know what is in them.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The variable that names the file in which `cargo xtask test` gathers what tests skip.
+const SKIPPED: &str = "THRONG_SKIPPED_TESTS";
+
+/// The file or folder `../shared/{name}`. If it is absent, prints a line, notes it for the end of `cargo xtask test`, and
+/// returns `None`: the test is to be skipped.
+///
+/// # Panics
+/// When it cannot be noted.
+pub fn shared(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("SKIPPED: ../shared/{name} is absent");
+    if let Some(notes) = std::env::var_os(SKIPPED) {
+        let mut notes = std::fs::OpenOptions::new().append(true).create(true).open(notes).expect("a file");
+        writeln!(notes, "tests that need ../shared/{name}").expect("room for a line");
+    }
+    None
+}
