@@ -3,9 +3,11 @@
 
 mod bench;
 mod values;
+mod words;
 
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use throng_kernels::Isa;
@@ -17,6 +19,7 @@ use values::{model_place, parse_bytes, parse_isa};
 
 pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
 pub use values::LogFormat;
+pub use words::is_path;
 
 /// Serve large language models to many users from the hardware you have.
 #[derive(Debug, Parser)]
@@ -33,7 +36,13 @@ pub struct CommandLine {
 impl CommandLine {
     /// Parses the command line of this process. If it is invalid, prints why and ends the process with status 2.
     pub fn read() -> Self {
-        let matches = takes_negative_numbers(Self::command()).get_matches();
+        let mut command = takes_negative_numbers(Self::command());
+        let words = words::spell_out(std::env::args_os());
+        let commands: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+        if let Err(fault) = words::check(words.get(1..).unwrap_or_default(), &commands) {
+            command.error(ErrorKind::UnknownArgument, fault).exit();
+        }
+        let matches = command.get_matches_from(words);
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
@@ -125,10 +134,10 @@ pub struct ServeArgs {
     /// The port to listen on, 8000 when absent; 0 takes a free one
     #[arg(long, short, env = "THRONG_PORT")]
     pub port: Option<u16>,
-    /// Names to serve the model under, instead of its own
+    /// Names to serve the model under, instead of its own; stands after the model
     #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
     pub served_model_name: Vec<String>,
-    /// API keys, one of which each request must have
+    /// API keys, separated by commas; each request must have one of them
     #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_delimiter = ',', value_name = "KEY")]
     pub api_key: Vec<String>,
     /// A TOML file with the same settings; flags override it

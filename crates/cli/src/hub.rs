@@ -151,7 +151,12 @@ pub fn locate(model: &str, settings: &HubSettings) -> Result<PathBuf, HubError> 
     if path.exists() {
         return Ok(path.to_owned());
     }
-    let id = HubId::parse(model).ok_or_else(|| HubError::NotAModel { model: model.to_owned() })?;
+    // A missing file of a folder that exists is not looked for on the hub.
+    let is_missing_file = path.extension().is_some_and(|extension| extension == "gguf")
+        && !model.contains(':')
+        && path.parent().is_some_and(Path::is_dir);
+    let id = HubId::parse(model).filter(|_| !is_missing_file);
+    let id = id.ok_or_else(|| HubError::NotAModel { model: model.to_owned() })?;
     fetch(&id, model, settings)
 }
 
@@ -215,6 +220,8 @@ mod tests {
     fn an_existing_path_is_not_looked_up_on_the_hub() {
         let settings = HubSettings::from_env(|_| None);
         assert_eq!(locate("src", &settings).unwrap(), Path::new("src"));
-        assert!(matches!(locate("no-such-thing", &settings), Err(HubError::NotAModel { .. })));
+        for missing in ["no-such-thing", "src/missing.gguf"] {
+            assert!(matches!(locate(missing, &settings), Err(HubError::NotAModel { .. })), "{missing}");
+        }
     }
 }

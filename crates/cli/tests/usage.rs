@@ -59,6 +59,43 @@ fn flags_out_of_their_range() {
 }
 
 #[test]
+fn words_that_could_be_taken_for_another_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf").to_str().unwrap().to_owned();
+    let config = folder.path().join("throng.toml").to_str().unwrap().to_owned();
+    std::fs::write(&config, "[model]\nserved_names = [\"mine\"]").unwrap();
+    let path_is_name = format!("no model is named: {path:?} is taken for a name");
+    for (arguments, words) in [
+        (&["serve", "--served-model-name", "mine", &path][..], path_is_name.as_str()),
+        (&["--served-model-name", "mine", &path, "--port", "0"], &path_is_name),
+        (&["serve", "--served-model-name", "mine"], "no model is named that could be served as \"mine\""),
+        (&["serve", "--config", &config], "no model is named that could be served as \"mine\""),
+        (&["serve", "--api-key", "first", "second-key"], "separated by commas: --api-key KEY1,KEY2"),
+        (&["serve", "throng-starter", "--api-key", "first", "second-key"], "separated by commas"),
+        (&["serve", "-pp", "2"], "--pipeline-parallel-size is not supported yet"),
+        (&["serve", "-tp=2"], "--tensor-parallel-size is not supported yet"),
+        (&["serve", "-pp", "x"], "invalid value 'x' for '--pipeline-parallel-size"),
+        (&["pull", "org/name"], "\"pull\" is neither a command (serve, chat,"),
+        (&["run"], "\"run\" is neither a command (serve, chat,"),
+    ] {
+        let told = refused(arguments, |_| {});
+        assert!(told.contains(words), "{arguments:?}: {told}");
+        assert!(!told.contains("second-key"), "a key is shown: {told}");
+    }
+}
+
+#[test]
+fn a_model_that_is_missing() {
+    for model in ["/nowhere/model.gguf", "./model.gguf", "src/model.gguf", ""] {
+        let mut process = throng(&["serve", "--port", "0", model]).stderr(Stdio::piped()).spawn().unwrap();
+        assert_eq!(end(&mut process).code(), Some(1), "{model}");
+        let mut told = String::new();
+        process.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        assert!(told.contains("is neither a file or folder here nor a hub id"), "{model}: {told}");
+    }
+}
+
+#[test]
 fn flags_of_the_other_commands() {
     for (arguments, words) in [
         (&["generate", "--max-tokens", "0"][..], "'--max-tokens"),

@@ -7,7 +7,9 @@ use std::ops::RangeInclusive;
 use throng_gateway::GatewayConfig;
 
 use super::{EngineSection, ModelSection, Settings};
+use crate::args::is_path;
 use crate::bounds;
+use crate::source::BUILT_IN;
 use crate::usage_error::UsageError;
 
 /// Checks every number and name.
@@ -39,7 +41,23 @@ fn model(section: &ModelSection) -> Result<(), UsageError> {
             return Err(UsageError(format!("the served name {name:?} is given twice")));
         }
     }
-    Ok(())
+    if section.model.is_none() { names_without_model(&section.served_names) } else { Ok(()) }
+}
+
+/// Without a model the starter model is served, but never under another name.
+fn names_without_model(names: &[String]) -> Result<(), UsageError> {
+    let Some(other) = names.iter().find(|name| *name != BUILT_IN[0].name) else { return Ok(()) };
+    Err(UsageError(match names.iter().find(|name| is_path(name)) {
+        Some(path) => format!(
+            "no model is named: {path:?} is taken for a name, because --served-model-name takes all words after it. \
+             The model stands first: throng serve {path} --served-model-name NAME"
+        ),
+        None => format!(
+            "no model is named that could be served as {other:?}: throng serve MODEL --served-model-name {other}. \
+             Without a model, {} is served under its own name",
+            BUILT_IN[0].name
+        ),
+    }))
 }
 
 fn engine(section: &EngineSection) -> Result<(), UsageError> {
