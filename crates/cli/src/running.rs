@@ -84,6 +84,18 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
 /// # Errors
 /// When it cannot be found, is broken, or does not fit.
 pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningModel> {
+    start_reporting(section, engine, &mut |_| {})
+}
+
+/// The same, and says how far loading is.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_reporting(
+    section: &ModelSection,
+    engine: &EngineSection,
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<RunningModel> {
     let started = Instant::now();
     let backend = backend(section);
     // Read before the model is loaded, so that an error is reported at once.
@@ -94,7 +106,7 @@ pub fn start(section: &ModelSection, engine: &EngineSection) -> Result<RunningMo
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
             thread.spawn_scoped(scope, || vocabulary::tokenizer(&model)).context("cannot start a thread")?;
-        prepare(section, &model, backend)?;
+        prepare(section, &model, backend, report)?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
@@ -194,7 +206,12 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
 }
 
 /// Prepares the weights, with a progress bar on the terminal.
-fn prepare(section: &ModelSection, model: &LoadedModel, backend: BackendKind) -> Result<()> {
+fn prepare(
+    section: &ModelSection,
+    model: &LoadedModel,
+    backend: BackendKind,
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -202,6 +219,7 @@ fn prepare(section: &ModelSection, model: &LoadedModel, backend: BackendKind) ->
     model.prepare(backend, n_threads(section), &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
+        report(progress);
     })?;
     bar.finish_and_clear();
     Ok(())

@@ -40,6 +40,7 @@ fn a_second_signal_ends_running_streams_at_once() {
     for (signal, status) in [("TERM", 143), ("INT", 130)] {
         let mut server = piped(&["--shutdown-timeout", "3600"]);
         let mut log = BufReader::new(server.process.stderr.take().unwrap());
+        server.ready();
         // Its body is never complete, so the server waits for it as for any running request.
         let mut waiting = server.connect();
         let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{";

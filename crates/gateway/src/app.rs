@@ -8,15 +8,35 @@ use tokio::sync::watch;
 use crate::auth::ApiKeys;
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, Turns};
+use crate::loading::Progress;
 use crate::memory::MemoryBudget;
 use crate::metrics::{MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
 use crate::phase::Phase;
-use crate::replica::Replica;
+use crate::replica::{Replica, Status};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 
 /// Large answers that are written at a time.
 const MAX_WRITTEN_ANSWERS: usize = 2;
+
+/// What stays the same when models come to a server that had none.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared {
+    /// Bounds what all requests hold.
+    pub memory: Arc<MemoryBudget>,
+    /// How far the server is on its way to its end.
+    pub phase: watch::Sender<Phase>,
+    /// What the metrics report about the process.
+    pub process: ProcessFacts,
+}
+
+impl Shared {
+    /// For a server of this configuration.
+    pub fn new(config: &GatewayConfig, process: ProcessFacts) -> Self {
+        let memory = MemoryBudget::new(config.memory_limit_bytes());
+        Self { memory, phase: watch::Sender::new(Phase::Serving), process }
+    }
+}
 
 /// What all requests share.
 #[derive(Debug)]
@@ -37,14 +57,21 @@ pub(crate) struct App {
     pub memory: Arc<MemoryBudget>,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
+    /// How far loading is while there are no models yet.
+    pub loading: Option<Arc<Progress>>,
     /// Seconds since the epoch when the server was made; the `created` of every model.
     pub started_unix_s: u64,
 }
 
 impl App {
-    /// Makes the models ready to serve.
-    pub fn new(config: GatewayConfig, models: Vec<ServedModel>, process: &ProcessFacts) -> Self {
-        let memory = MemoryBudget::new(config.memory_limit_bytes());
+    /// Makes the models ready to serve, or has none while they are `loading`.
+    pub fn new(
+        config: GatewayConfig,
+        models: Vec<ServedModel>,
+        shared: Shared,
+        loading: Option<Arc<Progress>>,
+    ) -> Self {
+        let Shared { memory, phase, process } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let replicas: Vec<Vec<Arc<dyn Replica>>> = models.iter().map(ServedModel::replicas).collect();
         let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
@@ -52,7 +79,7 @@ impl App {
             (0..).map(labels).zip(replicas.iter().cloned())
         });
         let infos: Vec<ModelInfoLabels> = models.iter().map(model_info).collect();
-        let metrics = Metrics::new(labelled.collect(), &infos, held, process);
+        let metrics = Metrics::new(labelled.collect(), &infos, held, &process);
         let route = |(served, replicas): (ServedModel, Vec<Arc<dyn Replica>>)| {
             let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
             Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
@@ -68,10 +95,17 @@ impl App {
             ),
             writing: AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone()),
             memory,
-            phase: watch::Sender::new(Phase::Serving),
+            phase,
+            loading,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             config,
         }
+    }
+
+    /// Whether a model may answer without a restart of the process, now or later.
+    pub fn is_live(&self) -> bool {
+        let routes = self.router.routes();
+        routes.is_empty() || routes.iter().any(|route| route.status() != Status::Lost)
     }
 
     /// Whether new requests are refused because the server is ending.

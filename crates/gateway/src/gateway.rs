@@ -2,22 +2,35 @@
 //! where strangers could ask without a key.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
-use crate::app::App;
+use crate::app::{App, Shared};
 use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig};
+use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::routes;
 use crate::served_model::ServedModel;
-use crate::server::{self, Service};
+use crate::server::{self, Served, Service};
 
 /// Serves models over HTTP.
 #[derive(Debug)]
 pub struct Gateway {
-    app: Arc<App>,
+    loading: Loading,
+}
+
+/// Brings the models to a gateway that serves already. Until then it answers requests for them with 503
+/// `model_not_ready`. Clones belong to the same gateway.
+#[derive(Debug, Clone)]
+pub struct Loading {
+    config: GatewayConfig,
+    shared: Shared,
+    progress: Arc<Progress>,
+    served: Arc<watch::Sender<Served>>,
+    loaded: Arc<OnceLock<Arc<App>>>,
 }
 
 /// Why a gateway cannot serve.
@@ -57,16 +70,30 @@ impl Gateway {
     pub fn new(
         config: GatewayConfig,
         models: Vec<ServedModel>,
-        process: &ProcessFacts,
+        process: ProcessFacts,
     ) -> Result<Self, GatewayError> {
+        let (gateway, loading) = Self::loading(config, process)?;
+        loading.finish(models)?;
+        Ok(gateway)
+    }
+
+    /// Checks the configuration. The gateway can serve at once, and says that its models are being loaded until
+    /// [`Loading::finish`] brings them.
+    ///
+    /// # Errors
+    /// As [`Self::new`], but for the models' names.
+    pub fn loading(config: GatewayConfig, process: ProcessFacts) -> Result<(Self, Loading), GatewayError> {
         let host = config.server.host.as_str();
         let is_local_name = host.eq_ignore_ascii_case("localhost");
         let is_local =
             is_local_name || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
-        check_names(&models)?;
-        Ok(Self { app: Arc::new(App::new(config, models, process)) })
+        let (shared, progress) = (Shared::new(&config, process), Arc::new(Progress::default()));
+        let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
+        let served = Arc::new(watch::Sender::new(served(Arc::new(app))));
+        let loading = Loading { config, shared, progress, served, loaded: Arc::default() };
+        Ok((Self { loading: loading.clone() }, loading))
     }
 
     /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
@@ -81,17 +108,40 @@ impl Gateway {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), GatewayError> {
         let address: SocketAddr = listener.local_addr()?;
-        check_bind(&self.app.config.access, server::is_loopback(address), &address.to_string())?;
-        let app = self.app;
-        let service = Service {
-            router: routes::router(app.clone()),
-            config: app.config.clone(),
-            phase: app.phase.clone(),
-            memory: app.memory.clone(),
-            metrics: app.metrics.http.clone(),
-        };
+        let Loading { config, shared, served, .. } = self.loading;
+        check_bind(&config.access, server::is_loopback(address), &address.to_string())?;
+        let served = served.subscribe();
+        let service = Service { served, config, phase: shared.phase, memory: shared.memory };
         Ok(server::serve(service, listener, shutdown).await?)
     }
+}
+
+impl Loading {
+    /// Notes how many bytes of the weights are loaded, of how many.
+    pub fn report(&self, done_bytes: u64, total_bytes: u64) {
+        self.progress.report(done_bytes, total_bytes);
+    }
+
+    /// Serves these models from now on, also on the connections that are open.
+    ///
+    /// # Errors
+    /// [`GatewayError::ModelName`].
+    pub fn finish(&self, models: Vec<ServedModel>) -> Result<(), GatewayError> {
+        check_names(&models)?;
+        let app = Arc::new(App::new(self.config.clone(), models, self.shared.clone(), None));
+        let _ = self.loaded.set(app.clone());
+        self.served.send_replace(served(app));
+        Ok(())
+    }
+
+    /// Whether a model may answer without a restart of the process, now or later.
+    pub fn is_live(&self) -> bool {
+        self.loaded.get().is_none_or(|app| app.is_live())
+    }
+}
+
+fn served(app: Arc<App>) -> Served {
+    Served { metrics: app.metrics.http.clone(), router: routes::router(app) }
 }
 
 fn check_bind(access: &AccessConfig, is_local: bool, address: &str) -> Result<(), GatewayError> {

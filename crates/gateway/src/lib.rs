@@ -12,6 +12,7 @@ mod connection;
 mod constraint;
 mod gateway;
 mod generation;
+mod loading;
 mod memory;
 mod metrics;
 pub mod openai;
@@ -25,7 +26,7 @@ mod server;
 
 pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
 pub use constraint::{GrammarConstraint, ModelGrammars};
-pub use gateway::{Gateway, GatewayError};
+pub use gateway::{Gateway, GatewayError, Loading};
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use replica::TokenReport;

@@ -1,13 +1,15 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
+mod listen;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
-use throng_gateway::{Gateway, HeldBytes, ProcessFacts, ServedModel, ServerConfig};
+use throng_gateway::{Gateway, HeldBytes, Loading, ProcessFacts, ServedModel, ServerConfig};
+use throng_model::decoder::weights::LoadProgress;
 use throng_text::AnswerFormat;
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::args::{GenerationConfigSource, ServeArgs};
@@ -16,6 +18,7 @@ use crate::process::descriptors;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::logging;
 use crate::process::output;
+use crate::process::service_manager;
 use crate::process::signals::Signals;
 use crate::running::{self, RunningModel};
 
@@ -27,46 +30,65 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
     let mut settings = Settings::of(arguments)?;
     fit_connections(&mut settings.gateway.server);
-    let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout());
-    let out = out.context("cannot start a thread")?;
-    let ready = tokio::select! {
-        biased;
-        ending = signals.told_to_end() => {
-            tracing::info!("{ending} before the model was ready");
-            return Ok(());
-        }
-        ready = get_ready(settings, &out) => ready,
-    };
-    let served = match ready {
-        Ok(Ready { gateway, listener, engine }) => {
-            let served = gateway.serve(listener, told_to_end(signals)).await;
-            engine.shutdown();
-            served.map_err(Into::into)
-        }
-        Err(error) => Err(error),
-    };
+    let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
+        .context("cannot start a thread")?;
+    let served = serve(settings, signals, &out).await;
     out.flush(OUTPUT_LIMIT);
     served
 }
 
 /// How long the process waits at its end for standard output to be written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+/// How often systemd is told how far loading is …
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// … and how long loading may then go on in silence.
+const LOADING_LIMIT: Duration = Duration::from_secs(600);
 
-/// What serving needs.
-struct Ready {
-    gateway: Gateway,
-    listener: TcpListener,
-    engine: EngineHandle,
+/// Listens at once, and answers that the model is not ready until it is loaded.
+async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
+    let Settings { model, engine, gateway } = settings;
+    let server = gateway.server.clone();
+    let (gateway, loading) = Gateway::loading(gateway, process_facts(&model))?;
+    let listener = listen::listen(&server).await?;
+    let address = listener.local_addr()?;
+    tokio::spawn({
+        let loading = loading.clone();
+        service_manager::feed_watchdog(move || loading.is_live())
+    });
+    let serving = gateway.serve(listener, told_to_end(signals.clone()));
+    tokio::pin!(serving);
+    let getting_ready = async {
+        tracing::info!("listening on {address} while the model is loaded");
+        let engine = get_ready(model, engine, &loading, out).await?;
+        out.push(&format!(
+            "Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"
+        ));
+        service_manager::ready(&format!("serving on http://{address}"));
+        anyhow::Ok(engine)
+    };
+    let engine = tokio::select! {
+        biased;
+        ending = signals.told_to_end() => {
+            tracing::info!("{ending} before the model was ready");
+            return Ok(());
+        }
+        ended = &mut serving => return ended.map_err(Into::into),
+        ready = getting_ready => ready?,
+    };
+    let served = serving.await;
+    engine.shutdown();
+    served.map_err(Into::into)
 }
 
-async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
-    let server = &settings.gateway.server;
-    // Bound before the model is loaded, so that a wrong port is reported at once.
-    let listener = TcpListener::bind((server.host.as_str(), server.port))
-        .await
-        .with_context(|| format!("cannot listen on {}:{}", server.host, server.port))?;
-    let running = load(settings.model.clone(), settings.engine).await?;
-    tracing::info!("{}: {} threads", running.names[0], running::n_threads(&settings.model));
+/// Loads the model and gives it to the gateway.
+async fn get_ready(
+    model: ModelSection,
+    engine: EngineSection,
+    loading: &Loading,
+    out: &LineQueue,
+) -> Result<EngineHandle> {
+    let running = load(model.clone(), engine, loading.clone()).await?;
+    tracing::info!("{}: {} threads", running.names[0], running::n_threads(&model));
     if let Some(line) = running.describe_quantizing() {
         tracing::info!("{line}");
     }
@@ -74,12 +96,9 @@ async fn get_ready(settings: Settings, out: &LineQueue) -> Result<Ready> {
     if let Some(notice) = running.notice {
         out.push(notice);
     }
-    let address = listener.local_addr()?;
     let engine = running.engine.clone();
-    let served = served_model(running, &settings.model);
-    let gateway = Gateway::new(settings.gateway, vec![served], &process_facts(&settings.model))?;
-    out.push(&format!("Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"));
-    Ok(Ready { gateway, listener, engine })
+    loading.finish(vec![served_model(running, &model)])?;
+    Ok(engine)
 }
 
 /// What the metrics report about this process.
@@ -89,12 +108,22 @@ fn process_facts(section: &ModelSection) -> ProcessFacts {
     ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
 }
 
-/// Loads the model on a thread of its own, so that a signal can end the wait for it.
-async fn load(model: ModelSection, engine: EngineSection) -> Result<RunningModel> {
+/// Loads the model on a thread of its own, so that connections are served meanwhile and a signal can end the wait.
+async fn load(model: ModelSection, engine: EngineSection, loading: Loading) -> Result<RunningModel> {
     let (tell, told) = oneshot::channel();
-    let work = move || {
-        let _ = tell.send(running::start(&model, &engine));
+    let mut told_at: Option<Instant> = None;
+    let mut report = move |progress: LoadProgress| {
+        loading.report(progress.done_bytes, progress.total_bytes);
+        if told_at.is_none_or(|at| at.elapsed() >= STATUS_INTERVAL) {
+            told_at = Some(Instant::now());
+            let percent = u128::from(progress.done_bytes) * 100 / u128::from(progress.total_bytes.max(1));
+            service_manager::busy(&format!("loading the model: {percent} %"), LOADING_LIMIT);
+        }
     };
+    let work = move || {
+        let _ = tell.send(running::start_reporting(&model, &engine, &mut report));
+    };
+    service_manager::busy("loading the model", LOADING_LIMIT);
     std::thread::Builder::new().name("throng-load".into()).spawn(work).context("cannot start a thread")?;
     told.await.context("loading the model panicked")?
 }
@@ -150,5 +179,6 @@ fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
 
 async fn told_to_end(signals: Signals) {
     let ending = signals.told_to_end().await;
+    service_manager::stopping("running streams may finish");
     tracing::info!("{ending}: running streams may finish; a second signal ends them at once");
 }

@@ -1,4 +1,4 @@
-//! The process and its machine: memory, caches, descriptors, signals, and what is written to its standard streams. Does not
+//! The process and its machine: memory, caches, descriptors, signals, systemd, and what is written to its standard streams. Does not
 //! know models.
 
 pub mod caches;
@@ -7,4 +7,5 @@ pub mod line_queue;
 pub mod logging;
 pub mod memory;
 pub mod output;
+pub mod service_manager;
 pub mod signals;

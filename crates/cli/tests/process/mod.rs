@@ -77,8 +77,18 @@ impl Server {
         BufReader::new(stream)
     }
 
-    /// Checks that a chat is answered and the health check succeeds.
+    /// Waits until the model is loaded.
+    pub fn ready(&mut self) {
+        let until = Instant::now() + LIMIT;
+        while !self.ask("GET", "/health", "").starts_with("HTTP/1.1 200 ") {
+            assert!(Instant::now() < until, "the model was never loaded");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// Checks that a chat is answered and the health check succeeds, once the model is loaded.
     pub fn assert_serves(&mut self) {
+        self.ready();
         let chat = self.ask(
             "POST",
             "/v1/chat/completions",

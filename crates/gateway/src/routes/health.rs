@@ -13,8 +13,7 @@ use crate::retry_after::retry_after_s;
 
 /// The process answers, and at least one model may answer again without a restart.
 pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
-    let routes = app.router.routes();
-    if !routes.is_empty() && routes.iter().all(|route| route.status() == Status::Lost) {
+    if !app.is_live() {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();
     }
     StatusCode::OK.into_response()
@@ -24,6 +23,9 @@ pub(super) async fn live(State(app): State<Arc<App>>) -> Response {
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if app.is_draining() {
         return ApiError::shutting_down(retry_after_s()).into_response();
+    }
+    if let Some(progress) = &app.loading {
+        return progress.health();
     }
     if !app.router.routes().iter().all(|route| route.status() == Status::Ready) {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();

@@ -44,6 +44,13 @@ pub(crate) struct Route {
     handler: fn() -> MethodRouter<Arc<App>>,
 }
 
+impl Route {
+    /// Whether it has no answer while no model is loaded.
+    fn needs_models(&self) -> bool {
+        self.access == Access::Key && !matches!(self.path, "/openapi.json" | "/metrics")
+    }
+}
+
 const GET: &str = "GET, HEAD";
 
 const fn open(path: &'static str, handler: fn() -> MethodRouter<Arc<App>>) -> Route {
@@ -106,7 +113,12 @@ async fn authorize(
             if let Ok(tenant) = tenant {
                 context.set_tenant(tenant);
             }
-            next.run(request).await
+            match &app.loading {
+                Some(progress) if route_of(&path).is_some_and(Route::needs_models) => {
+                    progress.refusal().into_response()
+                }
+                _ => next.run(request).await,
+            }
         }
     };
     response.extensions_mut().insert(path);
@@ -127,6 +139,7 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
+    use crate::app::Shared;
     use crate::config::{GatewayConfig, Secret};
 
     /// The routes that the documentation lists as open; any other must ask for a key.
@@ -150,7 +163,8 @@ mod tests {
     async fn every_route_of_the_table_asks_for_a_key_but_the_listed_ones() {
         let mut config = GatewayConfig::default();
         config.access.api_keys = vec![Secret::new("right"), Secret::new("also-right")];
-        let app = Arc::new(App::new(config, Vec::new(), &Default::default()));
+        let shared = Shared::new(&config, Default::default());
+        let app = Arc::new(App::new(config, Vec::new(), shared, None));
         for route in ROUTES {
             let is_open = OPEN.contains(&route.path);
             assert_eq!(route.access == Access::Open, is_open, "{}", route.path);

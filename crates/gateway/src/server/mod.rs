@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::client_io::{ClientIo, IoTimeouts};
@@ -52,19 +52,30 @@ const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
 const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 /// After streams have been cut, their last words may take this long.
 const CUT_GRACE: Duration = Duration::from_secs(2);
+/// Connections that came while streams were finishing may take this long for what they are being sent.
+const LATE_GRACE: Duration = Duration::from_millis(250);
 
 /// What a server serves, and what it shares with that.
 #[derive(Debug)]
 pub(crate) struct Service {
-    /// Answers requests. Each brings its [`RequestContext`] as an extension; its response brings the
-    /// [`axum::extract::MatchedPath`] of its route.
-    pub router: axum::Router,
+    /// What answers requests at present.
+    pub served: watch::Receiver<Served>,
     /// As the operator set it.
     pub config: GatewayConfig,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
+}
+
+/// What answers requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Served {
+    /// Takes a request, which brings its [`RequestContext`] as an extension; its response brings the
+    /// [`axum::extract::MatchedPath`] of its route.
+    ///
+    /// [`RequestContext`]: crate::connection::RequestContext
+    pub router: axum::Router,
     /// Counts HTTP exchanges.
     pub metrics: HttpMetrics,
 }
@@ -74,7 +85,8 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// Serves until `shutdown` completes and the running requests have ended or been cut.
+/// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new connections
+/// are accepted, so that health checks and new requests are told why they are refused.
 pub(crate) async fn serve(
     service: Service,
     listener: TcpListener,
@@ -85,59 +97,95 @@ pub(crate) async fn serve(
     let shutdown_timeout = Duration::from_secs(config.shutdown_timeout_s);
     SockRef::from(&listener).listen(BACKLOG)?;
     let guard = Guard::new(&service.config, is_loopback(listener.local_addr()?));
-    let responder = Arc::new(Responder::new(service, guard));
-    let mut refuser = Refuser::new();
+    let mut door = Door {
+        listener,
+        slots: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
+        refuser: Refuser::new(),
+        responder: Arc::new(Responder::new(service, guard)),
+    };
     let mut connections = JoinSet::new();
-    {
-        let slots = Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS)));
-        tokio::pin!(shutdown);
-        loop {
-            let accepted = tokio::select! {
-                () = &mut shutdown => break,
-                Some(_) = connections.join_next() => continue,
-                accepted = accept(&listener, &slots, &mut refuser) => accepted,
-            };
-            let Some((stream, permit)) = accepted else { continue };
-            let connection = serve_connection(responder.clone(), stream, phase.subscribe());
-            connections.spawn(async move {
-                connection.await;
-                drop(permit);
-            });
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            accepted = door.accept() => door.spawn(accepted, false, &mut connections),
         }
     }
-    drop(listener);
-    drain(&phase, shutdown_timeout, connections).await;
+    drain(door, &phase, shutdown_timeout, connections).await;
     Ok(())
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-    refuser: &mut Refuser,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = slots.clone().acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _)) => Some((stream, permit)),
-        Err(error) => {
-            refuser.refuse_one(listener, &error).await;
-            None
+/// Where connections come in.
+#[derive(Debug)]
+struct Door {
+    listener: TcpListener,
+    slots: Arc<Semaphore>,
+    refuser: Refuser,
+    responder: Arc<Responder>,
+}
+
+type Accepted = Option<(TcpStream, OwnedSemaphorePermit)>;
+
+impl Door {
+    async fn accept(&mut self) -> Accepted {
+        let permit = self.slots.clone().acquire_owned().await.ok()?;
+        match self.listener.accept().await {
+            Ok((stream, _)) => Some((stream, permit)),
+            Err(error) => {
+                self.refuser.refuse_one(&self.listener, &error).await;
+                None
+            }
         }
     }
-}
 
-async fn drain(phase: &watch::Sender<Phase>, timeout: Duration, mut connections: JoinSet<()>) {
-    phase.send_replace(Phase::Draining);
-    let all_done = async |connections: &mut JoinSet<()>| while connections.join_next().await.is_some() {};
-    if tokio::time::timeout(timeout, all_done(&mut connections)).await.is_ok() {
-        return;
+    /// Serves a connection among others; `is_late` when the server is draining.
+    fn spawn(&self, accepted: Accepted, is_late: bool, connections: &mut JoinSet<()>) {
+        let Some((stream, permit)) = accepted else { return };
+        let phase = self.responder.service().phase.subscribe();
+        let connection = serve_connection(self.responder.clone(), stream, phase, is_late);
+        connections.spawn(async move {
+            connection.await;
+            drop(permit);
+        });
     }
-    tracing::warn!(n_connections = connections.len(), "cutting what still runs");
-    phase.send_replace(Phase::Cut);
-    let _ = tokio::time::timeout(CUT_GRACE, all_done(&mut connections)).await;
-    connections.shutdown().await;
 }
 
-async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phase: watch::Receiver<Phase>) {
+async fn drain(
+    mut door: Door,
+    phase: &watch::Sender<Phase>,
+    timeout: Duration,
+    mut connections: JoinSet<()>,
+) {
+    phase.send_replace(Phase::Draining);
+    let mut late = JoinSet::new();
+    let mut all_done = async |connections: &mut JoinSet<()>| loop {
+        tokio::select! {
+            ended = connections.join_next() => if ended.is_none() { return },
+            Some(_) = late.join_next() => {}
+            accepted = door.accept() => door.spawn(accepted, true, &mut late),
+        }
+    };
+    if tokio::time::timeout(timeout, all_done(&mut connections)).await.is_err() {
+        tracing::warn!(n_connections = connections.len(), "cutting what still runs");
+        phase.send_replace(Phase::Cut);
+        let _ = tokio::time::timeout(CUT_GRACE, all_done(&mut connections)).await;
+        connections.shutdown().await;
+    }
+    drop(door);
+    let rest = async { while late.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(LATE_GRACE, rest).await;
+    late.shutdown().await;
+}
+
+/// Serves a connection until either side ends it. One that came before the server began to drain closes then, once its
+/// request has been answered; a late one closes after its first answer.
+async fn serve_connection(
+    responder: Arc<Responder>,
+    stream: TcpStream,
+    mut phase: watch::Receiver<Phase>,
+    is_late: bool,
+) {
     let config = &responder.service().config.server;
     if let Err(error) = socket::tune(&stream, config) {
         tracing::debug!(%error, "cannot set a socket option");
@@ -183,7 +231,7 @@ async fn serve_connection(responder: Arc<Responder>, stream: TcpStream, mut phas
             }
             () = state.end_requested() => break,
             () = state.close_requested(), if !closing => {}
-            _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !closing => {}
+            _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !closing && !is_late => {}
         }
         closing = true;
         connection.as_mut().graceful_shutdown();

@@ -25,6 +25,7 @@ use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
 use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
 use crate::openai::{ApiError, ErrorCode};
+use crate::phase::Phase;
 
 /// Answers requests of one listening socket.
 #[derive(Debug)]
@@ -50,6 +51,9 @@ impl Responder {
         let version = parts.version;
         let (method, names) = (parts.method.clone(), SentNames::of(&parts.headers));
         let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
+        if *self.service.phase.borrow() >= Phase::Draining {
+            context.close_connection();
+        }
         let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
         let (mut response, cross_origin) = match checked {
             Ok(cross_origin) => (self.route(parts, &context, cross_origin.is_some()).await, cross_origin),
@@ -88,7 +92,8 @@ impl Responder {
         }
         let mut request = Request::from_parts(parts, Body::empty());
         request.extensions_mut().insert(context.clone());
-        let answered = AssertUnwindSafe(self.service.router.clone().oneshot(request)).catch_unwind().await;
+        let router = self.service.served.borrow().router.clone();
+        let answered = AssertUnwindSafe(router.oneshot(request)).catch_unwind().await;
         let Ok(answered) = answered else {
             tracing::error!(request = context.id_text(), "a handler panicked");
             return ApiError::internal_error(context.id_text()).into_response();
@@ -127,7 +132,7 @@ struct Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         let seconds = self.context.arrived.elapsed().as_secs_f64();
-        self.service.metrics.observe(&self.labels, seconds);
+        self.service.served.borrow().metrics.observe(&self.labels, seconds);
         tracing::debug!(request = self.context.id_text(), labels = ?self.labels, seconds, "answered");
     }
 }

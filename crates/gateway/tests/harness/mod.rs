@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
-use throng_gateway::{Gateway, GatewayConfig, GatewayError, ServedModel};
+use throng_gateway::{Gateway, GatewayConfig, GatewayError, Loading, ServedModel};
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -108,6 +108,20 @@ impl Server {
 
     /// A server over several engines with the same model.
     pub async fn over_all(engines: Vec<EngineHandle>, setup: Setup) -> Self {
+        let (server, loading, model) = Self::loading_over(engines, setup).await;
+        loading.finish(vec![model]).expect("a valid model");
+        server
+    }
+
+    /// A server whose model has not come yet.
+    pub async fn without_model(setup: Setup) -> (Self, Loading, ServedModel) {
+        let capacity = setup.capacity;
+        let make = move || Ok(Box::new(PaperExecutor::new(capacity)) as _);
+        let engine = Engine::start(setup.engine.clone(), make).expect("the paper executor starts");
+        Self::loading_over(vec![engine], setup).await
+    }
+
+    async fn loading_over(engines: Vec<EngineHandle>, setup: Setup) -> (Self, Loading, ServedModel) {
         let tokenizer = setup.has_tokenizer.then(|| {
             let mut tokenizer = byte_tokenizer_with(setup.markers);
             tokenizer.limit_to_context(setup.capacity.max_sequence_tokens as usize);
@@ -129,8 +143,8 @@ impl Server {
             notice: Some("a paper model".to_owned()),
             held: Default::default(),
         };
-        let gateway =
-            Gateway::new(setup.config, vec![model], &Default::default()).expect("a valid configuration");
+        let (gateway, loading) =
+            Gateway::loading(setup.config, Default::default()).expect("a valid configuration");
         let listener = TcpListener::bind(setup.bind).await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let (stop, stopped) = oneshot::channel();
@@ -138,7 +152,7 @@ impl Server {
             let _ = stopped.await;
         }));
         let engine = engines[0].clone();
-        Self { address, engine, engines, stop: Some(stop), task }
+        (Self { address, engine, engines, stop: Some(stop), task }, loading, model)
     }
 
     pub async fn connect(&self) -> Client {

@@ -1,0 +1,48 @@
+//! How far the loading of models is, and what clients are told meanwhile. Does not know what is loaded.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::response::{IntoResponse, Response};
+
+use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
+
+/// How many bytes of the weights are loaded.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    done_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+}
+
+impl Progress {
+    /// Notes how many bytes are loaded, of how many.
+    pub fn report(&self, done_bytes: u64, total_bytes: u64) {
+        self.done_bytes.store(done_bytes, Ordering::Release);
+        self.total_bytes.store(total_bytes, Ordering::Release);
+    }
+
+    /// Bytes loaded and bytes in all; `None` before they are known.
+    fn bytes(&self) -> Option<(u64, u64)> {
+        let total = self.total_bytes.load(Ordering::Acquire);
+        (total > 0).then(|| (self.done_bytes.load(Ordering::Acquire).min(total), total))
+    }
+
+    /// What a request for a model is answered with.
+    pub fn refusal(&self) -> ApiError {
+        ApiError::model_not_ready(self.bytes(), retry_after_s())
+    }
+
+    /// The same for health checks, with the numbers beside the error.
+    pub fn health(&self) -> Response {
+        let error = self.refusal();
+        let mut body = serde_json::from_slice(&error.to_json()).unwrap_or_else(|_| serde_json::json!({}));
+        body["status"] = "loading".into();
+        if let Some((done, total)) = self.bytes() {
+            body["loaded_bytes"] = done.into();
+            body["total_bytes"] = total.into();
+        }
+        let mut response = error.into_response();
+        *response.body_mut() = body.to_string().into();
+        response
+    }
+}
