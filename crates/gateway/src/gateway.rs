@@ -185,7 +185,7 @@ mod tests {
             config.server.host = host.to_owned();
             config.access.api_keys = keys.iter().copied().map(Secret::new).collect();
             config.access.allow_unauthenticated = allowed;
-            Gateway::new(config, Vec::new(), &ProcessFacts::default()).map(drop)
+            Gateway::new(config, Vec::new(), ProcessFacts::default()).map(drop)
         };
         for host in ["127.0.0.1", "localhost", "::1", "127.8.9.1"] {
             assert!(with(host, &[], false).is_ok(), "{host}");

@@ -18,8 +18,8 @@ use crate::process::descriptors;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::logging;
 use crate::process::output;
-use crate::process::service_manager;
 use crate::process::signals::Signals;
+use crate::process::systemd;
 use crate::running::{self, RunningModel};
 
 /// Runs the command.
@@ -53,7 +53,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let address = listener.local_addr()?;
     tokio::spawn({
         let loading = loading.clone();
-        service_manager::feed_watchdog(move || loading.is_live())
+        systemd::feed_watchdog(move || loading.is_live())
     });
     let serving = gateway.serve(listener, told_to_end(signals.clone()));
     tokio::pin!(serving);
@@ -63,7 +63,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
         out.push(&format!(
             "Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"
         ));
-        service_manager::ready(&format!("serving on http://{address}"));
+        systemd::ready(&format!("serving on http://{address}"));
         anyhow::Ok(engine)
     };
     let engine = tokio::select! {
@@ -117,13 +117,13 @@ async fn load(model: ModelSection, engine: EngineSection, loading: Loading) -> R
         if told_at.is_none_or(|at| at.elapsed() >= STATUS_INTERVAL) {
             told_at = Some(Instant::now());
             let percent = u128::from(progress.done_bytes) * 100 / u128::from(progress.total_bytes.max(1));
-            service_manager::busy(&format!("loading the model: {percent} %"), LOADING_LIMIT);
+            systemd::busy(&format!("loading the model: {percent} %"), LOADING_LIMIT);
         }
     };
     let work = move || {
         let _ = tell.send(running::start_reporting(&model, &engine, &mut report));
     };
-    service_manager::busy("loading the model", LOADING_LIMIT);
+    systemd::busy("loading the model", LOADING_LIMIT);
     std::thread::Builder::new().name("throng-load".into()).spawn(work).context("cannot start a thread")?;
     told.await.context("loading the model panicked")?
 }
@@ -179,6 +179,6 @@ fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
 
 async fn told_to_end(signals: Signals) {
     let ending = signals.told_to_end().await;
-    service_manager::stopping("running streams may finish");
+    systemd::stopping("running streams may finish");
     tracing::info!("{ending}: running streams may finish; a second signal ends them at once");
 }

@@ -7,5 +7,5 @@ pub mod line_queue;
 pub mod logging;
 pub mod memory;
 pub mod output;
-pub mod service_manager;
 pub mod signals;
+pub mod systemd;

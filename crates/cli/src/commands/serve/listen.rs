@@ -2,18 +2,18 @@
 
 use std::io::ErrorKind;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use throng_gateway::ServerConfig;
 use tokio::net::TcpListener;
 
-use crate::process::service_manager;
+use crate::process::systemd;
 
 /// Listens on the configured address, unless systemd passed a socket.
 ///
 /// # Errors
 /// When it is in use, not permitted or not of this machine: the message names the flag that changes it.
 pub async fn listen(server: &ServerConfig) -> Result<TcpListener> {
-    if let Some(passed) = service_manager::passed_listener()? {
+    if let Some(passed) = systemd::passed_listener()? {
         let listener = TcpListener::from_std(passed)?;
         tracing::info!("the socket was passed in LISTEN_FDS; --host and --port are not used");
         return Ok(listener);
