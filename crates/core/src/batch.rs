@@ -33,6 +33,16 @@ pub struct ScheduledBatch {
     blocks: Vec<BlockId>,
     history: Vec<TokenId>,
     output: Vec<TokenId>,
+    copies: Vec<BlockCopy>,
+}
+
+/// A block whose keys and values are copied into another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCopy {
+    /// The block that is read.
+    pub from: BlockId,
+    /// The block that is overwritten; none that a copy of the same step reads.
+    pub to: BlockId,
 }
 
 /// One sequence's share of a step.
@@ -101,6 +111,17 @@ impl ScheduledBatch {
         self.blocks.clear();
         self.history.clear();
         self.output.clear();
+        self.copies.clear();
+    }
+
+    /// Adds a copy of a block, which comes before all that the step computes.
+    pub fn push_copy(&mut self, copy: BlockCopy) {
+        self.copies.push(copy);
+    }
+
+    /// The blocks to copy before anything is computed.
+    pub fn copies(&self) -> &[BlockCopy] {
+        &self.copies
     }
 
     /// Adds a sequence.

@@ -42,6 +42,13 @@ impl BlockTable {
         self.blocks.is_empty()
     }
 
+    /// Gives back the first blocks, as many as `others`, and has those in their place, whose references now belong to the table.
+    pub fn replace_leading(&mut self, others: &[BlockId], pool: &mut BlockPool) {
+        for (block, &other) in self.blocks.iter_mut().zip(others) {
+            pool.release(std::mem::replace(block, other));
+        }
+    }
+
     /// Gives back the blocks after the first `n_blocks`.
     pub fn truncate(&mut self, n_blocks: usize, pool: &mut BlockPool) {
         while self.blocks.len() > n_blocks {

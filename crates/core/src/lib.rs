@@ -7,6 +7,7 @@
 
 pub mod admission;
 pub mod batch;
+pub mod beam_search;
 pub mod block_hash;
 pub mod block_pool;
 pub mod block_table;

@@ -73,6 +73,31 @@ pub struct Request {
     pub adapter: Option<AdapterId>,
 }
 
+/// Beam search instead of sampling: of all continuations of the beams by one token, the most likely ones are the next beams.
+/// The request's `n` continuations are the best of the finished beams, the best first. Choosing, length and stopping are those of
+/// `transformers` (`GenerationMixin._beam_search`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BeamSearch {
+    /// How many beams there are, and how many finished ones are kept. At least the request's `n`.
+    pub width: u32,
+    /// A finished beam of `l` output tokens, its end token included, has the score `log-probability / l^length_penalty`.
+    pub length_penalty: f64,
+    /// When the search ends before `max_tokens`.
+    pub early_stopping: EarlyStopping,
+}
+
+/// When a beam search with `width` finished beams ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum EarlyStopping {
+    /// At once.
+    WhenFull,
+    /// When the best beam, if it ended here, would not be better than the worst finished one.
+    #[default]
+    WhenUnlikelyToImprove,
+    /// When no continuation of the best beam can be better than the worst finished one.
+    WhenUnableToImprove,
+}
+
 impl Request {
     /// Whether its prompt was computed and reported before, and its continuations go on from there.
     pub fn is_resumed(&self) -> bool {
@@ -90,6 +115,16 @@ impl Request {
     /// The continuations that run, with the output that each goes on from.
     pub fn continuations(&self) -> impl Iterator<Item = (u32, &[TokenId])> {
         (0..self.n).filter_map(|index| Some((index, self.output_so_far(index)?)))
+    }
+
+    /// Its beam search, if it asks for one. A request without output tokens has none.
+    pub fn beam_search(&self) -> Option<BeamSearch> {
+        self.sampling.beams.filter(|_| self.sampling.max_tokens > 0)
+    }
+
+    /// How many sequences it may have: their indices are below this.
+    pub fn n_sequences(&self) -> u32 {
+        self.beam_search().map_or(self.n, |search| search.width)
     }
 
     /// Tokens with which the request counts while it waits for its first step: its prompt and all outputs so far.
@@ -143,6 +178,9 @@ pub struct SamplingParams {
     pub logprobs: Option<u32>,
     /// Report the log-probability of each prompt token but the first and of this many most likely ones.
     pub prompt_logprobs: Option<u32>,
+    /// Search instead of choosing one token after the other. Then only `min_tokens`, what ends a continuation and what is reported
+    /// count of these parameters; the others and the request's constraint do not apply.
+    pub beams: Option<BeamSearch>,
 }
 
 impl Default for SamplingParams {
@@ -166,6 +204,7 @@ impl Default for SamplingParams {
             seed: 0,
             logprobs: None,
             prompt_logprobs: None,
+            beams: None,
         }
     }
 }
@@ -183,6 +222,11 @@ impl SamplingParams {
             || self.presence_penalty != 0.0
             || self.frequency_penalty != 0.0
             || !self.bad_words.is_empty()
+    }
+
+    /// Whether choosing `token` could end the continuation.
+    pub fn is_end(&self, token: TokenId) -> bool {
+        self.eos_token_ids.contains(&token) || self.stop_token_ids.contains(&token)
     }
 
     /// Whether `token` as output number `n_output` (counted from 1) ends the continuation, and as what.

@@ -2,6 +2,8 @@
 //! states are types, so that only what runs can hold blocks and what is paused or has finished cannot run. Does
 //! not know who goes first.
 
+mod beams;
+
 use std::sync::Arc;
 
 use crate::batch::{BLOCK_TOKENS, BlockId};
@@ -46,6 +48,8 @@ pub struct Running {
     n_computed: usize,
     /// Leading blocks whose content was given a name.
     n_published: usize,
+    /// The block whose content its last block is to have before its next token is computed; a reference of its own.
+    copied_block: Option<BlockId>,
     /// New tokens in the step that is planned or in flight, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
     /// How many of them are drafts.
@@ -131,8 +135,12 @@ impl<S> Sequence<S> {
 
 impl Sequence<Waiting> {
     /// A continuation that has not started here. It goes on from the output that the request has for it.
+    /// A beam search begins with the prompt.
     pub fn new(request: Arc<Request>, rank: Rank, root: BlockHash, now: Timestamp) -> Self {
-        let output = request.output_so_far(rank.index).unwrap_or_default();
+        let output = match request.beam_search() {
+            Some(_) => &[],
+            None => request.output_so_far(rank.index).unwrap_or_default(),
+        };
         let tokens = if output.is_empty() { vec![] } else { [&request.prompt, output].concat() };
         let timeline = Timeline { output_tokens: output.len() as u32, ..Timeline::new(now) };
         let state = Waiting { is_charged: true };
@@ -192,6 +200,7 @@ impl Sequence<Waiting> {
             table,
             n_computed,
             n_published,
+            copied_block: None,
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             drafts: Vec::new(),
@@ -220,7 +229,8 @@ impl Sequence<Running> {
         self.state.n_computed
     }
 
-    /// Tokens that are still to be computed before the next one can be chosen: at least 1.
+    /// Tokens that are still to be computed before the next one can be chosen: at least 1, but 0 for a beam that waits for the
+    /// others.
     pub fn n_missing(&self) -> usize {
         self.tokens.len() - self.state.n_computed
     }
@@ -265,6 +275,7 @@ impl Sequence<Running> {
     /// Notes that the step computed the scheduled tokens that are not drafts, and that `n_accepted` of the drafts have become
     /// tokens. What it computed for the others is void, and the blocks that only they needed are given back.
     pub fn advance(&mut self, n_accepted: usize, pool: &mut BlockPool) {
+        self.forget_copy(pool);
         let n_drafts = std::mem::take(&mut self.state.n_scheduled_drafts);
         if self.state.has_looked_up || n_drafts == 0 {
             self.state.speculation.acceptance.observe(n_drafts, n_accepted);
@@ -316,6 +327,7 @@ impl Sequence<Running> {
     }
 
     fn give_back(&mut self, pool: &mut BlockPool) {
+        self.forget_copy(pool);
         std::mem::take(&mut self.state.table).release(pool);
     }
 }

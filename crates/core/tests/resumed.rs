@@ -8,7 +8,9 @@ use fastrand::Rng;
 use throng_core::admission::Refusal;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{
+    BeamSearch, EarlyStopping, FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
+};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::{PaperExecutor, PaperToken, paper_answer};
@@ -35,7 +37,14 @@ fn tokens(rng: &mut Rng, n: usize) -> Vec<TokenId> {
 fn random_request(rng: &mut Rng, id: u64) -> Request {
     let max_tokens = rng.u32(1..60);
     let n_prompt = rng.usize(1..90);
+    let n = rng.u32(1..4);
+    let search = BeamSearch {
+        width: rng.u32(n..6),
+        length_penalty: 1.0,
+        early_stopping: EarlyStopping::WhenUnableToImprove,
+    };
     let sampling = SamplingParams {
+        beams: (rng.u8(0..5) == 0).then_some(search),
         temperature: if rng.bool() { 0.0 } else { 1.0 },
         seed: rng.u64(0..4),
         max_tokens,
@@ -58,7 +67,7 @@ fn random_request(rng: &mut Rng, id: u64) -> Request {
             .chain(tokens(rng, n_prompt.div_ceil(2)))
             .collect(),
         outputs_so_far: Vec::new(),
-        n: rng.u32(1..4),
+        n,
         priority: Priority::default(),
         sampling: Arc::new(sampling),
         constraint: None,

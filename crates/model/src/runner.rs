@@ -9,7 +9,7 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 use throng_core::time::Nanos;
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, BlockCopy};
 use crate::batch_input::BatchInput;
 use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
 use crate::config::DecoderConfig;
@@ -45,6 +45,7 @@ pub struct ModelRunner<B: Backend> {
     wanted: Vec<Wanted>,
     /// Tokens that the device chose.
     chosen: Vec<TokenId>,
+    copies: Vec<BlockCopy>,
     capacity: ExecutorCapacity,
     /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence of a batch, so
     /// that a decode step reads the output matrix once. Drafts and prompts that want all their log-probabilities may need
@@ -104,6 +105,7 @@ impl<B: Backend> ModelRunner<B> {
             input: BatchInput::default(),
             wanted: Vec::new(),
             chosen: Vec::new(),
+            copies: Vec::new(),
             capacity,
             max_logit_rows,
         })
@@ -156,6 +158,11 @@ impl<B: Backend> Executor for ModelRunner<B> {
         assert!(batch.n_tokens() <= self.capacity.max_batch_tokens as usize, "a batch beyond the capacity");
         self.masks.begin(batch);
         self.prepare(batch);
+        self.copies.clear();
+        self.copies.extend(batch.copies().iter().map(|copy| BlockCopy { from: copy.from.0, to: copy.to.0 }));
+        if !self.copies.is_empty() {
+            self.backend.copy_blocks(&mut self.cache, &self.copies);
+        }
         self.decoder.forward(&mut self.backend, &mut self.cache, &self.input);
         self.answer(batch, output).map_err(|error| match error {
             BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend_suite;
+pub mod beam_reference;
 pub mod example_backend;
 pub mod paper_constraint;
 pub mod paper_executor;

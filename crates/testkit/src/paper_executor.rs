@@ -11,6 +11,9 @@ use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{AdapterId, FinishReason, Request, SamplingParams, TokenId};
 
+pub use crate::beam_reference::PaperToken;
+use crate::beam_reference::reference_beam_search;
+
 /// What stands before the first slot of the model without an adapter.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 
@@ -150,21 +153,16 @@ impl Executor for PaperExecutor {
 
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
+        for copy in batch.copies() {
+            let from = Self::slot(&[copy.from], 0);
+            self.slots.copy_within(from..from + BLOCK_TOKENS, Self::slot(&[copy.to], 0));
+        }
         for scheduled in batch.sequences() {
             output.begin_sequence();
             self.run_sequence(batch, scheduled, output);
         }
         Ok(())
     }
-}
-
-/// A token and its reported alternatives.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PaperToken {
-    /// The token.
-    pub chosen: TokenLogprob,
-    /// As many made-up alternatives as were requested.
-    pub top: Vec<TokenLogprob>,
 }
 
 /// The expected output of a request, however it is scheduled.
@@ -174,6 +172,8 @@ pub struct PaperAnswer {
     pub prompt: Vec<PaperToken>,
     /// Each continuation's tokens and the reason of its end.
     pub sequences: Vec<(Vec<PaperToken>, FinishReason)>,
+    /// The outputs of all beams that there are on the way, of a beam search.
+    pub beams: Vec<Vec<TokenId>>,
 }
 
 /// What `request` must get of a [`PaperExecutor`] with this vocabulary and context, computed without any cache. A
@@ -182,7 +182,7 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
     let (vocabulary_size, sampling) = (capacity.vocabulary_size, &*request.sampling);
     let n_blocks_tokens = capacity.n_blocks as usize * BLOCK_TOKENS;
     let limit = n_blocks_tokens.min(capacity.max_sequence_tokens as usize);
-    let mut answer = PaperAnswer { prompt: Vec::new(), sequences: Vec::new() };
+    let mut answer = PaperAnswer { prompt: Vec::new(), sequences: Vec::new(), beams: Vec::new() };
     let (mut slot, mut of_prompt) = (before_first(request.adapter), Seen::default());
     for (i, &token) in request.prompt.iter().enumerate() {
         slot = digest(slot, token);
@@ -190,6 +190,22 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
         if let (Some(n_top), Some(&next)) = (sampling.prompt_logprobs, request.prompt.get(i + 1)) {
             answer.prompt.push(of_prompt.report(next, Some(n_top), vocabulary_size));
         }
+    }
+    if let Some(search) = request.beam_search() {
+        let n_most = limit.saturating_sub(request.prompt.len());
+        let beams = reference_beam_search(&search, sampling, n_most, |output| {
+            let (mut slot, mut seen) = (slot, of_prompt);
+            answer.beams.push(output.to_vec());
+            for &token in output {
+                slot = digest(slot, token);
+                seen.read(slot);
+            }
+            seen.report(0, Some(vocabulary_size), vocabulary_size).top
+        });
+        let none = || (Vec::new(), FinishReason::Length);
+        answer.sequences = beams.into_iter().map(|beam| (beam.tokens, beam.reason)).collect();
+        answer.sequences.resize_with(request.n as usize, none);
+        return answer;
     }
     for index in 0..request.n {
         let constraint = request.constraint.as_deref();

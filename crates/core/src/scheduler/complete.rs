@@ -73,6 +73,7 @@ impl Scheduler {
         assert_eq!(sequence_idx, batch.sequences().len(), "a batch that is not the one in flight");
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
+        self.advance_beams(now, emit);
     }
 
     /// Ends a step that failed as a whole, or was lost: the requests that had a share in it end, the others
@@ -112,6 +113,12 @@ impl Scheduler {
                 u64::from((scheduled.n_prompt - scheduled.start).min(scheduled.n_known() as u32));
             let cached_tokens = self.running[i].timeline.cached_tokens;
             self.note_prompt(answer, cached_tokens, emit);
+        }
+        if self.report_beam(i, answer.output, answer.sequence_idx) {
+            let sequence = &mut self.running[i];
+            sequence.advance(0, &mut self.pool);
+            sequence.publish(&mut self.pool);
+            return Ok(None);
         }
         let (reason, n_pushed) = self.push_tokens(i, answer, now, emit);
         let n_accepted = n_pushed.min(answer.accepted().count());
@@ -205,10 +212,11 @@ impl Scheduler {
         for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {
             sequence.finish(FinishReason::Error, &mut self.pool, now);
         }
-        for index in 0..progress.request.n {
+        for index in 0..progress.request.n_sequences() {
             let rank = Rank { priority: self.priority(&progress.request), arrival: progress.arrival, index };
             self.waiting.remove(&progress.request.tenant, rank);
             self.paused.remove(&SequenceId { request, index });
+            self.idle_beams.remove(&SequenceId { request, index });
         }
         emit(Event::Failed { request, failure });
     }

@@ -93,10 +93,13 @@ impl Scheduler {
         self.running[i].drafts().len().min(self.n_possible_drafts(i))
     }
 
-    /// How many drafts of sequence `i` could become tokens: with the token after them they stay within the request's
+    /// How many drafts of sequence `i` could become tokens, none of a beam: with the token after them they stay within the request's
     /// `max_tokens` and the context.
     fn n_possible_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
+        if sequence.request.sampling.beams.is_some() {
+            return 0;
+        }
         let n_output = sequence.tokens().len() - sequence.n_prompt();
         let of_request = (sequence.request.sampling.max_tokens as usize).saturating_sub(n_output + 1);
         let of_context = self.admission.max_sequence_tokens().saturating_sub(sequence.tokens().len() + 1);

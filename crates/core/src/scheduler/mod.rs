@@ -2,6 +2,7 @@
 //! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work is
 //! done, never what comes out. Does not know a clock, threads and what tokens mean.
 
+mod beams;
 mod budget;
 mod complete;
 mod config;
@@ -29,6 +30,7 @@ use crate::executor::ExecutorCapacity;
 use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
+use beams::BeamProgress;
 use fairness::WaitingQueue;
 
 /// Where events go.
@@ -48,6 +50,8 @@ pub struct Scheduler {
     running: Vec<Sequence<Running>>,
     /// Those whose readers are behind.
     paused: BTreeMap<SequenceId, Sequence<Paused>>,
+    /// Beams without blocks that wait for other beams.
+    idle_beams: BTreeMap<SequenceId, Sequence<Waiting>>,
     requests: BTreeMap<RequestId, Progress>,
     step_time: StepTimeModel,
     step_in_flight: bool,
@@ -61,6 +65,7 @@ pub struct Scheduler {
     hits: Vec<BlockId>,
     deferred: Vec<Sequence<Waiting>>,
     failed: Vec<(RequestId, Failure)>,
+    complete_beams: Vec<RequestId>,
 }
 
 /// What is known of a request beyond its sequences.
@@ -68,13 +73,14 @@ pub struct Scheduler {
 struct Progress {
     request: Arc<Request>,
     arrival: u64,
-    /// Continuations that have not ended.
+    /// Sequences that have not ended.
     n_live: usize,
     /// It has left the queue.
     started: bool,
     prompt_done: bool,
     /// Prompt tokens whose log-probability was reported; the first token has none.
     n_prompt_reported: usize,
+    beams: Option<BeamProgress>,
 }
 
 impl Progress {
@@ -146,6 +152,7 @@ impl Scheduler {
             waiting: WaitingQueue::default(),
             running: Vec::with_capacity(config.max_batch_sequences as usize),
             paused: BTreeMap::new(),
+            idle_beams: BTreeMap::new(),
             requests: BTreeMap::new(),
             step_time: StepTimeModel::default(),
             step_in_flight: false,
@@ -155,6 +162,7 @@ impl Scheduler {
             hits: Vec::new(),
             deferred: Vec::new(),
             failed: Vec::new(),
+            complete_beams: Vec::new(),
             ended: Vec::new(),
             config,
         }
@@ -182,9 +190,12 @@ impl Scheduler {
         } else {
             BlockHash::private_root(request.id)
         };
+        let beams = BeamProgress::new(&request, self.admission.max_sequence_tokens());
+        // A search begins with one sequence.
+        let n_first = if beams.is_some() { 1 } else { request.n as usize };
         let mut n_live = 0;
-        for (index, _) in request.continuations() {
-            let rank = Rank { priority, arrival, index };
+        for (index, _) in request.continuations().take(n_first) {
+            let rank = Rank { priority, arrival, index: if beams.is_some() { 0 } else { index } };
             let sequence = Sequence::new(Arc::clone(&request), rank, root, now);
             match sequence.ending(self.admission.max_sequence_tokens()) {
                 None => self.waiting.insert(sequence),
@@ -199,6 +210,7 @@ impl Scheduler {
             started: false,
             prompt_done: request.is_resumed(),
             n_prompt_reported: 0,
+            beams,
             request: Arc::clone(&request),
         };
         let before = self.requests.insert(request.id, progress);
@@ -209,16 +221,23 @@ impl Scheduler {
     /// Ends all continuations of a request: at once, or with the step in flight for those that have a share in
     /// it. Does nothing when the request has ended.
     pub fn abort(&mut self, request: RequestId, now: Timestamp, emit: &mut Emit<'_>) {
-        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n);
+        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());
         for index in 0..n {
-            self.abort_sequence(SequenceId { request, index }, now, emit);
+            self.end_sequence(SequenceId { request, index }, now, emit);
         }
     }
 
     /// Ends one continuation: at once, or with the step in flight if it has a share in it. Does nothing when it
-    /// has ended.
+    /// has ended, and of a beam search, whose continuations are known only at its end.
     pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
-        if let Some(sequence) = self.take_waiting(id) {
+        if self.requests.get(&id.request).is_some_and(|progress| progress.beams.is_none()) {
+            self.end_sequence(id, now, emit);
+        }
+    }
+
+    fn end_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
+        let waiting = self.take_waiting(id).or_else(|| self.idle_beams.remove(&id));
+        if let Some(sequence) = waiting {
             self.retire(sequence.finish(FinishReason::Abort, now), emit);
         } else if let Some(sequence) = self.paused.remove(&id) {
             self.retire(sequence.finish(FinishReason::Abort, now), emit);
@@ -240,7 +259,8 @@ impl Scheduler {
         assert!(!self.step_in_flight, "a step in flight reads the cache");
         while let Some(sequence) = self.running.pop() {
             self.counters.preemptions += 1;
-            self.waiting.put_back(sequence.preempt(&mut self.pool));
+            let sequence = sequence.preempt(&mut self.pool);
+            self.wait_again(sequence);
         }
         self.pool.forget_published();
     }
@@ -265,7 +285,7 @@ impl Scheduler {
     pub fn stats(&self) -> SchedulerStats {
         SchedulerStats {
             running: self.running.len(),
-            waiting: self.waiting.len(),
+            waiting: self.waiting.len() + self.idle_beams.len(),
             paused: self.paused.len(),
             queued_requests: self.queue.n_requests(),
             queued_tokens: self.queue.n_tokens(),
@@ -294,13 +314,14 @@ impl Scheduler {
     pub fn check_invariants(&self) -> Result<(), String> {
         self.pool.check_invariants()?;
         let mut n_holders = vec![0; self.pool.n_total()];
-        for block in self.running.iter().flat_map(|sequence| sequence.blocks()) {
+        for block in self.running.iter().flat_map(|sequence| sequence.held_blocks()) {
             n_holders[block.0 as usize] += 1;
         }
         let settled = self.running.iter().filter(|_| !self.step_in_flight);
         for sequence in settled {
             let (n_tokens, n_computed) = (sequence.tokens().len(), sequence.n_computed());
-            if n_computed >= n_tokens || sequence.blocks().len() > blocks_for(n_tokens) {
+            let is_idle = n_computed == n_tokens && self.awaits_beams(sequence.id());
+            if (n_computed >= n_tokens && !is_idle) || sequence.blocks().len() > blocks_for(n_tokens) {
                 let n_blocks = sequence.blocks().len();
                 return Err(format!("{n_computed} of {n_tokens} tokens are computed, in {n_blocks} blocks"));
             }
@@ -318,7 +339,8 @@ impl Scheduler {
             }
         }
         let n_live: usize = self.requests.values().map(|progress| progress.n_live).sum();
-        let n_found = self.running.len() + self.waiting.len() + self.paused.len() + self.ended.len();
+        let n_without_blocks = self.waiting.len() + self.idle_beams.len() + self.paused.len();
+        let n_found = self.running.len() + n_without_blocks + self.ended.len();
         if n_live != n_found {
             return Err(format!("{n_live} sequences are alive, {n_found} run, wait or are paused"));
         }
@@ -347,9 +369,17 @@ impl Scheduler {
             self.queue.leave(progress.request.n_queued_tokens());
             emit(Event::Dequeued { request: id.request });
         }
-        emit(Event::Finished { sequence: id, reason: sequence.state.reason, timeline: sequence.timeline });
-        if progress.n_live == 0 {
-            self.requests.remove(&id.request);
+        let (reason, timeline) = (sequence.state.reason, sequence.timeline);
+        if progress.beams.is_none() {
+            emit(Event::Finished { sequence: id, reason, timeline });
+        }
+        if progress.n_live > 0 {
+            return;
+        }
+        let Some(progress) = self.requests.remove(&id.request) else { return };
+        // Sequences of a beam search are not its continuations; these end together.
+        for (index, _) in progress.request.continuations().filter(|_| progress.beams.is_some()) {
+            emit(Event::Finished { sequence: SequenceId { index, ..id }, reason, timeline });
         }
     }
 }

@@ -17,10 +17,11 @@ impl Scheduler {
             let sequence = sequence.pause(&mut self.pool);
             self.paused.insert(sequence.id(), sequence);
         }
-        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n);
+        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());
         for index in 0..n {
             let id = SequenceId { request, index };
-            if let Some(sequence) = self.take_waiting(id) {
+            let waiting = self.take_waiting(id).or_else(|| self.idle_beams.remove(&id));
+            if let Some(sequence) = waiting {
                 self.paused.insert(id, sequence.pause());
             }
         }
@@ -29,10 +30,15 @@ impl Scheduler {
     /// Lets a paused request wait again, at the place of its priority and arrival. Does nothing when it is not
     /// paused.
     pub fn resume(&mut self, request: RequestId) {
-        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n);
+        let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());
         for index in 0..n {
             if let Some(sequence) = self.paused.remove(&SequenceId { request, index }) {
-                self.waiting.insert(sequence.resume());
+                let sequence = sequence.resume();
+                if self.awaits_beams(sequence.id()) {
+                    self.idle_beams.insert(sequence.id(), sequence);
+                } else {
+                    self.waiting.insert(sequence);
+                }
             }
         }
     }

@@ -40,10 +40,23 @@ impl Scheduler {
         if self.counters.preemptions == n_preempted {
             self.admit(&mut budget, now, emit);
         }
+        self.make_beams_give_way(&mut budget, now, emit);
         self.extend_chunks(&mut budget);
         self.look_up_drafts();
         self.schedule_drafts(&mut budget);
         self.build_step(budget.shape, now)
+    }
+
+    /// Where nothing can be computed because of blocks and places of beams that wait for other beams, these give them up, one after
+    /// the other, the last one first.
+    fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
+        while budget.shape.n_tokens == 0
+            && !self.waiting.is_empty()
+            && let Some(i) = self.last_idle_running()
+        {
+            self.preempt(i, budget);
+            self.admit(budget, now, emit);
+        }
     }
 
     /// A token for everyone who lacks just one.
@@ -232,7 +245,8 @@ impl Scheduler {
         let sequence = self.running.remove(i);
         budget.give_back(sequence.n_computed(), sequence.state.n_scheduled);
         self.counters.preemptions += 1;
-        self.waiting.put_back(sequence.preempt(&mut self.pool));
+        let sequence = sequence.preempt(&mut self.pool);
+        self.wait_again(sequence);
     }
 
     /// Gives sequence `i` a share of `n` tokens in the step, with the blocks for them.
@@ -258,7 +272,13 @@ impl Scheduler {
             let (tokens, start) = (sequence.tokens(), sequence.n_computed());
             let n_drafts = sequence.state.n_scheduled_drafts;
             let end = start + sequence.state.n_scheduled - n_drafts;
-            let (sampling, constraint) = (&sequence.request.sampling, &sequence.request.constraint);
+            let request = &sequence.request;
+            let search = request.sampling.beams.and_then(|_| self.requests.get(&request.id)?.beams.as_ref());
+            let (sampling, constraint) = match search {
+                Some(search) => (search.beams.step_sampling(), &None),
+                None => (&request.sampling, &request.constraint),
+            };
+            sequence.copy().into_iter().for_each(|copy| batch.push_copy(copy));
             let sample = end == tokens.len() && sampling.max_tokens > 0;
             batch.push(NewSequence {
                 id: sequence.id(),

@@ -27,6 +27,8 @@ pub struct Ledger {
     pub n_accepted: usize,
     pub n_constrained: usize,
     pub n_looked_up: usize,
+    pub n_beams: usize,
+    pub n_copied: usize,
     pub n_accepted_looked_up: usize,
 }
 
@@ -77,7 +79,9 @@ impl Ledger {
             prompt_done: false,
             may_fail: false,
             paused: false,
-            sequences: (0..request.n).map(|_| SequenceAccount::default()).collect(),
+            sequences: (0..request.n.max(request.n_sequences()))
+                .map(|_| SequenceAccount::default())
+                .collect(),
         };
         self.open.insert(request.id, account);
     }
@@ -88,6 +92,9 @@ impl Ledger {
 
     pub fn cancel(&mut self, request: RequestId, index: Option<u32>) {
         let Some(account) = self.open.get_mut(&request) else { return };
+        if account.request.beam_search().is_some() && index.is_some() {
+            return;
+        }
         for (i, sequence) in account.sequences.iter_mut().enumerate() {
             sequence.cancelled |= index.is_none_or(|index| index as usize == i);
         }
@@ -119,6 +126,7 @@ impl Ledger {
 
     /// Checks a planned batch.
     pub fn check_batch(&mut self, batch: &ScheduledBatch) {
+        self.n_copied += batch.copies().len();
         for scheduled in batch.sequences() {
             if let Err(problem) = self.check_sequence(batch, scheduled) {
                 self.problem.get_or_insert(format!("sequence of {}: {problem}", scheduled.id));
@@ -132,6 +140,10 @@ impl Ledger {
         scheduled: &throng_core::batch::ScheduledSequence,
     ) -> Result<(), String> {
         let account = self.open.get_mut(&scheduled.id.request).ok_or("its request is not open")?;
+        if account.request.beam_search().is_some() {
+            self.n_beams += 1;
+            return account.check_beam(batch, scheduled, &self.computed);
+        }
         let n_prompt = account.request.prompt.len();
         let known = account.tokens_of(scheduled.id.index);
         let sequence = &mut account.sequences[scheduled.id.index as usize];
@@ -188,6 +200,13 @@ impl Ledger {
     pub fn note_computed(&mut self, batch: &ScheduledBatch, output: &StepOutput) {
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate().take(output.n_sequences()) {
             let Some(account) = self.open.get_mut(&scheduled.id.request) else { continue };
+            if account.request.beam_search().is_some() {
+                for known in account.beams_up_to(scheduled.start as usize + scheduled.n_known()) {
+                    let owner = &account.owner;
+                    self.computed.extend(prefixes(&known).map(|(_, prefix)| (owner.clone(), prefix)));
+                }
+                continue;
+            }
             let n_accepted = output.sampled(sequence_idx).len().saturating_sub(1);
             let mut known = account.tokens_of(scheduled.id.index);
             known.truncate(scheduled.start as usize + scheduled.n_known());
@@ -261,7 +280,7 @@ impl Ledger {
                 return Ok(());
             }
         }
-        if account.sequences.iter().all(|sequence| sequence.ended) {
+        if account.sequences[..account.request.n as usize].iter().all(|sequence| sequence.ended) {
             self.n_finished += 1;
             self.open.remove(&id);
         }
@@ -273,6 +292,40 @@ impl Account {
     fn tokens_of(&self, index: u32) -> Vec<TokenId> {
         let output = &self.sequences[index as usize].tokens;
         self.request.prompt.iter().chain(output).copied().collect()
+    }
+
+    /// The tokens of all beams that there are on the way, up to `n_tokens`.
+    fn beams_up_to(&self, n_tokens: usize) -> impl Iterator<Item = Vec<TokenId>> {
+        let beams = self.answer.beams.iter().map(|output| [&self.request.prompt, &output[..]].concat());
+        beams.filter(move |known| known.len() >= n_tokens).map(move |mut known| {
+            known.truncate(n_tokens);
+            known
+        })
+    }
+
+    /// Checks the sequence of a beam: there is a beam with its tokens, and what it does not compute was computed before.
+    fn check_beam(
+        &self,
+        batch: &ScheduledBatch,
+        scheduled: &throng_core::batch::ScheduledSequence,
+        computed: &HashSet<(Owner, u64)>,
+    ) -> Result<(), String> {
+        if self.paused || self.sequences[scheduled.id.index as usize].cancelled {
+            return Err("it is paused or was cancelled before".into());
+        }
+        if scheduled.n_drafts > 0 || scheduled.constraint.is_some() {
+            return Err("a beam with drafts or a constraint".into());
+        }
+        let (start, end) = (scheduled.start as usize, scheduled.start as usize + scheduled.n_known());
+        let is_computed = |known: &Vec<TokenId>| {
+            let mut prefixes = prefixes(&known[..start]);
+            prefixes.all(|(_, prefix)| computed.contains(&(self.owner.clone(), prefix)))
+        };
+        let mut fitting = self.beams_up_to(end).filter(|known| known[start..] == *batch.tokens(scheduled));
+        if fitting.any(|known| is_computed(&known)) {
+            return Ok(());
+        }
+        Err(format!("no beam has its tokens at {start}, or nobody computed those before"))
     }
 
     /// Whether a continuation has come to the position at which no token can be chosen.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::constraint::TokenConstraint;
 use throng_core::executor::ExecutorCapacity;
-use throng_core::request::{AdapterId, Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{
+    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
+};
 use throng_testkit::paper_constraint::PaperConstraint;
 
 /// Makes requests of one world.
@@ -43,16 +45,22 @@ impl RequestSource {
         if one_in(rng, 500) {
             prompt.push(self.vocabulary_size);
         }
+        let mut sampling = self.sampling(rng);
+        let mut n = if one_in(rng, 5) { rng.u32(2..=5) } else { 1 };
+        if one_in(rng, 20) {
+            n = rng.u32(1..=4);
+            search_beams(rng, n, &mut sampling);
+        }
         Request {
             id: RequestId(self.n_made),
             tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
             cache_salt: one_in(rng, 4).then(|| Arc::from("salt")),
             prompt: prompt.into(),
             outputs_so_far: Vec::new(),
-            n: if one_in(rng, 5) { rng.u32(2..=5) } else { 1 },
+            n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
-            sampling: Arc::new(self.sampling(rng)),
-            constraint: one_in(rng, 4).then(|| self.constraint(rng)),
+            constraint: one_in(rng, 4).then(|| self.constraint(rng)).filter(|_| sampling.beams.is_none()),
+            sampling: Arc::new(sampling),
             adapter: one_in(rng, 4).then(|| AdapterId(rng.u32(0..2))),
         }
     }
@@ -95,7 +103,7 @@ impl RequestSource {
                 sampling.allowed_token_ids = Some(vec![first, first + 1]);
             }
             // An output that repeats itself.
-            3 => {
+            3 | 4 => {
                 sampling.min_tokens = 0;
                 sampling.allowed_token_ids = Some(vec![token(rng)]);
             }
@@ -103,6 +111,19 @@ impl RequestSource {
         }
         sampling
     }
+}
+
+/// A beam search for `n` answers.
+fn search_beams(rng: &mut Rng, n: u32, sampling: &mut SamplingParams) {
+    sampling.max_tokens = sampling.max_tokens.min(40);
+    sampling.min_tokens = sampling.min_tokens.min(sampling.max_tokens);
+    let stops =
+        [EarlyStopping::WhenFull, EarlyStopping::WhenUnlikelyToImprove, EarlyStopping::WhenUnableToImprove];
+    sampling.beams = Some(BeamSearch {
+        width: rng.u32(n..=6),
+        length_penalty: [0.0, 1.0, 0.7, 2.0, -1.0][rng.usize(0..5)],
+        early_stopping: stops[rng.usize(0..3)],
+    });
 }
 
 pub fn one_in(rng: &mut Rng, n: u32) -> bool {

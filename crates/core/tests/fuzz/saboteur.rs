@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::batch::{BLOCK_TOKENS, BlockId, NewSequence, ScheduledBatch, StepOutput};
+use throng_core::batch::{BLOCK_TOKENS, BlockCopy, BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::block_hash::BlockHash;
 use throng_core::request::{Request, SequenceId, TenantId, TokenId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
@@ -66,6 +66,10 @@ pub enum Bug {
     SpeculationNotOff,
     /// Drafts are looked up after too short a match.
     ShortMatch,
+    /// The last block of a beam that goes on after another is not copied.
+    CopyLost,
+    /// It is copied from another block.
+    WrongCopy,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -98,7 +102,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -125,6 +129,8 @@ impl Bug {
         Self::HashWithoutAdapter,
         Self::SpeculationNotOff,
         Self::ShortMatch,
+        Self::CopyLost,
+        Self::WrongCopy,
     ];
 
     /// The configuration as the scheduler gets it.
@@ -221,6 +227,16 @@ impl Bug {
         n_blocks: u32,
     ) -> ScheduledBatch {
         let mut spoilt = ScheduledBatch::default();
+        for &copy in batch.copies() {
+            match self {
+                Self::CopyLost => {}
+                Self::WrongCopy => {
+                    let from = BlockId((copy.from.0 + 1) % n_blocks);
+                    spoilt.push_copy(BlockCopy { from, ..copy });
+                }
+                _ => spoilt.push_copy(copy),
+            }
+        }
         for scheduled in batch.sequences() {
             let (mut blocks, mut tokens) =
                 (batch.blocks(scheduled).to_vec(), batch.tokens(scheduled)[..scheduled.n_known()].to_vec());

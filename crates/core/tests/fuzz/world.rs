@@ -34,6 +34,8 @@ pub struct Seen {
     pub constrained: usize,
     pub looked_up: usize,
     pub accepted_looked_up: usize,
+    pub beams: usize,
+    pub copied: usize,
 }
 
 impl Seen {
@@ -53,6 +55,8 @@ impl Seen {
         self.constrained += other.constrained;
         self.looked_up += other.looked_up;
         self.accepted_looked_up += other.accepted_looked_up;
+        self.beams += other.beams;
+        self.copied += other.copied;
     }
 
     /// The count of the rarest event.
@@ -62,7 +66,8 @@ impl Seen {
         let rejected = self.drafts - self.accepted_drafts;
         let drafts = [self.drafts, self.accepted_drafts, rejected, self.constrained];
         let looked_up = [self.accepted_looked_up, self.looked_up - self.accepted_looked_up];
-        all.into_iter().chain(rest).chain(drafts).chain(looked_up).min().unwrap_or(0)
+        let beams = [self.beams, self.copied];
+        all.into_iter().chain(rest).chain(drafts).chain(looked_up).chain(beams).min().unwrap_or(0)
     }
 }
 
@@ -185,6 +190,8 @@ impl World {
             constrained: self.ledger.n_constrained,
             looked_up: self.ledger.n_looked_up,
             accepted_looked_up: self.ledger.n_accepted_looked_up,
+            beams: self.ledger.n_beams,
+            copied: self.ledger.n_copied,
         }
     }
 
