@@ -11,7 +11,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::batch::{ChosenToken, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId};
+use throng_core::request::{
+    BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, SequenceId, TenantId,
+};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::Isa;
@@ -212,6 +214,11 @@ fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
         max_tokens: 1 + (i * 5 % 32) as u32,
         logprobs: (i % 4 != 3).then_some((i % 5) as u32),
         prompt_logprobs: (i % 6 == 1).then_some(3),
+        beams: (i % 12 == 5).then_some(BeamSearch {
+            width: 3 + i as u32 % 2,
+            length_penalty: 1.0,
+            early_stopping: EarlyStopping::default(),
+        }),
         ..Default::default()
     };
     match i % 4 {
