@@ -28,6 +28,7 @@ pub(crate) fn chat_completion(asked: &Asked, answer: &Answer, out: FrameWriter) 
     let read: Option<Vec<ReadChoice>> =
         read.map(|reading| answer.choices.iter().map(|choice| reading.read(choice)).collect());
     tally.reasoning = read.iter().flatten().map(|read| read.reasoning_tokens).sum();
+    tally.output = answer.discarded_tokens;
     let choices = answer.choices.iter().enumerate().map(|(index, choice)| {
         tally.output += choice.reports.len() as u64;
         let logprobs = asked.logprobs.then_some(ChatLogprobs { reports: &choice.reports, spelling });

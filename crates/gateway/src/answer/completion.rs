@@ -52,6 +52,7 @@ pub(crate) fn text_completion(
         prompt_tokens(asked, prompt, range, &report.logprobs, &mut 0)
     });
     let echoed: Vec<_> = echoed.collect();
+    tally.output = answer.discarded_tokens;
     let choices = answer.choices.iter().enumerate().map(|(index, choice)| {
         tally.output += choice.reports.len() as u64;
         let (prompt, reports) = (asked.prompt_of(index), &answer.prompts[index / asked.n].logprobs);

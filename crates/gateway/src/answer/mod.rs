@@ -68,6 +68,11 @@ impl Asked {
         Self { reading, ..self }
     }
 
+    /// Choices that are shown of each prompt.
+    pub fn n(&self) -> usize {
+        self.n
+    }
+
     fn envelope(&self) -> Envelope<'_> {
         Envelope { id: &self.id, created: self.created, model: &self.model }
     }

@@ -97,7 +97,9 @@ impl AnswerBound {
         }
         let of_token = shape.logprobs.map_or(0, |form| form.with(n_top(first.sampling.logprobs)));
         let token_bytes = of_token + of_id;
-        if let (Some(n_tokens), false) = (shape.asked_tokens, shape.is_streaming) {
+        // Beams are kept whole until the search ends.
+        let of_beams = first.sampling.beams.map(|_| first.sampling.max_tokens);
+        if let (Some(n_tokens), false) = (of_beams.or(shape.asked_tokens), shape.is_streaming) {
             let bytes = (n_choices * n_tokens as usize).saturating_mul(token_bytes);
             if bytes > max_bytes - prompt_bytes {
                 let reason = format!(

@@ -37,6 +37,12 @@ impl Choice {
         self.reports.iter().map(|report| report.chosen.token).collect()
     }
 
+    /// The mean of its tokens' log-probabilities; 0 without tokens.
+    pub fn mean_logprob(&self) -> f64 {
+        let sum: f64 = self.reports.iter().map(|report| f64::from(report.chosen.logprob)).sum();
+        sum / self.reports.len().max(1) as f64
+    }
+
     /// Why it ended. One whose end is not known was aborted.
     pub fn finish(&self) -> Finish<'_> {
         match &self.end {

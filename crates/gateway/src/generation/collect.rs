@@ -20,6 +20,8 @@ pub(crate) struct Answer {
     pub prompts: Vec<PromptReport>,
     /// In order of their numbers.
     pub choices: Vec<Choice>,
+    /// Output tokens of choices that are not shown.
+    pub discarded_tokens: u64,
     /// About how many bytes it takes as JSON.
     pub json_bytes: usize,
     memory: Reservation,
@@ -44,7 +46,34 @@ impl Answer {
         prompts.resize_with(n_prompts, PromptReport::default);
         choices.resize_with(n_choices, Choice::default);
         let n_held = memory.n_bytes() + n_choices * size_of::<Choice>();
-        Self { prompts, choices, json_bytes: 0, memory, n_tokens: 0, n_text_bytes: 0, text_copies, n_held }
+        Self {
+            prompts,
+            choices,
+            discarded_tokens: 0,
+            json_bytes: 0,
+            memory,
+            n_tokens: 0,
+            n_text_bytes: 0,
+            text_copies,
+            n_held,
+        }
+    }
+
+    /// Keeps the `n` choices of each prompt whose tokens are the most likely on average, the best first: what OpenAI's reference says
+    /// of `best_of` ("the one with the highest log probability per token").
+    pub fn keep_best(&mut self, n: usize) {
+        let n_of_prompt = self.choices.len() / self.prompts.len().max(1);
+        if n_of_prompt <= n {
+            return;
+        }
+        let mut choices = std::mem::take(&mut self.choices).into_iter();
+        for _ in 0..self.prompts.len() {
+            let mut of_prompt: Vec<Choice> = choices.by_ref().take(n_of_prompt).collect();
+            of_prompt.sort_by(|a, b| b.mean_logprob().total_cmp(&a.mean_logprob()));
+            let discarded = of_prompt.split_off(n);
+            self.discarded_tokens += discarded.iter().map(|choice| choice.reports.len() as u64).sum::<u64>();
+            self.choices.extend(of_prompt);
+        }
     }
 
     /// Takes in what has happened; never [`Output::Failed`].

@@ -16,6 +16,7 @@ use super::session::TextOptions;
 use super::work::Abandoned;
 use crate::config::RENDER_FACTOR;
 use crate::memory::{MemoryBudget, Part, Reservation};
+use crate::openai::several_answers::{beam_bytes, not_with_beams};
 use crate::openai::{
     ApiError, ChatRequest, CompletionRequest, ConstraintParam, Conversation, GenerationRequest,
     OutputConstraint, Prompt, check_prompt,
@@ -73,6 +74,9 @@ pub(crate) fn prepare_chat(
     let tokenizer = tokenizer_of(model, "messages")?;
     let mut reading = AnswerReading::of(model, request)?;
     let asked = output_constraint(&model.served.answer_format, request)?;
+    if let Some(asked) = asked.as_ref().filter(|_| request.generation.searches_beams()) {
+        return Err(not_with_beams(&asked.param));
+    }
     let EncodedConversation { tokens: prompt, in_reasoning } =
         encode_conversation(model, tokenizer, &mut request.conversation, caller.memory, caller.abandoned)?;
     if let Some(reading) = &mut reading {
@@ -89,7 +93,7 @@ pub(crate) fn prepare_chat(
     }
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
     let mut memory = caller.memory.reservation(Part::Prompts);
-    memory.set(held_bytes(prompt, &sampling, request.generation.n()))?;
+    memory.set(held_bytes(prompt, &sampling, request.generation.n_generated()))?;
     let tenant = caller.tenant.clone();
     let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
     let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
@@ -116,8 +120,10 @@ pub(crate) fn prepare_completion(
         let reason = "Only chat completions tell reasoning apart.";
         return Err(ApiError::unsupported_parameter("thinking_token_budget", reason));
     }
-    let constraint =
-        generation.constraint().map(|asked| constraint(model, asked, generation.n())).transpose()?;
+    let constraint = generation
+        .constraint()
+        .map(|asked| constraint(model, asked, generation.n_generated()))
+        .transpose()?;
     let mut requests = Vec::with_capacity(request.prompts.len());
     let mut texts = Vec::new();
     let (mut memory, mut n_held) = (caller.memory.reservation(Part::Prompts), 0);
@@ -130,7 +136,7 @@ pub(crate) fn prepare_completion(
             |word: &str| encode_word(tokenizer.ok_or_else(|| no_tokenizer("bad_words"))?, word);
         let facts = model.facts();
         let sampling = request.sampling_params(tokens.len(), &facts, fastrand::u64(..), &mut encode_word)?;
-        n_held += held_bytes(tokens, &sampling, generation.n());
+        n_held += held_bytes(tokens, &sampling, generation.n_generated());
         if request.echo {
             let text = prompt_text(tokenizer, prompt);
             n_held += text.len();
@@ -157,6 +163,7 @@ fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
         + ids(&sampling.stop_token_ids)
         + words
         + n as usize * CHOICE_BYTES
+        + beam_bytes(sampling)
 }
 
 /// A conversation as a prompt.
@@ -305,7 +312,7 @@ fn replica_request(
         prompt: prompt.into(),
         priority: generation.priority(),
         sampling: Arc::new(sampling),
-        continuations: Continuations::New { n: generation.n() },
+        continuations: Continuations::New { n: generation.n_continuations() },
     }
 }
 

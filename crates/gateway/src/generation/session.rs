@@ -231,7 +231,8 @@ impl Session {
         choice.n_tokens += 1;
         self.record.token();
         let now = Instant::now();
-        if let Some(last) = choice.last_token_at.replace(now) {
+        // All tokens of a beam come at once.
+        if let Some(last) = choice.last_token_at.replace(now).filter(|_| prompt.sampling.beams.is_none()) {
             self.model.metrics.token_gap(now - last);
         }
         let text = match &mut choice.detokenizer {

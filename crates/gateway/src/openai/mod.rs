@@ -9,7 +9,8 @@ mod requests;
 mod responses;
 
 pub use requests::{
-    chat, completion, conversation, generation_fields, generation_request, message, sampling, tokenize, tools,
+    chat, completion, conversation, generation_fields, generation_request, message, sampling,
+    several_answers, tokenize, tools,
 };
 pub use responses::{chat_response, completion_response, logprobs, models, response, timings, usage};
 

@@ -104,7 +104,7 @@ fn read_completion(
     let (request, _memory) = body.read(CompletionRequest::parse)?;
     let generation = &request.generation;
     let route = welcome(app, generation.model())?;
-    if request.prompts.len() * generation.n() as usize > app.config.api.max_choices {
+    if request.prompts.len() * generation.n_generated() as usize > app.config.api.max_choices {
         return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
     }
     check_room(&route, context.id_text())?;
@@ -170,6 +170,8 @@ struct Running {
     context: Arc<RequestContext>,
     session: Session,
     n_prompts: usize,
+    /// Choices that are shown of each prompt.
+    n_shown: usize,
     bound: AnswerBound,
     memory: Reservation,
     ignored: IgnoredParameters,
@@ -186,7 +188,8 @@ async fn begin(
     let n_prompts = prepared.requests.len();
     let session = admit(&route, prepared, prompt_param, context).await?;
     let context = context.clone();
-    let running = Running { route, context, session, n_prompts, bound, memory, ignored };
+    let n_shown = asked.n();
+    let running = Running { route, context, session, n_prompts, n_shown, bound, memory, ignored };
     Ok(Begun { asked, echo, is_streaming, running })
 }
 
@@ -211,9 +214,10 @@ impl Running {
         app: &App,
         write: impl FnOnce(&Answer, FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let Self { context, session, n_prompts, bound, memory, ignored, .. } = self;
+        let Self { context, session, n_prompts, n_shown, bound, memory, ignored, .. } = self;
         let phase = app.phase.subscribe();
-        let answer = collect(session, n_prompts, &bound, memory, phase, context.id_text()).await?;
+        let mut answer = collect(session, n_prompts, &bound, memory, phase, context.id_text()).await?;
+        answer.keep_best(n_shown);
         let timing = timing(&answer);
         let n_bytes = answer.json_bytes;
         let frames = app.writing.write(&context, n_bytes, move |out| write(&answer, out)).await?;

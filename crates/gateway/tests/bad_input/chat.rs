@@ -280,13 +280,41 @@ fn add_keys(t: &mut Table) {
     t.messages(0, two, "messages[0].reasoning_content", "duplicate_key");
 }
 
+fn add_beams(t: &mut Table) {
+    let beams = |more: &str| format!(r#""use_beam_search":true,{more}"#);
+    t.chat_ok(0, &beams(r#""n":3,"max_tokens":4,"length_penalty":-2,"early_stopping":"never""#));
+    t.chat_ok(0, &beams(r#""max_tokens":4,"early_stopping":true,"repetition_penalty":1,"logit_bias":{}"#));
+    t.chat(0, &beams(r#""stream":true"#), "stream", "invalid_value");
+    t.chat(0, &beams(r#""n":3,"best_of":2"#), "best_of", "invalid_value");
+    t.chat(0, &beams(r#""early_stopping":"always""#), "early_stopping", "invalid_value");
+    t.chat(0, &beams(r#""early_stopping":1"#), "early_stopping", "invalid_type");
+    t.chat(0, &beams(r#""length_penalty":101"#), "length_penalty", "decimal_above_max_value");
+    for (more, param) in [
+        (r#""presence_penalty":1"#, "presence_penalty"),
+        (r#""frequency_penalty":1"#, "frequency_penalty"),
+        (r#""repetition_penalty":1.1"#, "repetition_penalty"),
+        (r#""logit_bias":{"5":1}"#, "logit_bias"),
+        (r#""allowed_token_ids":[5]"#, "allowed_token_ids"),
+        (r#""bad_words":["x"]"#, "bad_words"),
+        (r#""thinking_token_budget":5"#, "thinking_token_budget"),
+        (r#""guided_regex":"a+""#, "guided_regex"),
+        (r#""response_format":{"type":"json_object"}"#, "response_format"),
+    ] {
+        t.chat(0, &beams(more), param, "unsupported_parameter");
+    }
+    t.chat(0, r#""length_penalty":1.5"#, "length_penalty", "invalid_value");
+    t.chat(0, r#""early_stopping":true"#, "early_stopping", "invalid_value");
+}
+
 fn add_numbers(t: &mut Table) {
     t.chat(43, r#""max_tokens":5,"max_completion_tokens":6"#, "max_tokens", "mutually_exclusive");
     t.chat_ok(43, r#""max_tokens":5,"max_completion_tokens":5"#);
     t.chat(44, r#""min_tokens":6,"max_tokens":5"#, "min_tokens", "invalid_value");
     t.chat(46, r#""n":3,"best_of":2"#, "best_of", "invalid_value");
     t.chat(46, r#""best_of":2,"stream":true"#, "best_of", "invalid_value");
-    t.chat(0, r#""best_of":2"#, "best_of", "unsupported_parameter");
+    t.chat_ok(0, r#""n":2,"best_of":3"#);
+    t.chat(0, r#""best_of":129"#, "best_of", "integer_above_max_value");
+    add_beams(t);
     t.chat_ok(47, r#""n":1.0"#);
     t.chat_ok(47, r#""max_tokens":1e1"#);
     t.chat(0, r#""n":1.5"#, "n", "invalid_type");
@@ -472,8 +500,6 @@ fn add_unsupported(t: &mut Table) {
     t.chat(0, r#""response_format":"text""#, "response_format", "invalid_type");
     t.chat_ok(0, r#""response_format":{"type":"text"},"guided_json":null,"use_beam_search":false,"structured_outputs":{}"#);
     for (name, value) in [
-        ("use_beam_search", "true"),
-        ("length_penalty", "1.5"),
         ("logits_processors", r#"["x"]"#),
         ("logprob_token_ids", "[1]"),
         ("kv_transfer_params", r#"{"a":1}"#),

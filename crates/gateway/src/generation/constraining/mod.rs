@@ -42,7 +42,7 @@ pub(super) fn chat_constraint(
     asked: Option<&OutputConstraint>,
     is_open: bool,
 ) -> Result<Option<Arc<dyn TokenConstraint>>, ApiError> {
-    let answer = asked.map(|asked| constraint(model, asked, request.generation.n())).transpose()?;
+    let answer = asked.map(|asked| constraint(model, asked, request.generation.n_generated())).transpose()?;
     let budget = request.generation.thinking_budget();
     let format = &model.served.answer_format;
     let Some((reasoning, tokenizer)) = format.reasoning.zip(model.served.tokenizer.as_ref()) else {

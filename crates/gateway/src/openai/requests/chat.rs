@@ -135,6 +135,7 @@ impl ChatRequest {
         )?;
         generation.ignored = ignored;
         generation.bound_priority(options.most_urgent_priority);
+        generation.ignore_sampling_of_beams();
         let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
         if generation.model.is_some() && conversation.messages.is_empty() {
             return Err(ApiError::missing_required_parameter("messages"));

@@ -101,13 +101,15 @@ impl CompletionRequest {
         )?;
         generation.ignored = ignored;
         generation.bound_priority(options.most_urgent_priority);
+        generation.ignore_sampling_of_beams();
         if generation.model.is_some() && own.prompts.is_empty() {
             return Err(ApiError::missing_required_parameter("prompt"));
         }
         let echo = own.echo.unwrap_or(false);
         generation.check_together("max_tokens", echo)?;
-        if own.prompts.len() * generation.n() as usize > MAX_PROMPTS {
-            return Err(ApiError::array_above_max_length("prompt", MAX_PROMPTS / generation.n() as usize));
+        let n_generated = generation.n_generated() as usize;
+        if own.prompts.len() * n_generated > MAX_PROMPTS {
+            return Err(ApiError::array_above_max_length("prompt", MAX_PROMPTS / n_generated));
         }
         generation.logprobs = own.logprobs;
         let returns_prompt_logprobs = generation.prompt_logprobs.is_some();

@@ -2,6 +2,7 @@
 
 use super::generation_request::{GenerationRequest, TruncationSide};
 use super::generation_values::*;
+use super::several_answers::{EARLY_STOPPING, read_early_stopping};
 use super::structured_output::*;
 use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
 use crate::openai::field::{Field, Range, Shape, field};
@@ -25,7 +26,11 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
         "While streaming: include_usage adds a chunk with the usage, include_timings tells times there, continuous_usage_stats adds it to each.",
     ),
     field("n", Integer(1, MAX_N, |r| &mut r.n), "How many answers to give."),
-    field("best_of", Integer(1, MAX_N, |r| &mut r.best_of), "Only accepted when equal to n."),
+    field(
+        "best_of",
+        Integer(1, MAX_N, |r| &mut r.best_of),
+        "How many answers to generate, of which the n most likely per token are given; with beam search: how many beams.",
+    ),
     field("max_tokens", Integer(0, MAX_TOKENS, |r| &mut r.max_tokens), "The most tokens to generate."),
     field("min_tokens", Integer(0, MAX_TOKENS, |r| &mut r.min_tokens), "No end before this many tokens."),
     field(
@@ -169,9 +174,21 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field("ebnf", Custom(TEXT, read_grammar), "A grammar (GBNF or Lark) of the output."),
     field("guided_decoding_backend", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
     field("guided_whitespace_pattern", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
-    field("use_beam_search", Refused(Shape::Boolean, is_false), UNSUPPORTED),
-    field("early_stopping", Refused(Shape::Boolean, is_false), UNSUPPORTED),
-    field("length_penalty", Refused(Shape::Number(Range::closed(-100.0, 100.0)), is_one), UNSUPPORTED),
+    field(
+        "use_beam_search",
+        Boolean(|r| &mut r.use_beam_search),
+        "Search for the n most likely answers; not with stream.",
+    ),
+    field(
+        "early_stopping",
+        Custom(EARLY_STOPPING, read_early_stopping),
+        "When a beam search with enough answers ends: true at once, false when better ones are unlikely, 'never' when impossible.",
+    ),
+    field(
+        "length_penalty",
+        Number(Range::closed(-100.0, 100.0), |r| &mut r.length_penalty),
+        "Of a beam search: an answer's log-probability is divided by its length to this power; 1 unless said.",
+    ),
     field("logits_processors", Refused(Shape::Any, is_empty), UNSUPPORTED),
     field("logits_processor_args", Refused(Shape::Any, is_empty), UNSUPPORTED),
     field("logprob_token_ids", Refused(Shape::Array(MAX_WORDS, &TOKEN), is_empty), UNSUPPORTED),

@@ -1,7 +1,7 @@
 //! What chat and text completions have in common: how to sample, when to stop, what to report. Holds what the
 //! client said, each value checked for itself. Does not know prompts and models.
 
-use throng_core::request::{Priority, TokenId};
+use throng_core::request::{EarlyStopping, Priority, TokenId};
 use throng_text::grammar::ConstraintSpec;
 
 use crate::openai::error::{ApiError, ConstraintParam};
@@ -34,8 +34,15 @@ pub struct GenerationRequest {
     pub stream_options: Option<StreamOptions>,
     /// How many continuations, 1 to 128.
     pub n: Option<i64>,
-    /// An old parameter that may only repeat `n`.
+    /// How many continuations are generated, of which the `n` best are given; at least `n`, at most 128. With beam search: how many
+    /// beams.
     pub best_of: Option<i64>,
+    /// Whether to search for the most likely continuations.
+    pub use_beam_search: Option<bool>,
+    /// How the length of a beam counts, -100 to 100.
+    pub length_penalty: Option<f32>,
+    /// When a beam search ends.
+    pub early_stopping: Option<EarlyStopping>,
     /// The most output tokens; 0 computes only the prompt.
     pub max_tokens: Option<i64>,
     /// No end before this many output tokens.
@@ -220,22 +227,7 @@ impl GenerationRequest {
         {
             return Err(min_tokens_above(min, max));
         }
-        self.check_best_of()
-    }
-
-    fn check_best_of(&self) -> Result<(), ApiError> {
-        let Some(best_of) = self.best_of else { return Ok(()) };
-        let n = i64::from(self.n());
-        if best_of < n {
-            return Err(ApiError::invalid_value("best_of", "'best_of' must not be less than 'n'."));
-        }
-        if best_of > n && self.is_streaming() {
-            return Err(ApiError::invalid_value("best_of", "'best_of' above 'n' cannot be streamed."));
-        }
-        if best_of > n {
-            return Err(ApiError::unsupported_parameter("best_of", "Only a value equal to 'n' is accepted."));
-        }
-        Ok(())
+        self.check_several(max_tokens_param)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod generation_request;
 mod generation_values;
 pub mod message;
 pub mod sampling;
+pub mod several_answers;
 mod structured_output;
 pub mod tokenize;
 mod tool_calls;

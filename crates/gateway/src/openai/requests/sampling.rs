@@ -166,7 +166,9 @@ impl GenerationRequest {
             ignore_eos: self.ignore_eos.unwrap_or(false),
             stop_token_ids: self.stop_token_ids.clone(),
             seed: self.seed.map_or(seed, i64::cast_unsigned),
-            logprobs: n_alternatives(self.logprobs, self.logprobs_param, &facts.limits)?,
+            logprobs: n_alternatives(self.logprobs, self.logprobs_param, &facts.limits)?
+                .or(self.needs_logprobs().then_some(0)),
+            beams: self.beam_search(max_tokens)?,
             prompt_logprobs: n_alternatives(self.prompt_logprobs, "prompt_logprobs", &facts.limits)?,
         };
         check_choice(&params, facts.limits.vocabulary_size)?;
