@@ -5,6 +5,9 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tracing_subscriber::fmt::format;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
 /// Capacity of the queue in bytes; a line that does not fit is dropped and counted. While the thread writes, it holds
 /// up to as many bytes again.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
@@ -204,8 +207,12 @@ fn is_escaped(c: char) -> bool {
     reorders || (c.is_control() && c != '\t')
 }
 
+/// A line with the members that the log's events have.
 fn json_line(level: &str, message: &str) -> String {
-    serde_json::json!({ "level": level, "message": message }).to_string()
+    let mut timestamp = String::new();
+    // Writing to a text does not fail.
+    let _ = SystemTime.format_time(&mut format::Writer::new(&mut timestamp));
+    serde_json::json!({ "timestamp": timestamp, "level": level, "message": message }).to_string()
 }
 
 #[cfg(test)]
@@ -273,6 +280,7 @@ mod tests {
         };
         assert_eq!((&plain["message"], &with_level["message"]), (&message.into(), &message.into()));
         assert_eq!((&with_level["level"], &long["level"]), (&"ERROR".into(), &"WARN".into()));
+        assert!(with_level["timestamp"].as_str().is_some_and(|time| time.ends_with('Z')), "{with_level}");
     }
 
     #[test]
