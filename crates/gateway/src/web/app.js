@@ -347,7 +347,12 @@ $("notice").querySelector("button").addEventListener("click", () => {
   showNotice(null);
 });
 $("open-settings").addEventListener("click", () => $("settings").showModal());
-$("settings").addEventListener("close", saveSettings);
+$("settings").addEventListener("close", () => {
+  saveSettings();
+  // Chromium gives the focus back to the box when a dialog closes, but types nothing into it.
+  $("prompt").blur();
+  $("prompt").focus({ preventScroll: true });
+});
 $("reset").addEventListener("click", () => { for (const id of SETTINGS) if (id !== "key") $(id).value = ""; });
 
 restore();
