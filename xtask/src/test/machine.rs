@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::skipped;
-use crate::shell::{exists, run, workspace};
+use crate::shell::{exists, run, run_with, workspace};
 
 const AXE_VERSION: &str = "4.14.1";
 
@@ -107,7 +107,7 @@ fn debian(packages: &[&str]) -> Result<()> {
     println!("installing with apt-get: {}", packages.join(", "));
     run("apt-get", &["update", "-qq"])?;
     let install = [&["install", "-y", "-qq", "--no-install-recommends"], packages].concat();
-    run("apt-get", &install)
+    run_with("apt-get", &install, &[("DEBIAN_FRONTEND", "noninteractive".into())])
 }
 
 fn is_root() -> Result<bool> {
