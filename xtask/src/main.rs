@@ -14,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test            everything a change must pass: formatting, clippy, tidy, licences, tests, clients, browser
   test --rust     only what needs nothing but a Rust toolchain and a C compiler
   test --e2e      only the clients and the browser against the real binary
+  test --clients  a dozen more client libraries against the real binary; installs 1.2 GB under target/
   attack          every attack on the release binary; --only NAME, --seed N, --quick, --soak MINUTES, --binary PATH,
                   --list, --help";
 
@@ -25,6 +26,7 @@ fn main() -> Result<()> {
         ["test"] => test::run(test::Part::All),
         ["test", "--rust"] => test::run(test::Part::Rust),
         ["test", "--e2e"] => test::run(test::Part::EndToEnd),
+        ["test", "--clients"] => test::run(test::Part::OtherClients),
         ["attack", arguments @ ..] => attack::run(arguments),
         _ => bail!("{USAGE}"),
     }

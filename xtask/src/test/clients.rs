@@ -27,3 +27,12 @@ pub fn run() -> Result<()> {
     run_with(&python, &line, &[(skipped::VARIABLE, skipped::file())])?;
     start(&python, &["tests/attacks/run.py", "--quick", "--binary", &binary])
 }
+
+/// Runs `tests/clients/`: the libraries that others have built on the official one, and its JavaScript sibling.
+pub fn run_others() -> Result<()> {
+    machine::browser()?;
+    let python = machine::clients_python()?;
+    cargo(&["build", "--package", "throng-cli"])?;
+    let binary = workspace().join("target/debug/throng");
+    start(&python, &["-m", "pytest", "-q", "-rx", "tests/clients", "--throng", &binary.to_string_lossy()])
+}
