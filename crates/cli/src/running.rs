@@ -226,7 +226,10 @@ fn prepare(
 }
 
 /// The chat template that the operator chose.
-fn chosen_chat_template(section: &ModelSection) -> Result<Option<ChatTemplate>> {
+///
+/// # Errors
+/// When its file cannot be read or is no template.
+pub fn chosen_chat_template(section: &ModelSection) -> Result<Option<ChatTemplate>> {
     let Some(path) = &section.chat_template else { return Ok(None) };
     Ok(Some(ChatTemplate::new(&text_file::read(path)?).with_context(|| path.display().to_string())?))
 }

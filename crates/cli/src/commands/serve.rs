@@ -47,6 +47,8 @@ const LOADING_LIMIT: Duration = Duration::from_secs(600);
 /// Listens at once, and answers that the model is not ready until it is loaded.
 async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
     let Settings { model, engine, gateway } = settings;
+    // Read again when the model is loaded; an error in it is reported before.
+    running::chosen_chat_template(&model)?;
     let server = gateway.server.clone();
     let (gateway, loading) = Gateway::loading(gateway, process_facts(&model))?;
     let listener = listen::listen(&server).await?;

@@ -51,7 +51,8 @@ impl Responder {
         let version = parts.version;
         let (method, names) = (parts.method.clone(), SentNames::of(&parts.headers));
         let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
-        if *self.service.phase.borrow() >= Phase::Draining {
+        let is_ending = *self.service.phase.borrow() >= Phase::Draining;
+        if is_ending {
             context.close_connection();
         }
         let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
@@ -63,7 +64,7 @@ impl Responder {
             }
         };
         let handler = response.extensions_mut().remove::<MatchedPath>();
-        if context.settle_body().await == Settled::Closing {
+        if context.settle_body().await == Settled::Closing || is_ending {
             response = close_after(version, response);
         }
         finish_head(&mut response, &context, cross_origin.as_ref());
