@@ -2,6 +2,7 @@
 //! depend on the machine or the model.
 
 mod bench;
+mod network;
 mod values;
 mod words;
 
@@ -18,6 +19,7 @@ use crate::speculation::{self, SpeculationSection};
 use values::{model_place, parse_bytes, parse_isa};
 
 pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
+pub use network::NetworkArgs;
 pub use values::LogFormat;
 pub use words::is_path;
 
@@ -184,15 +186,12 @@ pub struct ServeArgs {
     /// Refuse unknown parameters with 400 instead of ignoring them
     #[arg(long, hide_short_help = true)]
     pub strict_parameters: bool,
-    /// Web origins whose pages may send requests
-    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "ORIGIN")]
-    pub allowed_origins: Vec<String>,
-    /// Host names by which web pages may address this server, besides IP addresses and the name given with --host
-    #[arg(long, hide_short_help = true, value_delimiter = ',', value_name = "NAME")]
-    pub allowed_hosts: Vec<String>,
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, hide_short_help = true, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
+    /// How the server is reached.
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// On SIGTERM, seconds for running streams to finish
     #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,

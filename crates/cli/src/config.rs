@@ -10,7 +10,7 @@ use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{GatewayConfig, Secret};
 use throng_kernels::Isa;
 
-use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, ServeArgs};
+use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, NetworkArgs, ServeArgs};
 use crate::speculation::SpeculationSection;
 use crate::text_file;
 use crate::usage_error::UsageError;
@@ -218,12 +218,27 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     }
     access.allow_unauthenticated |= flags.allow_unauthenticated;
     access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
-    access.allowed_origins.extend(flags.allowed_origins.iter().cloned());
-    access.allowed_hosts.extend(flags.allowed_hosts.iter().cloned());
+    overlay_network(gateway, &flags.network);
     gateway.api.strict_parameters |= flags.strict_parameters;
     if let Some(max_logprobs) = flags.max_logprobs {
         // -1 means the size of the vocabulary.
         gateway.api.max_logprobs = u32::try_from(max_logprobs).unwrap_or(u32::MAX);
+    }
+}
+
+fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
+    let access = &mut gateway.access;
+    for (setting, words) in [
+        (&mut access.allowed_origins, &flags.allowed_origins),
+        (&mut access.allowed_methods, &flags.allowed_methods),
+        (&mut access.allowed_headers, &flags.allowed_headers),
+        (&mut access.allowed_hosts, &flags.allowed_hosts),
+    ] {
+        setting.extend(words.iter().flat_map(|words| words.0.iter().cloned()));
+    }
+    access.allow_credentials |= flags.allow_credentials;
+    if let Some(path) = &flags.root_path {
+        gateway.server.root_path.clone_from(path);
     }
 }
 

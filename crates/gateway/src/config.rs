@@ -55,6 +55,8 @@ pub struct ServerConfig {
     pub slow_reader_timeout_s: u64,
     /// At shutdown, running requests may finish for this many seconds; then they are cut.
     pub shutdown_timeout_s: u64,
+    /// The path under which a proxy shows the server (`/llm`), or empty. Requests are answered with it and without.
+    pub root_path: String,
     /// Most bytes that all requests together hold: bodies, prompts, answers, sockets. What does not fit is answered
     /// with 503. Never less than what one request of `max_body_bytes` needs.
     pub max_request_memory_bytes: usize,
@@ -71,6 +73,7 @@ impl Default for ServerConfig {
             idle_timeout_s: 75,
             slow_reader_timeout_s: 30,
             shutdown_timeout_s: 30,
+            root_path: String::new(),
             max_request_memory_bytes: 144 << 20,
         }
     }
@@ -86,8 +89,14 @@ pub struct AccessConfig {
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.
     pub allowed_origins: Vec<String>,
+    /// Methods that those pages may use; empty or with `*`: any.
+    pub allowed_methods: Vec<String>,
+    /// Request headers that those pages may send; empty or with `*`: any.
+    pub allowed_headers: Vec<String>,
+    /// Whether those pages may send cookies.
+    pub allow_credentials: bool,
     /// `Host` names accepted beside the loopback ones when listening on loopback only; elsewhere, where no key is
-    /// needed, names under which web pages may use the server beside IP addresses and the name listened on.
+    /// needed, names under which web pages may use the server beside IP addresses and the name listened on. `*`: any.
     pub allowed_hosts: Vec<String>,
     /// The smallest `priority` a request may have; a smaller one is raised to it. Clients without a key are one
     /// tenant: by default none of them can pass the others.

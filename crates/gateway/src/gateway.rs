@@ -57,6 +57,16 @@ pub enum GatewayError {
         /// The name.
         name: String,
     },
+    /// A setting for proxies or web pages that cannot be used.
+    #[error("{setting} = {value:?}: must be {expected}")]
+    Setting {
+        /// Which one.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        expected: &'static str,
+    },
     /// The socket failed.
     #[error("cannot serve: {0}")]
     Io(#[from] std::io::Error),
@@ -89,6 +99,11 @@ impl Gateway {
             is_local_name || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
+        server::check(&config).map_err(|(setting, value, expected)| GatewayError::Setting {
+            setting,
+            value,
+            expected,
+        })?;
         let (shared, progress) = (Shared::new(&config, process), Arc::new(Progress::default()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let served = Arc::new(watch::Sender::new(served(Arc::new(app))));

@@ -5,7 +5,7 @@ mod harness;
 
 use harness::{Client, Reply, Server, Setup};
 use serde_json::json;
-use throng_gateway::{GatewayConfig, Secret};
+use throng_gateway::{Gateway, GatewayConfig, Secret};
 
 const CHAT: &str = "/v1/chat/completions";
 
@@ -88,8 +88,30 @@ async fn allowed_origins_and_hosts_are_configurable() {
         (reply.status, reply.header("access-control-allow-origin")),
         (200, Some("https://app.example"))
     );
-    let preflight = ["host: 10.0.0.5", "origin: https://app.example", "access-control-request-method: POST"];
-    assert_eq!(ask(&server, "OPTIONS", CHAT, &preflight).await.status, 204);
+    // What a browser asks when OpenAI's JavaScript client sends a chat.
+    let names = "authorization,content-type,idempotency-key,openai-organization,x-stainless-arch,\
+                 x-stainless-helper-method,x-stainless-lang,x-stainless-os,x-stainless-package-version,\
+                 x-stainless-retry-count,x-stainless-runtime,x-stainless-runtime-version,x-stainless-timeout";
+    let asks = format!("access-control-request-headers: {names}");
+    let method = "access-control-request-method: POST";
+    let preflight = ["host: 10.0.0.5", "origin: https://app.example", method, &asks];
+    let reply = ask(&server, "OPTIONS", CHAT, &preflight).await;
+    assert_eq!(
+        (reply.status, reply.header("access-control-allow-origin")),
+        (200, Some("https://app.example"))
+    );
+    assert_eq!(reply.header("access-control-allow-headers"), Some(names));
+    assert_eq!(reply.header("access-control-allow-methods"), Some("POST"));
+    let app = ["host: 10.0.0.5", "origin: https://app.example", "x-stainless-os: Linux", JSON];
+    let reply = ask(&server, "POST", CHAT, &app).await;
+    assert!(
+        reply.header("access-control-expose-headers").is_some_and(|names| names.contains("x-request-id"))
+    );
+    let unknown = ask(&server, "POST", "/v1/nowhere", &app).await;
+    assert_eq!(
+        (unknown.status, unknown.header("access-control-allow-origin")),
+        (404, Some("https://app.example"))
+    );
     let other = ["host: 10.0.0.5", "origin: https://other.example", "access-control-request-method: POST"];
     let reply = ask(&server, "OPTIONS", CHAT, &other).await;
     assert_eq!((reply.status, reply.header("access-control-allow-origin")), (403, None));
@@ -159,4 +181,85 @@ async fn a_body_is_json_in_utf_8_or_refused_by_its_type() {
     let mut client = server.connect().await;
     client.send("POST /tokenize HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     assert_eq!(client.reply().await.expect("an answer").error().3, "invalid_json", "no body, no type");
+}
+
+#[tokio::test]
+async fn the_operator_chooses_what_pages_may_send() {
+    let server = public(|config| {
+        config.access.allowed_origins = vec!["*".to_owned()];
+        config.access.allowed_methods = vec!["GET".to_owned()];
+        config.access.allowed_headers = vec!["x-one".to_owned(), "x-two".to_owned()];
+        config.access.allow_credentials = true;
+    })
+    .await;
+    let page = ["host: 10.0.0.5", "origin: https://any.example", "access-control-request-method: POST"];
+    let reply = ask(&server, "OPTIONS", CHAT, &page).await;
+    for (name, value) in [
+        ("access-control-allow-origin", "https://any.example"),
+        ("access-control-allow-methods", "GET"),
+        ("access-control-allow-headers", "x-one,x-two"),
+        ("access-control-allow-credentials", "true"),
+    ] {
+        assert_eq!(reply.header(name), Some(value), "{name}");
+    }
+    for (setting, change) in [
+        (
+            "allowed_origins",
+            (|config: &mut GatewayConfig| config.access.allowed_origins = vec!["a.example".into()])
+                as fn(&mut GatewayConfig),
+        ),
+        ("allowed_methods", |config: &mut GatewayConfig| config.access.allowed_methods = vec!["G T".into()]),
+        ("allowed_headers", |config| config.access.allowed_headers = vec!["x y".into()]),
+        ("root_path", |config| config.server.root_path = "llm/".into()),
+    ] {
+        let mut config = GatewayConfig::default();
+        change(&mut config);
+        let error = Gateway::loading(config, || 0).expect_err(setting).to_string();
+        assert!(error.starts_with(setting), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_forwards_its_own_name_is_told_the_flag() {
+    let proxied = ["host: chat.example.org", "x-forwarded-for: 10.1.2.3"];
+    let page = ["host: chat.example.org", "origin: https://chat.example.org", JSON];
+    // Many proxies replace the name, but not the origin.
+    let renamed = ["host: 127.0.0.1:8000", "origin: https://chat.example.org", JSON];
+    let server = Server::start(Setup::default()).await;
+    for fields in [&proxied[..], &page, &renamed] {
+        let reply = ask(&server, "POST", CHAT, &with_json(&fields[..fields.len().min(2)])).await;
+        assert_eq!(reply.error().3, "forbidden_origin");
+        assert!(reply.text().contains("--allowed-hosts"), "{}", reply.text());
+    }
+    for allowed in ["chat.example.org", "*"] {
+        let mut setup = Setup::default();
+        setup.config.access.allowed_hosts = vec![allowed.to_owned()];
+        let server = Server::start(setup).await;
+        assert_eq!(ask(&server, "POST", CHAT, &with_json(&proxied)).await.status, 200);
+        assert_eq!(ask(&server, "POST", CHAT, &page).await.status, 200);
+        let status = ask(&server, "POST", CHAT, &renamed).await.status;
+        assert_eq!(status, if allowed == "*" { 403 } else { 200 }, "any host is not any origin");
+        let foreign = ["host: chat.example.org", "origin: https://evil.example", JSON];
+        assert_eq!(ask(&server, "POST", CHAT, &foreign).await.status, 403);
+    }
+}
+
+#[tokio::test]
+async fn a_path_before_all_routes() {
+    let mut setup = Setup::default();
+    setup.config.server.root_path = "/llm".to_owned();
+    let server = Server::start(setup).await;
+    let local = ["host: localhost"];
+    for path in ["/llm/v1/models", "/v1/models", "/llm/", "/", "/llm/ui/app.js", "/llm/health"] {
+        assert_eq!(ask(&server, "GET", path, &local).await.status, 200, "{path}");
+    }
+    assert_eq!(ask(&server, "POST", "/llm/v1/chat/completions", &with_json(&local)).await.status, 200);
+    let reply = ask(&server, "GET", "/llm", &local).await;
+    assert_eq!((reply.status, reply.header("location")), (308, Some("/llm/")));
+    assert_eq!(ask(&server, "GET", "/llms/v1/models", &local).await.status, 404);
+    // Under a path, what the page loads and asks must not begin with a slash.
+    let page = ask(&server, "GET", "/llm/", &local).await;
+    assert!(!page.text().contains("=\"/"), "{}", page.text());
+    let script = ask(&server, "GET", "/llm/ui/app.js", &local).await;
+    assert!(!script.text().contains("fetch(\"/"));
 }

@@ -1,4 +1,4 @@
-//! Values of flags and their parsers: numbers of bytes, models, ISAs, the format of the log. Does not know which flag a value belongs to.
+//! Values of flags and their parsers: numbers of bytes, lists, models, ISAs, the format of the log. Does not know which flag a value belongs to.
 
 use clap::ValueEnum;
 use throng_kernels::Isa;
@@ -35,6 +35,18 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
+/// The value of a flag that takes several words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words(pub Vec<String>);
+
+/// Several words, separated by commas or as a list in JSON (vLLM's form).
+pub fn parse_words(text: &str) -> Result<Words, String> {
+    if text.trim_start().starts_with('[') {
+        return serde_json::from_str(text).map(Words).map_err(|error| format!("not a list in JSON: {error}"));
+    }
+    Ok(Words(text.split(',').map(|word| word.trim().to_owned()).collect()))
+}
+
 /// A positional argument: a model. The name of a command is an error, since commands come before their flags.
 pub fn model_place(text: &str) -> Result<String, String> {
     const COMMANDS: [&str; 6] = ["serve", "chat", "generate", "inspect", "bench", "machine"];
@@ -69,6 +81,15 @@ mod tests {
         assert!(parse_bytes("four").is_err());
         assert!(parse_bytes("-1G").is_err());
         assert!(parse_bytes("1X").is_err());
+    }
+
+    #[test]
+    fn lists_have_two_forms() {
+        let words = |list: &[&str]| Ok(Words(list.iter().map(|&word| word.to_owned()).collect()));
+        assert_eq!(parse_words("a, b"), words(&["a", "b"]));
+        assert_eq!(parse_words("[\"*\"]"), words(&["*"]));
+        assert_eq!(parse_words("[\"a\", \"b\"]"), words(&["a", "b"]));
+        assert!(parse_words("[1]").is_err() && parse_words("[\"a\"").is_err());
     }
 
     #[test]

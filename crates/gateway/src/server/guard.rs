@@ -1,11 +1,15 @@
-//! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades; and the
-//! answers to browsers that ask whether they may ask. Does not know routes and bodies.
+//! What every request must pass before it is routed: sizes of its head and body, Host and Origin, upgrades. Does not know
+//! routes and bodies.
+
+pub(super) mod cors;
+pub(super) mod refusal_log;
+pub(super) mod root_path;
 
 use std::net::IpAddr;
 
 use http::request::Parts;
 use http::uri::Authority;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, header};
+use http::{HeaderValue, Method, Version, header};
 
 use super::http1_head::{
     MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES, check_http2_fields,
@@ -28,9 +32,14 @@ pub(crate) struct Guard {
     max_body_bytes: usize,
 }
 
-/// A request's origin, where its pages may read our answers.
-#[derive(Debug, Clone)]
-pub(crate) struct CrossOrigin(HeaderValue);
+/// Where a request comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A program, or a page of this server.
+    Own,
+    /// A page of another origin, which may read our answers.
+    AllowedOrigin,
+}
 
 impl Guard {
     /// Rules for a socket that listens on loopback only, or not.
@@ -50,18 +59,18 @@ impl Guard {
     ///
     /// # Errors
     /// The first rule that it breaks.
-    pub fn check(&self, parts: &Parts) -> Result<Option<CrossOrigin>, ApiError> {
+    pub fn check(&self, parts: &Parts) -> Result<Source, ApiError> {
         if parts.version >= Version::HTTP_2 {
             check_http2_fields(&parts.headers)?;
         }
         self.check_sizes(parts)?;
         check_upgrade(parts)?;
         let host = self.check_host(parts)?;
-        let cross_origin = self.check_origin(parts, host.as_ref())?;
+        let source = self.check_origin(parts, host.as_ref())?;
         if content_length(&parts.headers).is_some_and(|n| n > self.max_body_bytes as u64) {
             return Err(ApiError::request_too_large(self.max_body_bytes));
         }
-        Ok(cross_origin)
+        Ok(source)
     }
 
     fn check_sizes(&self, parts: &Parts) -> Result<(), ApiError> {
@@ -104,7 +113,9 @@ impl Guard {
         let host = host.or_else(|| in_uri.cloned());
         match &host {
             Some(host) if host.as_str().contains('@') || host.host().is_empty() => Err(ApiError::bad_host()),
-            Some(host) if self.loopback && !self.is_local(host) => Err(ApiError::forbidden_origin()),
+            Some(host) if self.loopback && !self.is_local(host) => {
+                Err(ApiError::forbidden_host(bare_name(host)))
+            }
             None if parts.version > Version::HTTP_10 => Err(ApiError::bad_host()),
             _ => Ok(host),
         }
@@ -114,7 +125,11 @@ impl Guard {
         let name = bare_name(host);
         name.eq_ignore_ascii_case("localhost")
             || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
-            || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
+            || self.is_allowed_host(name)
+    }
+
+    fn is_allowed_host(&self, name: &str) -> bool {
+        self.allowed_hosts.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(name))
     }
 
     /// Whether no page that a stranger serves can be reached under this name, whatever his name server says.
@@ -125,39 +140,54 @@ impl Guard {
             || (!self.own_name.is_empty() && name.eq_ignore_ascii_case(&self.own_name))
     }
 
+    /// Whether an origin is that of a proxy which shows this server under an allowed name, at the scheme's own port, and
+    /// addresses it by another.
+    fn is_shown_by_proxy(&self, origin: &str) -> bool {
+        let name = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+        name.is_some_and(|name| self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name)))
+    }
+
     /// A page of our own may ask, and a page of an allowed origin may ask and read. Where no key is needed, no other
     /// page may ask at all; where one is, it may, as any program may, but its browser will not let it read.
-    fn check_origin(&self, parts: &Parts, host: Option<&Authority>) -> Result<Option<CrossOrigin>, ApiError> {
+    fn check_origin(&self, parts: &Parts, host: Option<&Authority>) -> Result<Source, ApiError> {
         let is_known = host.is_some_and(|host| self.is_known(host));
         let mut sent = parts.headers.get_all(header::ORIGIN).iter();
-        let Some(origin) = sent.next() else { return self.check_fetch(parts, is_known) };
-        let text = origin.to_str().map_err(|_| ApiError::forbidden_origin())?;
+        let Some(origin) = sent.next() else { return self.check_fetch(parts, host, is_known) };
+        let text = origin.to_str().map_err(|_| ApiError::forbidden_origin("?"))?;
         if sent.next().is_some() {
-            return Err(ApiError::forbidden_origin());
+            return Err(ApiError::forbidden_origin(text));
         }
         let is_own = host.is_some_and(|host| {
             text.split_once("://").is_some_and(|(_, rest)| rest.eq_ignore_ascii_case(host.as_str()))
-        });
+        }) || self.is_shown_by_proxy(text);
         let is_allowed =
             self.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
         match (is_own, is_allowed) {
-            (true, _) if is_allowed || is_known || !self.is_open() => Ok(None),
-            (false, true) => Ok(Some(CrossOrigin(origin.clone()))),
-            _ if self.is_open() => Err(ApiError::forbidden_origin()),
-            _ => Ok(None),
+            (true, _) if is_allowed || is_known || !self.is_open() => Ok(Source::Own),
+            (false, true) => Ok(Source::AllowedOrigin),
+            _ if self.is_open() => Err(ApiError::forbidden_origin(text)),
+            _ => Ok(Source::Own),
         }
     }
 
     /// What a browser says of a request without `Origin`. Following a link to this server from elsewhere is no harm.
-    fn check_fetch(&self, parts: &Parts, host_is_known: bool) -> Result<Option<CrossOrigin>, ApiError> {
+    fn check_fetch(
+        &self,
+        parts: &Parts,
+        host: Option<&Authority>,
+        is_known: bool,
+    ) -> Result<Source, ApiError> {
         let mut marks = parts.headers.iter().filter(|(name, _)| name.as_str().starts_with("sec-fetch-"));
         let is_foreign = |value: &HeaderValue| !matches!(value.as_bytes(), b"same-origin" | b"none");
         let changes = !parts.method.is_safe();
         let is_refused = self.is_open()
-            && marks.any(|(name, value)| {
-                !host_is_known || (changes && name == "sec-fetch-site" && is_foreign(value))
-            });
-        if is_refused { Err(ApiError::forbidden_origin()) } else { Ok(None) }
+            && marks
+                .any(|(name, value)| !is_known || (changes && name == "sec-fetch-site" && is_foreign(value)));
+        match host {
+            _ if !is_refused => Ok(Source::Own),
+            Some(host) if !is_known => Err(ApiError::forbidden_host(bare_name(host))),
+            _ => Err(ApiError::forbidden_origin("of another site")),
+        }
     }
 
     /// Whether whoever reaches the socket may use the models, so that a page must not reach it in somebody's browser.
@@ -168,29 +198,6 @@ impl Guard {
 
 fn bare_name(host: &Authority) -> &str {
     host.host().trim_start_matches('[').trim_end_matches(']')
-}
-
-impl CrossOrigin {
-    /// Whether the request only asks whether it may ask.
-    pub fn is_preflight(parts: &Parts) -> bool {
-        parts.method == Method::OPTIONS && parts.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
-    }
-
-    /// Lets the origin's pages read the response.
-    pub fn allow(&self, response: &mut HeaderMap) {
-        response.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, self.0.clone());
-        response.append(header::VARY, HeaderValue::from_static("origin"));
-        let fields = [
-            (header::ACCESS_CONTROL_ALLOW_METHODS, "GET, POST"),
-            (header::ACCESS_CONTROL_ALLOW_HEADERS, "authorization, content-type, x-api-key, x-request-id"),
-            (
-                header::ACCESS_CONTROL_EXPOSE_HEADERS,
-                "x-request-id, x-throng-ignored, server-timing, x-queue-ms",
-            ),
-            (header::ACCESS_CONTROL_MAX_AGE, "600"),
-        ];
-        response.extend(fields.map(|(name, value): (HeaderName, _)| (name, HeaderValue::from_static(value))));
-    }
 }
 
 /// Nothing is offered to upgrade to, and no tunnels. HTTP/2 in clear text may be asked for in passing and is then ignored.

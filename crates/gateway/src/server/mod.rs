@@ -26,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use self::client_io::{ClientIo, IoTimeouts};
-use self::guard::Guard;
+use self::guard::{Guard, cors, root_path};
 use self::http1_gate::Http1Gate;
 use self::outflow::StreamExecutor;
 use self::overflow::Refuser;
@@ -80,6 +80,16 @@ pub(crate) struct Served {
     pub metrics: HttpMetrics,
 }
 
+/// Checks the settings for proxies and web pages.
+///
+/// # Errors
+/// The setting, its value, and what it must be.
+pub(crate) fn check(config: &GatewayConfig) -> Result<(), cors::Fault> {
+    root_path::check(&config.server.root_path)?;
+    cors::check_origins(&config.access.allowed_origins)?;
+    cors::layer(&config.access).map(drop)
+}
+
 /// Whether only this machine can connect to `address`.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
@@ -97,11 +107,12 @@ pub(crate) async fn serve(
     let shutdown_timeout = Duration::from_secs(config.shutdown_timeout_s);
     SockRef::from(&listener).listen(BACKLOG)?;
     let guard = Guard::new(&service.config, is_loopback(listener.local_addr()?));
+    let cors = cors::layer(&service.config.access).unwrap_or_default();
     let mut door = Door {
         listener,
         slots: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
         refuser: Refuser::new(),
-        responder: Arc::new(Responder::new(service, guard)),
+        responder: Arc::new(Responder::new(service, guard, cors)),
     };
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::request::Parts;
+use http::{HeaderValue, StatusCode, header};
 use tokio::time::Instant;
 
 use crate::openai::ErrorCode;
@@ -37,9 +38,11 @@ pub(super) struct SentNames {
 }
 
 impl SentNames {
-    /// Those in its head.
-    pub fn of(headers: &HeaderMap) -> Self {
-        Self { host: headers.get(header::HOST).cloned(), origin: headers.get(header::ORIGIN).cloned() }
+    /// Those in its head. HTTP/2 has the host in the target.
+    pub fn of(parts: &Parts) -> Self {
+        let authority = || HeaderValue::from_str(parts.uri.authority()?.as_str()).ok();
+        let host = parts.headers.get(header::HOST).cloned().or_else(authority);
+        Self { host, origin: parts.headers.get(header::ORIGIN).cloned() }
     }
 }
 

@@ -8,17 +8,19 @@ use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::MatchedPath;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Redirect};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
+use tower_http::cors::CorsLayer;
 
 use super::Service;
-use super::guard::{CrossOrigin, Guard};
+use super::guard::root_path::{self, Rooted};
+use super::guard::{Guard, Source};
 use super::outflow::{HeldFrame, Outflow};
 use super::refusals::{RefusalLog, SentNames};
 use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
@@ -32,12 +34,13 @@ use crate::phase::Phase;
 pub(super) struct Responder {
     service: Arc<Service>,
     guard: Guard,
+    cors: CorsLayer,
     refusals: RefusalLog,
 }
 
 impl Responder {
-    pub fn new(service: Service, guard: Guard) -> Self {
-        Self { service: Arc::new(service), guard, refusals: RefusalLog::default() }
+    pub fn new(service: Service, guard: Guard, cors: CorsLayer) -> Self {
+        Self { service: Arc::new(service), guard, cors, refusals: RefusalLog::default() }
     }
 
     pub fn service(&self) -> &Service {
@@ -49,25 +52,25 @@ impl Responder {
         let connection = in_flight.state.clone();
         let (parts, body) = request.into_parts();
         let version = parts.version;
-        let (method, names) = (parts.method.clone(), SentNames::of(&parts.headers));
+        let (method, names) = (parts.method.clone(), SentNames::of(&parts));
         let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
         let is_ending = *self.service.phase.borrow() >= Phase::Draining;
         if is_ending {
             context.close_connection();
         }
         let checked = context.refused().map_or_else(|| self.guard.check(&parts), Err);
-        let (mut response, cross_origin) = match checked {
-            Ok(cross_origin) => (self.route(parts, &context, cross_origin.is_some()).await, cross_origin),
+        let mut response = match checked {
+            Ok(source) => self.route(parts, &context, source).await,
             Err(error) => {
                 context.linger();
-                (close_after(version, error.into_response()), None)
+                close_after(version, error.into_response())
             }
         };
         let handler = response.extensions_mut().remove::<MatchedPath>();
         if context.settle_body().await == Settled::Closing || is_ending {
             response = close_after(version, response);
         }
-        finish_head(&mut response, &context, cross_origin.as_ref());
+        finish_head(&mut response, &context);
         let path = handler.as_ref().map_or("none", |path| path.as_str());
         let labels = HttpLabels::new(path, &method, response.status());
         if let Some(code) = response.extensions_mut().remove::<ErrorCode>() {
@@ -87,14 +90,21 @@ impl Responder {
         })
     }
 
-    async fn route(&self, parts: Parts, context: &Arc<RequestContext>, cross_origin: bool) -> Response<Body> {
-        if cross_origin && CrossOrigin::is_preflight(&parts) {
-            return StatusCode::NO_CONTENT.into_response();
+    async fn route(&self, mut parts: Parts, context: &Arc<RequestContext>, source: Source) -> Response<Body> {
+        let root = &self.service.config.server.root_path;
+        match root_path::strip(std::mem::take(&mut parts.uri), root) {
+            Rooted::Route(uri) => parts.uri = uri,
+            Rooted::Redirect(to) => return Redirect::permanent(&to).into_response(),
         }
         let mut request = Request::from_parts(parts, Body::empty());
         request.extensions_mut().insert(context.clone());
         let router = self.service.served.borrow().router.clone();
-        let answered = AssertUnwindSafe(router.oneshot(request)).catch_unwind().await;
+        let answered = match source {
+            Source::Own => AssertUnwindSafe(router.oneshot(request)).catch_unwind().await,
+            Source::AllowedOrigin => {
+                AssertUnwindSafe(self.cors.layer(router).oneshot(request)).catch_unwind().await
+            }
+        };
         let Ok(answered) = answered else {
             tracing::error!(request = context.id_text(), "a handler panicked");
             return ApiError::internal_error(context.id_text()).into_response();
@@ -112,13 +122,10 @@ fn close_after(version: Version, mut response: Response<Body>) -> Response<Body>
     response
 }
 
-fn finish_head(response: &mut Response<Body>, context: &RequestContext, cross_origin: Option<&CrossOrigin>) {
+fn finish_head(response: &mut Response<Body>, context: &RequestContext) {
     let headers = response.headers_mut();
     headers.insert("x-request-id", context.id.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if let Some(cross_origin) = cross_origin {
-        cross_origin.allow(headers);
-    }
 }
 
 /// What is counted and said when a response has been sent or given up.

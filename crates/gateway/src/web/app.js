@@ -146,7 +146,7 @@ async function respond(message, signal, onChange) {
     let why = "The server cannot be reached.";
     let seconds = wait;
     try {
-      const response = await fetch("/v1/chat/completions", { method: "POST", headers: headers(), body, signal });
+      const response = await fetch("v1/chat/completions", { method: "POST", headers: headers(), body, signal });
       if (response.ok) return response;
       const error = await errorOf(response);
       if (response.status === 401) askForKey(error);
@@ -280,7 +280,7 @@ function askForKey(error) {
 async function loadModels() {
   const select = $("model");
   try {
-    const response = await fetch("/v1/models", { headers: headers() });
+    const response = await fetch("v1/models", { headers: headers() });
     if (response.status === 401) {
       askForKey(await errorOf(response));
       return;

@@ -209,10 +209,23 @@ impl ApiError {
         Self::bad_request("bad_host", "The Host header is missing or malformed.".to_owned())
     }
 
-    /// A web page of a foreign origin, or one that names this server by a foreign name (DNS rebinding).
-    pub fn forbidden_origin() -> Self {
-        let message = "Requests from web pages of this origin, or under this host name, are not allowed. The \
-                       operator can allow them with --allowed-origins and --allowed-hosts.";
+    /// A web page of a foreign origin.
+    pub fn forbidden_origin(origin: &str) -> Self {
+        let message = format!(
+            "Requests from web pages of the origin '{}' are not allowed. The operator can allow them with \
+             --allowed-origins, or, if a proxy shows this server under that name, with --allowed-hosts.",
+            echo(origin)
+        );
+        Self::client(StatusCode::FORBIDDEN, "forbidden_origin", message)
+    }
+
+    /// A name by which this server is not known: a proxy forwards its own, or a page reaches us by DNS rebinding.
+    pub fn forbidden_host(name: &str) -> Self {
+        let message = format!(
+            "Requests under the host name '{0}' are not allowed. If a proxy forwards this name, the operator can \
+             allow it with --allowed-hosts {0}.",
+            echo(name)
+        );
         Self::client(StatusCode::FORBIDDEN, "forbidden_origin", message)
     }
 }
