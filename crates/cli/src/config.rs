@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
-use throng_gateway::{GatewayConfig, Secret};
+use throng_gateway::{ClientCertificates, GatewayConfig, Secret, TlsConfig};
 use throng_kernels::Isa;
 
 use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, NetworkArgs, ServeArgs};
@@ -219,6 +219,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     access.allow_unauthenticated |= flags.allow_unauthenticated;
     access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
     overlay_network(gateway, &flags.network);
+    overlay_tls(&mut gateway.tls, &flags.network);
     gateway.api.strict_parameters |= flags.strict_parameters;
     if let Some(max_logprobs) = flags.max_logprobs {
         // -1 means the size of the vocabulary.
@@ -237,9 +238,23 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
         setting.extend(words.iter().flat_map(|words| words.0.iter().cloned()));
     }
     access.allow_credentials |= flags.allow_credentials;
+    overlay(&mut gateway.server.uds, &flags.uds);
     if let Some(path) = &flags.root_path {
         gateway.server.root_path.clone_from(path);
     }
+}
+
+fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {
+    let (Some(certificate), Some(key)) = (&flags.ssl_certfile, &flags.ssl_keyfile) else { return };
+    *tls = Some(TlsConfig {
+        certificate: certificate.clone(),
+        key: key.clone(),
+        client_ca: flags.ssl_ca_certs.clone(),
+        client_certificates: match flags.ssl_cert_reqs {
+            Some(1) => ClientCertificates::Optional,
+            _ => ClientCertificates::Required,
+        },
+    });
 }
 
 fn read_file(path: &Path) -> Result<ConfigFile, UsageError> {

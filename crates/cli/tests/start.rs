@@ -122,3 +122,62 @@ fn a_socket_that_systemd_opened_is_used() {
     server.signal("TERM");
     assert_eq!(server.end().code(), Some(0));
 }
+
+#[test]
+fn a_unix_socket_takes_the_place_of_an_ended_server() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("throng.sock");
+    let path_text = path.to_str().unwrap();
+    let start = || {
+        let mut process =
+            throng(&["serve", "--threads", "2", "--uds", path_text]).stdout(Stdio::piped()).spawn().unwrap();
+        process::read_until(&mut std::io::BufReader::new(process.stdout.take().unwrap()), "Serving on unix:");
+        process
+    };
+    let ask = |request: &str| {
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let mut killed = start();
+    // A proxy forwards its own name.
+    let answer = ask("GET /v1/models HTTP/1.1\r\nhost: models.example.org\r\nconnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let body = r#"{"model": "throng-starter", "max_tokens": 4, "prompt": "Hi"}"#;
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let answer = ask(&request);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("finish_reason"), "{answer}");
+    let foreign = request.replace("host: x", "host: x\r\norigin: https://evil.example");
+    assert!(ask(&foreign).starts_with("HTTP/1.1 403 "));
+    let told = refused(&["--uds", path_text]);
+    assert!(told.contains("another program listens there"), "{told}");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let mut again = start();
+    let kill = format!("kill -TERM {}", again.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert_eq!(end(&mut again).code(), Some(0));
+    assert!(!path.exists(), "the file is removed");
+    std::fs::write(&path, "something else").unwrap();
+    let told = refused(&["--uds", path_text]);
+    assert!(told.contains("a file that is no socket") && path.exists(), "{told}");
+}
+
+#[test]
+fn certificates_are_read_before_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cert.pem");
+    std::fs::write(&file, "nothing").unwrap();
+    let file = file.to_str().unwrap();
+    let told = refused(&["--port", "0", "--ssl-certfile", file, "--ssl-keyfile", file]);
+    assert!(told.contains("cert.pem: no certificate in PEM"), "{told}");
+    let told = refused(&["--port", "0", "--ssl-certfile", "/nowhere/cert", "--ssl-keyfile", file]);
+    assert!(told.contains("/nowhere/cert: "), "{told}");
+}

@@ -2,6 +2,7 @@
 //! flags, files and the environment are read elsewhere.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub struct GatewayConfig {
     /// Sockets and their limits.
     pub server: ServerConfig,
+    /// Certificates; connections are encrypted if there are some.
+    pub tls: Option<TlsConfig>,
     /// Who may ask.
     pub access: AccessConfig,
     /// What may be asked.
@@ -43,6 +46,8 @@ pub struct ServerConfig {
     pub host: String,
     /// TCP port; 0 lets the system choose one.
     pub port: u16,
+    /// A Unix domain socket to listen on instead of host and port.
+    pub uds: Option<PathBuf>,
     /// Connections open at a time; more wait in the kernel's backlog.
     pub max_connections: usize,
     /// A request's head must arrive within this many seconds of its first byte.
@@ -67,6 +72,7 @@ impl Default for ServerConfig {
         Self {
             host: "127.0.0.1".to_owned(),
             port: 8000,
+            uds: None,
             max_connections: 16_384,
             header_timeout_s: 10,
             body_timeout_s: 30,
@@ -77,6 +83,33 @@ impl Default for ServerConfig {
             max_request_memory_bytes: 144 << 20,
         }
     }
+}
+
+/// Files for encrypted connections, all in PEM.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The server's certificate, followed by those that lead to its root.
+    pub certificate: PathBuf,
+    /// The certificate's private key, not encrypted.
+    pub key: PathBuf,
+    /// The certificates that clients' ones must come from; without it no client is asked for one.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client must have one.
+    #[serde(default)]
+    pub client_certificates: ClientCertificates,
+}
+
+/// Whether clients must have a certificate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificates {
+    /// They must.
+    #[default]
+    Required,
+    /// One that they show must be valid.
+    Optional,
 }
 
 /// Who may ask.

@@ -1,10 +1,9 @@
 //! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to serve
 //! where strangers could ask without a key.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::app::{App, Shared};
@@ -14,7 +13,7 @@ use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::routes;
 use crate::served_model::ServedModel;
-use crate::server::{self, Served, Service};
+use crate::server::{self, Listener, Served, Service, Tls, TlsError};
 
 /// Serves models over HTTP.
 #[derive(Debug)]
@@ -31,6 +30,7 @@ pub struct Loading {
     progress: Arc<Progress>,
     served: Arc<watch::Sender<Served>>,
     loaded: Arc<OnceLock<Arc<App>>>,
+    tls: Option<Arc<Tls>>,
 }
 
 /// Why a gateway cannot serve.
@@ -67,6 +67,9 @@ pub enum GatewayError {
         /// What it must be.
         expected: &'static str,
     },
+    /// The certificate or its key cannot be used.
+    #[error("cannot use TLS: {0}")]
+    Tls(#[from] TlsError),
     /// The socket failed.
     #[error("cannot serve: {0}")]
     Io(#[from] std::io::Error),
@@ -95,8 +98,9 @@ impl Gateway {
     pub fn loading(config: GatewayConfig, process: ProcessFacts) -> Result<(Self, Loading), GatewayError> {
         let host = config.server.host.as_str();
         let is_local_name = host.eq_ignore_ascii_case("localhost");
-        let is_local =
-            is_local_name || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+        let is_local = config.server.uds.is_some()
+            || is_local_name
+            || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
         server::check(&config).map_err(|(setting, value, expected)| GatewayError::Setting {
@@ -104,10 +108,11 @@ impl Gateway {
             value,
             expected,
         })?;
+        let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let (shared, progress) = (Shared::new(&config, process), Arc::new(Progress::default()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let served = Arc::new(watch::Sender::new(served(Arc::new(app))));
-        let loading = Loading { config, shared, progress, served, loaded: Arc::default() };
+        let loading = Loading { config, shared, progress, served, loaded: Arc::default(), tls };
         Ok((Self { loading: loading.clone() }, loading))
     }
 
@@ -119,14 +124,14 @@ impl Gateway {
     /// [`GatewayError::Io`].
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: impl Into<Listener> + Send,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), GatewayError> {
-        let address: SocketAddr = listener.local_addr()?;
-        let Loading { config, shared, served, .. } = self.loading;
-        check_bind(&config.access, server::is_loopback(address), &address.to_string())?;
+        let listener = listener.into();
+        let Loading { config, shared, served, tls, .. } = self.loading;
+        check_bind(&config.access, listener.is_local(), &listener.place())?;
         let served = served.subscribe();
-        let service = Service { served, config, phase: shared.phase, memory: shared.memory };
+        let service = Service { served, config, phase: shared.phase, memory: shared.memory, tls };
         Ok(server::serve(service, listener, shutdown).await?)
     }
 }

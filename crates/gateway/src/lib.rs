@@ -24,10 +24,13 @@ mod routes;
 mod served_model;
 mod server;
 
-pub use config::{AccessConfig, ApiConfig, GatewayConfig, Secret, ServerConfig};
+pub use config::{
+    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, Secret, ServerConfig, TlsConfig,
+};
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use replica::TokenReport;
 pub use served_model::ServedModel;
+pub use server::{Listener, TlsError};

@@ -1,4 +1,6 @@
-//! The flags of `throng serve` for proxies and browsers. Does not know the server.
+//! The flags of `throng serve` for sockets, encryption, proxies and browsers. Does not know the server.
+
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -7,6 +9,25 @@ use super::values::{Words, parse_words};
 /// How the server is reached.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NetworkArgs {
+    /// Listen on this Unix domain socket instead of host and port
+    #[arg(long, hide_short_help = true, value_name = "PATH", conflicts_with_all = ["host", "port"])]
+    pub uds: Option<PathBuf>,
+    /// Encrypt connections with this certificate (PEM, followed by its chain); read again when it changes
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_keyfile")]
+    pub ssl_certfile: Option<PathBuf>,
+    /// The certificate's private key (PEM, not encrypted)
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]
+    pub ssl_keyfile: Option<PathBuf>,
+    /// Ask clients for certificates that come from these (PEM)
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]
+    pub ssl_ca_certs: Option<PathBuf>,
+    /// Whether clients must have a certificate: 1 they may, 2 they must (with --ssl-ca-certs, 2 when absent)
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "ssl_ca_certs",
+        value_parser = clap::value_parser!(u8).range(1..=2))]
+    pub ssl_cert_reqs: Option<u8>,
+    /// vLLM's flag for what always holds here.
+    #[arg(long, hide = true)]
+    pub enable_ssl_refresh: bool,
     /// The path under which a proxy shows the server, for example /llm; requests with and without it are answered
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub root_path: Option<String>,

@@ -49,10 +49,14 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let Settings { model, engine, gateway } = settings;
     // Read again when the model is loaded; an error in it is reported before.
     running::chosen_chat_template(&model)?;
-    let server = gateway.server.clone();
+    let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let (gateway, loading) = Gateway::loading(gateway, process_facts(&model))?;
-    let listener = listen::listen(&server).await?;
-    let address = listener.local_addr()?;
+    let (listener, listening) = listen::listen(&server).await?;
+    let address = match (listening.place.starts_with("unix:"), is_encrypted) {
+        (true, _) => listening.place.clone(),
+        (false, true) => format!("https://{}", listening.place),
+        (false, false) => format!("http://{}", listening.place),
+    };
     tokio::spawn({
         let loading = loading.clone();
         systemd::feed_watchdog(move || loading.is_live())
@@ -60,17 +64,16 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let serving = gateway.serve(listener, told_to_end(signals.clone()));
     tokio::pin!(serving);
     let getting_ready = async {
-        tracing::info!("listening on {address} while the model is loaded");
+        tracing::info!("listening on {} while the model is loaded", listening.place);
         let engine = get_ready(model, engine, &loading, out).await?;
-        out.push(&format!(
-            "Serving on http://{address} (chat in a browser, or use it as an OpenAI API at /v1)"
-        ));
-        systemd::ready(&format!("serving on http://{address}"));
+        out.push(&format!("Serving on {address} (chat in a browser, or use it as an OpenAI API at /v1)"));
+        systemd::ready(&format!("serving on {address}"));
         anyhow::Ok(engine)
     };
     let engine = tokio::select! {
         biased;
         ending = signals.told_to_end() => {
+            systemd::stopping("ended before the model was ready");
             tracing::info!("{ending} before the model was ready");
             return Ok(());
         }

@@ -4,44 +4,56 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use sd_notify::NotifyState;
 
 /// Most bytes of a status line.
 const MAX_STATUS_BYTES: usize = 256;
 
 /// Tells systemd that the service answers requests.
 pub fn ready(status: &str) {
-    notify(&[NotifyState::Ready, NotifyState::Status(line(status))]);
+    notify(&format!("READY=1\nSTATUS={}", line(status)));
 }
 
 /// Tells systemd that the service is ending.
 pub fn stopping(status: &str) {
-    notify(&[NotifyState::Stopping, NotifyState::Status(line(status))]);
+    notify(&format!("STOPPING=1\nSTATUS={}", line(status)));
 }
 
 /// Tells systemd what the service is doing, and that this may take `time` from now on.
 pub fn busy(status: &str, time: Duration) {
-    let usec = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    notify(&[NotifyState::Status(line(status)), NotifyState::ExtendTimeoutUsec(usec)]);
+    notify(&format!("STATUS={}\nEXTEND_TIMEOUT_USEC={}", line(status), time.as_micros()));
 }
 
 /// Sends systemd's watchdog a sign of life at half of its interval for as long as `is_live` says so. Never returns where
 /// there is a watchdog; returns at once where there is none.
 pub async fn feed_watchdog(is_live: impl Fn() -> bool) {
-    let Some(interval) = sd_notify::watchdog_enabled() else { return };
+    let Some(interval) = watchdog_interval() else { return };
     let mut ticks = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
     loop {
         ticks.tick().await;
         if is_live() {
-            notify(&[NotifyState::Watchdog]);
+            notify("WATCHDOG=1");
         }
     }
 }
 
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
+#[cfg(unix)]
+fn notify(state: &str) {
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Custom(state)]) {
         tracing::debug!(%error, "cannot report to systemd");
     }
+}
+
+#[cfg(unix)]
+fn watchdog_interval() -> Option<Duration> {
+    sd_notify::watchdog_enabled()
+}
+
+#[cfg(not(unix))]
+fn notify(_: &str) {}
+
+#[cfg(not(unix))]
+fn watchdog_interval() -> Option<Duration> {
+    None
 }
 
 /// One line of at most [`MAX_STATUS_BYTES`].
@@ -50,18 +62,36 @@ fn line(status: &str) -> &str {
     &first[..first.floor_char_boundary(MAX_STATUS_BYTES)]
 }
 
-/// The listening TCP socket that systemd opened for this process (`LISTEN_FDS`), if there is one.
+/// A listening socket that systemd opened.
+#[derive(Debug)]
+pub enum PassedListener {
+    /// Of a network.
+    Tcp(std::net::TcpListener),
+    /// Of this machine's file system.
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixListener),
+}
+
+/// The listening socket that systemd opened for this process (`LISTEN_FDS`), if there is one.
 ///
 /// # Errors
-/// When it is no listening TCP socket, or there are several.
-pub fn passed_listener() -> Result<Option<std::net::TcpListener>> {
+/// When it does not listen for streams, or there are several.
+pub fn passed_listener() -> Result<Option<PassedListener>> {
     let mut passed = listenfd::ListenFd::from_env();
     if passed.len() > 1 {
         bail!("{} sockets were passed in LISTEN_FDS, and one can be used", passed.len());
     }
-    let listener = passed.take_tcp_listener(0).context("the socket passed in LISTEN_FDS cannot be used")?;
+    let of_network = passed.take_tcp_listener(0);
+    #[cfg(unix)]
+    if of_network.is_err()
+        && let Ok(Some(listener)) = passed.take_unix_listener(0)
+    {
+        listener.set_nonblocking(true)?;
+        return Ok(Some(PassedListener::Unix(listener)));
+    }
+    let listener = of_network.context("the socket passed in LISTEN_FDS cannot be used")?;
     if let Some(listener) = &listener {
         listener.set_nonblocking(true)?;
     }
-    Ok(listener)
+    Ok(listener.map(PassedListener::Tcp))
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
+
+use super::socket::Socket;
 
 /// How every response to an HTTP/1 request begins: as many probes can be sent before it.
 const RESPONSE_START: &[u8] = b"HTTP/1.";
@@ -81,7 +82,7 @@ impl Presence {
         }
     }
 
-    fn probe(&self, socket: &TcpStream) {
+    fn probe(&self, socket: &Socket) {
         if !self.awaits_response.load(Ordering::Acquire) || self.is_mid_write() {
             return;
         }
@@ -95,24 +96,31 @@ impl Presence {
 }
 
 /// Completes when the client is known to be unable to read an answer. Must run in the task of the connection: a
-/// response must not begin while a probe is sent.
-pub(crate) async fn client_gone(socket: &TcpStream, presence: &Presence) {
+/// response must not begin while a probe is sent. A client of an encrypted connection that sends no more has gone: a
+/// probe would break its records, and clients of HTTPS do not close one side only.
+pub(crate) async fn client_gone(socket: &Socket, presence: &Presence, is_encrypted: bool) {
     tokio::select! {
         _ = socket.ready(Interest::ERROR) => {}
-        () = probe_after_input(socket, presence) => {}
+        () = probe_after_input(socket, presence, is_encrypted) => {}
     }
 }
 
-async fn probe_after_input(socket: &TcpStream, presence: &Presence) {
+async fn probe_after_input(socket: &Socket, presence: &Presence, is_encrypted: bool) {
     while socket.ready(END_OF_INPUT).await.is_ok_and(|ready| !ready.is_read_closed()) {
         tokio::time::sleep(END_OF_INPUT_RECHECK).await;
     }
     presence.input_ended.send_replace(true);
+    if is_encrypted {
+        return;
+    }
     let mut requests = presence.requests.subscribe();
     loop {
         let mut distance = FIRST_DISTANCE;
         loop {
             presence.probe(socket);
+            if socket.is_closed() {
+                return;
+            }
             tokio::select! {
                 _ = requests.changed() => break,
                 () = tokio::time::sleep(distance) => distance = distance.saturating_mul(DISTANCE_GROWTH),

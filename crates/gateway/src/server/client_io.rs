@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::h2_flood::{FloodGauge, goaway};
-use super::socket::ClientSocket;
+use super::socket::ClientStream;
 use crate::connection::ConnectionState;
 
 /// How often a held-back end of input is looked at again.
@@ -40,13 +40,14 @@ pub(crate) struct IoTimeouts {
 /// A client's socket with deadlines.
 #[derive(Debug)]
 pub(crate) struct ClientIo {
-    stream: ClientSocket,
+    stream: ClientStream,
     state: Arc<ConnectionState>,
     timeouts: IoTimeouts,
     read_timer: Pin<Box<Sleep>>,
     write_timer: Pin<Box<Sleep>>,
     write_blocked: bool,
-    n_taken: usize,
+    /// Bytes that the kernel had taken when it took no more.
+    n_sent_before: usize,
     first_bytes: [u8; 3],
     n_first_bytes: usize,
     n_started_seen: usize,
@@ -69,7 +70,7 @@ struct Linger {
 
 impl ClientIo {
     /// Wraps an accepted socket.
-    pub fn new(stream: ClientSocket, state: Arc<ConnectionState>, timeouts: IoTimeouts) -> Self {
+    pub fn new(stream: ClientStream, state: Arc<ConnectionState>, timeouts: IoTimeouts) -> Self {
         let now = Instant::now();
         Self {
             stream,
@@ -78,7 +79,7 @@ impl ClientIo {
             read_timer: Box::pin(tokio::time::sleep_until(now + timeouts.header)),
             write_timer: Box::pin(tokio::time::sleep_until(now)),
             write_blocked: false,
-            n_taken: 0,
+            n_sent_before: 0,
             first_bytes: [0; 3],
             n_first_bytes: 0,
             n_started_seen: 0,
@@ -119,7 +120,7 @@ impl ClientIo {
         self.is_flooded = true;
         self.state.set_linger();
         if !self.state.presence.is_mid_write() {
-            let _ = self.stream.0.try_write(&goaway(self.flood.last_stream()));
+            self.stream.send_now(&goaway(self.flood.last_stream()));
         }
     }
 
@@ -161,7 +162,7 @@ impl ClientIo {
     /// Whether an end of input may mean that the client waits for its answer; whether it has gone instead is found
     /// out elsewhere.
     fn holds_end(&mut self) -> bool {
-        if self.state.n_in_flight() == 0 || self.is_h2() {
+        if self.state.n_in_flight() == 0 || self.is_h2() || self.stream.is_encrypted() {
             return false;
         }
         let n_started = self.state.n_started();
@@ -176,19 +177,15 @@ impl ClientIo {
         let _ = self.read_timer.as_mut().poll(cx);
     }
 
-    fn check_write(
-        &mut self,
-        cx: &mut Context<'_>,
-        result: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(result) = result {
-            self.n_taken += *result.as_ref().unwrap_or(&0);
-            self.write_blocked &= self.n_taken < MIN_WRITE_PROGRESS;
-            return Poll::Ready(result);
+    fn check_write<T>(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        let n_sent = self.stream.n_sent();
+        self.write_blocked &= n_sent - self.n_sent_before < MIN_WRITE_PROGRESS;
+        if result.is_ready() {
+            return result;
         }
         if !self.write_blocked {
             self.write_blocked = true;
-            self.n_taken = 0;
+            self.n_sent_before = n_sent;
             self.write_timer.as_mut().reset(Instant::now() + self.timeouts.write);
         }
         ready!(self.write_timer.as_mut().poll(cx));
@@ -254,16 +251,20 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Asked only when everything has been written.
-        self.write_blocked = false;
-        self.state.presence.set_mid_write(false);
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // Asked only when everything has been written, though encrypted bytes may wait before the kernel.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        if flushed.is_ready() {
+            self.write_blocked = false;
+            self.state.presence.set_mid_write(false);
+        }
+        self.check_write(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.state.lingers() {
-            return Pin::new(&mut this.stream).poll_shutdown(cx);
+            let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
+            return this.check_write(cx, closed);
         }
         let linger = this.linger.get_or_insert_with(|| Linger {
             write_closed: false,
@@ -271,7 +272,11 @@ impl AsyncWrite for ClientIo {
             timer: Box::pin(tokio::time::sleep(LINGER)),
         });
         if !linger.write_closed {
-            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            let closed = Pin::new(&mut this.stream).poll_shutdown(cx);
+            if closed.is_pending() {
+                return linger.timer.as_mut().poll(cx).map(Ok);
+            }
+            ready!(closed)?;
             linger.write_closed = true;
         }
         let mut scrap = [0; 8192];

@@ -2,7 +2,6 @@
 //! routes and bodies.
 
 pub(super) mod cors;
-pub(super) mod refusal_log;
 pub(super) mod root_path;
 
 use std::net::IpAddr;
@@ -14,6 +13,7 @@ use http::{HeaderValue, Method, Version, header};
 use super::http1_head::{
     MAX_HEADER_BYTES, MAX_HEADER_FIELD_BYTES, MAX_HEADER_FIELDS, MAX_URI_BYTES, check_http2_fields,
 };
+use super::listener::Listener;
 use crate::config::GatewayConfig;
 use crate::connection::content_length;
 use crate::openai::ApiError;
@@ -24,6 +24,8 @@ pub(crate) struct Guard {
     /// Whether only this machine can connect: then a web page's name for this server must be a local one, lest a
     /// foreign page reaches it through DNS rebinding.
     loopback: bool,
+    /// Whether a page can only come through a proxy, which knows its own names.
+    behind_proxy: bool,
     allowed_origins: Vec<String>,
     allowed_hosts: Vec<String>,
     /// The name that the operator told it to listen on; perhaps an address.
@@ -42,11 +44,12 @@ pub(crate) enum Source {
 }
 
 impl Guard {
-    /// Rules for a socket that listens on loopback only, or not.
-    pub fn new(config: &GatewayConfig, loopback: bool) -> Self {
+    /// Rules for a listening socket.
+    pub fn new(config: &GatewayConfig, listener: &Listener) -> Self {
         let access = &config.access;
         Self {
-            loopback,
+            loopback: matches!(listener, Listener::Tcp(_)) && listener.is_local(),
+            behind_proxy: !matches!(listener, Listener::Tcp(_)),
             allowed_origins: access.allowed_origins.clone(),
             allowed_hosts: access.allowed_hosts.clone(),
             own_name: config.server.host.clone(),
@@ -135,7 +138,8 @@ impl Guard {
     /// Whether no page that a stranger serves can be reached under this name, whatever his name server says.
     fn is_known(&self, host: &Authority) -> bool {
         let name = bare_name(host);
-        self.is_local(host)
+        self.behind_proxy
+            || self.is_local(host)
             || name.parse::<IpAddr>().is_ok()
             || (!self.own_name.is_empty() && name.eq_ignore_ascii_case(&self.own_name))
     }

@@ -7,21 +7,20 @@ mod h2_flood;
 mod http1_chunks;
 mod http1_gate;
 mod http1_head;
+mod listener;
 mod outflow;
 mod overflow;
 mod refusals;
 mod respond;
 mod socket;
+mod tls;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use socket2::SockRef;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -31,15 +30,18 @@ use self::http1_gate::Http1Gate;
 use self::outflow::StreamExecutor;
 use self::overflow::Refuser;
 use self::respond::Responder;
-use self::socket::ClientSocket;
+use self::socket::{ClientSocket, ClientStream};
+use self::tls::TLS_BYTES;
 use crate::config::GatewayConfig;
-use crate::connection::{ConnectionState, InFlight, client_gone};
+use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
 use crate::memory::{MemoryBudget, Part};
 use crate::metrics::HttpMetrics;
 use crate::phase::Phase;
 
-/// Connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
-const BACKLOG: i32 = 4096;
+pub use self::listener::Listener;
+pub(crate) use self::tls::Tls;
+pub use self::tls::TlsError;
+
 /// hyper's buffers; must hold a request's head as large as [`guard`] still answers politely.
 const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
 /// What a connection holds beside unwritten responses: hyper's first buffers, its task, the state beside it.
@@ -66,6 +68,8 @@ pub(crate) struct Service {
     pub phase: watch::Sender<Phase>,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
+    /// Encrypts the connections.
+    pub tls: Option<Arc<Tls>>,
 }
 
 /// What answers requests.
@@ -90,23 +94,18 @@ pub(crate) fn check(config: &GatewayConfig) -> Result<(), cors::Fault> {
     cors::layer(&config.access).map(drop)
 }
 
-/// Whether only this machine can connect to `address`.
-pub(crate) fn is_loopback(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
-}
-
 /// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new connections
 /// are accepted, so that health checks and new requests are told why they are refused.
 pub(crate) async fn serve(
     service: Service,
-    listener: TcpListener,
+    listener: Listener,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let config = &service.config.server;
     let (phase, max_connections) = (service.phase.clone(), config.max_connections);
     let shutdown_timeout = Duration::from_secs(config.shutdown_timeout_s);
-    SockRef::from(&listener).listen(BACKLOG)?;
-    let guard = Guard::new(&service.config, is_loopback(listener.local_addr()?));
+    listener.lengthen_queue()?;
+    let guard = Guard::new(&service.config, &listener);
     let cors = cors::layer(&service.config.access).unwrap_or_default();
     let mut door = Door {
         listener,
@@ -115,10 +114,18 @@ pub(crate) async fn serve(
         responder: Arc::new(Responder::new(service, guard, cors)),
     };
     let mut connections = JoinSet::new();
-    tokio::pin!(shutdown);
+    let following = door.responder.service().tls.clone();
+    let following = async {
+        match following {
+            Some(tls) => tls.follow_changes().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(shutdown, following);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
+            () = &mut following => {}
             Some(_) = connections.join_next() => {}
             accepted = door.accept() => door.spawn(accepted, false, &mut connections),
         }
@@ -130,19 +137,19 @@ pub(crate) async fn serve(
 /// Where connections come in.
 #[derive(Debug)]
 struct Door {
-    listener: TcpListener,
+    listener: Listener,
     slots: Arc<Semaphore>,
     refuser: Refuser,
     responder: Arc<Responder>,
 }
 
-type Accepted = Option<(TcpStream, OwnedSemaphorePermit)>;
+type Accepted = Option<(Socket, OwnedSemaphorePermit)>;
 
 impl Door {
     async fn accept(&mut self) -> Accepted {
         let permit = self.slots.clone().acquire_owned().await.ok()?;
         match self.listener.accept().await {
-            Ok((stream, _)) => Some((stream, permit)),
+            Ok(socket) => Some((socket, permit)),
             Err(error) => {
                 self.refuser.refuse_one(&self.listener, &error).await;
                 None
@@ -152,9 +159,9 @@ impl Door {
 
     /// Serves a connection among others; `is_late` when the server is draining.
     fn spawn(&self, accepted: Accepted, is_late: bool, connections: &mut JoinSet<()>) {
-        let Some((stream, permit)) = accepted else { return };
+        let Some((socket, permit)) = accepted else { return };
         let phase = self.responder.service().phase.subscribe();
-        let connection = serve_connection(self.responder.clone(), stream, phase, is_late);
+        let connection = serve_connection(self.responder.clone(), socket, phase, is_late);
         connections.spawn(async move {
             connection.await;
             drop(permit);
@@ -193,23 +200,38 @@ async fn drain(
 /// request has been answered; a late one closes after its first answer.
 async fn serve_connection(
     responder: Arc<Responder>,
-    stream: TcpStream,
+    socket: Socket,
     mut phase: watch::Receiver<Phase>,
     is_late: bool,
 ) {
     let config = &responder.service().config.server;
-    if let Err(error) = socket::tune(&stream, config) {
+    if let Err(error) = socket::tune(&socket, config) {
         tracing::debug!(%error, "cannot set a socket option");
     }
     let mut memory = responder.service().memory.reservation(Part::Sockets);
     memory.add_always(CONNECTION_BYTES);
-    let (stream, state) = (Arc::new(stream), Arc::new(ConnectionState::default()));
+    let (socket, state) = (Arc::new(socket), Arc::new(ConnectionState::default()));
     let timeouts = IoTimeouts {
         header: Duration::from_secs(config.header_timeout_s),
         idle: Duration::from_secs(config.idle_timeout_s),
         write: Duration::from_secs(config.slow_reader_timeout_s),
     };
-    let io = ClientIo::new(ClientSocket(stream.clone()), state.clone(), timeouts);
+    let stream = ClientSocket::new(socket.clone());
+    let stream = match &responder.service().tls {
+        None => ClientStream::Plain(stream),
+        Some(tls) => {
+            memory.add_always(TLS_BYTES);
+            tokio::select! {
+                greeted = tokio::time::timeout(timeouts.header, tls.accept(stream)) => {
+                    let Ok(Some(stream)) = greeted else { return };
+                    ClientStream::Tls(Box::new(stream))
+                }
+                _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !is_late => return,
+            }
+        }
+    };
+    let is_encrypted = stream.is_encrypted();
+    let io = ClientIo::new(stream, state.clone(), timeouts);
     let needs_key = !responder.service().config.access.api_keys.is_empty();
     let io = TokioIo::new(Http1Gate::new(io, state.clone(), needs_key));
     let service = {
@@ -225,7 +247,7 @@ async fn serve_connection(
     let streams = StreamExecutor { state: state.clone(), memory: streams_memory, timeout: timeouts.write };
     let builder = protocols(streams);
     let connection = builder.serve_connection(io, service);
-    let gone = client_gone(&stream, &state.presence);
+    let gone = client_gone(&socket, &state.presence, is_encrypted);
     tokio::pin!(connection, gone);
     let mut closing = false;
     loop {

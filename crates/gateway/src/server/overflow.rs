@@ -6,9 +6,11 @@ use std::io;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::Interest;
 use tokio::time::Instant;
+
+use super::listener::Listener;
+use crate::connection::Socket;
 
 const RESPONSE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
 retry-after: 1\r\nconnection: close\r\ncontent-length: 126\r\n\r\n\
@@ -37,7 +39,7 @@ impl Refuser {
     }
 
     /// Deals with a failure to accept; some time has passed then.
-    pub async fn refuse_one(&mut self, listener: &TcpListener, error: &io::Error) {
+    pub async fn refuse_one(&mut self, listener: &Listener, error: &io::Error) {
         if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             self.logged_at = Some(Instant::now());
             tracing::warn!(%error, "cannot accept connections");
@@ -46,22 +48,27 @@ impl Refuser {
         let is_out = error.raw_os_error().is_some_and(|code| OUT_OF_DESCRIPTORS.contains(&code));
         if is_out
             && self.spare.take().is_some()
-            && let Some(Ok((stream, _))) = listener.accept().now_or_never()
+            && let Some(Ok(stream)) = listener.accept().now_or_never()
         {
-            let _ = tokio::time::timeout(TAKE_IN, refuse(stream)).await;
+            refuse(&stream, RESPONSE).await;
         }
         self.spare = self.spare.take().or_else(open_spare);
         next_try.await;
     }
 }
 
-async fn refuse(mut stream: TcpStream) -> io::Result<()> {
-    stream.try_write(RESPONSE)?;
-    stream.shutdown().await?;
+/// Sends a client `response` whatever it asked, and takes in for a moment what it still sends.
+pub(super) async fn refuse(stream: &Socket, response: &[u8]) {
+    let _ = tokio::time::timeout(TAKE_IN, send_last(stream, response)).await;
+}
+
+async fn send_last(stream: &Socket, response: &[u8]) -> io::Result<()> {
+    stream.try_write(response)?;
+    stream.shutdown_write()?;
     let mut n_left = TAKE_IN_BYTES;
     let mut scrap = [0; 4096];
     while n_left > 0 {
-        stream.readable().await?;
+        stream.ready(Interest::READABLE).await?;
         match stream.try_read(&mut scrap) {
             Ok(0) => return Ok(()),
             Ok(n) => n_left = n_left.saturating_sub(n),

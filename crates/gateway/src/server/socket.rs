@@ -1,18 +1,18 @@
-//! A client's socket that can be looked at by others while its owner reads and writes, and its options. Does not
-//! know deadlines and protocols.
+//! A client's socket that can be looked at by others while its owner reads and writes, encrypted or not, and its options.
+//! Does not know deadlines and protocols.
 
 use std::io;
-use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
 
 use crate::config::ServerConfig;
+use crate::connection::Socket;
 
 /// How many bytes may wait unsent in the kernel: so few that a reader that has stopped is soon felt.
 const UNSENT_BYTES: u32 = 16 << 10;
@@ -28,7 +28,12 @@ const SEND_BUFFER_BYTES: usize = UNSENT_BYTES as usize;
 ///
 /// # Errors
 /// What the system says to one of them.
-pub(super) fn tune(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> {
+pub(super) fn tune(socket: &Socket, config: &ServerConfig) -> io::Result<()> {
+    let stream = match socket {
+        Socket::Tcp(stream) => stream,
+        #[cfg(unix)]
+        Socket::Unix(stream) => return SockRef::from(stream).set_send_buffer_size(SEND_BUFFER_BYTES),
+    };
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
@@ -43,19 +48,31 @@ pub(super) fn tune(stream: &TcpStream, config: &ServerConfig) -> io::Result<()> 
 
 /// The socket as its owner reads and writes it.
 #[derive(Debug)]
-pub(super) struct ClientSocket(pub Arc<TcpStream>);
+pub(super) struct ClientSocket {
+    /// Shared with those who look at it.
+    pub socket: Arc<Socket>,
+    n_sent: usize,
+}
 
 impl ClientSocket {
+    /// Of an accepted socket.
+    pub fn new(socket: Arc<Socket>) -> Self {
+        Self { socket, n_sent: 0 }
+    }
+
     fn poll_send(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
-        send: impl Fn(&TcpStream) -> io::Result<usize>,
+        send: impl Fn(&Socket) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match send(&self.0) {
+            ready!(self.socket.poll_write_ready(cx))?;
+            match send(&self.socket) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                sent => return Poll::Ready(sent),
+                sent => {
+                    self.n_sent += *sent.as_ref().unwrap_or(&0);
+                    return Poll::Ready(sent);
+                }
             }
         }
     }
@@ -68,8 +85,8 @@ impl AsyncRead for ClientSocket {
         mut buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read_buf(&mut buf) {
+            ready!(self.socket.poll_read_ready(cx))?;
+            match self.socket.try_read_buf(&mut buf) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 read => return Poll::Ready(read.map(drop)),
             }
@@ -78,12 +95,12 @@ impl AsyncRead for ClientSocket {
 }
 
 impl AsyncWrite for ClientSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_send(cx, |stream| stream.try_write(buf))
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -100,6 +117,83 @@ impl AsyncWrite for ClientSocket {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(SockRef::from(&*self.0).shutdown(Shutdown::Write))
+        Poll::Ready(self.socket.shutdown_write())
+    }
+}
+
+/// A client's bytes in clear, whether they travel so or not.
+#[derive(Debug)]
+pub(super) enum ClientStream {
+    /// They do.
+    Plain(ClientSocket),
+    /// They are encrypted.
+    Tls(Box<TlsStream<ClientSocket>>),
+}
+
+/// Calls the same method of either kind.
+macro_rules! either {
+    ($stream:expr, $inner:ident => $call:expr) => {
+        match $stream {
+            ClientStream::Plain($inner) => $call,
+            ClientStream::Tls($inner) => $call,
+        }
+    };
+}
+
+impl ClientStream {
+    /// Bytes that the kernel has taken so far.
+    pub fn n_sent(&self) -> usize {
+        match self {
+            Self::Plain(socket) => socket.n_sent,
+            Self::Tls(stream) => stream.get_ref().0.n_sent,
+        }
+    }
+
+    /// Whether the bytes are encrypted on their way.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
+    /// Sends a few last bytes if the kernel takes them at once.
+    pub fn send_now(&mut self, bytes: &[u8]) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = Pin::new(&mut *self).poll_write(&mut cx, bytes);
+        let _ = Pin::new(self).poll_flush(&mut cx);
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        either!(&mut *self, inner => Pin::new(inner).poll_read(cx, buf))
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        either!(&mut *self, inner => Pin::new(inner).poll_write(cx, buf))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        either!(&mut *self, inner => Pin::new(inner).poll_write_vectored(cx, bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        either!(self, inner => inner.is_write_vectored())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut *self, inner => Pin::new(inner).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(&mut *self, inner => Pin::new(inner).poll_shutdown(cx))
     }
 }

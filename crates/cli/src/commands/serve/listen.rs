@@ -1,24 +1,61 @@
 //! The listening socket of a server: opened here, or passed by systemd. Does not know what is served.
 
+use std::fs;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use throng_gateway::ServerConfig;
+use anyhow::{Context, Result, bail};
+use throng_gateway::{Listener, ServerConfig};
 use tokio::net::TcpListener;
 
-use crate::process::systemd;
+use crate::process::systemd::{self, PassedListener};
 
-/// Listens on the configured address, unless systemd passed a socket.
+/// A listening socket; its file, if it has one, is removed when this is dropped.
+#[derive(Debug)]
+pub struct Listening {
+    /// Where clients find it: `127.0.0.1:8000`, `unix:/run/throng.sock`.
+    pub place: String,
+    file: Option<PathBuf>,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// Listens where the configuration says, unless systemd passed a socket.
 ///
 /// # Errors
-/// When it is in use, not permitted or not of this machine: the message names the flag that changes it.
-pub async fn listen(server: &ServerConfig) -> Result<TcpListener> {
-    if let Some(passed) = systemd::passed_listener()? {
-        let listener = TcpListener::from_std(passed)?;
-        tracing::info!("the socket was passed in LISTEN_FDS; --host and --port are not used");
-        return Ok(listener);
-    }
-    let (host, port) = (server.host.as_str(), server.port);
+/// When the place is in use, not permitted or not of this machine: the message names the flag that changes it.
+pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
+    let mut file = None;
+    let listener = match (systemd::passed_listener()?, &server.uds) {
+        (Some(passed), _) => {
+            tracing::info!("the socket was passed in LISTEN_FDS: --host, --port and --uds are not used");
+            adopt(passed)?
+        }
+        (None, None) => bind(&server.host, server.port).await?.into(),
+        (None, Some(path)) => {
+            file = Some(path.clone());
+            bind_path(path)?
+        }
+    };
+    let listening = Listening { place: listener.place(), file };
+    Ok((listener, listening))
+}
+
+fn adopt(passed: PassedListener) -> Result<Listener> {
+    Ok(match passed {
+        PassedListener::Tcp(listener) => TcpListener::from_std(listener)?.into(),
+        #[cfg(unix)]
+        PassedListener::Unix(listener) => tokio::net::UnixListener::from_std(listener)?.into(),
+    })
+}
+
+async fn bind(host: &str, port: u16) -> Result<TcpListener> {
     TcpListener::bind((host, port)).await.map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::AddrInUse => {
@@ -29,4 +66,33 @@ pub async fn listen(server: &ServerConfig) -> Result<TcpListener> {
         };
         anyhow::Error::new(error).context(format!("cannot listen on {host}:{port} ({hint})"))
     })
+}
+
+/// Listens on a path. A socket that a server left there which has ended is removed; anything else stays.
+#[cfg(unix)]
+fn bind_path(path: &Path) -> Result<Listener> {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
+    use tokio::net::UnixListener;
+
+    let place = path.display();
+    if let Ok(found) = fs::symlink_metadata(path) {
+        if !found.file_type().is_socket() {
+            bail!("--uds {place}: there is a file that is no socket");
+        }
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
+                .with_context(|| format!("--uds {place}: cannot remove the socket of an ended server"))?,
+            _ => bail!("--uds {place}: another program listens there"),
+        }
+    }
+    let listener = UnixListener::bind(path).with_context(|| format!("cannot listen on --uds {place}"))?;
+    let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode() & 0o777);
+    tracing::info!("{place}: who may write to this file (mode {mode:03o}, set by the umask) can connect");
+    Ok(listener.into())
+}
+
+#[cfg(not(unix))]
+fn bind_path(path: &Path) -> Result<Listener> {
+    bail!("--uds {}: not supported on this system", path.display())
 }

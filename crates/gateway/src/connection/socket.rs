@@ -1,0 +1,90 @@
+//! An accepted socket of either kind, as those see it who share it. Does not know what is sent.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::task::{Context, Poll};
+
+use futures_util::FutureExt;
+use socket2::SockRef;
+use tokio::io::{Interest, Ready};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
+/// An accepted socket.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    /// Of a network.
+    Tcp(TcpStream),
+    /// Of this machine's file system.
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+/// Calls the same method of either kind.
+macro_rules! either {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket {
+            Socket::Tcp($stream) => $call,
+            #[cfg(unix)]
+            Socket::Unix($stream) => $call,
+        }
+    };
+}
+
+impl Socket {
+    /// As [`TcpStream::poll_read_ready`].
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_read_ready(cx))
+    }
+
+    /// As [`TcpStream::poll_write_ready`].
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        either!(self, stream => stream.poll_write_ready(cx))
+    }
+
+    /// As [`TcpStream::ready`].
+    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        either!(self, stream => stream.ready(interest).await)
+    }
+
+    /// As [`TcpStream::try_read`].
+    pub fn try_read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        either!(self, stream => stream.try_read(bytes))
+    }
+
+    /// As [`TcpStream::try_read_buf`].
+    pub fn try_read_buf<B: bytes::BufMut>(&self, bytes: &mut B) -> io::Result<usize> {
+        either!(self, stream => stream.try_read_buf(bytes))
+    }
+
+    /// As [`TcpStream::try_write`].
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        either!(self, stream => stream.try_write(bytes))
+    }
+
+    /// As [`TcpStream::try_write_vectored`].
+    pub fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        either!(self, stream => stream.try_write_vectored(slices))
+    }
+
+    /// Whether the client is known to have closed the socket, not only its sending side. Of TCP only a probe tells.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            #[cfg(unix)]
+            Self::Unix(stream) => {
+                let ready = stream.ready(Interest::WRITABLE).now_or_never();
+                ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_write_closed()))
+            }
+        }
+    }
+
+    /// Closes the sending side.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        either!(self, stream => SockRef::from(stream).shutdown(Shutdown::Write))
+    }
+}

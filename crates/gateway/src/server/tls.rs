@@ -1,0 +1,215 @@
+//! Encrypted connections: the certificate and its key, read again when their files change, and the handshake. Does not
+//! know HTTP.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::overflow::refuse;
+use super::socket::ClientSocket;
+use crate::config::{ClientCertificates, TlsConfig};
+use crate::connection::Socket;
+
+/// What a connection holds beside an unencrypted one: keys, and the buffers of records.
+pub(super) const TLS_BYTES: usize = 48 << 10;
+/// Encrypted bytes that wait for the socket.
+const SEND_BUFFER_BYTES: usize = 16 << 10;
+/// How often the files are looked at.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// The first byte of every handshake.
+const HANDSHAKE: u8 = 22;
+const IN_CLEAR: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\
+content-length: 142\r\n\r\n{\"error\":{\"message\":\"This server speaks HTTPS: use https:// in its address.\",\
+\"type\":\"invalid_request_error\",\"param\":null,\"code\":\"not_https\"}}\n";
+
+/// Files of certificates or keys that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One of them cannot be read, or has nothing of its kind in it.
+    #[error("{}: {reason}", file.display())]
+    File {
+        /// Which one.
+        file: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// They do not belong together, or have a form that is not supported.
+    #[error("the certificate {} with the key {}: {reason}", certificate.display(), key.display())]
+    Unfit {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What is needed to accept encrypted connections.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    files: TlsConfig,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    config: Arc<rustls::ServerConfig>,
+    /// Of the files that were read last, be they usable or not.
+    stamp: Stamp,
+}
+
+/// When files were written, and how long they are.
+type Stamp = Vec<Option<(SystemTime, u64)>>;
+
+impl Tls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(files: &TlsConfig) -> Result<Self, TlsError> {
+        let stamp = stamp(files);
+        let config = read(files)?;
+        Ok(Self { files: files.clone(), current: RwLock::new(Current { config, stamp }) })
+    }
+
+    /// Reads the files again whenever they change; if they cannot be used, those read before stay in use.
+    pub async fn follow_changes(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(CHECK_INTERVAL).await;
+            let this = self.clone();
+            let _ = tokio::task::spawn_blocking(move || this.read_if_changed()).await;
+        }
+    }
+
+    fn read_if_changed(&self) {
+        let stamp = stamp(&self.files);
+        if self.current.read().unwrap_or_else(PoisonError::into_inner).stamp == stamp {
+            return;
+        }
+        let read = read(&self.files);
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        current.stamp = stamp;
+        match read {
+            Ok(config) => {
+                current.config = config;
+                tracing::info!("the certificate has been read again");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the changed certificate cannot be used; the one before stays")
+            }
+        }
+    }
+
+    /// Greets a client; `None` if it does not speak TLS, or not as it must.
+    pub(super) async fn accept(&self, socket: ClientSocket) -> Option<TlsStream<ClientSocket>> {
+        if !begins_handshake(&socket.socket).await {
+            refuse(&socket.socket, IN_CLEAR).await;
+            return None;
+        }
+        let config = self.current.read().unwrap_or_else(PoisonError::into_inner).config.clone();
+        let bound = |connection: &mut rustls::ServerConnection| {
+            connection.set_buffer_limit(Some(SEND_BUFFER_BYTES));
+        };
+        match TlsAcceptor::from(config).accept_with(socket, bound).await {
+            Ok(stream) => Some(stream),
+            Err(error) => {
+                tracing::debug!(%error, "a handshake failed");
+                None
+            }
+        }
+    }
+}
+
+/// Whether the first byte is that of a handshake, as far as it can be seen without taking it.
+async fn begins_handshake(socket: &Socket) -> bool {
+    let mut first = [HANDSHAKE];
+    match socket {
+        Socket::Tcp(stream) => stream.peek(&mut first).await.is_ok() && first[0] == HANDSHAKE,
+        #[cfg(unix)]
+        Socket::Unix(_) => true,
+    }
+}
+
+fn stamp(files: &TlsConfig) -> Stamp {
+    let all = [Some(&files.certificate), Some(&files.key), files.client_ca.as_ref()];
+    let of_file =
+        |file: &PathBuf| fs::metadata(file).ok().and_then(|of| Some((of.modified().ok()?, of.len())));
+    all.into_iter().flatten().map(of_file).collect()
+}
+
+fn read(files: &TlsConfig) -> Result<Arc<rustls::ServerConfig>, TlsError> {
+    let unfit = |reason: String| TlsError::Unfit {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        reason,
+    };
+    let certificates = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| {
+        fault(&files.key, &error, "no private key in PEM (an encrypted one is not supported)")
+    })?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unfit(error.to_string()))?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let of_file = |error: String| TlsError::File { file: file.clone(), reason: error };
+            let mut roots = RootCertStore::empty();
+            for certificate in self::certificates(file)? {
+                roots.add(certificate).map_err(|error| of_file(error.to_string()))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match files.client_certificates {
+                ClientCertificates::Required => verifier,
+                ClientCertificates::Optional => verifier.allow_unauthenticated(),
+            };
+            builder.with_client_cert_verifier(verifier.build().map_err(|error| of_file(error.to_string()))?)
+        }
+    };
+    let mut config = builder.with_single_cert(certificates, key).map_err(|error| unfit(error.to_string()))?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let none = "no certificate in PEM";
+    let read = CertificateDer::pem_file_iter(file).map_err(|error| fault(file, &error, none))?;
+    let all: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| fault(file, &error, none))?;
+    if all.is_empty() {
+        return Err(TlsError::File { file: file.to_owned(), reason: none.to_owned() });
+    }
+    Ok(all)
+}
+
+fn fault(file: &Path, error: &rustls::pki_types::pem::Error, otherwise: &str) -> TlsError {
+    let reason = match error {
+        rustls::pki_types::pem::Error::Io(error) => error.to_string(),
+        rustls::pki_types::pem::Error::NoItemsFound => otherwise.to_owned(),
+        other => other.to_string(),
+    };
+    TlsError::File { file: file.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_in_clear_is_well_formed() {
+        let text = std::str::from_utf8(IN_CLEAR).expect("ascii");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.ends_with(&format!("content-length: {}", body.len())), "{}", body.len());
+        serde_json::from_str::<serde_json::Value>(body).expect("json");
+    }
+}
