@@ -183,6 +183,9 @@ pub struct ServeArgs {
     /// chat template when absent
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::reasoning_parser)]
     pub reasoning_parser: Option<String>,
+    /// Answer GET /tokenizer_info with the tokenizer's configuration and chat template
+    #[arg(long, hide_short_help = true)]
+    pub enable_tokenizer_info_endpoint: bool,
     /// Refuse unknown parameters with 400 instead of ignoring them
     #[arg(long, hide_short_help = true)]
     pub strict_parameters: bool,

@@ -221,6 +221,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     overlay_network(gateway, &flags.network);
     overlay_tls(&mut gateway.tls, &flags.network);
     gateway.api.strict_parameters |= flags.strict_parameters;
+    gateway.api.tokenizer_info |= flags.enable_tokenizer_info_endpoint;
     if let Some(max_logprobs) = flags.max_logprobs {
         // -1 means the size of the vocabulary.
         gateway.api.max_logprobs = u32::try_from(max_logprobs).unwrap_or(u32::MAX);

@@ -2,6 +2,7 @@
 //! `throng_text`.
 
 use anyhow::{Context, Result};
+use serde_json::{Map, Value};
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
 use throng_model::{LoadedModel, VocabularySource};
 use throng_text::{GgufVocabulary, Tokenizer};
@@ -21,6 +22,38 @@ pub fn tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
     .with_context(|| format!("the tokenizer of {}", model.name))?;
     tokenizer.limit_to_context(model.config.max_sequence_tokens);
     Ok(Some(tokenizer))
+}
+
+/// The tokenizer's configuration as JSON: `tokenizer_config.json` where there is one, with special tokens as their texts,
+/// and with what is known otherwise.
+pub fn tokenizer_config(model: &LoadedModel, tokenizer: &Tokenizer, chat_template: Option<String>) -> String {
+    let file = match &model.vocabulary {
+        VocabularySource::TokenizerJson { tokenizer_config, .. } => tokenizer_config.as_deref(),
+        _ => None,
+    };
+    let mut config: Map<String, Value> =
+        file.and_then(|json| serde_json::from_slice(json).ok()).unwrap_or_default();
+    for (name, value) in &mut config {
+        if name.ends_with("_token")
+            && let Some(content) = value.get_mut("content").map(Value::take)
+        {
+            *value = content;
+        }
+    }
+    let mut add = |name: &str, value: Value| {
+        if config.get(name).is_none_or(Value::is_null) {
+            config.insert(name.to_owned(), value);
+        }
+    };
+    add("tokenizer_class", "PreTrainedTokenizerFast".into());
+    add("model_max_length", model.config.max_sequence_tokens.into());
+    for (name, text) in &tokenizer.special_tokens().named {
+        add(name, text.as_str().into());
+    }
+    if let Some(template) = chat_template.or_else(|| model.chat_templates.get("default").cloned()) {
+        config.insert("chat_template".to_owned(), template.into());
+    }
+    Value::Object(config).to_string()
 }
 
 /// The vocabulary in the metadata of a GGUF file.

@@ -142,6 +142,8 @@ pub struct AccessConfig {
 pub struct ApiConfig {
     /// Answer 400 to unknown request parameters instead of ignoring them.
     pub strict_parameters: bool,
+    /// Answer `GET /tokenizer_info`, which shows the chat template.
+    pub tokenizer_info: bool,
     /// Largest request body in bytes.
     pub max_body_bytes: usize,
     /// Most stop strings in one request.
@@ -166,6 +168,7 @@ impl Default for ApiConfig {
     fn default() -> Self {
         Self {
             strict_parameters: false,
+            tokenizer_info: false,
             max_body_bytes: 8 << 20,
             max_stop_strings: 4,
             max_logprobs: 20,

@@ -25,6 +25,8 @@ pub struct ServedModel {
     pub engines: Vec<EngineHandle>,
     /// Text to tokens and back. Without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
+    /// What `/tokenizer_info` answers: the tokenizer's configuration as JSON.
+    pub tokenizer_config: Option<Arc<str>>,
     /// Messages to text. Without it there are no chat completions.
     pub chat_template: Option<Arc<ChatTemplate>>,
     /// The formats of reasoning and tool calls in its answers.

@@ -2,7 +2,7 @@
 
 mod harness;
 
-use harness::{Server, Setup, chat};
+use harness::{Server, Setup, chat, completion};
 use serde_json::json;
 
 #[tokio::test]
@@ -28,6 +28,31 @@ async fn template_variables_that_no_template_reads_are_named() {
     let (status, _, param, code) = client.post("/v1/chat/completions", &reserved).await.error();
     assert_eq!((status, code.as_str()), (400, "unknown_parameter"));
     assert_eq!(param, "chat_template_kwargs.bos_token");
+}
+
+#[tokio::test]
+async fn parameters_without_effect_are_named_on_every_route() {
+    let server = Server::start(Setup::default()).await;
+    let mut client = server.connect().await;
+    let without_effect = json!({"user": "me", "metadata": {"a": "b"}, "store": true, "colour": 1, "seed": null,
+        "safety_identifier": null, "max_tokens": 2, "tools": [], "response_format": {"type": "text"}});
+    let mut text = completion(without_effect.clone());
+    text.as_object_mut().expect("an object").remove("tools");
+    for (path, mut body) in [("/v1/chat/completions", chat(without_effect)), ("/v1/completions", text)] {
+        for stream in [false, true] {
+            body["stream"] = stream.into();
+            let reply = client.post(path, &body).await;
+            assert_eq!(reply.status, 200, "{}", reply.text());
+            assert_eq!(reply.header("x-throng-ignored"), Some("user, metadata, store, colour"), "{path}");
+        }
+    }
+    let reply = client.post("/tokenize", &json!({"prompt": "Hi", "colour": 1})).await;
+    assert_eq!(reply.header("x-throng-ignored"), Some("colour"));
+    let equal = chat(json!({"max_tokens": 3, "max_completion_tokens": 3}));
+    let reply = client.post("/v1/chat/completions", &equal).await;
+    assert_eq!((reply.status, reply.header("x-throng-ignored")), (200, None), "{}", reply.text());
+    let different = chat(json!({"max_tokens": 3, "max_completion_tokens": 4}));
+    assert_eq!(client.post("/v1/chat/completions", &different).await.error().3, "mutually_exclusive");
 }
 
 #[tokio::test]

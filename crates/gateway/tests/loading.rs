@@ -79,3 +79,14 @@ async fn while_streams_finish_new_connections_are_told_that_the_server_ends() {
     server.stopped().await;
     assert!(silent.is_closed().await);
 }
+
+#[tokio::test]
+async fn the_tokenizers_configuration_is_shown_if_the_operator_wants_it() {
+    for enabled in [false, true] {
+        let mut setup = Setup::default();
+        setup.config.api.tokenizer_info = enabled;
+        let reply = Server::start(setup).await.connect().await.get("/tokenizer_info").await;
+        assert_eq!(reply.status, if enabled { 200 } else { 404 });
+        assert_eq!(reply.json()["tokenizer_class"].as_str(), enabled.then_some("Paper"));
+    }
+}

@@ -21,6 +21,8 @@ use crate::process::output;
 use crate::process::signals::Signals;
 use crate::process::systemd;
 use crate::running::{self, RunningModel};
+use crate::text_file;
+use crate::vocabulary;
 
 /// Runs the command.
 ///
@@ -49,6 +51,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let Settings { model, engine, gateway } = settings;
     // Read again when the model is loaded; an error in it is reported before.
     running::chosen_chat_template(&model)?;
+    let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let (gateway, loading) = Gateway::loading(gateway, process_facts(&model))?;
     let (listener, listening) = listen::listen(&server).await?;
@@ -65,7 +68,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     tokio::pin!(serving);
     let getting_ready = async {
         tracing::info!("listening on {} while the model is loaded", listening.place);
-        let engine = get_ready(model, engine, &loading, out).await?;
+        let engine = get_ready(model, engine, shows_tokenizer, &loading, out).await?;
         out.push(&format!("Serving on {address} (chat in a browser, or use it as an OpenAI API at /v1)"));
         systemd::ready(&format!("serving on {address}"));
         anyhow::Ok(engine)
@@ -89,6 +92,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
 async fn get_ready(
     model: ModelSection,
     engine: EngineSection,
+    shows_tokenizer: bool,
     loading: &Loading,
     out: &LineQueue,
 ) -> Result<EngineHandle> {
@@ -101,8 +105,14 @@ async fn get_ready(
     if let Some(notice) = running.notice {
         out.push(notice);
     }
+    let tokenizer_config = running.tokenizer.as_deref().filter(|_| shows_tokenizer).map(|tokenizer| {
+        let chosen = model.chat_template.as_deref().and_then(|path| text_file::read(path).ok());
+        vocabulary::tokenizer_config(&running.model, tokenizer, chosen)
+    });
     let engine = running.engine.clone();
-    loading.finish(vec![served_model(running, &model)])?;
+    let mut served = served_model(running, &model);
+    served.tokenizer_config = tokenizer_config.map(Into::into);
+    loading.finish(vec![served])?;
     Ok(engine)
 }
 
@@ -173,6 +183,7 @@ fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
         engines: vec![running.engine],
         answer_format: Arc::new(answer_format),
         tokenizer: running.tokenizer,
+        tokenizer_config: None,
         chat_template: running.chat_template,
         generation_defaults: recommended,
         max_model_len: capacity.max_sequence_tokens,

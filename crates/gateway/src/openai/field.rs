@@ -225,7 +225,7 @@ impl Shape {
     }
 }
 
-/// Unknown parameters of a request, as the response header `x-throng-ignored` names them. Bounded.
+/// Parameters of a request that have no effect, known or not, as the response header `x-throng-ignored` names them. Bounded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IgnoredParameters {
     names: Vec<String>,
@@ -301,6 +301,9 @@ pub trait Part {
     /// The index of the parameter of this name.
     fn position(&self, name: &str) -> Option<usize>;
 
+    /// Whether the parameter at `idx` has no effect.
+    fn is_ignored(&self, idx: usize) -> bool;
+
     /// Reads a value that is not null into the parameter at `idx`.
     fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError>;
 }
@@ -308,6 +311,10 @@ pub trait Part {
 impl<T> Part for Bound<'_, T> {
     fn position(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
+    }
+
+    fn is_ignored(&self, idx: usize) -> bool {
+        matches!(self.fields[idx].kind, Kind::Ignored(_))
     }
 
     fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError> {
@@ -339,7 +346,13 @@ pub fn read_body(
             return Err(ApiError::duplicate_key(value.path()));
         }
         seen.push((part, idx));
-        if value.is_null() { Ok(()) } else { parts[part].read(idx, &value, options) }
+        if value.is_null() {
+            return Ok(());
+        }
+        if parts[part].is_ignored(idx) {
+            ignored.add(key);
+        }
+        parts[part].read(idx, &value, options)
     })?;
     Ok(ignored)
 }

@@ -54,6 +54,7 @@ const OPERATIONS: &[Operation] = &[
     get("/v1/models/{id}", "One model."),
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation."),
     post("/detokenize", "DetokenizeRequest", "The text of tokens."),
+    get("/tokenizer_info", "The tokenizer's configuration, where the operator enabled it."),
     get("/health", "Whether requests can be answered."),
     get("/health/live", "Whether the process lives."),
     get("/health/ready", "Whether requests can be answered."),

@@ -78,6 +78,7 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/models", GET, || get(models::list)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
     keyed("/tokenize", "POST", || post(tokenize::tokenize)),
+    keyed("/tokenizer_info", GET, || get(tokenize::info)),
     keyed("/detokenize", "POST", || post(tokenize::detokenize)),
 ];
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use http::header;
 
 use super::json_body::{AppState, JsonBody, with_ignored};
@@ -70,6 +70,17 @@ pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<R
 
 fn writer(app: &App) -> FrameWriter {
     FrameWriter::new(app.config.api.max_answer_bytes, app.memory.reservation(Part::Answers))
+}
+
+/// `GET /tokenizer_info`.
+pub(super) async fn info(State(app): AppState) -> Result<Response, ApiError> {
+    if !app.config.api.tokenizer_info {
+        return Err(ApiError::unknown_url("GET", "/tokenizer_info"));
+    }
+    let route = app.router.find_or_only(None)?;
+    let config = route.model.served.tokenizer_config.as_deref();
+    let config = config.ok_or_else(|| ApiError::unsupported_by_model("model", "It has no tokenizer."))?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
 }
 
 async fn answer(

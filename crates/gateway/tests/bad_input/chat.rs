@@ -545,7 +545,11 @@ fn add_tools(t: &mut Table) {
     let tool = |function: &str| format!(r#"{{"type":"function","function":{function}}}"#);
     let good = tool(r#"{"name":"f","description":"d","parameters":{"type":"object","properties":{}}}"#);
     let tools = |list: &str| format!(r#""tool_choice":"none","tools":[{list}]"#);
-    t.chat(74, &tools(""), "tools", "invalid_value");
+    t.chat_ok(74, &tools(""));
+    t.chat_ok(74, r#""tools":[]"#);
+    t.chat_ok(74, r#""tools":[],"tool_choice":"auto""#);
+    t.chat(74, r#""tools":[],"tool_choice":"required""#, "tool_choice", "invalid_value");
+    t.chat(74, r#""tool_choice":"none""#, "tool_choice", "invalid_value");
     let many: Vec<_> = (0..1000).map(|i| tool(&format!(r#"{{"name":"f{i}"}}"#))).collect();
     t.chat(74, &tools(&many.join(",")), "tools", "array_above_max_length");
     for name in ["a b", &"n".repeat(65), ""] {

@@ -136,6 +136,7 @@ impl Server {
                 .then(|| Arc::new(ChatTemplate::new(TEMPLATE).expect("a valid template"))),
             answer_format: Arc::new(setup.answer_format),
             tokenizer,
+            tokenizer_config: Some(r#"{"tokenizer_class":"Paper"}"#.into()),
             generation_defaults: Default::default(),
             eos_token_ids: vec![END],
             max_model_len: setup.capacity.max_sequence_tokens,

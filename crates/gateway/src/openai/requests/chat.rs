@@ -133,9 +133,7 @@ impl ChatRequest {
             ],
             options,
         )?;
-        generation.ignored = ignored;
-        generation.bound_priority(options.most_urgent_priority);
-        generation.ignore_sampling_of_beams();
+        generation.settle(ignored, options);
         let max_tokens_param = own.resolve_max_tokens(&mut generation)?;
         if generation.model.is_some() && conversation.messages.is_empty() {
             return Err(ApiError::missing_required_parameter("messages"));
@@ -212,7 +210,10 @@ impl ChatOptions {
     }
 
     fn check_tools(&self, conversation: &Conversation) -> Result<(), ApiError> {
-        if self.tool_choice.is_some() && conversation.tools.is_empty() {
+        let needs_tool = self.tool_choice == Some(ToolChoice::Required);
+        let is_missing =
+            if needs_tool { conversation.tools.is_empty() } else { !conversation.has_tools_parameter };
+        if self.tool_choice.is_some() && is_missing {
             let reason = "'tool_choice' is only allowed when 'tools' are given.";
             return Err(ApiError::invalid_value("tool_choice", reason));
         }

@@ -99,9 +99,7 @@ impl CompletionRequest {
             ],
             options,
         )?;
-        generation.ignored = ignored;
-        generation.bound_priority(options.most_urgent_priority);
-        generation.ignore_sampling_of_beams();
+        generation.settle(ignored, options);
         if generation.model.is_some() && own.prompts.is_empty() {
             return Err(ApiError::missing_required_parameter("prompt"));
         }

@@ -45,6 +45,8 @@ pub struct Conversation {
     pub messages: Vec<Message>,
     /// The tools on offer, checked, as trees.
     pub tools: Vec<Value>,
+    /// Whether the parameter was given, if only as an empty list.
+    pub(super) has_tools_parameter: bool,
     /// Documents to answer from, as objects.
     pub documents: Vec<Value>,
     /// Whether the prompt ends with the beginning of the model's turn.
@@ -77,6 +79,7 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
         "tools",
         Custom(Shape::Array(MAX_TOOLS, &Shape::Object), |c, node, _| {
             c.tools = read_tools(node, &mut c.budget)?;
+            c.has_tools_parameter = true;
             Ok(())
         }),
         "Tools that the template describes to the model.",

@@ -5,7 +5,7 @@ use throng_core::request::{EarlyStopping, Priority, TokenId};
 use throng_text::grammar::ConstraintSpec;
 
 use crate::openai::error::{ApiError, ConstraintParam};
-use crate::openai::field::IgnoredParameters;
+use crate::openai::field::{IgnoredParameters, ReadOptions};
 
 /// What a request asks of its outputs' form.
 #[derive(Debug, Clone, PartialEq)]
@@ -166,12 +166,16 @@ impl GenerationRequest {
         self.return_token_ids.unwrap_or(false)
     }
 
-    /// Raises a priority that is more urgent than a client may ask for, and names it among the ignored parameters.
-    pub(super) fn bound_priority(&mut self, most_urgent: i32) {
-        if self.priority.is_some_and(|priority| priority < i64::from(most_urgent)) {
-            self.priority = Some(i64::from(most_urgent));
+    /// Takes in which parameters of the body were ignored. A priority that is more urgent than a client may ask for is
+    /// raised and named among them, and so are the sampling parameters of a beam search.
+    pub(super) fn settle(&mut self, ignored: IgnoredParameters, options: &ReadOptions) {
+        self.ignored = ignored;
+        let most_urgent = i64::from(options.most_urgent_priority);
+        if self.priority.is_some_and(|priority| priority < most_urgent) {
+            self.priority = Some(most_urgent);
             self.ignored.add("priority");
         }
+        self.ignore_sampling_of_beams();
     }
 
     /// Keeps what a parameter says about the form of the output.

@@ -43,10 +43,6 @@ pub fn read_tools(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Vec<Va
         }
         Ok(())
     })?;
-    if names.is_empty() {
-        let message = "Invalid 'tools': offer at least one tool, or leave the parameter out.";
-        return Err(ApiError::invalid_value(node.path(), message));
-    }
     budget.take_tree(node)?;
     node.elements(MAX_TOOLS, |_, tool| {
         tools.push(tool.tree()?);
