@@ -116,3 +116,63 @@ def test_a_quantize_cache_without_quantize_is_refused(binary, tmp_path):
     answer = throng(binary, "generate", "--quantize-cache", str(tmp_path), "--prompt", "Hello")
     assert answer.returncode != 0
     assert "--quantize-cache needs --quantize TYPE" in answer.stderr
+
+
+def test_help_is_short_for_the_program_and_grouped_for_serve(binary):
+    short = throng(binary, "--help").stdout
+    assert len(short.splitlines()) < 30 and "throng COMMAND --help" in short
+    serve = throng(binary, "serve", "--help").stdout
+    for words in ("\nModel:\n", "\nServer:\n", "Maximum sequences in one step [default: 128]", "[default: 8000]"):
+        assert words in serve
+
+
+def test_inspect_refuses_what_serve_would_refuse(binary, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{% if %}")
+    for flags, words in (
+        (("--chat-template", str(template)), "template.jinja"),
+        (("--max-model-len", "100000000"), "exceeds the model's own context"),
+        (("--kv-cache-memory", "1000TiB"), "are configured for keys and values"),
+        (("--tokenizer", str(tmp_path)), "there is no such tokenizer"),
+    ):
+        answer = throng(binary, "inspect", *flags)
+        assert answer.returncode == 1, (flags, answer.stdout)
+        assert words in answer.stderr
+
+
+def test_quantized_folders_are_refused_by_the_name_of_their_format(binary, tmp_path):
+    for method, shown in (("awq", "AWQ"), ("gptq", "GPTQ"), ("fp8", "FP8")):
+        config = {"model_type": "qwen3", "quantization_config": {"quant_method": method}}
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        for command in ("inspect", "serve"):
+            answer = throng(binary, command, str(tmp_path), *(["--port", "0"] if command == "serve" else []))
+            assert answer.returncode == 1
+            assert f"quantized to {shown}" in answer.stderr and "a GGUF file of it" in answer.stderr
+
+
+def test_auto_fits_the_context_into_the_kv_cache(start):
+    with start("--max-model-len", "auto", "--kv-cache-memory", "1MiB") as server:
+        (model,) = server.client().models.list().data
+        assert 0 < model.max_model_len < 1024
+
+
+def test_defaults_of_the_operator_reach_requests_that_say_nothing(start, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ colour }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    flags = (
+        "--chat-template",
+        template,
+        "--default-chat-template-kwargs",
+        json.dumps({"colour": "blue " * 20}),
+        "--override-generation-config",
+        json.dumps({"max_new_tokens": 3}),
+    )
+    with start(*flags) as server:
+        messages = [{"role": "user", "content": "Hi"}]
+        create = server.client().chat.completions.create
+        default = create(model="throng-starter", messages=messages, extra_body={"ignore_eos": True})
+        assert default.usage.completion_tokens == 3
+        plain = create(
+            model="throng-starter", messages=messages, extra_body={"chat_template_kwargs": {"colour": ""}}
+        )
+        assert default.usage.prompt_tokens > plain.usage.prompt_tokens + 20

@@ -2,7 +2,14 @@
 //! depend on the machine or the model.
 
 mod bench;
+mod foreign;
+mod foreign_flag;
+mod foreign_flags;
+mod help;
+mod model_length;
 mod network;
+mod recommended;
+mod terminal;
 mod values;
 mod words;
 
@@ -16,11 +23,18 @@ use throng_kernels::Isa;
 use crate::bounds::{self, within};
 use crate::speculation::{self, SpeculationSection};
 
-use values::{model_place, parse_bytes, parse_isa};
+use model_length::parse_model_length;
+use recommended::parse_recommended;
+use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
+pub use foreign::ForeignArgs;
+pub use model_length::ModelLength;
 pub use network::NetworkArgs;
+pub use recommended::RecommendedSampling;
+pub use terminal::{ChatArgs, GenerateArgs, SamplingArgs};
 pub use values::LogFormat;
+pub use values::{Variables, check_variables};
 pub use words::is_path;
 
 /// Serve large language models to many users from the hardware you have.
@@ -36,9 +50,15 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
+    /// The command line with its help arranged.
+    pub fn described() -> clap::Command {
+        let command = takes_negative_numbers(takes_underscores(Self::command()));
+        help::arranged(command)
+    }
+
     /// Parses the command line of this process. If it is invalid, prints why and ends the process with status 2.
     pub fn read() -> Self {
-        let mut command = takes_negative_numbers(Self::command());
+        let mut command = Self::described();
         let words = words::spell_out(std::env::args_os());
         let commands: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
         if let Err(fault) = words::check(words.get(1..).unwrap_or_default(), &commands) {
@@ -60,6 +80,15 @@ fn takes_negative_numbers(command: clap::Command) -> clap::Command {
         .mut_subcommands(takes_negative_numbers)
 }
 
+/// Accepts `--max_model_len` for `--max-model-len`, as vLLM does.
+fn takes_underscores(command: clap::Command) -> clap::Command {
+    let spelled = |arg: clap::Arg| match arg.get_long().map(|long| long.replace('-', "_")) {
+        Some(alias) if alias.contains('_') => arg.alias(alias),
+        _ => arg,
+    };
+    command.mut_args(spelled).mut_subcommands(takes_underscores)
+}
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -69,7 +98,7 @@ pub enum Command {
     Chat(ChatArgs),
     /// Continue one prompt and print the result
     Generate(GenerateArgs),
-    /// Print a model's architecture, sizes, formats, memory per token, and how many tokens fit into free memory
+    /// Print a model's sizes and formats, and how many tokens fit into memory
     Inspect(InspectArgs),
     /// Measure the engine without HTTP: prefill and decode tokens/s by number of users
     Bench(BenchArgs),
@@ -82,10 +111,22 @@ pub struct ModelArgs {
     /// starter model when absent
     #[arg(value_parser = model_place)]
     pub model: Option<String>,
-    /// Most tokens of one conversation; the model's own limit when absent
-    #[arg(long, visible_alias = "context-length", value_name = "TOKENS", value_parser = within(bounds::SEQUENCE_TOKENS))]
-    pub max_model_len: Option<u32>,
-    /// Worker threads; the machine's physical cores when absent
+    /// The model, as vLLM's flag
+    #[arg(long = "model", hide = true, conflicts_with = "model", value_name = "MODEL", value_parser = model_place)]
+    pub model_flag: Option<String>,
+    /// The branch, tag or commit of a hub id
+    #[arg(long, hide_short_help = true, value_name = "REVISION")]
+    pub revision: Option<String>,
+    /// The folder for models from the hub, instead of the cache that HF_HUB_CACHE or HF_HOME names
+    #[arg(long, hide_short_help = true, value_name = "DIR")]
+    pub download_dir: Option<PathBuf>,
+    /// A folder or a tokenizer.json whose tokenizer is used instead of the model's own
+    #[arg(long, hide_short_help = true, value_name = "PATH")]
+    pub tokenizer: Option<PathBuf>,
+    /// Maximum tokens of one conversation (32768, 32k), or auto: as many as the model and the KV cache allow
+    #[arg(long, visible_alias = "context-length", value_name = "TOKENS", value_parser = parse_model_length)]
+    pub max_model_len: Option<ModelLength>,
+    /// Worker threads
     #[arg(long, value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
     /// Quantize a model in F32, F16 or BF16 while it is loaded
@@ -97,13 +138,13 @@ pub struct ModelArgs {
     /// Data type of the KV cache; auto: f32 for f32 models, with AMX bf16 for bf16 and quantized ones, else f16
     #[arg(long, value_enum, value_name = "TYPE")]
     pub kv_cache_dtype: Option<KvDtype>,
-    /// Memory for keys and values, for example 4GiB; a share of what is free when absent
+    /// Memory for keys and values, for example 4GiB
     #[arg(long, visible_alias = "kv-cache-memory-bytes", value_name = "BYTES", value_parser = parse_bytes)]
     pub kv_cache_memory: Option<u64>,
-    /// Most new tokens computed in one step
+    /// Maximum new tokens computed in one step
     #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
     pub max_num_batched_tokens: Option<u32>,
-    /// Most sequences in one step
+    /// Maximum sequences in one step
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
     pub max_num_seqs: Option<u32>,
     /// Speculative decoding in vLLM's form: {"method":"ngram","num_speculative_tokens":16,"prompt_lookup_min":3}; no result
@@ -124,16 +165,23 @@ pub struct ModelArgs {
     pub isa: Option<Isa>,
 }
 
+impl ModelArgs {
+    /// The model, by either flag.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref().or(self.model_flag.as_deref())
+    }
+}
+
 /// `throng serve`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServeArgs {
     /// The model.
     #[command(flatten)]
     pub model: ModelArgs,
-    /// The address to listen on; 127.0.0.1 when absent
+    /// The address to listen on
     #[arg(long, env = "THRONG_HOST")]
     pub host: Option<String>,
-    /// The port to listen on, 8000 when absent; 0 takes a free one
+    /// The port to listen on; 0 takes a free one
     #[arg(long, short, env = "THRONG_PORT")]
     pub port: Option<u16>,
     /// Names to serve the model under, instead of its own; stands after the model
@@ -148,19 +196,19 @@ pub struct ServeArgs {
     /// Serve on an address that other machines can reach although no key is set
     #[arg(long, hide_short_help = true)]
     pub allow_unauthenticated: bool,
-    /// Most waiting requests; further ones get 503
+    /// Maximum waiting requests; further ones get 503
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::QUEUED_REQUESTS))]
     pub max_num_queued_reqs: Option<u32>,
-    /// Most waiting prompt tokens; further requests get 503
+    /// Maximum waiting prompt tokens; further requests get 503
     #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::QUEUED_TOKENS))]
     pub max_num_queued_tokens: Option<u64>,
-    /// Most memory that all requests hold together, for example 144MiB; further requests get 503
+    /// Maximum memory that all requests hold together, for example 144MiB; further requests get 503
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = parse_bytes)]
     pub max_request_memory: Option<u64>,
     /// Order of the requests of one key: fcfs (by arrival) or priority (the smaller number first)
     #[arg(long, hide_short_help = true, value_enum)]
     pub scheduling_policy: Option<SchedulingPolicy>,
-    /// The smallest priority a request may have, 0 when absent; a smaller one is raised to it
+    /// The smallest priority a request may have; a smaller one is raised to it
     #[arg(long, hide_short_help = true, allow_negative_numbers = true, value_name = "N")]
     pub most_urgent_priority: Option<i32>,
     /// The time between two tokens of a stream that long prompts must not exceed, in milliseconds
@@ -169,18 +217,22 @@ pub struct ServeArgs {
     /// Disable prefix caching
     #[arg(long, hide_short_help = true)]
     pub no_enable_prefix_caching: bool,
-    /// Most log-probabilities a request may ask for; -1: as many as the vocabulary
+    /// Maximum log-probabilities a request may ask for; -1: as many as the vocabulary
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::LOGPROBS))]
     pub max_logprobs: Option<i64>,
     /// Where default sampling settings come from: auto (the model's generation_config.json) or vllm (neutral)
     #[arg(long, hide_short_help = true, value_name = "SOURCE")]
     pub generation_config: Option<GenerationConfigSource>,
-    /// How the model writes tool calls, by vLLM's names (hermes, llama3_json, mistral, openai, ...), or none; found in the
-    /// chat template when absent
+    /// Sampling settings for requests that say nothing: {"temperature": 0.6, "top_p": 0.95, "max_new_tokens": 1024}
+    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = parse_recommended)]
+    pub override_generation_config: Option<RecommendedSampling>,
+    /// Variables for the chat template where a request does not set them: {"enable_thinking": false}
+    #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = parse_variables)]
+    pub default_chat_template_kwargs: Option<Variables>,
+    /// How the model writes tool calls, by vLLM's names (hermes, llama3_json, mistral, openai, ...), or none
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::tool_call_parser)]
     pub tool_call_parser: Option<String>,
-    /// How the model marks its reasoning, by vLLM's names (qwen3, deepseek_r1, openai_gptoss, ...), or none; found in the
-    /// chat template when absent
+    /// How the model marks its reasoning, by vLLM's names (qwen3, deepseek_r1, openai_gptoss, ...), or none
     #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::reasoning_parser)]
     pub reasoning_parser: Option<String>,
     /// Answer GET /tokenizer_info with the tokenizer's configuration and chat template
@@ -201,94 +253,9 @@ pub struct ServeArgs {
     /// Fail a step that takes longer than this many seconds
     #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::STEP_TIMEOUT_S))]
     pub step_timeout: Option<u64>,
-    /// Flags of other engines.
+    /// vLLM's flags that Throng has no setting for.
     #[command(flatten)]
     pub foreign: ForeignArgs,
-}
-
-/// Flags of other engines, accepted so that their command lines work. A value that asks for a feature that Throng lacks
-/// is an error; other values have no effect.
-#[derive(Debug, Clone, Default, Args)]
-pub struct ForeignArgs {
-    #[arg(long, hide = true)]
-    pub(crate) gpu_memory_utilization: Option<f32>,
-    #[arg(long, hide = true)]
-    pub(crate) dtype: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) load_format: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) seed: Option<u64>,
-    #[arg(long, hide = true)]
-    pub(crate) trust_remote_code: bool,
-    #[arg(long, hide = true)]
-    pub(crate) enforce_eager: bool,
-    #[arg(long, hide = true)]
-    pub(crate) enable_prefix_caching: bool,
-    #[arg(long, hide = true)]
-    pub(crate) enable_chunked_prefill: bool,
-    #[arg(long, hide = true)]
-    pub(crate) enable_request_id_headers: bool,
-    #[arg(long, hide = true)]
-    pub(crate) disable_log_requests: bool,
-    #[arg(long, hide = true)]
-    pub(crate) block_size: Option<u32>,
-    #[arg(long, hide = true, default_value_t = 1)]
-    pub(crate) tensor_parallel_size: u32,
-    #[arg(long, hide = true, default_value_t = 1)]
-    pub(crate) pipeline_parallel_size: u32,
-    #[arg(long, hide = true, default_value_t = 1)]
-    pub(crate) data_parallel_size: u32,
-    #[arg(long, hide = true)]
-    pub(crate) quantization: Option<String>,
-    #[arg(long, hide = true)]
-    pub(crate) enable_lora: bool,
-    #[arg(long, hide = true)]
-    pub(crate) enable_auto_tool_choice: bool,
-}
-
-/// `throng chat`.
-#[derive(Debug, Clone, Args)]
-pub struct ChatArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// The system prompt
-    #[arg(long)]
-    pub system: Option<String>,
-    /// How tokens are chosen.
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
-}
-
-/// `throng generate`.
-#[derive(Debug, Clone, Args)]
-pub struct GenerateArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// The text to continue; read from standard input when absent
-    #[arg(long, short)]
-    pub prompt: Option<String>,
-    /// How tokens are chosen.
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
-}
-
-/// How tokens are chosen in the terminal.
-#[derive(Debug, Clone, Args)]
-pub struct SamplingArgs {
-    /// Most tokens of an answer
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = within(bounds::ANSWER_TOKENS))]
-    pub max_tokens: u32,
-    /// Temperature; 0 always takes the most likely token; the model's own default when absent
-    #[arg(long, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
-    pub temperature: Option<f32>,
-    /// Keep the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P", value_parser = bounds::probability)]
-    pub top_p: Option<f32>,
-    /// Repeat an answer: the same seed gives the same tokens
-    #[arg(long)]
-    pub seed: Option<u64>,
 }
 
 /// `throng inspect`.
@@ -352,13 +319,11 @@ pub enum GenerationConfigSource {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        CommandLine::command().debug_assert();
+        CommandLine::described().debug_assert();
     }
 
     #[test]
@@ -372,6 +337,16 @@ mod tests {
         let error = quantize("q4_k_m").expect_err("not a format").to_string();
         assert!(error.contains("invalid value 'q4_k_m' for '--quantize <TYPE>'"), "{error}");
         assert!(error.contains("[possible values: q8_0, q4_0, q4_k]"), "{error}");
+    }
+
+    #[test]
+    fn underscores_are_dashes() {
+        let line = ["throng", "serve", "--max_num_seqs=3", "--no_enable_prefix_caching", "--swap_space", "4"];
+        let matches = CommandLine::described().try_get_matches_from(line).expect("valid");
+        let line = CommandLine::from_arg_matches(&matches).expect("valid");
+        let Some(Command::Serve(serve)) = line.command else { panic!("{line:?}") };
+        assert!(serve.model.max_num_seqs == Some(3) && serve.no_enable_prefix_caching);
+        assert!(serve.foreign.notices().expect("ignored")[0].starts_with("--swap-space is ignored"));
     }
 
     #[test]

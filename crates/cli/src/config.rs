@@ -10,7 +10,10 @@ use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{ClientCertificates, GatewayConfig, Secret, TlsConfig};
 use throng_kernels::Isa;
 
-use crate::args::{self, ForeignArgs, GenerationConfigSource, KvDtype, ModelArgs, NetworkArgs, ServeArgs};
+use crate::args::{
+    self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, RecommendedSampling,
+    ServeArgs, Variables,
+};
 use crate::speculation::SpeculationSection;
 use crate::text_file;
 use crate::usage_error::UsageError;
@@ -30,10 +33,16 @@ struct ConfigFile {
 pub struct ModelSection {
     /// A folder, a file or a hub id; the starter model when absent.
     pub model: Option<String>,
+    /// The branch, tag or commit of a hub id.
+    pub revision: Option<String>,
+    /// The folder for models from the hub.
+    pub download_dir: Option<PathBuf>,
+    /// A folder or a `tokenizer.json` whose tokenizer is used instead of the model's own.
+    pub tokenizer: Option<PathBuf>,
     /// Names to serve the model under, instead of its own.
     pub served_names: Vec<String>,
     /// Most tokens of one sequence.
-    pub max_model_len_tokens: Option<u32>,
+    pub max_model_len_tokens: Option<ModelLength>,
     /// The format for quantization at load time.
     pub quantize: Option<args::Quantization>,
     /// A folder where the quantized weights are kept for the next start.
@@ -52,6 +61,10 @@ pub struct ModelSection {
     pub reasoning_parser: Option<String>,
     /// The source of default sampling settings.
     pub generation_config: GenerationConfigSource,
+    /// Sampling settings that replace those of that source one by one.
+    pub override_generation_config: RecommendedSampling,
+    /// Variables for the chat template where a request does not set them.
+    pub default_chat_template_kwargs: Variables,
     /// Compute with the reference backend: plain loops, unquantized activations.
     pub reference: bool,
     /// The ISA to use instead of the machine's best; can only be set by a flag.
@@ -102,7 +115,9 @@ impl Settings {
     /// When the file cannot be read, has an unknown key or a number out of its range, or a flag asks for a feature that
     /// Throng lacks.
     pub fn of(arguments: &ServeArgs) -> Result<Self, UsageError> {
-        refuse_foreign(&arguments.foreign)?;
+        for notice in arguments.foreign.notices()? {
+            tracing::warn!("{notice}");
+        }
         let file = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
         let mut model = file.model;
         model.overlay(&arguments.model);
@@ -112,6 +127,11 @@ impl Settings {
         overlay(&mut model.tool_call_parser, &arguments.tool_call_parser);
         overlay(&mut model.reasoning_parser, &arguments.reasoning_parser);
         model.generation_config = arguments.generation_config.unwrap_or(model.generation_config);
+        let recommended = arguments.override_generation_config;
+        model.override_generation_config = recommended.unwrap_or(model.override_generation_config);
+        if let Some(variables) = &arguments.default_chat_template_kwargs {
+            model.default_chat_template_kwargs.clone_from(variables);
+        }
         let mut engine = file.engine;
         engine.overlay(arguments);
         let mut gateway = file.gateway;
@@ -131,7 +151,10 @@ impl ModelSection {
     }
 
     fn overlay(&mut self, flags: &ModelArgs) {
-        overlay(&mut self.model, &flags.model);
+        overlay(&mut self.model, &flags.model().map(str::to_owned));
+        overlay(&mut self.revision, &flags.revision);
+        overlay(&mut self.download_dir, &flags.download_dir);
+        overlay(&mut self.tokenizer, &flags.tokenizer);
         overlay(&mut self.max_model_len_tokens, &flags.max_model_len);
         overlay(&mut self.quantize, &flags.quantize);
         overlay(&mut self.quantize_cache, &flags.quantize_cache);
@@ -261,37 +284,6 @@ fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {
 fn read_file(path: &Path) -> Result<ConfigFile, UsageError> {
     let place = path.display();
     toml::from_str(&text_file::read(path)?).map_err(|error| UsageError(format!("{place}: {error}")))
-}
-
-/// Checks flags of other engines: one that would change results must not be ignored silently.
-fn refuse_foreign(flags: &ForeignArgs) -> Result<(), UsageError> {
-    let asked = [
-        ("--tensor-parallel-size", flags.tensor_parallel_size != 1),
-        ("--pipeline-parallel-size", flags.pipeline_parallel_size != 1),
-        ("--data-parallel-size", flags.data_parallel_size != 1),
-        ("--quantization", flags.quantization.is_some()),
-        ("--enable-lora", flags.enable_lora),
-        ("--block-size", flags.block_size.is_some_and(|size| size != 16)),
-    ];
-    if let Some((flag, _)) = asked.iter().find(|(_, is_asked)| *is_asked) {
-        let instead = if *flag == "--quantization" {
-            "; --quantize quantizes a float model while it is loaded"
-        } else {
-            ""
-        };
-        return Err(UsageError(format!("{flag} is not supported yet{instead}")));
-    }
-    let idle = [
-        ("--gpu-memory-utilization", flags.gpu_memory_utilization.is_some()),
-        ("--dtype", flags.dtype.is_some()),
-        ("--load-format", flags.load_format.is_some()),
-        ("--seed", flags.seed.is_some()),
-        ("--enforce-eager", flags.enforce_eager),
-    ];
-    for (flag, _) in idle.iter().filter(|(_, is_asked)| *is_asked) {
-        tracing::warn!("{flag} has no effect here");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

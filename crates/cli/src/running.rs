@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::executor::ExecutorError;
+use throng_core::scheduler::SchedulerConfig;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_kernels::Isa;
 use throng_kernels::threads::default_threads;
@@ -19,11 +20,11 @@ use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, Quanti
 use throng_model::runner::RunnerLimits;
 use throng_text::{ChatTemplate, Tokenizer};
 
-use crate::args;
+use crate::args::{self, ModelLength};
 use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::{KvBudget, show};
 use crate::process::memory;
-use crate::source::{ModelSource, STARTER_NOTICE};
+use crate::source::{HubPlace, ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;
 
@@ -63,20 +64,41 @@ pub struct StartUp {
 /// # Errors
 /// When it cannot be found or is broken.
 pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
-    let source = ModelSource::find(section.model.as_deref())?;
+    let source = ModelSource::find(&HubPlace {
+        model: section.model.as_deref(),
+        revision: section.revision.as_deref(),
+        folder: section.download_dir.as_deref(),
+    })?;
     if section.quantize_cache.is_some() && section.quantize.is_none() {
         bail!("--quantize-cache needs --quantize TYPE");
     }
     let cache = || section.quantize_cache.clone();
     let quantize = section.quantize.map(|to| QuantizeOptions { to: quantization(to), cache: cache() });
     let options = LoadOptions { prepare: None, n_threads: n_threads(section), quantize };
-    let model = match &source {
+    let mut model = match &source {
         ModelSource::BuiltIn(built_in) => {
             throng_model::load::load_bytes(built_in.name, built_in.gguf, &options, &mut |_| {})?
         }
         ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut |_| {})?,
     };
+    if let Some(path) = &section.tokenizer {
+        model.vocabulary = throng_model::load::tokenizer_files(path)?;
+    }
     Ok((source, model))
+}
+
+/// Checks all that [`start`] checks without preparing weights: tokenizer, chat template, and whether the KV cache fits
+/// beside the weights.
+///
+/// # Errors
+/// As [`start`].
+pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel) -> Result<()> {
+    tokenizer(section, model)?;
+    if chosen_chat_template(section)?.is_none() {
+        own_chat_template(model)?;
+    }
+    let free = memory::available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
+    sizes(section, &engine.scheduler(), model, free).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -105,7 +127,7 @@ pub fn start_reporting(
     let (loaded, tokenizer) = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
-            thread.spawn_scoped(scope, || vocabulary::tokenizer(&model)).context("cannot start a thread")?;
+            thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
         prepare(section, &model, backend, report)?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
@@ -114,27 +136,8 @@ pub fn start_reporting(
         None => own_chat_template(&model)?,
         chosen => chosen,
     };
-    let scheduler = engine.scheduler();
-    let kv_dtype = kv_dtype(section, &model);
-    let block_bytes = kv_block_bytes(&model, kv_dtype)?;
-    let budget = KvBudget {
-        asked_bytes: section.kv_cache_memory_bytes,
-        available_bytes: memory::available_bytes(),
-        block_bytes,
-        max_sequence_tokens: max_sequence_tokens(section, &model)?,
-        max_rows: scheduler.max_batch_sequences,
-    };
-    let options = RunnerOptions {
-        backend,
-        n_threads: n_threads(section),
-        limits: RunnerLimits {
-            n_blocks: budget.n_blocks()?,
-            kv_dtype,
-            max_batch_tokens: scheduler.max_batch_tokens,
-            max_batch_sequences: scheduler.max_batch_sequences,
-            max_sequence_tokens: Some(budget.max_sequence_tokens),
-        },
-    };
+    let sizes = sizes(section, &engine.scheduler(), &model, memory::available_bytes())?;
+    let options = RunnerOptions { backend, n_threads: n_threads(section), limits: sizes.limits };
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine);
@@ -150,8 +153,8 @@ pub fn start_reporting(
         tokenizer,
         chat_template: chat_template.map(Arc::new),
         engine: handle,
-        kv_dtype,
-        kv_bytes: block_bytes * u64::from(options.limits.n_blocks),
+        kv_dtype: options.limits.kv_dtype,
+        kv_bytes: sizes.kv_bytes,
         model,
         start_up: StartUp { load: loaded, ready: started.elapsed() },
     })
@@ -225,6 +228,14 @@ fn prepare(
     Ok(())
 }
 
+fn tokenizer(section: &ModelSection, model: &LoadedModel) -> Result<Option<Tokenizer>> {
+    if section.tokenizer.is_some() {
+        vocabulary::chosen_tokenizer(model)
+    } else {
+        vocabulary::tokenizer(model)
+    }
+}
+
 /// The chat template that the operator chose.
 ///
 /// # Errors
@@ -295,14 +306,52 @@ fn quantization(to: args::Quantization) -> Quantization {
     }
 }
 
+/// How large a runner is.
+struct Sizes {
+    limits: RunnerLimits,
+    kv_bytes: u64,
+}
+
+fn sizes(
+    section: &ModelSection,
+    scheduler: &SchedulerConfig,
+    model: &LoadedModel,
+    available_bytes: Option<u64>,
+) -> Result<Sizes> {
+    let kv_dtype = kv_dtype(section, model);
+    let block_bytes = kv_block_bytes(model, kv_dtype)?;
+    let budget = KvBudget {
+        asked_bytes: section.kv_cache_memory_bytes,
+        available_bytes,
+        block_bytes,
+        max_sequence_tokens: max_sequence_tokens(section, model)?,
+        max_rows: scheduler.max_batch_sequences,
+    };
+    let n_blocks = budget.n_blocks()?;
+    let held_tokens = n_blocks.saturating_mul(BLOCK_TOKENS as u32);
+    let max_sequence_tokens = match section.max_model_len_tokens {
+        Some(ModelLength::Auto) => budget.max_sequence_tokens.min(held_tokens),
+        _ => budget.max_sequence_tokens,
+    };
+    let limits = RunnerLimits {
+        n_blocks,
+        kv_dtype,
+        max_batch_tokens: scheduler.max_batch_tokens,
+        max_batch_sequences: scheduler.max_batch_sequences,
+        max_sequence_tokens: Some(max_sequence_tokens),
+    };
+    Ok(Sizes { limits, kv_bytes: block_bytes * u64::from(n_blocks) })
+}
+
+/// Before it is known how many tokens the KV cache holds.
 fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u32> {
     let own = u32::try_from(model.config.max_sequence_tokens).unwrap_or(u32::MAX);
     match section.max_model_len_tokens {
-        Some(0) => bail!("--max-model-len must be at least 1"),
-        Some(asked) if asked > own => {
+        Some(ModelLength::Tokens(asked)) if asked > own => {
             bail!("--max-model-len {asked} exceeds the model's own context of {own} tokens")
         }
-        asked => Ok(asked.unwrap_or(own)),
+        Some(ModelLength::Tokens(asked)) => Ok(asked),
+        Some(ModelLength::Auto) | None => Ok(own),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where a model comes from: the built-in starter model, a place on disk, or the hub. Does not know what is in it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::hub::{HubId, HubSettings, locate};
 
@@ -46,17 +46,49 @@ pub enum ModelSource {
     },
 }
 
+/// A model as it is named, and where the hub is to be asked for it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HubPlace<'a> {
+    /// A path, a hub id or the name of a built-in model.
+    pub model: Option<&'a str>,
+    /// The revision of a hub id that has none.
+    pub revision: Option<&'a str>,
+    /// The folder for files from the hub, instead of its cache.
+    pub folder: Option<&'a Path>,
+}
+
+impl HubPlace<'_> {
+    /// The model with its revision.
+    fn with_revision(&self, given: &str) -> Result<String> {
+        let Some(revision) = self.revision else { return Ok(given.to_owned()) };
+        if Path::new(given).exists() || BUILT_IN.iter().any(|model| model.name == given) {
+            bail!("--revision {revision} needs a hub id, and {given} is on this machine");
+        }
+        if given.contains('@') {
+            bail!("{given} has a revision of its own: leave out --revision {revision}");
+        }
+        let (repository, file) = given.split_once(':').map_or((given, None), |(id, file)| (id, Some(file)));
+        let file = file.map(|file| format!(":{file}")).unwrap_or_default();
+        Ok(format!("{repository}@{revision}{file}"))
+    }
+}
+
 impl ModelSource {
-    /// Finds `model`; fetches it when it is a hub id.
+    /// Finds a model; fetches it when it is a hub id.
     ///
     /// # Errors
     /// When there is no such path, or the hub cannot be reached.
-    pub fn find(model: Option<&str>) -> Result<Self> {
-        let given = model.unwrap_or(BUILT_IN[0].name);
+    pub fn find(place: &HubPlace<'_>) -> Result<Self> {
+        let given = place.model.unwrap_or(BUILT_IN[0].name);
+        let named = place.with_revision(given)?;
         if let Some(model) = BUILT_IN.iter().find(|model| model.name == given) {
             return Ok(Self::BuiltIn(model));
         }
-        let path = locate(given, &HubSettings::from_env(|name| std::env::var(name).ok()))?;
+        let mut settings = HubSettings::from_env(|name| std::env::var(name).ok());
+        if let Some(folder) = place.folder {
+            settings.cache = folder.to_owned();
+        }
+        let path = locate(&named, &settings)?;
         Ok(Self::Path { given: given.to_owned(), path })
     }
 
@@ -81,12 +113,28 @@ mod tests {
 
     #[test]
     fn the_starter_model_is_the_default() {
-        let found = |model| ModelSource::find(model).expect("built in");
+        let find = |model| ModelSource::find(&HubPlace { model, ..HubPlace::default() });
+        let found = |model| find(model).expect("built in");
         assert_eq!(found(None), ModelSource::BuiltIn(&BUILT_IN[0]));
         assert_eq!(found(Some("throng-starter")), found(None));
         assert_eq!(found(Some("throng-starter-draft")), ModelSource::BuiltIn(&BUILT_IN[1]));
-        let error = ModelSource::find(Some("/nowhere/model.gguf")).expect_err("absent");
+        let error = find(Some("/nowhere/model.gguf")).expect_err("absent");
         assert!(error.to_string().contains("/nowhere/model.gguf"));
+    }
+
+    #[test]
+    fn a_revision_is_that_of_a_hub_id_without_one() {
+        let named = |model| HubPlace { revision: Some("v1"), ..HubPlace::default() }.with_revision(model);
+        assert_eq!(named("org/name").ok().as_deref(), Some("org/name@v1"));
+        assert_eq!(named("org/name:q4.gguf").ok().as_deref(), Some("org/name@v1:q4.gguf"));
+        for (model, words) in [
+            ("src", "needs a hub id, and src is on this machine"),
+            ("throng-starter", "needs a hub id"),
+            ("org/name@v2", "leave out --revision v1"),
+        ] {
+            let error = named(model).expect_err(model).to_string();
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Builds the tokenizer from the vocabulary in a model's files: the only module that knows both `throng_model` and
 //! `throng_text`.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
 use throng_model::{LoadedModel, VocabularySource};
@@ -54,6 +54,19 @@ pub fn tokenizer_config(model: &LoadedModel, tokenizer: &Tokenizer, chat_templat
         config.insert("chat_template".to_owned(), template.into());
     }
     Value::Object(config).to_string()
+}
+
+/// The same, for a tokenizer that the operator chose instead of the model's own.
+///
+/// # Errors
+/// Also when it has tokens that the model does not know.
+pub fn chosen_tokenizer(model: &LoadedModel) -> Result<Option<Tokenizer>> {
+    let tokenizer = tokenizer(model)?;
+    let (n, known) = (tokenizer.as_ref().map_or(0, Tokenizer::vocabulary_size), model.config.vocabulary_size);
+    if n > known {
+        bail!("--tokenizer names that of another model: it has {n} tokens, and {} knows {known}", model.name);
+    }
+    Ok(tokenizer)
 }
 
 /// The vocabulary in the metadata of a GGUF file.

@@ -55,7 +55,9 @@ fn flags_out_of_their_range() {
     let long = "x".repeat(300);
     assert!(refused(&["--served-model-name", &long], |_| {}).contains("1 to 256 bytes"));
     assert!(refused(&["--served-model-name", "a", "b", "a"], |_| {}).contains("\"a\" is given twice"));
-    assert!(refused(&["--tensor-parallel-size", "0"], |_| {}).contains("is not supported yet"));
+    assert!(
+        refused(&["--tensor-parallel-size", "0"], |_| {}).contains("is not supported (only 1 is accepted)")
+    );
 }
 
 #[test]

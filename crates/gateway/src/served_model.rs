@@ -29,6 +29,8 @@ pub struct ServedModel {
     pub tokenizer_config: Option<Arc<str>>,
     /// Messages to text. Without it there are no chat completions.
     pub chat_template: Option<Arc<ChatTemplate>>,
+    /// Variables for the chat template where a request does not set them.
+    pub chat_template_defaults: serde_json::Map<String, serde_json::Value>,
     /// The formats of reasoning and tool calls in its answers.
     pub answer_format: Arc<AnswerFormat>,
     /// What holds where a request says nothing.
@@ -78,6 +80,14 @@ impl ModelEntry {
                 value,
                 "the model recommends a value that no request may have: ignored"
             );
+        }
+        if let Some(template) = &served.chat_template {
+            for variable in served.chat_template_defaults.keys().filter(|name| !template.reads(name)) {
+                tracing::warn!(
+                    variable,
+                    "the chat template does not read this default of the operator: ignored"
+                );
+            }
         }
         let limits = ModelLimits {
             vocabulary_size: served.vocabulary_size,

@@ -75,11 +75,11 @@ fn messages_repeat_little_of_what_was_sent() {
 
 #[test]
 fn strict_servers_refuse_unknown_parameters() {
-    let body =
-        br#"{"model":"paper","messages":[{"role":"user","content":"Hi","id":1}],"colour":1,"b\r\nd":2}"#;
+    let body = br#"{"model":"paper","messages":[{"role":"user","content":"Hi","id":1}],"colour":1,"user":"u",
+        "metadata":null,"b\r\nd":2}"#;
     let request = ChatRequest::parse(body, &ReadOptions::default()).expect("unknown keys are ignored");
     let header = request.generation.ignored.header_value();
-    assert_eq!(header.as_deref(), Some("colour, b??d, messages[].id"));
+    assert_eq!(header.as_deref(), Some("colour, user, b??d, messages[].id"));
     let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
     let error = ChatRequest::parse(body, &strict).expect_err("unknown keys are refused");
     assert_eq!((error.param(), error.code()), (Some("colour"), "unknown_parameter"));
@@ -93,9 +93,13 @@ fn variables_that_no_template_reads_are_ignored_and_named() {
     request.ignore_unread_variables(|name| name == "enable_thinking");
     let header = request.generation.ignored.header_value();
     assert_eq!(header.as_deref(), Some("mood, chat_template_kwargs.thinking, chat_template_kwargs.b?"));
-    let left: Vec<_> =
-        request.conversation.take_template_variables().into_iter().map(|(key, _)| key).collect();
-    assert_eq!(left, ["enable_thinking"]);
+    let defaults = serde_json::json!({"enable_thinking": true}).as_object().cloned().expect("an object");
+    let left: Vec<_> = request.conversation.take_template_variables(&defaults).into_iter().collect();
+    assert_eq!(
+        left,
+        [("enable_thinking".to_owned(), false.into())],
+        "the request goes before the server's default"
+    );
 }
 
 #[test]

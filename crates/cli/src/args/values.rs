@@ -1,7 +1,10 @@
-//! Values of flags and their parsers: numbers of bytes, lists, models, ISAs, the format of the log. Does not know which flag a value belongs to.
+//! Values of flags and their parsers: numbers of bytes, lists, models, ISAs, the format of the log, variables of chat templates. Does
+//! not know which flag a value belongs to.
 
 use clap::ValueEnum;
+use serde_json::{Map, Value};
 use throng_kernels::Isa;
+use throng_text::ChatTemplate;
 
 use crate::bounds;
 
@@ -56,6 +59,24 @@ pub fn model_place(text: &str) -> Result<String, String> {
         ));
     }
     Ok(text.to_owned())
+}
+
+/// Variables for a chat template by name.
+pub type Variables = Map<String, Value>;
+
+/// Parses the JSON object of `--default-chat-template-kwargs`.
+pub fn parse_variables(text: &str) -> Result<Variables, String> {
+    let variables: Variables = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    check_variables(&variables)?;
+    Ok(variables)
+}
+
+/// Checks that no variable is one that the server sets itself.
+pub fn check_variables(variables: &Variables) -> Result<(), String> {
+    match variables.keys().find(|name| ChatTemplate::is_reserved(name)) {
+        Some(name) => Err(format!("{name:?} is set by the server")),
+        None => Ok(()),
+    }
 }
 
 /// An ISA of this machine by its name in reports: `avx-512-vnni` for `AVX-512 VNNI`.

@@ -13,7 +13,7 @@ use throng_model::config::{DecoderConfig, FeedForward};
 use throng_model::tensor_role::TensorRole;
 
 use crate::args::InspectArgs;
-use crate::config::ModelSection;
+use crate::config::{EngineSection, ModelSection};
 use crate::kv_budget::show;
 use crate::process::{memory, output};
 use crate::running;
@@ -21,7 +21,7 @@ use crate::running;
 /// Runs the command.
 ///
 /// # Errors
-/// When the model cannot be opened.
+/// When the model cannot be opened or `throng serve` would refuse it.
 pub fn run(arguments: &InspectArgs) -> Result<()> {
     let section = ModelSection::of(&arguments.model);
     let (_, model) = running::open(&section)?;
@@ -29,7 +29,8 @@ pub fn run(arguments: &InspectArgs) -> Result<()> {
     if arguments.tensors {
         output::line(tensors(&model, isa(&section)))?;
     }
-    Ok(())
+    running::check(&section, &EngineSection::of(&arguments.model), &model)
+        .context("throng serve would not start")
 }
 
 fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use throng_gateway::GatewayConfig;
 
 use super::{EngineSection, ModelSection, Settings};
-use crate::args::is_path;
+use crate::args::{check_variables, is_path};
 use crate::bounds;
 use crate::source::BUILT_IN;
 use crate::usage_error::UsageError;
@@ -23,9 +23,12 @@ pub fn check(settings: &Settings) -> Result<(), UsageError> {
 }
 
 fn model(section: &ModelSection) -> Result<(), UsageError> {
-    chosen("model.max_model_len_tokens", section.max_model_len_tokens, bounds::SEQUENCE_TOKENS)?;
     chosen("model.kv_cache_memory_bytes", section.kv_cache_memory_bytes, bounds::KV_CACHE_BYTES)?;
     chosen("model.n_threads", section.n_threads, bounds::THREADS)?;
+    let recommended = section.override_generation_config.check();
+    recommended.map_err(|fault| UsageError(format!("model.override_generation_config: {fault}")))?;
+    check_variables(&section.default_chat_template_kwargs)
+        .map_err(|fault| UsageError(format!("model.default_chat_template_kwargs: {fault}")))?;
     let of_calls = section.tool_call_parser.as_deref().map(bounds::tool_call_parser);
     let of_reasoning = section.reasoning_parser.as_deref().map(bounds::reasoning_parser);
     for (setting, read) in [("model.tool_call_parser", of_calls), ("model.reasoning_parser", of_reasoning)] {

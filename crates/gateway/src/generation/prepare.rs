@@ -197,7 +197,7 @@ pub(crate) fn encode_conversation(
     let n_work_bytes = n_bytes * RENDER_FACTOR + conversation.n_values() * VALUE_BYTES;
     let _work = memory.reserve(Part::Bodies, n_work_bytes)?;
     let messages = conversation.take_messages_for_template(template.mentions("developer"));
-    let variables = conversation.take_template_variables();
+    let variables = conversation.take_template_variables(&model.served.chat_template_defaults);
     let tools = Value::Array(std::mem::take(&mut conversation.tools));
     let documents = Value::Array(std::mem::take(&mut conversation.documents));
     let mut input = TemplateInput::new(&messages, tokenizer.special_tokens());

@@ -137,6 +137,7 @@ impl Server {
             answer_format: Arc::new(setup.answer_format),
             tokenizer,
             tokenizer_config: Some(r#"{"tokenizer_class":"Paper"}"#.into()),
+            chat_template_defaults: Default::default(),
             generation_defaults: Default::default(),
             eos_token_ids: vec![END],
             max_model_len: setup.capacity.max_sequence_tokens,

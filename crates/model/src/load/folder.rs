@@ -75,3 +75,16 @@ fn generation_defaults(generation: &Map<String, Value>) -> GenerationDefaults {
         max_tokens: count("max_new_tokens"),
     }
 }
+
+/// The tokenizer at `path`: a folder with a `tokenizer.json`, or such a file itself, with the `tokenizer_config.json` beside it.
+///
+/// # Errors
+/// When there is none or it cannot be read.
+pub fn tokenizer_files(path: &Path) -> Result<VocabularySource, LoadError> {
+    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+    let reason = "there is no such tokenizer: name a folder with a tokenizer.json, or the file".to_owned();
+    let tokenizer_json =
+        read(&file)?.ok_or_else(|| LoadError::NotAModel { path: path.to_owned(), reason })?;
+    let tokenizer_config = read(&file.with_file_name("tokenizer_config.json"))?;
+    Ok(VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config })
+}

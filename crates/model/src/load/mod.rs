@@ -29,6 +29,7 @@ use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
 use crate::weights::{FileChanged, TensorSource, TensorView};
 
+pub use folder::tokenizer_files;
 use prepare::{PreparedWeights, UnpreparedWeights};
 
 /// Which backend computes.

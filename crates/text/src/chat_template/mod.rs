@@ -144,6 +144,11 @@ impl ChatTemplate {
         self.templates.values().any(|compiled| compiled.source.contains(text))
     }
 
+    /// Whether a variable is set by the server, so that nobody else may.
+    pub fn is_reserved(name: &str) -> bool {
+        RESERVED.contains(&name) || name.ends_with("_token")
+    }
+
     /// Renders the prompt.
     ///
     /// # Errors
@@ -154,8 +159,8 @@ impl ChatTemplate {
             let reason = "cannot be combined with add_generation_prompt";
             return Err(TemplateError::NothingToContinue(reason.to_owned()));
         }
-        let reserved = |name: &str| RESERVED.contains(&name) || name.ends_with("_token");
-        if let Some(name) = input.kwargs.iter().flat_map(|kwargs| kwargs.keys()).find(|name| reserved(name)) {
+        let mut variables = input.kwargs.iter().flat_map(|kwargs| kwargs.keys());
+        if let Some(name) = variables.find(|name| Self::is_reserved(name)) {
             return Err(TemplateError::ReservedArgument { name: name.clone() });
         }
         compiled.render(input)

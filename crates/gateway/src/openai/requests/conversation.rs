@@ -178,11 +178,15 @@ impl Conversation {
             .collect()
     }
 
-    /// Takes out the variables for the template beside those that the server sets.
-    pub fn take_template_variables(&mut self) -> Map<String, Value> {
+    /// Takes out the variables for the template beside those that the server sets; `defaults` hold where the request says
+    /// nothing.
+    pub fn take_template_variables(&mut self, defaults: &Map<String, Value>) -> Map<String, Value> {
         let mut variables = std::mem::take(&mut self.chat_template_kwargs);
         if let Some(effort) = self.reasoning_effort {
             variables.entry("reasoning_effort").or_insert_with(|| effort.into());
+        }
+        for (name, value) in defaults {
+            variables.entry(name).or_insert_with(|| value.clone());
         }
         variables
     }

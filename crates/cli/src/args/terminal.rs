@@ -1,0 +1,51 @@
+//! The arguments of `throng chat` and `throng generate`. Does not know how text is read and written.
+
+use clap::Args;
+
+use super::ModelArgs;
+use crate::bounds::{self, within};
+
+/// `throng chat`.
+#[derive(Debug, Clone, Args)]
+pub struct ChatArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The system prompt
+    #[arg(long)]
+    pub system: Option<String>,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// `throng generate`.
+#[derive(Debug, Clone, Args)]
+pub struct GenerateArgs {
+    /// The model.
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// The text to continue; read from standard input when absent
+    #[arg(long, short)]
+    pub prompt: Option<String>,
+    /// How tokens are chosen.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+/// How tokens are chosen in the terminal.
+#[derive(Debug, Clone, Args)]
+pub struct SamplingArgs {
+    /// Maximum tokens of an answer
+    #[arg(long, default_value_t = 512, value_name = "N", value_parser = within(bounds::ANSWER_TOKENS))]
+    pub max_tokens: u32,
+    /// Temperature; 0 always takes the most likely token; the model's own default when absent
+    #[arg(long, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
+    pub temperature: Option<f32>,
+    /// Keep the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P", value_parser = bounds::probability)]
+    pub top_p: Option<f32>,
+    /// Repeat an answer: the same seed gives the same tokens
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
