@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -118,12 +119,35 @@ def test_a_quantize_cache_without_quantize_is_refused(binary, tmp_path):
     assert "--quantize-cache needs --quantize TYPE" in answer.stderr
 
 
+def test_the_version_names_commit_target_and_instructions(binary):
+    answer = throng(binary, "--version")
+    parts = re.fullmatch(r"throng (\d+\.\d+\.\d+) \((?:([0-9a-f]{12}), )?([a-z0-9_-]+), ([^,()]+)\)\n", answer.stdout)
+    assert parts, answer.stdout
+    assert parts[4] in throng(binary, "inspect").stdout
+
+
 def test_help_is_short_for_the_program_and_grouped_for_serve(binary):
     short = throng(binary, "--help").stdout
     assert len(short.splitlines()) < 30 and "throng COMMAND --help" in short
     serve = throng(binary, "serve", "--help").stdout
     for words in ("\nModel:\n", "\nServer:\n", "Maximum sequences in one step [default: 128]", "[default: 8000]"):
         assert words in serve
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completions_know_commands_and_flags(binary, shell):
+    script = throng(binary, "completions", shell).stdout
+    assert "inspect" in script and "max-num-seqs" in script
+    if shutil.which(shell):
+        checked = subprocess.run([shell, "-n"], input=script, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr
+
+
+def test_bash_completes_a_command(binary):
+    script = throng(binary, "completions", "bash").stdout
+    ask = script + '\nCOMP_WORDS=(throng insp); COMP_CWORD=1; _throng throng insp throng; echo "${COMPREPLY[@]}"\n'
+    answer = subprocess.run(["bash"], input=ask, capture_output=True, text=True)
+    assert answer.stdout.split() == ["inspect"], answer.stderr
 
 
 def test_inspect_refuses_what_serve_would_refuse(binary, tmp_path):

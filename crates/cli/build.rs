@@ -1,26 +1,38 @@
-//! Tells the program the commit that it is built from: the environment's `THRONG_COMMIT`, else what git says. Outside of a
-//! repository there is none.
+//! Tells the compiler the commit that is built, from git or the variable `THRONG_COMMIT`. Does not know versions. Without
+//! git, as in an unpacked archive of the sources, there is no commit.
 
 use std::path::Path;
 use std::process::Command;
 
+/// Digits of a commit's hash that are shown.
+const SHOWN_DIGITS: usize = 12;
+
 fn main() {
-    println!("cargo::rerun-if-env-changed=THRONG_COMMIT");
-    // Git appends to it at each commit and checkout.
-    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|log| Path::new(log).exists()) {
-        println!("cargo::rerun-if-changed={log}");
-    } else {
-        println!("cargo::rerun-if-changed=build.rs");
-    }
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=THRONG_COMMIT");
     let given = std::env::var("THRONG_COMMIT").ok().filter(|commit| !commit.is_empty());
-    if let Some(commit) = given.or_else(|| git(&["rev-parse", "--short=12", "HEAD"])) {
-        println!("cargo::rustc-env=THRONG_COMMIT={commit}");
+    if let Some(commit) = given.or_else(commit_of_checkout) {
+        println!("cargo:rustc-env=THRONG_COMMIT={}", commit.chars().take(SHOWN_DIGITS).collect::<String>());
     }
+    println!("cargo:rustc-env=THRONG_TARGET={}", std::env::var("TARGET").unwrap_or_default());
 }
 
-/// What a git command answers, without the line break; nothing where it fails.
-fn git(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
+/// The commit of the checkout that these sources belong to; none if they lie inside another project's.
+fn commit_of_checkout() -> Option<String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?.canonicalize().ok()?;
+    let checkout = Path::new(&git(&sources, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()?;
+    if checkout != sources {
+        return None;
+    }
+    // Written whenever HEAD moves.
+    if let Some(log) = git(&sources, &["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"]) {
+        println!("cargo:rerun-if-changed={log}");
+    }
+    git(&sources, &["rev-parse", "HEAD"])
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").current_dir(folder).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty()).then(|| text.trim().to_owned())
 }

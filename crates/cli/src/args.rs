@@ -11,12 +11,14 @@ mod network;
 mod recommended;
 mod terminal;
 mod values;
+mod version;
 mod words;
 
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use serde::Deserialize;
 use throng_kernels::Isa;
 
@@ -50,10 +52,10 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// The command line with its help arranged.
+    /// The command line with its help arranged and its version.
     pub fn described() -> clap::Command {
         let command = takes_negative_numbers(takes_underscores(Self::command()));
-        help::arranged(command)
+        help::arranged(command).version(version::version())
     }
 
     /// Parses the command line of this process. If it is invalid, prints why and ends the process with status 2.
@@ -102,6 +104,17 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Measure the engine without HTTP: prefill and decode tokens/s by number of users
     Bench(BenchArgs),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(hide = true)]
+    Man {
+        /// The folder, made if it does not exist
+        folder: PathBuf,
+    },
 }
 
 /// Which model to load, and how. Every command that runs a model has these flags.

@@ -6,3 +6,4 @@ pub mod generate;
 pub mod inspect;
 
 pub mod serve;
+pub mod shell;
