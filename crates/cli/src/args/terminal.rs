@@ -5,12 +5,30 @@ use clap::Args;
 use super::ModelArgs;
 use crate::bounds::{self, within};
 
+/// Flags that say how a model is loaded; a server's is loaded already.
+const OF_LOADING: [&str; 8] = [
+    "revision",
+    "tokenizer",
+    "max_model_len",
+    "threads",
+    "quantize",
+    "kv_cache_dtype",
+    "kv_cache_memory",
+    "chat_template",
+];
+
 /// `throng chat`.
 #[derive(Debug, Clone, Args)]
 pub struct ChatArgs {
-    /// The model.
+    /// The model; with --url its name on the server, the server's first one when absent
     #[command(flatten)]
     pub model: ModelArgs,
+    /// Chat with the server at this address instead of loading a model: http://127.0.0.1:8000
+    #[arg(long, value_name = "URL", conflicts_with_all = OF_LOADING)]
+    pub url: Option<String>,
+    /// The server's API key
+    #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub api_key: Option<String>,
     /// The system prompt
     #[arg(long)]
     pub system: Option<String>,

@@ -1,71 +1,90 @@
-//! `throng chat`: a conversation in the terminal, streamed, with its history.
+//! `throng chat`: a conversation in the terminal, streamed, with its history. Does not know what answers.
 
-use std::io::{BufRead, IsTerminal};
+mod answer;
+mod answering;
+mod lines;
+mod remote;
+
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::args::ChatArgs;
-use crate::config::{EngineSection, ModelSection};
 use crate::process::output;
-use crate::running::{self, RunningModel};
 
-const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /exit leaves. \
-    Ctrl-C stops an answer.";
+use answer::{Answer, ContextFull};
+use answering::{Answering, message};
+use lines::{Line, Lines};
+
+const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /help, /exit. Ctrl-C stops an \
+    answer, Ctrl-D leaves. Pasted lines are one message.";
+
+/// What to do when nothing more fits.
+const FULL: &str = "The model's context is full: /new starts over, /undo takes the last exchange back.";
+
+/// The status of a process that Ctrl-C ended.
+const INTERRUPTED: i32 = 130;
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the model cannot be loaded or has no chat template.
+/// When the model cannot be loaded or has no chat template, or the server cannot be reached.
 pub async fn run(arguments: &ChatArgs) -> Result<()> {
-    let section = ModelSection::of(&arguments.model);
-    let running = running::start(&section, &EngineSection::of(&arguments.model))?;
-    if let Some(line) = running.describe_quantizing() {
-        output::note(line);
-    }
+    let answering = Answering::start(arguments)?;
     let is_terminal = std::io::stdin().is_terminal();
-    if let Some(notice) = running.notice {
-        output::note(format_args!("{notice}\n"));
+    let style = Style::of_terminal();
+    if let Some(notice) = answering.notice() {
+        output::note(format_args!("{}\n", style.faint(notice)));
     }
+    let mut lines = Lines::Plain;
     if is_terminal {
-        output::note(format_args!("Chatting with {}. {HELP}\n", running.names[0]));
+        output::note(style.faint(&format!("Chatting with {}. {HELP}\n", answering.name())));
+        lines = Lines::of_terminal(style.prompt())?;
     }
-    let mut chat = Chat { arguments, running: &running, messages: Vec::new(), is_terminal };
+    let mut chat = Chat { arguments, answering: &answering, messages: Vec::new(), is_terminal, style };
     chat.start_over();
     let stop = stop_on_interrupt();
     loop {
-        if is_terminal {
-            output::prompt("> ");
-        }
-        let mut line = String::new();
-        if std::io::stdin().lock().read_line(&mut line)? == 0 {
-            return Ok(());
-        }
+        let line = match lines.next()? {
+            Line::Text(line) => line,
+            Line::End => return Ok(()),
+            Line::Interrupted => std::process::exit(INTERRUPTED),
+        };
         match line.trim() {
             "" => {}
             "/exit" | "/quit" => return Ok(()),
             "/help" => output::note(HELP),
             "/new" => chat.start_over(),
             "/undo" => chat.undo(),
-            message => chat.answer(message, &stop).await?,
+            command if is_command(command) => {
+                output::note(format_args!("{command} is no command. {HELP}"));
+            }
+            text => chat.answer(text, &stop).await?,
         }
     }
 }
 
+/// Whether a line has the form of a command: a slash and one word of letters, so that a path or a comment is a message.
+fn is_command(line: &str) -> bool {
+    line.strip_prefix('/').is_some_and(|word| !word.is_empty() && word.chars().all(char::is_alphabetic))
+}
+
 struct Chat<'a> {
     arguments: &'a ChatArgs,
-    running: &'a RunningModel,
+    answering: &'a Answering,
     messages: Vec<Value>,
     is_terminal: bool,
+    style: Style,
 }
 
 impl Chat<'_> {
     fn start_over(&mut self) {
         let system = self.arguments.system.iter();
-        self.messages = system.map(|text| json!({"role": "system", "content": text})).collect();
+        self.messages = system.map(|text| message("system", text)).collect();
     }
 
     fn undo(&mut self) {
@@ -73,43 +92,70 @@ impl Chat<'_> {
         self.messages.truncate(self.messages.len().saturating_sub(2).max(n_system));
     }
 
-    /// Answers one message. If the engine refuses it (the conversation is too long), prints why and removes the
-    /// message; the conversation goes on.
-    async fn answer(&mut self, message: &str, stop: &AtomicBool) -> Result<()> {
-        self.messages.push(json!({"role": "user", "content": message}));
+    /// Answers one message. If there is no answer, prints why and removes the message; the conversation goes on.
+    async fn answer(&mut self, text: &str, stop: &AtomicBool) -> Result<()> {
+        self.messages.push(message("user", text));
         stop.store(false, Ordering::Relaxed);
         let started = Instant::now();
-        let (mut text, mut first, mut printed) = (String::new(), None, Ok(()));
+        let (mut answer, mut first, mut printed) = (String::new(), None, Ok(()));
         let print = |piece: &str| {
             first.get_or_insert_with(|| started.elapsed());
-            text.push_str(piece);
+            answer.push_str(piece);
             printed = output::text(piece);
             printed.is_ok() && !stop.load(Ordering::Relaxed)
         };
-        let prompt = self.running.chat_prompt(&self.messages)?;
-        let answer = self.running.generate(prompt, &self.arguments.sampling, print).await;
+        let answered = self.answering.answer(&self.messages, self.arguments, print).await;
         stop.store(true, Ordering::Relaxed);
         printed?;
-        match answer {
+        match answered {
             Ok(answered) => {
                 output::line("")?;
                 if self.is_terminal {
                     let first = first.unwrap_or_default();
                     let rest = (started.elapsed() - first).as_secs_f64().max(1e-9);
-                    let speed = answered.n_output.saturating_sub(1) as f64 / rest;
-                    output::note(format_args!(
-                        "[{} tokens, {speed:.0} tokens/s, first after {first:.0?}]\n",
-                        answered.n_output
-                    ));
+                    let speed = answered.n_tokens.saturating_sub(1) as f64 / rest;
+                    let n = answered.n_tokens;
+                    let statistics = format!("[{n} tokens, {speed:.0} tokens/s, first after {first:.0?}]\n");
+                    output::note(self.style.faint(&statistics));
                 }
-                self.messages.push(json!({"role": "assistant", "content": text}));
+                self.note_if_full(answered);
+                self.messages.push(message("assistant", &answer));
             }
             Err(error) => {
-                output::note(format_args!("{error:#}"));
+                let is_full = error.is::<ContextFull>();
+                output::note(if is_full { FULL.to_owned() } else { format!("{error:#}") });
                 self.messages.pop();
             }
         }
         Ok(())
+    }
+
+    fn note_if_full(&self, answered: Answer) {
+        if answered.context_is_full {
+            output::note(FULL);
+        }
+    }
+}
+
+/// Colours, where standard output and error are a terminal and `NO_COLOR` is not set.
+#[derive(Debug, Clone, Copy)]
+struct Style {
+    has_colours: bool,
+}
+
+impl Style {
+    fn of_terminal() -> Self {
+        let is_terminal = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let is_plain = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        Self { has_colours: is_terminal && !is_plain("NO_COLOR") }
+    }
+
+    fn faint(self, text: &str) -> String {
+        if self.has_colours { format!("\u{1b}[2m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn prompt(self) -> String {
+        if self.has_colours { "\u{1b}[1;36m>\u{1b}[0m ".to_owned() } else { "> ".to_owned() }
     }
 }
 
@@ -120,7 +166,7 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
     tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {
             if flag.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
+                std::process::exit(INTERRUPTED);
             }
         }
     });

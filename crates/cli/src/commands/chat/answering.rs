@@ -1,0 +1,96 @@
+//! What answers a chat in the terminal: a model in this process, or a server. Does not know the terminal.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use throng_core::admission::Refusal;
+use throng_core::request::FinishReason;
+use throng_engine::SubmitError;
+
+use super::answer::{Answer, ContextFull};
+use super::remote::Server;
+use crate::args::ChatArgs;
+use crate::config::{EngineSection, ModelSection};
+use crate::process::output;
+use crate::running::{self, RunningModel};
+
+/// What answers.
+pub enum Answering {
+    /// A model in this process.
+    Model(Box<RunningModel>),
+    /// A server.
+    Server(Server),
+}
+
+impl Answering {
+    /// Loads the model, or asks the server which models it has.
+    ///
+    /// # Errors
+    /// When the model cannot be loaded or the server cannot be reached.
+    pub fn start(arguments: &ChatArgs) -> Result<Self> {
+        if let Some(url) = &arguments.url {
+            return Ok(Self::Server(Server::find(
+                url,
+                arguments.api_key.as_deref(),
+                arguments.model.model(),
+            )?));
+        }
+        let section = ModelSection::of(&arguments.model);
+        let running = running::start(&section, &EngineSection::of(&arguments.model))?;
+        if let Some(line) = running.describe_quantizing() {
+            output::note(line);
+        }
+        Ok(Self::Model(Box::new(running)))
+    }
+
+    /// The model's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Model(running) => &running.names[0],
+            Self::Server(server) => server.model(),
+        }
+    }
+
+    /// What a user should know about the model.
+    pub fn notice(&self) -> Option<&'static str> {
+        match self {
+            Self::Model(running) => running.notice,
+            Self::Server(_) => None,
+        }
+    }
+
+    /// Answers a conversation and passes the text to `on_text` piece by piece; `on_text` returns false to stop.
+    ///
+    /// # Errors
+    /// [`ContextFull`], or why there is no answer.
+    pub async fn answer(
+        &self,
+        messages: &[Value],
+        arguments: &ChatArgs,
+        on_text: impl FnMut(&str) -> bool,
+    ) -> Result<Answer> {
+        let running = match self {
+            Self::Server(server) => return server.answer(messages, &arguments.sampling, on_text),
+            Self::Model(running) => running,
+        };
+        let prompt = running.chat_prompt(messages)?;
+        let answered = running.generate(prompt, &arguments.sampling, on_text).await.map_err(|error| {
+            match error.downcast_ref() {
+                Some(SubmitError::Refused(Refusal::TooLong { .. } | Refusal::NeverFits { .. })) => {
+                    ContextFull.into()
+                }
+                _ => error,
+            }
+        })?;
+        let n_held = answered.n_prompt + answered.n_output;
+        let is_full = n_held >= running.engine.capacity().max_sequence_tokens as usize;
+        Ok(Answer {
+            n_tokens: answered.n_output,
+            context_is_full: is_full && answered.reason == FinishReason::Length,
+        })
+    }
+}
+
+/// A message of the conversation.
+pub fn message(role: &str, text: &str) -> Value {
+    json!({"role": role, "content": text})
+}

@@ -1,0 +1,200 @@
+//! A chat over HTTP with a server that speaks OpenAI's API, in blocking calls. Does not know the terminal.
+
+use std::io::{BufRead, BufReader, Read};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use ureq::Agent;
+use ureq::http::Response;
+
+use super::answer::{Answer, ContextFull};
+use crate::args::SamplingArgs;
+
+/// A server that does not accept a connection within this time is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Most bytes of an answer that is not streamed: a list of models, an error.
+const MAX_BODY_BYTES: u64 = 1 << 20;
+/// Most bytes of one event of a stream.
+const MAX_EVENT_BYTES: u64 = 1 << 20;
+
+/// A server with the model to chat with.
+pub struct Server {
+    agent: Agent,
+    /// Up to and with `/v1`.
+    base: String,
+    key: Option<String>,
+    model: String,
+}
+
+impl Server {
+    /// Asks the server at `url`, with or without `/v1`, for its models; the first is taken when none is named.
+    ///
+    /// # Errors
+    /// When it cannot be reached or refuses.
+    pub fn find(url: &str, key: Option<&str>, model: Option<&str>) -> Result<Self> {
+        let address = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+        let address = address.trim_end_matches('/');
+        let base = if address.ends_with("/v1") { address.to_owned() } else { format!("{address}/v1") };
+        let agent = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .build()
+            .new_agent();
+        let mut server = Self { agent, base, key: key.map(str::to_owned), model: String::new() };
+        server.model = match model {
+            Some(model) => model.to_owned(),
+            None => first_model(&server.models()?)?,
+        };
+        Ok(server)
+    }
+
+    /// The model's name.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    fn models(&self) -> Result<Value> {
+        let mut request = self.agent.get(format!("{}/models", self.base));
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let response = request.call().with_context(|| format!("cannot reach {}", self.base))?;
+        let body = accepted(response)?;
+        Ok(serde_json::from_str(&text_of(body)?).context("the server's list of models is no JSON")?)
+    }
+
+    /// Answers a conversation; see [`super::answering::Answering::answer`].
+    ///
+    /// # Errors
+    /// [`ContextFull`], or what the server or the connection says.
+    pub fn answer(
+        &self,
+        messages: &[Value],
+        sampling: &SamplingArgs,
+        mut on_text: impl FnMut(&str) -> bool,
+    ) -> Result<Answer> {
+        let mut body = json!({
+            "model": self.model,
+            "messages": messages,
+            "max_tokens": sampling.max_tokens,
+            "stream": true,
+            "stream_options": {"include_usage": true},
+        });
+        if let Some(temperature) = sampling.temperature {
+            body["temperature"] = temperature.into();
+        }
+        if let Some(top_p) = sampling.top_p {
+            body["top_p"] = top_p.into();
+        }
+        if let Some(seed) = sampling.seed {
+            body["seed"] = seed.into();
+        }
+        let mut request = self.agent.post(format!("{}/chat/completions", self.base));
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        let response = request.header("content-type", "application/json").send(body.to_string());
+        let stream = accepted(response.with_context(|| format!("cannot reach {}", self.base))?)?;
+        read_stream(BufReader::new(stream), sampling.max_tokens as usize, &mut on_text)
+    }
+}
+
+/// The first model that a server lists.
+fn first_model(list: &Value) -> Result<String> {
+    let id = list["data"][0]["id"].as_str();
+    Ok(id.context("the server has no model")?.to_owned())
+}
+
+/// The body of an answer whose status is a success.
+fn accepted(response: Response<ureq::Body>) -> Result<impl Read> {
+    let status = response.status().as_u16();
+    let body = response.into_body().into_reader();
+    if status == 200 {
+        return Ok(body);
+    }
+    let text = text_of(body)?;
+    let error: Value = serde_json::from_str(&text).unwrap_or_default();
+    Err(error_of(&error["error"])
+        .unwrap_or_else(|| anyhow::anyhow!("the server answered with status {status}")))
+}
+
+fn text_of(body: impl Read) -> Result<String> {
+    let mut text = String::new();
+    body.take(MAX_BODY_BYTES).read_to_string(&mut text).context("the server's answer broke off")?;
+    Ok(text)
+}
+
+/// An error in OpenAI's form.
+fn error_of(error: &Value) -> Option<anyhow::Error> {
+    if error["code"] == "context_length_exceeded" {
+        return Some(ContextFull.into());
+    }
+    Some(anyhow::anyhow!("{}", error["message"].as_str()?))
+}
+
+/// Reads server-sent events until `[DONE]`.
+fn read_stream(
+    mut stream: impl BufRead,
+    max_tokens: usize,
+    on_text: &mut impl FnMut(&str) -> bool,
+) -> Result<Answer> {
+    let (mut n_pieces, mut n_tokens, mut ended_by_length) = (0, None, false);
+    loop {
+        let mut line = String::new();
+        if (&mut stream).take(MAX_EVENT_BYTES).read_line(&mut line).context("the answer broke off")? == 0 {
+            bail!("the answer broke off");
+        }
+        let Some(event) = line.trim_end().strip_prefix("data:").map(str::trim) else { continue };
+        if event == "[DONE]" {
+            break;
+        }
+        let event: Value = serde_json::from_str(event).context("the server sent an event that is no JSON")?;
+        if let Some(error) = error_of(&event["error"]) {
+            return Err(error);
+        }
+        n_tokens = event["usage"]["completion_tokens"].as_u64().map(|n| n as usize).or(n_tokens);
+        let choice = &event["choices"][0];
+        ended_by_length |= choice["finish_reason"] == "length";
+        let text = choice["delta"]["content"].as_str().unwrap_or_default();
+        n_pieces += usize::from(!text.is_empty());
+        if !text.is_empty() && !on_text(text) {
+            return Ok(Answer { n_tokens: n_pieces, context_is_full: false });
+        }
+    }
+    let n_tokens = n_tokens.unwrap_or(n_pieces);
+    Ok(Answer { n_tokens, context_is_full: ended_by_length && n_tokens < max_tokens })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(stream: &str) -> (String, Result<Answer>) {
+        let mut text = String::new();
+        let answer = read_stream(stream.as_bytes(), 8, &mut |piece: &str| {
+            text.push_str(piece);
+            true
+        });
+        (text, answer)
+    }
+
+    #[test]
+    fn a_stream_gives_text_tokens_and_why_it_ended() {
+        let piece =
+            |text: &str| format!("data: {{\"choices\": [{{\"delta\": {{\"content\": \"{text}\"}}}}]}}\n\n");
+        let end = "data: {\"choices\": [{\"delta\": {}, \"finish_reason\": \"length\"}]}\n\n";
+        let usage = "data: {\"choices\": [], \"usage\": {\"completion_tokens\": 3}}\n\ndata: [DONE]\n\n";
+        let stream = [": ping\n\n", &piece("a"), &piece("b"), end, usage].concat();
+        let (text, answer) = read(&stream);
+        assert_eq!(
+            (text.as_str(), answer.expect("whole")),
+            ("ab", Answer { n_tokens: 3, context_is_full: true })
+        );
+        let (_, answer) = read(&piece("a"));
+        assert!(answer.expect_err("broken").to_string().contains("broke off"));
+        let (_, answer) =
+            read("data: {\"error\": {\"message\": \"no\", \"code\": \"context_length_exceeded\"}}\n");
+        assert!(answer.expect_err("refused").is::<ContextFull>());
+    }
+}
