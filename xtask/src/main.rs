@@ -1,7 +1,8 @@
 //! The project's own tasks: `cargo xtask tidy` checks the house rules, `cargo xtask test` runs everything a change must
-//! pass and installs what the tests need and the machine lacks, `cargo xtask attack` attacks the server.
+//! pass and installs what the tests need and the machine lacks, `cargo xtask attack` attacks the server, `cargo xtask dist` packs the binary.
 
 mod attack;
+mod dist;
 mod shell;
 mod test;
 mod tidy;
@@ -16,7 +17,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test --e2e      only the clients and the browser against the real binary
   test --clients  a dozen more client libraries against the real binary; installs 1.2 GB under target/
   attack          every attack on the release binary; --only NAME, --seed N, --quick, --soak MINUTES, --binary PATH,
-                  --list, --help";
+                  --list, --help
+  dist            release archive and Debian package in target/packages; --binary PATH, --out FOLDER";
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +30,7 @@ fn main() -> Result<()> {
         ["test", "--e2e"] => test::run(test::Part::EndToEnd),
         ["test", "--clients"] => test::run(test::Part::OtherClients),
         ["attack", arguments @ ..] => attack::run(arguments),
+        ["dist", arguments @ ..] => dist::run(arguments),
         _ => bail!("{USAGE}"),
     }
 }

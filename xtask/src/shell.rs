@@ -83,6 +83,21 @@ pub fn succeeds_within(program: &Path, arguments: &[&str], limit: Duration) -> b
     }
 }
 
+/// What a program prints to standard output.
+///
+/// # Errors
+/// When it cannot be started or fails; its messages are shown.
+pub fn output_of(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<Vec<u8>> {
+    let program = program.as_ref();
+    let named = || format!("{} {}", program.to_string_lossy(), arguments.join(" "));
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.with_context(named)?;
+    if !output.status.success() {
+        bail!("{} failed ({})", named(), output.status);
+    }
+    Ok(output.stdout)
+}
+
 /// Runs cargo itself in the workspace.
 pub fn cargo(arguments: &[&str]) -> Result<()> {
     run(env!("CARGO"), arguments)

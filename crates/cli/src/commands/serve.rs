@@ -119,7 +119,8 @@ async fn get_ready(
 /// What the metrics report about this process.
 fn process_facts(section: &ModelSection) -> ProcessFacts {
     let isa = running::isa(section).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
-    let commit = option_env!("THRONG_COMMIT").unwrap_or("unknown").to_owned();
+    let commit =
+        option_env!("THRONG_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown").to_owned();
     ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
 }
 
