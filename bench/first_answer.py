@@ -84,7 +84,10 @@ def environment(**settings):
 def answer_of(command, **options):
     """Starts a server and waits for its first answer."""
     port = free_port()
-    process = subprocess.Popen(command, env=environment(THRONG_PORT=str(port)), start_new_session=True, **options)
+    settings = environment(THRONG_PORT=str(port), THRONG_LOG="warn")
+    process = subprocess.Popen(
+        command, env=settings, start_new_session=True, stdout=subprocess.DEVNULL, **options
+    )
     try:
         return first_answer(port, process)
     finally:
