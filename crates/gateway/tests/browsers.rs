@@ -214,7 +214,7 @@ async fn the_operator_chooses_what_pages_may_send() {
     ] {
         let mut config = GatewayConfig::default();
         change(&mut config);
-        let error = Gateway::loading(config, || 0).expect_err(setting).to_string();
+        let error = Gateway::loading(config, Default::default()).expect_err(setting).to_string();
         assert!(error.starts_with(setting), "{error}");
     }
 }
