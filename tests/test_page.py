@@ -181,3 +181,26 @@ def test_axe_finds_nothing(request, browser, server, scheme):
     assert violations() == []
     browser.find_element(By.ID, "open-settings").click()
     assert violations() == []
+
+
+# The answer begins inside the reasoning, and the starter model never ends it.
+THINKING = "{% for message in messages %}{{ message.role + ': ' + message.content + '\n' }}{% endfor %}assistant: <think>\n"
+
+
+def test_reasoning_is_streamed_into_a_closed_part(browser, start, tmp_path):
+    template = tmp_path / "thinking.jinja"
+    template.write_text(THINKING)
+    with start("--chat-template", template, "--reasoning-parser", "deepseek_r1") as server:
+        browser.get(server.url + "/")
+        wait = WebDriverWait(browser, 30)
+        box = wait.until(lambda page: page.find_element(By.CSS_SELECTOR, "textarea#prompt"))
+        wait.until(lambda page: page.find_element(By.ID, "model").get_attribute("value") == "throng-starter")
+        box.send_keys("Hello!", Keys.ENTER)
+        summary = wait.until(lambda page: page.find_element(By.CSS_SELECTOR, ".message.assistant .reasoning summary"))
+        thought = lambda: browser.find_element(By.CSS_SELECTOR, ".reasoning .thought").get_attribute("textContent")
+        wait.until(lambda page: summary.text == "Thinking…" and thought())
+        assert browser.find_element(By.CSS_SELECTOR, ".reasoning").get_attribute("open") is None
+        wait.until(lambda page: page.find_elements(By.CSS_SELECTOR, ".message.assistant .stats"))
+        assert summary.text == "Reasoning"
+        summary.click()
+        assert browser.find_element(By.CSS_SELECTOR, ".reasoning .thought").text.strip() == thought().strip()

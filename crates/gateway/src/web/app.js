@@ -34,6 +34,9 @@ function show(message) {
   if (message.role === "user") {
     text.textContent = message.content;
   } else {
+    const reasoning = element("details", "reasoning");
+    reasoning.append(element("summary"), element("div", "thought"));
+    text.before(reasoning);
     article.append(element("footer"));
     fill(article, message);
   }
@@ -42,8 +45,19 @@ function show(message) {
   return article;
 }
 
+/** The model's reasoning, closed until it is opened: it stays as the reader left it while text is added. */
+function fillReasoning(article, message, pending) {
+  const reasoning = article.querySelector(".reasoning");
+  reasoning.hidden = !message.reasoning;
+  const thinks = pending && !message.content;
+  reasoning.querySelector("summary").textContent = thinks ? "Thinking…" : "Reasoning";
+  reasoning.classList.toggle("thinks", thinks);
+  reasoning.querySelector(".thought").textContent = message.reasoning ?? "";
+}
+
 function fill(article, message, pending = false) {
   article.classList.toggle("pending", pending);
+  fillReasoning(article, message, pending);
   render(message.content, article.querySelector(".text"));
   article.querySelector(".error, .waiting")?.remove();
   const footer = article.querySelector("footer");
@@ -173,10 +187,12 @@ async function ask(message, asked, signal, onText) {
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Error(chunk.error.message);
     const choice = chunk.choices[0];
-    if (choice?.delta?.content) {
+    const { content, reasoning } = choice?.delta ?? {};
+    if (content || reasoning) {
       clock.first ??= performance.now();
       message.stats.first = clock.first - clock.start;
-      message.content += choice.delta.content;
+      if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
+      message.content += content ?? "";
       onText();
     }
     if (choice?.finish_reason) message.stats.finish = choice.finish_reason;
