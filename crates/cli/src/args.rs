@@ -29,7 +29,7 @@ use model_length::parse_model_length;
 use recommended::parse_recommended;
 use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
-pub use bench::{BenchArgs, BenchInstead, BenchMachineArgs};
+pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use foreign::ForeignArgs;
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;

@@ -1,6 +1,6 @@
 //! The arguments of `throng bench`. Does not know how anything is measured.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::ModelArgs;
 use crate::bounds::{self, within};
@@ -36,12 +36,22 @@ pub struct BenchArgs {
     /// Keep this many of the most likely tokens; 0 keeps all
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub top_k: u32,
+    /// Hold the outputs to a form, to compare with the same run without
+    #[arg(long, value_name = "FORM", value_enum)]
+    pub constraint: Option<BenchConstraint>,
     /// Do not measure the machine's limits, and print no shares of them
     #[arg(long)]
     pub no_limits: bool,
     /// One JSON object a line instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// The form of the outputs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BenchConstraint {
+    /// A long JSON list of any objects
+    Json,
 }
 
 /// What `throng bench` can measure instead of a model.
@@ -82,6 +92,8 @@ mod tests {
         assert!(model.instead.is_none() && model.no_limits);
         assert_eq!((model.model.model.as_deref(), model.model.threads), (Some("model.gguf"), Some(3)));
         assert!(!bench(&[]).expect("valid").no_limits);
+        let json = bench(&["--constraint", "json"]).expect("valid");
+        assert_eq!(json.constraint, Some(BenchConstraint::Json));
         let machine = bench(&["machine", "--threads", "2", "--json"]).expect("valid");
         let Some(BenchInstead::Machine(machine)) = machine.instead else { panic!("a command") };
         assert!(machine.threads == Some(2) && machine.json);

@@ -1,6 +1,7 @@
 //! `throng bench`: measures the engine without HTTP by number of users, as llama-batched-bench does, and prints each
 //! figure beside its share of the machine's limits. Does not know how limits are measured.
 
+mod constraint;
 mod limits;
 mod machine;
 mod phases;
@@ -19,6 +20,7 @@ use crate::config::{EngineSection, ModelSection};
 use crate::process::output;
 use crate::running::{self, RunningModel};
 use crate::step_shares::StepShares;
+use constraint::Form;
 use limits::Limits;
 use phases::Arrived;
 use report::{Line, Measured, Share, StartUp};
@@ -29,6 +31,7 @@ struct Bench<'a> {
     max_batch_tokens: u32,
     work: ForwardWork,
     limits: Option<Limits>,
+    form: Option<Form>,
 }
 
 /// Runs the command.
@@ -61,7 +64,8 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     output::note(start_up.describe());
     limits.iter().for_each(|limits| output::note(report::describe(limits)));
     let max_batch_tokens = engine.scheduler().max_batch_tokens;
-    let bench = Bench { running: &running, max_batch_tokens, work, limits };
+    let form = arguments.constraint.map(|form| Form::new(&running, form)).transpose()?;
+    let bench = Bench { running: &running, max_batch_tokens, work, limits, form };
     bench.measure(&warm_up(arguments), 1, u64::MAX).await?;
     let mut table = report::table();
     for (i, &concurrency) in arguments.concurrency.iter().enumerate() {
@@ -101,7 +105,9 @@ impl Bench<'_> {
         for _ in 0..concurrency {
             let own = (n_shared..arguments.prompt_tokens).map(|_| draw.u32(0..vocabulary));
             let prompt: Vec<TokenId> = shared.iter().copied().chain(own).collect();
-            let stream = running.engine.submit(request(running, prompt, arguments))?;
+            let mut request = request(running, prompt, arguments);
+            request.constraint = self.form.as_ref().map(Form::of_request).transpose()?;
+            let stream = running.engine.submit(request)?;
             tasks.push(tokio::spawn(arrivals(stream)));
         }
         let mut users = Vec::new();
