@@ -1,7 +1,7 @@
 //! Grammars as the engine takes them: compiles what a request asks of its outputs' form, and answers which tokens may
 //! come next. Does not know parameters' names and the engine's threads.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::request::TokenId;
@@ -22,7 +22,11 @@ pub struct ModelGrammars {
 
 /// The grammar of one request's outputs.
 #[derive(Debug)]
-pub struct GrammarConstraint(GrammarMatcher);
+pub struct GrammarConstraint {
+    matcher: GrammarMatcher,
+    /// The buffer of the last mask, for the next one.
+    words: Mutex<Vec<u32>>,
+}
 
 impl ModelGrammars {
     /// The grammars of a model with the tokens that end its outputs.
@@ -54,14 +58,17 @@ impl ModelGrammars {
 impl GrammarConstraint {
     /// A grammar for the outputs of a request of `n` continuations.
     pub fn new(grammar: Arc<CompiledGrammar>, n: u32) -> Self {
-        Self(GrammarMatcher::new(grammar, n as usize))
+        Self { matcher: GrammarMatcher::new(grammar, n as usize), words: Mutex::default() }
     }
 }
 
 impl TokenConstraint for GrammarConstraint {
     fn mask(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError> {
-        let mut words = vec![0; self.0.grammar().n_tokens().div_ceil(32)];
-        self.0.mask(output, &mut words).map_err(|error| {
+        let kept = || self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who asks at the same time gets a buffer of its own.
+        let mut words = std::mem::take(&mut *kept());
+        words.resize(self.matcher.grammar().n_tokens().div_ceil(32), 0);
+        self.matcher.mask(output, &mut words).map_err(|error| {
             tracing::warn!(%error, n_tokens = output.len(), "a constrained output cannot go on");
             match error {
                 GrammarError::Mismatch(_) => ConstraintError::OutputRejected,
@@ -70,11 +77,12 @@ impl TokenConstraint for GrammarConstraint {
             }
         })?;
         mask.set_words(&words);
+        *kept() = words;
         Ok(())
     }
 
     fn forced(&self, output: &[TokenId], forced: &mut Vec<TokenId>) {
-        if self.0.forced(output, forced).is_err() {
+        if self.matcher.forced(output, forced).is_err() {
             // The mask will tell why.
             forced.clear();
         }
@@ -139,7 +147,7 @@ mod tests {
         for (spec, code) in [
             (ConstraintSpec::Regex("(".to_owned()), "invalid_regex"),
             (ConstraintSpec::Regex("((((a{1,999}){1,999}".repeat(2000)), "regex_too_complex"),
-            (ConstraintSpec::JsonSchema(json!({"not": {}})), "unsupported_json_schema"),
+            (ConstraintSpec::JsonSchema(json!({"not": {"const": 1}})), "unsupported_json_schema"),
             (ConstraintSpec::JsonSchema(json!(false)), "invalid_json_schema"),
             (ConstraintSpec::JsonSchema(json!({"minItems": 1e18})), "schema_too_complex"),
             (ConstraintSpec::Gbnf("root ::= x".to_owned()), "invalid_grammar"),

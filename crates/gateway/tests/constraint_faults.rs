@@ -2,38 +2,14 @@
 
 mod harness;
 
-use harness::{Server, Setup, VOCABULARY, chat, completion};
+use harness::{Server, Setup, chat, completion};
 use serde_json::{Value, json};
-use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
+use throng_core::batch::SequenceError;
 use throng_core::constraint::ConstraintError;
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_engine::{Engine, EngineConfig};
 
-/// Fails the sequences of every request.
-struct Failing(ExecutorCapacity, SequenceError);
-
-impl Executor for Failing {
-    fn capacity(&self) -> ExecutorCapacity {
-        self.0
-    }
-
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        output.clear();
-        for scheduled in batch.sequences() {
-            output.begin_sequence();
-            if scheduled.sample {
-                output.fail_sequence(self.1);
-            }
-        }
-        Ok(())
-    }
-}
-
+/// A server that fails the sequences of every request.
 async fn failing(error: SequenceError) -> Server {
-    let setup = Setup::default();
-    let capacity = ExecutorCapacity { vocabulary_size: VOCABULARY, ..setup.capacity };
-    let engine = Engine::start(EngineConfig::default(), move || Ok(Box::new(Failing(capacity, error)) as _));
-    Server::over(engine.expect("the executor starts"), setup).await
+    Server::answering(Setup::default(), move |_, _, output| output.fail_sequence(error)).await
 }
 
 fn stream_error(events: &[String]) -> Value {

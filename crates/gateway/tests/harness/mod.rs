@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use throng_core::batch::{ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{Gateway, GatewayConfig, GatewayError, Loading, ServedModel};
@@ -93,11 +93,45 @@ pub struct Server {
     task: JoinHandle<Result<(), GatewayError>>,
 }
 
+/// An executor of which only what it answers is of interest.
+struct Answering<F> {
+    capacity: ExecutorCapacity,
+    answer: F,
+}
+
+impl<F: FnMut(&ScheduledBatch, &ScheduledSequence, &mut StepOutput) + Send> Executor for Answering<F> {
+    fn capacity(&self) -> ExecutorCapacity {
+        self.capacity
+    }
+
+    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        for scheduled in batch.sequences() {
+            output.begin_sequence();
+            if scheduled.sample {
+                (self.answer)(batch, scheduled, output);
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Server {
     pub async fn start(setup: Setup) -> Self {
         let (capacity, step_time) = (setup.capacity, setup.step_time);
         let make = move || Ok(Box::new(Paced { paper: PaperExecutor::new(capacity), step_time }) as _);
         let engine = Engine::start(setup.engine.clone(), make).expect("the paper executor starts");
+        Self::over(engine, setup).await
+    }
+
+    /// A server over an executor that does for each sequence that needs a token what `answer` does.
+    pub async fn answering(
+        setup: Setup,
+        answer: impl FnMut(&ScheduledBatch, &ScheduledSequence, &mut StepOutput) + Clone + Send + 'static,
+    ) -> Self {
+        let capacity = ExecutorCapacity { vocabulary_size: VOCABULARY, ..setup.capacity };
+        let make = move || Ok(Box::new(Answering { capacity, answer: answer.clone() }) as _);
+        let engine = Engine::start(EngineConfig::default(), make).expect("the executor starts");
         Self::over(engine, setup).await
     }
 
