@@ -4,11 +4,11 @@
 mod harness;
 
 use harness::{Client, Server, Setup, VOCABULARY, byte_tokenizer_with, chat};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use throng_core::executor::ExecutorCapacity;
 use throng_text::{AnswerFormat, ReasoningFormat, ToolCallFormat};
 
-/// The formats that can be held to a grammar, with their markers as text and as control tokens.
+/// All formats, with their markers as text and as control tokens.
 const FORMATS: &[(ToolCallFormat, &[&str])] = &[
     (ToolCallFormat::Hermes, &[]),
     (ToolCallFormat::Hermes, &["<tool_call>", "</tool_call>"]),
@@ -41,6 +41,19 @@ const FORMATS: &[(ToolCallFormat, &[&str])] = &[
             "<|tool_calls_section_end|>",
         ],
     ),
+    (ToolCallFormat::Qwen3Coder, &[]),
+    (ToolCallFormat::Qwen3Coder, &["<tool_call>", "</tool_call>"]),
+    (ToolCallFormat::SeedOss, &["<seed:tool_call>", "</seed:tool_call>"]),
+    (ToolCallFormat::MinimaxM2, &["<minimax:tool_call>", "</minimax:tool_call>"]),
+    (ToolCallFormat::Glm, &[]),
+    (
+        ToolCallFormat::Glm,
+        &["<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"],
+    ),
+    (ToolCallFormat::Pythonic, &[]),
+    (ToolCallFormat::Pythonic, &["<|python_start|>", "<|python_end|>"]),
+    (ToolCallFormat::Olmo3, &[]),
+    (ToolCallFormat::Olmo3, &["<function_calls>", "</function_calls>"]),
     (ToolCallFormat::Harmony, &["<|channel|>", "<|constrain|>", "<|message|>"]),
 ];
 
@@ -74,6 +87,22 @@ fn tools(is_strict: bool) -> Value {
             "additionalProperties": false,
         }}},
         {"type": "function", "function": {"name": "now", "strict": is_strict}},
+        {"type": "function", "function": {"name": "store", "strict": is_strict, "parameters": {
+            "type": "object",
+            "properties": {
+                "note": {"anyOf": [{"type": "string", "maxLength": 4}, {"type": "null"}]},
+                "key": {"type": "string", "pattern": "^[a-c]{2}<|/[0-9]$", "maxLength": 6},
+                "on": {"type": "boolean"},
+                "x": {"type": ["integer", "string"], "maxLength": 3, "minimum": -9, "maximum": 99},
+                "list": {"type": "array", "items": {"enum": ["</parameter>", "</arg_value>", 1, null]},
+                         "maxItems": 2},
+                "any": {"type": "object", "maxProperties": 1, "properties": {"a": {"$ref": "#/$defs/word"}},
+                        "required": ["a"], "additionalProperties": false},
+            },
+            "required": ["note", "any", "x"],
+            "additionalProperties": false,
+            "$defs": {"word": {"type": "string", "maxLength": 3}},
+        }}},
     ])
 }
 
@@ -105,6 +134,30 @@ async fn calls(client: &mut Client, body: &Value, told: &str) -> (Vec<(String, S
     (expected, whole)
 }
 
+/// Whether the arguments of `store` satisfy its schema.
+fn is_stored(object: &Map<String, Value>) -> bool {
+    let is_text = |value: &Value, n: usize| value.as_str().is_some_and(|text| text.chars().count() <= n);
+    let is_key = |text: &str| {
+        let bytes = text.as_bytes();
+        let begins = bytes.len() > 2 && bytes[..2].iter().all(|byte| (b'a'..=b'c').contains(byte));
+        begins && bytes[2] == b'<'
+            || bytes.len() > 1 && bytes[bytes.len() - 2] == b'/' && bytes[bytes.len() - 1].is_ascii_digit()
+    };
+    let is_item = |value: &Value| {
+        ["</parameter>", "</arg_value>"].iter().any(|text| value == text) || *value == 1 || value.is_null()
+    };
+    let holds = |(name, value): (&String, &Value)| match name.as_str() {
+        "note" => value.is_null() || is_text(value, 4),
+        "key" => value.as_str().is_some_and(is_key),
+        "on" => value.is_boolean(),
+        "x" => value.as_i64().is_some_and(|n| (-9..=99).contains(&n)) || is_text(value, 3),
+        "list" => value.as_array().is_some_and(|list| list.len() <= 2 && list.iter().all(is_item)),
+        "any" => value.as_object().is_some_and(|any| any.len() == 1 && is_text(&any["a"], 3)),
+        _ => false,
+    };
+    ["note", "any", "x"].iter().all(|name| object.contains_key(*name)) && object.iter().all(holds)
+}
+
 fn check(calls: &[(String, String)], told: &str) {
     for (name, arguments) in calls {
         let value: Value =
@@ -121,6 +174,7 @@ fn check(calls: &[(String, String)], told: &str) {
                 assert!(object.len() == 1 && n <= 50, "{told}: {value}");
             }
             "now" => assert!(object.is_empty(), "{told}: {value}"),
+            "store" => assert!(is_stored(object), "{told}: {value}"),
             other => panic!("{told}: an unknown tool {other}"),
         }
     }
@@ -259,7 +313,7 @@ async fn tools_that_cannot_be_held_to_are_refused_before_anything_runs() {
     let server = server(ToolCallFormat::Hermes, None, &[]).await;
     let mut client = server.connect().await;
     let mut unsupported = tools(false);
-    unsupported[1]["function"]["parameters"]["properties"]["n"]["not"] = json!({});
+    unsupported[1]["function"]["parameters"]["properties"]["n"]["not"] = json!({"const": 1});
     for (fields, param, code) in [
         (json!({"tools": unsupported, "tool_choice": "required"}), "tool_choice", "unsupported_json_schema"),
         (

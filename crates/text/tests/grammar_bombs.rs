@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
-use throng_text::grammar::{ConstraintSpec, GrammarError, GrammarMatcher};
+use throng_text::ToolCallFormat;
+use throng_text::grammar::{CallableTool, ConstraintSpec, GrammarError, GrammarMatcher, ToolCallSpec};
 use vocabularies::COMPILER;
 
 #[global_allocator]
@@ -87,6 +88,7 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("20,000 texts of an enum", json!({"enum": texts(20_000)})),
         ("5,000 texts of an enum", json!({"enum": texts(5000)})),
         ("a text of 5 MB in an enum", json!({"enum": ["x".repeat(5 << 20)]})),
+        ("a text of 250 kB in an enum", json!({"enum": ["x".repeat(250_000)]})),
         ("10,000 properties", properties(10_000)),
         ("1,000 properties", properties(1000)),
         ("500 patternProperties", patterns(500)),
@@ -126,6 +128,7 @@ fn texts() -> Vec<(&'static str, ConstraintSpec)> {
         ("60 parentheses", regex(&nested("(a|", 60, "b", ")*"))),
         ("10^5 texts", choices(100_000)),
         ("10^4 texts", choices(10_000)),
+        ("a text of 60 kB in Lark", lark(format!("start: \"{}\"", "x".repeat(60_000)))),
         ("a text of 1 MB", ConstraintSpec::Choice(vec!["x".repeat(1 << 20)])),
         (
             "a chain of 1,900 rules",
@@ -188,12 +191,64 @@ fn texts() -> Vec<(&'static str, ConstraintSpec)> {
     ]
 }
 
+/// Tools whose arguments are text between tags.
+fn tools() -> Vec<(&'static str, ConstraintSpec)> {
+    let spec = |arguments: Value| {
+        let tools = vec![CallableTool { name: "f".to_owned(), arguments }];
+        let format = ToolCallFormat::Qwen3Coder;
+        ConstraintSpec::ToolCalls(ToolCallSpec {
+            format,
+            tools,
+            must_call: true,
+            only_one: false,
+            control: Vec::new(),
+        })
+    };
+    let properties = |n: usize, one: &Value| -> Map<String, Value> {
+        (0..n).map(|idx| (format!("p{idx}"), one.clone())).collect()
+    };
+    // Each refers to the next eight times.
+    let mut defs = Map::new();
+    for idx in 0..14 {
+        let next = json!({"$ref": format!("#/$defs/d{}", idx + 1)});
+        defs.insert(format!("d{idx}"), json!({"anyOf": vec![next; 8]}));
+    }
+    defs.insert("d14".to_owned(), json!({"type": ["string", "null"]}));
+    let reference = json!({"anyOf": [{"$ref": "#/$defs/d0"}, {"type": "string"}]});
+    vec![
+        ("8^14 references of an argument", spec(json!({"properties": {"a": reference}, "$defs": defs}))),
+        (
+            "400 arguments with references to 400 schemas",
+            spec(
+                json!({"properties": properties(400, &json!({"type": "array", "items": {"$ref": "#/$defs/p0"}})),
+                        "$defs": properties(400, &json!({"enum": (0..40).collect::<Vec<_>>()}))}),
+            ),
+        ),
+        ("400 optional arguments", spec(json!({"properties": properties(400, &json!({"type": "string"}))}))),
+        (
+            "an intersection of patterns of an argument",
+            spec(
+                json!({"properties": {"a": {"allOf": (0..12).map(|n| json!({"type": "string", "pattern": format!("^(.*a.{{{}}})*$", 10 + n)})).collect::<Vec<_>>()}}}),
+            ),
+        ),
+        (
+            "a choice of exactly one of 40 patterns of an argument",
+            spec(
+                json!({"properties": {"a": {"type": "string", "oneOf": (0..40).map(|n| json!({"type": "string", "pattern": format!("a.{{{n}}}b")})).collect::<Vec<_>>()}}}),
+            ),
+        ),
+    ]
+}
+
 #[test]
 fn what_is_made_to_cost_is_refused_or_compiles_within_bounds() {
     let _ = &*COMPILER;
     let schemas = schemas().into_iter().map(|(name, schema)| (name, ConstraintSpec::JsonSchema(schema)));
     let mut too_large = Vec::new();
-    for (name, spec) in schemas.chain(texts()) {
+    let bombs: Vec<_> = schemas.chain(texts()).chain(tools()).collect();
+    println!("{} bombs", bombs.len());
+    assert!(bombs.len() >= 40);
+    for (name, spec) in bombs {
         let region = Region::new(ALLOCATOR);
         let begun = Instant::now();
         let compiled = COMPILER.compile(&spec);
@@ -217,6 +272,8 @@ fn what_is_made_to_cost_is_refused_or_compiles_within_bounds() {
                     output.push(first as u32 * 32 + words[first].trailing_zeros().min(31));
                 }
                 assert!(!matches!(outcome, Err(GrammarError::Mismatch(_))), "{name}: {outcome:?}");
+                // What is prescribed is found token by token, and each must not cost as much as all.
+                let _ = matcher.forced(&[], &mut Vec::new());
                 let n_bytes = region.change().bytes_allocated;
                 if n_bytes > MAX_BYTES {
                     too_large.push(format!("{name}: masks allocate {n_bytes} bytes"));

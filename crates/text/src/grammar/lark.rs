@@ -5,6 +5,7 @@ use llguidance::regex_to_lark;
 use serde_json::Value;
 
 use super::GrammarError;
+use super::json_schema::MAX_TEXT_BYTES;
 
 /// Deepest nesting of brackets in a client's grammar or regular expression: llguidance recurses over it.
 const MAX_BRACKETS: usize = 64;
@@ -28,7 +29,7 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
 }
 
 /// Brackets inside of texts and classes count too: it is a bound on recursion, not a parser.
-fn check_brackets(text: &str) -> Result<(), GrammarError> {
+pub(super) fn check_brackets(text: &str) -> Result<(), GrammarError> {
     let mut depth = 0_usize;
     let mut is_escaped = false;
     for byte in text.bytes() {
@@ -71,7 +72,7 @@ pub(super) fn of_regex(regex: &str) -> Result<String, GrammarError> {
 }
 
 /// Whether a backslash at the end escapes what would follow.
-fn ends_in_escape(regex: &str) -> bool {
+pub(super) fn ends_in_escape(regex: &str) -> bool {
     regex.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
 }
 
@@ -85,6 +86,9 @@ pub(super) fn of_choice(choices: &[String]) -> Result<String, GrammarError> {
     }
     if choices.len() > MAX_CHOICES {
         return Err(GrammarError::TooComplex(format!("more than {MAX_CHOICES} choices")));
+    }
+    if choices.iter().any(|text| text.len() > MAX_TEXT_BYTES) {
+        return Err(GrammarError::TooComplex(format!("a choice of more than {MAX_TEXT_BYTES} bytes")));
     }
     let list = choices.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(" | ");
     Ok(format!("start: CHOICE\nCHOICE: {list}"))

@@ -11,6 +11,10 @@ use crate::tokenizer::{EncodeOptions, Tokenizer};
 /// Longer tokens are never produced under a grammar: the trie has a bound on its depth.
 const MAX_TOKEN_BYTES: usize = 1000;
 
+/// Of a longer text that a grammar prescribes, only the beginning is tokenized: only its first token is used, and the whole
+/// would be tokenized again for each token.
+const MAX_TOKENIZED_BYTES: usize = 4096;
+
 /// Put before a text that continues another one: no tokenizer joins it with what follows.
 const START: &str = "\u{2}";
 
@@ -72,6 +76,7 @@ impl TokenizerEnv for Vocabulary {
     }
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
+        let bytes = &bytes[..bytes.len().min(MAX_TOKENIZED_BYTES)];
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
             self.tokens_of(text).unwrap_or_else(|| self.trie.greedy_tokenize(text.as_bytes()))
         })

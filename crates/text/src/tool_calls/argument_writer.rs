@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::events::EventSink;
-use super::json_text::escape;
+use super::json_text::{ValueSpan, escape};
 use super::schemas::{Kinds, ToolSchemas};
 
 /// Writes the arguments of one call.
@@ -26,6 +26,8 @@ struct ValueText {
     /// The text of a value that is not only a string; it is known at the end what it is.
     text: String,
     is_streamed: bool,
+    /// Where in the JSON of an object or a list it is.
+    tree: Option<ValueSpan>,
     has_begun: bool,
     /// A line break that is dropped if the value ends after it.
     has_line_end: bool,
@@ -47,12 +49,14 @@ impl ArgumentWriter {
         out.argument_text(if is_streamed { ": \"" } else { ": " });
         self.n_written += 1;
         let text = String::new();
-        self.value = Some(ValueText { kinds, text, is_streamed, has_begun: false, has_line_end: false });
+        let (tree, has_begun, has_line_end) = (None, false, false);
+        self.value = Some(ValueText { kinds, text, is_streamed, tree, has_begun, has_line_end });
     }
 
     /// A character of the value.
     pub(super) fn char(&mut self, c: char, out: &mut EventSink) {
         let Some(value) = &mut self.value else { return };
+        value.follow(c);
         if !std::mem::replace(&mut value.has_begun, true) && self.trims_lines && c == '\n' {
             return;
         }
@@ -66,6 +70,12 @@ impl ArgumentWriter {
         }
     }
 
+    /// Whether the value is inside a string of an object or a list, where tags mean nothing.
+    pub(super) fn in_json_string(&self) -> bool {
+        let tree = self.value.as_ref().and_then(|value| value.tree.as_ref());
+        tree.is_some_and(ValueSpan::in_string)
+    }
+
     /// The value ends.
     pub(super) fn end_value(&mut self, out: &mut EventSink) {
         let Some(value) = self.value.take() else { return };
@@ -76,10 +86,11 @@ impl ArgumentWriter {
         }
     }
 
-    /// The arguments end, and the call with them.
-    pub(super) fn end(&mut self, out: &mut EventSink) {
-        self.end_value(out);
-        out.argument_text(if self.n_written == 0 { "{}" } else { "}" });
+    /// The arguments that `open` holds end, and the call with them.
+    pub(super) fn end_call(open: &mut Option<Self>, out: &mut EventSink) {
+        let Some(mut arguments) = open.take() else { return };
+        arguments.end_value(out);
+        out.argument_text(if arguments.n_written == 0 { "{}" } else { "}" });
         out.end_call();
     }
 
@@ -92,6 +103,15 @@ impl ArgumentWriter {
 }
 
 impl ValueText {
+    /// Follows the JSON of a value that is an object or a list, as its first character tells.
+    fn follow(&mut self, c: char) {
+        if let Some(tree) = &mut self.tree {
+            tree.take(c);
+        } else if self.kinds.has(Kinds::TREE) && matches!(c, '{' | '[') && self.text.trim().is_empty() {
+            self.tree.insert(ValueSpan::default()).take(c);
+        }
+    }
+
     fn push(&mut self, c: char, out: &mut EventSink) {
         if self.is_streamed { escape(c, |c| out.argument(c)) } else { self.text.push(c) }
     }
@@ -108,9 +128,9 @@ fn write_typed(text: &str, kinds: Kinds, out: &mut EventSink) {
     let word = text.trim();
     let is = |kind: Kinds, names: [&str; 2]| kinds.has(kind) && names.contains(&word);
     let is_integer = || word.strip_prefix('-').unwrap_or(word).bytes().all(|b| b.is_ascii_digit());
-    let fits = |value: Value| match value {
-        Value::Number(_) => kinds.has(Kinds::NUMBER) || kinds.has(Kinds::INTEGER) && is_integer(),
-        Value::Array(_) | Value::Object(_) => kinds.has(Kinds::TREE),
+    let fits = |value: &RawValue| match value.get().as_bytes()[0] {
+        b'-' | b'0'..=b'9' => kinds.has(Kinds::NUMBER) || kinds.has(Kinds::INTEGER) && is_integer(),
+        b'[' | b'{' => kinds.has(Kinds::TREE),
         _ => false,
     };
     if is(Kinds::NULL, ["null", "None"]) {

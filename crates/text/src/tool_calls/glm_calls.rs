@@ -57,10 +57,8 @@ impl GlmCalls {
         true
     }
 
-    fn end_call(&mut self, out: &mut EventSink) {
-        if let Some(mut arguments) = self.arguments.take() {
-            arguments.end(out);
-        }
+    fn in_json_string(&self) -> bool {
+        self.arguments.as_ref().is_some_and(ArgumentWriter::in_json_string)
     }
 }
 
@@ -71,8 +69,13 @@ impl Machine for GlmCalls {
             State::Name(_) | State::Arguments => &[KEY, OPEN, CLOSE],
             State::Key(_) => &[KEY_END],
             State::BetweenKeyAndValue(_) => &[VALUE, KEY, CLOSE],
+            State::Value if self.in_json_string() => &[],
             State::Value => &[VALUE_END],
         }
+    }
+
+    fn control_markers(&self) -> &'static [&'static str] {
+        if matches!(self.state, State::Value) { &[VALUE_END] } else { self.markers() }
     }
 
     fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
@@ -101,10 +104,10 @@ impl Machine for GlmCalls {
                 self.state = State::Arguments;
             }
             (OPEN, _) => {
-                self.end_call(out);
+                ArgumentWriter::end_call(&mut self.arguments, out);
                 self.state = State::Name(OPEN.to_owned());
             }
-            _ => self.end_call(out),
+            _ => ArgumentWriter::end_call(&mut self.arguments, out),
         }
     }
 

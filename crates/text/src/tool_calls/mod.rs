@@ -28,6 +28,7 @@ pub use events::AnswerEvent;
 pub(crate) use events::EventSink;
 pub(crate) use harmony::Harmony;
 pub(crate) use scanner::{Machine, Scanner, Step};
+pub(crate) use schemas::Kinds;
 pub use schemas::ToolSchemas;
 
 /// Longer names are no names of tools.

@@ -154,7 +154,7 @@ impl PythonCalls {
         write_string(argument.name.as_deref().map_or(&number, str::trim), out);
         out.argument_text(": ");
         match python_literal::to_json(text) {
-            Some(value) => out.argument_text(&value.to_string()),
+            Some(json) => out.argument_text(&json),
             None => write_string(text, out),
         }
     }

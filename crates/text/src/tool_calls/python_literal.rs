@@ -1,19 +1,23 @@
 //! A Python literal as JSON: strings, numbers, `True`, `False`, `None`, lists, tuples and dicts. Does not know calls.
 
-use serde_json::{Map, Number, Value};
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use super::json_text::escape;
 
 /// Lists and dicts inside each other.
 const MAX_DEPTH: usize = 48;
 
-/// Reads `text` as one literal; `None` if it is none.
-pub(super) fn to_json(text: &str) -> Option<Value> {
-    let mut reader = Reader { rest: text };
-    let value = reader.value(0)?;
-    reader.rest.trim_start().is_empty().then_some(value)
+/// Reads `text` as one literal and writes it as JSON; `None` if it is none. Numbers that are JSON stay as they are.
+pub(super) fn to_json(text: &str) -> Option<String> {
+    let mut reader = Reader { rest: text, json: String::new() };
+    reader.value(0)?;
+    reader.rest.trim_start().is_empty().then_some(reader.json)
 }
 
 struct Reader<'a> {
     rest: &'a str,
+    json: String,
 }
 
 impl Reader<'_> {
@@ -24,45 +28,71 @@ impl Reader<'_> {
         rest.is_some()
     }
 
-    fn value(&mut self, depth: usize) -> Option<Value> {
+    fn value(&mut self, depth: usize) -> Option<()> {
         (depth < MAX_DEPTH).then_some(())?;
         self.rest = self.rest.trim_start();
         match self.rest.chars().next()? {
-            '[' => self.list('[', "]", depth),
-            '(' => self.list('(', ")", depth),
+            '[' => self.list("]", depth),
+            '(' => self.list(")", depth),
             '{' => self.dict(depth),
-            quote @ ('"' | '\'') => self.string(quote).map(Value::String),
+            quote @ ('"' | '\'') => {
+                let text = self.string(quote)?;
+                self.write_string(&text);
+                Some(())
+            }
             _ => self.word(),
         }
     }
 
-    fn list(&mut self, open: char, close: &str, depth: usize) -> Option<Value> {
-        self.rest = &self.rest[open.len_utf8()..];
-        let mut items = Vec::new();
-        while !self.takes(close) {
-            items.push(self.value(depth + 1)?);
-            if !self.takes(",") {
-                return self.takes(close).then_some(Value::Array(items));
-            }
-        }
-        Some(Value::Array(items))
+    fn list(&mut self, close: &str, depth: usize) -> Option<()> {
+        self.elements('[', close, ']', |reader| reader.value(depth + 1))
     }
 
-    fn dict(&mut self, depth: usize) -> Option<Value> {
+    fn dict(&mut self, depth: usize) -> Option<()> {
+        self.elements('{', "}", '}', |reader| {
+            let start = reader.json.len();
+            reader.value(depth + 1)?;
+            if !reader.json[start..].starts_with('"') {
+                let key = reader.json.split_off(start);
+                reader.write_string(&key);
+            }
+            reader.takes(":").then_some(())?;
+            reader.json.push(':');
+            reader.value(depth + 1)
+        })
+    }
+
+    /// What stands between brackets, separated by commas.
+    fn elements(
+        &mut self,
+        open: char,
+        close: &str,
+        end: char,
+        mut one: impl FnMut(&mut Self) -> Option<()>,
+    ) -> Option<()> {
+        // All brackets are one byte.
         self.rest = &self.rest[1..];
-        let mut members = Map::new();
-        while !self.takes("}") {
-            let key = match self.value(depth + 1)? {
-                Value::String(key) => key,
-                other => other.to_string(),
-            };
-            self.takes(":").then_some(())?;
-            members.insert(key, self.value(depth + 1)?);
+        self.json.push(open);
+        let mut is_first = true;
+        while !self.takes(close) {
+            if !is_first {
+                self.json.push(',');
+            }
+            is_first = false;
+            one(self)?;
             if !self.takes(",") {
-                return self.takes("}").then_some(Value::Object(members));
+                self.takes(close).then_some(())?;
+                break;
             }
         }
-        Some(Value::Object(members))
+        self.json.push(end);
+        Some(())
+    }
+
+    fn write_string(&mut self, text: &str) {
+        self.json.push('"');
+        text.chars().for_each(|c| escape(c, |c| self.json.push(c)));
+        self.json.push('"');
     }
 
     fn string(&mut self, quote: char) -> Option<String> {
@@ -76,7 +106,7 @@ impl Reader<'_> {
                     't' => text.push('\t'),
                     'r' => text.push('\r'),
                     'x' => text.push(code(&mut chars, 2)?),
-                    'u' => text.push(code(&mut chars, 4)?),
+                    'u' => text.push(unit(&mut chars)?),
                     'U' => text.push(code(&mut chars, 8)?),
                     '\n' => {}
                     c @ ('\\' | '\'' | '"') => text.push(c),
@@ -89,24 +119,49 @@ impl Reader<'_> {
         Some(text)
     }
 
-    fn word(&mut self) -> Option<Value> {
+    fn word(&mut self) -> Option<()> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '-' | '.');
         let end = self.rest.find(|c| !is_part(c)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
         match word {
-            "True" | "true" => Some(Value::Bool(true)),
-            "False" | "false" => Some(Value::Bool(false)),
-            "None" | "null" => Some(Value::Null),
-            _ => {
-                let digits = word.replace('_', "");
-                let integer = digits.parse::<i64>().ok().map(Number::from);
-                // Python writes `1.` and `.5`, which JSON does not.
-                let number = || digits.parse::<f64>().ok().and_then(Number::from_f64);
-                let starts = digits.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
-                starts.then(|| integer.or_else(number)).flatten().map(Value::Number)
-            }
+            "True" | "true" => self.json.push_str("true"),
+            "False" | "false" => self.json.push_str("false"),
+            "None" | "null" => self.json.push_str("null"),
+            _ => self.json.push_str(&number(word)?),
         }
+        Some(())
+    }
+}
+
+/// A number as JSON writes it: Python also knows `1_000`, `1.`, `.5` and `+1`.
+fn number(word: &str) -> Option<String> {
+    let digits = word.replace('_', "");
+    let starts = digits.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
+    if !starts {
+        return None;
+    }
+    if serde_json::from_str::<&RawValue>(&digits).is_ok() {
+        return Some(digits);
+    }
+    let integer = digits.parse::<i64>().ok().map(Number::from);
+    let number = integer.or_else(|| digits.parse::<f64>().ok().and_then(Number::from_f64));
+    number.map(|number| number.to_string())
+}
+
+/// The character of `\uXXXX`, or of two of them that are halves of one, as JSON writes it.
+fn unit(chars: &mut std::str::Chars<'_>) -> Option<char> {
+    let high = u16::from_str_radix(chars.as_str().get(..4)?, 16).ok()?;
+    chars.nth(3)?;
+    let low = chars.as_str().strip_prefix("\\u").and_then(|rest| rest.get(..4));
+    let low = low.and_then(|digits| u16::from_str_radix(digits, 16).ok());
+    let pair = low.and_then(|low| char::decode_utf16([high, low]).next()).and_then(Result::ok);
+    match pair.filter(|_| (0xd800..0xdc00).contains(&high)) {
+        Some(c) => {
+            chars.nth(5)?;
+            Some(c)
+        }
+        None => Some(char::from_u32(high.into()).unwrap_or(char::REPLACEMENT_CHARACTER)),
     }
 }
 
@@ -131,9 +186,15 @@ mod tests {
             ("{'a': {\"b\": []}, 1: 'x'}", json!({"a": {"b": []}, "1": "x"})),
             ("1_000", json!(1000)),
             (".5", json!(0.5)),
+            ("\"\\ud83d\\ude00 \\ud83d\"", json!("😀 \u{fffd}")),
+            ("{1.5: (), (2,): {}}", json!({"1.5": [], "[2]": {}})),
         ];
         for (text, value) in cases {
-            assert_eq!(to_json(text), Some(value), "{text}");
+            let json = to_json(text).expect("a literal");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&json).expect("JSON"), value, "{text}");
+        }
+        for number in ["1e999", "123456789012345678901234567890", "-0.10"] {
+            assert_eq!(to_json(number).as_deref(), Some(number), "numbers are passed on as they are");
         }
         for text in ["", "x", "'a", "[1", "{'a'}", "f()", "1 2", "\"\\u12\"", &"[".repeat(1000)] {
             assert_eq!(to_json(text), None, "{text}");

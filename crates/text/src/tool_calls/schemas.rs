@@ -1,28 +1,31 @@
 //! What parsers need to know of a request's tools: their names, and which kinds of values their parameters take. Does not
 //! check values.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 /// Schemas inside schemas (`anyOf`) that are looked at.
 const MAX_DEPTH: usize = 8;
+/// Most schemas that are looked at for one parameter: references may lead to the same one again and again.
+const MAX_SCHEMAS: usize = 1000;
 
 /// The kinds of values that a parameter takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Kinds(u8);
+pub(crate) struct Kinds(u8);
 
 impl Kinds {
-    pub(super) const STRING: Self = Self(1);
-    pub(super) const INTEGER: Self = Self(2);
-    pub(super) const NUMBER: Self = Self(4);
-    pub(super) const BOOLEAN: Self = Self(8);
-    pub(super) const NULL: Self = Self(16);
+    pub(crate) const STRING: Self = Self(1);
+    pub(crate) const INTEGER: Self = Self(2);
+    pub(crate) const NUMBER: Self = Self(4);
+    pub(crate) const BOOLEAN: Self = Self(8);
+    pub(crate) const NULL: Self = Self(16);
     /// An object or a list.
-    pub(super) const TREE: Self = Self(32);
+    pub(crate) const TREE: Self = Self(32);
 
     /// Whether values of `kind` are among them.
-    pub(super) fn has(self, kind: Self) -> bool {
+    pub(crate) fn has(self, kind: Self) -> bool {
         self.0 & kind.0 != 0
     }
 
@@ -53,14 +56,21 @@ impl Kinds {
         }
     }
 
+    /// The kinds that a parameter of this schema takes: strings where it does not tell. References lead into `root`.
+    pub(crate) fn of_parameter(schema: &Value, root: &Value) -> Self {
+        let kinds = Self::of_schema(schema, root, 0, &Cell::new(MAX_SCHEMAS));
+        if kinds == Self::default() { Self::STRING } else { kinds }
+    }
+
     /// What a schema says; nothing at all where it does not tell.
-    fn of_schema(schema: &Value, root: &Value, depth: usize) -> Self {
-        if depth == MAX_DEPTH {
+    fn of_schema(schema: &Value, root: &Value, depth: usize, n_left: &Cell<usize>) -> Self {
+        if depth == MAX_DEPTH || n_left.get() == 0 {
             return Self::default();
         }
+        n_left.set(n_left.get() - 1);
         if let Some(reference) = schema["$ref"].as_str() {
             let target = reference.strip_prefix('#').and_then(|path| root.pointer(path));
-            return target.map_or(Self::default(), |target| Self::of_schema(target, root, depth + 1));
+            return target.map_or(Self::default(), |target| Self::of_schema(target, root, depth + 1, n_left));
         }
         let all = |list: &Value, of: &dyn Fn(&Value) -> Self| {
             let items = list.as_array().into_iter().flatten();
@@ -71,7 +81,7 @@ impl Kinds {
         if kinds != Self::default() {
             return kinds;
         }
-        let inside = |schema: &Value| Self::of_schema(schema, root, depth + 1);
+        let inside = |schema: &Value| Self::of_schema(schema, root, depth + 1, n_left);
         let constant = schema.get("const").map_or(Self::default(), Self::of_value);
         ["anyOf", "oneOf", "allOf"]
             .into_iter()
@@ -96,7 +106,7 @@ impl ToolSchemas {
             let none = Map::new();
             let parameters = root["properties"].as_object().unwrap_or(&none);
             let kinds =
-                parameters.iter().map(|(name, schema)| (name.clone(), Kinds::of_schema(schema, root, 0)));
+                parameters.iter().map(|(name, schema)| (name.clone(), Kinds::of_parameter(schema, root)));
             Some((function["name"].as_str()?.to_owned(), kinds.collect()))
         };
         Self { tools: tools.iter().filter_map(read).collect() }
@@ -110,7 +120,7 @@ impl ToolSchemas {
     /// The kinds that a parameter takes: strings, where nothing is known of it.
     pub(super) fn kinds(&self, tool: &str, parameter: &str) -> Kinds {
         let known = self.tools.get(tool).and_then(|parameters| parameters.get(parameter));
-        known.copied().filter(|kinds| *kinds != Kinds::default()).unwrap_or(Kinds::STRING)
+        known.copied().unwrap_or(Kinds::STRING)
     }
 }
 

@@ -93,10 +93,8 @@ impl TaggedCalls {
         Self { spelling, tools, state: State::Text, arguments: None }
     }
 
-    fn end_call(&mut self, out: &mut EventSink) {
-        if let Some(mut arguments) = self.arguments.take() {
-            arguments.end(out);
-        }
+    fn in_json_string(&self) -> bool {
+        self.arguments.as_ref().is_some_and(ArgumentWriter::in_json_string)
     }
 
     fn begin_parameter(&mut self, name: &str, out: &mut EventSink) {
@@ -118,8 +116,13 @@ impl Machine for TaggedCalls {
             State::Opened(_) | State::Calls => self.spelling.in_calls,
             State::Name(..) | State::ParameterName(_) => &[],
             State::Function => self.spelling.in_function,
+            State::Value if self.in_json_string() => &[],
             State::Value => self.spelling.in_value,
         }
+    }
+
+    fn control_markers(&self) -> &'static [&'static str] {
+        if matches!(self.state, State::Value) { self.spelling.in_value } else { self.markers() }
     }
 
     fn marker(&mut self, marker: &'static str, out: &mut EventSink) {
@@ -142,7 +145,7 @@ impl Machine for TaggedCalls {
             self.state = State::Function;
         } else {
             // The end of the function, or of the calls, which ends the function too.
-            self.end_call(out);
+            ArgumentWriter::end_call(&mut self.arguments, out);
             if marker == spelling.function_end {
                 self.state = State::Calls;
             } else if !opened.is_empty() {

@@ -96,6 +96,11 @@ pub const CASES: &[Case] = &[
     ),
     text("qwen3_coder", "Use <function and <tool_callx>, or <parameter=a>."),
     calls(
+        "qwen3_coder",
+        "<tool_call>\n<function=typed>\n<parameter=list>\n[\"</parameter>\", {\"a\": \"\\\"</function>\"}]\n</parameter>\n<parameter=x>\n1e999\n</parameter>\n</function>\n</tool_call>",
+        &[("typed", r#"{"list": ["</parameter>", {"a": "\"</function>"}], "x": 1e999}"#)],
+    ),
+    calls(
         "seed_oss",
         "<seed:tool_call>\n<function=get_weather>\n<parameter=city>São Paulo</parameter>\n</function>\n</seed:tool_call>",
         WEATHER,
@@ -135,6 +140,11 @@ pub const CASES: &[Case] = &[
             "typed",
             r#"{"n": -3, "on": true, "maybe": null, "list": [1,{"a":["b"]}], "text": "it's, (a) = \"b\""}"#,
         )],
+    ),
+    calls(
+        "pythonic",
+        "[typed(x=123456789012345678901234567890, list=[\"\\ud83d\\ude00\", -0.10])]",
+        &[("typed", r#"{"x": 123456789012345678901234567890, "list": ["😀",-0.10]}"#)],
     ),
     text("pythonic", "[1, 2, 3]"),
     text("pythonic", "[unknown(a=1)] is a list."),

@@ -234,7 +234,7 @@ fn structural_tags_that_mean_nothing_are_refused() {
             "triggers",
         ),
         (
-            json!({"structures": [{"begin": "<a>", "schema": {"not": {}}, "end": "</a>"}], "triggers": ["<a"]}),
+            json!({"structures": [{"begin": "<a>", "schema": {"not": {"const": 1}}, "end": "</a>"}], "triggers": ["<a"]}),
             "not",
         ),
         (json!({"structures": [], "triggers": ["<b"]}), "structures"),

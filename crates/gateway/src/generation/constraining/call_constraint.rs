@@ -11,7 +11,7 @@ use crate::openai::{ApiError, ChatRequest, OutputConstraint};
 /// `response_format` says nothing about the answer.
 ///
 /// # Errors
-/// 400 for tools that the model's format of calls cannot be held to, and where another parameter constrains the answer too.
+/// 400 for a model without a format of calls, and where another parameter constrains the answer too.
 pub(in crate::generation) fn output_constraint(
     format: &AnswerFormat,
     request: &ChatRequest,
@@ -28,9 +28,8 @@ pub(in crate::generation) fn output_constraint(
     if let Some(own) = own.filter(|own| own.param != "response_format") {
         return Err(ApiError::mutually_exclusive(own.param.clone(), &param));
     }
-    let Some(format_of_calls) = format.tool_calls.filter(|format| ToolCallSpec::can_write(*format)) else {
-        let reason = "The answers of this model cannot be held to its format of tool calls: use 'tool_choice' \
-                      'auto' or 'none', and no 'strict'.";
+    let Some(format_of_calls) = format.tool_calls else {
+        let reason = "This model's chat template has no known format of tool calls.";
         return Err(ApiError::unsupported_by_model(param, reason));
     };
     let chosen = request.chosen_function.as_deref();

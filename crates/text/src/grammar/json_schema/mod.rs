@@ -1,14 +1,23 @@
 //! JSON schemas before llguidance reads them: bounds, keywords that cannot be enforced, spellings that it does not
 //! know. Does not know how a schema becomes a grammar.
 
+mod disjoint;
+mod formats;
+mod rewrite;
+
 use serde_json::{Map, Value, json};
 
 use super::GrammarError;
+use disjoint::Disjoint;
+
+pub(super) use formats::text_format;
 
 /// Deepest nesting of values in a schema.
 const MAX_DEPTH: usize = 64;
 /// Most values in a schema.
 const MAX_VALUES: usize = 20_000;
+/// Longest text in a schema: what must be written is kept for each output as long as that.
+pub(super) const MAX_TEXT_BYTES: usize = 16 << 10;
 /// Most references: they may form a chain, over which llguidance recurses.
 const MAX_REFERENCES: usize = 512;
 /// Most schemas in a schema.
@@ -21,6 +30,9 @@ const MAX_MULTIPLE: u64 = 10_000;
 const MAX_LENGTH: u64 = 100_000;
 /// Largest lower bound on items and properties.
 const MAX_COUNT: u64 = 10_000;
+
+/// Under which llguidance finds its options.
+pub(super) const OPTIONS_KEY: &str = "x-guidance";
 
 /// White space between tokens: a space, or up to two line breaks and indentation. Without a bound a model could
 /// write white space for ever.
@@ -56,21 +68,6 @@ const SCHEMAS: &[&str] = &["allOf", "anyOf", "items", "oneOf", "prefixItems"];
 /// Keywords under which an object stands whose members are schemas.
 const SCHEMA_MAP: &[&str] = &["$defs", "definitions", "patternProperties", "properties"];
 
-/// Formats that llguidance enforces as they are defined.
-const FORMATS: &[&str] = &["duration", "ipv4", "ipv6", "uri", "uuid"];
-
-/// RFC 3339's dates that exist, and times without leap seconds, of which only some exist.
-const DATE: &str = concat!(
-    "(?:[0-9]{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)",
-    "|02-(?:0[1-9]|1[0-9]|2[0-8]))",
-    "|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)",
-);
-const TIME: &str = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,9})?(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-/// Labels of at most 63 characters, hyphens neither at their ends nor next to each other, 4 labels at most.
-const HOST: &str = r"[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}(?:\.[a-zA-Z0-9](?:-?[a-zA-Z0-9]){0,31}){0,3}";
-/// Words that dots join, 62 characters at most.
-const MAILBOX: &str = r"[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}(?:\.[a-zA-Z0-9!#$%&'*+/=?^_`{|}~-]{1,20}){0,2}";
-
 /// Checks a schema and makes of it what llguidance takes: an object with its options.
 ///
 /// # Errors
@@ -86,9 +83,21 @@ pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
         Value::Object(members) => members.clone(),
         _ => return Err(invalid("#", "a schema must be an object or a boolean")),
     };
-    Check { n_schemas: 0, multiple: 1 }.object(&mut schema, "#")?;
-    schema.insert("x-guidance".to_owned(), json!({ "whitespace_pattern": WHITESPACE }));
-    Ok(Value::Object(schema))
+    let root = Value::Object(schema.clone());
+    Check { n_schemas: 0, multiple: 1, disjoint: Disjoint::new(&root) }.object(&mut schema, "#")?;
+    Ok(with_options(&Value::Object(schema), None))
+}
+
+/// A checked schema with llguidance's options. Strings use the escapes of `escapes` (the characters after the backslash), or
+/// all of JSON's.
+pub(super) fn with_options(schema: &Value, escapes: Option<&str>) -> Value {
+    let mut schema = schema.as_object().cloned().unwrap_or_else(Map::new);
+    let mut options = json!({ "whitespace_pattern": WHITESPACE });
+    if let Some(escapes) = escapes {
+        options["json_allowed_escapes"] = Value::from(escapes);
+    }
+    schema.insert(OPTIONS_KEY.to_owned(), options);
+    Value::Object(schema)
 }
 
 fn invalid(path: &str, reason: &str) -> GrammarError {
@@ -114,6 +123,9 @@ fn check_size(schema: &Value) -> Result<(), GrammarError> {
                 n_references += usize::from(members.contains_key("$ref"));
                 stack.extend(members.values().map(|member| (member, depth + 1)));
             }
+            Value::String(text) if text.len() > MAX_TEXT_BYTES => {
+                return Err(too_complex(format!("a text of more than {MAX_TEXT_BYTES} bytes in the schema")));
+            }
             _ => {}
         }
         if n_values + stack.len() > MAX_VALUES {
@@ -127,13 +139,15 @@ fn check_size(schema: &Value) -> Result<(), GrammarError> {
 }
 
 /// What is counted over a whole schema.
-struct Check {
+struct Check<'r> {
     n_schemas: usize,
+    /// Tells options of `oneOf` apart.
+    disjoint: Disjoint<'r>,
     /// The least common multiple of what was met so far.
     multiple: u64,
 }
 
-impl Check {
+impl Check<'_> {
     fn schema(&mut self, schema: &mut Value, path: &str) -> Result<(), GrammarError> {
         match schema {
             Value::Bool(_) => Ok(()),
@@ -147,10 +161,14 @@ impl Check {
         if self.n_schemas > MAX_SCHEMAS {
             return Err(too_complex(format!("more than {MAX_SCHEMAS} schemas in a schema")));
         }
-        if schema.get("uniqueItems") == Some(&Value::Bool(false)) {
-            schema.remove("uniqueItems");
+        rewrite::keywords(schema);
+        if let Some(Value::Array(options)) = schema.get("oneOf")
+            && self.disjoint.all(options)
+        {
+            let options = schema.shift_remove("oneOf").unwrap_or_default();
+            rewrite::and(schema, json!({ "anyOf": options }));
         }
-        let mut pattern = None;
+        let (mut pattern, mut is_annotation) = (None, false);
         for (keyword, value) in schema.iter_mut() {
             let at = || format!("{path}/{}", keyword.replace('~', "~0").replace('/', "~1"));
             let word = keyword.as_str();
@@ -161,14 +179,20 @@ impl Check {
                 });
             }
             match (word, &mut *value) {
-                ("format", Value::String(format)) if format_pattern(format).is_some() => {
-                    pattern = format_pattern(format);
-                }
-                ("format", Value::String(format)) if !FORMATS.contains(&format.as_str()) => {
-                    let format: String = format.chars().take(64).collect();
-                    return Err(GrammarError::Unsupported(format!(
-                        "the format '{format}' at '{path}' is not supported"
-                    )));
+                ("format", Value::String(format)) => {
+                    if formats::UNSUPPORTED_FORMATS.contains(&format.as_str()) {
+                        let reason = format!("the format '{format}' at '{path}' is not supported");
+                        return Err(GrammarError::Unsupported(reason));
+                    }
+                    is_annotation = false;
+                    if let Some(narrower) = formats::narrower(format) {
+                        *format = narrower.to_owned();
+                    } else if let Some(known) = formats::format_pattern(format) {
+                        pattern = Some(known);
+                    } else {
+                        // Formats that JSON Schema does not define mean nothing, such as OpenAPI's `int64`.
+                        is_annotation = !formats::FORMATS.contains(&format.as_str());
+                    }
                 }
                 (
                     "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties",
@@ -200,10 +224,11 @@ impl Check {
                 _ => {}
             }
         }
+        if pattern.is_some() || is_annotation {
+            schema.shift_remove("format");
+        }
         if let Some(pattern) = pattern {
-            schema.remove("format");
-            let all_of = schema.entry("allOf").or_insert_with(|| json!([]));
-            all_of.as_array_mut().into_iter().for_each(|list| list.push(json!({ "pattern": pattern })));
+            rewrite::and(schema, json!({ "pattern": pattern }));
         }
         Ok(())
     }
@@ -228,18 +253,6 @@ impl Check {
         }
         Ok(())
     }
-}
-
-/// The pattern of a format for which llguidance's own would allow texts that are not of the format.
-fn format_pattern(format: &str) -> Option<String> {
-    Some(match format {
-        "date" => format!("^{DATE}$"),
-        "time" => format!("^{TIME}$"),
-        "date-time" => format!("^{DATE}[tT]{TIME}$"),
-        "hostname" => format!("^{HOST}$"),
-        "email" => format!("^{MAILBOX}@{HOST}$"),
-        _ => return None,
-    })
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -1,6 +1,10 @@
 //! Calls of tools as Lark: what an answer must look like for its calls to be found and their arguments to satisfy the
 //! tools' schemas. Does not know how calls are read and what makes a request ask for them.
 
+mod arguments;
+mod raw_text;
+mod spelling;
+
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
@@ -8,6 +12,8 @@ use serde_json::{Map, Value};
 use super::lark::quoted;
 use super::{GrammarError, json_schema};
 use crate::tool_calls::ToolCallFormat;
+use arguments::Arguments;
+use spelling::{ArgumentStyle, CallSpelling, JSON, spelling};
 
 /// The calls that an answer may or must have.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,136 +39,6 @@ pub struct CallableTool {
     pub arguments: Value,
 }
 
-/// How a format writes calls.
-struct CallSpelling {
-    /// Before the first call.
-    before: &'static str,
-    /// Before the name.
-    call: &'static str,
-    /// Between the name and the number of the call, for formats that number calls.
-    number: &'static str,
-    /// Between the name and the arguments.
-    arguments: &'static str,
-    /// After the arguments.
-    call_end: &'static str,
-    /// Between two calls.
-    between: &'static str,
-    /// After the last call.
-    after: &'static str,
-    /// With what the text before a call ends, the beginning of what is written before the first call; empty where a call
-    /// can only be the whole answer.
-    trigger: &'static str,
-    /// What else begins calls: free text must not have it.
-    also: &'static str,
-}
-
-const JSON: CallSpelling = CallSpelling {
-    before: "",
-    call: "{\"name\": \"",
-    number: "",
-    arguments: "\", \"arguments\": ",
-    call_end: "}",
-    between: ", ",
-    after: "",
-    trigger: "",
-    also: "",
-};
-
-const DEEPSEEK: CallSpelling = CallSpelling {
-    before: "<｜tool▁calls▁begin｜>",
-    call: "<｜tool▁call▁begin｜>",
-    number: "",
-    arguments: "<｜tool▁sep｜>",
-    call_end: "<｜tool▁call▁end｜>",
-    between: "",
-    after: "<｜tool▁calls▁end｜>",
-    trigger: "<｜tool▁calls▁begin｜>",
-    also: "<｜tool▁call▁begin｜>",
-};
-
-const KIMI_K2: CallSpelling = CallSpelling {
-    before: "<|tool_calls_section_begin|>",
-    call: "<|tool_call_begin|>functions.",
-    number: ":",
-    arguments: "<|tool_call_argument_begin|>",
-    call_end: "<|tool_call_end|>",
-    between: "",
-    after: "<|tool_calls_section_end|>",
-    trigger: "<|tool_calls_section_begin|>",
-    also: "<|tool_call_begin|>",
-};
-
-impl ToolCallSpec {
-    /// Whether calls of a format can be written as a grammar. Not those whose values are text between tags or Python's.
-    pub fn can_write(format: ToolCallFormat) -> bool {
-        format == ToolCallFormat::Harmony || spelling(format, &|_| false).is_some()
-    }
-}
-
-/// The spelling that the model's own markers tell, where a format has several.
-fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option<CallSpelling> {
-    Some(match format {
-        ToolCallFormat::Hermes => CallSpelling {
-            before: "<tool_call>\n",
-            between: "\n</tool_call>\n<tool_call>\n",
-            after: "\n</tool_call>",
-            trigger: "<tool_call>",
-            ..JSON
-        },
-        ToolCallFormat::Llama3Json => {
-            CallSpelling { arguments: "\", \"parameters\": ", between: "; ", also: "<|python_tag|>", ..JSON }
-        }
-        ToolCallFormat::Mistral if is_control("[ARGS]") => CallSpelling {
-            call: "[TOOL_CALLS]",
-            arguments: "[ARGS]",
-            call_end: "",
-            between: "",
-            trigger: "[TOOL_CALLS]",
-            ..JSON
-        },
-        ToolCallFormat::Mistral => {
-            CallSpelling { before: "[TOOL_CALLS][", after: "]", trigger: "[TOOL_CALLS]", ..JSON }
-        }
-        ToolCallFormat::Granite => CallSpelling {
-            before: "<|tool_call|>[",
-            after: "]",
-            trigger: "<|tool_call|>",
-            also: "<tool_call>",
-            ..JSON
-        },
-        ToolCallFormat::Granite20bFc => CallSpelling {
-            before: "<function_call> ",
-            between: "\n<function_call> ",
-            trigger: "<function_call>",
-            ..JSON
-        },
-        ToolCallFormat::Phi4Mini if is_control("<|tool_call|>") => CallSpelling {
-            before: "<|tool_call|>[",
-            after: "]<|/tool_call|>",
-            trigger: "<|tool_call|>",
-            also: "functools[",
-            ..JSON
-        },
-        ToolCallFormat::Phi4Mini => CallSpelling {
-            before: "functools[",
-            after: "]",
-            trigger: "functools[",
-            also: "<|tool_call|>",
-            ..JSON
-        },
-        ToolCallFormat::Jamba => CallSpelling {
-            before: "<tool_calls>[\n    ",
-            between: ",\n    ",
-            after: "\n]</tool_calls>",
-            trigger: "<tool_calls>",
-            ..JSON
-        },
-        ToolCallFormat::DeepSeek => DEEPSEEK,
-        ToolCallFormat::KimiK2 => KIMI_K2,
-        _ => return None,
-    })
-}
-
 /// Any text.
 const ANY: &str = "/(?s:.*)/";
 
@@ -172,14 +48,16 @@ const ANY: &str = "/(?s:.*)/";
 /// [`GrammarError::Unsupported`] for a format whose calls cannot be written as a grammar, and what a tool's schema gives,
 /// with the tool's name.
 pub(super) fn to_lark(spec: &ToolCallSpec) -> Result<String, GrammarError> {
-    let mut writer = Writer { spec, lines: String::new() };
-    writer.schemas()?;
-    let start = match spec.format {
-        ToolCallFormat::Harmony => writer.harmony()?,
-        format => {
-            let is_control = |text: &str| spec.control.iter().any(|known| known.1 == text);
-            let spelling = spelling(format, &is_control).ok_or_else(|| unsupported(format))?;
+    let mut writer = Writer { spec, lines: String::new(), n_copied_bytes: 0 };
+    let is_control = |text: &str| spec.control.iter().any(|known| known.1 == text);
+    let start = match spelling(spec.format, &is_control) {
+        Some(spelling) => {
+            writer.arguments(spelling.style)?;
             writer.calls(&spelling)
+        }
+        None => {
+            writer.arguments(ArgumentStyle::Json)?;
+            writer.harmony()?
         }
     };
     Ok(format!("start: {start}\n{}", writer.lines))
@@ -193,6 +71,8 @@ struct Writer<'s> {
     spec: &'s ToolCallSpec,
     /// Rules and terminals.
     lines: String,
+    /// Bytes of schemas that stand in it again for the references of an argument.
+    n_copied_bytes: usize,
 }
 
 impl Writer<'_> {
@@ -201,13 +81,21 @@ impl Writer<'_> {
     }
 
     /// The rule `args_IDX` of each tool.
-    fn schemas(&mut self) -> Result<(), GrammarError> {
+    fn arguments(&mut self, style: ArgumentStyle) -> Result<(), GrammarError> {
         for (idx, tool) in self.spec.tools.iter().enumerate() {
             let mut schema = tool.arguments.as_object().cloned().unwrap_or_else(Map::new);
             schema.insert("type".to_owned(), Value::from("object"));
             let schema =
                 json_schema::prepare(&Value::Object(schema)).map_err(|error| of_tool(tool, error))?;
-            self.define(&format!("args_{idx}"), &format!("%json {schema}"));
+            let rule = format!("args_{idx}");
+            let mut arguments = Arguments { writer: self, rule: &rule, schema: &schema, n_bytes: None };
+            let body = match style {
+                ArgumentStyle::Json => Ok(format!("%json {schema}")),
+                ArgumentStyle::Tagged(tags) => arguments.tagged(tags),
+                ArgumentStyle::Python => arguments.python(&tool.name),
+            };
+            let body = body.map_err(|error| of_tool(tool, error))?;
+            self.define(&rule, &body);
         }
         Ok(())
     }
@@ -276,8 +164,8 @@ impl Writer<'_> {
         let without = |text: &str| format!("& ~({ANY} {} {ANY})", quoted(text));
         let without_also = if spelling.also.is_empty() { String::new() } else { without(spelling.also) };
         if spelling.trigger.is_empty() {
-            // An answer that begins with an object would be read as a call.
-            self.define("TEXT", &format!("/[^{{\\s](?s:.*)/ {without_also}"));
+            // An answer that begins as calls do would be read as a call.
+            self.define("TEXT", &format!("/[^{}\\s](?s:.*)/ {without_also}", spelling.first_char));
             return "calls | TEXT | \"\"".to_owned();
         }
         let trigger = self.literal(spelling.trigger);

@@ -1,0 +1,256 @@
+//! How the formats of tool calls are spelled: the texts around calls, names and arguments. Does not know grammars.
+
+use crate::tool_calls::ToolCallFormat;
+
+/// How a format writes calls.
+pub(super) struct CallSpelling {
+    /// Before the first call.
+    pub before: &'static str,
+    /// Before the name.
+    pub call: &'static str,
+    /// Between the name and the number of the call, for formats that number calls.
+    pub number: &'static str,
+    /// Between the name and the arguments.
+    pub arguments: &'static str,
+    /// How the arguments are written.
+    pub style: ArgumentStyle,
+    /// After the arguments.
+    pub call_end: &'static str,
+    /// Between two calls.
+    pub between: &'static str,
+    /// After the last call.
+    pub after: &'static str,
+    /// With what the text before a call ends, the beginning of what is written before the first call; empty where a call
+    /// can only be the whole answer.
+    pub trigger: &'static str,
+    /// What else begins calls: free text must not have it.
+    pub also: &'static str,
+    /// The first character of calls that can only be the whole answer, as in a character class.
+    pub first_char: &'static str,
+}
+
+/// How a format writes arguments.
+#[derive(Clone, Copy)]
+pub(super) enum ArgumentStyle {
+    /// One JSON object.
+    Json,
+    /// Tags around each, strings as they are, other values as JSON.
+    Tagged(&'static ArgumentTags),
+    /// `key=value`, separated by commas, values as JSON.
+    Python,
+}
+
+/// The tags around an argument.
+pub(super) struct ArgumentTags {
+    /// Before the name.
+    pub name: &'static str,
+    /// Between name and value.
+    pub value: &'static str,
+    /// After the value.
+    pub end: &'static str,
+    /// What would end a value: text that is one must not have it.
+    pub stops: &'static [&'static str],
+    /// A line break at either end of a value would not be read as part of it.
+    pub trims_lines: bool,
+}
+
+/// Calls as JSON objects, in a row.
+pub(super) const JSON: CallSpelling = CallSpelling {
+    before: "",
+    call: "{\"name\": \"",
+    number: "",
+    arguments: "\", \"arguments\": ",
+    style: ArgumentStyle::Json,
+    call_end: "}",
+    between: ", ",
+    after: "",
+    trigger: "",
+    also: "",
+    first_char: "{",
+};
+
+const DEEPSEEK: CallSpelling = CallSpelling {
+    before: "<｜tool▁calls▁begin｜>",
+    call: "<｜tool▁call▁begin｜>",
+    arguments: "<｜tool▁sep｜>",
+    call_end: "<｜tool▁call▁end｜>",
+    between: "",
+    after: "<｜tool▁calls▁end｜>",
+    trigger: "<｜tool▁calls▁begin｜>",
+    also: "<｜tool▁call▁begin｜>",
+    ..JSON
+};
+
+const KIMI_K2: CallSpelling = CallSpelling {
+    before: "<|tool_calls_section_begin|>",
+    call: "<|tool_call_begin|>functions.",
+    number: ":",
+    arguments: "<|tool_call_argument_begin|>",
+    call_end: "<|tool_call_end|>",
+    between: "",
+    after: "<|tool_calls_section_end|>",
+    trigger: "<|tool_calls_section_begin|>",
+    also: "<|tool_call_begin|>",
+    ..JSON
+};
+
+const QWEN3_CODER: CallSpelling = CallSpelling {
+    before: "<tool_call>\n",
+    call: "<function=",
+    arguments: ">\n",
+    style: ArgumentStyle::Tagged(&ArgumentTags {
+        name: "<parameter=",
+        value: ">\n",
+        end: "\n</parameter>\n",
+        stops: &["</parameter>", "<parameter=", "</function>"],
+        trims_lines: false,
+    }),
+    call_end: "</function>",
+    between: "\n</tool_call>\n<tool_call>\n",
+    after: "\n</tool_call>",
+    trigger: "<tool_call>",
+    also: "<function=",
+    ..JSON
+};
+
+const SEED_OSS: CallSpelling = CallSpelling {
+    before: "<seed:tool_call>\n",
+    style: ArgumentStyle::Tagged(&ArgumentTags {
+        name: "<parameter=",
+        value: ">",
+        end: "</parameter>\n",
+        stops: &["</parameter>", "<parameter=", "</function>"],
+        trims_lines: true,
+    }),
+    between: "\n</seed:tool_call>\n<seed:tool_call>\n",
+    after: "\n</seed:tool_call>",
+    trigger: "<seed:tool_call>",
+    ..QWEN3_CODER
+};
+
+const MINIMAX_M2: CallSpelling = CallSpelling {
+    before: "<minimax:tool_call>\n",
+    call: "<invoke name=\"",
+    arguments: "\">\n",
+    style: ArgumentStyle::Tagged(&ArgumentTags {
+        name: "<parameter name=\"",
+        value: "\">",
+        end: "</parameter>\n",
+        stops: &["</parameter>", "<parameter name=", "</invoke>"],
+        trims_lines: true,
+    }),
+    call_end: "</invoke>",
+    between: "\n",
+    after: "\n</minimax:tool_call>",
+    trigger: "<minimax:tool_call>",
+    ..JSON
+};
+
+const GLM: CallSpelling = CallSpelling {
+    before: "<tool_call>",
+    call: "",
+    arguments: "\n",
+    style: ArgumentStyle::Tagged(&ArgumentTags {
+        name: "<arg_key>",
+        value: "</arg_key>\n<arg_value>",
+        end: "</arg_value>\n",
+        stops: &["</arg_value>"],
+        trims_lines: false,
+    }),
+    call_end: "</tool_call>",
+    between: "\n<tool_call>",
+    trigger: "<tool_call>",
+    ..JSON
+};
+
+const PYTHONIC: CallSpelling = CallSpelling {
+    before: "[",
+    call: "",
+    arguments: "(",
+    style: ArgumentStyle::Python,
+    call_end: ")",
+    after: "]",
+    also: "<|python_start|>",
+    first_char: "\\[",
+    ..JSON
+};
+
+const OLMO3: CallSpelling = CallSpelling {
+    before: "<function_calls>\n",
+    between: "\n",
+    after: "\n</function_calls>",
+    trigger: "<function_calls>",
+    also: "",
+    ..PYTHONIC
+};
+
+/// The spelling of a format, that which the model's own markers tell where it has several; `None` for Harmony, whose
+/// calls are messages.
+pub(super) fn spelling(format: ToolCallFormat, is_control: &dyn Fn(&str) -> bool) -> Option<CallSpelling> {
+    Some(match format {
+        ToolCallFormat::Hermes => CallSpelling {
+            before: "<tool_call>\n",
+            between: "\n</tool_call>\n<tool_call>\n",
+            after: "\n</tool_call>",
+            trigger: "<tool_call>",
+            ..JSON
+        },
+        ToolCallFormat::Llama3Json => {
+            CallSpelling { arguments: "\", \"parameters\": ", between: "; ", also: "<|python_tag|>", ..JSON }
+        }
+        ToolCallFormat::Mistral if is_control("[ARGS]") => CallSpelling {
+            call: "[TOOL_CALLS]",
+            arguments: "[ARGS]",
+            call_end: "",
+            between: "",
+            trigger: "[TOOL_CALLS]",
+            ..JSON
+        },
+        ToolCallFormat::Mistral => {
+            CallSpelling { before: "[TOOL_CALLS][", after: "]", trigger: "[TOOL_CALLS]", ..JSON }
+        }
+        ToolCallFormat::Granite => CallSpelling {
+            before: "<|tool_call|>[",
+            after: "]",
+            trigger: "<|tool_call|>",
+            also: "<tool_call>",
+            ..JSON
+        },
+        ToolCallFormat::Granite20bFc => CallSpelling {
+            before: "<function_call> ",
+            between: "\n<function_call> ",
+            trigger: "<function_call>",
+            ..JSON
+        },
+        ToolCallFormat::Phi4Mini if is_control("<|tool_call|>") => CallSpelling {
+            before: "<|tool_call|>[",
+            after: "]<|/tool_call|>",
+            trigger: "<|tool_call|>",
+            also: "functools[",
+            ..JSON
+        },
+        ToolCallFormat::Phi4Mini => CallSpelling {
+            before: "functools[",
+            after: "]",
+            trigger: "functools[",
+            also: "<|tool_call|>",
+            ..JSON
+        },
+        ToolCallFormat::Jamba => CallSpelling {
+            before: "<tool_calls>[\n    ",
+            between: ",\n    ",
+            after: "\n]</tool_calls>",
+            trigger: "<tool_calls>",
+            ..JSON
+        },
+        ToolCallFormat::DeepSeek => DEEPSEEK,
+        ToolCallFormat::KimiK2 => KIMI_K2,
+        ToolCallFormat::Qwen3Coder => QWEN3_CODER,
+        ToolCallFormat::SeedOss => SEED_OSS,
+        ToolCallFormat::MinimaxM2 => MINIMAX_M2,
+        ToolCallFormat::Glm => GLM,
+        ToolCallFormat::Pythonic => PYTHONIC,
+        ToolCallFormat::Olmo3 => OLMO3,
+        ToolCallFormat::Harmony => return None,
+    })
+}
