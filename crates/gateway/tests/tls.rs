@@ -191,7 +191,7 @@ async fn clients_can_be_asked_for_certificates() {
     let files = TlsConfig { certificate: stranger.path("ca.pem"), ..authority.config() };
     let mut setup = authority.setup();
     setup.config.tls = Some(files);
-    let error = throng_gateway::Gateway::loading(setup.config, || 0).expect_err("another key");
+    let error = throng_gateway::Gateway::loading(setup.config, Default::default()).expect_err("another key");
     assert!(error.to_string().contains("key.pem"), "{error}");
 }
 

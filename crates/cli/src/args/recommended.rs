@@ -2,7 +2,7 @@
 //! `generation_config.json`. Does not know the model's own.
 
 use serde::Deserialize;
-use throng_gateway::openai::GenerationDefaults;
+use throng_core::request::GenerationDefaults;
 
 use crate::bounds;
 

@@ -34,7 +34,7 @@ use self::socket::{ClientSocket, ClientStream};
 use self::tls::TLS_BYTES;
 use crate::config::GatewayConfig;
 use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
-use crate::memory::{MemoryBudget, Part};
+use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::metrics::HttpMetrics;
 use crate::phase::Phase;
 
@@ -217,19 +217,11 @@ async fn serve_connection(
         write: Duration::from_secs(config.slow_reader_timeout_s),
     };
     let stream = ClientSocket::new(socket.clone());
-    let stream = match &responder.service().tls {
-        None => ClientStream::Plain(stream),
-        Some(tls) => {
-            memory.add_always(TLS_BYTES);
-            tokio::select! {
-                greeted = tokio::time::timeout(timeouts.header, tls.accept(stream)) => {
-                    let Ok(Some(stream)) = greeted else { return };
-                    ClientStream::Tls(Box::new(stream))
-                }
-                _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !is_late => return,
-            }
-        }
+    let stream = tokio::select! {
+        encrypted = encrypt(&responder, stream, timeouts.header, &mut memory) => encrypted,
+        _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !is_late => None,
     };
+    let Some(stream) = stream else { return };
     let is_encrypted = stream.is_encrypted();
     let io = ClientIo::new(stream, state.clone(), timeouts);
     let needs_key = !responder.service().config.access.api_keys.is_empty();
@@ -271,6 +263,19 @@ async fn serve_connection(
     }
     connection.as_mut().graceful_shutdown();
     let _ = tokio::time::timeout(CUT_GRACE, connection).await;
+}
+
+/// Shakes hands where the server has a certificate; `None` where the client does not do so within `timeout`.
+async fn encrypt(
+    responder: &Responder,
+    stream: ClientSocket,
+    timeout: Duration,
+    memory: &mut Reservation,
+) -> Option<ClientStream> {
+    let Some(tls) = &responder.service().tls else { return Some(ClientStream::Plain(stream)) };
+    memory.add_always(TLS_BYTES);
+    let stream = tokio::time::timeout(timeout, tls.accept(stream)).await.ok()??;
+    Some(ClientStream::Tls(Box::new(stream)))
 }
 
 fn protocols(streams: StreamExecutor) -> auto::Builder<StreamExecutor> {

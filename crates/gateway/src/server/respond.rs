@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Redirect};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::request::Parts;
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, Version, header};
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use tower::{Layer, ServiceExt};

@@ -61,7 +61,7 @@ impl Server {
         }
         let response = request.call().with_context(|| format!("cannot reach {}", self.base))?;
         let body = accepted(response)?;
-        Ok(serde_json::from_str(&text_of(body)?).context("the server's list of models is no JSON")?)
+        serde_json::from_str(&text_of(body)?).context("the server's list of models is no JSON")
     }
 
     /// Answers a conversation; see [`super::answering::Answering::answer`].

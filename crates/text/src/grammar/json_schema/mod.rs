@@ -147,6 +147,26 @@ struct Check<'r> {
     multiple: u64,
 }
 
+/// The pattern that stands for a format, if one does, and whether the format is an annotation only. A format that llguidance
+/// reads too generously is narrowed in place.
+///
+/// # Errors
+/// When it is a format of JSON Schema that cannot be enforced.
+fn format_rule(format: &mut String, path: &str) -> Result<(Option<String>, bool), GrammarError> {
+    if formats::UNSUPPORTED_FORMATS.contains(&format.as_str()) {
+        let reason = format!("the format '{format}' at '{path}' is not supported");
+        return Err(GrammarError::Unsupported(reason));
+    }
+    if let Some(narrower) = formats::narrower(format) {
+        *format = narrower.to_owned();
+        return Ok((None, false));
+    }
+    let pattern = formats::format_pattern(format);
+    // Formats that JSON Schema does not define mean nothing, such as OpenAPI's `int64`.
+    let is_annotation = pattern.is_none() && !formats::FORMATS.contains(&format.as_str());
+    Ok((pattern, is_annotation))
+}
+
 impl Check<'_> {
     fn schema(&mut self, schema: &mut Value, path: &str) -> Result<(), GrammarError> {
         match schema {
@@ -179,21 +199,7 @@ impl Check<'_> {
                 });
             }
             match (word, &mut *value) {
-                ("format", Value::String(format)) => {
-                    if formats::UNSUPPORTED_FORMATS.contains(&format.as_str()) {
-                        let reason = format!("the format '{format}' at '{path}' is not supported");
-                        return Err(GrammarError::Unsupported(reason));
-                    }
-                    is_annotation = false;
-                    if let Some(narrower) = formats::narrower(format) {
-                        *format = narrower.to_owned();
-                    } else if let Some(known) = formats::format_pattern(format) {
-                        pattern = Some(known);
-                    } else {
-                        // Formats that JSON Schema does not define mean nothing, such as OpenAPI's `int64`.
-                        is_annotation = !formats::FORMATS.contains(&format.as_str());
-                    }
-                }
+                ("format", Value::String(format)) => (pattern, is_annotation) = format_rule(format, path)?,
                 (
                     "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties",
                     number,

@@ -22,7 +22,7 @@ pub(super) fn keywords(schema: &mut Map<String, Value>) {
     without_effect(schema);
     dependencies(schema);
     condition(schema);
-    if let Some(negated) = schema.get("not").and_then(|not| negation(not)) {
+    if let Some(negated) = schema.get("not").and_then(negation) {
         schema.shift_remove("not");
         and(schema, negated);
     }

@@ -157,7 +157,8 @@ impl<'v> Arguments<'_, '_, 'v> {
             return Ok(format!("({one} (\", \" {one})*)?"));
         };
         // `RULE_more_N` are the arguments from number N on behind others, `RULE_from_N` without any before them.
-        let name = |part: &str, idx: usize| format!("{}_{part}_{idx}", self.rule);
+        let rule = self.rule.to_owned();
+        let name = |part: &str, idx: usize| format!("{rule}_{part}_{idx}");
         let n = arguments.len();
         let mut lines = vec![(name("more", n), "\"\"".to_owned()), (name("from", n), "\"\"".to_owned())];
         for (idx, argument) in arguments.iter().enumerate().rev() {
