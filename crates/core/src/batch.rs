@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::constraint::TokenConstraint;
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
-pub use crate::step_output::{ChosenToken, SequenceError, StepOutput, TokenLogprob};
+pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -26,6 +26,9 @@ pub struct BlockId(pub u32);
 /// position. It answers with the chosen tokens up to the first that differs from the draft in its place, or all `n_drafts +
 /// 1`. A token at a position before an accepted draft does not depend on the drafts after it, so the answer is what as many
 /// steps without drafts would have given.
+///
+/// An executor with a draft model may make the drafts itself, up to `n_to_draft` of a sequence. It then treats them as drafts
+/// of the batch and names them in its answer ([`StepOutput::set_own_drafts`]).
 #[derive(Debug, Default)]
 pub struct ScheduledBatch {
     sequences: Vec<ScheduledSequence>,
@@ -60,6 +63,9 @@ pub struct ScheduledSequence {
     pub sample: bool,
     /// How many of the new tokens, at their end, are drafts; 0 unless `sample`.
     pub n_drafts: usize,
+    /// How many drafts the executor may make and add after the new tokens, for which the blocks have room; 0 where `n_drafts`
+    /// is not.
+    pub n_to_draft: usize,
     /// How to choose.
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output tokens, if anything.
@@ -144,6 +150,7 @@ impl ScheduledBatch {
             next_prompt_token: new.next_prompt_token,
             sample: new.sample,
             n_drafts: new.drafts.len(),
+            n_to_draft: 0,
             sampling: new.sampling,
             constraint: new.constraint,
             adapter: new.adapter,
@@ -151,6 +158,37 @@ impl ScheduledBatch {
             blocks: append_both(&mut self.blocks, new.blocks, &[]),
             history: append_both(&mut self.history, new.history, history_drafts),
             output: append_both(&mut self.output, new.output, output_drafts),
+        });
+    }
+
+    /// Asks the executor for up to `n` drafts of the sequence that was added last.
+    ///
+    /// # Panics
+    /// When the sequence does not sample, has drafts, or has no blocks for as many positions more.
+    pub fn ask_for_drafts(&mut self, n: usize) {
+        let sequence = self.sequences.last_mut().expect("a sequence was added");
+        let end = sequence.start as usize + sequence.tokens.len() + n;
+        assert!(sequence.sample && sequence.n_drafts == 0, "drafts that nothing is compared with");
+        assert!(sequence.blocks.len() * BLOCK_TOKENS >= end, "drafts without blocks for their positions");
+        sequence.n_to_draft = n;
+    }
+
+    /// Adds a sequence of another batch, with `drafts` that the executor made if there are any, else with its own.
+    pub fn push_drafted(&mut self, batch: &Self, scheduled: &ScheduledSequence, drafts: &[TokenId]) {
+        self.push(NewSequence {
+            id: scheduled.id,
+            start: scheduled.start,
+            n_prompt: scheduled.n_prompt,
+            next_prompt_token: scheduled.next_prompt_token,
+            sample: scheduled.sample,
+            sampling: Arc::clone(&scheduled.sampling),
+            constraint: scheduled.constraint.clone(),
+            adapter: scheduled.adapter,
+            tokens: &batch.tokens(scheduled)[..scheduled.n_known()],
+            drafts: if drafts.is_empty() { batch.drafts(scheduled) } else { drafts },
+            blocks: batch.blocks(scheduled),
+            history: batch.history(scheduled, 0),
+            output: batch.output(scheduled, 0),
         });
     }
 

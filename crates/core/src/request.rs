@@ -181,6 +181,9 @@ pub struct SamplingParams {
     /// Search instead of choosing one token after the other. Then only `min_tokens`, what ends a continuation and what is reported
     /// count of these parameters; the others and the request's constraint do not apply.
     pub beams: Option<BeamSearch>,
+    /// Most drafts of a continuation in one step, within the scheduler's own limit; 0: none. Nothing that is chosen depends on
+    /// it.
+    pub max_draft_tokens: u32,
 }
 
 impl Default for SamplingParams {
@@ -205,6 +208,7 @@ impl Default for SamplingParams {
             logprobs: None,
             prompt_logprobs: None,
             beams: None,
+            max_draft_tokens: u32::MAX,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::block_hash::{BlockHash, BlockTokens};
 use crate::block_pool::BlockPool;
 use crate::block_table::{BlockTable, blocks_for};
 use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
-use crate::speculation::Speculation;
+use crate::speculation::{DraftSource, Speculation};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
@@ -57,8 +57,10 @@ pub struct Running {
     /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only: they do not
     /// outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
-    /// The drafts were looked up in the tokens.
-    has_looked_up: bool,
+    /// Where the drafts come from.
+    source: DraftSource,
+    /// How many drafts the draft model may make in the step that is planned or in flight.
+    pub(crate) n_to_draft: usize,
     /// What its own drafts are made from.
     pub(crate) speculation: Speculation,
     /// Ends as soon as the step in flight does.
@@ -204,7 +206,8 @@ impl Sequence<Waiting> {
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             drafts: Vec::new(),
-            has_looked_up: false,
+            source: DraftSource::default(),
+            n_to_draft: 0,
             speculation: Speculation::default(),
             ending: None,
         })
@@ -257,33 +260,54 @@ impl Sequence<Running> {
         &self.state.drafts
     }
 
-    /// Takes up to `n` tokens that followed earlier where the last `min_match` tokens or more are the same as its drafts.
-    pub fn look_up_drafts(&mut self, min_match: usize, n: usize) {
-        let Running { speculation, drafts, has_looked_up, .. } = &mut self.state;
+    /// Looks up to `n` tokens up that followed earlier where the last `min_match` tokens or more are the same. Whether there were
+    /// any.
+    pub fn look_up(&mut self, min_match: usize, n: usize) -> bool {
+        !self.state.speculation.look_up(&self.tokens, min_match, n).is_empty()
+    }
+
+    /// Takes the first `n` of the tokens that were looked up as its drafts.
+    pub fn use_looked_up(&mut self, n: usize) {
+        let Running { speculation, drafts, source, .. } = &mut self.state;
+        let looked_up = speculation.looked_up();
         drafts.clear();
-        speculation.look_up(&self.tokens, min_match, n, drafts);
-        *has_looked_up = true;
+        drafts.extend_from_slice(&looked_up[..n.min(looked_up.len())]);
+        *source = DraftSource::Lookup;
+    }
+
+    /// Leaves up to `n` drafts of this step to the draft model.
+    pub fn leave_drafts_to_model(&mut self, n: usize) {
+        self.state.n_to_draft = n;
+        self.state.source = DraftSource::Model;
     }
 
     /// Replaces the drafts.
     pub fn set_drafts(&mut self, drafts: &[TokenId]) {
-        self.state.has_looked_up = false;
+        self.state.source = DraftSource::Proposed;
+        self.state.n_to_draft = 0;
         self.state.drafts.clear();
         self.state.drafts.extend_from_slice(drafts);
     }
 
-    /// Notes that the step computed the scheduled tokens that are not drafts, and that `n_accepted` of the drafts have become
-    /// tokens. What it computed for the others is void, and the blocks that only they needed are given back.
-    pub fn advance(&mut self, n_accepted: usize, pool: &mut BlockPool) {
+    /// Notes that the step computed the scheduled tokens that are not drafts, that `n_made` drafts were verified, and that
+    /// `n_accepted` of them are among the `n_pushed` tokens appended since. What it computed for the others is void, and the
+    /// blocks that only they needed are given back.
+    pub fn advance(&mut self, (n_made, n_accepted): (usize, usize), n_pushed: usize, pool: &mut BlockPool) {
         self.forget_copy(pool);
         let n_drafts = std::mem::take(&mut self.state.n_scheduled_drafts);
-        if self.state.has_looked_up || n_drafts == 0 {
-            self.state.speculation.acceptance.observe(n_drafts, n_accepted);
-        }
+        let new_tokens = &self.tokens[self.tokens.len() - n_pushed..];
+        self.state.speculation.observe(self.state.source, (n_made, n_accepted), new_tokens);
         self.state.n_computed += std::mem::take(&mut self.state.n_scheduled) - n_drafts + n_accepted;
         if n_drafts > n_accepted {
             self.state.table.truncate(blocks_for(self.tokens.len()), pool);
         }
+    }
+
+    /// Has no share in a step any more.
+    pub fn end_step(&mut self) {
+        self.state.n_scheduled = 0;
+        self.state.n_scheduled_drafts = 0;
+        self.state.n_to_draft = 0;
     }
 
     /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has its token.

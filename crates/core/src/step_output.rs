@@ -24,10 +24,24 @@ pub struct StepOutput {
     /// How much of the step went into choosing tokens from logits, where the executor tells. For the record: nothing
     /// may depend on it.
     pub choosing: Nanos,
+    /// The forward passes of a draft model in this step. Only the number of drafts may depend on them.
+    pub draft_passes: Vec<DraftPass>,
     sequences: Vec<SequenceRanges>,
     chosen: Vec<ChosenRange>,
     top: Vec<TokenLogprob>,
     drafts: Vec<TokenId>,
+    own_drafts: Vec<TokenId>,
+}
+
+/// A forward pass of a draft model: its shape and how long it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DraftPass {
+    /// Its tokens, over all sequences.
+    pub n_tokens: usize,
+    /// Positions that its tokens attend to, summed over tokens.
+    pub n_attended: usize,
+    /// How long it took, choosing tokens included.
+    pub took: Nanos,
 }
 
 #[derive(Debug, Clone)]
@@ -35,6 +49,7 @@ struct SequenceRanges {
     prompt: Range<usize>,
     sampled: Range<usize>,
     drafts: Range<usize>,
+    own_drafts: Range<usize>,
     error: Option<SequenceError>,
 }
 
@@ -84,13 +99,16 @@ impl StepOutput {
         self.chosen.clear();
         self.top.clear();
         self.drafts.clear();
+        self.own_drafts.clear();
+        self.draft_passes.clear();
     }
 
     /// Begins the next sequence; the other methods that add something add it to this sequence.
     pub fn begin_sequence(&mut self) {
         let (end, n_drafts) = (self.chosen.len(), self.drafts.len());
         let drafts = n_drafts..n_drafts;
-        self.sequences.push(SequenceRanges { prompt: end..end, sampled: end..end, drafts, error: None });
+        let (sampled, own_drafts) = (end..end, 0..0);
+        self.sequences.push(SequenceRanges { prompt: end..end, sampled, drafts, own_drafts, error: None });
     }
 
     /// Adds the log-probability of a prompt token (of the position after one of the sequence's new tokens) with the
@@ -118,6 +136,11 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").drafts.end = self.drafts.len();
     }
 
+    /// Names the drafts that the executor made for sequence `sequence_idx` in this step and verified in it.
+    pub fn set_own_drafts(&mut self, sequence_idx: usize, drafts: &[TokenId]) {
+        self.sequences[sequence_idx].own_drafts = append(&mut self.own_drafts, drafts);
+    }
+
     /// Marks the sequence as failed.
     pub fn fail_sequence(&mut self, error: SequenceError) {
         self.sequences.last_mut().expect("begin_sequence comes first").error = Some(error);
@@ -141,6 +164,11 @@ impl StepOutput {
     /// The drafts proposed for the next step of sequence `sequence_idx`.
     pub fn drafts(&self, sequence_idx: usize) -> &[TokenId] {
         &self.drafts[self.sequences[sequence_idx].drafts.clone()]
+    }
+
+    /// The drafts that the executor made for sequence `sequence_idx` in this step, in order of position.
+    pub fn own_drafts(&self, sequence_idx: usize) -> &[TokenId] {
+        &self.own_drafts[self.sequences[sequence_idx].own_drafts.clone()]
     }
 
     /// Why sequence `sequence_idx` failed, if it did.

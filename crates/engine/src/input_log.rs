@@ -130,13 +130,13 @@ fn bytes_of_request(request: &Request) -> usize {
         + n_salt
 }
 
-/// Sequences, tokens and log-probabilities of an output.
+/// Sequences, tokens, log-probabilities, drafts and passes of an output.
 fn n_entries(output: &StepOutput) -> usize {
     let of_sequence = |sequence_idx| {
         let tokens = output.prompt(sequence_idx).chain(output.sampled(sequence_idx));
-        1 + tokens.map(|token| 2 + token.top.len()).sum::<usize>()
+        1 + output.own_drafts(sequence_idx).len() + tokens.map(|token| 2 + token.top.len()).sum::<usize>()
     };
-    (0..output.n_sequences()).map(of_sequence).sum()
+    2 * output.draft_passes.len() + (0..output.n_sequences()).map(of_sequence).sum::<usize>()
 }
 
 #[cfg(test)]

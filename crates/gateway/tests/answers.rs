@@ -4,7 +4,7 @@ mod harness;
 
 use std::time::Duration;
 
-use harness::{Server, Setup, VOCABULARY, chat, completion};
+use harness::{Client, Server, Setup, VOCABULARY, chat, completion};
 use serde_json::{Value, json};
 
 /// Letters only, so that every token is a character.
@@ -177,14 +177,8 @@ async fn the_small_routes_answer() {
     }
 }
 
-#[tokio::test]
-async fn metrics_count_drafts() {
-    // Steps take long whatever they compute, so that drafts pay.
-    let server = Server::start(Setup { step_time: Duration::from_millis(2), ..Setup::default() }).await;
-    let mut client = server.connect().await;
-    let body = chat(json!({"max_tokens": 60, "ignore_eos": true, "allowed_token_ids": [65]}));
-    assert_eq!(client.post("/v1/chat/completions", &body).await.status, 200);
-    server.has_made(60).await;
+/// `vllm:spec_decode_num_drafts`, `_draft_tokens` and `_accepted_tokens`.
+async fn draft_counts(client: &mut Client) -> (u64, u64, u64) {
     let scrape = client.get("/metrics").await;
     let text = scrape.text();
     let count = |name: &str| {
@@ -192,7 +186,26 @@ async fn metrics_count_drafts() {
         let value = text.lines().find_map(|line| line.strip_prefix(&name));
         value.and_then(|value| value.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
     };
-    let (drafts, tokens, accepted) = (count("drafts"), count("draft_tokens"), count("accepted_tokens"));
+    (count("drafts"), count("draft_tokens"), count("accepted_tokens"))
+}
+
+#[tokio::test]
+async fn metrics_count_drafts() {
+    // Steps take long whatever they compute, so that drafts pay.
+    let server = Server::start(Setup { step_time: Duration::from_millis(2), ..Setup::default() }).await;
+    let mut client = server.connect().await;
+    let repeating = |more: Value| {
+        let mut body = chat(json!({"max_tokens": 60, "ignore_eos": true, "allowed_token_ids": [65]}));
+        body.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        body
+    };
+    let without = client.post("/v1/chat/completions", &repeating(json!({"speculative.n_max": 0}))).await;
+    server.has_made(60).await;
+    assert_eq!(draft_counts(&mut client).await, (0, 0, 0));
+    let with = client.post("/v1/chat/completions", &repeating(json!({}))).await;
+    server.has_made(120).await;
+    assert_eq!(with.json()["choices"], without.json()["choices"]);
+    let (drafts, tokens, accepted) = draft_counts(&mut client).await;
     assert!(drafts > 0 && tokens > drafts && accepted <= tokens, "{drafts} {tokens} {accepted}");
     assert!(accepted > 20, "every draft is right: {accepted}");
 }

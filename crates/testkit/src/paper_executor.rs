@@ -5,17 +5,22 @@
 
 use fastrand::Rng;
 use throng_core::batch::{
-    BLOCK_TOKENS, BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
+    BLOCK_TOKENS, BlockId, DraftPass, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput,
+    TokenLogprob,
 };
 use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{AdapterId, FinishReason, Request, SamplingParams, TokenId};
+use throng_core::time::Nanos;
 
 pub use crate::beam_reference::PaperToken;
 use crate::beam_reference::reference_beam_search;
 
 /// What stands before the first slot of the model without an adapter.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
+
+/// What a pass of the draft model is said to take.
+const PASS_TIME: Nanos = Nanos(1_000);
 
 /// An executor that computes digests.
 #[derive(Debug)]
@@ -33,7 +38,8 @@ impl PaperExecutor {
         Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(), drafts: None }
     }
 
-    /// Proposes for each sequence at random up to `most` drafts, about a quarter of them wrong and some outside the vocabulary.
+    /// Proposes for each sequence at random up to `most` drafts, about a quarter of them wrong and some outside the vocabulary, and
+    /// makes as many as it is asked for.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
     }
@@ -124,25 +130,65 @@ impl PaperExecutor {
     fn propose(
         &mut self,
         rules: &Rules<'_>,
-        (mut seen, mut slot, mut token): (Seen, u64, TokenId),
+        (mut seen, slot, token): (Seen, u64, TokenId),
         (position, history, so_far): (usize, &[TokenId], &[TokenId]),
         output: &mut StepOutput,
     ) {
         let Some((rng, most)) = &mut self.drafts else { return };
-        let (mut history, mut so_far) = (history.to_vec(), so_far.to_vec());
-        for n in 1..=rng.usize(0..=*most) {
-            slot = digest(slot, token);
-            seen.read(slot);
-            history.push(token);
-            so_far.push(token);
-            let Ok(next) = rules.choose(seen, (position + n, &history, &so_far)) else { return };
-            token = match rng.u32(0..8) {
+        let n = rng.usize(0..=*most);
+        let slot = digest(slot, token);
+        seen.read(slot);
+        let (history, so_far) = ([history, &[token]].concat(), [so_far, &[token]].concat());
+        let drafts = self.guess(rules, (seen, slot), (position + 1, history, so_far), n);
+        drafts.into_iter().for_each(|draft| output.push_draft(draft));
+    }
+
+    /// Up to `n` guesses of the tokens from `position` on, with mistakes. `slot` is the last that was `seen`.
+    fn guess(
+        &mut self,
+        rules: &Rules<'_>,
+        (mut seen, mut slot): (Seen, u64),
+        (position, mut history, mut so_far): (usize, Vec<TokenId>, Vec<TokenId>),
+        n: usize,
+    ) -> Vec<TokenId> {
+        let Some((rng, _)) = &mut self.drafts else { return Vec::new() };
+        let mut drafts = Vec::new();
+        for position in position..position + n {
+            let Ok(next) = rules.choose(seen, (position, &history, &so_far)) else { break };
+            let token = match rng.u32(0..8) {
                 0 => rng.u32(0..=rules.vocabulary_size),
                 1 => rng.u32(0..rules.vocabulary_size),
                 _ => next.chosen.token,
             };
-            output.push_draft(token);
+            drafts.push(token);
+            slot = digest(slot, token);
+            seen.read(slot);
+            history.push(token);
+            so_far.push(token);
         }
+        drafts
+    }
+
+    /// The drafts that the batch leaves to the executor's draft model.
+    fn make_drafts(&mut self, batch: &ScheduledBatch, scheduled: &ScheduledSequence) -> Vec<TokenId> {
+        let (start, n_known) = (scheduled.start as usize, scheduled.n_known());
+        let mut seen = Seen::default();
+        let mut slot = before_first(scheduled.adapter);
+        for position in 0..start {
+            slot = self.slots[Self::slot(batch.blocks(scheduled), position)];
+            seen.read(slot);
+        }
+        for &token in batch.tokens(scheduled) {
+            slot = digest(slot, token);
+            seen.read(slot);
+        }
+        let rules = Rules::of_sequence(scheduled, self.capacity.vocabulary_size);
+        let place =
+            (start + n_known, batch.history(scheduled, 0).to_vec(), batch.output(scheduled, 0).to_vec());
+        let mut drafts = self.guess(&rules, (seen, slot), place, scheduled.n_to_draft);
+        let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
+        drafts.truncate(drafts.iter().take_while(|token| in_vocabulary(token)).count());
+        drafts
     }
 }
 
@@ -157,10 +203,19 @@ impl Executor for PaperExecutor {
             let from = Self::slot(&[copy.from], 0);
             self.slots.copy_within(from..from + BLOCK_TOKENS, Self::slot(&[copy.to], 0));
         }
+        let (mut filled, mut all_drafts) = (ScheduledBatch::default(), Vec::new());
         for scheduled in batch.sequences() {
-            output.begin_sequence();
-            self.run_sequence(batch, scheduled, output);
+            all_drafts.push(self.make_drafts(batch, scheduled));
+            filled.push_drafted(batch, scheduled, all_drafts.last().expect("it was pushed"));
         }
+        for (sequence_idx, scheduled) in filled.sequences().iter().enumerate() {
+            output.begin_sequence();
+            self.run_sequence(&filled, scheduled, output);
+            output.set_own_drafts(sequence_idx, &all_drafts[sequence_idx]);
+        }
+        let n_passes = all_drafts.iter().map(Vec::len).max().unwrap_or(0);
+        let pass = DraftPass { n_tokens: 1, n_attended: 1, took: PASS_TIME };
+        output.draft_passes.resize(n_passes, pass);
         Ok(())
     }
 }

@@ -1,11 +1,14 @@
 //! Ending a step: what it computed is noted, published and reported; what ended gives its blocks back. Does not know how it
 //! ran.
 
-use super::{Emit, Event, Failure, Scheduler, Step};
+use super::{Emit, Event, Failure, Scheduler, Step, StepShape};
 use crate::batch::{ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
 use crate::request::{FinishReason, RequestId, SequenceId, TokenId};
 use crate::sequence::Rank;
-use crate::time::Timestamp;
+use crate::time::{Nanos, Timestamp};
+
+/// So many passes of the draft model are slower than those after them, and are not learnt from.
+const N_WARM_UP_PASSES: u64 = 4;
 
 /// One sequence and what the executor said to it.
 struct Answer<'a> {
@@ -33,9 +36,18 @@ impl Answer<'_> {
         let n_sampled = self.output.sampled(self.sequence_idx).len();
         let complete = self.output.prompt(self.sequence_idx).len() >= asked_prompt
             && self.scheduled.sample == (n_sampled > 0)
-            && n_sampled <= self.scheduled.n_drafts + 1
-            && self.accepted().zip(self.batch.drafts(self.scheduled)).all(|(token, &draft)| token == draft);
+            && self.output.own_drafts(self.sequence_idx).len() <= self.scheduled.n_to_draft
+            && n_sampled <= self.drafts().len() + 1
+            && self.accepted().zip(self.drafts()).all(|(token, &draft)| token == draft);
         if complete { Ok(()) } else { Err(SequenceError::NoToken) }
+    }
+
+    /// The drafts that were verified: those of the batch, or those that the executor made.
+    fn drafts(&self) -> &[TokenId] {
+        match self.output.own_drafts(self.sequence_idx) {
+            [] => self.batch.drafts(self.scheduled),
+            made => made,
+        }
     }
 
     /// The output tokens that stand in the place of drafts: all but the last.
@@ -49,7 +61,7 @@ impl Answer<'_> {
 impl Scheduler {
     /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
-        self.step_time.observe(step.shape, now.since(step.started));
+        self.observe_time(&step, output, now);
         self.end_step();
         let (batch, mut sequence_idx) = (step.batch, 0);
         for i in 0..self.running.len() {
@@ -66,8 +78,7 @@ impl Scheduler {
                     Err(error) => self.failed.push((id.request, Failure::Sequence(error))),
                 }
             }
-            self.running[i].state.n_scheduled = 0;
-            self.running[i].state.n_scheduled_drafts = 0;
+            self.running[i].end_step();
             sequence_idx += 1;
         }
         assert_eq!(sequence_idx, batch.sequences().len(), "a batch that is not the one in flight");
@@ -81,8 +92,7 @@ impl Scheduler {
     pub fn fail(&mut self, step: Step, now: Timestamp, emit: &mut Emit<'_>) {
         self.end_step();
         for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
-            sequence.state.n_scheduled = 0;
-            sequence.state.n_scheduled_drafts = 0;
+            sequence.end_step();
             if sequence.state.ending.is_none() {
                 self.failed.push((sequence.request.id, Failure::Step));
             }
@@ -90,6 +100,31 @@ impl Scheduler {
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
         drop(step);
+    }
+
+    /// Learns how long the target model's pass took, and each pass of the draft model. The first does not have the drafts
+    /// that the executor did not make.
+    fn observe_time(&mut self, step: &Step, output: &StepOutput, now: Timestamp) {
+        let mut shape = step.shape;
+        for (sequence_idx, scheduled) in step.batch.sequences().iter().enumerate() {
+            if scheduled.n_to_draft > 0 && sequence_idx < output.n_sequences() {
+                let n_made = output.own_drafts(sequence_idx).len();
+                let end = scheduled.start as usize + scheduled.n_tokens() + n_made;
+                shape = shape.minus(StepShape::of_sequence(end, scheduled.n_to_draft.saturating_sub(n_made)));
+            }
+        }
+        let mut took = now.since(step.started);
+        for pass in &output.draft_passes {
+            let shape = StepShape { n_tokens: pass.n_tokens, n_attended: pass.n_attended };
+            if self.n_draft_passes >= N_WARM_UP_PASSES {
+                self.draft_time.observe(shape, pass.took);
+            }
+            self.n_draft_passes += 1;
+            took = Nanos(took.0.saturating_sub(pass.took.0));
+        }
+        self.step_time.observe(shape, took);
+        let has_pass = !output.draft_passes.is_empty();
+        self.n_steps_without_pass = if has_pass { 0 } else { self.n_steps_without_pass + 1 };
     }
 
     fn end_step(&mut self) {
@@ -121,11 +156,15 @@ impl Scheduler {
             return Ok(None);
         }
         let (reason, n_pushed) = self.push_tokens(i, answer, now, emit);
-        let n_accepted = n_pushed.min(answer.accepted().count());
+        let (n_made, n_accepted) = (answer.drafts().len(), n_pushed.min(answer.accepted().count()));
+        if !answer.output.own_drafts(answer.sequence_idx).is_empty() {
+            self.counters.drafts += 1;
+            self.counters.draft_tokens += n_made as u64;
+        }
         self.counters.accepted_draft_tokens += n_accepted as u64;
         let drafts = self.usable_drafts(answer.output.drafts(answer.sequence_idx));
         let sequence = &mut self.running[i];
-        sequence.advance(n_accepted, &mut self.pool);
+        sequence.advance((n_made, n_accepted), n_pushed, &mut self.pool);
         sequence.publish(&mut self.pool);
         sequence.set_drafts(if scheduled.sample { drafts } else { &[] });
         let only_prompt = sequence.request.sampling.max_tokens == 0;

@@ -45,7 +45,7 @@ impl Default for SchedulerConfig {
     }
 }
 
-/// Where drafts come from when the executor proposes none. The outcome of requests does not depend on it.
+/// Where drafts come from when the executor proposed none. The outcome of requests does not depend on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SpeculationMethod {
     /// Nowhere.
@@ -53,6 +53,22 @@ pub enum SpeculationMethod {
     /// From the sequence itself: what followed where its end occurred before, while that is expected to pay.
     #[default]
     PromptLookup,
+    /// From the executor's draft model, as many as are expected to pay.
+    DraftModel,
+    /// From both: each sequence takes the source that was right more often of late.
+    DraftModelAndPromptLookup,
+}
+
+impl SpeculationMethod {
+    /// Whether drafts are looked up in the sequence.
+    pub fn looks_up(self) -> bool {
+        matches!(self, Self::PromptLookup | Self::DraftModelAndPromptLookup)
+    }
+
+    /// Whether the executor's draft model is asked for drafts.
+    pub fn asks_draft_model(self) -> bool {
+        matches!(self, Self::DraftModel | Self::DraftModelAndPromptLookup)
+    }
 }
 
 /// Who goes first.

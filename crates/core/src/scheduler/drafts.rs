@@ -1,66 +1,75 @@
 //! Drafts in a step (speculative decoding): tokens, time and blocks that are left when all have their own. Where the executor
-//! proposed none, they are looked up in the sequence, as many as are expected to pay. Does not know what they guess.
+//! proposed none, they are looked up in the sequence or left to the executor's draft model, as many as are expected to pay.
+//! Does not know what they guess.
 
 use super::Scheduler;
 use super::budget::StepBudget;
-use super::config::SpeculationMethod;
-use super::step_time::{StepShape, StepTimeModel};
+use super::draft_price::{DraftPrice, Undrafted};
 use crate::request::TokenId;
 use crate::sequence::{Running, Sequence};
 
-/// A draft is computed if its expected gain is at least this many times its expected cost: neither the estimate of
-/// acceptance nor that of time is exact.
-const MARGIN: f64 = 1.25;
+/// Drafts that are looked up where none is worth being verified, so that look-up is compared with the draft model.
+const N_JUDGED: usize = 4;
 
-/// A step in which the sequences that have a token chosen compute one token each, without chunks and drafts: what a token
-/// costs that is not drafted. Chunks are left out, because they would be computed anyway.
-#[derive(Debug, Clone, Copy, Default)]
-struct Undrafted {
-    shape: StepShape,
-    /// Output tokens that it settles.
-    n_settled: usize,
-}
+/// So many passes of the draft model are run whatever they are worth; those after the warm-up tell how long one takes.
+const N_TIMED_PASSES: u64 = 8;
 
-impl Undrafted {
-    fn plus(self, sequence: &Sequence<Running>) -> Self {
-        let shape = self.shape.plus(StepShape::of_sequence(sequence.tokens().len() - 1, 1));
-        Self { shape, n_settled: self.n_settled + 1 }
-    }
-
-    /// How many drafts at the positions from `start` on, at most `most`, are worth their time if each is accepted with
-    /// probability `acceptance` after all before it. Draft `j` is worth `acceptance^j` tokens; it must give more tokens in the
-    /// time that it adds than the step gives in the same time.
-    fn n_worthwhile(&self, acceptance: f64, start: usize, most: usize, model: &StepTimeModel) -> usize {
-        let with_one_more = self.shape.plus(StepShape::of_sequence(start, 1));
-        let predicted = (model.predict_ms(self.shape), model.predict_ms(with_one_more));
-        let (Some(ms), Some(ms_with_one_more)) = predicted else { return 0 };
-        let least_worth = MARGIN * self.n_settled as f64 * (ms_with_one_more - ms) / ms;
-        let worth = std::iter::successors(Some(acceptance), |worth| Some(worth * acceptance));
-        worth.take(most).take_while(|&worth| worth > least_worth).count()
-    }
-}
+/// After so many steps without a pass of the draft model one is timed again: what it takes may have changed.
+const STEPS_BETWEEN_PASSES: u64 = 128;
 
 impl Scheduler {
-    /// Looks up drafts for the sequences that have a token chosen in this step and no drafts of the executor. None before
-    /// the first step was timed.
-    pub(super) fn look_up_drafts(&mut self) {
-        if self.config.speculation == SpeculationMethod::None {
-            return;
-        }
+    /// Chooses the source and the number of drafts for the sequences that have a token chosen in this step and no drafts of the
+    /// executor. None before the first step was timed.
+    pub(super) fn choose_drafts(&mut self) {
+        let method = self.config.speculation;
         let settling = self.running.iter().filter(|sequence| has_token_chosen(sequence));
         let step = settling.fold(Undrafted::default(), Undrafted::plus);
-        let min_match = self.config.prompt_lookup_min as usize;
+        let Some(price) = step.price(&self.step_time, &self.draft_time) else { return };
         for i in 0..self.running.len() {
             if !has_token_chosen(&self.running[i]) || !self.running[i].drafts().is_empty() {
                 continue;
             }
-            let most = self.n_possible_drafts(i).min(self.config.max_draft_tokens as usize);
+            let most = self.n_possible_drafts(i);
             let sequence = &mut self.running[i];
-            let acceptance = sequence.state.speculation.acceptance.probability();
-            let n = step.n_worthwhile(acceptance, sequence.tokens().len(), most, &self.step_time);
-            if n > 0 {
-                sequence.look_up_drafts(min_match, n);
+            // A first output token does not wait for the draft model to read the prompt.
+            let asks_model = method.asks_draft_model() && sequence.state.n_scheduled == 1;
+            let speculation = &sequence.state.speculation;
+            let (of_lookup, of_model) =
+                (speculation.of_lookup.probability(), speculation.of_model.probability());
+            let start = sequence.tokens().len();
+            if method.looks_up() {
+                let n = price.n_worthwhile(of_lookup, start, most);
+                let n_looked_up = if asks_model { n.max(N_JUDGED.min(most)) } else { n };
+                let is_found =
+                    n_looked_up > 0 && sequence.look_up(self.config.prompt_lookup_min as usize, n_looked_up);
+                if is_found && n > 0 && (!asks_model || of_lookup >= of_model) {
+                    sequence.use_looked_up(n);
+                    continue;
+                }
             }
+            if asks_model {
+                sequence.leave_drafts_to_model(price.n_worth_making(of_model, start, most));
+            }
+        }
+        limit_passes(&mut self.running, &price);
+        if method.asks_draft_model() {
+            self.time_draft_model();
+        }
+    }
+
+    /// Leaves one draft to the draft model where it has not been timed enough and makes none.
+    fn time_draft_model(&mut self) {
+        let is_known =
+            self.n_draft_passes >= N_TIMED_PASSES && self.n_steps_without_pass < STEPS_BETWEEN_PASSES;
+        if is_known || self.running.iter().any(|sequence| sequence.state.n_to_draft > 0) {
+            return;
+        }
+        let has_no_drafts = |sequence: &Sequence<Running>| {
+            has_token_chosen(sequence) && sequence.state.n_scheduled == 1 && sequence.drafts().is_empty()
+        };
+        let may_draft = |&i: &usize| has_no_drafts(&self.running[i]) && self.n_possible_drafts(i) > 0;
+        if let Some(i) = (0..self.running.len()).find(may_draft) {
+            self.running[i].leave_drafts_to_model(1);
         }
     }
 
@@ -78,23 +87,31 @@ impl Scheduler {
             let share = budget.tokens_in_time(&self.step_time, start).div_ceil(n_drafting);
             n_drafting -= 1;
             let n = share.min(self.n_useful_drafts(i)).min(self.n_allocatable(i) - n_scheduled);
+            let state = &mut self.running[i].state;
+            let is_of_model = std::mem::replace(&mut state.n_to_draft, 0) > 0;
             if n > 0 {
+                state.n_scheduled_drafts = n;
+                if is_of_model {
+                    // Counted when they have been made.
+                    state.n_to_draft = n;
+                } else {
+                    self.counters.drafts += 1;
+                    self.counters.draft_tokens += n as u64;
+                }
                 budget.give_back(self.running[i].n_computed(), n_scheduled);
                 self.schedule(i, n_scheduled + n, budget);
-                self.running[i].state.n_scheduled_drafts = n;
-                self.counters.drafts += 1;
-                self.counters.draft_tokens += n as u64;
             }
         }
     }
 
-    /// How many drafts sequence `i` has that could become tokens.
+    /// How many drafts sequence `i` has, or may have made, that could become tokens.
     fn n_useful_drafts(&self, i: usize) -> usize {
-        self.running[i].drafts().len().min(self.n_possible_drafts(i))
+        let sequence = &self.running[i];
+        sequence.drafts().len().max(sequence.state.n_to_draft).min(self.n_possible_drafts(i))
     }
 
-    /// How many drafts of sequence `i` could become tokens, none of a beam: with the token after them they stay within the request's
-    /// `max_tokens` and the context.
+    /// How many drafts of sequence `i` may be computed in a step, none of a beam: they keep within the limits on drafts, and with
+    /// the token after them within the request's `max_tokens` and the context.
     fn n_possible_drafts(&self, i: usize) -> usize {
         let sequence = &self.running[i];
         if sequence.request.sampling.beams.is_some() {
@@ -103,7 +120,8 @@ impl Scheduler {
         let n_output = sequence.tokens().len() - sequence.n_prompt();
         let of_request = (sequence.request.sampling.max_tokens as usize).saturating_sub(n_output + 1);
         let of_context = self.admission.max_sequence_tokens().saturating_sub(sequence.tokens().len() + 1);
-        of_request.min(of_context)
+        let of_step = self.config.max_draft_tokens.min(sequence.request.sampling.max_draft_tokens);
+        of_request.min(of_context).min(of_step as usize)
     }
 
     /// The drafts an executor proposed, as far as they can be scheduled.
@@ -114,66 +132,29 @@ impl Scheduler {
     }
 }
 
-/// Whether the step computes all its tokens, so that drafts can follow them, and it has drafts.
+/// Leaves no more drafts to the draft model than the passes that make them are worth.
+fn limit_passes(running: &mut [Sequence<Running>], price: &DraftPrice<'_>) {
+    let most = running.iter().map(|sequence| sequence.state.n_to_draft).max().unwrap_or(0);
+    let is_worthwhile = |&depth: &usize| {
+        let drafting = running.iter().filter(|sequence| sequence.state.n_to_draft >= depth);
+        let of_sequence = |sequence: &Sequence<Running>| {
+            (sequence.state.speculation.of_model.probability(), sequence.tokens().len())
+        };
+        price.is_pass_worthwhile(depth, drafting.map(of_sequence))
+    };
+    let n_passes = (1..=most).take_while(is_worthwhile).count();
+    for sequence in running {
+        sequence.state.n_to_draft = sequence.state.n_to_draft.min(n_passes);
+    }
+}
+
+/// Whether the step computes all its tokens, so that drafts can follow them, and there may be drafts.
 fn can_draft(sequence: &Sequence<Running>) -> bool {
-    has_token_chosen(sequence) && !sequence.drafts().is_empty()
+    has_token_chosen(sequence) && (!sequence.drafts().is_empty() || sequence.state.n_to_draft > 0)
 }
 
 /// Whether the step computes all its tokens and settles the one after them.
 fn has_token_chosen(sequence: &Sequence<Running>) -> bool {
     let n_scheduled = sequence.state.n_scheduled;
     n_scheduled > 0 && n_scheduled == sequence.n_missing() && sequence.request.sampling.max_tokens > 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::time::Nanos;
-
-    /// A machine whose steps take `a + b · tokens` ms.
-    fn machine(a: f64, b: f64) -> StepTimeModel {
-        let mut model = StepTimeModel::default();
-        for n in [1, 2, 4, 8, 16, 64, 256] {
-            let shape = StepShape::of_sequence(0, n);
-            model.observe(shape, Nanos(((a + b * n as f64) * 1e6) as u64));
-        }
-        model
-    }
-
-    /// Drafts of each of `n_users` whose steps give a token each.
-    fn n_drafts(model: &StepTimeModel, n_users: usize, acceptance: f64) -> usize {
-        let shape = StepShape { n_tokens: n_users, n_attended: n_users };
-        Undrafted { shape, n_settled: n_users }.n_worthwhile(acceptance, 1, 16, model)
-    }
-
-    #[test]
-    fn more_drafts_the_more_are_accepted() {
-        let memory_bound = machine(20.0, 1.0);
-        let of = |acceptance| n_drafts(&memory_bound, 1, acceptance);
-        assert_eq!((of(0.05), of(0.5), of(0.99)), (0, 4, 16));
-        let all: Vec<usize> = (0..100).map(|percent| of(f64::from(percent) / 100.0)).collect();
-        assert!(all.is_sorted(), "{all:?}");
-    }
-
-    #[test]
-    fn fewer_drafts_the_fuller_the_batch() {
-        let machine = machine(20.0, 1.0);
-        let all: Vec<usize> = (1..200).map(|n_users| n_drafts(&machine, n_users, 0.7)).collect();
-        assert!(all.is_sorted_by(|a, b| a >= b), "{all:?}");
-        assert!(all[0] > 5 && all[198] == 0, "{all:?}");
-    }
-
-    #[test]
-    fn no_drafts_where_tokens_take_all_the_time() {
-        let compute_bound = machine(0.0, 3.0);
-        for acceptance in [0.3, 0.5, 0.7, 0.799] {
-            assert_eq!(n_drafts(&compute_bound, 1, acceptance), 0, "{acceptance}");
-            assert_eq!(n_drafts(&compute_bound, 16, acceptance), 0, "{acceptance}");
-        }
-    }
-
-    #[test]
-    fn no_drafts_before_a_step_was_timed() {
-        assert_eq!(n_drafts(&StepTimeModel::default(), 1, 0.9), 0);
-    }
 }

@@ -6,6 +6,7 @@ mod beams;
 mod budget;
 mod complete;
 mod config;
+mod draft_price;
 mod drafts;
 mod event;
 mod fairness;
@@ -54,6 +55,12 @@ pub struct Scheduler {
     idle_beams: BTreeMap<SequenceId, Sequence<Waiting>>,
     requests: BTreeMap<RequestId, Progress>,
     step_time: StepTimeModel,
+    /// The same of a pass of the executor's draft model.
+    draft_time: StepTimeModel,
+    /// Passes of the draft model that were run.
+    n_draft_passes: u64,
+    /// Steps since the last of them.
+    n_steps_without_pass: u64,
     step_in_flight: bool,
     n_arrivals: u64,
     counters: Counters,
@@ -155,6 +162,9 @@ impl Scheduler {
             idle_beams: BTreeMap::new(),
             requests: BTreeMap::new(),
             step_time: StepTimeModel::default(),
+            draft_time: StepTimeModel::default(),
+            n_draft_passes: 0,
+            n_steps_without_pass: 0,
             step_in_flight: false,
             n_arrivals: 0,
             counters: Counters::default(),

@@ -42,7 +42,7 @@ impl Scheduler {
         }
         self.make_beams_give_way(&mut budget, now, emit);
         self.extend_chunks(&mut budget);
-        self.look_up_drafts();
+        self.choose_drafts();
         self.schedule_drafts(&mut budget);
         self.build_step(budget.shape, now)
     }
@@ -270,7 +270,7 @@ impl Scheduler {
         batch.clear();
         for sequence in self.running.iter().filter(|sequence| sequence.state.n_scheduled > 0) {
             let (tokens, start) = (sequence.tokens(), sequence.n_computed());
-            let n_drafts = sequence.state.n_scheduled_drafts;
+            let (n_drafts, n_to_draft) = (sequence.state.n_scheduled_drafts, sequence.state.n_to_draft);
             let end = start + sequence.state.n_scheduled - n_drafts;
             let request = &sequence.request;
             let search = request.sampling.beams.and_then(|_| self.requests.get(&request.id)?.beams.as_ref());
@@ -290,11 +290,14 @@ impl Scheduler {
                 constraint: constraint.clone().filter(|_| sample),
                 adapter: sequence.request.adapter,
                 tokens: &tokens[start..end],
-                drafts: &sequence.drafts()[..n_drafts],
+                drafts: if n_to_draft > 0 { &[] } else { &sequence.drafts()[..n_drafts] },
                 blocks: &sequence.blocks()[..blocks_for(end + n_drafts)],
                 history: if sample && sampling.reads_history() { tokens } else { &[] },
                 output: if sample && constraint.is_some() { &tokens[sequence.n_prompt()..] } else { &[] },
             });
+            if n_to_draft > 0 {
+                batch.ask_for_drafts(n_drafts);
+            }
         }
         self.step_in_flight = true;
         Some(Step { batch: Arc::clone(&self.batch), started: now, shape })

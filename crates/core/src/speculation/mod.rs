@@ -1,5 +1,5 @@
-//! What a running sequence keeps to guess its next tokens: an index of its own tokens, and how often such guesses were
-//! right. Does not know what a guess costs and whether it is worth it.
+//! What a running sequence keeps to guess its next tokens: an index of its own tokens, and how often guesses of each source
+//! were right. Does not know what a guess costs and whether it is worth it.
 
 mod acceptance;
 mod prompt_lookup;
@@ -9,20 +9,65 @@ pub use prompt_lookup::PromptLookup;
 
 use crate::token::TokenId;
 
+/// Where the drafts of a sequence come from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum DraftSource {
+    /// The executor proposed them after the step before.
+    #[default]
+    Proposed,
+    /// They were looked up in the tokens.
+    Lookup,
+    /// The executor's draft model makes them in the step that verifies them.
+    Model,
+}
+
 /// The speculation of one running sequence. It is dropped with the running state and built again from the tokens.
 #[derive(Debug, Default)]
 pub struct Speculation {
     /// Made when a draft is first worth looking for.
     lookup: Option<PromptLookup>,
-    /// How often the drafts were right.
-    pub acceptance: Acceptance,
+    /// What was looked up for this step, whether it is used or not.
+    looked_up: Vec<TokenId>,
+    /// How often what was looked up was right.
+    pub of_lookup: Acceptance,
+    /// How often the drafts of the draft model were right.
+    pub of_model: Acceptance,
 }
 
 impl Speculation {
-    /// Appends to `drafts` up to `n` tokens that followed the longest earlier occurrence of the end of `tokens`, which has at
-    /// least `min_match` tokens (the same number in every call).
-    pub fn look_up(&mut self, tokens: &[TokenId], min_match: usize, n: usize, drafts: &mut Vec<TokenId>) {
+    /// Looks up to `n` tokens up that followed the longest earlier occurrence of the end of `tokens`, which has at least
+    /// `min_match` tokens (the same number in every call).
+    pub fn look_up(&mut self, tokens: &[TokenId], min_match: usize, n: usize) -> &[TokenId] {
         let lookup = self.lookup.get_or_insert_with(|| PromptLookup::new(min_match));
-        lookup.propose(tokens, n, drafts);
+        self.looked_up.clear();
+        lookup.propose(tokens, n, &mut self.looked_up);
+        &self.looked_up
+    }
+
+    /// What was looked up last.
+    pub fn looked_up(&self) -> &[TokenId] {
+        &self.looked_up
+    }
+
+    /// Notes a step that verified `n_drafts` of `source`, accepted `n_accepted` of them, and appended `new_tokens`. What was looked up
+    /// is judged by the tokens also where it was not used.
+    pub fn observe(
+        &mut self,
+        source: DraftSource,
+        (n_drafts, n_accepted): (usize, usize),
+        new_tokens: &[TokenId],
+    ) {
+        match source {
+            DraftSource::Proposed if n_drafts > 0 => {}
+            DraftSource::Lookup if n_drafts > 0 => self.of_lookup.observe(n_drafts, n_accepted),
+            DraftSource::Model if n_drafts > 0 => {
+                self.of_model.observe(n_drafts, n_accepted);
+                let n_judged = self.looked_up.len().min(new_tokens.len());
+                let pairs = self.looked_up.iter().zip(new_tokens);
+                self.of_lookup.observe(n_judged, pairs.take_while(|(draft, token)| draft == token).count());
+            }
+            _ => [&mut self.of_lookup, &mut self.of_model].into_iter().for_each(|of| of.observe(0, 0)),
+        }
+        self.looked_up.clear();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng_core::batch::{BLOCK_TOKENS, ChosenToken, ScheduledBatch, StepOutput};
 use throng_core::executor::ExecutorCapacity;
 use throng_core::request::{AdapterId, FinishReason, Request, RequestId, SequenceId, TokenId};
-use throng_core::scheduler::{Event, SchedulerConfig, SpeculationMethod};
+use throng_core::scheduler::{Event, SchedulerConfig};
 use throng_testkit::paper_executor::{PaperAnswer, PaperToken, paper_answer};
 
 /// The open requests, and what was computed.
@@ -17,6 +17,8 @@ pub struct Ledger {
     computed: HashSet<(Owner, u64)>,
     /// Fewest tokens that must repeat before a draft that is looked up; none: no drafts are.
     min_match: Option<usize>,
+    /// Whether the executor may be asked for drafts.
+    asks_draft_model: bool,
     /// The first fault that was found.
     pub problem: Option<String>,
     pub n_finished: usize,
@@ -30,6 +32,8 @@ pub struct Ledger {
     pub n_beams: usize,
     pub n_copied: usize,
     pub n_accepted_looked_up: usize,
+    pub n_own_drafts: usize,
+    pub n_accepted_own: usize,
 }
 
 /// Who may share a prefix: a tenant with a salt and an adapter, or with caching off one request.
@@ -64,8 +68,9 @@ struct SequenceAccount {
 
 impl Ledger {
     pub fn new(config: &SchedulerConfig) -> Self {
-        let is_on = config.speculation == SpeculationMethod::PromptLookup;
-        Self { min_match: is_on.then_some(config.prompt_lookup_min as usize), ..Self::default() }
+        let (method, min_match) = (config.speculation, config.prompt_lookup_min as usize);
+        let asks_draft_model = method.asks_draft_model();
+        Self { min_match: method.looks_up().then_some(min_match), asks_draft_model, ..Self::default() }
     }
 
     pub fn open(&mut self, request: &Request, capacity: &ExecutorCapacity, prefix_caching: bool) {
@@ -167,8 +172,14 @@ impl Ledger {
             return Err("its drafts are neither those that were proposed nor a repetition".into());
         }
         self.n_looked_up += if sequence.has_looked_up { drafts.len() } else { 0 };
-        if sequence.tokens.len() + scheduled.n_drafts >= (account.request.sampling.max_tokens as usize).max(1)
-        {
+        if scheduled.n_to_draft > 0 && (!self.asks_draft_model || !drafts.is_empty()) {
+            return Err("the draft model is asked for drafts that it must not make".into());
+        }
+        let n_most = scheduled.n_drafts + scheduled.n_to_draft;
+        if n_most > account.request.sampling.max_draft_tokens as usize {
+            return Err("it has more drafts than the request allows".into());
+        }
+        if sequence.tokens.len() + n_most >= (account.request.sampling.max_tokens as usize).max(1) {
             return Err("it has more drafts than could become tokens".into());
         }
         self.n_drafts += scheduled.n_drafts;
@@ -210,7 +221,11 @@ impl Ledger {
             let n_accepted = output.sampled(sequence_idx).len().saturating_sub(1);
             let mut known = account.tokens_of(scheduled.id.index);
             known.truncate(scheduled.start as usize + scheduled.n_known());
-            known.extend_from_slice(&batch.drafts(scheduled)[..n_accepted]);
+            let own_drafts = output.own_drafts(sequence_idx);
+            let drafts = if own_drafts.is_empty() { batch.drafts(scheduled) } else { own_drafts };
+            known.extend_from_slice(&drafts[..n_accepted]);
+            self.n_own_drafts += own_drafts.len();
+            self.n_accepted_own += if own_drafts.is_empty() { 0 } else { n_accepted };
             for (_, prefix) in prefixes(&known) {
                 self.computed.insert((account.owner.clone(), prefix));
             }

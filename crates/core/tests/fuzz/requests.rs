@@ -92,6 +92,7 @@ impl RequestSource {
             min_tokens: if one_in(rng, 4) { rng.u32(0..=max_tokens) } else { 0 },
             logprobs: one_in(rng, 4).then(|| rng.u32(0..4)),
             prompt_logprobs: one_in(rng, 4).then(|| rng.u32(0..4)),
+            max_draft_tokens: if one_in(rng, 8) { rng.u32(0..3) } else { u32::MAX },
             ..SamplingParams::default()
         };
         match rng.u32(0..12) {

@@ -1,11 +1,12 @@
 //! Planted bugs: each changes a batch, an output or the pool as a mistake in the scheduler would.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::batch::{BLOCK_TOKENS, BlockCopy, BlockId, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::block_hash::BlockHash;
-use throng_core::request::{Request, SequenceId, TenantId, TokenId};
+use throng_core::request::{Request, SamplingParams, SequenceId, TenantId, TokenId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
 
 use crate::ledger::Ledger;
@@ -70,6 +71,14 @@ pub enum Bug {
     CopyLost,
     /// It is copied from another block.
     WrongCopy,
+    /// The draft model is asked although it is not to be used.
+    DraftModelNotOff,
+    /// The executor does not tell which drafts it made.
+    OwnDraftsHidden,
+    /// A draft that the executor made is accepted although it is wrong.
+    WrongOwnDraftAccepted,
+    /// Drafts are computed for a request that wants none.
+    RequestWithoutDraftsIgnored,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -102,7 +111,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -131,6 +140,10 @@ impl Bug {
         Self::ShortMatch,
         Self::CopyLost,
         Self::WrongCopy,
+        Self::DraftModelNotOff,
+        Self::OwnDraftsHidden,
+        Self::WrongOwnDraftAccepted,
+        Self::RequestWithoutDraftsIgnored,
     ];
 
     /// The configuration as the scheduler gets it.
@@ -139,6 +152,9 @@ impl Bug {
         match self {
             Self::SpeculationNotOff => {
                 SchedulerConfig { speculation: SpeculationMethod::PromptLookup, ..config }
+            }
+            Self::DraftModelNotOff => {
+                SchedulerConfig { speculation: SpeculationMethod::DraftModel, ..config }
             }
             Self::ShortMatch => SchedulerConfig { prompt_lookup_min: 1, ..config },
             _ => config,
@@ -149,6 +165,10 @@ impl Bug {
     pub fn spoil_request(self, request: Request) -> Request {
         match self {
             Self::HashWithoutTenant => Request { tenant: TenantId::anonymous(), ..request },
+            Self::RequestWithoutDraftsIgnored => {
+                let sampling = SamplingParams { max_draft_tokens: u32::MAX, ..(*request.sampling).clone() };
+                Request { sampling: Arc::new(sampling), ..request }
+            }
             Self::HashWithoutAdapter => Request { adapter: None, ..request },
             _ => request,
         }
@@ -284,6 +304,9 @@ impl Bug {
                 blocks: &blocks,
                 history,
             });
+            if scheduled.n_to_draft > 0 {
+                spoilt.ask_for_drafts(scheduled.n_to_draft);
+            }
         }
         spoilt
     }

@@ -36,6 +36,8 @@ pub struct Seen {
     pub accepted_looked_up: usize,
     pub beams: usize,
     pub copied: usize,
+    pub own_drafts: usize,
+    pub accepted_own: usize,
 }
 
 impl Seen {
@@ -57,19 +59,31 @@ impl Seen {
         self.accepted_looked_up += other.accepted_looked_up;
         self.beams += other.beams;
         self.copied += other.copied;
+        self.own_drafts += other.own_drafts;
+        self.accepted_own += other.accepted_own;
     }
 
     /// The count of the rarest event.
     pub fn least(&self) -> usize {
         let all = [self.steps, self.sequences, self.finished, self.aborted, self.failed, self.preemptions];
         let rest = [self.hit_tokens, self.refused, self.paused, self.resumed];
-        let rejected = self.drafts - self.accepted_drafts;
-        let drafts = [self.drafts, self.accepted_drafts, rejected, self.constrained];
+        let accepted = self.accepted_drafts - self.accepted_own;
+        let drafts = [self.drafts, accepted, self.drafts - accepted, self.constrained];
         let looked_up = [self.accepted_looked_up, self.looked_up - self.accepted_looked_up];
+        let own = [self.accepted_own, self.own_drafts - self.accepted_own];
         let beams = [self.beams, self.copied];
-        all.into_iter().chain(rest).chain(drafts).chain(looked_up).chain(beams).min().unwrap_or(0)
+        let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
+        all.chain(own).chain(beams).min().unwrap_or(0)
     }
 }
+
+/// Where drafts may come from.
+const METHODS: [SpeculationMethod; 4] = [
+    SpeculationMethod::None,
+    SpeculationMethod::PromptLookup,
+    SpeculationMethod::DraftModel,
+    SpeculationMethod::DraftModelAndPromptLookup,
+];
 
 pub struct World {
     rng: Rng,
@@ -115,7 +129,7 @@ impl World {
             max_queued_requests: rng.u32(1..60),
             max_queued_tokens: rng.u64(1..10_000),
             max_draft_tokens: rng.u32(0..20),
-            speculation: if rng.bool() { SpeculationMethod::PromptLookup } else { SpeculationMethod::None },
+            speculation: *rng.choice(&METHODS).expect("not empty"),
             prompt_lookup_min: rng.u32(1..4),
             prefix_caching: !one_in(rng, 4),
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
@@ -192,6 +206,8 @@ impl World {
             accepted_looked_up: self.ledger.n_accepted_looked_up,
             beams: self.ledger.n_beams,
             copied: self.ledger.n_copied,
+            own_drafts: self.ledger.n_own_drafts,
+            accepted_own: self.ledger.n_accepted_own,
         }
     }
 
@@ -351,8 +367,11 @@ impl World {
             let scheduled = &batch.sequences()[sequence_idx];
             output.prompt(from).for_each(|token| copy.push_prompt(token.chosen, token.top));
             for (i, token) in output.sampled(from).enumerate() {
-                let draft =
-                    batch.drafts(scheduled).get(i).filter(|_| self.bug == Some(Bug::WrongDraftAccepted));
+                let draft = match self.bug {
+                    Some(Bug::WrongDraftAccepted) => batch.drafts(scheduled).get(i),
+                    Some(Bug::WrongOwnDraftAccepted) => output.own_drafts(from).get(i),
+                    _ => None,
+                };
                 let chosen = TokenLogprob { token: *draft.unwrap_or(&token.chosen.token), ..token.chosen };
                 copy.push_sampled(chosen, token.top);
             }
@@ -361,6 +380,9 @@ impl World {
                 _ => output.drafts(from),
             };
             drafts.iter().for_each(|&draft| copy.push_draft(draft));
+            if self.bug != Some(Bug::OwnDraftsHidden) {
+                copy.set_own_drafts(sequence_idx, output.own_drafts(from));
+            }
             if let Some(error) = output.error(from) {
                 copy.fail_sequence(error);
             }
@@ -368,6 +390,7 @@ impl World {
                 copy.fail_sequence(SequenceError::InvalidLogits);
             }
         }
+        copy.draft_passes.clone_from(&output.draft_passes);
         copy
     }
 
@@ -388,17 +411,16 @@ impl World {
 
     fn check_limits(&self, step: &Step) -> Result<(), String> {
         let batch = step.batch();
-        let shapes = batch
-            .sequences()
-            .iter()
-            .map(|scheduled| StepShape::of_sequence(scheduled.start as usize, scheduled.n_tokens()));
+        let shapes = batch.sequences().iter().map(|scheduled| {
+            StepShape::of_sequence(scheduled.start as usize, scheduled.n_tokens() + scheduled.n_to_draft)
+        });
         let shape = shapes.fold(StepShape::default(), StepShape::plus);
         if step.shape() != shape {
             return Err(format!("{:?} is said, {shape:?} is planned", step.shape()));
         }
         let most_tokens = self.config.max_batch_tokens.min(self.capacity.max_batch_tokens) as usize;
         let most_sequences = self.config.max_batch_sequences.min(self.capacity.max_batch_sequences) as usize;
-        if batch.n_tokens() > most_tokens || batch.sequences().len() > most_sequences {
+        if shape.n_tokens > most_tokens || batch.sequences().len() > most_sequences {
             return Err(format!("{} tokens in {} sequences", batch.n_tokens(), batch.sequences().len()));
         }
         Ok(())

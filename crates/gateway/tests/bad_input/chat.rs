@@ -322,6 +322,9 @@ fn add_numbers(t: &mut Table) {
     t.chat(0, r#""n":129"#, "n", "integer_above_max_value");
     t.chat(0, r#""max_tokens":0"#, "max_tokens", "integer_below_min_value");
     t.chat(0, r#""max_completion_tokens":0"#, "max_completion_tokens", "integer_below_min_value");
+    t.chat_ok(0, r#""speculative.n_max":0"#);
+    t.chat(0, r#""speculative.n_max":-1"#, "speculative.n_max", "integer_below_min_value");
+    t.chat(0, r#""speculative.n_max":true"#, "speculative.n_max", "invalid_type");
     t.chat(0, r#""max_tokens":-1"#, "max_tokens", "integer_below_min_value");
     t.chat(0, r#""max_tokens":"5""#, "max_tokens", "invalid_type");
     t.chat(0, r#""max_tokens":true"#, "max_tokens", "invalid_type");

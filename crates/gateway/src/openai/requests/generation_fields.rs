@@ -34,6 +34,11 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field("max_tokens", Integer(0, MAX_TOKENS, |r| &mut r.max_tokens), "The most tokens to generate."),
     field("min_tokens", Integer(0, MAX_TOKENS, |r| &mut r.min_tokens), "No end before this many tokens."),
     field(
+        "speculative.n_max",
+        Integer(0, MAX_TOKENS, |r| &mut r.max_draft_tokens),
+        "The most tokens that speculative decoding guesses at a time; 0: none. No output depends on it.",
+    ),
+    field(
         "temperature",
         Number(Range::closed(0.0, 2.0), |r| &mut r.temperature),
         "Divides the logits; 0 always takes the most likely token.",

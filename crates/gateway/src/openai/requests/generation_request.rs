@@ -47,6 +47,8 @@ pub struct GenerationRequest {
     pub max_tokens: Option<i64>,
     /// No end before this many output tokens.
     pub min_tokens: Option<i64>,
+    /// The most guessed tokens verified in a step; 0: none.
+    pub max_draft_tokens: Option<i64>,
     /// 0 to 2; 0 is greedy.
     pub temperature: Option<f32>,
     /// Above 0 to 1.

@@ -170,6 +170,7 @@ impl GenerationRequest {
                 .or(self.needs_logprobs().then_some(0)),
             beams: self.beam_search(max_tokens)?,
             prompt_logprobs: n_alternatives(self.prompt_logprobs, "prompt_logprobs", &facts.limits)?,
+            max_draft_tokens: self.max_draft_tokens.map_or(u32::MAX, |n| n as u32),
         };
         check_choice(&params, facts.limits.vocabulary_size)?;
         Ok(params)
