@@ -10,6 +10,7 @@ pub mod config;
 pub mod cpu_backend;
 pub mod decoder;
 mod device_sampling;
+pub mod drafting;
 pub mod kv_cache;
 pub mod load;
 pub mod quantization;

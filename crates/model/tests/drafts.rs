@@ -4,16 +4,14 @@
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test drafts`.
 
-use std::collections::BTreeMap;
+mod draft_harness;
+
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{ChosenToken, ScheduledBatch, StepOutput};
-use throng_core::constraint::TokenConstraint;
-use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
-use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig, SpeculationMethod};
-use throng_core::time::{Nanos, Timestamp};
+use throng_core::batch::{ScheduledBatch, StepOutput};
+use throng_core::request::{Request, SamplingParams, TokenId};
+use throng_core::scheduler::{Counters, SchedulerConfig, SpeculationMethod};
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
@@ -27,46 +25,10 @@ use throng_model::weights::gguf::Gguf;
 use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::tiny_model::TinyModel;
 
-const N_REQUESTS: usize = 24;
+use draft_harness::{Answers, LIMITS, VOCABULARY, nothing_more, requests, run};
+
 /// Each compares all requests.
 const N_LOOKUP_SEEDS: u64 = 42;
-const VOCABULARY: u32 = 64;
-const LIMITS: RunnerLimits = RunnerLimits {
-    n_blocks: 256,
-    kv_dtype: KvDtype::F32,
-    max_batch_tokens: 256,
-    max_batch_sequences: 12,
-    max_sequence_tokens: None,
-};
-
-/// What a client sees, down to the bits: tokens with the log-probabilities reported beside them.
-type Report = Vec<(u32, u32, u32)>;
-
-/// Prompt reports by request (index 0), output reports by sequence.
-#[derive(Debug, Default, PartialEq)]
-struct Answers {
-    prompts: BTreeMap<RequestId, Vec<Report>>,
-    outputs: BTreeMap<SequenceId, Vec<Report>>,
-}
-
-impl Answers {
-    fn note(&mut self, event: &Event<'_>) {
-        let report = |token: &ChosenToken<'_>| -> Report {
-            let all = std::iter::once(&token.chosen).chain(token.top);
-            all.map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank)).collect()
-        };
-        match event {
-            Event::PromptToken { request, token } => {
-                self.prompts.entry(*request).or_default().push(report(token))
-            }
-            Event::Token { sequence, token } => {
-                self.outputs.entry(*sequence).or_default().push(report(token))
-            }
-            Event::Failed { request, failure } => panic!("request {request:?} failed: {failure}"),
-            Event::Dequeued { .. } | Event::PromptDone { .. } | Event::Finished { .. } => {}
-        }
-    }
-}
 
 /// Proposes what the answers without drafts say comes next, with mistakes.
 struct Oracle<'a> {
@@ -102,86 +64,6 @@ impl Oracle<'_> {
     }
 }
 
-/// Runs all requests at once to their end.
-fn run(
-    executor: &mut dyn Executor,
-    requests: &[Request],
-    (config, n_blocks): (SchedulerConfig, u32),
-    mut oracle: Option<Oracle<'_>>,
-) -> (Answers, Counters) {
-    let capacity = ExecutorCapacity { n_blocks, ..executor.capacity() };
-    let mut scheduler = Scheduler::new(config, capacity);
-    let (mut answers, mut output, mut now) =
-        (Answers::default(), StepOutput::default(), Timestamp::default());
-    for request in requests {
-        scheduler.submit(request.clone(), now).expect("every request fits");
-    }
-    let mut emit = |event: Event<'_>| answers.note(&event);
-    while let Some(step) = scheduler.plan(now, &mut emit) {
-        executor.execute(step.batch(), &mut output).expect("the step succeeds");
-        if let Some(oracle) = &mut oracle {
-            output = oracle.propose(step.batch(), &output);
-        }
-        now = now + Nanos::from_ms(1);
-        scheduler.complete(step, &output, now, &mut emit);
-        scheduler.check_invariants().expect("the books are in order");
-    }
-    assert!(scheduler.is_idle(), "nothing to do although requests wait");
-    (answers, scheduler.stats().counters)
-}
-
-fn requests(rng: &mut Rng) -> Vec<Request> {
-    let shared: Vec<TokenId> = (0..20).map(|_| rng.u32(..VOCABULARY)).collect();
-    let request = |i: usize| {
-        let mut prompt = if i.is_multiple_of(2) { shared.clone() } else { Vec::new() };
-        prompt.extend((0..1 + i % 7).map(|_| rng.u32(..VOCABULARY)));
-        let constraint = PaperConstraint {
-            vocabulary_size: VOCABULARY,
-            seed: i as u64,
-            // A forced token could be a bad word of those with penalties.
-            one_in_forced: if i % 4 == 2 { 0 } else { [0, 1, 2][i / 3 % 3] },
-            fails_after: None,
-        };
-        Request {
-            id: RequestId(i as u64),
-            tenant: TenantId::anonymous(),
-            cache_salt: None,
-            prompt: prompt.into(),
-            n: if i % 8 == 3 { 2 } else { 1 },
-            priority: Priority::default(),
-            sampling: Arc::new(sampling(i, rng)),
-            constraint: (i % 3 == 1).then(|| Arc::new(constraint) as Arc<dyn TokenConstraint>),
-            adapter: None,
-            outputs_so_far: Vec::new(),
-        }
-    };
-    (0..N_REQUESTS).map(request).collect()
-}
-
-fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
-    let plain = SamplingParams {
-        seed: rng.u64(..),
-        max_tokens: 12 + (i * 5 % 28) as u32,
-        stop_token_ids: vec![7],
-        logprobs: (i % 4 != 3).then_some((i % 3) as u32),
-        prompt_logprobs: (i % 6 == 1).then_some(2),
-        ..Default::default()
-    };
-    match i % 4 {
-        0 => SamplingParams { temperature: 0.0, ..plain },
-        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
-        2 => SamplingParams {
-            repetition_penalty: 1.3,
-            presence_penalty: 0.5,
-            frequency_penalty: 0.2,
-            bad_words: vec![vec![3, 4], vec![9]],
-            min_tokens: 5,
-            ..plain
-        },
-        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
-    }
-}
-
 fn check<B: Backend>(
     name: &str,
     backend: B,
@@ -195,7 +77,7 @@ fn check<B: Backend>(
     let mut runner = ModelRunner::new(backend, Arc::new(architecture.config), weights, &limits).unwrap();
     let requests = requests(&mut Rng::with_seed(11));
     let without = SchedulerConfig { max_draft_tokens: 0, max_batch_sequences: 1, ..Default::default() };
-    let (expected, counters) = run(&mut runner, &requests, (without, LIMITS.n_blocks), None);
+    let (expected, counters) = run(&mut runner, &requests, (without, LIMITS.n_blocks), &mut nothing_more);
     assert_eq!(counters.draft_tokens, 0);
     let only = std::env::var("THRONG_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     let mut seen = Counters::default();
@@ -210,8 +92,10 @@ fn check<B: Backend>(
         };
         // The longest sequence takes 5 blocks.
         let n_blocks = if rng.u32(..3) > 0 { rng.u32(5..9) } else { LIMITS.n_blocks };
-        let oracle = Oracle { answers: &expected, rng: rng.fork() };
-        let (answers, counters) = run(&mut runner, &requests, (config, n_blocks), Some(oracle));
+        let mut oracle = Oracle { answers: &expected, rng: rng.fork() };
+        let (answers, counters) = run(&mut runner, &requests, (config, n_blocks), &mut |batch, output| {
+            *output = oracle.propose(batch, output)
+        });
         assert!(answers == expected, "THRONG_SEED={seed}: an answer differs on {name}");
         seen.draft_tokens += counters.draft_tokens;
         seen.accepted_draft_tokens += counters.accepted_draft_tokens;
@@ -279,7 +163,7 @@ fn looked_up_drafts_do_not_show() {
         let mut rng = Rng::with_seed(seed);
         let requests = repeating_requests(&mut rng);
         let without = SchedulerConfig { max_draft_tokens: 0, max_batch_sequences: 1, ..Default::default() };
-        let (expected, _) = run(&mut runner, &requests, (without, LIMITS.n_blocks), None);
+        let (expected, _) = run(&mut runner, &requests, (without, LIMITS.n_blocks), &mut nothing_more);
         let config = SchedulerConfig {
             max_draft_tokens: rng.u32(1..17),
             prompt_lookup_min: rng.u32(1..4),
@@ -290,7 +174,7 @@ fn looked_up_drafts_do_not_show() {
         };
         // The longest sequence takes 5 blocks.
         let n_blocks = if rng.bool() { rng.u32(5..9) } else { LIMITS.n_blocks };
-        let (answers, counters) = run(&mut runner, &requests, (config, n_blocks), None);
+        let (answers, counters) = run(&mut runner, &requests, (config, n_blocks), &mut nothing_more);
         assert!(answers == expected, "THRONG_SEED={seed}: an answer differs");
         seen.draft_tokens += counters.draft_tokens;
         seen.accepted_draft_tokens += counters.accepted_draft_tokens;
@@ -317,7 +201,7 @@ fn what_a_constraint_forces_takes_fewer_steps() {
     let mut steps = |max_draft_tokens| {
         let speculation = SpeculationMethod::None;
         let config = SchedulerConfig { max_draft_tokens, speculation, ..Default::default() };
-        run(&mut runner, std::slice::from_ref(&request), (config, LIMITS.n_blocks), None)
+        run(&mut runner, std::slice::from_ref(&request), (config, LIMITS.n_blocks), &mut nothing_more)
     };
     let (one_by_one, without) = steps(0);
     let (drafted, with) = steps(8);

@@ -8,7 +8,7 @@ mod memory;
 mod ops;
 mod projections;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_kernels::Isa;
 use throng_kernels::matmul::Activations;
@@ -30,7 +30,7 @@ const ROWS_WORTH_SHARING: usize = 32;
 /// This machine's processor.
 #[derive(Debug)]
 pub struct CpuBackend {
-    pool: ThreadPool,
+    pool: Arc<ThreadPool>,
     activations: Activations,
     /// Hidden activations of a feed-forward network.
     hidden: Activations,
@@ -50,7 +50,11 @@ impl CpuBackend {
     /// # Panics
     /// When the machine does not have it.
     pub fn with_isa(n_threads: usize, isa: Isa) -> Self {
-        let pool = ThreadPool::with_isa(n_threads, isa);
+        Self::on(Arc::new(ThreadPool::with_isa(n_threads, isa)))
+    }
+
+    /// On threads that other backends may use too, one at a time.
+    pub fn on(pool: Arc<ThreadPool>) -> Self {
         let (activations, hidden) = (Activations::default(), Activations::default());
         Self { pool, activations, hidden, gates: Vec::new(), experts: ExpertsScratch::default() }
     }
@@ -58,7 +62,7 @@ impl CpuBackend {
 
 impl Backend for CpuBackend {
     fn host_threads(&self) -> &dyn HostThreads {
-        &self.pool
+        &*self.pool
     }
 
     fn packed_weights(&self) -> Option<&dyn PackedWeights<CpuMatrix>> {

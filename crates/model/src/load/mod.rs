@@ -267,7 +267,7 @@ impl LoadedModel {
     /// # Errors
     /// When memory does not suffice, or the backend does not support the model or such a cache.
     pub fn runner(&self, options: &RunnerOptions) -> Result<Box<dyn Executor>, LoadError> {
-        self.prepared.runner(options, &self.config, &self.unprepared())
+        self.runner_on(&options.threads(), options)
     }
 
     /// The weights on a backend, of whatever crate, for any number of [`ModelRunner`]s.

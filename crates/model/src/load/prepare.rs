@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throng_core::executor::Executor;
+use throng_kernels::threads::ThreadPool;
 
-use super::{BackendKind, LoadError, RunnerOptions};
+use super::{BackendKind, LoadError, LoadedModel, RunnerOptions};
 use crate::arch::Architecture;
 use crate::backend::Backend;
 use crate::config::DecoderConfig;
@@ -113,18 +114,43 @@ impl PreparedWeights {
         }
     }
 
-    pub(super) fn runner(
+    fn runner(
         &self,
         options: &RunnerOptions,
+        threads: &Arc<ThreadPool>,
         config: &Arc<DecoderConfig>,
         from: &UnpreparedWeights<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
         match options.backend.isa() {
-            Some(isa) => {
-                let backend = CpuBackend::with_isa(options.n_threads, isa);
-                self.cpu.runner(backend, options, config, from)
-            }
+            Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from),
             None => self.reference.runner(ReferenceBackend, options, config, from),
         }
+    }
+}
+
+impl RunnerOptions {
+    /// The threads that a runner made with these options computes on.
+    ///
+    /// # Panics
+    /// When the machine does not have the instruction set.
+    pub fn threads(&self) -> Arc<ThreadPool> {
+        Arc::new(match self.backend.isa() {
+            Some(isa) => ThreadPool::with_isa(self.n_threads, isa),
+            None => ThreadPool::new(1),
+        })
+    }
+}
+
+impl LoadedModel {
+    /// As [`Self::runner`], on threads that other runners may use too, one at a time.
+    ///
+    /// # Errors
+    /// As [`Self::runner`].
+    pub fn runner_on(
+        &self,
+        threads: &Arc<ThreadPool>,
+        options: &RunnerOptions,
+    ) -> Result<Box<dyn Executor>, LoadError> {
+        self.prepared.runner(options, threads, &self.config, &self.unprepared())
     }
 }

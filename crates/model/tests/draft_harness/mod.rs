@@ -1,0 +1,135 @@
+//! Requests of many kinds, run through the real scheduler, with what a client sees of them down to the bits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fastrand::Rng;
+use throng_core::batch::{ChosenToken, ScheduledBatch, StepOutput};
+use throng_core::constraint::TokenConstraint;
+use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
+use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
+use throng_core::time::{Nanos, Timestamp};
+use throng_model::kv_cache::KvDtype;
+use throng_model::runner::RunnerLimits;
+use throng_testkit::paper_constraint::PaperConstraint;
+
+pub const N_REQUESTS: usize = 24;
+pub const VOCABULARY: u32 = 64;
+pub const LIMITS: RunnerLimits = RunnerLimits {
+    n_blocks: 256,
+    kv_dtype: KvDtype::F32,
+    max_batch_tokens: 256,
+    max_batch_sequences: 12,
+    max_sequence_tokens: None,
+};
+
+/// What a client sees, down to the bits: tokens with the log-probabilities reported beside them.
+pub type Report = Vec<(u32, u32, u32)>;
+
+/// Prompt reports by request (index 0), output reports by sequence.
+#[derive(Debug, Default, PartialEq)]
+pub struct Answers {
+    pub prompts: BTreeMap<RequestId, Vec<Report>>,
+    pub outputs: BTreeMap<SequenceId, Vec<Report>>,
+}
+
+impl Answers {
+    pub fn note(&mut self, event: &Event<'_>) {
+        let report = |token: &ChosenToken<'_>| -> Report {
+            let all = std::iter::once(&token.chosen).chain(token.top);
+            all.map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank)).collect()
+        };
+        match event {
+            Event::PromptToken { request, token } => {
+                self.prompts.entry(*request).or_default().push(report(token))
+            }
+            Event::Token { sequence, token } => {
+                self.outputs.entry(*sequence).or_default().push(report(token))
+            }
+            Event::Failed { request, failure } => panic!("request {request:?} failed: {failure}"),
+            Event::Dequeued { .. } | Event::PromptDone { .. } | Event::Finished { .. } => {}
+        }
+    }
+}
+
+/// Runs all requests at once to their end.
+pub fn run(
+    executor: &mut dyn Executor,
+    requests: &[Request],
+    (config, n_blocks): (SchedulerConfig, u32),
+    propose: &mut dyn FnMut(&ScheduledBatch, &mut StepOutput),
+) -> (Answers, Counters) {
+    let capacity = ExecutorCapacity { n_blocks, ..executor.capacity() };
+    let mut scheduler = Scheduler::new(config, capacity);
+    let (mut answers, mut output, mut now) =
+        (Answers::default(), StepOutput::default(), Timestamp::default());
+    for request in requests {
+        scheduler.submit(request.clone(), now).expect("every request fits");
+    }
+    let mut emit = |event: Event<'_>| answers.note(&event);
+    while let Some(step) = scheduler.plan(now, &mut emit) {
+        executor.execute(step.batch(), &mut output).expect("the step succeeds");
+        propose(step.batch(), &mut output);
+        now = now + Nanos::from_ms(1);
+        scheduler.complete(step, &output, now, &mut emit);
+        scheduler.check_invariants().expect("the books are in order");
+    }
+    assert!(scheduler.is_idle(), "nothing to do although requests wait");
+    (answers, scheduler.stats().counters)
+}
+
+pub fn requests(rng: &mut Rng) -> Vec<Request> {
+    let shared: Vec<TokenId> = (0..20).map(|_| rng.u32(..VOCABULARY)).collect();
+    let request = |i: usize| {
+        let mut prompt = if i.is_multiple_of(2) { shared.clone() } else { Vec::new() };
+        prompt.extend((0..1 + i % 7).map(|_| rng.u32(..VOCABULARY)));
+        let constraint = PaperConstraint {
+            vocabulary_size: VOCABULARY,
+            seed: i as u64,
+            // A forced token could be a bad word of those with penalties.
+            one_in_forced: if i % 4 == 2 { 0 } else { [0, 1, 2][i / 3 % 3] },
+            fails_after: None,
+        };
+        Request {
+            id: RequestId(i as u64),
+            tenant: TenantId::anonymous(),
+            cache_salt: None,
+            prompt: prompt.into(),
+            n: if i % 8 == 3 { 2 } else { 1 },
+            priority: Priority::default(),
+            sampling: Arc::new(sampling(i, rng)),
+            constraint: (i % 3 == 1).then(|| Arc::new(constraint) as Arc<dyn TokenConstraint>),
+            adapter: None,
+            outputs_so_far: Vec::new(),
+        }
+    };
+    (0..N_REQUESTS).map(request).collect()
+}
+
+fn sampling(i: usize, rng: &mut Rng) -> SamplingParams {
+    let plain = SamplingParams {
+        seed: rng.u64(..),
+        max_tokens: 12 + (i * 5 % 28) as u32,
+        stop_token_ids: vec![7],
+        logprobs: (i % 4 != 3).then_some((i % 3) as u32),
+        prompt_logprobs: (i % 6 == 1).then_some(2),
+        ..Default::default()
+    };
+    match i % 4 {
+        0 => SamplingParams { temperature: 0.0, ..plain },
+        1 => SamplingParams { temperature: 0.8, top_k: 20, top_p: 0.9, ..plain },
+        2 => SamplingParams {
+            repetition_penalty: 1.3,
+            presence_penalty: 0.5,
+            frequency_penalty: 0.2,
+            bad_words: vec![vec![3, 4], vec![9]],
+            min_tokens: 5,
+            ..plain
+        },
+        _ => SamplingParams { temperature: 1.5, min_p: 0.02, ..plain },
+    }
+}
+
+/// No drafts but those of the executor.
+pub fn nothing_more(_: &ScheduledBatch, _: &mut StepOutput) {}
