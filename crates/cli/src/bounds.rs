@@ -49,6 +49,8 @@ pub const TOKENIZATIONS: RangeInclusive<usize> = 1..=256;
 pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 /// Tokens of a prompt that is measured; the model's context may be shorter.
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
+/// Rounds of a comparison.
+pub const BENCH_ROUNDS: RangeInclusive<u32> = 1..=1000;
 /// Sampling temperatures.
 pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=2.0;
 /// Most bytes of a model's name.

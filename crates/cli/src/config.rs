@@ -173,7 +173,7 @@ impl EngineSection {
         Self {
             max_batch_tokens: arguments.max_num_batched_tokens,
             max_batch_sequences: arguments.max_num_seqs,
-            speculation: speculation_of(arguments).unwrap_or_default(),
+            speculation: speculation_of(SpeculationSection::default(), arguments),
             ..Self::default()
         }
     }
@@ -189,9 +189,7 @@ impl EngineSection {
         if flags.no_enable_prefix_caching {
             self.prefix_caching = Some(false);
         }
-        if let Some(speculation) = speculation_of(&flags.model) {
-            self.speculation = speculation;
-        }
+        self.speculation = speculation_of(std::mem::take(&mut self.speculation), &flags.model);
     }
 
     /// The scheduler's configuration, with its defaults for what is not set.
@@ -216,9 +214,16 @@ impl EngineSection {
     }
 }
 
-/// The section as the flags set it; none if they do not.
-fn speculation_of(flags: &ModelArgs) -> Option<SpeculationSection> {
-    flags.no_speculation.then(SpeculationSection::off).or_else(|| flags.speculative_config.clone())
+/// The section of the file with what the flags set in it.
+fn speculation_of(of_file: SpeculationSection, flags: &ModelArgs) -> SpeculationSection {
+    if flags.no_speculation {
+        return SpeculationSection::off();
+    }
+    let section = flags.speculative_config.clone().unwrap_or(of_file);
+    match &flags.draft_model {
+        None => section,
+        Some(model) => section.with_draft_model(model),
+    }
 }
 
 fn overlay<T: Clone>(setting: &mut Option<T>, flag: &Option<T>) {

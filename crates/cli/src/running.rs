@@ -1,6 +1,8 @@
 //! A running model: weights, KV cache, engine, tokenizer and chat template, built from settings. Does not know where
 //! requests come from.
 
+mod draft_model;
+
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
-use throng_core::executor::ExecutorError;
 use throng_core::scheduler::SchedulerConfig;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_kernels::Isa;
@@ -27,6 +28,9 @@ use crate::process::memory;
 use crate::source::{HubPlace, ModelSource, STARTER_NOTICE};
 use crate::text_file;
 use crate::vocabulary;
+
+use draft_model::DraftModel;
+pub use draft_model::WrapDraft;
 
 /// A running model.
 pub struct RunningModel {
@@ -98,7 +102,7 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
         own_chat_template(model)?;
     }
     let free = memory::available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
-    sizes(section, &engine.scheduler(), model, free).map(drop)
+    sizes(section, &engine.scheduler(), (model, 0), free).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -118,8 +122,20 @@ pub fn start_reporting(
     engine: &EngineSection,
     report: &mut dyn FnMut(LoadProgress),
 ) -> Result<RunningModel> {
+    start_with(section, engine, Box::new(|draft_model| draft_model), report)
+}
+
+/// The same with something in the place of the draft model's executor.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(
+    section: &ModelSection,
+    engine: &EngineSection,
+    wrap_draft: Box<WrapDraft>,
+    report: &mut dyn FnMut(LoadProgress),
+) -> Result<RunningModel> {
     let started = Instant::now();
-    let backend = backend(section);
     // Read before the model is loaded, so that an error is reported at once.
     let chosen_template = chosen_chat_template(section)?;
     let (source, model) = open(section)?;
@@ -128,7 +144,7 @@ pub fn start_reporting(
         let thread = std::thread::Builder::new().name("throng-vocabulary".into());
         let tokenizer =
             thread.spawn_scoped(scope, || tokenizer(section, &model)).context("cannot start a thread")?;
-        prepare(section, &model, backend, report)?;
+        prepare(section, &model, report)?;
         let loaded = started.elapsed();
         anyhow::Ok((loaded, tokenizer.join().unwrap_or_else(|panic| resume_unwind(panic))?.map(Arc::new)))
     })?;
@@ -136,13 +152,20 @@ pub fn start_reporting(
         None => own_chat_template(&model)?,
         chosen => chosen,
     };
-    let sizes = sizes(section, &engine.scheduler(), &model, memory::available_bytes())?;
-    let options = RunnerOptions { backend, n_threads: n_threads(section), limits: sizes.limits };
+    let draft_model = match &engine.speculation.model {
+        Some(name) => Some(DraftModel::load(name, section, (&model, tokenizer.as_deref()))?),
+        None => None,
+    };
+    let draft_block_bytes = draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
+    let available_bytes = memory::available_bytes();
+    let sizes = sizes(section, &engine.scheduler(), (&model, draft_block_bytes), available_bytes)?;
+    let options =
+        RunnerOptions { backend: backend(section), n_threads: n_threads(section), limits: sizes.limits };
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine);
     let handle = Engine::start(config, move || {
-        shared.runner(&options).map_err(|error| ExecutorError::Device(error.to_string()))
+        draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft)
     })?;
     Ok(RunningModel {
         names: match section.served_names.as_slice() {
@@ -212,14 +235,13 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
 fn prepare(
     section: &ModelSection,
     model: &LoadedModel,
-    backend: BackendKind,
     report: &mut dyn FnMut(LoadProgress),
 ) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    model.prepare(backend, n_threads(section), &mut |progress: LoadProgress| {
+    model.prepare(backend(section), n_threads(section), &mut |progress: LoadProgress| {
         bar.set_length(progress.total_bytes);
         bar.set_position(progress.done_bytes);
         report(progress);
@@ -315,11 +337,12 @@ struct Sizes {
 fn sizes(
     section: &ModelSection,
     scheduler: &SchedulerConfig,
-    model: &LoadedModel,
+    (model, draft_block_bytes): (&LoadedModel, u64),
     available_bytes: Option<u64>,
 ) -> Result<Sizes> {
     let kv_dtype = kv_dtype(section, model);
-    let block_bytes = kv_block_bytes(model, kv_dtype)?;
+    // A block holds the same tokens for both models.
+    let block_bytes = kv_block_bytes(model, kv_dtype)? + draft_block_bytes;
     let budget = KvBudget {
         asked_bytes: section.kv_cache_memory_bytes,
         available_bytes,

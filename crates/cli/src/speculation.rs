@@ -8,16 +8,17 @@ use crate::bounds;
 
 /// The source of drafts by its name.
 const NGRAM: &str = "ngram";
+const DRAFT_MODEL: &str = "draft_model";
 
 /// vLLM's other sources of drafts.
-const UNSUPPORTED: [&str; 8] =
-    ["draft_model", "eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "suffix", "ngram_gpu"];
+const UNSUPPORTED: [&str; 7] = ["eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "suffix", "ngram_gpu"];
 
 /// `--speculative-config` and `[engine.speculation]`. Unknown keys are errors.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeculationSection {
-    /// `ngram` (prompt lookup), the default, or `none`.
+    /// `ngram` (prompt lookup), the default; `draft_model` (the draft model alone), or `none`. A draft model without a method
+    /// works beside prompt lookup.
     pub method: Option<String>,
     /// Most drafts of a sequence in a step.
     pub num_speculative_tokens: Option<u32>,
@@ -25,7 +26,7 @@ pub struct SpeculationSection {
     pub prompt_lookup_min: Option<u32>,
     /// Accepted and not used: the longest match is always taken.
     pub prompt_lookup_max: Option<u32>,
-    /// Refused: a draft model is not supported.
+    /// The draft model: a folder, a file or a hub id.
     pub model: Option<String>,
 }
 
@@ -35,21 +36,38 @@ impl SpeculationSection {
         Self { method: Some("none".into()), ..Self::default() }
     }
 
+    /// The same with this draft model. A method that has no model gives way.
+    pub fn with_draft_model(self, model: &str) -> Self {
+        let method = self.method.filter(|method| method == DRAFT_MODEL);
+        Self { method, model: Some(model.to_owned()), ..self }
+    }
+
     /// Checks the method and the numbers.
     ///
     /// # Errors
     /// A message that names what is wrong.
     pub fn check(&self) -> Result<(), String> {
-        match self.method.as_deref() {
-            _ if self.model.is_some() => return Err("a draft model is not supported yet".into()),
-            None | Some(NGRAM | "none") => {}
-            Some(method) if UNSUPPORTED.contains(&method) => {
+        match (self.method.as_deref(), &self.model) {
+            (None, _) | (Some(NGRAM | "none"), None) | (Some(DRAFT_MODEL), Some(_)) => {}
+            (Some(DRAFT_MODEL), None) => {
                 return Err(format!(
-                    "the method {method:?} is not supported yet; \"ngram\" and \"none\" are"
+                    "the method {DRAFT_MODEL:?} needs \"model\": a folder, a file or a hub id"
                 ));
             }
-            Some(method) => {
-                return Err(format!("the method {method:?} is not known; it must be \"ngram\" or \"none\""));
+            (Some(method @ (NGRAM | "none")), Some(_)) => {
+                return Err(format!(
+                    "the method {method:?} has no model; with a draft model leave the method out or set {DRAFT_MODEL:?}"
+                ));
+            }
+            (Some(method), _) if UNSUPPORTED.contains(&method) => {
+                return Err(format!(
+                    "the method {method:?} is not supported yet; \"ngram\", \"draft_model\" and \"none\" are"
+                ));
+            }
+            (Some(method), _) => {
+                return Err(format!(
+                    "the method {method:?} is not known; it must be \"ngram\", \"draft_model\" or \"none\""
+                ));
             }
         }
         let numbers = [
@@ -74,6 +92,8 @@ impl SpeculationSection {
     pub fn scheduler_method(&self) -> SpeculationMethod {
         match self.method.as_deref() {
             Some("none") => SpeculationMethod::None,
+            Some(DRAFT_MODEL) => SpeculationMethod::DraftModel,
+            None if self.model.is_some() => SpeculationMethod::DraftModelAndPromptLookup,
             _ => SpeculationMethod::PromptLookup,
         }
     }
@@ -100,6 +120,16 @@ mod tests {
         let section = parse(text).expect("valid");
         assert_eq!((section.num_speculative_tokens, section.prompt_lookup_min), (Some(8), Some(2)));
         assert_eq!(section.scheduler_method(), SpeculationMethod::PromptLookup);
+        let methods = [
+            (
+                r#"{"model":"org/small","num_speculative_tokens":4}"#,
+                SpeculationMethod::DraftModelAndPromptLookup,
+            ),
+            (r#"{"model":"org/small","method":"draft_model"}"#, SpeculationMethod::DraftModel),
+        ];
+        for (text, method) in methods {
+            assert_eq!(parse(text).map(|section| section.scheduler_method()), Ok(method));
+        }
         assert_eq!(parse(r#"{"method":"none"}"#).map(|s| s.scheduler_method()), Ok(SpeculationMethod::None));
     }
 
@@ -107,7 +137,8 @@ mod tests {
     fn what_is_refused_is_named() {
         for (text, words) in [
             (r#"{"method":"eagle3","model":null}"#, "\"eagle3\" is not supported yet"),
-            (r#"{"model":"org/small","num_speculative_tokens":4}"#, "a draft model is not supported yet"),
+            (r#"{"method":"draft_model"}"#, "needs \"model\""),
+            (r#"{"method":"ngram","model":"org/small"}"#, "\"ngram\" has no model"),
             (r#"{"method":"guess"}"#, "\"guess\" is not known"),
             (r#"{"num_speculative_tokens":0}"#, "num_speculative_tokens must be a number from 1 to 64"),
             (r#"{"prompt_lookup_min":0}"#, "prompt_lookup_min must be a number from 1 to 32"),

@@ -39,6 +39,16 @@ pub struct BenchArgs {
     /// Hold the outputs to a form, to compare with the same run without
     #[arg(long, value_name = "FORM", value_enum)]
     pub constraint: Option<BenchConstraint>,
+    /// Compare decoding with and without drafts, of which each is accepted with this probability; a draft model given with
+    /// --draft-model runs too, and its guesses are replaced
+    #[arg(long, value_name = "P", value_parser = bounds::probability)]
+    pub speculative_acceptance: Option<f32>,
+    /// Most drafts of a sequence in a step, with --speculative-acceptance
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = within(bounds::DRAFT_TOKENS))]
+    pub speculative_tokens: u32,
+    /// How often --speculative-acceptance compares, without and with drafts in turn
+    #[arg(long, default_value_t = 5, value_name = "N", value_parser = within(bounds::BENCH_ROUNDS))]
+    pub rounds: u32,
     /// Do not measure the machine's limits, and print no shares of them
     #[arg(long)]
     pub no_limits: bool,

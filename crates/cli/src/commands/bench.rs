@@ -5,7 +5,9 @@ mod constraint;
 mod limits;
 mod machine;
 mod phases;
+mod replay;
 mod report;
+mod speculation;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,6 +46,9 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     }
     if arguments.prompt_tokens == 0 || arguments.generate_tokens < 2 {
         bail!("--prompt-tokens must be at least 1 and --generate-tokens at least 2");
+    }
+    if let Some(acceptance) = arguments.speculative_acceptance {
+        return speculation::run(arguments, f64::from(acceptance)).await;
     }
     let section = ModelSection::of(&arguments.model);
     let mut engine = EngineSection::of(&arguments.model);
@@ -112,7 +117,7 @@ impl Bench<'_> {
         }
         let mut users = Vec::new();
         for task in tasks {
-            users.push(task.await??);
+            users.push(task.await??.times);
         }
         let all_started = users.iter().filter_map(|times| times.first().copied()).fold(started, Instant::max);
         let ended = users.iter().filter_map(|times| times.last().copied()).fold(started, Instant::max);
@@ -188,13 +193,22 @@ fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) 
     }
 }
 
-/// The arrival time of each output token.
-async fn arrivals(mut stream: TokenStream) -> Result<Vec<Instant>> {
-    let mut times = Vec::new();
+/// The output tokens of a request and the time at which each arrived.
+#[derive(Debug, Default)]
+struct Arrivals {
+    tokens: Vec<TokenId>,
+    times: Vec<Instant>,
+}
+
+async fn arrivals(mut stream: TokenStream) -> Result<Arrivals> {
+    let mut arrived = Arrivals::default();
     while let Some(event) = stream.next().await {
         match event {
-            StreamEvent::Token { .. } => times.push(Instant::now()),
-            StreamEvent::Finished { .. } => return Ok(times),
+            StreamEvent::Token { report, .. } => {
+                arrived.tokens.push(report.chosen.token);
+                arrived.times.push(Instant::now());
+            }
+            StreamEvent::Finished { .. } => return Ok(arrived),
             StreamEvent::Failed { error } => bail!("the engine failed: {error}"),
             StreamEvent::Prompt { .. } => {}
         }

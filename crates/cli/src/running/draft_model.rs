@@ -1,0 +1,172 @@
+//! The draft model of a model: found and loaded beside it, with a vocabulary that must be the same. Does not know how drafts
+//! are verified.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use throng_core::executor::{Executor, ExecutorError};
+use throng_model::LoadedModel;
+use throng_model::drafting::DraftingExecutor;
+use throng_model::kv_cache::KvDtype;
+use throng_model::load::RunnerOptions;
+use throng_model::runner::RunnerLimits;
+use throng_text::Tokenizer;
+
+use crate::args;
+use crate::config::ModelSection;
+use crate::vocabulary;
+
+use super::{kv_block_bytes, kv_dtype, open, prepare};
+
+/// Vocabularies of one tokenizer may differ by so many unused tokens at their ends (as in llama.cpp).
+const MOST_UNSHARED_TOKENS: usize = 128;
+
+/// A draft model that fits the model.
+#[derive(Clone)]
+pub struct DraftModel {
+    model: Arc<LoadedModel>,
+    kv_dtype: KvDtype,
+    /// Bytes of one KV block of it.
+    pub block_bytes: u64,
+}
+
+/// What may stand in the place of the draft model's executor, which is given if there is one.
+pub type WrapDraft = dyn Fn(Option<Box<dyn Executor>>) -> Option<Box<dyn Executor>> + Send;
+
+impl DraftModel {
+    /// Finds and loads the draft model `name` of `model`.
+    ///
+    /// # Errors
+    /// When it cannot be loaded or has another vocabulary.
+    pub fn load(
+        name: &str,
+        section: &ModelSection,
+        (model, tokenizer): (&LoadedModel, Option<&Tokenizer>),
+    ) -> Result<Self> {
+        let own = ModelSection {
+            model: Some(name.to_owned()),
+            n_threads: section.n_threads,
+            reference: section.reference,
+            isa: section.isa,
+            kv_cache_dtype: args::KvDtype::Auto,
+            ..ModelSection::default()
+        };
+        let load = || -> Result<Self> {
+            let (_, draft_model) = open(&own)?;
+            let own_tokenizer = vocabulary::tokenizer(&draft_model)?;
+            check_vocabulary((model, tokenizer), (&draft_model, own_tokenizer.as_ref()))?;
+            prepare(&own, &draft_model)?;
+            let kv_dtype = kv_dtype(&own, &draft_model);
+            let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;
+            Ok(Self { model: Arc::new(draft_model), kv_dtype, block_bytes })
+        };
+        load().with_context(|| format!("the draft model {name}"))
+    }
+}
+
+/// An executor of `model` with a draft model, if there is one, that `wrap` may replace.
+///
+/// # Errors
+/// When memory does not suffice.
+pub fn executor(
+    model: &LoadedModel,
+    draft_model: Option<&DraftModel>,
+    options: &RunnerOptions,
+    wrap: &WrapDraft,
+) -> Result<Box<dyn Executor>, ExecutorError> {
+    let failed = |error: throng_model::load::LoadError| ExecutorError::Device(error.to_string());
+    let threads = options.threads();
+    let runner = model.runner_on(&threads, options).map_err(failed)?;
+    let of_draft = |draft: &DraftModel| {
+        let limits = RunnerLimits { kv_dtype: draft.kv_dtype, ..options.limits };
+        draft.model.runner_on(&threads, &RunnerOptions { limits, ..*options }).map_err(failed)
+    };
+    Ok(match wrap(draft_model.map(of_draft).transpose()?) {
+        Some(draft_runner) => Box::new(DraftingExecutor::new(runner, draft_runner)),
+        None => runner,
+    })
+}
+
+/// Refuses a draft model whose tokens are not those of the model.
+fn check_vocabulary(
+    (model, tokenizer): (&LoadedModel, Option<&Tokenizer>),
+    (draft_model, draft_tokenizer): (&LoadedModel, Option<&Tokenizer>),
+) -> Result<()> {
+    let (Some(tokenizer), Some(draft_tokenizer)) = (tokenizer, draft_tokenizer) else {
+        let (size, of_draft) = (model.config.vocabulary_size, draft_model.config.vocabulary_size);
+        if size != of_draft || tokenizer.is_some() != draft_tokenizer.is_some() {
+            bail!(
+                "its vocabulary cannot be compared with that of {}: one of them has no tokenizer",
+                model.name
+            );
+        }
+        return Ok(());
+    };
+    let sizes = [tokenizer.vocabulary_size(), draft_tokenizer.vocabulary_size()];
+    if sizes[0].abs_diff(sizes[1]) > MOST_UNSHARED_TOKENS {
+        bail!("its vocabulary has {} tokens and that of {} has {}", sizes[1], model.name, sizes[0]);
+    }
+    let n_common = sizes[0].min(sizes[1]) as u32;
+    let differs = |&id: &u32| {
+        tokenizer.token_bytes(id) != draft_tokenizer.token_bytes(id)
+            || tokenizer.is_special(id) != draft_tokenizer.is_special(id)
+    };
+    match (0..n_common).find(differs) {
+        Some(id) => bail!(
+            "its vocabulary is another one: token {id} is {:?}, in {} it is {:?}",
+            draft_tokenizer.token_text(id),
+            model.name,
+            tokenizer.token_text(id),
+        ),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throng_kernels::quant::Format;
+    use throng_model::LoadOptions;
+    use throng_model::load::load_bytes;
+    use throng_testkit::tiny_model::TinyModel;
+
+    use super::*;
+
+    fn tiny(vocabulary: usize, with_tokenizer: bool) -> (LoadedModel, Option<Tokenizer>) {
+        let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+        let bytes = TinyModel { vocabulary, with_tokenizer, ..Default::default() }.gguf(Format::Q8_0);
+        let model = load_bytes("tiny", &bytes, &options, &mut |_| {}).expect("loads");
+        let tokenizer = vocabulary::tokenizer(&model).expect("valid");
+        (model, tokenizer)
+    }
+
+    fn check(
+        model: &(LoadedModel, Option<Tokenizer>),
+        draft: &(LoadedModel, Option<Tokenizer>),
+    ) -> Result<(), String> {
+        check_vocabulary((&model.0, model.1.as_ref()), (&draft.0, draft.1.as_ref()))
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn vocabularies_may_differ_by_unused_tokens() {
+        let model = tiny(300, true);
+        assert_eq!(check(&model, &tiny(300, true)), Ok(()));
+        assert_eq!(check(&model, &tiny(320, true)), Ok(()));
+        assert!(check(&model, &tiny(512, true)).expect_err("too large").contains("has 512 tokens"));
+        assert!(check(&model, &tiny(300, false)).expect_err("unknown").contains("cannot be compared"));
+        assert_eq!(check(&tiny(64, false), &tiny(64, false)), Ok(()));
+        assert!(check(&tiny(64, false), &tiny(96, false)).is_err());
+    }
+
+    #[test]
+    fn another_vocabulary_is_refused_with_the_first_difference() {
+        let model = tiny(300, true);
+        let (starter, tokenizer) = {
+            let section = ModelSection::default();
+            let (_, model) = open(&section).expect("built in");
+            let tokenizer = vocabulary::tokenizer(&model).expect("valid");
+            (model, tokenizer)
+        };
+        assert!(check(&model, &(starter, tokenizer)).is_err());
+    }
+}
