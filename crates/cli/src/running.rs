@@ -232,11 +232,7 @@ fn describe_quantizing(report: &QuantizeReport) -> String {
 }
 
 /// Prepares the weights, with a progress bar on the terminal.
-fn prepare(
-    section: &ModelSection,
-    model: &LoadedModel,
-    report: &mut dyn FnMut(LoadProgress),
-) -> Result<()> {
+fn prepare(section: &ModelSection, model: &LoadedModel, report: &mut dyn FnMut(LoadProgress)) -> Result<()> {
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("loading {wide_bar} {binary_bytes}/{binary_total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),

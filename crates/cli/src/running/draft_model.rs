@@ -45,6 +45,7 @@ impl DraftModel {
     ) -> Result<Self> {
         let own = ModelSection {
             model: Some(name.to_owned()),
+            download_dir: section.download_dir.clone(),
             n_threads: section.n_threads,
             reference: section.reference,
             isa: section.isa,
@@ -55,7 +56,7 @@ impl DraftModel {
             let (_, draft_model) = open(&own)?;
             let own_tokenizer = vocabulary::tokenizer(&draft_model)?;
             check_vocabulary((model, tokenizer), (&draft_model, own_tokenizer.as_ref()))?;
-            prepare(&own, &draft_model)?;
+            prepare(&own, &draft_model, &mut |_| {})?;
             let kv_dtype = kv_dtype(&own, &draft_model);
             let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;
             Ok(Self { model: Arc::new(draft_model), kv_dtype, block_bytes })

@@ -151,7 +151,7 @@ impl Scheduler {
         }
         if self.report_beam(i, answer.output, answer.sequence_idx) {
             let sequence = &mut self.running[i];
-            sequence.advance(0, &mut self.pool);
+            sequence.advance((0, 0), 0, &mut self.pool);
             sequence.publish(&mut self.pool);
             return Ok(None);
         }

@@ -226,6 +226,7 @@ impl Executor for DraftingExecutor {
     }
 
     fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        batch.copies().iter().for_each(|copy| self.slots.copy(copy));
         for scheduled in batch.sequences() {
             self.slots.note(batch.blocks(scheduled), scheduled.start as usize, batch.tokens(scheduled));
         }
@@ -234,6 +235,7 @@ impl Executor for DraftingExecutor {
         }
         self.make_drafts(batch);
         self.filled.clear();
+        batch.copies().iter().for_each(|&copy| self.filled.push_copy(copy));
         for (scheduled, drafted) in batch.sequences().iter().zip(&self.drafted) {
             self.filled.push_drafted(batch, scheduled, &drafted.drafts);
         }

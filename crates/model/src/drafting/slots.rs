@@ -1,7 +1,7 @@
 //! Which token stands in each slot of the KV cache, and how far the draft model has followed. Does not know sequences, only
 //! their blocks.
 
-use throng_core::batch::{BLOCK_TOKENS, BlockId};
+use throng_core::batch::{BLOCK_TOKENS, BlockCopy, BlockId};
 use throng_core::request::TokenId;
 
 /// The tokens behind the model's keys and values, slot by slot, and in how many leading slots of each block the draft model has keys
@@ -40,6 +40,13 @@ impl DraftSlots {
             }
             *noted = token;
         }
+    }
+
+    /// Notes that a block is copied. Only the model's keys and values are: the draft model computes its own again.
+    pub(super) fn copy(&mut self, copy: &BlockCopy) {
+        let (from, to) = (copy.from.0 as usize, copy.to.0 as usize);
+        self.tokens.copy_within(from * BLOCK_TOKENS..(from + 1) * BLOCK_TOKENS, to * BLOCK_TOKENS);
+        self.n_followed[to] = 0;
     }
 
     /// The first position below `end` that the draft model has not followed; `end` if there is none.
@@ -124,6 +131,19 @@ mod tests {
         slots.follow(&other, 0, 16);
         assert_eq!(slots.first_missing(&other, 26), 16);
         assert_eq!(slots.first_missing(&BLOCKS, 40), 16);
+    }
+
+    #[test]
+    fn a_copied_block_has_the_tokens_and_is_not_followed() {
+        let mut slots = DraftSlots::new(5);
+        slots.note(&BLOCKS, 0, &[7; 20]);
+        slots.follow(&BLOCKS, 0, 20);
+        slots.copy(&BlockCopy { from: BlockId(1), to: BlockId(3) });
+        let copied = [BlockId(4), BlockId(3)];
+        assert_eq!(slots.first_missing(&copied, 20), 16);
+        let mut tokens = Vec::new();
+        slots.read(&copied, 15, 20, &mut tokens);
+        assert_eq!(tokens, [7; 5]);
     }
 
     #[test]
