@@ -8,6 +8,7 @@ mod float_env;
 mod layout;
 pub mod limits;
 pub mod logits_reduce;
+pub mod low_rank;
 pub mod mapped_file;
 pub mod matmul;
 mod memory;

@@ -2,12 +2,14 @@
 //! tested against these. Not optimized.
 
 mod attention;
+mod low_rank;
 mod matmul;
 mod rope;
 mod routing;
 mod rows;
 
 pub use attention::{AttentionShape, PagedKv, attention};
+pub use low_rank::add_low_rank;
 pub use matmul::{add_bias, matmul, matmul_experts};
 pub use rope::{RopeStyle, rope};
 pub use routing::{RouteScore, route_top_k};
