@@ -50,12 +50,12 @@ impl BatchSampler {
     }
 
     /// Answers rows of `logits`, `[wanted, vocabulary]`, into `output`, beginning the batch's rows as they come. Of a row's
-    /// output tokens it tells those up to the first that differs from the draft in its place.
+    /// output tokens it tells those up to the first that differs from the draft in its place. The sequences in `unknown` fail.
     pub(crate) fn answer<B: Backend>(
         &self,
         backend: &B,
         batch: &ScheduledBatch,
-        masks: &TokenMasks,
+        (masks, unknown): (&TokenMasks, &[usize]),
         wanted: &[Wanted],
         logits: &mut [f32],
         output: &mut StepOutput,
@@ -71,7 +71,7 @@ impl BatchSampler {
             }
         });
         for (wanted, slot) in wanted.iter().zip(&self.slots) {
-            begin_sequences(batch, wanted.sequence_idx + 1, output);
+            begin_sequences(unknown, wanted.sequence_idx + 1, output);
             let scheduled = &batch.sequences()[wanted.sequence_idx];
             if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
                 continue;
@@ -89,12 +89,12 @@ impl BatchSampler {
     }
 }
 
-/// Begins rows in `output` until there are `n_rows`. A row that names an adapter fails: there is none.
-pub(crate) fn begin_sequences(batch: &ScheduledBatch, n_sequences: usize, output: &mut StepOutput) {
+/// Begins sequences in `output` until there are `n_sequences`. Those in `unknown` fail: their adapter is not there.
+pub(crate) fn begin_sequences(unknown: &[usize], n_sequences: usize, output: &mut StepOutput) {
     while output.n_sequences() < n_sequences {
-        let scheduled = &batch.sequences()[output.n_sequences()];
+        let is_unknown = unknown.contains(&output.n_sequences());
         output.begin_sequence();
-        if scheduled.adapter.is_some() {
+        if is_unknown {
             output.fail_sequence(SequenceError::UnknownAdapter);
         }
     }

@@ -7,14 +7,15 @@ use crate::backend::{Backend, BackendError, NO_TOKEN};
 use crate::batch_sampler::{Wanted, begin_sequences, is_reached};
 use crate::sampler::SamplingInput;
 
-/// Lets the device choose the tokens, if it can for all of these rows of logits, and waits for them. `false`: nothing was chosen.
+/// Lets the device choose the tokens, if it can for all of these rows of logits, and waits for them; the sequences in
+/// `unknown` fail. `false`: nothing was chosen.
 ///
 /// # Errors
 /// When the device failed.
 pub(crate) fn choose_on_device<B: Backend>(
     backend: &mut B,
     batch: &ScheduledBatch,
-    wanted: &[Wanted],
+    (wanted, unknown): (&[Wanted], &[usize]),
     logits: &mut B::Buffer,
     chosen: &mut Vec<TokenId>,
     output: &mut StepOutput,
@@ -34,7 +35,7 @@ pub(crate) fn choose_on_device<B: Backend>(
     chosen.clear();
     backend.collect(ticket, chosen)?;
     for (wanted, &token) in wanted.iter().zip(&*chosen) {
-        begin_sequences(batch, wanted.sequence_idx + 1, output);
+        begin_sequences(unknown, wanted.sequence_idx + 1, output);
         let scheduled = &batch.sequences()[wanted.sequence_idx];
         if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
             continue;

@@ -2,6 +2,7 @@
 //! network.
 #![forbid(unsafe_code)]
 
+pub mod adapter;
 pub mod arch;
 pub mod backend;
 pub mod batch_input;

@@ -5,14 +5,14 @@
 use std::ops::Range;
 
 use throng_core::batch::BLOCK_TOKENS;
-use throng_kernels::quant::dequantize_row;
+use throng_kernels::quant::{Format, dequantize_row};
 use throng_kernels::reference;
 
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, MatrixRole,
-    Norm,
+    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
+    MatrixRole, Norm, RowGroups,
 };
 use crate::batch_input::BatchInput;
 use crate::config::{Activation, RopeStyle, RopeTable, Routing};
@@ -36,6 +36,18 @@ impl ReferenceMatrix {
     }
 }
 
+/// One pair of low-rank matrices.
+#[derive(Debug)]
+pub struct ReferenceLowRank {
+    first_col: usize,
+    /// `[rank, cols]`.
+    a: Vec<f32>,
+    /// `[n, rank]`.
+    b: Vec<f32>,
+    rank: usize,
+    scale: f32,
+}
+
 /// Keys and values of every layer, `[n_blocks, 16, n_kv_heads, head_dim]` each.
 #[derive(Debug)]
 pub struct ReferenceKvCache {
@@ -56,6 +68,7 @@ impl DeviceMemory for ReferenceBackend {
     type Matrix = ReferenceMatrix;
     type Experts = Vec<Expert<ReferenceMatrix>>;
     type Vector = Vec<f32>;
+    type LowRank = Vec<ReferenceLowRank>;
     type RopeTables = Vec<Rotations>;
     type KvCache = ReferenceKvCache;
     type Batch = BatchInput;
@@ -94,6 +107,23 @@ impl DeviceMemory for ReferenceBackend {
 
     fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
         Ok(values.to_vec())
+    }
+
+    /// The numbers stay f32 whatever format is asked for.
+    fn low_rank(
+        &self,
+        _: usize,
+        parts: &[LowRankPart<'_>],
+        _: Format,
+    ) -> Result<Vec<ReferenceLowRank>, BackendError> {
+        let held = |&LowRankPart { first_col, a, b, rank, scale }: &LowRankPart<'_>| ReferenceLowRank {
+            first_col,
+            a: a.to_vec(),
+            b: b.to_vec(),
+            rank,
+            scale,
+        };
+        Ok(parts.iter().map(held).collect())
     }
 
     fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
@@ -163,6 +193,23 @@ impl DeviceOps for ReferenceBackend {
             reference::rms_norm(group, norm.gain, norm.eps, &mut normed);
             group.copy_from_slice(&normed);
         });
+    }
+
+    fn add_low_rank<'a>(
+        &mut self,
+        x: &HostTensor,
+        groups: &'a RowGroups,
+        of: &dyn Fn(usize) -> Option<&'a Vec<ReferenceLowRank>>,
+        out: &mut HostTensor,
+    ) {
+        for group in 0..groups.len() {
+            for part in of(group).into_iter().flatten() {
+                for &row in groups.rows(group) {
+                    let out = &mut out.row_mut(row)[part.first_col..][..part.b.len() / part.rank];
+                    reference::add_low_rank(x.row(row), &part.a, &part.b, part.scale, out);
+                }
+            }
+        }
     }
 
     fn rope(

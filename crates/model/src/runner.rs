@@ -9,6 +9,7 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 use throng_core::time::Nanos;
 
+use crate::adapter::{AdapterStore, StepAdapters};
 use crate::backend::{Backend, BackendError, BlockCopy};
 use crate::batch_input::BatchInput;
 use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
@@ -41,6 +42,8 @@ pub struct ModelRunner<B: Backend> {
     cache: B::KvCache,
     answers: BatchSampler,
     masks: TokenMasks,
+    adapters: Arc<AdapterStore<B>>,
+    step_adapters: StepAdapters<B>,
     input: BatchInput,
     wanted: Vec<Wanted>,
     /// Tokens that the device chose.
@@ -102,6 +105,8 @@ impl<B: Backend> ModelRunner<B> {
             cache,
             answers,
             masks: TokenMasks::new(capacity.vocabulary_size, max_logit_rows),
+            adapters: Arc::default(),
+            step_adapters: StepAdapters::default(),
             input: BatchInput::default(),
             wanted: Vec::new(),
             chosen: Vec::new(),
@@ -111,8 +116,15 @@ impl<B: Backend> ModelRunner<B> {
         })
     }
 
+    /// The same runner with the adapters of `store`; a sequence that names another one fails.
+    #[must_use]
+    pub fn with_adapters(self, store: Arc<AdapterStore<B>>) -> Self {
+        Self { adapters: store, ..self }
+    }
+
     /// Fills the step's input and the list of logits that it wants, one entry each, in the same order.
     fn prepare(&mut self, batch: &ScheduledBatch) {
+        self.step_adapters.fill(batch, &self.adapters);
         self.wanted.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let tokens = batch.tokens(scheduled);
@@ -130,15 +142,16 @@ impl<B: Backend> ModelRunner<B> {
             let piece = first..self.wanted.len().min(first + self.max_logit_rows);
             let logits = self.decoder.logits(&mut self.backend, piece.clone());
             let (wanted, chosen) = (&self.wanted[piece], &mut self.chosen);
-            if choose_on_device(&mut self.backend, batch, wanted, logits, chosen, output)? {
+            let unknown = self.step_adapters.unknown();
+            if choose_on_device(&mut self.backend, batch, (wanted, unknown), logits, chosen, output)? {
                 continue;
             }
             let logits = self.backend.download(logits)?;
             let begun = Instant::now();
-            self.answers.answer(&self.backend, batch, &self.masks, wanted, logits, output);
+            self.answers.answer(&self.backend, batch, (&self.masks, unknown), wanted, logits, output);
             output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
-        begin_sequences(batch, batch.sequences().len(), output);
+        begin_sequences(self.step_adapters.unknown(), batch.sequences().len(), output);
         Ok(())
     }
 }
@@ -163,7 +176,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
         if !self.copies.is_empty() {
             self.backend.copy_blocks(&mut self.cache, &self.copies);
         }
-        self.decoder.forward(&mut self.backend, &mut self.cache, &self.input);
+        self.decoder.forward_with(&mut self.backend, &mut self.cache, &self.input, &self.step_adapters);
         self.answer(batch, output).map_err(|error| match error {
             BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
             BackendError::Unsupported(_) | BackendError::Device(_) => {

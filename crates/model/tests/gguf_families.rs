@@ -11,11 +11,12 @@ use std::sync::Arc;
 use harness::{LIMITS, OneSequence};
 use safetensors::SafeTensors;
 use serde_json::Value;
-use throng_core::request::SamplingParams;
+use throng_core::request::{AdapterId, SamplingParams};
 use throng_kernels::quant::Format;
+use throng_model::adapter::AdapterLimits;
 use throng_model::weights::gguf::GgufValue;
 use throng_model::weights::gguf::writer::{TensorToWrite, write};
-use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
+use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 
 struct Tensor {
     shape: Vec<usize>,
@@ -321,25 +322,62 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         to_gguf(&checkpoint, &rules(architecture), &path);
         let model =
             load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap();
-        let vocabulary = model.config.vocabulary_size;
-        let options = RunnerOptions { backend: BackendKind::Reference, n_threads: 1, limits: LIMITS };
-        let sampling = SamplingParams {
-            logprobs: Some(vocabulary as u32),
-            prompt_logprobs: Some(vocabulary as u32),
-            ..Default::default()
-        };
-        let mut rows = checkpoint.logits.chunks(vocabulary);
-        let mut worst = 0.0f64;
-        let mut runner = model.runner(&options).unwrap();
-        OneSequence::new(&checkpoint.input_ids, Arc::new(sampling)).prefill(&mut *runner, 48, |report| {
-            let logits = rows.next().unwrap();
-            let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
-            for top in report.top {
-                let expected = f64::from(logits[top.token as usize]) - sum.ln();
-                worst = worst.max((f64::from(top.logprob) - expected).abs());
-            }
-        });
+        let worst = largest_distance(&model, &checkpoint.input_ids, &checkpoint.logits, None);
         println!("{fixture} as {architecture}: off by {worst:.1e}");
-        assert!(rows.next().is_none() && worst < 2e-4, "{fixture}: {worst}");
+        assert!(worst < 2e-4, "{fixture}: {worst}");
     }
+}
+
+/// The converter reorders the rows of Llama's queries and keys; an adapter's rows have the order of transformers.
+#[test]
+fn adapters_change_converted_models_as_they_change_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    for (base, adapter) in [("llama", "llama-r8"), ("qwen3", "qwen3-r4-rslora")] {
+        let checkpoint = Checkpoint::read(base);
+        let path = folder.path().join(format!("{base}.gguf"));
+        to_gguf(&checkpoint, &rules(base), &path);
+        let model =
+            load(&path, &LoadOptions { prepare: None, n_threads: 1, quantize: None }, &mut |_| {}).unwrap();
+        let adapter = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/adapters").join(adapter);
+        let expected = std::fs::read(adapter.join("expected.safetensors")).unwrap();
+        let expected = SafeTensors::deserialize(&expected).unwrap();
+        let logits = floats(expected.tensor("logits").unwrap().data());
+        let adapter = model.load_adapter(BackendKind::Reference, &adapter, AdapterLimits::default()).unwrap();
+        let worst = largest_distance(&model, &checkpoint.input_ids, &logits, Some(adapter.id));
+        assert!(worst < 1e-4, "{base}: {worst}");
+    }
+}
+
+/// The largest distance of a log-probability from what the logits say.
+fn largest_distance(
+    model: &LoadedModel,
+    input_ids: &[u32],
+    logits: &[f32],
+    adapter: Option<AdapterId>,
+) -> f64 {
+    let vocabulary = model.config.vocabulary_size;
+    let options = RunnerOptions { backend: BackendKind::Reference, n_threads: 1, limits: LIMITS };
+    let sampling = SamplingParams {
+        logprobs: Some(vocabulary as u32),
+        prompt_logprobs: Some(vocabulary as u32),
+        ..Default::default()
+    };
+    let mut rows = logits.chunks(vocabulary);
+    let mut worst = 0.0f64;
+    let mut runner = model.runner(&options).unwrap();
+    let sequence = OneSequence::new(input_ids, Arc::new(sampling));
+    let mut sequence = match adapter {
+        None => sequence,
+        Some(adapter) => sequence.with_adapter(adapter),
+    };
+    sequence.prefill(&mut *runner, 48, |report| {
+        let logits = rows.next().unwrap();
+        let sum: f64 = logits.iter().map(|&logit| f64::from(logit).exp()).sum();
+        for top in report.top {
+            let expected = f64::from(logits[top.token as usize]) - sum.ln();
+            worst = worst.max((f64::from(top.logprob) - expected).abs());
+        }
+    });
+    assert!(rows.next().is_none());
+    worst
 }

@@ -12,12 +12,13 @@ use fastrand::Rng;
 use throng_core::batch::{ChosenToken, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
-    BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, SequenceId, TenantId,
+    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, SequenceId, TenantId,
 };
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::Isa;
 use throng_kernels::quant::Format;
+use throng_model::adapter::{AdapterLimits, AdapterStore, LoadedAdapter, RandomAdapter};
 use throng_model::arch::Architecture;
 use throng_model::backend::Backend;
 use throng_model::cpu_backend::CpuBackend;
@@ -30,6 +31,8 @@ use throng_testkit::tiny_model::TinyModel;
 
 const N_REQUESTS: usize = 96;
 const VOCABULARY: usize = 64;
+/// Two fifths of the requests name one of them.
+const N_ADAPTERS: usize = 3;
 const LIMITS: RunnerLimits = RunnerLimits {
     n_blocks: 640,
     kv_dtype: KvDtype::F32,
@@ -198,7 +201,7 @@ fn requests(rng: &mut Rng) -> Vec<Request> {
         tenant: TenantId::anonymous(),
         cache_salt: None,
         constraint: None,
-        adapter: None,
+        adapter: (i % 5 < 2).then_some(AdapterId((i % N_ADAPTERS) as u32)),
         prompt: prompt.into(),
         outputs_so_far: Vec::new(),
         n: if i % 11 == 5 { 3 } else { 1 },
@@ -271,8 +274,18 @@ fn check_model<B: Backend>(
     let weights = Arc::new(DecoderWeights::load(&make(1), &architecture, &gguf, &mut |_| {}).unwrap());
     let config = Arc::new(architecture.config);
     let limits = RunnerLimits { kv_dtype, ..LIMITS };
+    let adapters = Arc::new(AdapterStore::default());
+    let held_as = (if format == Format::F32 { Format::F32 } else { Format::BF16 }, AdapterLimits::default());
+    let adapter = |seed| {
+        let random = RandomAdapter { rank: 3 + 5 * seed as usize, seed };
+        let loaded = adapters.load_random(&make(1), &config, random, held_as).unwrap();
+        assert_eq!(u64::from(loaded.id.0), seed);
+        loaded
+    };
+    let _held: Vec<LoadedAdapter> = (0..N_ADAPTERS as u64).map(adapter).collect();
     let runner = |n_threads| -> Box<dyn Executor> {
-        Box::new(ModelRunner::new(make(n_threads), config.clone(), weights.clone(), &limits).unwrap())
+        let runner = ModelRunner::new(make(n_threads), config.clone(), weights.clone(), &limits).unwrap();
+        Box::new(runner.with_adapters(adapters.clone()))
     };
     let experts = if model.experts.0 > 0 { "experts in " } else { "" };
     check(&format!("{name} with {experts}{} weights and {kv_dtype} KV", format.name()), runner, seeds, seen);

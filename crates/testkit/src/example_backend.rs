@@ -2,23 +2,28 @@
 //! greedy sampling on the device with two steps in flight, and row-parallel products that are summed late. It passes the backend
 //! suite and the golden tests. Does not know architectures; it is slow.
 
+mod attention;
+mod low_rank;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::request::TokenId;
-use throng_kernels::quant::dequantize_row;
+use throng_kernels::quant::{Format, dequantize_row};
 use throng_kernels::reference;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
-    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, MatrixRole,
-    NO_TOKEN, Norm, Ticket,
+    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
+    MatrixRole, NO_TOKEN, Norm, RowGroups, Ticket,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable, Routing};
 use throng_model::kv_cache::KvLayout;
 use throng_model::sampler::SamplingInput;
 use throng_model::weights::TensorView;
+
+pub use low_rank::LowRank;
 
 /// The device.
 #[derive(Debug, Default)]
@@ -87,6 +92,7 @@ impl DeviceMemory for ExampleBackend {
     type Matrix = Matrix;
     type Experts = Vec<Expert<Matrix>>;
     type Vector = Vec<f32>;
+    type LowRank = Vec<LowRank>;
     type RopeTables = Vec<Rotations>;
     type KvCache = (usize, KvCache);
     type Batch = BatchInput;
@@ -123,6 +129,10 @@ impl DeviceMemory for ExampleBackend {
 
     fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
         Ok(values.to_vec())
+    }
+
+    fn low_rank(&self, _: usize, parts: &[LowRankPart<'_>], _: Format) -> Result<Vec<LowRank>, BackendError> {
+        Ok(parts.iter().map(LowRank::new).collect())
     }
 
     fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {
@@ -197,6 +207,22 @@ impl DeviceOps for ExampleBackend {
         x.for_each_group(columns, |_, group| normalize(norm, group));
     }
 
+    fn add_low_rank<'a>(
+        &mut self,
+        x: &Rows,
+        groups: &'a RowGroups,
+        of: &dyn Fn(usize) -> Option<&'a Vec<LowRank>>,
+        out: &mut Rows,
+    ) {
+        for group in 0..groups.len() {
+            for (part, &row) in
+                of(group).into_iter().flatten().flat_map(|p| groups.rows(group).iter().map(move |r| (p, r)))
+            {
+                part.add(&x.data[row * x.cols..][..x.cols], &mut out.data[row * out.cols..][..out.cols]);
+            }
+        }
+    }
+
     fn rope(
         &mut self,
         x: &mut Rows,
@@ -249,37 +275,7 @@ impl DeviceOps for ExampleBackend {
         shape: &AttentionShape,
         out: &mut Rows,
     ) {
-        let (dim, width) = (shape.head_dim, shape.n_kv_heads * shape.head_dim);
-        let qkv: Vec<&[f32]> = qkv.iter().collect();
-        let mut out: Vec<&mut [f32]> = out.iter_mut().collect();
-        for span in &batch.spans {
-            for i in 0..span.n_rows {
-                let (token, position) = (span.first_row + i, span.start + i);
-                let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
-                for head in 0..shape.n_heads {
-                    let kv_head = head * shape.n_kv_heads / shape.n_heads;
-                    let at = |position| {
-                        let (block, slot) = batch.slot(span, position);
-                        (block * BLOCK_TOKENS + slot) * width + kv_head * dim
-                    };
-                    let query = &qkv[token][head * dim..][..dim];
-                    let score = |position| {
-                        let key = &layers[layer_idx][0][at(position)..][..dim];
-                        let dot: f32 = query.iter().zip(key).map(|(q, k)| q * k).sum();
-                        let score = dot * shape.scale;
-                        shape.softcap.map_or(score, |cap| cap * (score / cap).tanh())
-                    };
-                    let mut weights: Vec<f32> = (first..=position).map(score).collect();
-                    reference::softmax(&mut weights);
-                    let out = &mut out[token][head * dim..][..dim];
-                    out.fill(0.0);
-                    for (weight, position) in weights.iter().zip(first..) {
-                        let value = &layers[layer_idx][1][at(position)..][..dim];
-                        out.iter_mut().zip(value).for_each(|(out, v)| *out += weight * v);
-                    }
-                }
-            }
-        }
+        attention::attend(&layers[layer_idx], batch, qkv, shape, out);
     }
 
     fn glu(&mut self, gate_up: &Rows, activation: Activation, out: &mut Rows) {

@@ -104,6 +104,12 @@ impl Architecture {
     }
 }
 
+/// What transformers calls the tensors of a model's layers, whatever file the model came from.
+pub(crate) fn hf_layer_names(config: &DecoderConfig) -> &'static LayerNames {
+    let family = FAMILIES.iter().find(|family| family.model_type == config.family);
+    &family.map_or(&names::HF, |family| family.hf_names).layer
+}
+
 /// The families that can be loaded, by `model_type`.
 pub fn supported() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|family| family.model_type)

@@ -1,5 +1,8 @@
 //! What a device must hold: buffers, weights, keys and values, and how they get there. Does not know operations.
 
+use throng_kernels::low_rank::LowRankPart;
+use throng_kernels::quant::Format;
+
 use super::BackendError;
 use crate::batch_input::BatchInput;
 use crate::config::RopeTable;
@@ -16,6 +19,8 @@ pub trait DeviceMemory: Send + Sized + 'static {
     type Experts: Send + Sync;
     /// A row of f32 weights (the gain of a norm, the bias of a projection).
     type Vector: Send + Sync;
+    /// The low-rank matrices of one adapter for one linear layer.
+    type LowRank: Send + Sync;
     /// The cosines and sines of a model's rotary embeddings, for all positions.
     type RopeTables: Send;
     /// Keys and values of all layers, in blocks of 16 tokens.
@@ -53,6 +58,18 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// # Errors
     /// When memory does not suffice.
     fn vector(&self, values: &[f32]) -> Result<Self::Vector, BackendError>;
+
+    /// The low-rank matrices of one adapter for one linear layer with an input of `cols` columns, in increasing columns of its
+    /// output. `format`, F32 or BF16, is how exactly the numbers must be held.
+    ///
+    /// # Errors
+    /// When memory does not suffice.
+    fn low_rank(
+        &self,
+        cols: usize,
+        parts: &[LowRankPart<'_>],
+        format: Format,
+    ) -> Result<Self::LowRank, BackendError>;
 
     /// Tables of these rotary embeddings for the positions below `n_positions`, made once;
     /// [`Rotations`](super::rotations::Rotations) computes them on the host.

@@ -22,6 +22,7 @@ pub mod rotations;
 mod step;
 
 use throng_core::request::TokenId;
+pub use throng_kernels::low_rank::{LowRankPart, RowGroups};
 pub use throng_kernels::reference::AttentionShape;
 pub use throng_kernels::rows::Columns;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{AttentionShape, Columns, DeviceMemory, GatedMlp, MlpScratch, Norm, Scratch};
+use super::{AttentionShape, Columns, DeviceMemory, GatedMlp, MlpScratch, Norm, RowGroups, Scratch};
 use crate::config::{Activation, RopeStyle, Routing};
 
 /// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise.
@@ -25,6 +25,17 @@ pub trait DeviceOps: DeviceMemory {
 
     /// The same norm in place over groups of columns, one gain for all: the heads of queries or keys, or their whole width.
     fn norm_columns(&mut self, x: &mut Self::Buffer, columns: Columns, norm: Norm<'_, Self>);
+
+    /// Adds the products of adapters (LoRA, arXiv:2106.09685) to the output of a linear layer: for the rows of every group that `of`
+    /// has matrices for, and for each of their parts, `out += scale * (x · aᵀ) · bᵀ` in the part's columns. A row's sums have one
+    /// order whatever the other rows are, and rows in no group are not touched.
+    fn add_low_rank<'a>(
+        &mut self,
+        x: &Self::Buffer,
+        groups: &'a RowGroups,
+        of: &dyn Fn(usize) -> Option<&'a Self::LowRank>,
+        out: &mut Self::Buffer,
+    );
 
     /// Rotary embedding in place over heads (arXiv:2104.09864), by the angles that table number `table_idx` has for the position
     /// of each token. Only the first `2 * table width` elements of each head are rotated.

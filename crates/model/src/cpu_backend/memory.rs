@@ -2,7 +2,8 @@
 
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::attention::{self, KvLayer, SharedPrefixGroups};
-use throng_kernels::quant::PackedMatrix;
+use throng_kernels::low_rank::{LowRank, LowRankPart};
+use throng_kernels::quant::{Format, PackedMatrix};
 
 use super::{CpuBackend, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
@@ -35,6 +36,7 @@ impl DeviceMemory for CpuBackend {
     type Matrix = CpuMatrix;
     type Experts = Vec<Expert<CpuMatrix>>;
     type Vector = Vec<f32>;
+    type LowRank = LowRank;
     type RopeTables = Vec<Rotations>;
     type KvCache = Vec<KvLayer>;
     type Batch = CpuBatch;
@@ -61,6 +63,17 @@ impl DeviceMemory for CpuBackend {
 
     fn vector(&self, values: &[f32]) -> Result<Vec<f32>, BackendError> {
         Ok(values.to_vec())
+    }
+
+    fn low_rank(
+        &self,
+        cols: usize,
+        parts: &[LowRankPart<'_>],
+        format: Format,
+    ) -> Result<LowRank, BackendError> {
+        let bytes = |p: &LowRankPart<'_>| LowRank::bytes_of(p.rank, cols, p.b.len() / p.rank, format);
+        let n_bytes = parts.iter().map(bytes).sum();
+        LowRank::pack(cols, parts, format).ok_or(BackendError::OutOfMemory { what: "an adapter", n_bytes })
     }
 
     fn rope_tables(&self, ropes: &[RopeTable], n_positions: usize) -> Result<Vec<Rotations>, BackendError> {

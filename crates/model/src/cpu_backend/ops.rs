@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
+use throng_kernels::low_rank::{LowRank, add_low_rank};
 use throng_kernels::rows;
 
 use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
-use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Scratch};
+use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, RowGroups, Scratch};
 use crate::config::{Activation, RopeStyle, Routing};
 
 impl DeviceOps for CpuBackend {
@@ -31,6 +32,17 @@ impl DeviceOps for CpuBackend {
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
         let columns = (x.cols(), columns);
         rows::norm_groups(x.as_mut_slice(), columns, norm.gain, norm.eps, &self.pool);
+    }
+
+    fn add_low_rank<'a>(
+        &mut self,
+        x: &HostTensor,
+        groups: &'a RowGroups,
+        of: &dyn Fn(usize) -> Option<&'a LowRank>,
+        out: &mut HostTensor,
+    ) {
+        let stride = out.cols();
+        add_low_rank((x.as_slice(), x.cols()), groups, of, (out.as_mut_slice(), stride), &self.pool);
     }
 
     fn rope(

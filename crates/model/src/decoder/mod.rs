@@ -1,16 +1,19 @@
 //! The forward pass: one for all architectures, over any backend. Does not know where weights came from and what logits are
 //! used for.
 
+mod feed_forward;
 pub mod weights;
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{AttentionShape, Backend, BackendError, Columns, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, QkNorm};
 
-use weights::{DecoderWeights, FeedForwardWeights, LayerWeights};
+use feed_forward::feed_forward;
+use weights::{DecoderWeights, LayerWeights};
 
 /// A model on a device, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -88,14 +91,26 @@ impl<B: Backend> Decoder<B> {
     /// Runs all layers over a step's tokens: writes their keys and values and keeps the residual stream for
     /// [`Self::logits`].
     pub fn forward(&mut self, backend: &mut B, cache: &mut B::KvCache, input: &BatchInput) {
+        self.forward_with(backend, cache, input, &StepAdapters::default());
+    }
+
+    /// [`Self::forward`] with the adapters of the step.
+    pub fn forward_with(
+        &mut self,
+        backend: &mut B,
+        cache: &mut B::KvCache,
+        input: &BatchInput,
+        adapters: &StepAdapters<B>,
+    ) {
         let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
         backend.begin_step(StepShape::of(input));
         backend.upload(input, &mut ws.batch);
         ws.set_rows(backend, input.n_tokens());
         backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual);
         for (layer_idx, (layer, weights)) in config.layers.iter().zip(&weights.layers).enumerate() {
-            attend(backend, cache, config, layer_idx, weights, ws);
-            feed_forward(backend, config, layer, weights, ws);
+            let adapters = LayerAdapters { step: adapters, layer_idx };
+            attend(backend, cache, config, layer, (weights, adapters), ws);
+            feed_forward(backend, config, layer, (weights, adapters), ws);
         }
     }
 
@@ -116,23 +131,66 @@ impl<B: Backend> Decoder<B> {
     }
 }
 
+/// The adapters of a step in one layer.
+struct LayerAdapters<'a, B: Backend> {
+    step: &'a StepAdapters<B>,
+    layer_idx: usize,
+}
+
+impl<B: Backend> Clone for LayerAdapters<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: Backend> Copy for LayerAdapters<'_, B> {}
+
+impl<'a, B: Backend> LayerAdapters<'a, B> {
+    /// Whether one of them changes a product of the layer.
+    fn any(self, part: fn(&LayerAdapter<B>) -> &Option<B::LowRank>) -> bool {
+        self.step.any(self.layer_idx, |layer| part(layer).is_some())
+    }
+
+    /// Adds what they change in the product of `x`, if any does.
+    fn add(
+        self,
+        backend: &mut B,
+        x: &B::Buffer,
+        part: fn(&LayerAdapter<B>) -> &Option<B::LowRank>,
+        out: &mut B::Buffer,
+    ) {
+        if self.any(part) {
+            let Self { step, layer_idx } = self;
+            backend.add_low_rank(x, &step.groups, &|group| part(step.layer(group, layer_idx)).as_ref(), out);
+        }
+    }
+}
+
 /// The attention block of a layer.
 fn attend<B: Backend>(
     backend: &mut B,
     cache: &mut B::KvCache,
     config: &DecoderConfig,
-    layer_idx: usize,
-    weights: &LayerWeights<B>,
+    layer: &LayerConfig,
+    (weights, adapters): (&LayerWeights<B>, LayerAdapters<'_, B>),
     ws: &mut Workspace<B>,
 ) {
-    let layer = &config.layers[layer_idx];
+    let layer_idx = adapters.layer_idx;
     let shape = attention_shape(config, layer);
     let linear = &weights.query_key_value;
     let (weight, bias) = (&linear.weight, linear.bias.as_ref());
+    let qkv_of: fn(&LayerAdapter<B>) -> &Option<B::LowRank> = |layer| &layer.query_key_value;
     match norm(config, &weights.pre_attention_norm) {
-        None => backend.matmul(&ws.residual, weight, bias, &mut ws.qkv),
+        None => {
+            backend.matmul(&ws.residual, weight, bias, &mut ws.qkv);
+            adapters.add(backend, &ws.residual, qkv_of, &mut ws.qkv);
+        }
         Some(norm) => {
             backend.norm_matmul(&ws.residual, norm, weight, bias, &mut ws.scratch, &mut ws.qkv);
+            if adapters.any(qkv_of) {
+                backend.rms_norm(&ws.residual, norm, &mut ws.input);
+                adapters.add(backend, &ws.input, qkv_of, &mut ws.qkv);
+            }
         }
     }
     if let Some(norms) = &weights.query_key_norms {
@@ -154,53 +212,12 @@ fn attend<B: Backend>(
     let (linear, post_norm) = (&weights.attention_output, norm(config, &weights.post_attention_norm));
     let (weight, bias) = (&linear.weight, linear.bias.as_ref());
     if adds_directly(config, post_norm) {
-        return backend.matmul_add(&ws.attended, weight, bias, &mut ws.scratch, &mut ws.residual);
+        backend.matmul_add(&ws.attended, weight, bias, &mut ws.scratch, &mut ws.residual);
+        return adapters.add(backend, &ws.attended, |layer| &layer.attention_output, &mut ws.residual);
     }
     backend.matmul(&ws.attended, weight, bias, &mut ws.output);
-    add_output(backend, config, post_norm, ws);
-}
-
-/// The feed-forward block of a layer.
-fn feed_forward<B: Backend>(
-    backend: &mut B,
-    config: &DecoderConfig,
-    layer: &LayerConfig,
-    weights: &LayerWeights<B>,
-    ws: &mut Workspace<B>,
-) {
-    let (pre_norm, post_norm) =
-        (norm(config, &weights.pre_feed_forward_norm), norm(config, &weights.post_feed_forward_norm));
-    let (activation, scratch) = (config.activation, &mut ws.scratch);
-    match (&weights.feed_forward, layer.feed_forward) {
-        (FeedForwardWeights::Dense(mlp), _) => {
-            if adds_directly(config, post_norm) {
-                return backend.gated_mlp_add(pre_norm, mlp, activation, scratch, &mut ws.residual);
-            }
-            backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
-        }
-        (FeedForwardWeights::Experts { router, experts, shared }, FeedForward::Experts { routing, .. }) => {
-            let input = match pre_norm {
-                None => &ws.residual,
-                Some(norm) => {
-                    backend.rms_norm(&ws.residual, norm, &mut ws.input);
-                    &ws.input
-                }
-            };
-            let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
-            backend.matmul(input, router, None, &mut routed.router_logits);
-            let (logits, out) = (&routed.router_logits, &mut ws.output);
-            backend.mixture_of_experts(input, logits, experts, &routing, activation, out);
-            if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
-                backend.matmul(input, &weights.router, None, &mut buffers.gate);
-                backend.gated_mlp(input, None, &weights.mlp, activation, scratch, &mut buffers.output);
-                backend.gate_rows(&mut buffers.output, &buffers.gate);
-                backend.add(&mut ws.output, &buffers.output, 1.0);
-            }
-        }
-        (FeedForwardWeights::Experts { .. }, FeedForward::Dense { .. }) => {
-            unreachable!("weights are loaded by the configuration")
-        }
-    }
+    backend.all_reduce(&mut ws.output);
+    adapters.add(backend, &ws.attended, |layer| &layer.attention_output, &mut ws.output);
     add_output(backend, config, post_norm, ws);
 }
 
@@ -213,14 +230,13 @@ fn adds_directly<B: Backend>(config: &DecoderConfig, post_norm: Option<Norm<'_, 
     post_norm.is_none() && config.residual_scale == 1.0
 }
 
-/// Sums the output of a block over devices and adds it to the residual stream, normed first where the family does so.
+/// Adds the output of a block, summed over devices, to the residual stream, normed first where the family does so.
 fn add_output<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
     post_norm: Option<Norm<'_, B>>,
     ws: &mut Workspace<B>,
 ) {
-    backend.all_reduce(&mut ws.output);
     let output = match post_norm {
         None => &ws.output,
         Some(norm) => {

@@ -1,6 +1,7 @@
 //! Opens a model: a folder as the hub has them or a GGUF file, with the files beside the weights. Does not interpret tokenizers
 //! and templates; they are passed on as they are.
 
+mod adapters;
 mod chat_templates;
 mod folder;
 mod gguf_file;

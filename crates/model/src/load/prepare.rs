@@ -1,11 +1,14 @@
 //! Weights in the layout of a backend, made once and shared by all runners. Does not know files.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throng_core::executor::Executor;
+use throng_kernels::quant::Format;
 use throng_kernels::threads::ThreadPool;
 
 use super::{BackendKind, LoadError, LoadedModel, RunnerOptions};
+use crate::adapter::{AdapterError, AdapterLimits, AdapterStore, LoadedAdapter, RandomAdapter};
 use crate::arch::Architecture;
 use crate::backend::Backend;
 use crate::config::DecoderConfig;
@@ -50,12 +53,13 @@ pub(super) struct PreparedWeights {
 /// One backend's weights, once made.
 struct Prepared<B: Backend> {
     weights: Mutex<Option<Arc<DecoderWeights<B>>>>,
+    adapters: Arc<AdapterStore<B>>,
     report: OnceLock<QuantizeReport>,
 }
 
 impl<B: Backend> Default for Prepared<B> {
     fn default() -> Self {
-        Self { weights: Mutex::new(None), report: OnceLock::new() }
+        Self { weights: Mutex::new(None), adapters: Arc::default(), report: OnceLock::new() }
     }
 }
 
@@ -89,11 +93,52 @@ impl<B: Backend> Prepared<B> {
     ) -> Result<Box<dyn Executor>, LoadError> {
         let weights = self.get(&backend, from, &mut |_| {})?;
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
-        Ok(Box::new(runner))
+        Ok(Box::new(runner.with_adapters(Arc::clone(&self.adapters))))
+    }
+}
+
+/// What an adapter is made of.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum AdapterOrigin<'a> {
+    /// A folder as PEFT saves it.
+    Peft(&'a Path),
+    /// Random numbers.
+    Random(RandomAdapter),
+}
+
+impl<B: Backend> Prepared<B> {
+    fn load_adapter(
+        &self,
+        backend: &B,
+        config: &DecoderConfig,
+        origin: AdapterOrigin<'_>,
+        held: (Format, AdapterLimits),
+    ) -> Result<LoadedAdapter, AdapterError> {
+        match origin {
+            AdapterOrigin::Peft(folder) => self.adapters.load(backend, config, folder, held),
+            AdapterOrigin::Random(random) => self.adapters.load_random(backend, config, random, held),
+        }
     }
 }
 
 impl PreparedWeights {
+    /// Loads an adapter for the runners of a backend.
+    pub(super) fn load_adapter(
+        &self,
+        backend: BackendKind,
+        config: &DecoderConfig,
+        origin: AdapterOrigin<'_>,
+        held: (Format, AdapterLimits),
+    ) -> Result<LoadedAdapter, AdapterError> {
+        match backend.isa() {
+            Some(isa) => {
+                let backend = CpuBackend::with_isa(1, isa);
+                self.cpu.load_adapter(&backend, config, origin, held)
+            }
+            None => self.reference.load_adapter(&ReferenceBackend, config, origin, held),
+        }
+    }
+
     pub(super) fn quantize_report(&self) -> Option<&QuantizeReport> {
         self.cpu.report.get().or_else(|| self.reference.report.get())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use throng_core::batch::{BLOCK_TOKENS, BlockId, ChosenToken, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::executor::Executor;
-use throng_core::request::{RequestId, SamplingParams, SequenceId};
+use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
 use throng_model::BackendKind;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
@@ -30,6 +30,7 @@ pub struct OneSequence {
     n_prompt: usize,
     n_computed: usize,
     sampling: Arc<SamplingParams>,
+    adapter: Option<AdapterId>,
     batch: ScheduledBatch,
     step: StepOutput,
 }
@@ -38,7 +39,13 @@ pub struct OneSequence {
 impl OneSequence {
     pub fn new(prompt: &[u32], sampling: Arc<SamplingParams>) -> Self {
         let (batch, step) = Default::default();
-        Self { tokens: prompt.to_vec(), n_prompt: prompt.len(), n_computed: 0, sampling, batch, step }
+        let (tokens, n_prompt) = (prompt.to_vec(), prompt.len());
+        Self { tokens, n_prompt, n_computed: 0, sampling, adapter: None, batch, step }
+    }
+
+    /// The same sequence, computed by an adapter.
+    pub fn with_adapter(self, adapter: AdapterId) -> Self {
+        Self { adapter: Some(adapter), ..self }
     }
 
     /// Computes the prompt in chunks; `each` sees the reports of all its positions, the first output's last.
@@ -86,7 +93,7 @@ impl OneSequence {
             sample: end >= self.n_prompt,
             sampling: Arc::clone(&self.sampling),
             constraint: None,
-            adapter: None,
+            adapter: self.adapter,
             tokens: &self.tokens[self.n_computed..end],
             drafts: &[],
             blocks: &blocks,

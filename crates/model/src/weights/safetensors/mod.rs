@@ -38,7 +38,15 @@ impl SafetensorsFolder {
         if !path.exists() {
             return Err(SafetensorsError::NoWeights { folder: folder.to_owned() });
         }
-        let (file, entries) = open_file(&path)?;
+        Self::open_one(&path)
+    }
+
+    /// Maps one file of any name.
+    ///
+    /// # Errors
+    /// When it cannot be read or is inconsistent.
+    pub fn open_one(path: &Path) -> Result<Self, SafetensorsError> {
+        let (file, entries) = open_file(path)?;
         Ok(Self::of_one(file, entries))
     }
 

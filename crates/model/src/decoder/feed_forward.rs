@@ -1,0 +1,104 @@
+//! The feed-forward block of a layer: a gated network or a mixture of them, with adapters or without. Does not know attention.
+
+use super::weights::{FeedForwardWeights, LayerWeights};
+use super::{LayerAdapters, Workspace, add_output, adds_directly, norm};
+use crate::backend::{Backend, GatedMlp, MlpScratch, Norm};
+use crate::config::{Activation, DecoderConfig, FeedForward, LayerConfig};
+
+/// The feed-forward block of a layer.
+pub(super) fn feed_forward<B: Backend>(
+    backend: &mut B,
+    config: &DecoderConfig,
+    layer: &LayerConfig,
+    (weights, adapters): (&LayerWeights<B>, LayerAdapters<'_, B>),
+    ws: &mut Workspace<B>,
+) {
+    let (pre_norm, post_norm) =
+        (norm(config, &weights.pre_feed_forward_norm), norm(config, &weights.post_feed_forward_norm));
+    let (activation, scratch) = (config.activation, &mut ws.scratch);
+    match (&weights.feed_forward, layer.feed_forward) {
+        (FeedForwardWeights::Dense(mlp), _) if adapters.any(|l| &l.gate_up) || adapters.any(|l| &l.down) => {
+            let mlp = Mlp { weights: mlp, activation, norm: pre_norm };
+            return adapted_mlp(backend, config, mlp, (adapters, post_norm), ws);
+        }
+        (FeedForwardWeights::Dense(mlp), _) => {
+            if adds_directly(config, post_norm) {
+                return backend.gated_mlp_add(pre_norm, mlp, activation, scratch, &mut ws.residual);
+            }
+            backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
+        }
+        (FeedForwardWeights::Experts { router, experts, shared }, FeedForward::Experts { routing, .. }) => {
+            let input = match pre_norm {
+                None => &ws.residual,
+                Some(norm) => {
+                    backend.rms_norm(&ws.residual, norm, &mut ws.input);
+                    &ws.input
+                }
+            };
+            let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
+            backend.matmul(input, router, None, &mut routed.router_logits);
+            let (logits, out) = (&routed.router_logits, &mut ws.output);
+            backend.mixture_of_experts(input, logits, experts, &routing, activation, out);
+            if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
+                backend.matmul(input, &weights.router, None, &mut buffers.gate);
+                backend.gated_mlp(input, None, &weights.mlp, activation, scratch, &mut buffers.output);
+                backend.gate_rows(&mut buffers.output, &buffers.gate);
+                backend.add(&mut ws.output, &buffers.output, 1.0);
+            }
+        }
+        (FeedForwardWeights::Experts { .. }, FeedForward::Dense { .. }) => {
+            unreachable!("weights are loaded by the configuration")
+        }
+    }
+    backend.all_reduce(&mut ws.output);
+    add_output(backend, config, post_norm, ws);
+}
+
+/// A gated network and what comes before it.
+struct Mlp<'a, B: Backend> {
+    weights: &'a GatedMlp<B>,
+    activation: Activation,
+    norm: Option<Norm<'a, B>>,
+}
+
+/// A gated network of single operations, with adapters between them. Fusions have the bits of the operations that they consist of,
+/// so rows without an adapter come out as they do alone.
+fn adapted_mlp<B: Backend>(
+    backend: &mut B,
+    config: &DecoderConfig,
+    mlp: Mlp<'_, B>,
+    (adapters, post_norm): (LayerAdapters<'_, B>, Option<Norm<'_, B>>),
+    ws: &mut Workspace<B>,
+) {
+    let Mlp { weights: GatedMlp { width, gate_up, down }, activation, norm } = mlp;
+    let n_rows = backend.n_rows(&ws.residual);
+    let scratch_idx = ws.scratch.mlps.iter().position(|scratch| scratch.width == *width);
+    // Taken out, because the last product takes the other scratch buffers.
+    let mut scratch =
+        ws.scratch.mlps.swap_remove(scratch_idx.expect("there is a scratch of the network's width"));
+    let MlpScratch { gate_up: gates, hidden, .. } = &mut scratch;
+    backend.set_rows(gates, n_rows);
+    backend.set_rows(hidden, n_rows);
+    let input = match norm {
+        None => &ws.residual,
+        Some(norm) => {
+            backend.rms_norm(&ws.residual, norm, &mut ws.input);
+            &ws.input
+        }
+    };
+    backend.matmul(input, &gate_up.weight, gate_up.bias.as_ref(), gates);
+    adapters.add(backend, input, |layer| &layer.gate_up, gates);
+    backend.glu(gates, activation, hidden);
+    let (weight, bias) = (&down.weight, down.bias.as_ref());
+    if adds_directly(config, post_norm) {
+        backend.matmul_add(hidden, weight, bias, &mut ws.scratch, &mut ws.residual);
+        adapters.add(backend, hidden, |layer| &layer.down, &mut ws.residual);
+        ws.scratch.mlps.push(scratch);
+        return;
+    }
+    backend.matmul(hidden, weight, bias, &mut ws.output);
+    backend.all_reduce(&mut ws.output);
+    adapters.add(backend, hidden, |layer| &layer.down, &mut ws.output);
+    ws.scratch.mlps.push(scratch);
+    add_output(backend, config, post_norm, ws);
+}

@@ -1,0 +1,49 @@
+//! Attention on the example device, in plain loops. Does not know layers.
+
+use throng_core::batch::BLOCK_TOKENS;
+use throng_kernels::reference;
+use throng_model::backend::AttentionShape;
+use throng_model::batch_input::BatchInput;
+
+use super::Rows;
+
+/// Causal attention of every token of a batch over one layer's keys and values.
+pub(super) fn attend(
+    [keys, values]: &[Vec<f32>; 2],
+    batch: &BatchInput,
+    qkv: &Rows,
+    shape: &AttentionShape,
+    out: &mut Rows,
+) {
+    let (dim, width) = (shape.head_dim, shape.n_kv_heads * shape.head_dim);
+    let qkv: Vec<&[f32]> = qkv.iter().collect();
+    let mut out: Vec<&mut [f32]> = out.iter_mut().collect();
+    for span in &batch.spans {
+        for i in 0..span.n_rows {
+            let (token, position) = (span.first_row + i, span.start + i);
+            let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+            for head in 0..shape.n_heads {
+                let kv_head = head * shape.n_kv_heads / shape.n_heads;
+                let at = |position| {
+                    let (block, slot) = batch.slot(span, position);
+                    (block * BLOCK_TOKENS + slot) * width + kv_head * dim
+                };
+                let query = &qkv[token][head * dim..][..dim];
+                let score = |position| {
+                    let key = &keys[at(position)..][..dim];
+                    let dot: f32 = query.iter().zip(key).map(|(q, k)| q * k).sum();
+                    let score = dot * shape.scale;
+                    shape.softcap.map_or(score, |cap| cap * (score / cap).tanh())
+                };
+                let mut weights: Vec<f32> = (first..=position).map(score).collect();
+                reference::softmax(&mut weights);
+                let out = &mut out[token][head * dim..][..dim];
+                out.fill(0.0);
+                for (weight, position) in weights.iter().zip(first..) {
+                    let value = &values[at(position)..][..dim];
+                    out.iter_mut().zip(value).for_each(|(out, v)| *out += weight * v);
+                }
+            }
+        }
+    }
+}
