@@ -4,6 +4,7 @@
 //! compute: it hands token ids to engines and gets token ids back.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod answer;
 mod app;
 mod auth;
@@ -24,6 +25,7 @@ mod routes;
 mod served_model;
 mod server;
 
+pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use config::{
     AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, Secret, ServerConfig, TlsConfig,
 };

@@ -72,12 +72,12 @@ impl Router {
         &self.routes
     }
 
-    /// The model that answers to `name`.
+    /// The model that answers to `name`, or whose adapter does.
     ///
     /// # Errors
     /// 404 `model_not_found`.
     pub fn find(&self, name: &str) -> Result<&Route, ApiError> {
-        let answers = |route: &&Route| route.model.served.names.iter().any(|known| known == name);
+        let answers = |route: &&Route| route.model.answers_to(name);
         self.routes.iter().find(answers).ok_or_else(|| ApiError::model_not_found(name))
     }
 

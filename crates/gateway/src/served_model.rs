@@ -6,11 +6,12 @@ use throng_core::request::{GenerationDefaults, TokenId};
 use throng_engine::EngineHandle;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 
+use crate::adapters::{AdapterSettings, Adapters, LoadedAdapter};
 use crate::config::ApiConfig;
 use crate::constraint::ModelGrammars;
 use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
-use crate::openai::{ModelFacts, ModelLimits, drop_invalid};
+use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
 use crate::replica::{LocalReplica, Replica};
 
 /// A model to serve.
@@ -41,6 +42,8 @@ pub struct ServedModel {
     pub max_model_len: u32,
     /// Token ids are below this.
     pub vocabulary_size: u32,
+    /// What loads adapters over it; none can be used without.
+    pub adapters: Option<AdapterSettings>,
     /// What people should be told about the model once ("a toy; load a real one with …").
     pub notice: Option<String>,
     /// What it holds in memory whether anyone asks or not, for the metrics.
@@ -68,6 +71,8 @@ pub(crate) struct ModelEntry {
     pub metrics: ModelMetrics,
     /// Constraints on the form of its outputs; none without a tokenizer.
     pub grammars: Option<ModelGrammars>,
+    /// Its adapters.
+    pub adapters: Adapters,
     limits: ModelLimits,
 }
 
@@ -98,7 +103,24 @@ impl ModelEntry {
             .tokenizer
             .as_ref()
             .map(|tokenizer| ModelGrammars::new(tokenizer.clone(), served.eos_token_ids.clone()));
-        Self { served, metrics, grammars, limits }
+        let adapters = Adapters::new(served.adapters.take().as_ref());
+        Self { served, metrics, grammars, adapters, limits }
+    }
+
+    /// Whether requests may call it, or one of its adapters, by this name.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.served.names.iter().any(|known| known == name) || self.adapters.has(name)
+    }
+
+    /// The adapter that requests mean by this name; `None`: the model as it is.
+    ///
+    /// # Errors
+    /// 404 when the name has been taken away meanwhile; 503 and 400 when an adapter cannot be loaded again.
+    pub fn adapter_of(&self, name: &str) -> Result<Option<LoadedAdapter>, ApiError> {
+        if self.served.names.iter().any(|known| known == name) {
+            return Ok(None);
+        }
+        self.adapters.lease(name)?.map(Some).ok_or_else(|| ApiError::model_not_found(name))
     }
 
     /// What requests are checked against.

@@ -20,7 +20,7 @@ pub(crate) async fn admit(
     prompt_param: &'static str,
     context: &Arc<RequestContext>,
 ) -> Result<Session, ApiError> {
-    let Prepared { requests, text, memory, constraint_param, .. } = prepared;
+    let Prepared { requests, text, memory, constraint_param, adapter, .. } = prepared;
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     let mut prompts = Vec::with_capacity(requests.len());
@@ -34,7 +34,8 @@ pub(crate) async fn admit(
         metrics.admitted(n_tokens, n, sampling.max_tokens);
         prompts.push(BegunPrompt { generation, n, n_tokens, sampling });
     }
-    Ok(Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone()))
+    let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone());
+    Ok(session.with_adapter(adapter))
 }
 
 /// Refuses a request that all replicas would refuse now whatever its prompt is, before any work is spent on it.

@@ -14,6 +14,7 @@ use super::constraining::{chat_constraint, constraint, output_constraint};
 use super::reading::AnswerReading;
 use super::session::TextOptions;
 use super::work::Abandoned;
+use crate::adapters::LoadedAdapter;
 use crate::config::RENDER_FACTOR;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::several_answers::{beam_bytes, not_with_beams};
@@ -37,8 +38,19 @@ pub(crate) struct Prepared {
     pub reading: Option<AnswerReading>,
     /// The parameter that constrains the form of the outputs, for errors.
     pub constraint_param: Option<ConstraintParam>,
+    /// The adapter that computes it, kept in memory until it ends.
+    pub adapter: Option<LoadedAdapter>,
     /// What is reserved for it until it ends.
     pub memory: Vec<Reservation>,
+}
+
+impl Prepared {
+    /// The same request, computed by an adapter.
+    pub fn with_adapter(mut self, adapter: Option<LoadedAdapter>) -> Self {
+        let id = adapter.as_ref().map(|adapter| adapter.id);
+        self.requests.iter_mut().for_each(|request| request.adapter = id);
+        Self { adapter, ..self }
+    }
 }
 
 /// Who asks, and what is to be said to whom while the request is prepared.
@@ -98,7 +110,8 @@ pub(crate) fn prepare_chat(
     let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
     let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
     let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
-    Ok(Prepared { requests, echo: None, text: Some(text), reading, constraint_param, memory: vec![memory] })
+    let (text, memory) = (Some(text), vec![memory]);
+    Ok(Prepared { requests, echo: None, text, reading, constraint_param, adapter: None, memory })
 }
 
 /// Prepares a text completion.
@@ -150,7 +163,8 @@ pub(crate) fn prepare_completion(
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
     let echo = request.echo.then_some(texts);
     let constraint_param = generation.constraint().map(OutputConstraint::blamed);
-    Ok(Prepared { requests, echo, text, reading: None, constraint_param, memory: vec![memory] })
+    let memory = vec![memory];
+    Ok(Prepared { requests, echo, text, reading: None, constraint_param, adapter: None, memory })
 }
 
 /// Bytes that a prompt with `n` choices holds from its admission to its end.

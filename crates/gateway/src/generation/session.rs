@@ -10,6 +10,7 @@ use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
 use super::client_error::{BlamedParams, client_error};
+use crate::adapters::LoadedAdapter;
 use crate::connection::{GenerationRecord, RequestContext};
 use crate::memory::Reservation;
 use crate::openai::ApiError;
@@ -75,6 +76,8 @@ pub(crate) struct Session {
     memory: Vec<Reservation>,
     context: Arc<RequestContext>,
     record: GenerationRecord,
+    /// Kept in memory as long as the request runs.
+    adapter: Option<LoadedAdapter>,
 }
 
 /// A prompt whose generation has begun.
@@ -149,7 +152,14 @@ impl Session {
             memory,
             context,
             record,
+            adapter: None,
         }
+    }
+
+    /// The same session, which keeps its adapter in memory as long as it lives.
+    pub fn with_adapter(mut self, adapter: Option<LoadedAdapter>) -> Self {
+        self.adapter = adapter;
+        self
     }
 
     /// Keeps this reserved too as long as it lives.

@@ -9,11 +9,12 @@ mod requests;
 mod responses;
 
 pub use requests::{
-    chat, completion, conversation, generation_fields, generation_request, message, sampling,
+    adapters, chat, completion, conversation, generation_fields, generation_request, message, sampling,
     several_answers, tokenize, tools,
 };
 pub use responses::{chat_response, completion_response, logprobs, models, response, timings, usage};
 
+pub use adapters::{LoadAdapterRequest, UnloadAdapterRequest};
 pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};
 pub use conversation::Conversation;

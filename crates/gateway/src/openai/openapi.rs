@@ -12,6 +12,7 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
+use super::adapters::{LOAD_ADAPTER_FIELDS, UNLOAD_ADAPTER_FIELDS};
 use super::chat::CHAT_FIELDS;
 use super::completion::COMPLETION_FIELDS;
 use super::conversation::CONVERSATION_FIELDS;
@@ -52,6 +53,18 @@ const OPERATIONS: &[Operation] = &[
     ),
     get("/v1/models", "The models that are served."),
     get("/v1/models/{id}", "One model."),
+    Operation {
+        content_type: TEXT,
+        ..post("/v1/load_lora_adapter", "LoadAdapterRequest", "Load an adapter, if the operator allows it.")
+    },
+    Operation {
+        content_type: TEXT,
+        ..post(
+            "/v1/unload_lora_adapter",
+            "UnloadAdapterRequest",
+            "Unload an adapter, if the operator allows it.",
+        )
+    },
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation."),
     post("/detokenize", "DetokenizeRequest", "The text of tokens."),
     get("/tokenizer_info", "The tokenizer's configuration, where the operator enabled it."),
@@ -123,6 +136,8 @@ fn components() -> ComponentsBuilder {
     let completion = with_fields(with_fields(object(), COMPLETION_FIELDS), GENERATION_FIELDS);
     let tokenize = with_fields(with_fields(object(), TOKENIZE_FIELDS), CONVERSATION_FIELDS);
     let detokenize = with_fields(object(), DETOKENIZE_FIELDS);
+    let load = with_fields(object(), LOAD_ADAPTER_FIELDS);
+    let unload = with_fields(object(), UNLOAD_ADAPTER_FIELDS);
     let fault = ["message", "type", "param", "code"].iter().fold(object(), |fault, key| {
         let text = match *key {
             "param" => ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Null])),
@@ -135,6 +150,8 @@ fn components() -> ComponentsBuilder {
         .schema("CompletionRequest", completion.required("model").required("prompt").build())
         .schema("TokenizeRequest", tokenize.build())
         .schema("DetokenizeRequest", detokenize.required("tokens").build())
+        .schema("LoadAdapterRequest", load.required("lora_name").required("lora_path").build())
+        .schema("UnloadAdapterRequest", unload.required("lora_name").build())
         .schema("Error", object().property("error", fault.build()).required("error").build())
 }
 
@@ -231,6 +248,8 @@ mod tests {
         lists("CompletionRequest", &[generation, names(COMPLETION_FIELDS)].concat());
         lists("TokenizeRequest", &[conversation, names(TOKENIZE_FIELDS)].concat());
         lists("DetokenizeRequest", &names(DETOKENIZE_FIELDS));
+        lists("LoadAdapterRequest", &names(LOAD_ADAPTER_FIELDS));
+        lists("UnloadAdapterRequest", &names(UNLOAD_ADAPTER_FIELDS));
         let top_p = &document["components"]["schemas"]["ChatCompletionRequest"]["properties"]["top_p"];
         assert_eq!(top_p["exclusiveMinimum"], 0.0);
         assert_eq!(top_p["maximum"], 1.0);

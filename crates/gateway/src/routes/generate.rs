@@ -79,7 +79,8 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     let route = welcome(app, request.generation.model())?;
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
-    let prepared = prepare_chat(&route.model, &caller, &mut request)?;
+    let adapter = route.model.adapter_of(request.generation.model())?;
+    let prepared = prepare_chat(&route.model, &caller, &mut request)?.with_adapter(adapter);
     let generation = &request.generation;
     let shape = AnswerShape {
         n_repeats: 1,
@@ -109,7 +110,8 @@ fn read_completion(
     }
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
-    let mut prepared = prepare_completion(&route.model, &caller, &request)?;
+    let adapter = route.model.adapter_of(generation.model())?;
+    let mut prepared = prepare_completion(&route.model, &caller, &request)?.with_adapter(adapter);
     let echoes_logprobs = request.echo && generation.logprobs.is_some();
     let forms = [
         echoes_logprobs.then_some(LogprobBytes::COMPLETION),

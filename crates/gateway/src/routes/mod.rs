@@ -1,6 +1,7 @@
 //! The table of routes: path, methods, who may ask. Everything that holds for all routes is made from it. Does
 //! not know what the routes do.
 
+mod adapters;
 mod generate;
 mod health;
 mod json_body;
@@ -77,6 +78,8 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/models", GET, || get(models::list)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
+    keyed("/v1/load_lora_adapter", "POST", || post(adapters::load)),
+    keyed("/v1/unload_lora_adapter", "POST", || post(adapters::unload)),
     keyed("/tokenize", "POST", || post(tokenize::tokenize)),
     keyed("/tokenizer_info", GET, || get(tokenize::info)),
     keyed("/detokenize", "POST", || post(tokenize::detokenize)),

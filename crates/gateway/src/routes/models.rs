@@ -12,11 +12,13 @@ use crate::openai::ApiError;
 use crate::openai::models::{ModelCard, ModelList};
 use crate::router::Route;
 
-/// All names of all models.
+/// All names of all models and their adapters.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
-    let cards = app.router.routes().iter().flat_map(|route| {
-        let names = &route.model.served.names;
-        names.iter().map(|name| card_of(&app, route, name))
+    let routes = || app.router.routes().iter();
+    let adapters: Vec<_> = routes().map(|route| route.model.adapters.list()).collect();
+    let cards = routes().zip(&adapters).flat_map(|(route, adapters)| {
+        let names = route.model.served.names.iter().map(|name| card_of(&app, route, name));
+        names.chain(adapters.iter().map(|(name, path)| adapter_card(&app, route, name, path)))
     });
     Json(ModelList::new(cards.collect())).into_response()
 }
@@ -24,6 +26,10 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
 /// One name, which may have slashes in it.
 pub(super) async fn card(State(app): State<Arc<App>>, PathText(id): PathText) -> Result<Response, ApiError> {
     let route = app.router.find(&id)?;
+    let adapters = route.model.adapters.list();
+    if let Some((name, path)) = adapters.iter().find(|(name, _)| *name == id) {
+        return Ok(Json(adapter_card(&app, route, name, path)).into_response());
+    }
     Ok(Json(card_of(&app, route, &id)).into_response())
 }
 
@@ -32,4 +38,9 @@ fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     let parent = (name != served.id()).then(|| served.id());
     ModelCard::new(name, &served.root, parent, app.started_unix_s, served.max_model_len)
         .with_notice(served.notice.as_deref())
+}
+
+fn adapter_card<'a>(app: &App, route: &'a Route, name: &'a str, path: &'a str) -> ModelCard<'a> {
+    let served = &route.model.served;
+    ModelCard::new(name, path, Some(served.id()), app.started_unix_s, served.max_model_len)
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
-use throng_gateway::{Gateway, GatewayConfig, GatewayError, Loading, ServedModel};
+use throng_gateway::{AdapterSettings, Gateway, GatewayConfig, GatewayError, Loading, ServedModel};
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,6 +36,7 @@ pub struct Setup {
     pub engine: EngineConfig,
     pub step_time: Duration,
     pub has_tokenizer: bool,
+    pub adapters: Option<AdapterSettings>,
     pub answer_format: AnswerFormat,
     /// Control tokens of the tokenizer, from id 259 on.
     pub markers: &'static [&'static str],
@@ -57,6 +58,7 @@ impl Default for Setup {
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,
             has_tokenizer: true,
+            adapters: None,
             answer_format: AnswerFormat::default(),
             markers: &[],
             bind: "127.0.0.1:0",
@@ -176,6 +178,7 @@ impl Server {
             eos_token_ids: vec![END],
             max_model_len: setup.capacity.max_sequence_tokens,
             vocabulary_size: setup.capacity.vocabulary_size,
+            adapters: setup.adapters,
             notice: Some("a paper model".to_owned()),
             held: Default::default(),
         };

@@ -16,6 +16,25 @@ impl ApiError {
         Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
     }
 
+    /// There is no adapter of this name to unload.
+    pub fn adapter_not_found(name: &str) -> Self {
+        let message = format!("The lora adapter '{}' cannot be found.", echo(name));
+        Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("lora_name")
+    }
+
+    /// An adapter is broken or does not fit the model; `reason` says what of it.
+    pub fn invalid_adapter(param: &str, reason: &str) -> Self {
+        let message = format!("The adapter cannot be loaded: {reason}.");
+        Self::bad_request("invalid_adapter", message).with_param(param)
+    }
+
+    /// The operator does not allow clients to load and unload adapters.
+    pub fn runtime_lora_updates_disabled() -> Self {
+        let message = "This server does not load and unload adapters at run time; its operator can allow it with \
+                       --allow-runtime-lora-updating.";
+        Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
+    }
+
     /// The prompt alone is too long; `param` is where the prompt stands (`messages`, `prompt`).
     pub fn prompt_too_long(param: impl Into<String>, n_tokens: usize, max_model_len: u32) -> Self {
         let message = format!(

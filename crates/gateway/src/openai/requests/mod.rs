@@ -1,5 +1,6 @@
 //! What clients send: the parameters of each endpoint, read strictly and checked. Does not know how requests are served.
 
+pub mod adapters;
 pub mod chat;
 pub mod completion;
 mod content;

@@ -1,0 +1,55 @@
+//! Loads and unloads adapters while the server runs, as vLLM does. Does not know how an adapter is read.
+
+use axum::extract::State;
+use axum::response::Response;
+
+use super::json_body::{AppState, JsonBody, with_ignored};
+use crate::app::App;
+use crate::generation::on_blocking_thread;
+use crate::openai::{ApiError, IgnoredParameters, LoadAdapterRequest, UnloadAdapterRequest};
+
+/// `POST /v1/load_lora_adapter`.
+pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer(app, body, |app, body| {
+        let (request, _memory) = body.read(LoadAdapterRequest::parse)?;
+        let LoadAdapterRequest { name, path, in_place, model, ignored } = request;
+        let route = app.router.find_or_only(model.as_deref())?;
+        let has_adapter = |route: &crate::router::Route| route.model.adapters.has(&name);
+        let elsewhere = app.router.routes().iter().any(|other| {
+            let is_other = other.model.served.id() != route.model.served.id();
+            other.model.served.names.contains(&name) || is_other && has_adapter(other)
+        });
+        if elsewhere {
+            return Err(ApiError::invalid_value("lora_name", format!("A model is named '{name}'.")));
+        }
+        route.model.adapters.load(&name, &path, in_place)?;
+        tracing::info!(adapter = name, path, "loaded");
+        Ok((format!("Success: LoRA adapter '{name}' added successfully."), ignored))
+    })
+    .await
+}
+
+/// `POST /v1/unload_lora_adapter`.
+pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer(app, body, |app, body| {
+        let (UnloadAdapterRequest { name, ignored }, _memory) = body.read(UnloadAdapterRequest::parse)?;
+        let mut routes = app.router.routes().iter();
+        let route = routes.find(|route| route.model.adapters.has(&name)).or(app.router.routes().first());
+        route.ok_or_else(|| ApiError::adapter_not_found(&name))?.model.adapters.unload(&name)?;
+        tracing::info!(adapter = name, "unloaded");
+        Ok((format!("Success: LoRA adapter '{name}' removed successfully."), ignored))
+    })
+    .await
+}
+
+/// Reads files away from the threads that serve sockets.
+async fn answer(
+    app: std::sync::Arc<App>,
+    body: JsonBody,
+    work: impl FnOnce(&App, JsonBody) -> Result<(String, IgnoredParameters), ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let (context, state) = (body.context.clone(), app.clone());
+    let (text, ignored) =
+        on_blocking_thread(&app.turns, &context, body.n_bytes(), move |_| work(&state, body)).await?;
+    Ok(with_ignored(text, &ignored))
+}
