@@ -1,6 +1,7 @@
 //! The command line: commands and flags, with vLLM's names where a flag means the same. Does not know defaults that
 //! depend on the machine or the model.
 
+mod adapters;
 mod bench;
 mod foreign;
 mod foreign_flag;
@@ -29,6 +30,7 @@ use model_length::parse_model_length;
 use recommended::parse_recommended;
 use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
+pub use adapters::{AdapterArgs, LoraModule};
 pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use foreign::ForeignArgs;
 pub use model_length::ModelLength;
@@ -269,6 +271,9 @@ pub struct ServeArgs {
     /// Fail a step that takes longer than this many seconds
     #[arg(long, visible_alias = "watchdog-timeout", hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::STEP_TIMEOUT_S))]
     pub step_timeout: Option<u64>,
+    /// Adapters over the model.
+    #[command(flatten)]
+    pub adapters: AdapterArgs,
     /// vLLM's flags that Throng has no setting for.
     #[command(flatten)]
     pub foreign: ForeignArgs,

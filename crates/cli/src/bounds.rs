@@ -51,8 +51,16 @@ pub const ANSWER_TOKENS: RangeInclusive<u32> = 1..=u32::MAX;
 pub const BENCH_TOKENS: RangeInclusive<u32> = 1..=1 << 24;
 /// Rounds of a comparison.
 pub const BENCH_ROUNDS: RangeInclusive<u32> = 1..=1000;
+/// Adapters that are measured.
+pub const BENCH_ADAPTERS: RangeInclusive<u32> = 0..=1024;
 /// Sampling temperatures.
 pub const TEMPERATURE: RangeInclusive<f32> = 0.0..=2.0;
+/// Adapters in memory.
+pub const ADAPTERS: RangeInclusive<usize> = 1..=1 << 16;
+/// The rank of an adapter.
+pub const ADAPTER_RANK: RangeInclusive<usize> = 1..=4096;
+/// Memory for adapters, in bytes.
+pub const ADAPTER_BYTES: RangeInclusive<u64> = 1..=1 << 50;
 /// Most bytes of a model's name.
 const MAX_NAME_BYTES: usize = 256;
 

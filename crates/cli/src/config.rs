@@ -1,7 +1,10 @@
 //! Merges defaults, the TOML file, the environment and the flags into one checked [`Settings`]. Does not know the
 //! machine and the model.
 
+mod adapters;
 mod checks;
+
+pub use adapters::AdapterSection;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +28,7 @@ struct ConfigFile {
     model: ModelSection,
     engine: EngineSection,
     gateway: GatewayConfig,
+    adapters: AdapterSection,
 }
 
 /// Which model to load, and how.
@@ -105,6 +109,8 @@ pub struct Settings {
     pub engine: EngineSection,
     /// The gateway.
     pub gateway: GatewayConfig,
+    /// Adapters over the model.
+    pub adapters: AdapterSection,
 }
 
 impl Settings {
@@ -136,7 +142,9 @@ impl Settings {
         engine.overlay(arguments);
         let mut gateway = file.gateway;
         overlay_gateway(&mut gateway, arguments);
-        let settings = Self { model, engine, gateway };
+        let mut adapters = file.adapters;
+        adapters.overlay(&arguments.adapters);
+        let settings = Self { model, engine, gateway, adapters };
         checks::check(&settings)?;
         Ok(settings)
     }

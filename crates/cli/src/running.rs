@@ -50,6 +50,8 @@ pub struct RunningModel {
     pub kv_dtype: KvDtype,
     /// Bytes of all KV blocks.
     pub kv_bytes: u64,
+    /// What computes it.
+    pub backend: BackendKind,
     /// How long it took to be ready.
     pub start_up: StartUp,
 }
@@ -179,6 +181,7 @@ pub fn start_with(
         kv_dtype: options.limits.kv_dtype,
         kv_bytes: sizes.kv_bytes,
         model,
+        backend: backend(section),
         start_up: StartUp { load: loaded, ready: started.elapsed() },
     })
 }

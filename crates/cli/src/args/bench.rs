@@ -49,6 +49,12 @@ pub struct BenchArgs {
     /// How often --speculative-acceptance compares, without and with drafts in turn
     #[arg(long, default_value_t = 5, value_name = "N", value_parser = within(bounds::BENCH_ROUNDS))]
     pub rounds: u32,
+    /// Random adapters (LoRA) that the users take in turn
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = within(bounds::BENCH_ADAPTERS))]
+    pub adapters: u32,
+    /// The rank of the random adapters
+    #[arg(long, default_value_t = 16, value_name = "N", value_parser = within(bounds::ADAPTER_RANK))]
+    pub adapter_rank: usize,
     /// Do not measure the machine's limits, and print no shares of them
     #[arg(long)]
     pub no_limits: bool,

@@ -13,7 +13,6 @@ const LOG: &str = "the variable THRONG_LOG selects what is logged";
 const NO_TEXT: &str = "texts of prompts and answers are never logged";
 const CHAT_API: &str = "set it in the request";
 const HYBRID: &str = "no family with Mamba layers is supported";
-const LORA: &str = "LoRA adapters are not built yet";
 
 /// vLLM's flags.
 pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
@@ -179,7 +178,7 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("interleave-mm-strings", Switch, TEXT_ONLY),
     ignored("skip-mm-profiling", Switch, TEXT_ONLY),
     // adapters
-    refused("enable-lora", Switch, LORA),
+    ignored("enable-lora", Switch, "adapters need no switch: --lora-modules"),
     // observability
     ignored("show-hidden-metrics-for-version", One, "/metrics has the current names"),
     refused("otlp-traces-endpoint", One, "no traces are sent; /metrics has the times of each phase"),

@@ -15,10 +15,12 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use throng_core::request::{Priority, Request, SamplingParams, TenantId, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
+use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};
 use throng_model::roofline::{ForwardWork, Work};
 
 use crate::args::{BenchArgs, BenchInstead};
 use crate::config::{EngineSection, ModelSection};
+use crate::kv_budget::show;
 use crate::process::output;
 use crate::running::{self, RunningModel};
 use crate::step_shares::StepShares;
@@ -34,6 +36,8 @@ struct Bench<'a> {
     work: ForwardWork,
     limits: Option<Limits>,
     form: Option<Form>,
+    /// Users take them in turn.
+    adapters: Vec<LoadedAdapter>,
 }
 
 /// Runs the command.
@@ -70,7 +74,8 @@ pub async fn run(arguments: &BenchArgs) -> Result<()> {
     limits.iter().for_each(|limits| output::note(report::describe(limits)));
     let max_batch_tokens = engine.scheduler().max_batch_tokens;
     let form = arguments.constraint.map(|form| Form::new(&running, form)).transpose()?;
-    let bench = Bench { running: &running, max_batch_tokens, work, limits, form };
+    let adapters = random_adapters(&running, arguments)?;
+    let bench = Bench { running: &running, max_batch_tokens, work, limits, form, adapters };
     bench.measure(&warm_up(arguments), 1, u64::MAX).await?;
     let mut table = report::table();
     for (i, &concurrency) in arguments.concurrency.iter().enumerate() {
@@ -107,10 +112,11 @@ impl Bench<'_> {
         let n_steps_before = running.engine.stats().scheduler.counters.steps;
         let started = Instant::now();
         let mut tasks = Vec::new();
-        for _ in 0..concurrency {
+        for user in 0..concurrency as usize {
             let own = (n_shared..arguments.prompt_tokens).map(|_| draw.u32(0..vocabulary));
             let prompt: Vec<TokenId> = shared.iter().copied().chain(own).collect();
-            let mut request = request(running, prompt, arguments);
+            let adapter = self.adapters.get(user % self.adapters.len().max(1)).map(|adapter| adapter.id);
+            let mut request = Request { adapter, ..request(running, prompt, arguments) };
             request.constraint = self.form.as_ref().map(Form::of_request).transpose()?;
             let stream = running.engine.submit(request)?;
             tasks.push(tokio::spawn(arrivals(stream)));
@@ -166,6 +172,21 @@ impl Bench<'_> {
             share: least_s / seconds,
         })
     }
+}
+
+/// The adapters that are measured, in memory as long as the result is held.
+fn random_adapters(running: &RunningModel, arguments: &BenchArgs) -> Result<Vec<LoadedAdapter>> {
+    let (n, rank) = (arguments.adapters, arguments.adapter_rank);
+    let limits = AdapterLimits { max_adapters: n as usize, max_rank: rank, max_bytes: usize::MAX };
+    let adapter = |seed| {
+        let random = RandomAdapter { rank, seed };
+        Ok(running.model.load_random_adapter(running.backend, random, limits)?)
+    };
+    let adapters: Vec<LoadedAdapter> = (0..u64::from(n)).map(adapter).collect::<Result<_>>()?;
+    if let Some(first) = adapters.first() {
+        output::note(format_args!("{n} adapters of rank {rank}, {} each", show(first.n_bytes as u64)));
+    }
+    Ok(adapters)
 }
 
 fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) -> Request {

@@ -1,5 +1,6 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
+mod adapters;
 mod listen;
 
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use throng_text::AnswerFormat;
 use tokio::sync::oneshot;
 
 use crate::args::{GenerationConfigSource, ServeArgs};
-use crate::config::{EngineSection, ModelSection, Settings};
+use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
 use crate::process::descriptors;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::logging;
@@ -48,7 +49,7 @@ const LOADING_LIMIT: Duration = Duration::from_secs(600);
 
 /// Listens at once, and answers that the model is not ready until it is loaded.
 async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
-    let Settings { model, engine, gateway } = settings;
+    let Settings { model, engine, gateway, adapters } = settings;
     // Read again when the model is loaded; an error in it is reported before.
     running::chosen_chat_template(&model)?;
     let shows_tokenizer = gateway.api.tokenizer_info;
@@ -68,7 +69,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     tokio::pin!(serving);
     let getting_ready = async {
         tracing::info!("listening on {} while the model is loaded", listening.place);
-        let engine = get_ready(model, engine, shows_tokenizer, &loading, out).await?;
+        let engine = get_ready((model, engine, adapters), shows_tokenizer, &loading, out).await?;
         out.push(&format!("Serving on {address} (chat in a browser, or use it as an OpenAI API at /v1)"));
         systemd::ready(&format!("serving on {address}"));
         anyhow::Ok(engine)
@@ -88,10 +89,9 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     served.map_err(Into::into)
 }
 
-/// Loads the model and gives it to the gateway.
+/// Loads the model and its adapters and gives them to the gateway.
 async fn get_ready(
-    model: ModelSection,
-    engine: EngineSection,
+    (model, engine, section): (ModelSection, EngineSection, AdapterSection),
     shows_tokenizer: bool,
     loading: &Loading,
     out: &LineQueue,
@@ -110,8 +110,13 @@ async fn get_ready(
         vocabulary::tokenizer_config(&running.model, tokenizer, chosen)
     });
     let engine = running.engine.clone();
+    let (running, adapters) = tokio::task::spawn_blocking(move || {
+        let adapters = adapters::settings(&running, &section)?;
+        anyhow::Ok((running, adapters))
+    })
+    .await??;
     let mut served = served_model(running, &model);
-    served.tokenizer_config = tokenizer_config.map(Into::into);
+    (served.tokenizer_config, served.adapters) = (tokenizer_config.map(Into::into), Some(adapters));
     loading.finish(vec![served])?;
     Ok(engine)
 }
@@ -190,6 +195,7 @@ fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
         generation_defaults: section.override_generation_config.over(recommended),
         max_model_len: capacity.max_sequence_tokens,
         vocabulary_size: capacity.vocabulary_size,
+        adapters: None,
         notice: running.notice.map(str::to_owned),
         held,
     }

@@ -19,6 +19,7 @@ use crate::usage_error::UsageError;
 pub fn check(settings: &Settings) -> Result<(), UsageError> {
     model(&settings.model)?;
     engine(&settings.engine)?;
+    settings.adapters.check()?;
     gateway(&settings.gateway)
 }
 
