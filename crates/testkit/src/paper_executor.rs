@@ -1,7 +1,6 @@
-//! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of the
-//! slot before it, read through the block table, and what a sequence answers is a hash of every slot it can see. A
-//! wrong block, a stale table, a token too many or too few: each changes tokens. It can propose drafts, some of them
-//! wrong. [`paper_answer`] gives, without any cache, what a request must get. Does not know how batches come about.
+//! An executor without a model, to prove bookkeeping: a slot of its cache holds a digest of the token and of the slot before it, read
+//! through the block table, and a sequence's answer is a hash of every slot it can see, so that a wrong block or a token too many
+//! changes tokens. [`paper_answer`] gives, without any cache, what a request must get. Does not know how batches come about.
 
 use fastrand::Rng;
 use throng_core::batch::{
@@ -38,8 +37,7 @@ impl PaperExecutor {
         Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(), drafts: None }
     }
 
-    /// Proposes for each sequence at random up to `most` drafts, about a quarter of them wrong and some outside the vocabulary, and
-    /// makes as many as it is asked for.
+    /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it is asked for.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
     }
@@ -54,8 +52,8 @@ impl PaperExecutor {
         scheduled: &ScheduledSequence,
         output: &mut StepOutput,
     ) {
-        let (tokens, blocks, start) =
-            (batch.tokens(scheduled), batch.blocks(scheduled), scheduled.start as usize);
+        let (tokens, blocks) = (batch.tokens(scheduled), batch.blocks(scheduled));
+        let start = scheduled.start as usize;
         let mut seen = Seen::default();
         for position in 0..start {
             seen.read(self.slots[Self::slot(blocks, position)]);

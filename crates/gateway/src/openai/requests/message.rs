@@ -1,11 +1,16 @@
 //! The messages of a conversation, read and checked, and as the tree a chat template walks. Does not know
 //! templates and tools.
 
+mod content;
+mod tool_calls;
+
 use serde_json::{Map, Value};
 
-use super::content::read_content;
-pub use super::tool_calls::ToolCall;
-use super::tool_calls::{MAX_NAME_BYTES, read_tool_calls};
+use content::read_content;
+pub(super) use tool_calls::MAX_NAME_BYTES;
+pub use tool_calls::ToolCall;
+use tool_calls::read_tool_calls;
+
 use crate::openai::error::ApiError;
 use crate::openai::field::IgnoredParameters;
 use crate::openai::json::{Node, TreeBudget};

@@ -3,7 +3,6 @@
 pub mod adapters;
 pub mod chat;
 pub mod completion;
-mod content;
 pub mod conversation;
 pub mod generation_fields;
 pub mod generation_request;
@@ -13,7 +12,6 @@ pub mod sampling;
 pub mod several_answers;
 mod structured_output;
 pub mod tokenize;
-mod tool_calls;
 pub mod tools;
 
 pub use generation_request::OutputConstraint;

@@ -6,7 +6,7 @@ use crate::openai::error::ApiError;
 use crate::openai::json::{Node, TreeBudget};
 
 /// Most bytes of a name or an id.
-pub(super) const MAX_NAME_BYTES: usize = 512;
+pub(in crate::openai::requests) const MAX_NAME_BYTES: usize = 512;
 
 /// Most calls of tools in one message.
 const MAX_TOOL_CALLS: usize = 128;
