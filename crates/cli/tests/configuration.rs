@@ -10,8 +10,16 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 6] =
-    ["model", "engine", "engine.speculation", "gateway.server", "gateway.access", "gateway.api"];
+const SECTIONS: [&str; 8] = [
+    "model",
+    "engine",
+    "engine.speculation",
+    "adapters",
+    "gateway.server",
+    "gateway.tls",
+    "gateway.access",
+    "gateway.api",
+];
 
 /// The keys of a section: the error about an unknown key lists them.
 fn keys_of(section: &str) -> Vec<String> {

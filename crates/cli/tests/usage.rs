@@ -74,9 +74,9 @@ fn words_that_could_be_taken_for_another_model() {
         (&["serve", "--config", &config], "no model is named that could be served as \"mine\""),
         (&["serve", "--api-key", "first", "second-key"], "separated by commas: --api-key KEY1,KEY2"),
         (&["serve", "throng-starter", "--api-key", "first", "second-key"], "separated by commas"),
-        (&["serve", "-pp", "2"], "--pipeline-parallel-size is not supported yet"),
-        (&["serve", "-tp=2"], "--tensor-parallel-size is not supported yet"),
-        (&["serve", "-pp", "x"], "invalid value 'x' for '--pipeline-parallel-size"),
+        (&["serve", "-pp", "2"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
+        (&["serve", "-tp=2"], "--tensor-parallel-size is not supported (only 1 is accepted)"),
+        (&["serve", "-pp", "x"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
         (&["pull", "org/name"], "\"pull\" is neither a command (serve, chat,"),
         (&["run"], "\"run\" is neither a command (serve, chat,"),
     ] {

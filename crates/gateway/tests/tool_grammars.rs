@@ -150,7 +150,11 @@ fn is_stored(object: &Map<String, Value>) -> bool {
         "note" => value.is_null() || is_text(value, 4),
         "key" => value.as_str().is_some_and(is_key),
         "on" => value.is_boolean(),
-        "x" => value.as_i64().is_some_and(|n| (-9..=99).contains(&n)) || is_text(value, 3),
+        // -0.0 is an integer to JSON Schema.
+        "x" => {
+            let is_integer = |n: f64| n.fract() == 0.0 && (-9.0..=99.0).contains(&n);
+            value.as_f64().is_some_and(is_integer) || is_text(value, 3)
+        }
         "list" => value.as_array().is_some_and(|list| list.len() <= 2 && list.iter().all(is_item)),
         "any" => value.as_object().is_some_and(|any| any.len() == 1 && is_text(&any["a"], 3)),
         _ => false,

@@ -25,6 +25,10 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     if grammar.lines().count() > MAX_LINES {
         return Err(GrammarError::TooComplex(format!("more than {MAX_LINES} lines")));
     }
+    // A text or an expression stands on one line.
+    if grammar.lines().any(|line| line.len() > MAX_TEXT_BYTES) {
+        return Err(GrammarError::TooComplex(format!("a line of more than {MAX_TEXT_BYTES} bytes")));
+    }
     check_brackets(grammar)
 }
 

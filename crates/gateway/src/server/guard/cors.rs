@@ -49,11 +49,16 @@ pub(crate) fn check_origins(origins: &[String]) -> Result<(), Fault> {
 }
 
 fn is_origin(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(is_part)
+    };
     let is_plain = |rest: &str| !rest.is_empty() && !rest.contains(['/', '?', '#', '@', ' ', '*']);
     let is_value = HeaderValue::from_str(text).is_ok();
     text == "*"
         || text == "null"
-        || (is_value && text.split_once("://").is_some_and(|(_, rest)| is_plain(rest)))
+        || (is_value
+            && text.split_once("://").is_some_and(|(scheme, rest)| is_scheme(scheme) && is_plain(rest)))
 }
 
 /// The values, or `None` if all are allowed.
