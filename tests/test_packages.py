@@ -70,7 +70,7 @@ def test_dpkg_reads_the_package(packages):
     fields = subprocess.run(["dpkg-deb", "--field", package], check=True, capture_output=True, text=True).stdout
     assert "Package: throng\n" in fields and "Depends: libc6 (>= 2." in fields
     listed = subprocess.run(["dpkg-deb", "--contents", package], check=True, capture_output=True, text=True).stdout
-    for path in ("./usr/bin/throng", "./etc/throng/throng.toml", "./usr/lib/systemd/system/throng.service"):
+    for path in ("usr/bin/throng", "etc/throng/throng.toml", "usr/lib/systemd/system/throng.service"):
         assert path in listed
 
 
