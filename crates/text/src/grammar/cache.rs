@@ -15,7 +15,7 @@ pub struct CacheLimits {
 
 impl Default for CacheLimits {
     fn default() -> Self {
-        Self { max_grammars: 64, max_bytes: 128 << 20 }
+        Self { max_grammars: 64, max_bytes: 64 << 20 }
     }
 }
 
