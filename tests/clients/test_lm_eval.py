@@ -5,7 +5,7 @@ import json
 import pytest
 from lm_eval.evaluator import simple_evaluate
 from lm_eval.tasks import TaskManager
-from lm_eval.utils import RemoteTokenizer, check_remote_tokenizer_support
+from lm_eval.utils import check_remote_tokenizer_support
 
 from conftest import MODEL
 
@@ -63,16 +63,14 @@ def evaluate(tasks, model, url, task, **more):
 
 
 @pytest.fixture()
-def remote_tokenizer(monkeypatch):
-    """Answers for `/tokenizer_info`; texts and tokens are exchanged by the server's `/tokenize` and `/detokenize`."""
-    monkeypatch.setattr(RemoteTokenizer, "_validate_server", lambda self: None)
-    monkeypatch.setattr(RemoteTokenizer, "tokenizer_info", {"eos_token": "<|im_end|>"})
-    return {"tokenizer_backend": "remote"}
+def remote_tokenizer(start):
+    """A server that describes its tokenizer; texts and tokens are exchanged by its `/tokenize` and `/detokenize`."""
+    with start("--enable-tokenizer-info-endpoint") as server:
+        yield {"tokenizer_backend": "remote", "base_url": server.url + "/v1/completions"}
 
 
-@pytest.mark.xfail(strict=True, reason="/tokenizer_info is not built yet")
-def test_the_server_s_tokenizer_is_found(base_url):
-    assert check_remote_tokenizer_support(base_url + "/completions")
+def test_the_server_s_tokenizer_is_found(remote_tokenizer):
+    assert check_remote_tokenizer_support(remote_tokenizer["base_url"])
 
 
 def test_choices_by_log_probabilities(tasks, base_url, client, remote_tokenizer):

@@ -74,7 +74,6 @@ def browser(tmp_path):
     driver.quit()
 
 
-@pytest.mark.xfail(strict=True, reason="CORS does not allow the headers that the library sends (x-stainless-*)")
 def test_a_browser_page_of_an_allowed_origin(browser, origin, start):
     with start("--allowed-origins", origin) as server:
         browser.get(origin)

@@ -24,7 +24,7 @@ pub fn check() -> Result<()> {
     if !succeeds_within(&deny, &["fetch", "db"], FETCH_LIMIT) {
         return skipped::note("cargo deny check advisories: the database of advisories cannot be reached");
     }
-    run(&deny, &["check", "--disable-fetch", "advisories"])
+    run(&deny, &["--offline", "check", "advisories"])
 }
 
 /// The cargo-deny of the machine, or one that is built once into `target/tools`.
