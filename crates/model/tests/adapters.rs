@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use harness::{BACKENDS, LIMITS, OneSequence};
+use harness::{BACKENDS, Expected, LIMITS, OneSequence};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::Value;
@@ -27,26 +27,6 @@ fn fixtures() -> PathBuf {
 
 fn open(path: &Path) -> LoadedModel {
     load(path, &LoadOptions { prepare: None, n_threads: 2, quantize: None }, &mut |_| {}).unwrap()
-}
-
-struct Expected {
-    input_ids: Vec<u32>,
-    logits: Vec<f32>,
-    greedy: Vec<u32>,
-}
-
-impl Expected {
-    fn read(folder: &Path) -> Self {
-        let bytes = std::fs::read(folder.join("expected.safetensors")).unwrap();
-        let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        let ids = |name| -> Vec<u32> {
-            let data = tensors.tensor(name).unwrap().data().to_vec();
-            data.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as u32).collect()
-        };
-        let logits = tensors.tensor("logits").unwrap().data().to_vec();
-        let logits = logits.as_chunks::<4>().0.iter().map(|logit| f32::from_le_bytes(*logit)).collect();
-        Self { input_ids: ids("input_ids"), logits, greedy: ids("greedy") }
-    }
 }
 
 #[test]

@@ -7,34 +7,12 @@ mod harness;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use harness::{BACKENDS, LIMITS, OneSequence};
-use safetensors::SafeTensors;
+use harness::{BACKENDS, Expected, LIMITS, OneSequence};
 use throng_core::request::SamplingParams;
 use throng_model::{LoadOptions, LoadedModel, RunnerOptions, load};
 
 /// Tolerance: f32 sums in another order differ by less, a wrong formula by much more.
 const TOLERANCE: f32 = 2e-4;
-
-struct Expected {
-    input_ids: Vec<u32>,
-    /// `[48, vocabulary]`.
-    logits: Vec<f32>,
-    greedy: Vec<u32>,
-}
-
-impl Expected {
-    fn read(folder: &Path) -> Self {
-        let bytes = std::fs::read(folder.join("expected.safetensors")).unwrap();
-        let tensors = SafeTensors::deserialize(&bytes).unwrap();
-        let ids = |name| -> Vec<u32> {
-            let data = tensors.tensor(name).unwrap().data().to_vec();
-            data.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as u32).collect()
-        };
-        let logits = tensors.tensor("logits").unwrap().data().to_vec();
-        let logits = logits.as_chunks::<4>().0.iter().map(|logit| f32::from_le_bytes(*logit)).collect();
-        Self { input_ids: ids("input_ids"), logits, greedy: ids("greedy") }
-    }
-}
 
 fn fixtures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");

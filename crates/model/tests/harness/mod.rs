@@ -1,7 +1,9 @@
 //! Runs one sequence through an executor without a scheduler, for tests of the model.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use safetensors::SafeTensors;
 use throng_core::batch::{BLOCK_TOKENS, BlockId, ChosenToken, NewSequence, ScheduledBatch, StepOutput};
 use throng_core::executor::Executor;
 use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
@@ -104,5 +106,29 @@ impl OneSequence {
         assert_eq!(self.step.error(0), None);
         self.n_computed = end;
         self.tokens.extend(self.step.sampled(0).map(|report| report.chosen.token));
+    }
+}
+
+/// What transformers gives for a folder of reference models or adapters: `expected.safetensors`.
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
+pub struct Expected {
+    pub input_ids: Vec<u32>,
+    /// `[48, vocabulary]`.
+    pub logits: Vec<f32>,
+    pub greedy: Vec<u32>,
+}
+
+#[allow(dead_code, reason = "not every test that shares this file needs it")]
+impl Expected {
+    pub fn read(folder: &Path) -> Self {
+        let bytes = std::fs::read(folder.join("expected.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let ids = |name| -> Vec<u32> {
+            let data = tensors.tensor(name).unwrap().data().to_vec();
+            data.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as u32).collect()
+        };
+        let logits = tensors.tensor("logits").unwrap().data().to_vec();
+        let logits = logits.as_chunks::<4>().0.iter().map(|logit| f32::from_le_bytes(*logit)).collect();
+        Self { input_ids: ids("input_ids"), logits, greedy: ids("greedy") }
     }
 }
