@@ -145,14 +145,15 @@ def test_requests_of_closed_clients_end(server):
     before = generated(server)
     for _ in range(50):
         with socket.create_connection(address_of(server)) as client:
-            client.sendall(request_bytes(max_tokens=200))
+            client.sendall(request_bytes(max_tokens=900))
             # Once the request has been read, a half-close may mean that the client waits for the answer.
             time.sleep(0.02)
     deadline = time.monotonic() + PATIENCE_S
     while load(server) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert load(server) == 0
-    assert generated(server) - before < 50 * 200 / 4
+    # What is computed until a closed socket is noticed depends on the machine: a fast one makes a hundred tokens in 250 ms.
+    assert generated(server) - before < 50 * 900 / 4
 
 
 @pytest.fixture
