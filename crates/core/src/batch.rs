@@ -49,7 +49,7 @@ pub struct BlockCopy {
 }
 
 /// One sequence's share of a step.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ScheduledSequence {
     /// Whose step it is.
     pub id: SequenceId,

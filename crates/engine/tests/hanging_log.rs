@@ -1,12 +1,13 @@
 //! A log that hangs holds up the engine thread; a drain must end all the same. A program of its own: the log is global.
 
 mod gate;
+mod log;
 
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use gate::{Answer, Gate, Pass, request, start, stop};
+use log::OnLine;
 use throng_engine::{EngineConfig, EngineFailure, EngineState};
-use tracing::{Event, Metadata, Subscriber, span};
 
 #[derive(PartialEq)]
 enum Log {
@@ -32,34 +33,14 @@ fn wait_until(log: MutexGuard<'_, Log>, state: &Log) {
     drop(CHANGED.wait_while(log, |log| log != state));
 }
 
-/// Holds up whoever writes to it until it is opened.
-struct HangingLog;
-
-impl Subscriber for HangingLog {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        wait_until(become_state(Log::HoldsUpTheEngine), &Log::Open);
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
+/// Holds up whoever writes to the log until it is opened.
+fn hold_up() {
+    wait_until(become_state(Log::HoldsUpTheEngine), &Log::Open);
 }
 
 #[test]
 fn a_drain_ends_although_the_engine_thread_hangs() {
-    tracing::subscriber::set_global_default(HangingLog).expect("the first one");
+    tracing::subscriber::set_global_default(OnLine(hold_up)).expect("the first one");
     let gate = Gate::closed();
     let engine = start(EngineConfig::default(), &gate);
     let request = request(&engine, &[1; 20], 5);

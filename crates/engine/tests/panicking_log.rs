@@ -1,38 +1,15 @@
 //! A log that panics may end the engine; it must not hide that it did. A program of its own: the log is global.
 
 mod gate;
+mod log;
 
 use gate::{Answer, Gate, Pass, request, start, stop};
+use log::OnLine;
 use throng_engine::{EngineConfig, EngineFailure, EngineState, SubmitError};
-use tracing::{Event, Metadata, Subscriber, span};
-
-struct PanickingLog;
-
-impl Subscriber for PanickingLog {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn event(&self, _: &Event<'_>) {
-        panic!("the log is full")
-    }
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
 
 #[test]
 fn an_engine_whose_log_panics_says_that_it_is_dead() {
-    tracing::subscriber::set_global_default(PanickingLog).expect("the first one");
+    tracing::subscriber::set_global_default(OnLine(|| panic!("the log is full"))).expect("the first one");
     let gate = Gate::closed();
     let engine = start(EngineConfig::default(), &gate);
     let requests = [1, 2].map(|i| request(&engine, &[i; 20], 5));

@@ -9,7 +9,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use gate::{CAPACITY, random_request, stop};
 use throng_core::batch::{BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{RequestId, SequenceId, TokenId};
+use throng_core::request::{
+    BeamSearch, EarlyStopping, Request, RequestId, SamplingParams, SequenceId, TokenId,
+};
 use throng_core::scheduler::SchedulerConfig;
 use throng_core::time::Nanos;
 use throng_engine::{
@@ -105,12 +107,24 @@ struct Seen {
     is_whole: bool,
 }
 
+/// A random request, now and then with a beam search.
+fn some_request(engine: &EngineHandle, rng: &mut fastrand::Rng) -> Request {
+    let request = random_request(engine, rng);
+    if rng.u32(0..5) > 0 {
+        return request;
+    }
+    let beams =
+        BeamSearch { width: request.n + 1, length_penalty: 1.0, early_stopping: EarlyStopping::WhenFull };
+    let sampling = SamplingParams { beams: Some(beams), ..(*request.sampling).clone() };
+    Request { sampling: Arc::new(sampling), ..request }
+}
+
 /// Reads several streams in turns; leaves some of them.
 fn run_client(engine: &EngineHandle, seed: u64, seen: &Mutex<BTreeMap<RequestId, Seen>>) {
     let mut rng = fastrand::Rng::with_seed(seed);
     for _ in 0..ROUNDS {
         let mut streams: Vec<(TokenStream, Vec<StreamEvent>)> = (0..rng.usize(1..5))
-            .map(|_| engine.submit(random_request(engine, &mut rng)).expect("there is room"))
+            .map(|_| engine.submit(some_request(engine, &mut rng)).expect("there is room"))
             .map(|stream| (stream, Vec::new()))
             .collect();
         while !streams.is_empty() {

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{NewSequence, ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{AdapterId, Request, RequestId, SamplingParams, TenantId};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
@@ -165,22 +165,9 @@ impl World<'_> {
         }
         let mut seen = ScheduledBatch::default();
         for (scheduled, adapter) in batch.sequences().iter().zip(adapters) {
-            let (known, drafts) = batch.tokens(scheduled).split_at(scheduled.n_known());
-            seen.push(NewSequence {
-                id: scheduled.id,
-                start: scheduled.start,
-                n_prompt: scheduled.n_prompt,
-                next_prompt_token: scheduled.next_prompt_token,
-                sample: scheduled.sample,
-                sampling: Arc::clone(&scheduled.sampling),
-                constraint: None,
-                adapter,
-                tokens: known,
-                drafts,
-                blocks: batch.blocks(scheduled),
-                history: &[],
-                output: &[],
-            });
+            let mut scheduled = scheduled.clone();
+            scheduled.adapter = adapter;
+            seen.push_drafted(batch, &scheduled, &[]);
         }
         seen
     }

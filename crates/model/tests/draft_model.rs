@@ -20,9 +20,10 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::load::load_bytes;
 use throng_model::runner::RunnerLimits;
 use throng_model::{BackendKind, LoadOptions, RunnerOptions};
+use throng_testkit::answers::Answers;
 use throng_testkit::tiny_model::TinyModel;
 
-use draft_harness::{Answers, LIMITS, nothing_more, requests, run};
+use draft_harness::{LIMITS, nothing_more, requests, run};
 
 /// Each compares all requests.
 const N_SEEDS: u64 = 10;

@@ -22,10 +22,11 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;
+use throng_testkit::answers::Answers;
 use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::tiny_model::TinyModel;
 
-use draft_harness::{Answers, LIMITS, VOCABULARY, nothing_more, requests, run};
+use draft_harness::{LIMITS, VOCABULARY, nothing_more, requests, run};
 
 /// Each compares all requests.
 const N_LOOKUP_SEEDS: u64 = 42;

@@ -4,15 +4,14 @@
 //!
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test invisible`.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{ChosenToken, StepOutput};
+use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
-    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, SequenceId, TenantId,
+    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId,
 };
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
@@ -27,6 +26,7 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;
+use throng_testkit::answers::Answers;
 use throng_testkit::tiny_model::TinyModel;
 
 const N_REQUESTS: usize = 96;
@@ -40,23 +40,6 @@ const LIMITS: RunnerLimits = RunnerLimits {
     max_batch_sequences: 64,
     max_sequence_tokens: None,
 };
-
-/// The bits of what a client sees: tokens and their reported log-probabilities.
-type Report = Vec<(u32, u32, u32)>;
-
-/// Prompt reports by request, output reports by sequence.
-#[derive(Default, PartialEq, Debug)]
-struct Answers {
-    prompts: BTreeMap<RequestId, Vec<Report>>,
-    outputs: BTreeMap<SequenceId, Vec<Report>>,
-}
-
-fn report(token: &ChosenToken<'_>) -> Report {
-    std::iter::once(&token.chosen)
-        .chain(token.top)
-        .map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank))
-        .collect()
-}
 
 /// How one composition is scheduled.
 #[derive(Debug)]
@@ -156,33 +139,6 @@ struct Seen {
     preemptions: u64,
     hit_tokens: u64,
     largest_batch: usize,
-}
-
-impl Answers {
-    fn note(&mut self, event: &Event<'_>) {
-        match event {
-            Event::PromptToken { request, token } => {
-                self.prompts.entry(*request).or_default().push(report(token))
-            }
-            Event::Token { sequence, token } => {
-                self.outputs.entry(*sequence).or_default().push(report(token))
-            }
-            Event::Failed { request, failure } => panic!("request {request:?} failed: {failure}"),
-            Event::Dequeued { .. } | Event::PromptDone { .. } | Event::Finished { .. } => {}
-        }
-    }
-
-    /// The results of request number `from`, renumbered as number `to`.
-    fn renamed(&self, from: usize, to: usize) -> Self {
-        let (from, to) = (RequestId(from as u64), RequestId(to as u64));
-        let of = |sequence: &SequenceId| sequence.request == from;
-        let outputs = self.outputs.iter().filter(|(sequence, _)| of(sequence));
-        let rename = |sequence: &SequenceId| SequenceId { request: to, ..*sequence };
-        Self {
-            prompts: self.prompts.get(&from).map(|reports| (to, reports.clone())).into_iter().collect(),
-            outputs: outputs.map(|(sequence, reports)| (rename(sequence), reports.clone())).collect(),
-        }
-    }
 }
 
 /// Requests of all kinds; a third of the prompts begins with the same 40 tokens.

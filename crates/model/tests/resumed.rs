@@ -17,10 +17,8 @@ use throng_model::decoder::weights::DecoderWeights;
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;
+use throng_testkit::answers::{Answers, Report};
 use throng_testkit::tiny_model::TinyModel;
-
-/// A token and its alternatives with the bits of their log-probabilities.
-type Report = Vec<(u32, u32, u32)>;
 
 fn tiny_runner() -> Box<dyn Executor> {
     let model = TinyModel { hidden: 64, n_heads: 2, n_kv_heads: 1, feed_forward: 64, ..Default::default() };
@@ -73,16 +71,8 @@ fn run(executor: &mut dyn Executor, requests: &[Request]) -> BTreeMap<SequenceId
     for request in requests {
         scheduler.submit(request.clone(), now).expect("every request fits");
     }
-    let mut reports: BTreeMap<SequenceId, Vec<Report>> = BTreeMap::new();
-    let mut emit = |event: Event<'_>| match event {
-        Event::Token { sequence, token } => {
-            let entries = std::iter::once(&token.chosen).chain(token.top);
-            let report = entries.map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank)).collect();
-            reports.entry(sequence).or_default().push(report);
-        }
-        Event::Failed { request, failure } => panic!("{request:?}: {failure}"),
-        _ => {}
-    };
+    let mut answers = Answers::default();
+    let mut emit = |event: Event<'_>| answers.note(&event);
     let mut output = StepOutput::default();
     while let Some(step) = scheduler.plan(now, &mut emit) {
         executor.execute(step.batch(), &mut output).expect("the step succeeds");
@@ -90,7 +80,7 @@ fn run(executor: &mut dyn Executor, requests: &[Request]) -> BTreeMap<SequenceId
         scheduler.complete(step, &output, now, &mut emit);
     }
     assert!(scheduler.is_idle());
-    reports
+    answers.outputs
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Code shared by the tests. A dev-dependency only; never part of the product.
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod backend_suite;
 pub mod beam_reference;
 pub mod example_backend;

@@ -18,10 +18,14 @@ pub struct Ledger {
     pub n_finished: usize,
     pub n_aborted: usize,
     pub n_failed_sequences: usize,
+    /// Shares of beams in steps.
+    pub n_beams: usize,
 }
 
 struct Account {
     answer: PaperAnswer,
+    /// Its sequences are beams: which of them become its continuations is known only at its end.
+    searches_beams: bool,
     prompt_done: bool,
     /// How often its reader fell behind less how often it caught up.
     n_behind: u32,
@@ -41,6 +45,7 @@ impl Ledger {
     pub fn open(&mut self, request: &Request, capacity: &ExecutorCapacity) {
         let account = Account {
             answer: paper_answer(request, capacity),
+            searches_beams: request.beam_search().is_some(),
             prompt_done: false,
             n_behind: 0,
             paused_since: None,
@@ -64,6 +69,9 @@ impl Ledger {
 
     pub fn cancel(&mut self, request: RequestId, index: Option<u32>) {
         let Some(account) = self.open.get_mut(&request) else { return };
+        if account.searches_beams && index.is_some() {
+            return;
+        }
         for (i, sequence) in account.sequences.iter_mut().enumerate() {
             sequence.cancelled |= index.is_none_or(|index| index as usize == i);
         }
@@ -108,11 +116,12 @@ impl Ledger {
     }
 
     /// Judges a batch.
-    pub fn check_batch(&self, batch: &ScheduledBatch) -> Result<(), String> {
+    pub fn check_batch(&mut self, batch: &ScheduledBatch) -> Result<(), String> {
         for scheduled in batch.sequences() {
             let id = scheduled.id;
             let account = self.open.get(&id.request).ok_or(format!("{id} is in a batch but not open"))?;
-            let sequence = &account.sequences[id.index as usize];
+            let sequence = &account.sequences[account.place_of(id.index)];
+            self.n_beams += usize::from(account.searches_beams);
             if sequence.ended || sequence.cancelled {
                 return Err(format!("{id} is in a batch but has ended or was cancelled"));
             }
@@ -127,7 +136,7 @@ impl Ledger {
     pub fn check_failed_step(&self, batch: &ScheduledBatch) -> Result<(), String> {
         let survivor = batch.sequences().iter().find(|scheduled| {
             let account = self.open.get(&scheduled.id.request);
-            account.is_some_and(|account| !account.sequences[scheduled.id.index as usize].ended)
+            account.is_some_and(|account| !account.sequences[account.place_of(scheduled.id.index)].ended)
         });
         match survivor {
             Some(scheduled) => Err(format!("{} outlived the step that failed", scheduled.id)),
@@ -152,7 +161,8 @@ impl Ledger {
                 self.n_aborted += usize::from(*reason == FinishReason::Abort);
                 account.note_end(SequenceId { request, index: *index }, *reason)?;
                 let n_tokens = account.sequences[*index as usize].n_tokens;
-                if timeline.output_tokens as usize == n_tokens {
+                // Beams have their tokens of one another.
+                if account.searches_beams || timeline.output_tokens as usize == n_tokens {
                     Ok(())
                 } else {
                     Err("its timeline counts other tokens".into())
@@ -184,6 +194,11 @@ impl Ledger {
 }
 
 impl Account {
+    /// Where the state of a sequence stands: beams end together, as the first continuation does.
+    fn place_of(&self, index: u32) -> usize {
+        if self.searches_beams { 0 } else { index as usize }
+    }
+
     fn note_token(&mut self, index: u32, report: &TokenReport) -> Result<(), String> {
         let sequence = &mut self.sequences[index as usize];
         if sequence.ended || sequence.cancelled || !self.prompt_done {

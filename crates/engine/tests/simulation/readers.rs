@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
-use throng_core::request::RequestId;
+use throng_core::request::{Request, RequestId};
 use throng_engine::StreamEvent;
 
 /// All readers.
@@ -27,16 +27,18 @@ struct Reader {
 }
 
 impl Readers {
-    pub fn open(&mut self, request: RequestId, n: u32, high_mark: usize) {
+    pub fn open(&mut self, request: &Request, high_mark: usize) {
+        let (n, max_tokens) = (request.n as usize, request.sampling.max_tokens as usize);
         let reader = Reader {
             waiting: VecDeque::new(),
             n_waiting: 0,
             high_mark,
             is_behind: false,
             n_since: 0,
-            most_since: 1 + 2 * n as usize,
+            // All of what a beam search found comes at its end.
+            most_since: 1 + n * if request.beam_search().is_some() { 1 + max_tokens } else { 2 },
         };
-        self.open.insert(request, reader);
+        self.open.insert(request.id, reader);
     }
 
     pub fn close(&mut self, request: RequestId) {

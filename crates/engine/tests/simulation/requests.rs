@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::executor::ExecutorCapacity;
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{
+    BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
+};
 
 /// Makes requests of one world.
 pub struct RequestSource {
@@ -43,14 +45,25 @@ impl RequestSource {
         if one_in(rng, 100) {
             prompt.push(self.vocabulary_size);
         }
+        let n = if one_in(rng, 4) { rng.u32(2..=4) } else { 1 };
+        let mut sampling = self.sampling(rng);
+        if one_in(rng, 15) {
+            sampling.max_tokens = sampling.max_tokens.min(20);
+            sampling.beams = Some(BeamSearch {
+                width: rng.u32(n..=5),
+                length_penalty: [0.0, 1.0, -1.0][rng.usize(0..3)],
+                early_stopping: [EarlyStopping::WhenFull, EarlyStopping::WhenUnableToImprove]
+                    [rng.usize(0..2)],
+            });
+        }
         Request {
             id,
             tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
             cache_salt: one_in(rng, 6).then(|| Arc::from("salt")),
             prompt: prompt.into(),
-            n: if one_in(rng, 4) { rng.u32(2..=4) } else { 1 },
+            n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
-            sampling: Arc::new(self.sampling(rng)),
+            sampling: Arc::new(sampling),
             outputs_so_far: Vec::new(),
             constraint: None,
             adapter: None,

@@ -48,4 +48,5 @@ counts!(
     drains_cut_short,
     preemptions,
     hit_tokens,
+    beams,
 );

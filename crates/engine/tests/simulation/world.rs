@@ -198,6 +198,7 @@ impl World {
         self.seen.aborted = self.ledger.n_aborted;
         self.seen.failed_sequences = self.ledger.n_failed_sequences;
         self.seen.preemptions = stats.counters.preemptions as usize;
+        self.seen.beams = self.ledger.n_beams;
         self.seen.hit_tokens = stats.counters.cache_hit_tokens as usize;
         Ok(self.seen)
     }
@@ -445,7 +446,7 @@ impl World {
                 self.taken_in.insert(id);
                 self.ledger.open(&request, &self.capacity);
                 let high_mark = (self.config.max_buffered_events as usize).max(8 * request.n as usize);
-                self.readers.open(id, request.n, high_mark);
+                self.readers.open(&request, high_mark);
             }
             Effect::Refuse { request, failure } => self.note_refusal(request, &failure)?,
             Effect::LeaveQueue { n_tokens } => {

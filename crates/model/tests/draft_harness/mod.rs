@@ -1,17 +1,17 @@
 //! Requests of many kinds, run through the real scheduler, with what a client sees of them down to the bits.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{ChosenToken, ScheduledBatch, StepOutput};
+use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::constraint::TokenConstraint;
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId, TokenId};
+use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
 use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_model::kv_cache::KvDtype;
 use throng_model::runner::RunnerLimits;
+use throng_testkit::answers::Answers;
 use throng_testkit::paper_constraint::PaperConstraint;
 
 pub const N_REQUESTS: usize = 24;
@@ -23,35 +23,6 @@ pub const LIMITS: RunnerLimits = RunnerLimits {
     max_batch_sequences: 12,
     max_sequence_tokens: None,
 };
-
-/// What a client sees, down to the bits: tokens with the log-probabilities reported beside them.
-pub type Report = Vec<(u32, u32, u32)>;
-
-/// Prompt reports by request (index 0), output reports by sequence.
-#[derive(Debug, Default, PartialEq)]
-pub struct Answers {
-    pub prompts: BTreeMap<RequestId, Vec<Report>>,
-    pub outputs: BTreeMap<SequenceId, Vec<Report>>,
-}
-
-impl Answers {
-    pub fn note(&mut self, event: &Event<'_>) {
-        let report = |token: &ChosenToken<'_>| -> Report {
-            let all = std::iter::once(&token.chosen).chain(token.top);
-            all.map(|entry| (entry.token, entry.logprob.to_bits(), entry.rank)).collect()
-        };
-        match event {
-            Event::PromptToken { request, token } => {
-                self.prompts.entry(*request).or_default().push(report(token))
-            }
-            Event::Token { sequence, token } => {
-                self.outputs.entry(*sequence).or_default().push(report(token))
-            }
-            Event::Failed { request, failure } => panic!("request {request:?} failed: {failure}"),
-            Event::Dequeued { .. } | Event::PromptDone { .. } | Event::Finished { .. } => {}
-        }
-    }
-}
 
 /// Runs all requests at once to their end.
 pub fn run(
