@@ -184,6 +184,24 @@ fn all_shards_are_fetched_and_a_second_run_fetches_nothing() {
 }
 
 #[test]
+fn named_chat_templates_are_fetched_into_their_folder() {
+    let template = "additional_chat_templates/tool_use.jinja";
+    let hub = Hub::start(&[(template, b"{{ tools }}"), ("config.json", b"{}"), ("model.safetensors", b"w")]);
+    let home = tempfile::tempdir().unwrap();
+    let mut settings = hub.settings(home.path());
+    let folder = locate("org/name", &settings).unwrap();
+    assert_eq!(fs::read(folder.join(template)).unwrap(), b"{{ tools }}");
+    // From the cache alone, and in a commit that changes other files only.
+    settings.offline = true;
+    assert_eq!(locate("org/name", &settings).unwrap(), folder);
+    settings.offline = false;
+    hub.shelf.lock().unwrap().commit = COMMIT.replace('0', "f");
+    let newer = locate("org/name", &settings).unwrap();
+    assert_ne!(newer, folder);
+    assert_eq!(fs::read(newer.join(template)).unwrap(), b"{{ tools }}");
+}
+
+#[test]
 fn an_interrupted_transfer_is_resumed() {
     let hub = Hub::start(&[("model-Q8_0.gguf", &weights())]);
     let home = tempfile::tempdir().unwrap();

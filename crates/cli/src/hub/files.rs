@@ -12,6 +12,8 @@ const COMPANIONS: [&str; 7] = [
     "chat_template.jinja",
     "chat_template.json",
 ];
+/// The folder of named chat templates (`tool_use.jinja`, `rag.jinja`).
+const TEMPLATES_FOLDER: &str = "additional_chat_templates/";
 pub(super) const SINGLE_FILE: &str = "model.safetensors";
 pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
 
@@ -41,7 +43,8 @@ pub(super) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> 
     let weights = [INDEX_FILE, SINGLE_FILE].into_iter().find(|name| has(name));
     if let Some(weights) = weights {
         let companions = COMPANIONS.into_iter().filter(|name| has(name));
-        return Ok(Wanted::Folder(companions.chain([weights]).map(str::to_owned).collect()));
+        let templates = files.iter().map(String::as_str).filter(|file| is_named_template(file));
+        return Ok(Wanted::Folder(companions.chain(templates).chain([weights]).map(str::to_owned).collect()));
     }
     let ggufs = first_parts(files);
     match ggufs.as_slice() {
@@ -49,6 +52,10 @@ pub(super) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> 
         [only] => Ok(Wanted::Gguf(parts(only, files))),
         _ => Err(HubError::ChooseFile { repository, files: ggufs }),
     }
+}
+
+fn is_named_template(file: &str) -> bool {
+    file.strip_prefix(TEMPLATES_FOLDER).is_some_and(|name| !name.contains('/') && name.ends_with(".jinja"))
 }
 
 /// Whether `path` stays inside the folder it is joined to, on any system.
@@ -96,6 +103,9 @@ mod tests {
         let files = owned(&[
             ".gitattributes",
             "README.md",
+            "additional_chat_templates/old/rag.jinja",
+            "additional_chat_templates/notes.txt",
+            "additional_chat_templates/tool_use.jinja",
             "config.json",
             "model.safetensors",
             "pytorch_model.bin",
@@ -104,7 +114,13 @@ mod tests {
             "original/consolidated.safetensors",
         ]);
         let wanted = choose("o/n", None, &files).unwrap();
-        assert_eq!(wanted, Wanted::Folder(owned(&["config.json", "tokenizer.json", "model.safetensors"])));
+        let expected = [
+            "config.json",
+            "tokenizer.json",
+            "additional_chat_templates/tool_use.jinja",
+            "model.safetensors",
+        ];
+        assert_eq!(wanted, Wanted::Folder(owned(&expected)));
         assert!(matches!(
             choose("o/n", None, &owned(&["config.json", "pytorch_model.bin"])),
             Err(HubError::NoWeights { .. })
