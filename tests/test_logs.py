@@ -50,7 +50,7 @@ def test_a_request_has_one_line_with_its_sizes_and_times(logging, stream):
     assert (line["choices"], line["output_tokens"]) == (2, 14)
     assert line["prompt_tokens"] > 5 and 0 <= line["cached_tokens"] <= line["prompt_tokens"]
     assert 0 <= line["queue_ms"] <= line["ttft_ms"] <= line["total_ms"]
-    assert line["timestamp"] and line["tenant"].startswith("key-")
+    assert line["timestamp"] and line["tenant"].startswith("key-") and line["client"] == "127.0.0.1"
 
 
 def test_a_client_that_goes_is_named_so(logging):
@@ -66,14 +66,14 @@ def test_refusals_are_logged_but_not_each_of_a_flood(logging):
         assert ask(logging, f"stranger-{i}", key="wrong").status_code == 401
     found = lines(logging, lambda line: line.get("code") == "invalid_api_key")
     assert found[0]["level"] == "WARN" and found[0]["status"] == 401
-    assert found[0]["host"] == logging.url.removeprefix("http://")
+    assert found[0]["host"] == logging.url.removeprefix("http://") and found[0]["client"] == "127.0.0.1"
     foreign = {"host": "evil.example", "authorization": f"Bearer {KEY}"}
     assert requests.get(logging.url + "/v1/models", headers=foreign, timeout=30).status_code == 403
     [line] = lines(logging, lambda line: line.get("host") == "evil.example")
     assert line["status"] == 403
     assert ask(logging, "too-many", n=-1).status_code == 400
     [line] = lines(logging, lambda line: line.get("request") == "too-many")
-    assert line["status"] == 400 and line["level"] == "INFO" and line["code"]
+    assert line["status"] == 400 and line["level"] == "INFO" and line["code"] and line["client"] == "127.0.0.1"
     found = lines(logging, lambda line: line.get("code") == "invalid_api_key")
     assert len(found) < 20, "a flood of refusals floods the log"
 

@@ -167,7 +167,7 @@ impl RequestContext {
 impl Drop for RequestContext {
     /// The request is over once neither its response nor its generation needs the context.
     fn drop(&mut self) {
-        self.record.log(self.id_text(), &self.tenant(), self.arrived);
+        self.record.log(self.id_text(), self.connection.client(), &self.tenant(), self.arrived);
     }
 }
 

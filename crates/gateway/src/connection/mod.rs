@@ -25,6 +25,7 @@ pub(crate) const MAX_FRAME_BYTES: usize = 16 << 10;
 /// Shared by a connection's socket, its task and its requests.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
+    client: String,
     n_in_flight: AtomicUsize,
     n_started: AtomicUsize,
     reading_body: AtomicBool,
@@ -38,6 +39,16 @@ pub(crate) struct ConnectionState {
 }
 
 impl ConnectionState {
+    /// Of a connection with this client.
+    pub fn new(client: String) -> Self {
+        Self { client, ..Self::default() }
+    }
+
+    /// Who is at the other end, for the log: the address that connected, which may be a proxy's.
+    pub fn client(&self) -> &str {
+        &self.client
+    }
+
     /// Requests whose response has not been sent whole.
     pub fn n_in_flight(&self) -> usize {
         self.n_in_flight.load(Ordering::Acquire)

@@ -115,7 +115,7 @@ pub(super) struct RequestRecord {
 
 impl RequestRecord {
     /// Writes the line of a request that reached a model and is over.
-    pub fn log(&self, request: &str, tenant: &TenantId, arrived: Instant) {
+    pub fn log(&self, request: &str, client: &str, tenant: &TenantId, arrived: Instant) {
         let Some(generation) = self.generation.get() else { return };
         let answer = self.answer.get();
         let path = answer.and_then(|(path, _)| path.as_ref()).map(MatchedPath::as_str);
@@ -126,6 +126,7 @@ impl RequestRecord {
             status = answer.map(|(_, status)| status.as_u16()),
             model = generation.model,
             tenant = %tenant.0,
+            client,
             choices = generation.n_choices,
             prompt_tokens = generation.prompt_tokens,
             cached_tokens = generation.cached_tokens,

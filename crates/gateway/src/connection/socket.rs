@@ -33,6 +33,18 @@ macro_rules! either {
 }
 
 impl Socket {
+    /// Who is at the other end, for the log: an IP address, or `unix` for a socket of the file system.
+    pub fn client(&self) -> String {
+        match self {
+            Self::Tcp(stream) => match stream.peer_addr() {
+                Ok(address) => address.ip().to_canonical().to_string(),
+                Err(_) => "gone".to_owned(),
+            },
+            #[cfg(unix)]
+            Self::Unix(_) => "unix".to_owned(),
+        }
+    }
+
     /// As [`TcpStream::poll_read_ready`].
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         either!(self, stream => stream.poll_read_ready(cx))

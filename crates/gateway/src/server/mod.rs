@@ -210,7 +210,8 @@ async fn serve_connection(
     }
     let mut memory = responder.service().memory.reservation(Part::Sockets);
     memory.add_always(CONNECTION_BYTES);
-    let (socket, state) = (Arc::new(socket), Arc::new(ConnectionState::default()));
+    let state = Arc::new(ConnectionState::new(socket.client()));
+    let socket = Arc::new(socket);
     let timeouts = IoTimeouts {
         header: Duration::from_secs(config.header_timeout_s),
         idle: Duration::from_secs(config.idle_timeout_s),

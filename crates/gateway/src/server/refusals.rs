@@ -30,19 +30,20 @@ struct Window {
     n_unlogged: u64,
 }
 
-/// The names by which a request addressed the server.
+/// Who sent a request, and the names by which it addressed the server.
 #[derive(Debug)]
-pub(super) struct SentNames {
+pub(super) struct Sender {
+    client: String,
     host: Option<HeaderValue>,
     origin: Option<HeaderValue>,
 }
 
-impl SentNames {
-    /// Those in its head. HTTP/2 has the host in the target.
-    pub fn of(parts: &Parts) -> Self {
+impl Sender {
+    /// Of a request of `client`, from its head. HTTP/2 has the host in the target.
+    pub fn new(client: &str, parts: &Parts) -> Self {
         let authority = || HeaderValue::from_str(parts.uri.authority()?.as_str()).ok();
         let host = parts.headers.get(header::HOST).cloned().or_else(authority);
-        Self { host, origin: parts.headers.get(header::ORIGIN).cloned() }
+        Self { client: client.to_owned(), host, origin: parts.headers.get(header::ORIGIN).cloned() }
     }
 }
 
@@ -53,15 +54,16 @@ fn shown(value: Option<&HeaderValue>) -> Option<String> {
 impl RefusalLog {
     /// Logs an answer with this status and code if its kind has a line left. Refusals by key, host or limit are warnings: the
     /// operator can change them.
-    pub fn note(&self, status: StatusCode, code: ErrorCode, request: &str, path: &str, names: &SentNames) {
+    pub fn note(&self, status: StatusCode, code: ErrorCode, request: &str, path: &str, sender: &Sender) {
         let Some(n_unlogged) = self.admit(code.0, Instant::now()) else { return };
-        let (host, origin) = (shown(names.host.as_ref()), shown(names.origin.as_ref()));
+        let (host, origin) = (shown(sender.host.as_ref()), shown(sender.origin.as_ref()));
+        let client = &sender.client;
         let is_operators = is_operators(status, code);
         let (status, code) = (status.as_u16(), code.0);
         if is_operators {
-            tracing::warn!(request, path, status, code, host, origin, n_unlogged, "refused");
+            tracing::warn!(request, path, status, code, client, host, origin, n_unlogged, "refused");
         } else {
-            tracing::info!(request, path, status, code, n_unlogged, "refused");
+            tracing::info!(request, path, status, code, client, n_unlogged, "refused");
         }
     }
 

@@ -22,7 +22,7 @@ use super::Service;
 use super::guard::root_path::{self, Rooted};
 use super::guard::{Guard, Source};
 use super::outflow::{HeldFrame, Outflow};
-use super::refusals::{RefusalLog, SentNames};
+use super::refusals::{RefusalLog, Sender};
 use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
 use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
@@ -52,7 +52,7 @@ impl Responder {
         let connection = in_flight.state.clone();
         let (parts, body) = request.into_parts();
         let version = parts.version;
-        let (method, names) = (parts.method.clone(), SentNames::of(&parts));
+        let (method, sender) = (parts.method.clone(), Sender::new(connection.client(), &parts));
         let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
         let is_ending = *self.service.phase.borrow() >= Phase::Draining;
         if is_ending {
@@ -74,7 +74,7 @@ impl Responder {
         let path = handler.as_ref().map_or("none", |path| path.as_str());
         let labels = HttpLabels::new(path, &method, response.status());
         if let Some(code) = response.extensions_mut().remove::<ErrorCode>() {
-            self.refusals.note(response.status(), code, context.id_text(), path, &names);
+            self.refusals.note(response.status(), code, context.id_text(), path, &sender);
         }
         context.record_answer(handler, response.status());
         let exchange = Exchange { service: self.service.clone(), labels, context, in_flight };
