@@ -1,0 +1,12 @@
+//! Which replica a request goes to. Plain structs that are told what the replicas report and what was sent to them; they do
+//! not know connections, and not why a replica may be chosen.
+
+mod load;
+mod policy;
+mod prefixes;
+mod router;
+
+pub use load::{LoadReport, REPORT_LIFETIME, ReplicaId, StepTime, Ticket};
+pub use policy::{Policy, UnknownPolicy};
+pub use prefixes::{CachedPrefixes, Knowledge};
+pub use router::{Choice, Query, Router};

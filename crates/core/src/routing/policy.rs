@@ -1,0 +1,46 @@
+//! The names of the policies. Does not know how they choose.
+
+use std::str::FromStr;
+
+/// How a replica is chosen among those that may be chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// One after the other.
+    RoundRobin,
+    /// The fewest tokens of requests that have not ended.
+    LeastTokens,
+    /// Of two at random, the one with fewer tokens of requests that have not ended.
+    PowerOfTwo,
+    /// The least predicted time to first token, from queue, step times and cached prompt tokens.
+    #[default]
+    LeastTtft,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::RoundRobin, Self::LeastTokens, Self::PowerOfTwo, Self::LeastTtft];
+
+    /// As users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::LeastTokens => "least-tokens",
+            Self::PowerOfTwo => "power-of-two",
+            Self::LeastTtft => "least-ttft",
+        }
+    }
+}
+
+/// A name that no policy has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown routing policy {0:?}: expected round-robin, least-tokens, power-of-two or least-ttft")]
+pub struct UnknownPolicy(pub String);
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let found = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        found.ok_or_else(|| UnknownPolicy(name.to_owned()))
+    }
+}

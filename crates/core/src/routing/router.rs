@@ -1,0 +1,243 @@
+//! The router of one model: its replicas, their load, their caches, and the policy. Does not know which replicas are healthy:
+//! each query names those that may be chosen.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::load::{Load, LoadReport, ReplicaId, Ticket};
+use super::policy::Policy;
+use super::prefixes::{CachedPrefixes, Knowledge};
+use crate::batch::BLOCK_TOKENS;
+use crate::block_hash::BlockHash;
+use crate::time::{Nanos, Timestamp};
+
+/// A request that needs a replica.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<'a> {
+    /// Of the prompt, with what a continued stream has already generated.
+    pub n_tokens: u32,
+    /// The names of its full blocks, in their order.
+    pub blocks: &'a [BlockHash],
+    /// The client's own choice; no other replica is chosen then.
+    pub pinned: Option<ReplicaId>,
+    /// Those that may be chosen.
+    pub eligible: &'a [ReplicaId],
+}
+
+/// The answer to a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// The chosen one.
+    pub replica: ReplicaId,
+    /// Prompt tokens that it is taken to have cached.
+    pub n_cached_tokens: u32,
+    /// The predicted time to first token there.
+    pub ttft: Nanos,
+}
+
+#[derive(Debug)]
+struct Replica {
+    name: String,
+    load: Load,
+    knowledge: Knowledge,
+    cached: CachedPrefixes,
+    /// The number of the choice that fell on it last.
+    chosen_at: u64,
+}
+
+/// Chooses replicas. Each choice costs a lookup of the prompt's blocks in each eligible replica.
+#[derive(Debug)]
+pub struct Router {
+    policy: Policy,
+    replicas: BTreeMap<ReplicaId, Replica>,
+    n_added: u32,
+    n_choices: u64,
+    last: Option<ReplicaId>,
+    random: u64,
+}
+
+impl Router {
+    /// Without replicas. The seed is for [`Policy::PowerOfTwo`].
+    pub fn new(policy: Policy, seed: u64) -> Self {
+        Self { policy, replicas: BTreeMap::new(), n_added: 0, n_choices: 0, last: None, random: seed }
+    }
+
+    /// A new replica, of whose cache at most `max_blocks` names are kept.
+    pub fn add(&mut self, name: &str, knowledge: Knowledge, max_blocks: usize) -> ReplicaId {
+        let id = ReplicaId(self.n_added);
+        self.n_added += 1;
+        let cached = CachedPrefixes::new(max_blocks);
+        let (name, load) = (name.to_owned(), Load::default());
+        self.replicas.insert(id, Replica { name, load, knowledge, cached, chosen_at: 0 });
+        id
+    }
+
+    /// The replica is gone; tickets for it that come back later change nothing.
+    pub fn remove(&mut self, replica: ReplicaId) {
+        self.replicas.remove(&replica);
+    }
+
+    /// The replica of this name, for clients that pin.
+    pub fn named(&self, name: &str) -> Option<ReplicaId> {
+        self.replicas.iter().find(|(_, replica)| replica.name == name).map(|(id, _)| *id)
+    }
+
+    /// What a replica says about its load.
+    pub fn report(&mut self, replica: ReplicaId, report: LoadReport, now: Timestamp) {
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            replica.load.report(report, now);
+        }
+    }
+
+    /// What is known of a replica's cache, for its events.
+    pub fn cached_mut(&mut self, replica: ReplicaId) -> Option<&mut CachedPrefixes> {
+        self.replicas.get_mut(&replica).map(|replica| &mut replica.cached)
+    }
+
+    /// Tokens of the requests sent to a replica that have not ended.
+    pub fn n_tokens(&self, replica: ReplicaId) -> u64 {
+        self.replicas.get(&replica).map_or(0, |replica| replica.load.n_tokens())
+    }
+
+    /// The replica that the request goes to; `None` when no known replica may be chosen.
+    pub fn choose(&mut self, query: &Query<'_>, now: Timestamp) -> Option<Choice> {
+        let known = query.eligible.iter().copied().filter(|id| self.replicas.contains_key(id));
+        let candidates: Vec<_> = known.filter(|id| query.pinned.is_none_or(|pinned| pinned == *id)).collect();
+        let id = match self.policy {
+            Policy::RoundRobin => self.following(&candidates)?,
+            Policy::LeastTokens => self.least_tokens(&candidates)?,
+            Policy::PowerOfTwo => {
+                let two = self.two_of(&candidates);
+                self.least_tokens(&two)?
+            }
+            Policy::LeastTtft => {
+                let key = |id: &ReplicaId| {
+                    self.choice(*id, query, now).map(|choice| (choice.ttft, self.load_key(*id)))
+                };
+                candidates.iter().copied().min_by_key(key)?
+            }
+        };
+        let choice = self.choice(id, query, now)?;
+        self.last = Some(id);
+        self.n_choices += 1;
+        self.replicas.get_mut(&id)?.chosen_at = self.n_choices;
+        Some(choice)
+    }
+
+    /// The request was sent as chosen. The ticket comes back by [`Router::end`].
+    pub fn start(&mut self, choice: &Choice, query: &Query<'_>) -> Ticket {
+        let n_tokens = u64::from(query.n_tokens.max(1));
+        let n_uncached = n_tokens.saturating_sub(u64::from(choice.n_cached_tokens)).max(1);
+        let ticket = Ticket { replica: choice.replica, n_tokens, n_uncached };
+        if let Some(replica) = self.replicas.get_mut(&choice.replica) {
+            replica.load.start(&ticket);
+            if replica.knowledge == Knowledge::Sent {
+                replica.cached.publish(query.blocks);
+            }
+        }
+        ticket
+    }
+
+    /// The request's first token has come; its prompt is no longer in the queue.
+    pub fn first_token(&mut self, ticket: &mut Ticket) {
+        if let Some(replica) = self.replicas.get_mut(&ticket.replica) {
+            replica.load.first_token(ticket);
+        }
+    }
+
+    /// The request has ended, in whatever way.
+    pub fn end(&mut self, ticket: Ticket) {
+        if let Some(replica) = self.replicas.get_mut(&ticket.replica) {
+            replica.load.end(&ticket);
+        }
+    }
+
+    fn choice(&self, id: ReplicaId, query: &Query<'_>, now: Timestamp) -> Option<Choice> {
+        let replica = self.replicas.get(&id)?;
+        let n_cached = replica.cached.n_cached(query.blocks).saturating_mul(BLOCK_TOKENS);
+        // At least one token is computed, for its logits.
+        let n_cached = u32::try_from(n_cached).unwrap_or(u32::MAX).min(query.n_tokens.saturating_sub(1));
+        let n_uncached = u64::from(query.n_tokens - n_cached).max(1);
+        Some(Choice {
+            replica: id,
+            n_cached_tokens: n_cached,
+            ttft: replica.load.predicted_ttft(n_uncached, now),
+        })
+    }
+
+    /// Less load first; among equals the one that was chosen longest ago, so that idle replicas take turns.
+    fn load_key(&self, id: ReplicaId) -> Option<(u64, u64)> {
+        self.replicas.get(&id).map(|replica| (replica.load.n_tokens(), replica.chosen_at))
+    }
+
+    fn least_tokens(&self, candidates: &[ReplicaId]) -> Option<ReplicaId> {
+        candidates.iter().copied().min_by_key(|id| self.load_key(*id))
+    }
+
+    fn following(&self, candidates: &[ReplicaId]) -> Option<ReplicaId> {
+        candidates.iter().copied().min_by_key(|id| (Reverse(Some(*id) > self.last), *id))
+    }
+
+    /// Two different ones at random, or all where there are fewer.
+    fn two_of(&mut self, candidates: &[ReplicaId]) -> Vec<ReplicaId> {
+        if candidates.len() <= 2 {
+            return candidates.to_vec();
+        }
+        let first = self.below(candidates.len());
+        let second = (first + 1 + self.below(candidates.len() - 1)) % candidates.len();
+        vec![candidates[first], candidates[second]]
+    }
+
+    /// A random number below `bound` by SplitMix64.
+    fn below(&mut self, bound: usize) -> usize {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::TenantId;
+
+    const NOW: Timestamp = Timestamp::from_ns(0);
+
+    #[test]
+    fn a_cached_prefix_wins_until_the_queue_behind_it_is_longer() {
+        let mut router = Router::new(Policy::LeastTtft, 0);
+        let ids = ["a", "b"].map(|name| router.add(name, Knowledge::Sent, 100));
+        let mut blocks = vec![BlockHash::root(&TenantId("t".into()), None, None).child(&[1; BLOCK_TOKENS])];
+        for _ in 1..10 {
+            blocks.push(blocks[blocks.len() - 1].child(&[1; BLOCK_TOKENS]));
+        }
+        let n_tokens = 10 * BLOCK_TOKENS as u32;
+        let query = Query { n_tokens, blocks: &blocks, pinned: None, eligible: &ids };
+        let mut first = router.choose(&query, NOW).map(|choice| router.start(&choice, &query)).unwrap();
+        let owner = first.replica();
+        router.first_token(&mut first);
+        let again = router.choose(&query, NOW).unwrap();
+        assert_eq!((again.replica, again.n_cached_tokens), (owner, n_tokens - 1));
+        let step_time = crate::routing::StepTime::default();
+        router.report(owner, LoadReport { n_queued_tokens: 100_000, n_decoding: 1, step_time }, NOW);
+        assert_ne!(router.choose(&query, NOW).unwrap().replica, owner);
+        let later = NOW + crate::routing::REPORT_LIFETIME + Nanos(1);
+        assert_eq!(router.choose(&query, later).unwrap().replica, owner, "old reports say nothing");
+        router.end(first);
+        assert_eq!(router.n_tokens(owner), 0);
+    }
+
+    #[test]
+    fn pins_and_turns() {
+        let mut router = Router::new(Policy::RoundRobin, 0);
+        let ids = ["a", "b", "c"].map(|name| router.add(name, Knowledge::Exact, 1));
+        let query = Query { n_tokens: 1, blocks: &[], pinned: None, eligible: &ids };
+        let turns: Vec<_> = (0..4).map(|_| router.choose(&query, NOW).unwrap().replica).collect();
+        assert_eq!(turns, [ids[0], ids[1], ids[2], ids[0]]);
+        let pinned = Query { pinned: router.named("c"), ..query };
+        assert_eq!(router.choose(&pinned, NOW).unwrap().replica, ids[2]);
+        router.remove(ids[2]);
+        assert_eq!((router.choose(&pinned, NOW), router.named("c")), (None, None));
+    }
+}
