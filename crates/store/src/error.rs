@@ -1,0 +1,65 @@
+//! Why a database cannot be used or a change is refused. No message has a secret in it.
+
+use std::path::PathBuf;
+
+/// Why a database cannot be used or a change is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A database of a kind that this build does not know.
+    #[error("cannot use a database at {scheme}: only SQLite files are supported (PATH or sqlite:PATH)")]
+    UnsupportedDatabase {
+        /// The part of the URL before the colon.
+        scheme: String,
+    },
+    /// The path of the database is empty.
+    #[error("the path of the database is empty")]
+    EmptyPath,
+    /// The file is a database of another program.
+    #[error("{} is a database of another program", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A newer version of Throng has written the database.
+    #[error("{} has schema version {found}, but this version of Throng knows {known} at most", path.display())]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The version in the file.
+        found: i64,
+        /// The newest version that is known.
+        known: i64,
+    },
+    /// The file is damaged.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
+    /// The target of a backup is there already.
+    #[error("{} exists already; a backup does not overwrite", path.display())]
+    BackupExists {
+        /// The target.
+        path: PathBuf,
+    },
+    /// No key has this id or prefix.
+    #[error("there is no API key {0:?}")]
+    UnknownKey(String),
+    /// Several keys begin with this prefix.
+    #[error("several API keys have the prefix {0:?}: name the key by its id")]
+    AmbiguousKey(String),
+    /// A name, an expiry or a list is out of its range.
+    #[error("{field} must be {expected}")]
+    Invalid {
+        /// Which one.
+        field: &'static str,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// There are as many keys as a server holds in memory.
+    #[error("the database has {0} API keys, as many as it may have")]
+    TooManyKeys(usize),
+    /// The system has no random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    Random(getrandom::Error),
+    /// The database failed.
+    #[error("the database failed: {0}")]
+    Database(#[from] sqlx::Error),
+}

@@ -1,0 +1,38 @@
+//! The trait that all databases answer. Does not know SQL.
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use futures_util::future::BoxFuture;
+
+use crate::error::StoreError;
+use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
+
+/// Most keys of a database, revoked ones included: a server holds all of them in memory.
+pub const MAX_KEYS: usize = 100_000;
+/// Longest name of an organisation, a project, a key or a model in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+
+/// What a store's methods return.
+pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
+
+/// A database. Its work runs on other threads than the caller's. Each change is durable when its future is ready, and is seen
+/// by all processes that have the database open.
+pub trait Store: Debug + Send + Sync {
+    /// Rises with each change of a key.
+    fn revision(&self) -> StoreFuture<'_, i64>;
+    /// All keys, with the revision that they have.
+    fn keys(&self) -> StoreFuture<'_, KeyTable>;
+    /// Makes a key, and its organisation and project where they are new.
+    fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey>;
+    /// Revokes a key, named by id or prefix. Revoking it again changes nothing.
+    fn revoke_key<'a>(&'a self, key: &'a str) -> StoreFuture<'a, ApiKey>;
+    /// Changes what a key may use.
+    fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey>;
+    /// Checks that the database is whole.
+    fn check(&self) -> StoreFuture<'_, ()>;
+    /// Writes a copy of the database to a new file while it is in use.
+    fn backup<'a>(&'a self, path: &'a Path) -> StoreFuture<'a, ()>;
+    /// Finishes what runs and closes the database.
+    fn close(&self) -> BoxFuture<'_, ()>;
+}
