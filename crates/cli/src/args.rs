@@ -7,6 +7,7 @@ mod foreign;
 mod foreign_flag;
 mod foreign_flags;
 mod help;
+mod keys;
 mod model_length;
 mod network;
 mod recommended;
@@ -33,6 +34,7 @@ use values::{model_place, parse_bytes, parse_isa, parse_variables};
 pub use adapters::{AdapterArgs, LoraModule};
 pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use foreign::ForeignArgs;
+pub use keys::{DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use recommended::RecommendedSampling;
@@ -106,6 +108,10 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Measure the engine without HTTP: prefill and decode tokens/s by number of users
     Bench(BenchArgs),
+    /// Make, list, revoke and restrict the API keys of a database
+    Keys(KeysArgs),
+    /// Copy or check the database
+    Store(StoreArgs),
     /// Print the completions of a shell
     Completions {
         /// The shell

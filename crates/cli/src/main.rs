@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine, LogFormat};
-use throng_cli::commands::{bench, chat, generate, inspect, serve, shell};
+use throng_cli::commands::{bench, chat, generate, inspect, keys, serve, shell, store};
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
@@ -56,6 +56,8 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
+            Some(Command::Keys(arguments)) => keys::run(&arguments).await,
+            Some(Command::Store(arguments)) => store::run(&arguments).await,
             Some(Command::Completions { shell: of }) => shell::completions(of),
             Some(Command::Man { folder }) => shell::manual(&folder),
         }

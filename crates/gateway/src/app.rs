@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 
-use crate::auth::ApiKeys;
+use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, Turns};
 use crate::loading::Progress;
@@ -28,13 +28,16 @@ pub(crate) struct Shared {
     pub phase: watch::Sender<Phase>,
     /// What the metrics report about the process.
     pub process: ProcessFacts,
+    /// The keys of the database, where there is one.
+    pub keys: Option<StoredKeys>,
 }
 
 impl Shared {
     /// For a server of this configuration.
     pub fn new(config: &GatewayConfig, process: ProcessFacts) -> Self {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
-        Self { memory, phase: watch::Sender::new(Phase::Serving), process }
+        let keys = config.access.database.is_some().then(StoredKeys::default);
+        Self { memory, phase: watch::Sender::new(Phase::Serving), process, keys }
     }
 }
 
@@ -71,7 +74,7 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process } = shared;
+        let Shared { memory, phase, process, keys } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let replicas: Vec<Vec<Arc<dyn Replica>>> = models.iter().map(ServedModel::replicas).collect();
         let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
@@ -85,7 +88,7 @@ impl App {
             Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
         };
         Self {
-            keys: ApiKeys::new(&config.access.api_keys),
+            keys: ApiKeys::new(&config.access.api_keys, keys),
             router: Router::new(models.into_iter().zip(replicas).map(route).collect()),
             metrics,
             turns: Turns::new(

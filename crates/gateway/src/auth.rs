@@ -1,40 +1,45 @@
-//! API keys: who asks. Keeps only digests of the keys and does not know what a tenant may do.
+//! API keys: who asks. Keeps only digests of the keys. Does not know what routes do.
+
+mod stored;
+mod tenant;
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 use http::{HeaderMap, header};
-use sha2::{Digest, Sha256};
 use throng_core::request::TenantId;
+use throng_store::{KeyDigest, digest_of};
 
 use crate::config::Secret;
 use crate::openai::ApiError;
 
+pub use stored::StoredKeys;
+pub(crate) use tenant::Tenant;
+
 /// Longest key that is looked at.
 const MAX_KEY_BYTES: usize = 512;
 
-/// The accepted keys as SHA-256 digests, each with its tenant.
+/// The accepted keys as SHA-256 digests, each with its tenant: those of the configuration and those of the database.
 #[derive(Debug)]
 pub(crate) struct ApiKeys {
-    keys: Vec<(Digest256, TenantId)>,
+    keys: Vec<(KeyDigest, TenantId)>,
+    stored: Option<StoredKeys>,
 }
-
-type Digest256 = [u8; 32];
 
 impl ApiKeys {
     /// Hashes the keys. A tenant's name is the beginning of its key's digest, so that it can be logged.
-    pub fn new(keys: &[Secret]) -> Self {
+    pub fn new(keys: &[Secret], stored: Option<StoredKeys>) -> Self {
         let entry = |key: &Secret| {
             let digest = digest_of(key.reveal().as_bytes());
             let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             (digest, TenantId(Arc::from(format!("key-{name}"))))
         };
-        Self { keys: keys.iter().map(entry).collect() }
+        Self { keys: keys.iter().map(entry).collect(), stored }
     }
 
-    /// Whether anyone may ask.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
+    /// Whether anyone may ask. With a database nobody may without a key, also while it has none.
+    fn is_open(&self) -> bool {
+        self.keys.is_empty() && self.stored.is_none()
     }
 
     /// Whether a client could send this as a key.
@@ -45,20 +50,26 @@ impl ApiKeys {
     /// Finds the tenant of the request's one credential (`Authorization: Bearer` or `x-api-key`).
     ///
     /// # Errors
-    /// 401 for none, and another one for several, malformed or unknown ones. Anyone is the anonymous tenant when there are no keys.
-    pub fn authenticate(&self, headers: &HeaderMap) -> Result<TenantId, ApiError> {
-        if self.is_empty() {
-            return Ok(TenantId::anonymous());
+    /// 401 for none, and others for several, malformed, unknown, revoked or expired ones. Anyone is the anonymous tenant
+    /// when no key is needed.
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Tenant, ApiError> {
+        if self.is_open() {
+            return Ok(Tenant::anonymous());
         }
         if !headers.contains_key(header::AUTHORIZATION) && !headers.contains_key("x-api-key") {
             return Err(ApiError::missing_api_key());
         }
         let key = credential(headers).ok_or_else(ApiError::invalid_api_key)?;
-        self.find(&digest_of(key)).ok_or_else(ApiError::invalid_api_key)
+        let digest = digest_of(key);
+        match (self.find(&digest), &self.stored) {
+            (Some(tenant), _) => Ok(Tenant::without_key(tenant)),
+            (None, Some(stored)) => stored.find(&digest).map(Tenant::of),
+            (None, None) => Err(ApiError::invalid_api_key()),
+        }
     }
 
-    /// Compares with every key, in a time that does not tell which one came close.
-    fn find(&self, sought: &Digest256) -> Option<TenantId> {
+    /// Compares with every configured key, in a time that does not tell which one came close.
+    fn find(&self, sought: &KeyDigest) -> Option<TenantId> {
         let mut found = None;
         for (digest, tenant) in &self.keys {
             let difference = digest.iter().zip(sought).fold(0, |acc, (a, b)| black_box(acc | (a ^ b)));
@@ -68,10 +79,6 @@ impl ApiKeys {
         }
         found
     }
-}
-
-fn digest_of(key: &[u8]) -> Digest256 {
-    Sha256::digest(key).into()
 }
 
 fn credential(headers: &HeaderMap) -> Option<&[u8]> {
@@ -101,8 +108,8 @@ mod tests {
 
     #[test]
     fn one_well_formed_known_key_passes_and_nothing_else() {
-        let keys = ApiKeys::new(&[Secret::new("first"), Secret::new("second")]);
-        let ask = |list: &[(&'static str, &str)]| keys.authenticate(&headers(list));
+        let keys = ApiKeys::new(&[Secret::new("first"), Secret::new("second")], None);
+        let ask = |list: &[(&'static str, &str)]| keys.authenticate(&headers(list)).map(|tenant| tenant.id);
         let first = ask(&[("authorization", "Bearer first")]).expect("a known key");
         assert_eq!(first, ask(&[("x-api-key", "first")]).expect("the same key"));
         assert_eq!(first, ask(&[("authorization", "bearer first")]).expect("schemes have no case"));
@@ -126,6 +133,6 @@ mod tests {
             let code = if list.is_empty() { "missing_api_key" } else { "invalid_api_key" };
             assert_eq!(ask(list).expect_err("not a key").code(), code, "{list:?}");
         }
-        assert!(ApiKeys::new(&[]).authenticate(&headers(&[])).is_ok());
+        assert!(ApiKeys::new(&[], None).authenticate(&headers(&[])).is_ok());
     }
 }

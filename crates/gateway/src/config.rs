@@ -118,6 +118,8 @@ pub enum ClientCertificates {
 pub struct AccessConfig {
     /// Accepted API keys; each is a tenant of its own. Empty: anyone who can connect may ask.
     pub api_keys: Vec<Secret>,
+    /// The database with more keys: a path, or `sqlite:PATH`. With one, each request must have a key, also while it has none.
+    pub database: Option<String>,
     /// Allows listening on an address other machines can reach without any API key.
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.
@@ -134,6 +136,13 @@ pub struct AccessConfig {
     /// The smallest `priority` a request may have; a smaller one is raised to it. Clients without a key are one
     /// tenant: by default none of them can pass the others.
     pub most_urgent_priority: i32,
+}
+
+impl AccessConfig {
+    /// Whether each request must have a key.
+    pub(crate) fn needs_key(&self) -> bool {
+        !self.api_keys.is_empty() || self.database.is_some()
+    }
 }
 
 /// What may be asked.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 
 use crate::app::{App, Shared};
-use crate::auth::ApiKeys;
+use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::{AccessConfig, GatewayConfig};
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
@@ -39,7 +39,7 @@ pub enum GatewayError {
     /// Other machines could use it without a key.
     #[error(
         "refusing to listen on {address}, which other machines can reach, without an API key: \
-         set one with --api-key, or say --allow-unauthenticated if everyone on that network may use the models"
+         set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
     )]
     Unauthenticated {
         /// Where it was to listen.
@@ -154,6 +154,11 @@ impl Loading {
         Ok(())
     }
 
+    /// The keys of the database, to be read from it and to follow it; `None` without a configured database.
+    pub fn stored_keys(&self) -> Option<StoredKeys> {
+        self.shared.keys.clone()
+    }
+
     /// Whether a model may answer without a restart of the process, now or later.
     pub fn is_live(&self) -> bool {
         self.loaded.get().is_none_or(|app| app.is_live())
@@ -165,7 +170,7 @@ fn served(app: Arc<App>) -> Served {
 }
 
 fn check_bind(access: &AccessConfig, is_local: bool, address: &str) -> Result<(), GatewayError> {
-    if is_local || access.allow_unauthenticated || !access.api_keys.is_empty() {
+    if is_local || access.allow_unauthenticated || access.needs_key() {
         return Ok(());
     }
     Err(GatewayError::Unauthenticated { address: address.to_owned() })

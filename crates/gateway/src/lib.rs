@@ -26,6 +26,7 @@ mod served_model;
 mod server;
 
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
+pub use auth::StoredKeys;
 pub use config::{
     AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, Secret, ServerConfig, TlsConfig,
 };

@@ -33,6 +33,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "port",
             "config",
             "api_key",
+            "database",
             "allow_unauthenticated",
             "allowed_hosts",
             "allowed_origins",

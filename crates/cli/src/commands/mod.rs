@@ -4,6 +4,7 @@ pub mod bench;
 pub mod chat;
 pub mod generate;
 pub mod inspect;
-
+pub mod keys;
 pub mod serve;
 pub mod shell;
+pub mod store;

@@ -1,6 +1,7 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
 mod adapters;
+mod keys;
 mod listen;
 
 use std::sync::Arc;
@@ -54,7 +55,9 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     running::chosen_chat_template(&model)?;
     let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
+    let database = gateway.access.database.clone();
     let (gateway, loading) = Gateway::loading(gateway, process_facts(&model))?;
+    keys::follow(database.as_deref(), &loading).await?;
     let (listener, listening) = listen::listen(&server).await?;
     let address = match (listening.place.starts_with("unix:"), is_encrypted) {
         (true, _) => listening.place.clone(),

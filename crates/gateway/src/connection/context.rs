@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::ConnectionState;
 use super::record::{GenerationRecord, RequestRecord};
+use crate::auth::Tenant;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::ApiError;
 
@@ -37,7 +38,7 @@ pub(crate) struct RequestContext {
     number: usize,
     body: Mutex<Option<Incoming>>,
     body_broken: AtomicBool,
-    tenant: OnceLock<TenantId>,
+    tenant: OnceLock<Tenant>,
     version: Version,
     has_body: bool,
     record: RequestRecord,
@@ -71,13 +72,18 @@ impl RequestContext {
         self.id.to_str().unwrap_or("?")
     }
 
-    /// Who asks; the anonymous tenant until a key has been checked.
+    /// Who asks, for fairness; the anonymous tenant until a key has been checked.
     pub fn tenant(&self) -> TenantId {
-        self.tenant.get().cloned().unwrap_or_else(TenantId::anonymous)
+        self.tenant.get().map_or_else(TenantId::anonymous, |tenant| tenant.id.clone())
+    }
+
+    /// Who asks, with what the key permits; the anonymous tenant until a key has been checked.
+    pub fn key_holder(&self) -> Tenant {
+        self.tenant.get().cloned().unwrap_or_else(Tenant::anonymous)
     }
 
     /// Says who asks; the first word counts.
-    pub fn set_tenant(&self, tenant: TenantId) {
+    pub fn set_tenant(&self, tenant: Tenant) {
         let _ = self.tenant.set(tenant);
     }
 
@@ -167,7 +173,7 @@ impl RequestContext {
 impl Drop for RequestContext {
     /// The request is over once neither its response nor its generation needs the context.
     fn drop(&mut self) {
-        self.record.log(self.id_text(), self.connection.client(), &self.tenant(), self.arrived);
+        self.record.log(self.id_text(), self.connection.client(), &self.key_holder(), self.arrived);
     }
 }
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use axum::extract::MatchedPath;
 use http::StatusCode;
-use throng_core::request::{FinishReason, TenantId};
+use throng_core::request::FinishReason;
 use tokio::time::Instant;
+
+use crate::auth::Tenant;
 
 /// How the choices of a request ended, the one to report of several being the last of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -115,7 +117,7 @@ pub(super) struct RequestRecord {
 
 impl RequestRecord {
     /// Writes the line of a request that reached a model and is over.
-    pub fn log(&self, request: &str, client: &str, tenant: &TenantId, arrived: Instant) {
+    pub fn log(&self, request: &str, client: &str, tenant: &Tenant, arrived: Instant) {
         let Some(generation) = self.generation.get() else { return };
         let answer = self.answer.get();
         let path = answer.and_then(|(path, _)| path.as_ref()).map(MatchedPath::as_str);
@@ -125,7 +127,8 @@ impl RequestRecord {
             path,
             status = answer.map(|(_, status)| status.as_u16()),
             model = generation.model,
-            tenant = %tenant.0,
+            tenant = %tenant.id.0,
+            key = tenant.key.as_deref().map(|key| key.prefix.as_str()),
             client,
             choices = generation.n_choices,
             prompt_tokens = generation.prompt_tokens,

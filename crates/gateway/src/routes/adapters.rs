@@ -11,9 +11,10 @@ use crate::openai::{ApiError, IgnoredParameters, LoadAdapterRequest, UnloadAdapt
 /// `POST /v1/load_lora_adapter`.
 pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     answer(app, body, |app, body| {
+        let caller = body.context.key_holder();
         let (request, _memory) = body.read(LoadAdapterRequest::parse)?;
         let LoadAdapterRequest { name, path, in_place, model, ignored } = request;
-        let route = app.router.find_or_only(model.as_deref())?;
+        let route = caller.find_or_only(&app.router, model.as_deref())?;
         let has_adapter = |route: &crate::router::Route| route.model.adapters.has(&name);
         let elsewhere = app.router.routes().iter().any(|other| {
             let is_other = other.model.served.id() != route.model.served.id();
@@ -32,10 +33,15 @@ pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Respons
 /// `POST /v1/unload_lora_adapter`.
 pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     answer(app, body, |app, body| {
+        let caller = body.context.key_holder();
         let (UnloadAdapterRequest { name, ignored }, _memory) = body.read(UnloadAdapterRequest::parse)?;
         let mut routes = app.router.routes().iter();
         let route = routes.find(|route| route.model.adapters.has(&name)).or(app.router.routes().first());
-        route.ok_or_else(|| ApiError::adapter_not_found(&name))?.model.adapters.unload(&name)?;
+        let route = route.ok_or_else(|| ApiError::adapter_not_found(&name))?;
+        if !caller.permits(route.model.served.id(), route) {
+            return Err(ApiError::permission_denied());
+        }
+        route.model.adapters.unload(&name)?;
         tracing::info!(adapter = name, "unloaded");
         Ok((format!("Success: LoRA adapter '{name}' removed successfully."), ignored))
     })

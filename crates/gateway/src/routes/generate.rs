@@ -76,7 +76,7 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
 fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned) -> Result<Job, ApiError> {
     let context = body.context.clone();
     let (mut request, _memory) = body.read(ChatRequest::parse)?;
-    let route = welcome(app, request.generation.model())?;
+    let route = welcome(app, &context, request.generation.model())?;
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(request.generation.model())?;
@@ -104,7 +104,7 @@ fn read_completion(
     let context = body.context.clone();
     let (request, _memory) = body.read(CompletionRequest::parse)?;
     let generation = &request.generation;
-    let route = welcome(app, generation.model())?;
+    let route = welcome(app, &context, generation.model())?;
     if request.prompts.len() * generation.n_generated() as usize > app.config.api.max_choices {
         return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
     }
@@ -227,9 +227,10 @@ impl Running {
     }
 }
 
-/// The model, if new requests are welcome.
-fn welcome(app: &App, model: &str) -> Result<Route, ApiError> {
-    let route = app.router.find(model)?;
+/// The model, if the key permits it and new requests are welcome.
+fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, ApiError> {
+    let caller = context.key_holder();
+    let route = caller.find_or_only(&app.router, Some(model))?;
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }

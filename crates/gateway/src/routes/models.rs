@@ -2,30 +2,43 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 
 use super::path_text::PathText;
 use crate::app::App;
+use crate::connection::RequestContext;
 use crate::openai::ApiError;
 use crate::openai::models::{ModelCard, ModelList};
 use crate::router::Route;
 
-/// All names of all models and their adapters.
-pub(super) async fn list(State(app): State<Arc<App>>) -> Response {
+/// All names of all models and their adapters that the key permits.
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    Extension(context): Extension<Arc<RequestContext>>,
+) -> Response {
+    let caller = context.key_holder();
     let routes = || app.router.routes().iter();
     let adapters: Vec<_> = routes().map(|route| route.model.adapters.list()).collect();
     let cards = routes().zip(&adapters).flat_map(|(route, adapters)| {
-        let names = route.model.served.names.iter().map(|name| card_of(&app, route, name));
-        names.chain(adapters.iter().map(|(name, path)| adapter_card(&app, route, name, path)))
+        let permitted = |name: &str| caller.permits(name, route);
+        let names = route.model.served.names.iter().filter(move |name| permitted(name));
+        let adapters = adapters.iter().filter(move |(name, _)| permitted(name));
+        let names = names.map(|name| card_of(&app, route, name));
+        names.chain(adapters.map(|(name, path)| adapter_card(&app, route, name, path)))
     });
     Json(ModelList::new(cards.collect())).into_response()
 }
 
 /// One name, which may have slashes in it.
-pub(super) async fn card(State(app): State<Arc<App>>, PathText(id): PathText) -> Result<Response, ApiError> {
-    let route = app.router.find(&id)?;
+pub(super) async fn card(
+    State(app): State<Arc<App>>,
+    Extension(context): Extension<Arc<RequestContext>>,
+    PathText(id): PathText,
+) -> Result<Response, ApiError> {
+    let caller = context.key_holder();
+    let route = caller.find_or_only(&app.router, Some(&id))?;
     let adapters = route.model.adapters.list();
     if let Some((name, path)) = adapters.iter().find(|(name, _)| *name == id) {
         return Ok(Json(adapter_card(&app, route, name, path)).into_response());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -9,6 +10,7 @@ use http::header;
 
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
+use crate::connection::RequestContext;
 use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
@@ -19,8 +21,9 @@ use crate::openai::{ApiError, DetokenizeRequest, IgnoredParameters, TokenizeInpu
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     answer(app, body, |app, body, abandoned| {
-        let (mut request, mut memory) = body.read(TokenizeRequest::parse)?;
-        let route = app.router.find_or_only(request.model.as_deref())?;
+        let (caller, (mut request, mut memory)) =
+            (body.context.key_holder(), body.read(TokenizeRequest::parse)?);
+        let route = caller.find_or_only(&app.router, request.model.as_deref())?;
         let model = &*route.model;
         request.ignore_unread_variables(|name| model.template_reads(name));
         let tokens = match &mut request.input {
@@ -50,8 +53,9 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
 /// `POST /detokenize`.
 pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     answer(app, body, |app, body, _| {
-        let (request, mut memory) = body.read(DetokenizeRequest::parse)?;
-        let route = app.router.find_or_only(request.model.as_deref())?;
+        let (caller, (request, mut memory)) =
+            (body.context.key_holder(), body.read(DetokenizeRequest::parse)?);
+        let route = caller.find_or_only(&app.router, request.model.as_deref())?;
         let model = &*route.model;
         request.check(model.limits().vocabulary_size)?;
         let tokenizer = tokenizer_of(model, "tokens")?;
@@ -73,11 +77,15 @@ fn writer(app: &App) -> FrameWriter {
 }
 
 /// `GET /tokenizer_info`.
-pub(super) async fn info(State(app): AppState) -> Result<Response, ApiError> {
+pub(super) async fn info(
+    State(app): AppState,
+    Extension(context): Extension<Arc<RequestContext>>,
+) -> Result<Response, ApiError> {
     if !app.config.api.tokenizer_info {
         return Err(ApiError::unknown_url("GET", "/tokenizer_info"));
     }
-    let route = app.router.find_or_only(None)?;
+    let caller = context.key_holder();
+    let route = caller.find_or_only(&app.router, None)?;
     let config = route.model.served.tokenizer_config.as_deref();
     let config = config.ok_or_else(|| ApiError::unsupported_by_model("model", "It has no tokenizer."))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())

@@ -53,7 +53,7 @@ impl Guard {
             allowed_origins: access.allowed_origins.clone(),
             allowed_hosts: access.allowed_hosts.clone(),
             own_name: config.server.host.clone(),
-            needs_key: !access.api_keys.is_empty(),
+            needs_key: access.needs_key(),
             max_body_bytes: config.api.max_body_bytes,
         }
     }

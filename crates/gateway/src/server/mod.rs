@@ -225,7 +225,7 @@ async fn serve_connection(
     let Some(stream) = stream else { return };
     let is_encrypted = stream.is_encrypted();
     let io = ClientIo::new(stream, state.clone(), timeouts);
-    let needs_key = !responder.service().config.access.api_keys.is_empty();
+    let needs_key = responder.service().config.access.needs_key();
     let io = TokioIo::new(Http1Gate::new(io, state.clone(), needs_key));
     let service = {
         let (responder, state) = (responder.clone(), state.clone());

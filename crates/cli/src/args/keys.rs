@@ -1,0 +1,176 @@
+//! The flags of `throng keys` and `throng store`. Does not know the database.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Which database.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseArgs {
+    /// The database with the keys: a path, or sqlite:PATH; made if it does not exist
+    #[arg(long, env = "THRONG_DATABASE", value_name = "DATABASE")]
+    pub database: String,
+}
+
+/// `throng keys`.
+#[derive(Debug, Clone, Args)]
+pub struct KeysArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+/// What to do with keys.
+#[derive(Debug, Clone, Subcommand)]
+pub enum KeysCommand {
+    /// Make a key and print it; it is shown this once only
+    Create {
+        /// The database.
+        #[command(flatten)]
+        database: DatabaseArgs,
+        /// The organisation, made if it is new
+        #[arg(long, default_value = "default", value_name = "NAME")]
+        organisation: String,
+        /// The project of the organisation, made if it is new
+        #[arg(long, default_value = "default", value_name = "NAME")]
+        project: String,
+        /// A name for the key
+        #[arg(long, default_value = "", value_name = "NAME")]
+        name: String,
+        /// What the key may do.
+        #[command(flatten)]
+        permits: PermitArgs,
+    },
+    /// List all keys by their prefixes
+    List {
+        /// The database.
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Revoke a key: servers refuse it within a second
+    Revoke {
+        /// The key's id or prefix
+        key: String,
+        /// The database.
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Change what a key may do; what is not named stays
+    Limit {
+        /// The key's id or prefix
+        key: String,
+        /// The database.
+        #[command(flatten)]
+        database: DatabaseArgs,
+        /// What the key may do.
+        #[command(flatten)]
+        permits: PermitArgs,
+    },
+}
+
+/// What a key may do. The word `none` takes a restriction away.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PermitArgs {
+    /// Refuse the key after this time: 90s, 30m, 12h, 30d, or none
+    #[arg(long, value_name = "TIME", value_parser = parse_lifetime)]
+    pub expires_in: Option<Permit<u64>>,
+    /// The models that the key may use, separated by commas, or none for all models
+    #[arg(long, value_name = "MODELS", value_parser = parse_models)]
+    pub models: Option<Permit<Vec<String>>>,
+    /// Requests in a minute, or none; stored with the key
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
+    pub requests_per_minute: Option<Permit<u32>>,
+    /// Tokens in a minute, or none; stored with the key
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
+    pub tokens_per_minute: Option<Permit<u32>>,
+    /// Requests at a time, or none; stored with the key
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
+    pub concurrent_requests: Option<Permit<u32>>,
+}
+
+/// A restriction, or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit<T>(pub Option<T>);
+
+/// `throng store`.
+#[derive(Debug, Clone, Args)]
+pub struct StoreArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+/// What to do with the database.
+#[derive(Debug, Clone, Subcommand)]
+pub enum StoreCommand {
+    /// Copy the database into a new file, also while servers use it
+    Backup {
+        /// The new file
+        file: PathBuf,
+        /// The database.
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+    /// Check that the database is whole
+    Check {
+        /// The database.
+        #[command(flatten)]
+        database: DatabaseArgs,
+    },
+}
+
+const NONE: &str = "none";
+
+fn parse_limit(text: &str) -> Result<Permit<u32>, String> {
+    if text == NONE {
+        return Ok(Permit(None));
+    }
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number
+        .map(|number| Permit(Some(number)))
+        .ok_or_else(|| "must be from 1 to 4294967295, or none".to_owned())
+}
+
+/// A time in seconds, at most a hundred years.
+fn parse_lifetime(text: &str) -> Result<Permit<u64>, String> {
+    if text == NONE {
+        return Ok(Permit(None));
+    }
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
+    let parsed = units
+        .iter()
+        .find_map(|(unit, seconds)| text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*seconds));
+    let within = parsed.filter(|seconds| (1..=100 * 366 * 86_400).contains(seconds));
+    within
+        .map(|seconds| Permit(Some(seconds)))
+        .ok_or_else(|| "must be like 90s, 30m, 12h or 30d, or none".to_owned())
+}
+
+fn parse_models(text: &str) -> Result<Permit<Vec<String>>, String> {
+    if text == NONE {
+        return Ok(Permit(None));
+    }
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) {
+        return Err("must be names separated by commas, or none".to_owned());
+    }
+    Ok(Permit(Some(names)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_limits_and_lists_are_checked() {
+        assert_eq!(parse_lifetime("30d"), Ok(Permit(Some(30 * 86_400))));
+        assert_eq!(parse_lifetime("none"), Ok(Permit(None)));
+        for bad in ["", "d", "0s", "-1d", "1.5h", "99999999999999999999d", "9999999999d", "30", "1w"] {
+            assert!(parse_lifetime(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_limit("7"), Ok(Permit(Some(7))));
+        assert!(["0", "-1", "4294967296", "x", ""].iter().all(|bad| parse_limit(bad).is_err()));
+        assert_eq!(parse_models("a, b"), Ok(Permit(Some(vec!["a".to_owned(), "b".to_owned()]))));
+        assert!(["", "a,,b", ","].iter().all(|bad| parse_models(bad).is_err()));
+    }
+}

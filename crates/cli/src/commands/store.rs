@@ -1,0 +1,24 @@
+//! `throng store`: copies and checks the database.
+
+use anyhow::Result;
+use throng_store::open;
+
+use crate::args::{StoreArgs, StoreCommand};
+use crate::process::output;
+
+/// Runs the command.
+///
+/// # Errors
+/// When the database cannot be used or is damaged, or the copy's file exists.
+pub async fn run(arguments: &StoreArgs) -> Result<()> {
+    match &arguments.command {
+        StoreCommand::Backup { file, database } => {
+            open(&database.database).await?.backup(file).await?;
+            Ok(output::line(format!("copied to {}", file.display()))?)
+        }
+        StoreCommand::Check { database } => {
+            open(&database.database).await?.check().await?;
+            Ok(output::line("the database is whole")?)
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Who asks: the tenant of a request, with the stored key that it came with. Does not know how keys are found.
+
+use std::sync::Arc;
+
+use throng_core::request::TenantId;
+use throng_store::ApiKey;
+
+use crate::openai::ApiError;
+use crate::router::{Route, Router};
+
+/// Who asks. It travels with the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Tenant {
+    /// The unit of fairness: a stored key's project, a configured key, or everyone without keys.
+    pub id: TenantId,
+    /// The stored key with its organisation, project and limits; configured keys and anonymous clients have none.
+    pub key: Option<Arc<ApiKey>>,
+}
+
+impl Tenant {
+    /// Everyone where no key is needed.
+    pub fn anonymous() -> Self {
+        Self::without_key(TenantId::anonymous())
+    }
+
+    /// A tenant that may do everything.
+    pub fn without_key(id: TenantId) -> Self {
+        Self { id, key: None }
+    }
+
+    /// The tenant of a stored key.
+    pub fn of(key: Arc<ApiKey>) -> Self {
+        Self { id: TenantId(Arc::from(key.project_id.as_str())), key: Some(key) }
+    }
+
+    /// The model named `name`, or the only one when no name is given.
+    ///
+    /// # Errors
+    /// As [`Router::find_or_only`]; 403 `permission_denied` when the key does not permit the model. A key that is restricted
+    /// to models does not learn which others exist.
+    pub fn find_or_only<'a>(&self, router: &'a Router, name: Option<&str>) -> Result<&'a Route, ApiError> {
+        let found = router.find_or_only(name);
+        match (&found, name) {
+            (Ok(route), _) if !self.permits(name.unwrap_or(route.model.served.id()), route) => {
+                Err(ApiError::permission_denied())
+            }
+            (Err(_), Some(name)) if !self.names(name) => Err(ApiError::permission_denied()),
+            _ => found,
+        }
+    }
+
+    /// Whether the key permits the model `route` under `name`. The names of a model permit one another; an adapter is
+    /// permitted by its own name only.
+    pub fn permits(&self, name: &str, route: &Route) -> bool {
+        let served = &route.model.served.names;
+        self.names(name)
+            || served.iter().any(|known| known == name) && served.iter().any(|one| self.names(one))
+    }
+
+    /// Whether the key is not restricted to models, or has this name in its list.
+    fn names(&self, name: &str) -> bool {
+        let models = self.key.as_deref().and_then(|key| key.models.as_deref());
+        models.is_none_or(|models| models.iter().any(|model| model == name))
+    }
+}
