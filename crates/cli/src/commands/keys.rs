@@ -4,8 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
+use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use throng_store::{ApiKey, KeyChange, KeyLimits, NewKey, open};
 
@@ -64,7 +63,7 @@ fn change_of(permits: PermitArgs) -> KeyChange {
 
 fn table(keys: &[ApiKey]) -> Table {
     let mut table = Table::new();
-    table.load_preset(NOTHING);
+    table.load_style(presets::NOTHING);
     table.set_header([
         "ID",
         "PREFIX",
