@@ -83,6 +83,14 @@ pub(super) struct KBlock {
 }
 
 impl KBlock {
+    /// Blocks `first..first + n` of a panel that are read as they are stored.
+    pub(super) fn stored(panel: usize, first: usize, n: usize) -> Self {
+        let (codes, ahead) = (std::ptr::null(), std::ptr::null());
+        let (scales, sums) = (std::ptr::null(), std::ptr::null());
+        let weights = Unpacked { codes, scales, mins: scales, sums, ahead, ahead_bytes: 0 };
+        Self { panel, first, n, weights }
+    }
+
     /// Whether it is the last K block of its panel.
     pub(super) fn is_last(&self, weights: &PackedMatrix) -> bool {
         self.first + self.n == weights.layout().n_blocks

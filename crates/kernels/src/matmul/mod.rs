@@ -1,8 +1,8 @@
 //! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass over the weights.
 //! Does not know what the matrices are for.
 //!
-//! Work is split by weight panels. A K block of a panel is unpacked once, into L1, and multiplied with all tokens of the call; with
-//! many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays in L1. Neither changes an
+//! Work is split by weight panels. With few tokens, blocks are unpacked in registers ([`few_tokens`]). Otherwise a K block of a panel is
+//! unpacked once, into L1, and multiplied with all tokens of the call; with many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays in L1. Neither changes an
 //! output's bits (see the `tile` module). On AMX, quantized and 16-bit weights take the path in [`amx`].
 
 mod activation_rows;
@@ -10,6 +10,7 @@ pub(crate) mod activations;
 pub(crate) mod activations_bf16;
 pub(crate) mod activations_int8;
 mod amx;
+mod few_tokens;
 mod k_block;
 mod swiglu;
 pub(crate) mod tile;
@@ -29,6 +30,7 @@ use crate::threads::ThreadPool;
 use activation_rows::GROUP;
 use activations::Form;
 use amx::AmxGemm;
+use few_tokens::FewTokens;
 use k_block::{K_BLOCK_BLOCKS, KBlock, SCRATCH, Scratch};
 use swiglu::multiply_gated;
 use tile::{NarrowTile, Tile};
@@ -214,7 +216,10 @@ impl Item<'_> {
                 let n = K_BLOCK_BLOCKS.min(n_blocks - block);
                 let mut k_blocks = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    k_blocks[i] = Some(scratch.unpack(self.isa, weights, (panel, block, n), (i, together)));
+                    k_blocks[i] = Some(match self.unpacks_in_registers() {
+                        true => KBlock::stored(panel, block, n),
+                        false => scratch.unpack(self.isa, weights, (panel, block, n), (i, together)),
+                    });
                 }
                 for group in 0..self.product.n_groups() {
                     for pair in k_blocks[..panels.len()].chunks(PAIR) {
@@ -226,6 +231,11 @@ impl Item<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the tokens are so few that weights are unpacked in registers.
+    fn unpacks_in_registers(&self) -> bool {
+        self.product.x.n_rows() <= FEW_TOKENS && self.form == Form::Int8
     }
 
     /// Multiplies a group's tokens with one or two panels, as many tokens at a time as the ISA's registers hold.
@@ -309,6 +319,9 @@ impl Item<'_> {
     ) {
         let p = self.product;
         let record = p.x.record(form);
+        if self.unpacks_in_registers() {
+            return self.multiply_stored((group, tokens), &k_blocks[0], form, (out[0], stride, adds));
+        }
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
         let n_blocks = k_blocks[0].n;
         // Only the first tile of a K block prefetches the next one.
@@ -337,6 +350,37 @@ impl Item<'_> {
             2 => run!(2),
             3..=4 => run!(4),
             _ => run!(8),
+        }
+    }
+
+    /// The same for few tokens and one panel of a quantized format, unpacked in registers.
+    fn multiply_stored(
+        &self,
+        (group, tokens): (usize, &Range<usize>),
+        k_block: &KBlock,
+        form: Form,
+        (out, stride, adds): (*mut f32, usize, bool),
+    ) {
+        let p = self.product;
+        let codes = CodeLayout::of(p.weights.format()).expect("the form is of quantized weights");
+        let (layout, panel) = (p.weights.layout(), p.weights.panel(k_block.panel));
+        let (first, n, record) = (k_block.first, k_block.n, p.x.record(form));
+        let records = p.x.records(group, form).expect("checked before the fork");
+        let x = records[first * record..][..n * record].as_ptr();
+        let token = tokens.start;
+        macro_rules! run {
+            ($t:literal) => {{
+                let kernel =
+                    FewTokens::<$t> { codes, layout, panel, first, n, x, token, out, stride, adds };
+                // SAFETY: the panel's blocks are checked by the kernel; a group's records always have room for sixteen tokens, and the
+                // outputs for as many as the kernel has.
+                unsafe { self.isa.run(kernel) }
+            }};
+        }
+        match tokens.len() {
+            1 => run!(1),
+            2 => run!(2),
+            _ => run!(4),
         }
     }
 }

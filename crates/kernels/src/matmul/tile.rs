@@ -88,7 +88,7 @@ macro_rules! for_each_token {
 }
 
 /// Scales, mins and offsets that turn the integer dots of a block (or half block) into f32.
-struct Scales<S: SimdIsa, const HALVES: bool, const MIN: bool> {
+pub(super) struct Scales<S: SimdIsa, const HALVES: bool, const MIN: bool> {
     /// Of the weights: one element for each of the sixteen rows.
     sums: S::I,
     scales: S::F,
@@ -103,27 +103,35 @@ impl<S: SimdIsa, const HALVES: bool, const MIN: bool> Scales<S, HALVES, MIN> {
     #[inline(always)]
     unsafe fn of<const T: usize, const P: usize>(tile: &Tile<T, P>, p: usize, b: usize, part: usize) -> Self {
         let vector = (b * if HALVES { 2 } else { 1 } + part) * PANEL;
+        // SAFETY: block `b` is one of the tile's, by the caller.
+        unsafe {
+            let sums = S::iload(tile.weights[p].sums.add(vector));
+            let scales = S::load(tile.weights[p].scales.add(vector));
+            let mins = if MIN { S::load(tile.weights[p].mins.add(vector)) } else { S::splat(0.0) };
+            Self::new((sums, scales, mins), tile.x.add(b * RECORD + tile.first * 4), part)
+        }
+    }
+
+    /// Of a block's (or half block's) sums, scales and mins, and of the tokens' record, offset to the first token's entries.
+    #[inline(always)]
+    pub(super) unsafe fn new(
+        (sums, scales, mins): (S::I, S::F, S::F),
+        record: *const u8,
+        part: usize,
+    ) -> Self {
         let (pair_at, sum_at) = match HALVES {
             true => (HALF_PAIR_AT + part * HALF_STEP, HALF_SUM_AT + part * HALF_STEP),
             false => (PAIR_AT, SUM_AT),
         };
-        // SAFETY: block `b` is one of the tile's, by the caller; arrays of a record have sixteen entries of four bytes.
-        unsafe {
-            let record = tile.x.add(b * RECORD + tile.first * 4);
-            Self {
-                sums: S::iload(tile.weights[p].sums.add(vector)),
-                scales: S::load(tile.weights[p].scales.add(vector)),
-                mins: if MIN { S::load(tile.weights[p].mins.add(vector)) } else { S::splat(0.0) },
-                pairs: record.add(pair_at).cast(),
-                token_scales: record.add(SCALE_AT).cast(),
-                token_sums: record.add(sum_at).cast(),
-            }
-        }
+        // SAFETY: arrays of a record have sixteen entries of four bytes.
+        let (pairs, token_scales, token_sums) =
+            unsafe { (record.add(pair_at).cast(), record.add(SCALE_AT).cast(), record.add(sum_at).cast()) };
+        Self { sums, scales, mins, pairs, token_scales, token_sums }
     }
 
     /// `acc` plus the scaled dots of token `t`.
     #[inline(always)]
-    unsafe fn add(&self, acc: S::F, dots: S::I, t: usize) -> S::F {
+    pub(super) unsafe fn add(&self, acc: S::F, dots: S::I, t: usize) -> S::F {
         // SAFETY: `t` is a token of the tile, by the caller.
         unsafe {
             // zero · Σ weights - offset · Σ codes, exactly.

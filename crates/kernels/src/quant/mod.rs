@@ -23,7 +23,9 @@ pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 pub(crate) use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
 pub(crate) use amx_unpack::{AmxUnpacker, WithUnpacker};
 use codebook::IQ4_VALUES;
-pub(crate) use unpack::{Unpack, Unpacked, code_sums, unpacked_block_bytes};
+pub(crate) use unpack::{
+    Unpack, Unpacked, code_sums, gather, scale_and_min, unpacked_block_bytes, with_offset,
+};
 
 /// Bytes `at..at + 2` as an f16 widened to f32.
 pub(crate) fn f16_at(bytes: &[u8], at: usize) -> f32 {

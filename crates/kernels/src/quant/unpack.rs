@@ -206,7 +206,7 @@ pub(crate) unsafe fn prefetch_scales<S: SimdIsa, const TO_L1: bool>(
 
 /// The f32 scales of a block (or half block) and the mins that are added to its values, or zeros.
 #[inline(always)]
-unsafe fn scale_and_min<S: SimdIsa>(
+pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
     kind: ScaleKind,
     layout: &PanelLayout,
     panel: *const u8,
