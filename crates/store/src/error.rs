@@ -14,6 +14,20 @@ pub enum StoreError {
     /// The path of the database is empty.
     #[error("the path of the database is empty")]
     EmptyPath,
+    /// There is no such file.
+    #[error("there is no database {}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be made.
+    #[error("cannot make the database {}: {source}", path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
     /// The file is a database of another program.
     #[error("{} is a database of another program", path.display())]
     Foreign {

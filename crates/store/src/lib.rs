@@ -11,6 +11,6 @@ mod store;
 
 pub use error::StoreError;
 pub use key::{ApiKey, CreatedKey, KeyChange, KeyDigest, KeyLimits, KeyTable, NewKey, digest_of};
-pub use open::open;
+pub use open::{open, open_existing};
 pub use sqlite::SqliteStore;
 pub use store::{MAX_KEYS, MAX_NAME_BYTES, Store, StoreFuture};

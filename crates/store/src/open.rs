@@ -12,6 +12,22 @@ use crate::store::Store;
 /// # Errors
 /// [`StoreError`], among others when a newer version of Throng has written it.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(SqliteStore::open(path_of(url)?).await?))
+}
+
+/// As [`open`], but refuses a database that is not there, so that a mistyped path is not taken for an empty database.
+///
+/// # Errors
+/// [`StoreError`].
+pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    let path = path_of(url)?;
+    if !path.exists() {
+        return Err(StoreError::Missing { path: path.to_owned() });
+    }
+    open(url).await
+}
+
+fn path_of(url: &str) -> Result<&Path, StoreError> {
     let path = match url.split_once(':') {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         // A single letter is a drive.
@@ -23,5 +39,5 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
     if path.is_empty() {
         return Err(StoreError::EmptyPath);
     }
-    Ok(Arc::new(SqliteStore::open(Path::new(path)).await?))
+    Ok(Path::new(path))
 }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
-use throng_store::{ApiKey, KeyChange, KeyLimits, NewKey, open};
+use throng_store::{ApiKey, KeyChange, KeyLimits, NewKey, open, open_existing};
 
 use crate::args::{DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs};
 use crate::process::output;
@@ -33,18 +33,18 @@ pub async fn run(arguments: &KeysArgs) -> Result<()> {
         }
         KeysCommand::List { database } => list(&database).await,
         KeysCommand::Revoke { key, database } => {
-            let key = open(&database.database).await?.revoke_key(&key).await?;
+            let key = open_existing(&database.database).await?.revoke_key(&key).await?;
             Ok(output::line(format!("{} {} is revoked", key.id, key.prefix))?)
         }
         KeysCommand::Limit { key, database, permits } => {
-            let key = open(&database.database).await?.change_key(&key, change_of(permits)).await?;
+            let key = open_existing(&database.database).await?.change_key(&key, change_of(permits)).await?;
             Ok(output::line(table(&[key]))?)
         }
     }
 }
 
 async fn list(database: &DatabaseArgs) -> Result<()> {
-    let keys = open(&database.database).await?.keys().await?.keys;
+    let keys = open_existing(&database.database).await?.keys().await?.keys;
     Ok(output::line(table(&keys))?)
 }
 

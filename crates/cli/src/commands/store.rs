@@ -1,7 +1,7 @@
 //! `throng store`: copies and checks the database.
 
 use anyhow::Result;
-use throng_store::open;
+use throng_store::open_existing;
 
 use crate::args::{StoreArgs, StoreCommand};
 use crate::process::output;
@@ -13,11 +13,11 @@ use crate::process::output;
 pub async fn run(arguments: &StoreArgs) -> Result<()> {
     match &arguments.command {
         StoreCommand::Backup { file, database } => {
-            open(&database.database).await?.backup(file).await?;
+            open_existing(&database.database).await?.backup(file).await?;
             Ok(output::line(format!("copied to {}", file.display()))?)
         }
         StoreCommand::Check { database } => {
-            open(&database.database).await?.check().await?;
+            open_existing(&database.database).await?.check().await?;
             Ok(output::line("the database is whole")?)
         }
     }

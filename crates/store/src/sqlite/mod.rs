@@ -35,9 +35,10 @@ impl SqliteStore {
     /// # Errors
     /// [`StoreError`].
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        make_private(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
+            .create_if_missing(false)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
@@ -80,6 +81,18 @@ impl SqliteStore {
 
     async fn closed(&self) {
         self.pool.close().await;
+    }
+}
+
+/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files beside it the same mode.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => other.map(drop),
     }
 }
 
