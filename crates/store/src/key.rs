@@ -66,7 +66,7 @@ impl ApiKey {
     }
 }
 
-/// How much a key may use; absent limits do not limit.
+/// How much a key is meant to use; stored only; absent limits do not limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyLimits {
     /// Requests in a minute.
