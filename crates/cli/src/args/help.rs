@@ -91,11 +91,11 @@ const GROUPS: &[(&str, &[&str])] = &[
 const USAGE: &str = "throng COMMAND [FLAGS]\n       throng [MODEL] [FLAGS]      the same as throng serve";
 
 const EXAMPLES: &str = "Examples:
-  throng                              serve the built-in starter model on http://127.0.0.1:8000
-  throng serve /models/model.gguf     serve a GGUF file, or a folder with safetensors files
-  throng serve Qwen/Qwen3-0.6B        serve a model from the hub: fetched once, then cached
-  throng chat /models/model.gguf      chat in the terminal
-  throng COMMAND --help               all flags of a command";
+  throng                           serve the built-in model on 127.0.0.1:8000
+  throng serve /models/model.gguf  serve a GGUF file or a safetensors folder
+  throng serve Qwen/Qwen3-0.6B     serve a model from the hub, cached afterwards
+  throng chat /models/model.gguf   chat in the terminal
+  throng COMMAND --help            all flags of a command";
 
 /// Puts flags into groups and says their defaults.
 pub fn arranged(command: Command) -> Command {
