@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 /// Which database.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// The database with the keys: a path, or sqlite:PATH; made if it does not exist
+    /// The database with the keys: a path, or sqlite:PATH
     #[arg(long, env = "THRONG_DATABASE", value_name = "DATABASE")]
     pub database: String,
 }

@@ -21,7 +21,7 @@ pub enum Delivery {
     Repeated,
     /// Its epoch is over, or the stream has ended: dropped.
     Stale,
-    /// A token before it is missing: the stream must be continued anew from [`Ownership::n_delivered`].
+    /// An earlier token is missing: the stream must be resumed on a replica from [`Ownership::n_delivered`] tokens.
     Missing,
 }
 

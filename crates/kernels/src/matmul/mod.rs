@@ -1,9 +1,10 @@
 //! Matrix products of activations with packed weights: one weight layout for one token and for many, one pass over the weights.
 //! Does not know what the matrices are for.
 //!
-//! Work is split by weight panels. With few tokens, blocks are unpacked in registers ([`few_tokens`]). Otherwise a K block of a panel is
-//! unpacked once, into L1, and multiplied with all tokens of the call; with many tokens, K blocks of several panels are unpacked into L2 while each group of tokens stays in L1. Neither changes an
-//! output's bits (see the `tile` module). On AMX, quantized and 16-bit weights take the path in [`amx`].
+//! Work is split by weight panels. With few tokens, blocks are unpacked in registers (see the `few_tokens` module). Otherwise a K block of
+//! a panel is unpacked once, into L1, and multiplied with all tokens of the call; with many tokens, K blocks of several panels are
+//! unpacked into L2 while each group of tokens stays in L1. None of this changes an output's bits (see the `tile` module). On AMX,
+//! quantized and 16-bit weights take the path in [`amx`].
 
 mod activation_rows;
 pub(crate) mod activations;

@@ -103,7 +103,7 @@ pub async fn change(pool: &SqlitePool, name: &str, change: KeyChange) -> Result<
     Ok(key)
 }
 
-/// Writes what can change of a key, and raises the revision.
+/// Writes the columns of a key that can change, and increments the revision.
 async fn write(connection: &mut SqliteConnection, key: &ApiKey) -> Result<(), StoreError> {
     let expires = key.expires_unix_s.map(as_i64).transpose()?;
     let revoked = key.revoked_unix_s.map(as_i64).transpose()?;
