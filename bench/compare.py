@@ -53,7 +53,7 @@ def main():
         manner = Manner(settings.rounds, settings.most_foreign, settings.patience, settings.retries)
         bench = Bench(places, places.throng_binary(), settings.threads, manner)
         prepare(places, chosen)
-    if "all" in settings.what:
+    if "all" in settings.what and not settings.add:
         shutil.rmtree(places.results, ignore_errors=True)
     for section in asked if "prepare" not in settings.what else ():
         for model in chosen[section]:

@@ -118,6 +118,23 @@ async fn allowed_origins_and_hosts_are_configurable() {
 }
 
 #[tokio::test]
+async fn pages_of_allowed_origins_can_read_why_a_head_is_refused() {
+    let allowed = "https://app.example";
+    let server = public(|config| {
+        config.access.allowed_origins = vec![allowed.to_owned()];
+        config.api.max_body_bytes = 10;
+    })
+    .await;
+    for (origin, expected) in [(allowed, (413, Some(allowed))), ("https://other.example", (403, None))] {
+        let origin = format!("origin: {origin}");
+        let reply = ask(&server, "POST", CHAT, &["host: 10.0.0.5", &origin, JSON]).await;
+        assert_eq!((reply.status, reply.header("access-control-allow-origin")), expected, "{origin}");
+        let can_read_id = reply.header("access-control-expose-headers").is_some();
+        assert_eq!(can_read_id, expected.1.is_some(), "{origin}");
+    }
+}
+
+#[tokio::test]
 async fn with_keys_configured_origins_are_not_checked() {
     let server = public(|config| config.access.api_keys = vec![Secret::new("key")]).await;
     let page = ["host: any.example", "origin: https://elsewhere.example", JSON, "authorization: Bearer key"];

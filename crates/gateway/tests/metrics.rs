@@ -122,6 +122,7 @@ async fn requests_are_counted_under_vllm_s_names() {
     // The second choice finds the whole blocks of the prompt in the cache.
     let n_hit = (n_prompt / 16.0).floor() * 16.0;
     assert_eq!((by_source("local_compute"), by_source("local_cache_hit")), (2.0 * n_prompt - n_hit, n_hit));
+    assert_eq!(value(text, &format!("vllm:prompt_tokens_total{labels}")), 2.0 * n_prompt);
 }
 
 #[tokio::test]

@@ -87,6 +87,11 @@ async fn a_backup_is_a_whole_database_and_overwrites_nothing() {
     store.check().await.expect("whole");
     store.backup(&copy).await.expect("copied");
     assert!(matches!(store.backup(&copy).await, Err(StoreError::BackupExists { .. })));
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&copy.metadata().expect("there").permissions());
+        assert_eq!(mode & 0o777, 0o600, "only its owner may read the copy");
+    }
     let copied = store_at(&copy).await;
     copied.check().await.expect("whole");
     assert_eq!(copied.keys().await.expect("read").keys, store.keys().await.expect("read").keys);

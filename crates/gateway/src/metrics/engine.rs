@@ -67,7 +67,9 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::
 
 fn encode_counters(encoder: &mut DescriptorEncoder<'_>, loads: &Snapshot) -> fmt::Result {
     let mut counter = |name, help, value: fn(&Load) -> u64| counter(encoder, loads, name, help, value);
-    counter("vllm:prompt_tokens", "Prompt tokens computed", |load| load.totals.prompt_tokens)?;
+    counter("vllm:prompt_tokens", "Prompt tokens, computed or found in the cache", |load| {
+        load.totals.prompt_tokens + load.totals.cache_hit_tokens
+    })?;
     counter("vllm:generation_tokens", "Output tokens", |load| load.totals.output_tokens)?;
     counter("vllm:prompt_tokens_cached", "Prompt tokens found in the cache", |load| {
         load.totals.cache_hit_tokens

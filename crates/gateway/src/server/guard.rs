@@ -76,6 +76,12 @@ impl Guard {
         Ok(source)
     }
 
+    /// Whether a page of an allowed origin may read why its request was refused. A preflight's refusal is its status.
+    pub fn may_read_refusal(&self, parts: &Parts) -> bool {
+        let source = || self.check_origin(parts, self.check_host(parts)?.as_ref());
+        parts.method != Method::OPTIONS && matches!(source(), Ok(Source::AllowedOrigin))
+    }
+
     fn check_sizes(&self, parts: &Parts) -> Result<(), ApiError> {
         if parts.uri.path_and_query().is_some_and(|p| p.as_str().len() > MAX_URI_BYTES) {
             return Err(ApiError::uri_too_long());

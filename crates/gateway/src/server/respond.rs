@@ -1,6 +1,7 @@
 //! One request from its head to its response: guard, route, and the headers that every response has. A panic on the
 //! way becomes an answer too. Does not know what the routes do.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -63,7 +64,12 @@ impl Responder {
             Ok(source) => self.route(parts, &context, source).await,
             Err(error) => {
                 context.linger();
-                close_after(version, error.into_response())
+                let refusal = close_after(version, error.into_response());
+                if self.guard.may_read_refusal(&parts) {
+                    self.for_page(parts, refusal).await
+                } else {
+                    refusal
+                }
             }
         };
         let handler = response.extensions_mut().remove::<MatchedPath>();
@@ -109,6 +115,19 @@ impl Responder {
             tracing::error!(request = context.id_text(), "a handler panicked");
             return ApiError::internal_error(context.id_text()).into_response();
         };
+        let Ok(response) = answered;
+        response
+    }
+
+    /// A refusal with the headers without which a browser hides it from the page that asked.
+    async fn for_page(&self, parts: Parts, refusal: Response<Body>) -> Response<Body> {
+        let mut refusal = Some(refusal);
+        let refuse = move |_| std::future::ready(Ok(refusal.take().unwrap_or_default()));
+        let answered: Result<_, Infallible> = self
+            .cors
+            .layer(tower::service_fn(refuse))
+            .oneshot(Request::from_parts(parts, Body::empty()))
+            .await;
         let Ok(response) = answered;
         response
     }

@@ -73,6 +73,8 @@ impl SqliteStore {
             .to_str()
             .map(str::to_owned)
             .ok_or(StoreError::Invalid { field: "the path of the backup", expected: "UTF-8" })?;
+        // SQLite writes into an empty file as into none, and keeps its mode.
+        make_private(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
         sqlx::query("VACUUM INTO ?").bind(target).execute(&self.pool).await?;
         let file = PathBuf::from(path);
         Self::open(&file).await?.closed().await;
