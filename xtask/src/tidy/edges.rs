@@ -16,7 +16,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("throng-store", &[]),
     ("throng-engine", &["throng-core"]),
     ("throng-model", &["throng-core", "throng-kernels"]),
-    ("throng-gateway", &["throng-core", "throng-engine", "throng-text", "throng-store"]),
+    ("throng-wire", &["throng-core"]),
+    ("throng-gateway", &["throng-core", "throng-engine", "throng-text", "throng-store", "throng-wire"]),
     ("throng-testkit", &["throng-core", "throng-kernels", "throng-model"]),
     (
         "throng-cli",
@@ -28,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "throng-engine",
             "throng-gateway",
             "throng-store",
+            "throng-wire",
         ],
     ),
     ("xtask", &[]),

@@ -1,0 +1,62 @@
+//! What a gateway needs of a model besides its tokens, as bytes named by their digest. Does not know how they are read.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::F32;
+
+/// Bytes that a worker gives out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Artifact {
+    /// What they are.
+    pub kind: ArtifactKind,
+    /// Their [`digest`].
+    pub digest: String,
+    /// How many.
+    pub n_bytes: u64,
+}
+
+/// What an artifact is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ArtifactKind {
+    /// A `tokenizer.json`.
+    TokenizerJson,
+    /// A `tokenizer_config.json`.
+    TokenizerConfig,
+    /// The vocabulary of a GGUF file: the JSON of a [`Vocabulary`].
+    GgufVocabulary,
+    /// The sources of the chat templates: a JSON list of pairs of name and source.
+    ChatTemplates,
+    /// Something that a newer worker gives out.
+    #[serde(other)]
+    Unknown,
+}
+
+/// The vocabulary in the metadata of a GGUF file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of the file's keys")]
+pub struct Vocabulary {
+    pub model: String,
+    pub pre: Option<String>,
+    pub model_name: Option<String>,
+    pub tokens: Vec<String>,
+    pub scores: Vec<F32>,
+    pub token_types: Vec<i32>,
+    pub merges: Vec<String>,
+    pub bos_token_id: Option<u32>,
+    pub eos_token_id: Option<u32>,
+    pub eot_token_id: Option<u32>,
+    pub eom_token_id: Option<u32>,
+    pub unknown_token_id: Option<u32>,
+    pub padding_token_id: Option<u32>,
+    pub add_bos_token: Option<bool>,
+    pub add_eos_token: Option<bool>,
+    pub add_space_prefix: Option<bool>,
+}
+
+/// The SHA-256 of some bytes in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}

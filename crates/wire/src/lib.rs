@@ -1,0 +1,45 @@
+//! The protocol between gateways and workers: tokens in, tokens out, as lines of JSON over HTTP/2. Types that mirror those of
+//! the engine's side, so that neither depends on the other's build; does not know sockets, text and who answers.
+//!
+//! Compatibility: fields that are not known are ignored, fields that are missing have defaults, and what has no meaning here
+//! (an event, a status, a kind of error) is read as the variant that says so. A change beyond that is a new version: both
+//! sides name the versions that they speak, and the gateway takes the newest common one.
+#![forbid(unsafe_code)]
+
+mod artifact;
+mod description;
+mod error;
+mod event;
+mod exact_float;
+mod lines;
+mod request;
+mod sampling;
+mod status;
+
+pub use artifact::{Artifact, ArtifactKind, Vocabulary, digest};
+pub use description::{Defaults, Description, NEWEST_VERSION, OLDEST_VERSION, Versions};
+pub use error::{ErrorKind, WireError};
+pub use event::{Event, FinishReason, Report, Timing};
+pub use exact_float::{F32, F64};
+pub use lines::{LineBuffer, LineTooLong, line};
+pub use request::{Command, Generate, Resumed};
+pub use sampling::{Beams, EarlyStopping, Sampling};
+pub use status::{Health, Load, Status, StepTokens, Totals};
+
+/// Where a worker describes itself ([`Description`]).
+pub const DESCRIBE: &str = "/worker/describe";
+/// Where it says how it is ([`Status`]).
+pub const STATUS: &str = "/worker/status";
+/// Where it generates: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow while it runs. The
+/// answer is lines of [`Event`]s, the first of them [`Event::Accepted`] or [`Event::Failed`].
+pub const GENERATE: &str = "/worker/generate";
+/// Followed by the digest of an [`Artifact`].
+pub const ARTIFACTS: &str = "/worker/artifacts/";
+/// The header with the version of the protocol that a request is written in.
+pub const VERSION_HEADER: &str = "throng-protocol";
+/// Most bytes of a line. Log-probabilities of a long prompt are one.
+pub const MAX_LINE_BYTES: usize = 32 << 20;
+/// Most bytes of a description or a status.
+pub const MAX_DOCUMENT_BYTES: usize = 1 << 20;
+/// Most bytes of an artifact.
+pub const MAX_ARTIFACT_BYTES: usize = 256 << 20;
