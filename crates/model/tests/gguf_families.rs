@@ -68,7 +68,9 @@ impl Checkpoint {
 
     /// A parameter of the rope, in either spelling.
     fn rope(&self, key: &str) -> Option<&Value> {
-        [&self.config["rope_parameters"][key], &self.config["rope_scaling"][key], &self.config[key]]
+        let parameters = &self.config["rope_parameters"];
+        let full = &parameters["full_attention"];
+        [&parameters[key], &full[key], &self.config["rope_scaling"][key], &self.config[key]]
             .into_iter()
             .find(|value| !value.is_null())
     }
@@ -306,12 +308,15 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("qwen2-yarn", "qwen2"),
         ("qwen2-moe", "qwen2moe"),
         ("qwen3", "qwen3"),
+        ("qwen2", "qwen2vl"),
+        ("qwen3", "qwen3vl"),
         ("qwen3-moe", "qwen3moe"),
         ("gemma2", "gemma2"),
         ("gemma3", "gemma3"),
         ("phi3", "phi3"),
         ("phi3-longrope", "phi3"),
         ("olmo2", "olmo2"),
+        ("olmo3", "olmo2"),
         ("smollm3", "smollm3"),
         ("granite", "granite"),
     ];

@@ -5,6 +5,7 @@
 //! A failure prints its seed: `THRONG_SEED=<seed> cargo test -p throng-model --test invisible`.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -26,6 +27,7 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::reference_backend::ReferenceBackend;
 use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::gguf::Gguf;
+use throng_model::{BackendKind, LoadOptions, RunnerOptions, load};
 use throng_testkit::answers::Answers;
 use throng_testkit::tiny_model::TinyModel;
 
@@ -245,6 +247,29 @@ fn check_model<B: Backend>(
     };
     let experts = if model.experts.0 > 0 { "experts in " } else { "" };
     check(&format!("{name} with {experts}{} weights and {kv_dtype} KV", format.name()), runner, seeds, seen);
+}
+
+/// Every family of the golden test, with its own weights, in a few compositions.
+#[test]
+fn no_family_depends_on_the_batch() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let folders = std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let mut folders: Vec<_> = folders.filter(|path| path.join("expected.safetensors").exists()).collect();
+    folders.sort();
+    let mut seen = Seen::default();
+    for folder in folders {
+        let options = LoadOptions { prepare: None, n_threads: 2, quantize: None };
+        let model = load(&folder, &options, &mut |_| {}).unwrap();
+        let random = |seed| RandomAdapter { rank: 3 + 5 * seed as usize, seed };
+        let load = |seed| model.load_random_adapter(BackendKind::Cpu, random(seed), AdapterLimits::default());
+        let held: Vec<LoadedAdapter> = (0..N_ADAPTERS as u64).map(|seed| load(seed).unwrap()).collect();
+        assert!(held.iter().zip(0..).all(|(adapter, id)| adapter.id == AdapterId(id)));
+        let runner = |n_threads| {
+            model.runner(&RunnerOptions { backend: BackendKind::Cpu, n_threads, limits: LIMITS }).unwrap()
+        };
+        check(&model.name, runner, 1000..1006, &mut seen);
+    }
+    println!("{seen:?}");
 }
 
 #[test]

@@ -132,6 +132,17 @@ fn invalid_sizes_are_refused_before_anything_is_allocated() {
     }
 }
 
+#[test]
+fn keys_that_could_change_the_model_are_refused_by_name() {
+    let found = error(&changed("olmo3", set("swiglu_limit", json!(7.0)), same));
+    assert_eq!(
+        found,
+        "not supported yet: swiglu_limit = 7.0 (the configuration of olmo3 has a key whose meaning is not known)"
+    );
+    let folder = changed("qwen3-vl", set("text_config", json!({"model_type": "qwen4_text"})), same);
+    assert!(error(&folder).starts_with("not supported yet: qwen4_text (supported: llama, "));
+}
+
 fn named(model: &LoadedModel) -> Vec<(&str, &str)> {
     model.chat_templates.iter().map(|(name, source)| (name.as_str(), source.as_str())).collect()
 }

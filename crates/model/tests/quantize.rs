@@ -170,7 +170,7 @@ fn rows_that_are_no_multiple_of_superblocks_get_plain_blocks_and_are_reported() 
 #[test]
 fn folders_of_every_family_are_quantized_and_stay_close() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let mut n_folders = 0;
+    let (mut n_folders, mut n_changed) = (0, 0);
     for folder in std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
         if !folder.join("model.safetensors").exists() {
             continue;
@@ -183,10 +183,13 @@ fn folders_of_every_family_are_quantized_and_stay_close() {
             let distance = |(a, b): (&u32, &u32)| f64::from((f32::from_bits(*a) - f32::from_bits(*b)).abs());
             let mean = exact.iter().zip(&found).map(distance).sum::<f64>() / exact.len() as f64;
             println!("{} {to}: {mean:.4}", folder.display());
-            assert!(mean > 0.0 && mean < bound, "{} {to}: {mean}", folder.display());
+            assert!(mean < bound, "{} {to}: {mean}", folder.display());
+            n_changed += usize::from(mean > 0.0);
         }
     }
-    assert_eq!(n_folders, 17);
+    assert_eq!(n_folders, 19);
+    // Rows of 40 elements fit no block.
+    assert!(n_changed >= 2 * 17, "{n_changed}");
 }
 
 #[test]

@@ -37,6 +37,10 @@ fn to_new(mut config: Object) -> Object {
 /// From `rope_parameters`, `layer_types`, `dtype`.
 fn to_old(mut config: Object) -> Object {
     let Some(Value::Object(mut rope)) = config.remove("rope_parameters") else { panic!("a new spelling") };
+    // OLMo 3's windows have the same base, which the older spelling says once.
+    if let Some(Value::Object(full)) = rope.remove("full_attention") {
+        rope = full;
+    }
     config.insert("rope_theta".into(), rope.remove("rope_theta").unwrap());
     if let Some(share) = rope.remove("partial_rotary_factor") {
         config.insert("partial_rotary_factor".into(), share);
@@ -70,14 +74,42 @@ fn both_spellings_mean_the_same() {
             Architecture::from_config_json(&json).unwrap_or_else(|error| panic!("{name}: {error}")).config
         };
         let as_written = read(&config);
-        let other = if config.contains_key("rope_parameters") {
+        // A multimodal file has the dtype outside.
+        let mut text = config.clone();
+        if let Some(Value::Object(inner)) = text.remove("text_config") {
+            text.extend(inner);
+        }
+        let mut other = if text.contains_key("rope_parameters") {
             n_new += 1;
-            to_old(config)
+            to_old(text)
         } else {
             n_old += 1;
-            to_new(config)
+            to_new(text)
         };
+        if let Some(vision) = config.get("vision_config") {
+            other = json!({"model_type": name, "vision_config": vision, "text_config": other})
+                .as_object()
+                .unwrap()
+                .clone();
+        }
         assert_eq!(read(&other), as_written, "{name}");
     }
     assert!(n_new >= 5 && n_old >= 5, "{n_new} new, {n_old} old");
+}
+
+/// Whether the text model is in an object of its own or not, its three rotary positions are one in text.
+#[test]
+fn text_parts_are_the_text_models() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let json = std::fs::read(root.join("qwen2/config.json")).unwrap();
+    let plain: Object = serde_json::from_slice(&json).unwrap();
+    let read = |config: &Value| Architecture::from_config_json(config.to_string().as_bytes()).unwrap().config;
+    let (mut old, mut new) = (plain.clone(), plain.clone());
+    old.insert("model_type".into(), json!("qwen2_vl"));
+    old.insert("rope_scaling".into(), json!({"type": "mrope", "mrope_section": [4, 6, 6]}));
+    new.insert("model_type".into(), json!("qwen2_5_vl_text"));
+    let new = json!({"model_type": "qwen2_5_vl", "text_config": new, "vision_config": {"depth": 1}});
+    for config in [json!(old), new] {
+        assert_eq!(read(&config), read(&json!(plain)));
+    }
 }

@@ -7,7 +7,7 @@ use crate::config::{Activation, DecoderConfig, NormPlacement};
 pub(super) const FAMILY: Family = Family {
     model_type: "gemma2",
     aliases: &[],
-    gguf_architecture: Some("gemma2"),
+    gguf_architectures: &["gemma2"],
     from_hf,
     from_gguf,
     hf_names: &NAMES,

@@ -8,7 +8,7 @@ use crate::config::{DecoderConfig, QkNorm};
 pub(super) const FAMILY: Family = Family {
     model_type: "gemma3_text",
     aliases: &["gemma3"],
-    gguf_architecture: Some("gemma3"),
+    gguf_architectures: &["gemma3"],
     from_hf,
     from_gguf,
     hf_names: &NAMES,

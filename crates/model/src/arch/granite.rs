@@ -7,7 +7,7 @@ use crate::config::{DecoderConfig, RopeStyle};
 pub(super) const FAMILY: Family = Family {
     model_type: "granite",
     aliases: &[],
-    gguf_architecture: Some("granite"),
+    gguf_architectures: &["granite"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -1,11 +1,16 @@
 //! Reads `config.json` in both spellings: that of transformers 5 (`rope_parameters`, `layer_types`, `dtype`) and the
 //! older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Does not know families.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
 use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
+use super::understood;
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
 };
@@ -14,7 +19,10 @@ use crate::config::{
 #[derive(Debug)]
 pub struct HfConfig {
     model_type: String,
+    text_model_type: Option<String>,
     map: Map<String, Value>,
+    /// The keys that something has asked for.
+    read: Rc<RefCell<BTreeSet<String>>>,
 }
 
 impl HfConfig {
@@ -27,11 +35,13 @@ impl HfConfig {
             serde_json::from_slice(json).map_err(|error| ConfigError::Json(error.to_string()))?;
         let model_type = map.get("model_type").and_then(Value::as_str).map(str::to_owned);
         let model_type = model_type.ok_or_else(|| ConfigError::Missing("model_type".to_owned()))?;
+        let mut text_model_type = None;
         if let Some(Value::Object(text)) = map.remove("text_config") {
+            text_model_type = text.get("model_type").and_then(Value::as_str).map(str::to_owned);
             // The outer object has what the inner one leaves out (end tokens, tied embeddings).
             map.extend(text);
         }
-        Ok(Self { model_type, map })
+        Ok(Self { model_type, text_model_type, map, read: Rc::default() })
     }
 
     /// The same with these sizes where the file leaves them out: transformers does not write the sizes of a nested
@@ -41,12 +51,34 @@ impl HfConfig {
         for (key, size) in defaults {
             map.entry(*key).or_insert_with(|| Value::from(*size));
         }
-        Self { model_type: self.model_type.clone(), map }
+        Self {
+            model_type: self.model_type.clone(),
+            text_model_type: self.text_model_type.clone(),
+            map,
+            read: Rc::clone(&self.read),
+        }
     }
 
     /// The architecture that the file names.
     pub fn model_type(&self) -> &str {
         &self.model_type
+    }
+
+    /// The architecture that the part about text names, in a multimodal file.
+    pub(super) fn text_model_type(&self) -> Option<&str> {
+        self.text_model_type.as_deref()
+    }
+
+    /// Refuses a key that nothing has read and that could change what is computed. Called when everything has been read.
+    pub(super) fn check_understood(&self) -> Result<(), ConfigError> {
+        match understood::first_unknown(&self.map, &self.read.borrow()) {
+            None => Ok(()),
+            Some((key, value)) => Err(ConfigError::Unknown {
+                model_type: super::shorten(&self.model_type),
+                key: super::shorten(&key),
+                found: super::shorten(&value.to_string()),
+            }),
+        }
     }
 
     /// Refuses a model whose weights are quantized: all such formats (AWQ, GPTQ, FP8, …) need tensors and arithmetic of
@@ -70,7 +102,9 @@ impl HfConfig {
 
     /// A value that is there and not null.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.map.get(key).filter(|value| !value.is_null())
+        let value = self.map.get(key).filter(|value| !value.is_null())?;
+        self.read.borrow_mut().insert(key.to_owned());
+        Some(value)
     }
 
     /// A size, if it is there.
@@ -196,12 +230,20 @@ impl HfConfig {
 
     /// The rotary embedding of layers of a type. `rope_parameters` may hold one for all layers or one for each type.
     pub(super) fn rope(&self, layer_type: &str, head_dim: usize) -> Result<RopeTable, ConfigError> {
+        let source = self.rope_source(layer_type);
+        self.rope_with(&source, self.rope_theta(layer_type)?, head_dim)
+    }
+
+    /// The base of the frequencies of layers of a type.
+    pub(super) fn rope_theta(&self, layer_type: &str) -> Result<f64, ConfigError> {
+        Ok(self.rope_source(layer_type).number("rope_theta")?.unwrap_or(10_000.0))
+    }
+
+    fn rope_source(&self, layer_type: &str) -> RopeSource<'_> {
         let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling"));
         let parameters = parameters.and_then(Value::as_object);
         let own = parameters.and_then(|p| p.get(layer_type)).and_then(Value::as_object);
-        let source = RopeSource { config: self, parameters: own.or(parameters) };
-        let theta = source.number("rope_theta")?.unwrap_or(10_000.0);
-        self.rope_with(&source, theta, head_dim)
+        RopeSource { config: self, parameters: own.or(parameters) }
     }
 
     /// An unscaled rotary embedding.
@@ -257,7 +299,8 @@ impl RopeSource<'_> {
     fn scaling(&self) -> Result<RopeScaling, ConfigError> {
         let kind = self.own("rope_type").or_else(|| self.own("type")).and_then(Value::as_str);
         match kind.unwrap_or("default") {
-            "default" => Ok(RopeScaling::None),
+            // A position of three parts (time, height, width), which are one number in text.
+            "default" | "mrope" => Ok(RopeScaling::None),
             "linear" => Ok(RopeScaling::Linear { factor: self.required("factor")? }),
             "llama3" => Ok(RopeScaling::Llama3 {
                 factor: self.required("factor")?,

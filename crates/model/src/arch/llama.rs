@@ -7,7 +7,7 @@ use crate::config::{DecoderConfig, RopeStyle};
 pub(super) const FAMILY: Family = Family {
     model_type: "llama",
     aliases: &[],
-    gguf_architecture: Some("llama"),
+    gguf_architectures: &["llama"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -7,7 +7,7 @@ use crate::config::DecoderConfig;
 pub(super) const FAMILY: Family = Family {
     model_type: "mistral",
     aliases: &[],
-    gguf_architecture: None,
+    gguf_architectures: &[],
     from_hf,
     from_gguf: llama::from_gguf,
     hf_names: &HF,

@@ -12,6 +12,7 @@ mod mistral;
 mod mixtral;
 mod names;
 mod olmo2;
+mod olmo3;
 mod phi3;
 mod qwen2;
 mod qwen2_moe;
@@ -19,6 +20,7 @@ mod qwen3;
 mod qwen3_moe;
 mod rope_scaling;
 mod smollm3;
+mod understood;
 
 pub use gguf_config::GgufConfig;
 pub use hf_config::HfConfig;
@@ -35,7 +37,7 @@ struct Family {
     /// Other values of `model_type` that mean the same text model.
     aliases: &'static [&'static str],
     /// `general.architecture` of its GGUF files; none where it hides under another family's name.
-    gguf_architecture: Option<&'static str>,
+    gguf_architectures: &'static [&'static str],
     /// From a `config.json`.
     from_hf: fn(&HfConfig) -> Result<DecoderConfig, ConfigError>,
     /// From GGUF metadata.
@@ -44,7 +46,13 @@ struct Family {
     hf_names: &'static TensorNames,
 }
 
-const FAMILIES: [&Family; 13] = [
+impl Family {
+    fn is_called(&self, model_type: &str) -> bool {
+        self.model_type == model_type || self.aliases.contains(&model_type)
+    }
+}
+
+const FAMILIES: [&Family; 14] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -53,6 +61,7 @@ const FAMILIES: [&Family; 13] = [
     &gemma3::FAMILY,
     &phi3::FAMILY,
     &olmo2::FAMILY,
+    &olmo3::FAMILY,
     &smollm3::FAMILY,
     &granite::FAMILY,
     &mixtral::FAMILY,
@@ -79,8 +88,12 @@ impl Architecture {
         let model_type = hf.model_type();
         let family = FAMILIES
             .iter()
-            .find(|family| family.model_type == model_type || family.aliases.contains(&model_type))
+            .find(|family| family.is_called(model_type))
             .ok_or_else(|| ConfigError::not_supported(model_type))?;
+        // A multimodal file may hold a text model of another family.
+        if let Some(text_type) = hf.text_model_type().filter(|text_type| !family.is_called(text_type)) {
+            return Err(ConfigError::not_supported(text_type));
+        }
         hf.check_not_quantized()?;
         let config = (family.from_hf)(&hf)?;
         limits::check(&config)?;
@@ -96,7 +109,7 @@ impl Architecture {
         let architecture = gguf.architecture();
         let family = FAMILIES
             .iter()
-            .find(|family| family.gguf_architecture == Some(architecture))
+            .find(|family| family.gguf_architectures.contains(&architecture))
             .ok_or_else(|| ConfigError::not_supported(architecture))?;
         let config = (family.from_gguf)(&gguf)?;
         limits::check(&config)?;
@@ -135,6 +148,18 @@ pub enum ConfigError {
         found: String,
         /// What could be loaded.
         expected: &'static str,
+    },
+    /// The family is known, but not what this key does.
+    #[error(
+        "not supported yet: {key} = {found} (the configuration of {model_type} has a key whose meaning is not known)"
+    )]
+    Unknown {
+        /// The family.
+        model_type: String,
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
     },
     /// The weights are in a quantized format that safetensors files do not say themselves.
     #[error(

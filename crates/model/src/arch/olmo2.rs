@@ -2,28 +2,55 @@
 
 use super::names::{HF_GEMMA_LAYER, TensorNames, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
-use crate::config::{DecoderConfig, NormPlacement, QkNorm};
+use crate::config::{DecoderConfig, NormPlacement, QkNorm, RopeTable};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "olmo2",
     aliases: &[],
-    gguf_architecture: Some("olmo2"),
+    gguf_architectures: &["olmo2"],
     from_hf,
     from_gguf,
     hf_names: &NAMES,
 };
 
 /// The norms after a block have the names of Gemma's.
-static NAMES: TensorNames = hf(HF_GEMMA_LAYER);
+pub(super) static NAMES: TensorNames = hf(HF_GEMMA_LAYER);
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     hf.llama("olmo2").map(finish)
 }
 
-fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    gguf.llama("olmo2").map(finish)
+/// A file with a window is one of OLMo 3, which has no name of its own there.
+pub(super) fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    let Some(window) = gguf.size("attention.sliding_window")?.filter(|window| *window > 0) else {
+        return gguf.llama("olmo2").map(finish);
+    };
+    let mut config = finish(gguf.llama("olmo3")?);
+    for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
+        layer.sliding_window = slides(layer_idx).then_some(window);
+    }
+    let theta = gguf.number("rope.freq_base")?.unwrap_or(10_000.0);
+    let local = HfConfig::plain_rope(theta, config.head_dim)?;
+    Ok(with_local_rope(config, local))
 }
 
-fn finish(config: DecoderConfig) -> DecoderConfig {
+pub(super) fn finish(config: DecoderConfig) -> DecoderConfig {
     DecoderConfig { norms: NormPlacement::Post, qk_norm: QkNorm::WholeWidth, ..config }
+}
+
+/// One layer of OLMo 3 in this many sees all positions, unless the file says otherwise.
+const FULL_INTERVAL: usize = 4;
+
+/// Whether a layer of OLMo 3 has a window.
+pub(super) fn slides(layer_idx: usize) -> bool {
+    !(layer_idx + 1).is_multiple_of(FULL_INTERVAL)
+}
+
+/// Layers with a window use the second, local rotary embedding.
+pub(super) fn with_local_rope(mut config: DecoderConfig, local: RopeTable) -> DecoderConfig {
+    config.ropes.push(local);
+    for layer in &mut config.layers {
+        layer.rope_idx = Some(usize::from(layer.sliding_window.is_some()));
+    }
+    config
 }

@@ -7,7 +7,7 @@ use crate::config::DecoderConfig;
 pub(super) const FAMILY: Family = Family {
     model_type: "phi3",
     aliases: &[],
-    gguf_architecture: Some("phi3"),
+    gguf_architectures: &["phi3"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -1,4 +1,5 @@
-//! Qwen 2 and 2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values.
+//! Qwen 2 and 2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values. Also the text part of Qwen2-VL and
+//! Qwen2.5-VL: the three parts of their rotary embedding have the same position in text.
 
 use super::names::HF;
 use super::{ConfigError, Family, GgufConfig, HfConfig};
@@ -6,8 +7,8 @@ use crate::config::DecoderConfig;
 
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen2",
-    aliases: &[],
-    gguf_architecture: Some("qwen2"),
+    aliases: &["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"],
+    gguf_architectures: &["qwen2", "qwen2vl"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -7,7 +7,7 @@ use crate::config::{DecoderConfig, FeedForward, Routing};
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen2_moe",
     aliases: &[],
-    gguf_architecture: Some("qwen2moe"),
+    gguf_architectures: &["qwen2moe"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -1,4 +1,5 @@
-//! Qwen 3 (arXiv:2505.09388): Llama with a norm on every head of queries and keys.
+//! Qwen 3 (arXiv:2505.09388): Llama with a norm on every head of queries and keys. Also the text part of Qwen3-VL: the three
+//! parts of its rotary embedding have the same position in text.
 
 use super::names::HF;
 use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2};
@@ -6,8 +7,8 @@ use crate::config::{DecoderConfig, QkNorm};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen3",
-    aliases: &[],
-    gguf_architecture: Some("qwen3"),
+    aliases: &["qwen3_vl", "qwen3_vl_text"],
+    gguf_architectures: &["qwen3", "qwen3vl"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -7,7 +7,7 @@ use crate::config::{DecoderConfig, QkNorm};
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen3_moe",
     aliases: &[],
-    gguf_architecture: Some("qwen3moe"),
+    gguf_architectures: &["qwen3moe"],
     from_hf,
     from_gguf,
     hf_names: &HF,

@@ -7,7 +7,7 @@ use crate::config::{DecoderConfig, RopeStyle};
 pub(super) const FAMILY: Family = Family {
     model_type: "smollm3",
     aliases: &[],
-    gguf_architecture: Some("smollm3"),
+    gguf_architectures: &["smollm3"],
     from_hf,
     from_gguf,
     hf_names: &HF,
