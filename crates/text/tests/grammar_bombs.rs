@@ -103,10 +103,33 @@ fn schemas() -> Vec<(&'static str, Value)> {
         ("an integer range of 300 digits", json!({"type": "number", "minimum": -1e300, "maximum": 1e300})),
         ("nested quantifiers", json!({"type": "string", "pattern": "^((a{1,100}){1,100}){1,100}$"})),
         (
+            "an intersection of patterns with different letters",
+            json!({"type": "string", "allOf": (0..8_u8).map(|n| json!({"pattern": format!("^(.*{}.{{{}}})*$", char::from(b'a' + n), 10 + n)})).collect::<Vec<_>>()}),
+        ),
+        (
+            "an intersection of patterns of a property",
+            json!({"allOf": (0..8_u8).map(|n| json!({"properties": {"a": {"pattern": format!("^(.*{}.{{{}}})*$", char::from(b'a' + n), 10 + n)}}})).collect::<Vec<_>>()}),
+        ),
+        (
             "an intersection of patterns",
             json!({"allOf": (0..12).map(|n| json!({"pattern": format!("^(.*a.{{{}}})*$", 10 + n)})).collect::<Vec<_>>()}),
         ),
     ]
+}
+
+/// Expressions whose intersection has a derivative for each way to choose one of each.
+fn suffixes(n: usize) -> Vec<String> {
+    (0..n).map(|idx| format!("/(.*{}.{{{}}})*/", char::from(b'a' + idx as u8), 10 + idx)).collect()
+}
+
+/// Alternatives that begin with classes of which many overlap.
+fn overlapping(step: usize) -> String {
+    let one = |idx: usize| {
+        let class =
+            (char::from(b'a' + (idx * step % 12) as u8), char::from(b'm' + (idx * step / 12 % 13) as u8));
+        format!("[{}-{}]{step}{idx}.*", class.0, class.1)
+    };
+    format!("/{}/", (0..150).map(one).collect::<Vec<_>>().join("|"))
 }
 
 fn texts() -> Vec<(&'static str, ConstraintSpec)> {
@@ -172,6 +195,23 @@ fn texts() -> Vec<(&'static str, ConstraintSpec)> {
         (
             "negations of terminals",
             lark("start: A\nA: ~(/(.*a.{30})/) & ~(/(.*b.{30})/) & /.{0,80}/".to_owned()),
+        ),
+        ("intersections of terminals", lark(format!("start: X\nX: {}", suffixes(8).join(" & ")))),
+        (
+            "intersections of named terminals",
+            lark(
+                (0..7).map(|n| format!("X{n}: X{} & {}\n", n + 1, suffixes(8)[n])).collect::<String>()
+                    + &format!("X7: {}\nstart: X0", suffixes(8)[7]),
+            ),
+        ),
+        ("three long operands", lark(format!("start: X\nX: {}", [1, 5, 7].map(overlapping).join(" & ")))),
+        ("two long operands", lark(format!("start: X\nX: {}", [1, 5].map(overlapping).join(" & ")))),
+        (
+            "a schema with an intersection in Lark",
+            lark(format!(
+                "start: %json {}",
+                json!({"type": "string", "allOf": (0..8_u8).map(|n| json!({"pattern": format!("^(.*{}.{{{}}})*$", char::from(b'a' + n), 10 + n)})).collect::<Vec<_>>()})
+            )),
         ),
         ("parentheses in GBNF", gbnf(format!("root ::= {}", nested("(", 5000, "\"a\"", ")")))),
         ("repetitions in GBNF", gbnf("root ::= ((([a-z]{1,2000}){1,2000}){1,2000}){1,2000}".to_owned())),

@@ -4,8 +4,8 @@
 use llguidance::regex_to_lark;
 use serde_json::Value;
 
-use super::GrammarError;
 use super::json_schema::MAX_TEXT_BYTES;
+use super::{GrammarError, lark_terminals};
 
 /// Deepest nesting of brackets in a client's grammar or regular expression: llguidance recurses over it.
 const MAX_BRACKETS: usize = 64;
@@ -29,7 +29,8 @@ pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
     if grammar.lines().any(|line| line.len() > MAX_TEXT_BYTES) {
         return Err(GrammarError::TooComplex(format!("a line of more than {MAX_TEXT_BYTES} bytes")));
     }
-    check_brackets(grammar)
+    check_brackets(grammar)?;
+    lark_terminals::check(grammar)
 }
 
 /// Brackets inside of texts and classes count too: it is a bound on recursion, not a parser.

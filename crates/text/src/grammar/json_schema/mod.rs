@@ -3,6 +3,7 @@
 
 mod disjoint;
 mod formats;
+mod intersections;
 mod rewrite;
 
 use serde_json::{Map, Value, json};
@@ -11,6 +12,7 @@ use super::GrammarError;
 use disjoint::Disjoint;
 
 pub(super) use formats::text_format;
+pub(super) use intersections::check as check_intersections;
 
 /// Deepest nesting of values in a schema.
 const MAX_DEPTH: usize = 64;
@@ -85,7 +87,9 @@ pub(super) fn prepare(schema: &Value) -> Result<Value, GrammarError> {
     };
     let root = Value::Object(schema.clone());
     Check { n_schemas: 0, multiple: 1, disjoint: Disjoint::new(&root) }.object(&mut schema, "#")?;
-    Ok(with_options(&Value::Object(schema), None))
+    let schema = Value::Object(schema);
+    intersections::check(&schema)?;
+    Ok(with_options(&schema, None))
 }
 
 /// A checked schema with llguidance's options. Strings use the escapes of `escapes` (the characters after the backslash), or

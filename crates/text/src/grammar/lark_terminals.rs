@@ -1,0 +1,191 @@
+//! How many expressions the intersections (`&`) of a Lark grammar have, those in terminals that they name included, and the JSON
+//! schemas within the grammar. Reads as much of the syntax as that takes, in the way of llguidance's lexer; what it cannot read,
+//! llguidance refuses.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::intersection::Operands;
+use super::{GrammarError, json_schema};
+
+/// What one rule or terminal is made of.
+#[derive(Debug, Default)]
+struct Definition<'g> {
+    /// How often `&` stands in it.
+    n_ands: usize,
+    /// Bytes of its texts and expressions.
+    n_bytes: usize,
+    /// The names in it.
+    names: Vec<&'g str>,
+}
+
+/// Checks all intersections of a grammar.
+///
+/// # Errors
+/// [`GrammarError::TooComplex`].
+pub(super) fn check(grammar: &str) -> Result<(), GrammarError> {
+    if !grammar.contains('&') && !grammar.contains("%json") {
+        return Ok(());
+    }
+    let definitions = read(grammar)?;
+    let mut totals = HashMap::new();
+    for (name, definition) in &definitions {
+        if definition.n_ands > 0 {
+            total(name, &definitions, &mut totals).check()?;
+        }
+    }
+    Ok(())
+}
+
+/// The operands of a definition's intersections, as if all of it and of what it names were one.
+fn total<'g>(
+    name: &'g str,
+    definitions: &HashMap<&'g str, Definition<'g>>,
+    totals: &mut HashMap<&'g str, Operands>,
+) -> Operands {
+    if let Some(known) = totals.get(name) {
+        return *known;
+    }
+    // A name that refers to itself adds nothing.
+    totals.insert(name, Operands { n: 1, n_bytes: 0 });
+    let Some(definition) = definitions.get(name) else { return Operands { n: 1, n_bytes: 0 } };
+    let mut sum = Operands { n: 1 + definition.n_ands, n_bytes: definition.n_bytes };
+    for name in &definition.names {
+        let named = total(name, definitions, totals);
+        sum = sum.and(Operands { n: named.n - 1, n_bytes: named.n_bytes });
+    }
+    totals.insert(name, sum);
+    sum
+}
+
+fn read(grammar: &str) -> Result<HashMap<&str, Definition<'_>>, GrammarError> {
+    let mut definitions: HashMap<&str, Definition<'_>> = HashMap::new();
+    let (mut current, mut rest, mut is_line_start) = ("", grammar, true);
+    while let Some(first) = rest.bytes().next() {
+        let n_bytes = token_bytes(rest);
+        let (token, after) = rest.split_at(n_bytes);
+        rest = after;
+        if is_line_start && is_name(first) && is_definition(after) {
+            current = token.trim_start_matches(['!', '?']);
+        }
+        let definition = definitions.entry(current).or_default();
+        match first {
+            b'&' => definition.n_ands += 1,
+            b'"' | b'/' if n_bytes > 1 => definition.n_bytes += n_bytes,
+            b'%' => rest = skip_json(token, after)?,
+            _ if is_name(first) => definition.names.push(token.trim_start_matches(['!', '?'])),
+            _ => {}
+        }
+        is_line_start = first == b'\n' || (is_line_start && matches!(first, b' ' | b'\t' | b'\r' | b'#'));
+    }
+    Ok(definitions)
+}
+
+fn is_name(first: u8) -> bool {
+    first.is_ascii_alphabetic() || matches!(first, b'_' | b'!' | b'?')
+}
+
+/// Whether a name is defined here: a colon follows on its line, before anything that only an expression has.
+fn is_definition(after: &str) -> bool {
+    after.find([':', '\n', '"', '/', '|', '&']).is_some_and(|at| after[at..].starts_with(':'))
+}
+
+/// Bytes of the token at the beginning of a text that is not empty.
+fn token_bytes(text: &str) -> usize {
+    let until = |end: fn(char) -> bool| text.find(end).unwrap_or(text.len());
+    match text.as_bytes() {
+        [b'#', ..] | [b'/', b'/', ..] => until(|c| c == '\n'),
+        [quote @ (b'"' | b'/'), ..] => literal_bytes(text.as_bytes(), *quote),
+        [b'<', ..] => {
+            let end = text[1..].find(|c: char| matches!(c, '<' | '>') || c.is_whitespace());
+            end.filter(|at| *at > 0 && text[1 + at..].starts_with('>')).map_or(1, |at| at + 2)
+        }
+        [b'%', ..] => 1 + text[1..].find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len() - 1),
+        [first, ..] if is_name(*first) => {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+            1 + text[1..].find(|c| !is_part(c)).unwrap_or(text.len() - 1)
+        }
+        _ => text.chars().next().map_or(1, char::len_utf8),
+    }
+}
+
+/// Bytes of a text or an expression with its delimiters, or 1 if it does not end.
+fn literal_bytes(text: &[u8], delimiter: u8) -> usize {
+    let mut is_escaped = false;
+    for (idx, byte) in text.iter().enumerate().skip(1) {
+        match *byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'\n' if delimiter == b'"' => return 1,
+            byte if byte == delimiter => return idx + 1,
+            _ => {}
+        }
+    }
+    1
+}
+
+/// The text after the value of a directive that has one. Schemas are checked.
+fn skip_json<'g>(directive: &str, after: &'g str) -> Result<&'g str, GrammarError> {
+    if !matches!(directive, "%json" | "%regex" | "%llguidance") {
+        return Ok(after);
+    }
+    let mut values = serde_json::Deserializer::from_str(after).into_iter::<Value>();
+    // What cannot be read is refused when the grammar is compiled.
+    let Some(Ok(value)) = values.next() else { return Ok(after) };
+    if directive == "%json" {
+        json_schema::check_intersections(&value)?;
+    }
+    Ok(&after[values.byte_offset()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_refused(grammar: &str) -> bool {
+        matches!(check(grammar), Err(GrammarError::TooComplex(_)))
+    }
+
+    #[test]
+    fn expressions_of_an_intersection_are_counted() {
+        let ands = |n: usize| (0..n).map(|idx| format!("/a{idx}.*/")).collect::<Vec<_>>().join(" & ");
+        for (grammar, expected) in [
+            (format!("start: X\nX: {}", ands(3)), false),
+            (format!("start: X\nX: {}", ands(4)), true),
+            (format!("start: X\nX: {} // & & &", ands(3)), false),
+            (format!("start: X # & & &\nX: {}", ands(3)), false),
+            (format!("start: {}", ands(4)), true),
+            ("start: X\nX: /a&b&c&d/ & \"&&&\\\"&\" & /\\/&\\\\&/".to_owned(), false),
+            ("start: <|a&b&c&d|> X\nX: /a/ & /b/ & /c/".to_owned(), false),
+            ("start: X\nX: Y & Z\nY: /a/ & /b/\nZ: /c/ & /d/".to_owned(), true),
+            ("start: X\nX: Y & Z\nY: /a/ & /b/\nZ: W\nW.2[lazy]: /c/ & /d/".to_owned(), true),
+            ("start: X Y Z\nX: /a/ & /b/\nY: /a/ & /b/ & /c/\nZ: /c/ & /d/".to_owned(), false),
+            ("start: X\nX: /a/\n | /b/ & /c/\n | /d/ & /e/\n | /f/ & /g/".to_owned(), true),
+            ("start: X\nX: X & X".to_owned(), false),
+        ] {
+            assert_eq!(is_refused(&grammar), expected, "{grammar}");
+        }
+    }
+
+    #[test]
+    fn schemas_in_a_grammar_are_checked() {
+        let schema = |n: usize| {
+            let all: Vec<_> = (0..n).map(|idx| serde_json::json!({"pattern": format!("a&{idx}")})).collect();
+            format!("start: %json {{\"type\": \"string\", \"allOf\": {}}} X\nX: /a/", serde_json::json!(all))
+        };
+        assert!(!is_refused(&schema(3)));
+        assert!(is_refused(&schema(4)));
+        assert!(!is_refused("start: %regex {\"substring_chars\": \"a & b & c & d & e\"}"));
+    }
+
+    #[test]
+    fn any_text_is_read_to_its_end() {
+        for text in
+            ["&", "\"&", "/&", "<&", "%json{&", "X", "!", "é & é & é & é", "%", "\\\"&", "a:&\n?b:&&&"]
+        {
+            let _ = check(text);
+        }
+        assert!(is_refused("é & é & é & é"));
+    }
+}
