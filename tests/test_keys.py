@@ -64,6 +64,30 @@ def test_a_key_is_made_used_listed_and_revoked(throng, start, database):
     assert key not in "".join(server.output)
 
 
+def test_limits_of_a_key_hold_while_it_is_used_and_when_they_change(throng, start, database):
+    key = throng("keys", "create", "--requests-per-minute", "2", "--tokens-per-minute", "1000").stdout.strip()
+    with start("--database", database) as server:
+        client = server.client(api_key=key).with_options(max_retries=0)
+        chat = {"model": "throng-starter", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        answer = client.chat.completions.with_raw_response.create(**chat)
+        total = answer.parse().usage.total_tokens
+        assert answer.headers["x-ratelimit-limit-tokens"] == "1000"
+        assert answer.headers["x-ratelimit-remaining-tokens"] == str(1000 - total)
+        assert answer.headers["x-ratelimit-remaining-requests"] == "1"
+        with client.chat.completions.with_raw_response.create(**chat, stream=True).parse() as stream:
+            assert list(stream)
+        with pytest.raises(openai.RateLimitError) as refused:
+            client.chat.completions.create(**chat)
+        assert refused.value.code == "rate_limit_exceeded"
+        assert 1 <= int(refused.value.response.headers["retry-after"]) <= 61
+        changed = throng("keys", "limit", key[:11], "--requests-per-minute", "none")
+        assert changed.returncode == 0, changed.stderr
+        statuses_until(200, lambda: client.chat.completions.create(**chat))
+        with pytest.raises(openai.BadRequestError) as too_large:
+            client.chat.completions.create(**{**chat, "max_tokens": 1000})
+        assert too_large.value.code == "request_exceeds_rate_limit"
+
+
 @pytest.mark.parametrize("command", [["keys", "list"], ["keys", "revoke", "x"], ["store", "check"], ["store", "backup", "copy.db"]])
 def test_a_mistyped_path_is_not_an_empty_database(throng, database, command):
     refused = throng(*command)

@@ -14,6 +14,7 @@ pub mod block_table;
 pub mod constraint;
 pub mod executor;
 pub mod health;
+pub mod limits;
 pub mod request;
 pub mod routing;
 pub mod scheduler;

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, Turns};
+use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
 use crate::metrics::{MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub process: ProcessFacts,
     /// The keys of the database, where there is one.
     pub keys: Option<StoredKeys>,
+    /// What of the keys' limits is in use.
+    pub limits: Arc<RateLimits>,
 }
 
 impl Shared {
@@ -37,7 +40,8 @@ impl Shared {
     pub fn new(config: &GatewayConfig, process: ProcessFacts) -> Self {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);
-        Self { memory, phase: watch::Sender::new(Phase::Serving), process, keys }
+        let limits = Arc::new(RateLimits::new());
+        Self { memory, phase: watch::Sender::new(Phase::Serving), process, keys, limits }
     }
 }
 
@@ -48,6 +52,8 @@ pub(crate) struct App {
     pub config: GatewayConfig,
     /// Who may ask.
     pub keys: ApiKeys,
+    /// What of the keys' limits is in use.
+    pub limits: Arc<RateLimits>,
     /// The served models and who computes them.
     pub router: Router,
     /// What is counted.
@@ -74,7 +80,7 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys } = shared;
+        let Shared { memory, phase, process, keys, limits } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let replicas: Vec<Vec<Arc<dyn Replica>>> = models.iter().map(ServedModel::replicas).collect();
         let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
@@ -98,6 +104,7 @@ impl App {
             ),
             writing: AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone()),
             memory,
+            limits,
             phase,
             loading,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),

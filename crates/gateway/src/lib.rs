@@ -13,6 +13,7 @@ mod connection;
 mod constraint;
 mod gateway;
 mod generation;
+mod limits;
 mod loading;
 mod memory;
 mod metrics;

@@ -66,7 +66,7 @@ impl ApiKey {
     }
 }
 
-/// Limits of a key, which are stored and listed but not enforced. An absent limit does not restrict.
+/// Limits of a key. An absent limit does not restrict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyLimits {
     /// Requests in a minute.

@@ -77,13 +77,13 @@ pub struct PermitArgs {
     /// The models that the key may use, separated by commas, or none for all models
     #[arg(long, value_name = "MODELS", value_parser = parse_models)]
     pub models: Option<Permit<Vec<String>>>,
-    /// Requests in a minute, or none; stored only: servers do not enforce it
+    /// Requests in a minute, or none
     #[arg(long, value_name = "N", value_parser = parse_limit)]
     pub requests_per_minute: Option<Permit<u32>>,
-    /// Tokens in a minute, or none; stored only: servers do not enforce it
+    /// Tokens in a minute, of prompts and outputs, or none
     #[arg(long, value_name = "N", value_parser = parse_limit)]
     pub tokens_per_minute: Option<Permit<u32>>,
-    /// Requests at a time, or none; stored only: servers do not enforce it
+    /// Requests at a time, or none
     #[arg(long, value_name = "N", value_parser = parse_limit)]
     pub concurrent_requests: Option<Permit<u32>>,
 }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use throng_core::limits::Status;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 
@@ -39,6 +40,7 @@ pub(crate) struct RequestContext {
     body: Mutex<Option<Incoming>>,
     body_broken: AtomicBool,
     tenant: OnceLock<Tenant>,
+    limits: OnceLock<Status>,
     version: Version,
     has_body: bool,
     record: RequestRecord,
@@ -61,6 +63,7 @@ impl RequestContext {
             body: Mutex::new(body),
             body_broken: AtomicBool::new(false),
             tenant: OnceLock::new(),
+            limits: OnceLock::new(),
             version,
             has_body,
             record: RequestRecord::default(),
@@ -85,6 +88,16 @@ impl RequestContext {
     /// Says who asks; the first word counts.
     pub fn set_tenant(&self, tenant: Tenant) {
         let _ = self.tenant.set(tenant);
+    }
+
+    /// Says what is left of the key's limits; the first word counts.
+    pub fn set_limits(&self, status: Status) {
+        let _ = self.limits.set(status);
+    }
+
+    /// What is left of the key's limits, for the response's headers.
+    pub fn limits(&self) -> Option<&Status> {
+        self.limits.get()
     }
 
     /// Notes for the log what a model did for the request; the first word counts.

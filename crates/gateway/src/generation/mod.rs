@@ -14,6 +14,7 @@ mod reading;
 mod session;
 mod stream;
 mod turns;
+mod unfinished;
 mod work;
 
 pub(crate) use admit::{admit, check_room};

@@ -10,8 +10,10 @@ use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
 use super::client_error::{BlamedParams, client_error};
+use super::unfinished::{self, Unfinished};
 use crate::adapters::LoadedAdapter;
 use crate::connection::{GenerationRecord, RequestContext};
+use crate::limits::Charge;
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
@@ -78,6 +80,8 @@ pub(crate) struct Session {
     record: GenerationRecord,
     /// Kept in memory as long as the request runs.
     adapter: Option<LoadedAdapter>,
+    /// What is given back of the key's limits when it ends.
+    charge: Option<Charge>,
 }
 
 /// A prompt whose generation has begun.
@@ -153,12 +157,19 @@ impl Session {
             context,
             record,
             adapter: None,
+            charge: None,
         }
     }
 
     /// The same session, which keeps its adapter in memory as long as it lives.
     pub fn with_adapter(mut self, adapter: Option<LoadedAdapter>) -> Self {
         self.adapter = adapter;
+        self
+    }
+
+    /// The same session, which uses what it is charged with.
+    pub fn with_charge(mut self, charge: Charge) -> Self {
+        self.charge = Some(charge).filter(Charge::is_limited);
         self
     }
 
@@ -224,7 +235,10 @@ impl Session {
             }
             ReplicaEvent::Failed(error) => {
                 self.record.failed();
-                self.prompts[prompt_idx].choices.iter_mut().for_each(|choice| choice.has_ended = true);
+                let choices = &mut self.prompts[prompt_idx].choices;
+                let n_tokens = choices.iter().filter(|c| !c.has_ended).map(|c| u64::from(c.n_tokens)).sum();
+                self.charge.iter_mut().for_each(|charge| charge.add(n_tokens));
+                choices.iter_mut().for_each(|choice| choice.has_ended = true);
                 Some(Output::Failed(error))
             }
         }
@@ -275,6 +289,7 @@ impl Session {
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
         self.model.metrics.finished(reason, &timing, n_computed);
         self.record.ended(reason, timing.first_step, timing.first_token);
+        self.charge.iter_mut().for_each(|charge| charge.add(u64::from(timing.n_output)));
         if prompt.choices.iter().all(|choice| choice.has_ended) {
             let longest = prompt.choices.iter().map(|choice| choice.n_tokens).max();
             self.model.metrics.prompt_ended(longest.unwrap_or_default());
@@ -288,6 +303,16 @@ impl PromptState {
     fn n_computed(&self) -> usize {
         self.n_tokens.saturating_sub(self.n_cached as usize)
     }
+
+    /// What is not known of it when nobody reads it any more.
+    fn take_unfinished(&mut self) -> Option<Unfinished> {
+        let live = self.choices.iter().enumerate().filter(|(_, choice)| !choice.has_ended);
+        let choices: Vec<(u32, u64)> =
+            live.map(|(index, choice)| (index as u32, u64::from(choice.n_tokens))).collect();
+        let generation = self.generation.take().filter(|_| !choices.is_empty())?;
+        let unknown_tokens = self.sampling.beams.map(|_| u64::from(self.sampling.max_tokens));
+        Some(Unfinished { generation, choices, unknown_tokens })
+    }
 }
 
 impl Drop for Session {
@@ -295,6 +320,10 @@ impl Drop for Session {
         let choices = self.prompts.iter().flat_map(|prompt| &prompt.choices);
         choices.filter(|choice| !choice.has_ended).for_each(|_| self.model.metrics.aborted());
         self.context.record_generation(std::mem::take(&mut self.record));
+        if let Some(charge) = self.charge.take() {
+            let unfinished = self.prompts.iter_mut().filter_map(PromptState::take_unfinished).collect();
+            unfinished::end(unfinished, charge, self.adapter.take());
+        }
     }
 }
 

@@ -188,7 +188,7 @@ async fn begin(
     let Job { route, prepared, asked, echo, bound, is_streaming, ignored } = job;
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
-    let session = admit(&route, prepared, prompt_param, context).await?;
+    let session = admit(&route, prepared, prompt_param, context, &app.limits).await?;
     let context = context.clone();
     let n_shown = asked.n();
     let running = Running { route, context, session, n_prompts, n_shown, bound, memory, ignored };

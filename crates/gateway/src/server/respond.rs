@@ -25,6 +25,7 @@ use super::guard::{Guard, Source};
 use super::outflow::{HeldFrame, Outflow};
 use super::refusals::{RefusalLog, Sender};
 use crate::connection::{InFlight, MAX_FRAME_BYTES, RequestContext, Settled};
+use crate::limits::insert_headers;
 use crate::memory::Reservation;
 use crate::metrics::HttpLabels;
 use crate::openai::{ApiError, ErrorCode};
@@ -145,6 +146,9 @@ fn finish_head(response: &mut Response<Body>, context: &RequestContext) {
     let headers = response.headers_mut();
     headers.insert("x-request-id", context.id.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(status) = context.limits() {
+        insert_headers(status, headers);
+    }
 }
 
 /// What is counted and said when a response has been sent or given up.

@@ -121,6 +121,15 @@ impl ApiError {
             .retry_after(retry_after_s)
     }
 
+    /// The request alone is over a limit: waiting does not help, so that it is not 429.
+    pub fn request_exceeds_rate_limit(unit: &str, limit: u64, needed: u64) -> Self {
+        let message = format!(
+            "This API key has {limit} {unit}, but the request needs up to {needed}: its prompts and 'max_tokens' for each \
+             answer. Shorten the prompt or lower 'max_tokens'."
+        );
+        Self::bad_request("request_exceeds_rate_limit", message)
+    }
+
     /// A quota is spent; waiting does not help.
     pub fn insufficient_quota() -> Self {
         let message = "This API key's quota is spent.".to_owned();

@@ -9,7 +9,19 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, AllowPrivateNetw
 use crate::config::AccessConfig;
 
 /// Headers of answers that pages may read.
-const EXPOSED: [&str; 5] = ["x-request-id", "x-throng-ignored", "server-timing", "x-queue-ms", "retry-after"];
+const EXPOSED: [&str; 11] = [
+    "x-request-id",
+    "x-throng-ignored",
+    "server-timing",
+    "x-queue-ms",
+    "retry-after",
+    "x-ratelimit-limit-requests",
+    "x-ratelimit-remaining-requests",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-limit-tokens",
+    "x-ratelimit-remaining-tokens",
+    "x-ratelimit-reset-tokens",
+];
 /// How long a browser may keep the answer to its question.
 const MAX_AGE: Duration = Duration::from_secs(600);
 

@@ -1,0 +1,271 @@
+//! Who may use how much: limits of scopes, checked and charged together. Does not know what a scope stands for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::window::{BucketId, Use, Window};
+use crate::time::{Nanos, Timestamp};
+
+/// The most that may be used; an absent limit does not restrict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Requests that may begin in any minute.
+    pub requests_per_minute: Option<u64>,
+    /// Tokens that the requests which begin in any minute may use, of prompts and outputs together.
+    pub tokens_per_minute: Option<u64>,
+    /// Requests that may run at a time.
+    pub concurrent_requests: Option<u64>,
+}
+
+impl Limits {
+    /// Whether nothing is restricted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What limits belong to: a key, a project, … The limits may change from one request to the next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// Its name, different from those of all other scopes.
+    pub name: Arc<str>,
+    /// How much it may use.
+    pub limits: Limits,
+}
+
+/// What of the limits is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LimitKind {
+    /// Requests at a time.
+    ConcurrentRequests,
+    /// Requests in a minute.
+    Requests,
+    /// Tokens in a minute.
+    Tokens,
+}
+
+/// Why a request may not begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LimitRefusal {
+    /// Too much is in use.
+    Exceeded {
+        /// The limit that keeps the request waiting for longest.
+        kind: LimitKind,
+        /// How much may be used.
+        limit: u64,
+        /// After this time the request fits if nothing else is used until then, and not earlier unless something is given back. None
+        /// where running requests must end first.
+        wait: Option<Nanos>,
+    },
+    /// The request alone is over the limit.
+    NeverFits {
+        /// Which one.
+        kind: LimitKind,
+        /// How much may be used.
+        limit: u64,
+        /// How much the request needs.
+        needed: u64,
+    },
+    /// As many scopes are in use as may be.
+    TooManyScopes,
+}
+
+/// What is left of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remaining {
+    /// The limit.
+    pub limit: u64,
+    /// How much of it is left now.
+    pub remaining: u64,
+    /// After which time all of it is left if nothing is used until then.
+    pub reset: Nanos,
+}
+
+/// What is left of the limits of a request's scopes, of each kind the one of which least is left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Of requests in a minute.
+    pub requests: Option<Remaining>,
+    /// Of tokens in a minute.
+    pub tokens: Option<Remaining>,
+}
+
+/// What a request is charged with. It is to be given back to [`Limiter::settle`] or [`Limiter::cancel`].
+#[derive(Debug)]
+#[must_use]
+pub struct Reservation {
+    pub(super) scopes: Vec<Arc<str>>,
+    pub(super) bucket: BucketId,
+    pub(super) n_tokens: u64,
+}
+
+/// What is in use.
+#[derive(Debug, Clone)]
+pub struct Limiter {
+    max_scopes: usize,
+    scopes: BTreeMap<Arc<str>, Usage>,
+    pub(super) now: BucketId,
+    swept: BucketId,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Usage {
+    window: Window,
+    n_running: u64,
+}
+
+impl Limiter {
+    /// Nothing is in use, and never more than `max_scopes` scopes at a time: those that have a running request or had one that
+    /// began within the last minute.
+    pub fn new(max_scopes: usize) -> Self {
+        Self { max_scopes, scopes: BTreeMap::new(), now: BucketId::default(), swept: BucketId::default() }
+    }
+
+    /// Charges all scopes with one request that uses at most `n_tokens` tokens, or none of them.
+    ///
+    /// # Errors
+    /// When a limit of a scope would be exceeded.
+    pub fn reserve(
+        &mut self,
+        scopes: &[Scope],
+        n_tokens: u64,
+        now: Timestamp,
+    ) -> Result<Reservation, LimitRefusal> {
+        self.advance(scopes, now);
+        self.check(scopes, Use { requests: 1, tokens: n_tokens }, now)?;
+        self.make_room(scopes)?;
+        for scope in scopes {
+            let usage = self.scopes.entry(scope.name.clone()).or_default();
+            usage.window.add(self.now, Use { requests: 1, tokens: n_tokens });
+            usage.n_running += 1;
+        }
+        let names = scopes.iter().map(|scope| scope.name.clone()).collect();
+        Ok(Reservation { scopes: names, bucket: self.now, n_tokens })
+    }
+
+    /// The request has ended and has used this many tokens. The others are given back.
+    pub fn settle(&mut self, reservation: Reservation, n_used: u64) {
+        let tokens = reservation.n_tokens.saturating_sub(n_used);
+        self.give_back(reservation, Use { requests: 0, tokens });
+    }
+
+    /// The request has not begun: all is given back.
+    pub fn cancel(&mut self, reservation: Reservation) {
+        let tokens = reservation.n_tokens;
+        self.give_back(reservation, Use { requests: 1, tokens });
+    }
+
+    /// What is left.
+    pub fn status(&mut self, scopes: &[Scope], now: Timestamp) -> Status {
+        self.advance(scopes, now);
+        let mut status = Status::default();
+        for scope in scopes {
+            let window = self.scopes.get(&scope.name).map(|usage| &usage.window);
+            let limits = scope.limits;
+            tighten(&mut status.requests, limits.requests_per_minute, window, now, |used| used.requests);
+            tighten(&mut status.tokens, limits.tokens_per_minute, window, now, |used| used.tokens);
+        }
+        status
+    }
+
+    /// How many scopes are in memory.
+    pub fn n_scopes(&self) -> usize {
+        self.scopes.len()
+    }
+
+    /// Time does not go back, also if callers have read their clocks in another order.
+    fn advance(&mut self, scopes: &[Scope], now: Timestamp) {
+        self.now = self.now.max(BucketId::at(now));
+        for scope in scopes {
+            if let Some(usage) = self.scopes.get_mut(&scope.name) {
+                usage.window.forget_before(self.now);
+            }
+        }
+    }
+
+    fn check(&self, scopes: &[Scope], needed: Use, now: Timestamp) -> Result<(), LimitRefusal> {
+        let mut refusal = None;
+        for scope in scopes {
+            let usage = self.scopes.get(&scope.name);
+            let (window, n_running) = (usage.map(|u| &u.window), usage.map_or(0, |u| u.n_running));
+            let Limits { requests_per_minute, tokens_per_minute, concurrent_requests } = scope.limits;
+            let requests =
+                exceeds(LimitKind::Requests, requests_per_minute, window, needed, now, |used| used.requests)?;
+            let tokens =
+                exceeds(LimitKind::Tokens, tokens_per_minute, window, needed, now, |used| used.tokens)?;
+            let kind = LimitKind::ConcurrentRequests;
+            let concurrent = match concurrent_requests {
+                Some(0) => return Err(LimitRefusal::NeverFits { kind, limit: 0, needed: 1 }),
+                Some(limit) if n_running >= limit => Some((None, kind, limit)),
+                _ => None,
+            };
+            refusal = [requests, tokens, concurrent].into_iter().flatten().chain(refusal).max();
+        }
+        match refusal {
+            Some((wait, kind, limit)) => Err(LimitRefusal::Exceeded { kind, limit, wait }),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets scopes that use nothing: once a minute, and where there are too many, but then once in a bucket at most.
+    fn make_room(&mut self, scopes: &[Scope]) -> Result<(), LimitRefusal> {
+        let n_new = scopes.iter().filter(|scope| !self.scopes.contains_key(&scope.name)).count();
+        let fits = |n: usize| n + n_new <= self.max_scopes;
+        let is_full = !fits(self.scopes.len());
+        if self.swept != self.now && (is_full || self.swept.is_over(self.now)) {
+            self.swept = self.now;
+            self.scopes.retain(|_, usage| {
+                usage.window.forget_before(self.swept);
+                usage.n_running > 0 || !usage.window.is_empty()
+            });
+        }
+        if fits(self.scopes.len()) { Ok(()) } else { Err(LimitRefusal::TooManyScopes) }
+    }
+
+    fn give_back(&mut self, reservation: Reservation, unused: Use) {
+        for name in reservation.scopes {
+            if let Some(usage) = self.scopes.get_mut(&name) {
+                usage.n_running = usage.n_running.saturating_sub(1);
+                usage.window.take_back(reservation.bucket, unused);
+            }
+        }
+    }
+}
+
+/// Whether a limit is exceeded, and then how long it is so.
+fn exceeds(
+    kind: LimitKind,
+    limit: Option<u64>,
+    window: Option<&Window>,
+    needed: Use,
+    now: Timestamp,
+    of: impl Fn(&Use) -> u64,
+) -> Result<Option<(Option<Nanos>, LimitKind, u64)>, LimitRefusal> {
+    let (Some(limit), needed) = (limit, of(&needed)) else { return Ok(None) };
+    if needed > limit {
+        return Err(LimitRefusal::NeverFits { kind, limit, needed });
+    }
+    let Some(window) = window else { return Ok(None) };
+    let excess = of(&window.total()).saturating_add(needed).saturating_sub(limit);
+    if excess == 0 {
+        return Ok(None);
+    }
+    Ok(Some((window.frees(excess, of).map(|bucket| bucket.counts_for(now)), kind, limit)))
+}
+
+fn tighten(
+    tightest: &mut Option<Remaining>,
+    limit: Option<u64>,
+    window: Option<&Window>,
+    now: Timestamp,
+    of: impl Fn(&Use) -> u64,
+) {
+    let Some(limit) = limit else { return };
+    let used = window.map_or(0, |window| of(&window.total()));
+    let last = window.and_then(|window| window.last(of));
+    let reset = last.map_or(Nanos(0), |bucket| bucket.counts_for(now));
+    let remaining = Remaining { limit, remaining: limit.saturating_sub(used), reset };
+    if tightest.is_none_or(|before| remaining.remaining < before.remaining) {
+        *tightest = Some(remaining);
+    }
+}
