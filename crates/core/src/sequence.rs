@@ -3,6 +3,7 @@
 //! not know who goes first.
 
 mod beams;
+mod shares;
 
 use std::sync::Arc;
 
@@ -50,7 +51,9 @@ pub struct Running {
     n_published: usize,
     /// The block whose content its last block is to have before its next token is computed; a reference of its own.
     copied_block: Option<BlockId>,
-    /// New tokens in the step that is planned or in flight, drafts included; 0: no share in it.
+    /// The number of the step in flight in which it has a share.
+    step: Option<u64>,
+    /// New tokens in the step that is being planned, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
     /// How many of them are drafts.
     pub(crate) n_scheduled_drafts: usize,
@@ -59,7 +62,7 @@ pub struct Running {
     drafts: Vec<TokenId>,
     /// Where the drafts come from.
     source: DraftSource,
-    /// How many drafts the draft model may make in the step that is planned or in flight.
+    /// How many drafts the draft model may make in the step that is being planned.
     pub(crate) n_to_draft: usize,
     /// What its own drafts are made from.
     pub(crate) speculation: Speculation,
@@ -203,6 +206,7 @@ impl Sequence<Waiting> {
             n_computed,
             n_published,
             copied_block: None,
+            step: None,
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             drafts: Vec::new(),
@@ -289,25 +293,23 @@ impl Sequence<Running> {
         self.state.drafts.extend_from_slice(drafts);
     }
 
-    /// Notes that the step computed the scheduled tokens that are not drafts, that `n_made` drafts were verified, and that
-    /// `n_accepted` of them are among the `n_pushed` tokens appended since. What it computed for the others is void, and the
-    /// blocks that only they needed are given back.
-    pub fn advance(&mut self, (n_made, n_accepted): (usize, usize), n_pushed: usize, pool: &mut BlockPool) {
+    /// Notes that a step computed `n_known` tokens and had room for `n_drafts` drafts, that `n_made` drafts were verified, and
+    /// that `n_accepted` of them are among the `n_pushed` tokens appended since. What it computed for the others is void, and
+    /// the blocks that only they needed are given back.
+    pub fn advance(
+        &mut self,
+        (n_known, n_drafts): (usize, usize),
+        (n_made, n_accepted): (usize, usize),
+        n_pushed: usize,
+        pool: &mut BlockPool,
+    ) {
         self.forget_copy(pool);
-        let n_drafts = std::mem::take(&mut self.state.n_scheduled_drafts);
         let new_tokens = &self.tokens[self.tokens.len() - n_pushed..];
         self.state.speculation.observe(self.state.source, (n_made, n_accepted), new_tokens);
-        self.state.n_computed += std::mem::take(&mut self.state.n_scheduled) - n_drafts + n_accepted;
+        self.state.n_computed += n_known + n_accepted;
         if n_drafts > n_accepted {
             self.state.table.truncate(blocks_for(self.tokens.len()), pool);
         }
-    }
-
-    /// Has no share in a step any more.
-    pub fn end_step(&mut self) {
-        self.state.n_scheduled = 0;
-        self.state.n_scheduled_drafts = 0;
-        self.state.n_to_draft = 0;
     }
 
     /// Gives names to the full blocks that were computed. Tokens are appended before: a computed position has its token.

@@ -59,29 +59,24 @@ impl Answer<'_> {
 }
 
 impl Scheduler {
-    /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other.
+    /// Ends the step that ran. A sequence without its token, or with an error, ends its request and no other; what the step brought
+    /// for a sequence that is gone is dropped.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
         self.observe_time(&step, output, now);
-        self.end_step();
-        let (batch, mut sequence_idx) = (step.batch, 0);
-        for i in 0..self.running.len() {
-            if self.running[i].state.n_scheduled == 0 {
-                continue;
-            }
-            let answer =
-                Answer { batch: &batch, scheduled: &batch.sequences()[sequence_idx], output, sequence_idx };
-            let id = self.running[i].id();
-            assert_eq!(answer.scheduled.id, id, "a batch that is not the one in flight");
+        self.end_step(&step);
+        let (batch, mut guess) = (step.batch, 0);
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+            let Some(i) = self.find_in_step(scheduled.id, step.number, guess) else { continue };
+            guess = i + 1;
+            let answer = Answer { batch: &batch, scheduled, output, sequence_idx };
             if self.running[i].state.ending.is_none() {
                 match self.apply_sequence(i, &answer, now, emit) {
                     Ok(ending) => self.running[i].state.ending = ending,
-                    Err(error) => self.failed.push((id.request, Failure::Sequence(error))),
+                    Err(error) => self.failed.push((scheduled.id.request, Failure::Sequence(error))),
                 }
             }
-            self.running[i].end_step();
-            sequence_idx += 1;
+            self.running[i].leave_step();
         }
-        assert_eq!(sequence_idx, batch.sequences().len(), "a batch that is not the one in flight");
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
         self.advance_beams(now, emit);
@@ -90,9 +85,9 @@ impl Scheduler {
     /// Ends a step that failed as a whole, or was lost: the requests that had a share in it end, the others
     /// do not.
     pub fn fail(&mut self, step: Step, now: Timestamp, emit: &mut Emit<'_>) {
-        self.end_step();
-        for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
-            sequence.end_step();
+        self.end_step(&step);
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.is_in_step(step.number)) {
+            sequence.leave_step();
             if sequence.state.ending.is_none() {
                 self.failed.push((sequence.request.id, Failure::Step));
             }
@@ -100,6 +95,13 @@ impl Scheduler {
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
         drop(step);
+    }
+
+    /// Where the running sequence stands that has a share in step `number`. They mostly stand in the batch's order: the search
+    /// begins at `guess`.
+    fn find_in_step(&self, id: SequenceId, number: u64, guess: usize) -> Option<usize> {
+        let mut places = (guess..self.running.len()).chain(0..guess.min(self.running.len()));
+        places.find(|&i| self.running[i].id() == id && self.running[i].is_in_step(number))
     }
 
     /// Learns how long the target model's pass took, and each pass of the draft model. The first does not have the drafts
@@ -127,9 +129,8 @@ impl Scheduler {
         self.n_steps_without_pass = if has_pass { 0 } else { self.n_steps_without_pass + 1 };
     }
 
-    fn end_step(&mut self) {
-        assert!(self.step_in_flight, "no step is in flight");
-        self.step_in_flight = false;
+    fn end_step(&mut self, step: &Step) {
+        assert_eq!(self.step_in_flight.take(), Some(step.number), "a step that is not the one in flight");
         self.counters.steps += 1;
     }
 
@@ -151,7 +152,7 @@ impl Scheduler {
         }
         if self.report_beam(i, answer.output, answer.sequence_idx) {
             let sequence = &mut self.running[i];
-            sequence.advance((0, 0), 0, &mut self.pool);
+            sequence.advance((scheduled.n_known(), 0), (0, 0), 0, &mut self.pool);
             sequence.publish(&mut self.pool);
             return Ok(None);
         }
@@ -164,7 +165,13 @@ impl Scheduler {
         self.counters.accepted_draft_tokens += n_accepted as u64;
         let drafts = self.usable_drafts(answer.output.drafts(answer.sequence_idx));
         let sequence = &mut self.running[i];
-        sequence.advance((n_made, n_accepted), n_pushed, &mut self.pool);
+        let n_drafts = scheduled.n_drafts + scheduled.n_to_draft;
+        assert_eq!(
+            scheduled.start as usize,
+            sequence.n_computed(),
+            "a share that does not go on from the last one"
+        );
+        sequence.advance((scheduled.n_known(), n_drafts), (n_made, n_accepted), n_pushed, &mut self.pool);
         sequence.publish(&mut self.pool);
         sequence.set_drafts(if scheduled.sample { drafts } else { &[] });
         let only_prompt = sequence.request.sampling.max_tokens == 0;

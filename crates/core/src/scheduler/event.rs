@@ -19,6 +19,8 @@ pub struct Step {
     pub(super) batch: Arc<ScheduledBatch>,
     pub(super) started: Timestamp,
     pub(super) shape: StepShape,
+    /// How many steps were planned before it.
+    pub(super) number: u64,
 }
 
 impl Step {

@@ -61,7 +61,9 @@ pub struct Scheduler {
     n_draft_passes: u64,
     /// Steps since the last of them.
     n_steps_without_pass: u64,
-    step_in_flight: bool,
+    /// The number of the step in flight.
+    step_in_flight: Option<u64>,
+    n_planned: u64,
     n_arrivals: u64,
     counters: Counters,
     /// The buffers of the step before, to be used again once nobody reads them.
@@ -165,7 +167,8 @@ impl Scheduler {
             draft_time: StepTimeModel::default(),
             n_draft_passes: 0,
             n_steps_without_pass: 0,
-            step_in_flight: false,
+            step_in_flight: None,
+            n_planned: 0,
             n_arrivals: 0,
             counters: Counters::default(),
             batch: Arc::default(),
@@ -252,7 +255,7 @@ impl Scheduler {
         } else if let Some(sequence) = self.paused.remove(&id) {
             self.retire(sequence.finish(FinishReason::Abort, now), emit);
         } else if let Some(i) = self.running.iter().position(|sequence| sequence.id() == id) {
-            if self.running[i].state.n_scheduled > 0 {
+            if self.running[i].is_in_flight() {
                 self.running[i].state.ending = Some(FinishReason::Abort);
             } else {
                 let sequence = self.running.remove(i).finish(FinishReason::Abort, &mut self.pool, now);
@@ -266,7 +269,7 @@ impl Scheduler {
     /// # Panics
     /// When a step is in flight.
     pub fn reset_cache(&mut self) {
-        assert!(!self.step_in_flight, "a step in flight reads the cache");
+        assert!(self.step_in_flight.is_none(), "a step in flight reads the cache");
         while let Some(sequence) = self.running.pop() {
             self.counters.preemptions += 1;
             let sequence = sequence.preempt(&mut self.pool);
@@ -327,7 +330,7 @@ impl Scheduler {
         for block in self.running.iter().flat_map(|sequence| sequence.held_blocks()) {
             n_holders[block.0 as usize] += 1;
         }
-        let settled = self.running.iter().filter(|_| !self.step_in_flight);
+        let settled = self.running.iter().filter(|sequence| !sequence.is_in_flight());
         for sequence in settled {
             let (n_tokens, n_computed) = (sequence.tokens().len(), sequence.n_computed());
             let is_idle = n_computed == n_tokens && self.awaits_beams(sequence.id());

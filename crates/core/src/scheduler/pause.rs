@@ -12,7 +12,7 @@ impl Scheduler {
     /// # Panics
     /// When a step is in flight.
     pub fn pause(&mut self, request: RequestId) {
-        assert!(!self.step_in_flight, "a step in flight reads the blocks");
+        assert!(self.step_in_flight.is_none(), "a step in flight reads the blocks");
         for sequence in self.running.extract_if(.., |sequence| sequence.request.id == request) {
             let sequence = sequence.pause(&mut self.pool);
             self.paused.insert(sequence.id(), sequence);

@@ -21,7 +21,7 @@ impl Scheduler {
     /// # Panics
     /// When a step is in flight.
     pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
-        assert!(!self.step_in_flight, "one step is in flight at a time");
+        assert!(self.step_in_flight.is_none(), "one step is in flight at a time");
         self.report_ended(emit);
         let mut budget = StepBudget {
             tokens_left: self.config.max_batch_tokens as usize,
@@ -268,7 +268,8 @@ impl Scheduler {
         }
         let batch = Arc::get_mut(&mut self.batch)?;
         batch.clear();
-        for sequence in self.running.iter().filter(|sequence| sequence.state.n_scheduled > 0) {
+        let number = self.n_planned;
+        for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
             let (tokens, start) = (sequence.tokens(), sequence.n_computed());
             let (n_drafts, n_to_draft) = (sequence.state.n_scheduled_drafts, sequence.state.n_to_draft);
             let end = start + sequence.state.n_scheduled - n_drafts;
@@ -298,8 +299,10 @@ impl Scheduler {
             if n_to_draft > 0 {
                 batch.ask_for_drafts(n_drafts);
             }
+            sequence.join_step(number);
         }
-        self.step_in_flight = true;
-        Some(Step { batch: Arc::clone(&self.batch), started: now, shape })
+        self.n_planned += 1;
+        self.step_in_flight = Some(number);
+        Some(Step { batch: Arc::clone(&self.batch), started: now, shape, number })
     }
 }
