@@ -11,15 +11,15 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=THRONG_COMMIT");
     let given = std::env::var("THRONG_COMMIT").ok().filter(|commit| !commit.is_empty());
-    if let Some(commit) = given.or_else(commit_of_checkout) {
-        println!("cargo:rustc-env=THRONG_COMMIT={}", commit.chars().take(SHOWN_DIGITS).collect::<String>());
-    }
+    let commit = given.or_else(commit_of_checkout).unwrap_or_default();
+    println!("cargo:rustc-env=THRONG_COMMIT={}", commit.chars().take(SHOWN_DIGITS).collect::<String>());
     println!("cargo:rustc-env=THRONG_TARGET={}", std::env::var("TARGET").unwrap_or_default());
 }
 
 /// The commit of the checkout that these sources belong to; none if they lie inside another project's.
 fn commit_of_checkout() -> Option<String> {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?.canonicalize().ok()?;
+    let package = std::env::var("CARGO_MANIFEST_DIR").ok()?;
+    let sources = Path::new(&package).parent()?.parent()?.canonicalize().ok()?;
     let checkout = Path::new(&git(&sources, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()?;
     if checkout != sources {
         return None;
