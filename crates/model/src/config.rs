@@ -58,6 +58,8 @@ pub struct DecoderConfig {
 pub struct LayerConfig {
     /// The rotary embedding of queries and keys, an index into [`DecoderConfig::ropes`]; `None`: no rotation.
     pub rope_idx: Option<usize>,
+    /// That of queries where it is another one.
+    pub query_rope_idx: Option<usize>,
     /// How many positions a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,
     /// The feed-forward block of the layer.
@@ -80,18 +82,49 @@ pub enum FeedForward {
         width: usize,
         /// How they are chosen and weighted.
         routing: Routing,
-        /// Width of a shared expert that every token uses beside them, scaled by a sigmoid gate.
-        shared_width: Option<usize>,
+        /// An expert that every token uses beside them.
+        shared: Option<SharedExpert>,
     },
 }
 
-/// How experts are chosen: softmax over all logits, then the `n_used` largest.
+/// An expert that every token uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// Columns of the hidden layer.
+    pub width: usize,
+    /// Whether its output is scaled by the sigmoid of a product with its input.
+    pub is_gated: bool,
+}
+
+/// How experts are chosen: those with the `n_used` largest scores, which are also their weights.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Routing {
     /// Experts of one token.
     pub n_used: usize,
     /// Whether the chosen weights are made to sum to 1.
     pub normalize: bool,
+    /// How logits become scores.
+    pub score: RoutingScore,
+    /// Whether each expert has a bias that is added to its score where experts are chosen, and nowhere else (arXiv:2408.15664).
+    pub is_biased: bool,
+    /// Multiplies the weights in the end.
+    pub scale: f32,
+}
+
+/// How the logits of a router become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RoutingScore {
+    /// Softmax over all experts.
+    Softmax,
+    /// The sigmoid of each.
+    Sigmoid,
+}
+
+impl Routing {
+    /// By softmax over all experts.
+    pub fn softmax(n_used: usize, normalize: bool) -> Self {
+        Self { n_used, normalize, score: RoutingScore::Softmax, is_biased: false, scale: 1.0 }
+    }
 }
 
 /// The norm of queries and keys.
@@ -135,8 +168,26 @@ pub struct RopeTable {
     pub frequencies: Vec<f64>,
     /// Multiplies cosines and sines (YaRN's attention temperature; else 1).
     pub amplitude: f64,
+    /// Multiplies them besides, by position.
+    pub growth: Option<RopeGrowth>,
     /// The frequencies where no sequence is longer than the context of the first training (LongRoPE).
     pub short: Option<ShortRope>,
+}
+
+/// A factor of queries that grows with the position `p` (Llama 4): `1 + beta * ln(1 + floor(p / interval))`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RopeGrowth {
+    /// What the logarithm is multiplied with.
+    pub beta: f64,
+    /// Positions that have one factor.
+    pub interval: f64,
+}
+
+impl RopeGrowth {
+    /// The factor at a position.
+    pub fn at(&self, position: usize) -> f64 {
+        1.0 + self.beta * (1.0 + (position as f64 / self.interval).floor()).ln()
+    }
 }
 
 /// The short-context frequencies of a model that was trained for a short context and extended to a longer one.
@@ -156,9 +207,13 @@ impl RopeTable {
     pub fn for_context(&self, max_sequence_tokens: usize) -> Self {
         match &self.short {
             Some(short) if max_sequence_tokens <= short.max_tokens => {
-                Self { frequencies: short.frequencies.clone(), amplitude: short.amplitude, short: None }
+                Self { frequencies: short.frequencies.clone(), amplitude: short.amplitude, ..self.plain() }
             }
-            _ => Self { short: None, ..self.clone() },
+            _ => self.plain(),
         }
+    }
+
+    fn plain(&self) -> Self {
+        Self { short: None, ..self.clone() }
     }
 }

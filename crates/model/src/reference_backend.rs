@@ -12,10 +12,10 @@ use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
     AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
-    MatrixRole, Norm, RowGroups,
+    MatrixRole, Norm, Router, RowGroups,
 };
 use crate::batch_input::BatchInput;
-use crate::config::{Activation, RopeStyle, RopeTable, Routing};
+use crate::config::{Activation, RopeStyle, RopeTable, Routing, RoutingScore};
 use crate::kv_cache::KvLayout;
 use crate::weights::TensorView;
 
@@ -295,9 +295,8 @@ impl DeviceOps for ReferenceBackend {
     fn mixture_of_experts(
         &mut self,
         x: &HostTensor,
-        router_logits: &HostTensor,
+        router: Router<'_, Self>,
         experts: &Vec<Expert<ReferenceMatrix>>,
-        routing: &Routing,
         activation: Activation,
         out: &mut HostTensor,
     ) {
@@ -307,7 +306,7 @@ impl DeviceOps for ReferenceBackend {
         for row_idx in 0..x.n_rows() {
             let sum = out.row_mut(row_idx);
             sum.fill(0.0);
-            for (expert_idx, weight) in route(router_logits.row(row_idx), routing) {
+            for (expert_idx, weight) in route(router.logits.row(row_idx), router.bias, router.routing) {
                 let expert = &experts[expert_idx];
                 multiply(x.row(row_idx), &expert.gate_up, &mut gate_up);
                 glu_row(&gate_up, activation, &mut hidden);
@@ -338,13 +337,20 @@ impl DeviceOps for ReferenceBackend {
 }
 
 /// The experts of one row with their weights, in increasing order of expert.
-fn route(logits: &[f32], routing: &Routing) -> Vec<(usize, f32)> {
+fn route(logits: &[f32], bias: Option<&Vec<f32>>, routing: &Routing) -> Vec<(usize, f32)> {
     let (mut experts, mut weights) = (vec![0; routing.n_used], vec![0.0; routing.n_used]);
-    let score = match routing.normalize {
-        true => reference::RouteScore::SoftmaxRenormalized,
-        false => reference::RouteScore::SoftmaxAll,
-    };
-    reference::route_top_k(logits, score, &mut experts, &mut weights);
+    match (routing.score, bias) {
+        (RoutingScore::Softmax, None) => {
+            reference::route_top_k(logits, reference::RouteScore::SoftmaxAll, &mut experts, &mut weights);
+        }
+        (RoutingScore::Softmax, Some(_)) => unreachable!("no family biases probabilities"),
+        (RoutingScore::Sigmoid, bias) => {
+            let bias = bias.cloned().unwrap_or_else(|| vec![0.0; logits.len()]);
+            reference::route_sigmoid(logits, &bias, &mut experts, &mut weights);
+        }
+    }
+    let sum: f32 = if routing.normalize { weights.iter().sum() } else { 1.0 };
+    weights.iter_mut().for_each(|weight| *weight *= routing.scale / sum);
     let mut chosen: Vec<_> = experts.into_iter().map(|e| e as usize).zip(weights).collect();
     chosen.sort_by_key(|(expert_idx, _)| *expert_idx);
     chosen

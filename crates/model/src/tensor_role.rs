@@ -83,6 +83,7 @@ impl Uses<'_> {
             }
             FeedForward::Experts { n_experts, .. } => {
                 self.weights(prefix, &[names.router, names.shared_router], TensorRole::Product);
+                self.note(&format!("{prefix}{}", names.router_bias), TensorRole::Vector);
                 self.linears(prefix, &[names.shared_gate, names.shared_up, names.shared_down]);
                 let stacked = [names.experts_gate, names.experts_up, names.experts_down];
                 self.weights(prefix, &stacked, TensorRole::Expert);

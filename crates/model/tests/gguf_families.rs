@@ -68,11 +68,9 @@ impl Checkpoint {
 
     /// A parameter of the rope, in either spelling.
     fn rope(&self, key: &str) -> Option<&Value> {
-        let parameters = &self.config["rope_parameters"];
-        let full = &parameters["full_attention"];
-        [&parameters[key], &full[key], &self.config["rope_scaling"][key], &self.config[key]]
-            .into_iter()
-            .find(|value| !value.is_null())
+        let new = &self.config["rope_parameters"];
+        let (full, old) = (&new["full_attention"], &self.config["rope_scaling"]);
+        [&new[key], &full[key], &old[key], &self.config[key]].into_iter().find(|value| !value.is_null())
     }
 }
 
@@ -94,7 +92,7 @@ fn rules(architecture: &'static str) -> Rules {
         architecture,
         permuted: ["llama", "granite", "smollm3"].contains(&architecture),
         gain_offset: if gemma { 1.0 } else { 0.0 },
-        post_norms: gemma || architecture == "olmo2",
+        post_norms: gemma || ["olmo2", "glm4moe", "seed_oss"].contains(&architecture),
     }
 }
 
@@ -132,8 +130,12 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
         ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
     ];
+    let name = name.replace("shared_experts", "shared_expert");
     let (layer, rest) = name.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
     let (stem, kind) = rest.rsplit_once('.').unwrap();
+    if kind == "e_score_correction_bias" {
+        return format!("blk.{layer}.exp_probs_b.bias");
+    }
     let (_, to) =
         parts.iter().find(|(from, _)| *from == stem).unwrap_or_else(|| panic!("{name} has no name"));
     format!("blk.{layer}.{to}.{kind}")
@@ -154,7 +156,8 @@ fn permute(tensor: &Tensor, head_dim: usize) -> Tensor {
 
 fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
     let mut converted: BTreeMap<String, Tensor> = BTreeMap::new();
-    for (name, tensor) in &checkpoint.tensors {
+    let beyond = format!("model.layers.{}.", checkpoint.size("num_hidden_layers").unwrap());
+    for (name, tensor) in checkpoint.tensors.iter().filter(|(name, _)| !name.starts_with(&beyond)) {
         if let Some((layer, rest)) = name.split_once(".experts.").or_else(|| name.split_once("_moe.experts."))
         {
             // The tensors come in order of name; there are fewer than ten experts, so in order of expert.
@@ -236,6 +239,9 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
         ("attention.sliding_window", "sliding_window"),
         ("expert_count", "num_experts"),
         ("expert_count", "num_local_experts"),
+        ("expert_count", "n_routed_experts"),
+        ("expert_shared_count", "n_shared_experts"),
+        ("rope.dimension_count", "rotary_dim"),
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
@@ -256,6 +262,7 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
         ("attention.scale", "attention_multiplier"),
         ("logit_scale", "logits_scaling"),
         ("rope.freq_base", "rope_theta"),
+        ("expert_weights_scale", "routed_scaling_factor"),
     ];
     for (to, from) in numbers {
         if let Some(number) = checkpoint.rope(from).and_then(Value::as_f64) {
@@ -276,7 +283,8 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
         let factor = number("max_position_embeddings").unwrap() / original;
         let amplitude = (1.0 + factor.ln() / original.ln()).sqrt();
         set("rope.scaling.attn_factor", GgufValue::F32(amplitude as f32));
-        let share = number("partial_rotary_factor").unwrap();
+    }
+    if let Some(share) = number("partial_rotary_factor") {
         set("rope.dimension_count", GgufValue::U32((checkpoint.head_dim() as f64 * share) as u32));
     }
     metadata
@@ -298,7 +306,6 @@ fn to_gguf(checkpoint: &Checkpoint, rules: &Rules, path: &PathBuf) {
 
 #[test]
 fn gguf_files_of_all_families_give_the_logits_of_transformers() {
-    // GGUF has no sliding window for Mistral, which is stored as a Llama; its shape is that of `llama`.
     let families = [
         ("llama", "llama"),
         ("llama3-rope-tied", "llama"),
@@ -317,6 +324,9 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("phi3-longrope", "phi3"),
         ("olmo2", "olmo2"),
         ("olmo3", "olmo2"),
+        ("glm4-moe", "glm4moe"),
+        ("minimax-m2", "minimax-m2"),
+        ("qwen2", "seed_oss"),
         ("smollm3", "smollm3"),
         ("granite", "granite"),
     ];

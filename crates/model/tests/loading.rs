@@ -139,6 +139,8 @@ fn keys_that_could_change_the_model_are_refused_by_name() {
         found,
         "not supported yet: swiglu_limit = 7.0 (the configuration of olmo3 has a key whose meaning is not known)"
     );
+    let found = error(&changed("glm4-moe", set("n_group", json!(2)), same));
+    assert_eq!(found, "not supported yet: n_group = 2 (supported: 1)");
     let folder = changed("qwen3-vl", set("text_config", json!({"model_type": "qwen4_text"})), same);
     assert!(error(&folder).starts_with("not supported yet: qwen4_text (supported: llama, "));
 }

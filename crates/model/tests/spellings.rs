@@ -113,3 +113,17 @@ fn text_parts_are_the_text_models() {
         assert_eq!(read(&config), read(&json!(plain)));
     }
 }
+
+#[test]
+fn seed_oss_is_a_llama_with_biases() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let json = std::fs::read(root.join("llama/config.json")).unwrap();
+    let mut config: Object = serde_json::from_slice(&json).unwrap();
+    let read = |config: &Object| {
+        Architecture::from_config_json(json!(config).to_string().as_bytes()).unwrap().config
+    };
+    let mut llama = read(&config);
+    llama.family = "seed_oss";
+    config.insert("model_type".into(), json!("seed_oss"));
+    assert_eq!(read(&config), llama);
+}

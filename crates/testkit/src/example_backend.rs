@@ -15,10 +15,10 @@ use throng_kernels::reference;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
-    MatrixRole, NO_TOKEN, Norm, RowGroups, Ticket,
+    MatrixRole, NO_TOKEN, Norm, Router, RowGroups, Ticket,
 };
 use throng_model::batch_input::BatchInput;
-use throng_model::config::{Activation, RopeStyle, RopeTable, Routing};
+use throng_model::config::{Activation, RopeStyle, RopeTable, RoutingScore};
 use throng_model::kv_cache::KvLayout;
 use throng_model::sampler::SamplingInput;
 use throng_model::weights::TensorView;
@@ -297,26 +297,30 @@ impl DeviceOps for ExampleBackend {
     fn mixture_of_experts(
         &mut self,
         x: &Rows,
-        router_logits: &Rows,
+        router: Router<'_, Self>,
         experts: &Vec<Expert<Matrix>>,
-        routing: &Routing,
         activation: Activation,
         out: &mut Rows,
     ) {
         let share = if self.halves_partial_products { 0.5 } else { 1.0 };
-        for ((x, logits), out) in x.iter().zip(router_logits.iter()).zip(out.iter_mut()) {
+        let routing = router.routing;
+        for ((x, logits), out) in x.iter().zip(router.logits.iter()).zip(out.iter_mut()) {
             let mut weights = logits.to_vec();
-            reference::softmax(&mut weights);
-            let mut by_weight: Vec<usize> = (0..weights.len()).collect();
-            by_weight.sort_by(|&a, &b| weights[b].total_cmp(&weights[a]));
-            let used = &mut by_weight[..routing.n_used];
+            match routing.score {
+                RoutingScore::Softmax => reference::softmax(&mut weights),
+                RoutingScore::Sigmoid => weights.iter_mut().for_each(|w| *w = 1.0 / (1.0 + (-*w).exp())),
+            }
+            let biased = |e: usize| weights[e] + router.bias.map_or(0.0, |bias| bias[e]);
+            let mut by_score: Vec<usize> = (0..weights.len()).collect();
+            by_score.sort_by(|&a, &b| biased(b).total_cmp(&biased(a)));
+            let used = &mut by_score[..routing.n_used];
             used.sort_unstable();
             let sum: f32 = if routing.normalize { used.iter().map(|&e| weights[e]).sum() } else { 1.0 };
             out.fill(0.0);
             for &mut expert in used {
                 let hidden = hidden(&experts[expert].gate_up.multiply(x), activation);
                 let result = experts[expert].down.multiply(&hidden);
-                let weight = weights[expert] / sum * share;
+                let weight = weights[expert] / sum * routing.scale * share;
                 out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * result);
             }
         }

@@ -12,7 +12,7 @@ pub use attention::{AttentionShape, PagedKv, attention};
 pub use low_rank::add_low_rank;
 pub use matmul::{add_bias, matmul, matmul_experts};
 pub use rope::{RopeStyle, rope};
-pub use routing::{RouteScore, route_top_k};
+pub use routing::{RouteScore, route_sigmoid, route_top_k};
 pub use rows::{
     add, argmax, gelu_tanh, gelu_tanh_mul, log_softmax, logsumexp, rms_norm, scale, silu, silu_mul, softcap,
     softmax, top_k,

@@ -14,6 +14,26 @@ pub enum RouteScore {
     SoftmaxChosen,
 }
 
+/// Routing by sigmoid: chooses the `experts.len()` experts of one row of router logits with the largest sum of sigmoid and bias,
+/// largest first; their weights are the sigmoids without the bias (arXiv:2412.19437 without groups).
+///
+/// # Panics
+/// When lengths differ or more experts are asked for than there are.
+pub fn route_sigmoid(logits: &[f32], bias: &[f32], experts: &mut [u32], weights: &mut [f32]) {
+    let k = experts.len();
+    assert!(
+        weights.len() == k && k <= logits.len() && bias.len() == logits.len(),
+        "{k} of {} experts",
+        logits.len()
+    );
+    let scores: Vec<f32> = logits.iter().map(|logit| 1.0 / (1.0 + (-logit).exp())).collect();
+    let biased: Vec<f32> = scores.iter().zip(bias).map(|(score, bias)| score + bias).collect();
+    experts.copy_from_slice(&top_k(&biased, k));
+    for (weight, &expert) in weights.iter_mut().zip(&*experts) {
+        *weight = scores[expert as usize];
+    }
+}
+
 /// Chooses `experts.len()` experts of one row of router logits, most probable first, and their weights.
 ///
 /// # Panics

@@ -1,6 +1,6 @@
 //! Gemma 2 (arXiv:2408.00118): norms before and after each block, soft caps, every other layer with a window.
 
-use super::names::{HF_GEMMA_LAYER, TensorNames, hf};
+use super::names::{GGUF, HF_GEMMA_LAYER, TensorNames, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{Activation, DecoderConfig, NormPlacement};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &NAMES,
+    gguf_names: &GGUF,
 };
 
 pub(super) static NAMES: TensorNames = hf(HF_GEMMA_LAYER);

@@ -2,6 +2,7 @@
 //! own rotary embedding.
 
 use super::gemma2::{NAMES, gemma, gemma_gguf};
+use super::names::GGUF;
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{DecoderConfig, QkNorm};
 
@@ -12,6 +13,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &NAMES,
+    gguf_names: &GGUF,
 };
 
 /// Sizes that `google/gemma-3-*` leave out of their `text_config`.

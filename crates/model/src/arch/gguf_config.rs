@@ -4,7 +4,8 @@ use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
-    Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable, Routing,
+    Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
+    Routing, RoutingScore,
 };
 use crate::weights::TensorSource;
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -70,6 +71,14 @@ impl<'a> GgufConfig<'a> {
         self.typed(name, "a number", |value| value.as_f64().or_else(|| value.as_u64().map(|n| n as f64)))
     }
 
+    /// A boolean, if it is there.
+    fn flag(&self, name: &str) -> Result<Option<bool>, ConfigError> {
+        self.typed(name, "true or false", |value| match value {
+            GgufValue::Bool(flag) => Some(*flag),
+            _ => None,
+        })
+    }
+
     fn text(&self, name: &str) -> Result<Option<&'a str>, ConfigError> {
         self.typed(name, "a string", GgufValue::as_str)
     }
@@ -96,7 +105,7 @@ impl<'a> GgufConfig<'a> {
         check_n_layers(n_layers)?;
         let layer = |layer_idx| -> Result<LayerConfig, ConfigError> {
             let feed_forward = self.feed_forward(layer_idx)?;
-            Ok(LayerConfig { rope_idx: Some(0), sliding_window: None, feed_forward })
+            Ok(LayerConfig { rope_idx: Some(0), query_rope_idx: None, sliding_window: None, feed_forward })
         };
         let embedding = self.tensors.tensor("token_embd.weight");
         let vocabulary_size = embedding.and_then(|tensor| tensor.shape.first().copied());
@@ -137,8 +146,26 @@ impl<'a> GgufConfig<'a> {
             Some(width) => width,
             None => self.required_size("feed_forward_length")?,
         };
-        let routing = Routing { n_used: self.required_size("expert_used_count")?, normalize: true };
-        Ok(FeedForward::Experts { n_experts, width, routing, shared_width: None })
+        let routing = Routing::softmax(self.required_size("expert_used_count")?, true);
+        Ok(FeedForward::Experts { n_experts, width, routing, shared: None })
+    }
+
+    /// Routing by sigmoid with a bias that only chooses, if the file does not say otherwise.
+    pub(super) fn sigmoid_routing(&self) -> Result<Routing, ConfigError> {
+        let key = "expert_gating_func";
+        if let Some(other) = self.size(key)?.filter(|function| ![0, 2].contains(function)) {
+            let found = other.to_string();
+            return Err(ConfigError::Variant { key: self.key(key), found, expected: "2" });
+        }
+        // 0 means that there is none.
+        let scale = self.number("expert_weights_scale")?.filter(|scale| *scale != 0.0);
+        Ok(Routing {
+            n_used: self.required_size("expert_used_count")?,
+            normalize: self.flag("expert_weights_norm")?.unwrap_or(true),
+            score: RoutingScore::Sigmoid,
+            is_biased: true,
+            scale: scale.unwrap_or(1.0) as f32,
+        })
     }
 
     /// The rotary embedding of all layers that have no other.

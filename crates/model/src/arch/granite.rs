@@ -1,6 +1,6 @@
 //! Granite 3 (dense): Llama with a multiplier on embeddings, residuals, attention scores and logits.
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{DecoderConfig, RopeStyle};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

@@ -158,6 +158,7 @@ impl HfConfig {
         let width = self.required_size("intermediate_size")?;
         let layer = LayerConfig {
             rope_idx: Some(0),
+            query_rope_idx: None,
             sliding_window: None,
             feed_forward: FeedForward::Dense { width },
         };
@@ -239,6 +240,24 @@ impl HfConfig {
         Ok(self.rope_source(layer_type).number("rope_theta")?.unwrap_or(10_000.0))
     }
 
+    /// A parameter of the rotary embedding of layers of a type.
+    pub(super) fn rope_number(&self, layer_type: &str, key: &str) -> Result<Option<f64>, ConfigError> {
+        self.rope_source(layer_type).number(key)
+    }
+
+    /// Refuses a value other than `only`, which a file may leave out.
+    pub(super) fn only(&self, key: &str, only: &'static str) -> Result<(), ConfigError> {
+        let is = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned) == only;
+        match self.get(key).filter(|value| !is(value)) {
+            None => Ok(()),
+            Some(other) => Err(ConfigError::Variant {
+                key: key.to_owned(),
+                found: super::shorten(&other.to_string()),
+                expected: only,
+            }),
+        }
+    }
+
     fn rope_source(&self, layer_type: &str) -> RopeSource<'_> {
         let parameters = self.get("rope_parameters").or_else(|| self.get("rope_scaling"));
         let parameters = parameters.and_then(Value::as_object);
@@ -263,7 +282,10 @@ impl HfConfig {
         if !(0.0..=1.0).contains(&share) {
             return Err(ConfigError::invalid("partial_rotary_factor", share, "between 0 and 1"));
         }
-        let n_rotated = (head_dim as f64 * share) as usize;
+        let n_rotated = match self.size("rotary_dim")? {
+            Some(n_rotated) => n_rotated.min(head_dim),
+            None => (head_dim as f64 * share) as usize,
+        };
         let scaling = source.scaling()?;
         scaling.table(theta, n_rotated).ok_or_else(|| {
             let expected = format!("{} numbers", n_rotated / 2);
@@ -280,7 +302,9 @@ struct RopeSource<'a> {
 
 impl RopeSource<'_> {
     fn own(&self, key: &str) -> Option<&Value> {
-        self.parameters.and_then(|p| p.get(key)).filter(|value| !value.is_null())
+        let value = self.parameters.and_then(|p| p.get(key)).filter(|value| !value.is_null())?;
+        self.config.read.borrow_mut().insert(key.to_owned());
+        Some(value)
     }
 
     fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {

@@ -38,7 +38,9 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         }
         let short = rope.short.iter().flat_map(|short| short.frequencies.iter().chain([&short.amplitude]));
         let mut numbers = rope.frequencies.iter().chain([&rope.amplitude]).chain(short);
-        if !numbers.all(|number| number.is_finite()) {
+        let growth =
+            rope.growth.is_none_or(|g| g.beta.is_finite() && g.interval.is_finite() && g.interval >= 1.0);
+        if !growth || !numbers.all(|number| number.is_finite()) {
             return Err(ConfigError::invalid("rotation", "not a number", "finite frequencies"));
         }
     }
@@ -65,11 +67,18 @@ pub(super) fn check_n_layers(n_layers: usize) -> Result<(), ConfigError> {
 fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
     match *feed_forward {
         FeedForward::Dense { width } => in_range("feed-forward size", width, MAX_WIDTH),
-        FeedForward::Experts { n_experts, width, routing, shared_width } => {
+        FeedForward::Experts { n_experts, width, routing, shared } => {
             in_range("number of experts", n_experts, MAX_EXPERTS)?;
             in_range("expert size", width, MAX_WIDTH)?;
             in_range("number of experts of a token", routing.n_used, n_experts)?;
-            shared_width.map_or(Ok(()), |width| in_range("shared expert size", width, MAX_WIDTH))
+            if !routing.scale.is_finite() {
+                return Err(ConfigError::invalid(
+                    "scale of expert weights",
+                    routing.scale,
+                    "a finite number",
+                ));
+            }
+            shared.map_or(Ok(()), |shared| in_range("shared expert size", shared.width, MAX_WIDTH))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Llama 1 to 3 (arXiv:2407.21783) and the many that share its shape. In GGUF also Mistral and Mixtral.
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{DecoderConfig, RopeStyle};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

@@ -1,6 +1,6 @@
 //! Mixtral (arXiv:2401.04088): Mistral with a mixture of experts in every layer. Its GGUF files say they are Llama.
 
-use super::names::{HF_LAYER, LayerNames, TensorNames, hf};
+use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf};
 use super::{ConfigError, Family, HfConfig, llama};
 use crate::config::{DecoderConfig, FeedForward, Routing};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf: llama::from_gguf,
     hf_names: &NAMES,
+    gguf_names: &GGUF,
 };
 
 static NAMES: TensorNames = hf(LayerNames {
@@ -28,8 +29,8 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let feed_forward = FeedForward::Experts {
         n_experts: hf.required_size("num_local_experts")?,
         width: hf.required_size("intermediate_size")?,
-        routing: Routing { n_used, normalize: true },
-        shared_width: None,
+        routing: Routing::softmax(n_used, true),
+        shared: None,
     };
     config.layers.iter_mut().for_each(|layer| layer.feed_forward = feed_forward);
     Ok(config)

@@ -4,10 +4,12 @@
 mod gemma2;
 mod gemma3;
 mod gguf_config;
+mod glm4_moe;
 mod granite;
 mod hf_config;
 mod limits;
 mod llama;
+mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod names;
@@ -19,6 +21,7 @@ mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
 mod rope_scaling;
+mod seed_oss;
 mod smollm3;
 mod understood;
 
@@ -44,6 +47,8 @@ struct Family {
     from_gguf: fn(&GgufConfig<'_>) -> Result<DecoderConfig, ConfigError>,
     /// What a safetensors checkpoint calls the tensors.
     hf_names: &'static TensorNames,
+    /// What its GGUF files call them.
+    gguf_names: &'static TensorNames,
 }
 
 impl Family {
@@ -52,7 +57,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 14] = [
+const FAMILIES: [&Family; 17] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -67,6 +72,9 @@ const FAMILIES: [&Family; 14] = [
     &mixtral::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
+    &glm4_moe::FAMILY,
+    &minimax_m2::FAMILY,
+    &seed_oss::FAMILY,
 ];
 
 /// A model's architecture and what its file calls the tensors.
@@ -113,7 +121,7 @@ impl Architecture {
             .ok_or_else(|| ConfigError::not_supported(architecture))?;
         let config = (family.from_gguf)(&gguf)?;
         limits::check(&config)?;
-        Ok(Self { config, names: &names::GGUF })
+        Ok(Self { config, names: family.gguf_names })
     }
 }
 

@@ -35,6 +35,8 @@ pub struct LayerNames {
     pub gate_up: &'static str,
     pub down: &'static str,
     pub router: &'static str,
+    /// With its ending: it is no bias of a projection.
+    pub router_bias: &'static str,
     pub expert_gate: &'static str,
     pub expert_up: &'static str,
     pub expert_down: &'static str,
@@ -66,6 +68,7 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     gate_up: "mlp.gate_up_proj",
     down: "mlp.down_proj",
     router: "mlp.gate",
+    router_bias: "mlp.gate.e_score_correction_bias",
     expert_gate: "mlp.experts.{}.gate_proj",
     expert_up: "mlp.experts.{}.up_proj",
     expert_down: "mlp.experts.{}.down_proj",
@@ -100,39 +103,50 @@ pub(super) const fn hf(layer: LayerNames) -> TensorNames {
 /// Llama's names.
 pub(super) static HF: TensorNames = hf(HF_LAYER);
 
-/// GGUF's names, the same for all families (llama.cpp, gguf-py/gguf/constants.py).
-pub(super) static GGUF: TensorNames = TensorNames {
-    embedding: "token_embd",
-    final_norm: "output_norm",
-    output: "output",
-    layer_prefix: "blk.",
-    layer: LayerNames {
-        pre_attention_norm: "attn_norm",
-        post_attention_norm: "post_attention_norm",
-        pre_feed_forward_norm: "ffn_norm",
-        post_feed_forward_norm: "post_ffw_norm",
-        query: "attn_q",
-        key: "attn_k",
-        value: "attn_v",
-        query_key_value: "attn_qkv",
-        attention_output: "attn_output",
-        query_norm: "attn_q_norm",
-        key_norm: "attn_k_norm",
-        gate: "ffn_gate",
-        up: "ffn_up",
-        // The same name as `up`; the shapes differ.
-        gate_up: "ffn_up",
-        down: "ffn_down",
-        router: "ffn_gate_inp",
-        expert_gate: "ffn_gate.{}",
-        expert_up: "ffn_up.{}",
-        expert_down: "ffn_down.{}",
-        experts_gate: "ffn_gate_exps",
-        experts_up: "ffn_up_exps",
-        experts_down: "ffn_down_exps",
-        shared_router: "ffn_gate_inp_shexp",
-        shared_gate: "ffn_gate_shexp",
-        shared_up: "ffn_up_shexp",
-        shared_down: "ffn_down_shexp",
-    },
+/// GGUF's names, nearly the same for all families (llama.cpp, gguf-py/gguf/constants.py).
+pub(super) static GGUF: TensorNames = gguf(GGUF_LAYER);
+
+/// Some families' files call the norm before the feed-forward by its place after attention.
+pub(super) static GGUF_POST_ATTENTION_NORM: TensorNames =
+    gguf(LayerNames { post_attention_norm: "", pre_feed_forward_norm: "post_attention_norm", ..GGUF_LAYER });
+
+const fn gguf(layer: LayerNames) -> TensorNames {
+    TensorNames {
+        embedding: "token_embd",
+        final_norm: "output_norm",
+        output: "output",
+        layer_prefix: "blk.",
+        layer,
+    }
+}
+
+const GGUF_LAYER: LayerNames = LayerNames {
+    pre_attention_norm: "attn_norm",
+    post_attention_norm: "post_attention_norm",
+    pre_feed_forward_norm: "ffn_norm",
+    post_feed_forward_norm: "post_ffw_norm",
+    query: "attn_q",
+    key: "attn_k",
+    value: "attn_v",
+    query_key_value: "attn_qkv",
+    attention_output: "attn_output",
+    query_norm: "attn_q_norm",
+    key_norm: "attn_k_norm",
+    gate: "ffn_gate",
+    up: "ffn_up",
+    // The same name as `up`; the shapes differ.
+    gate_up: "ffn_up",
+    down: "ffn_down",
+    router: "ffn_gate_inp",
+    router_bias: "exp_probs_b.bias",
+    expert_gate: "ffn_gate.{}",
+    expert_up: "ffn_up.{}",
+    expert_down: "ffn_down.{}",
+    experts_gate: "ffn_gate_exps",
+    experts_up: "ffn_up_exps",
+    experts_down: "ffn_down_exps",
+    shared_router: "ffn_gate_inp_shexp",
+    shared_gate: "ffn_gate_shexp",
+    shared_up: "ffn_up_shexp",
+    shared_down: "ffn_down_shexp",
 };

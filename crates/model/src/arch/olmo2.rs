@@ -1,6 +1,6 @@
 //! OLMo 2 (arXiv:2501.00656): norms after each block instead of before, and over the whole width of queries and of keys.
 
-use super::names::{HF_GEMMA_LAYER, TensorNames, hf};
+use super::names::{GGUF, HF_GEMMA_LAYER, TensorNames, hf};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{DecoderConfig, NormPlacement, QkNorm, RopeTable};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &NAMES,
+    gguf_names: &GGUF,
 };
 
 /// The norms after a block have the names of Gemma's.

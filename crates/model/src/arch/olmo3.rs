@@ -1,6 +1,7 @@
 //! OLMo 3 (arXiv:2512.13961): OLMo 2 with windows on three layers of four, whose rotary embedding is not scaled. Its GGUF files say
 //! they are OLMo 2.
 
+use super::names::GGUF;
 use super::{ConfigError, Family, HfConfig, olmo2};
 use crate::config::DecoderConfig;
 
@@ -11,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf: olmo2::from_gguf,
     hf_names: &olmo2::NAMES,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

@@ -1,6 +1,6 @@
 //! Phi 3 and 3.5 (arXiv:2404.14219): Llama with fused projections, LongRoPE and, in some sizes, a sliding window.
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::DecoderConfig;
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

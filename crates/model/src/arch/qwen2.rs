@@ -1,7 +1,7 @@
 //! Qwen 2 and 2.5 (arXiv:2407.10671): Llama with biases on queries, keys and values. Also the text part of Qwen2-VL and
 //! Qwen2.5-VL: the three parts of their rotary embedding have the same position in text.
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::DecoderConfig;
 
@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

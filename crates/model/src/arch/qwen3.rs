@@ -1,7 +1,7 @@
 //! Qwen 3 (arXiv:2505.09388): Llama with a norm on every head of queries and keys. Also the text part of Qwen3-VL: the three
 //! parts of its rotary embedding have the same position in text.
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2};
 use crate::config::{DecoderConfig, QkNorm};
 
@@ -12,6 +12,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

@@ -1,6 +1,6 @@
 //! Qwen 3 with experts (arXiv:2505.09388).
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2, qwen2_moe};
 use crate::config::{DecoderConfig, QkNorm};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {

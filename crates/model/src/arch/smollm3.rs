@@ -1,6 +1,6 @@
 //! SmolLM 3: Llama with every fourth layer unrotated (NoPE, arXiv:2501.18795).
 
-use super::names::HF;
+use super::names::{GGUF, HF};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{DecoderConfig, RopeStyle};
 
@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     from_hf,
     from_gguf,
     hf_names: &HF,
+    gguf_names: &GGUF,
 };
 
 /// One layer in this many is not rotated, unless the file says otherwise; GGUF files do not say.

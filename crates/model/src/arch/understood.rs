@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Keys that text generation does not depend on: tokens of other files, training, precision of the checkpoint, tensors whose
 /// presence says the same, and the parts of multimodal models that are not text.
-const WITHOUT_EFFECT: [&str; 56] = [
+const WITHOUT_EFFECT: [&str; 59] = [
     "_name_or_path",
     "architectures",
     "attention_bias",
@@ -31,7 +31,9 @@ const WITHOUT_EFFECT: [&str; 56] = [
     "max_position_embeddings",
     "max_window_layers",
     "mlp_bias",
+    "mlp_intermediate_size",
     "model_type",
+    "mtp_transformer_layers",
     "multimodal_projector_bias",
     "name_or_path",
     "num_mtp_modules",
@@ -52,6 +54,7 @@ const WITHOUT_EFFECT: [&str; 56] = [
     "router_aux_loss_coef",
     "router_jitter_noise",
     "sep_token_id",
+    "shared_moe_mode",
     "spatial_merge_size",
     "tokenizer_class",
     "torch_dtype",

@@ -30,7 +30,7 @@ use crate::sampler::SamplingInput;
 
 use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceMemory, Expert, MatrixRole};
-pub use operands::{GatedMlp, Linear, MlpScratch, Norm, Scratch};
+pub use operands::{GatedMlp, Linear, MlpScratch, Norm, Router, Scratch};
 pub use ops::DeviceOps;
 pub use step::{StepShape, Ticket};
 

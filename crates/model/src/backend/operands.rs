@@ -2,6 +2,7 @@
 //! Does not know who computes.
 
 use super::{BackendError, DeviceMemory};
+use crate::config::Routing;
 
 /// A root mean square norm: its gain and what is added to the mean square.
 #[derive(Debug)]
@@ -19,6 +20,26 @@ impl<B: DeviceMemory> Clone for Norm<'_, B> {
 }
 
 impl<B: DeviceMemory> Copy for Norm<'_, B> {}
+
+/// What chooses each row's experts: the `routing.n_used` with the highest sum of score and bias (ties: the smaller index). Their
+/// weights are their scores without the bias, made to sum to 1 if `routing.normalize`, times `routing.scale`.
+#[derive(Debug)]
+pub struct Router<'a, B: DeviceMemory> {
+    /// `[rows, experts]`.
+    pub logits: &'a B::Buffer,
+    /// One element an expert.
+    pub bias: Option<&'a B::Vector>,
+    /// How logits become weights.
+    pub routing: &'a Routing,
+}
+
+impl<B: DeviceMemory> Clone for Router<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: DeviceMemory> Copy for Router<'_, B> {}
 
 /// A matrix and the bias that is added to every row of its products.
 pub struct Linear<B: DeviceMemory> {

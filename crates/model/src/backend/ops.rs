@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::{AttentionShape, Columns, DeviceMemory, GatedMlp, MlpScratch, Norm, RowGroups, Scratch};
-use crate::config::{Activation, RopeStyle, Routing};
+use super::{AttentionShape, Columns, DeviceMemory, GatedMlp, MlpScratch, Norm, Router, RowGroups, Scratch};
+use crate::config::{Activation, RopeStyle};
 
 /// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise.
 pub trait DeviceOps: DeviceMemory {
@@ -84,14 +84,13 @@ pub trait DeviceOps: DeviceMemory {
     /// `x[i] *= sigmoid(gate[i])`, a gate of one column.
     fn gate_rows(&mut self, x: &mut Self::Buffer, gate: &Self::Buffer);
 
-    /// A routed mixture of experts: for every row the `routing.n_used` experts with the highest logits (ties: the
-    /// smaller index), each a gated feed-forward network, summed with their weights in increasing index.
+    /// A routed mixture of experts: for every row the experts that the [router](Router) chooses, each a gated feed-forward network,
+    /// summed with their weights in increasing index.
     fn mixture_of_experts(
         &mut self,
         x: &Self::Buffer,
-        router_logits: &Self::Buffer,
+        router: Router<'_, Self>,
         experts: &Self::Experts,
-        routing: &Routing,
         activation: Activation,
         out: &mut Self::Buffer,
     );

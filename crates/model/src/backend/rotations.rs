@@ -48,13 +48,14 @@ impl Rotations {
     /// Angles are computed in f64: in f32 a position of 100,000 is off by up to 0.004 radians.
     fn compute(&self, chunk_idx: usize) -> Box<[f32]> {
         let positions = chunk_idx * CHUNK..(chunk_idx + 1) * CHUNK;
+        let RopeTable { frequencies, amplitude, growth, .. } = &self.rope;
         let angles = || {
             positions.clone().flat_map(|position| {
-                self.rope.frequencies.iter().map(move |frequency| position as f64 * frequency)
+                let growth = growth.map_or(1.0, |growth| growth.at(position));
+                frequencies.iter().map(move |frequency| (position as f64 * frequency, amplitude * growth))
             })
         };
-        let scaled = |x: f64| (x * self.rope.amplitude) as f32;
-        let cos = angles().map(|angle| scaled(angle.sin_cos().1));
-        cos.chain(angles().map(|angle| scaled(angle.sin_cos().0))).collect()
+        let cos = angles().map(|(angle, amplitude)| (angle.sin_cos().1 * amplitude) as f32);
+        cos.chain(angles().map(|(angle, amplitude)| (angle.sin_cos().0 * amplitude) as f32)).collect()
     }
 }

@@ -8,17 +8,17 @@ use throng_kernels::reference::softmax;
 use throng_kernels::rows;
 use throng_kernels::threads::ThreadPool;
 
-use super::CpuMatrix;
-use crate::backend::Expert;
+use super::{CpuBackend, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
-use crate::config::{Activation, Routing};
+use crate::backend::{Expert, Router};
+use crate::config::{Activation, RoutingScore};
 
 /// Which expert computes which row, and the rows in between; buffers are kept from call to call.
 #[derive(Debug, Default)]
 pub(super) struct ExpertsScratch {
-    /// Probabilities of one row's experts.
-    probabilities: Vec<f32>,
-    /// The experts of that row that are not chosen yet, in increasing order.
+    /// Scores of one row's experts.
+    scores: Vec<f32>,
+    /// The experts of that row that are not chosen yet, in increasing order, with what they are chosen by.
     free: Vec<(usize, f32)>,
     /// `[rows, n_used]` of (expert, weight), a row's experts in increasing order.
     chosen: Vec<(usize, f32)>,
@@ -39,20 +39,19 @@ pub(super) struct ExpertsScratch {
 }
 
 impl ExpertsScratch {
-    #[allow(clippy::too_many_arguments, reason = "the operands of one operation of the backend")]
     pub(super) fn run(
         &mut self,
         pool: &ThreadPool,
         x: &HostTensor,
-        router_logits: &HostTensor,
+        router: Router<'_, CpuBackend>,
         experts: &[Expert<CpuMatrix>],
-        routing: &Routing,
         activation: Activation,
         out: &mut HostTensor,
     ) {
-        self.route(router_logits, routing);
-        self.sort(experts.len(), routing.n_used);
-        let n_sorted = x.n_rows() * routing.n_used;
+        let n_used = router.routing.n_used;
+        self.route(router);
+        self.sort(experts.len(), n_used);
+        let n_sorted = x.n_rows() * n_used;
         let hidden = out.cols();
 
         resize(&mut self.sorted, n_sorted * x.cols());
@@ -64,31 +63,43 @@ impl ExpertsScratch {
         rows::weighted_sums(&self.results, hidden, &self.terms, out.as_mut_slice(), pool);
     }
 
-    /// The `n_used` most probable experts of every row with their weights.
-    fn route(&mut self, router_logits: &HostTensor, routing: &Routing) {
+    /// The chosen experts of every row with their weights.
+    fn route(&mut self, Router { logits, bias, routing }: Router<'_, CpuBackend>) {
         self.chosen.clear();
-        for row_idx in 0..router_logits.n_rows() {
-            self.probabilities.clear();
-            self.probabilities.extend_from_slice(router_logits.row(row_idx));
-            softmax(&mut self.probabilities);
+        for row_idx in 0..logits.n_rows() {
+            self.scores.clear();
+            self.scores.extend_from_slice(logits.row(row_idx));
+            match routing.score {
+                RoutingScore::Softmax => softmax(&mut self.scores),
+                RoutingScore::Sigmoid => {
+                    self.scores.iter_mut().for_each(|score| *score = 1.0 / (1.0 + (-*score).exp()));
+                }
+            }
             self.free.clear();
-            self.free.extend(self.probabilities.iter().copied().enumerate());
+            self.free.extend(self.scores.iter().copied().enumerate());
+            if let Some(bias) = bias {
+                self.free.iter_mut().zip(bias).for_each(|((_, score), bias)| *score += bias);
+            }
             let first = self.chosen.len();
             for _ in 0..routing.n_used {
-                let most = self.most_probable();
-                self.chosen.push(self.free.remove(most));
+                let best = self.best();
+                let (expert_idx, _) = self.free.remove(best);
+                self.chosen.push((expert_idx, self.scores[expert_idx]));
             }
             let chosen = &mut self.chosen[first..];
             if routing.normalize {
                 let sum: f32 = chosen.iter().map(|(_, weight)| weight).sum();
                 chosen.iter_mut().for_each(|(_, weight)| *weight /= sum);
             }
+            if routing.scale != 1.0 {
+                chosen.iter_mut().for_each(|(_, weight)| *weight *= routing.scale);
+            }
             chosen.sort_unstable_by_key(|(expert_idx, _)| *expert_idx);
         }
     }
 
-    /// The index of the most probable expert that is not chosen yet: the first of equals.
-    fn most_probable(&self) -> usize {
+    /// The index of the best expert that is not chosen yet: the first of equals.
+    fn best(&self) -> usize {
         // A row of NaN must not panic: its results are NaN, too.
         let better =
             |best: usize, other: usize| if self.free[other].1 > self.free[best].1 { other } else { best };

@@ -9,8 +9,10 @@ use throng_kernels::rows;
 use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
-use crate::backend::{AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, RowGroups, Scratch};
-use crate::config::{Activation, RopeStyle, Routing};
+use crate::backend::{
+    AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Router, RowGroups, Scratch,
+};
+use crate::config::{Activation, RopeStyle};
 
 impl DeviceOps for CpuBackend {
     fn embed(&mut self, table: &CpuMatrix, batch: &CpuBatch, scale: f32, out: &mut HostTensor) {
@@ -162,13 +164,12 @@ impl DeviceOps for CpuBackend {
     fn mixture_of_experts(
         &mut self,
         x: &HostTensor,
-        router_logits: &HostTensor,
+        router: Router<'_, Self>,
         experts: &Vec<Expert<CpuMatrix>>,
-        routing: &Routing,
         activation: Activation,
         out: &mut HostTensor,
     ) {
-        self.experts.run(&self.pool, x, router_logits, experts, routing, activation, out);
+        self.experts.run(&self.pool, x, router, experts, activation, out);
     }
 
     fn gather_logit_rows(

@@ -2,7 +2,7 @@
 
 use super::weights::{FeedForwardWeights, LayerWeights};
 use super::{LayerAdapters, Workspace, add_output, adds_directly, norm};
-use crate::backend::{Backend, GatedMlp, MlpScratch, Norm};
+use crate::backend::{Backend, GatedMlp, MlpScratch, Norm, Router};
 use crate::config::{Activation, DecoderConfig, FeedForward, LayerConfig};
 
 /// The feed-forward block of a layer.
@@ -27,7 +27,10 @@ pub(super) fn feed_forward<B: Backend>(
             }
             backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
         }
-        (FeedForwardWeights::Experts { router, experts, shared }, FeedForward::Experts { routing, .. }) => {
+        (
+            FeedForwardWeights::Experts { router, router_bias, experts, shared },
+            FeedForward::Experts { routing, .. },
+        ) => {
             let input = match pre_norm {
                 None => &ws.residual,
                 Some(norm) => {
@@ -37,12 +40,15 @@ pub(super) fn feed_forward<B: Backend>(
             };
             let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
             backend.matmul(input, router, None, &mut routed.router_logits);
-            let (logits, out) = (&routed.router_logits, &mut ws.output);
-            backend.mixture_of_experts(input, logits, experts, &routing, activation, out);
+            let router =
+                Router { logits: &routed.router_logits, bias: router_bias.as_ref(), routing: &routing };
+            backend.mixture_of_experts(input, router, experts, activation, &mut ws.output);
             if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
-                backend.matmul(input, &weights.router, None, &mut buffers.gate);
                 backend.gated_mlp(input, None, &weights.mlp, activation, scratch, &mut buffers.output);
-                backend.gate_rows(&mut buffers.output, &buffers.gate);
+                if let Some(gate) = &weights.router {
+                    backend.matmul(input, gate, None, &mut buffers.gate);
+                    backend.gate_rows(&mut buffers.output, &buffers.gate);
+                }
                 backend.add(&mut ws.output, &buffers.output, 1.0);
             }
         }

@@ -203,9 +203,18 @@ fn attend<B: Backend>(
         backend.norm_columns(&mut ws.qkv, keys, norm(&norms.key));
     }
     if let Some(rope_idx) = layer.rope_idx {
-        // Keys follow queries, so both are rotated by one operation.
-        let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(&shape) };
-        backend.rope(&mut ws.qkv, &ws.batch, &ws.ropes, rope_idx, heads, config.rope_style);
+        let mut rope = |idx, heads| {
+            backend.rope(&mut ws.qkv, &ws.batch, &ws.ropes, idx, heads, config.rope_style);
+        };
+        let queries = Columns::of_queries(&shape);
+        match layer.query_rope_idx {
+            // Keys follow queries, so both are rotated by one operation.
+            None => rope(rope_idx, Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..queries }),
+            Some(query_rope_idx) => {
+                rope(query_rope_idx, queries);
+                rope(rope_idx, Columns::of_keys(&shape));
+            }
+        }
     }
     backend.store_kv(cache, layer_idx, &ws.batch, &ws.qkv, &shape);
     backend.attention(cache, layer_idx, &ws.batch, &ws.qkv, &shape, &mut ws.attended);
@@ -269,22 +278,22 @@ impl<B: Backend> Workspace<B> {
         let qkv_width = heads_width + 2 * config.n_kv_heads * config.head_dim;
         let mut routed = None;
         for layer in &config.layers {
-            if let FeedForward::Experts { n_experts, shared_width, .. } = layer.feed_forward
+            if let FeedForward::Experts { n_experts, shared, .. } = layer.feed_forward
                 && routed.is_none()
             {
-                let shared = || -> Result<Shared<B>, BackendError> {
+                let buffers = || -> Result<Shared<B>, BackendError> {
                     Ok(Shared {
                         gate: backend.buffer(max_tokens, 1)?,
                         output: backend.buffer(max_tokens, hidden)?,
                     })
                 };
                 let router_logits = backend.buffer(max_tokens, n_experts)?;
-                routed = Some(Routed { router_logits, shared: shared_width.map(|_| shared()).transpose()? });
+                routed = Some(Routed { router_logits, shared: shared.map(|_| buffers()).transpose()? });
             }
         }
         let widths = config.layers.iter().flat_map(|layer| match layer.feed_forward {
             FeedForward::Dense { width } => Some(width),
-            FeedForward::Experts { shared_width, .. } => shared_width,
+            FeedForward::Experts { shared, .. } => shared.map(|shared| shared.width),
         });
         let ropes: Vec<_> = config.ropes.iter().map(|rope| rope.for_context(max_sequence_tokens)).collect();
         Ok(Self {

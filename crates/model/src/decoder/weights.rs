@@ -1,11 +1,13 @@
 //! Finds a model's tensors, checks every shape against the configuration, and copies them to a device. Does not know file
 //! formats and arithmetic.
 
+mod feed_forward;
+
 use throng_kernels::quant::dequantize_row;
 
 use crate::arch::{Architecture, LayerNames};
-use crate::backend::{Backend, BackendError, Expert, GatedMlp, Linear, MatrixRole};
-use crate::config::{DecoderConfig, FeedForward, QkNorm};
+use crate::backend::{Backend, BackendError, GatedMlp, Linear, MatrixRole};
+use crate::config::{DecoderConfig, QkNorm};
 use crate::quantization::Quantizer;
 use crate::weights::{TensorSource, TensorView};
 
@@ -36,12 +38,18 @@ pub(crate) struct QueryKeyNorms<B: Backend> {
 
 pub(crate) enum FeedForwardWeights<B: Backend> {
     Dense(GatedMlp<B>),
-    Experts { router: B::Matrix, experts: B::Experts, shared: Option<SharedExpert<B>> },
+    Experts {
+        router: B::Matrix,
+        /// Added to the scores of the experts where they are chosen.
+        router_bias: Option<B::Vector>,
+        experts: B::Experts,
+        shared: Option<SharedExpert<B>>,
+    },
 }
 
 pub(crate) struct SharedExpert<B: Backend> {
-    /// `[1, hidden]`.
-    pub(crate) router: B::Matrix,
+    /// `[1, hidden]`; absent where its output is not scaled.
+    pub(crate) router: Option<B::Matrix>,
     pub(crate) mlp: GatedMlp<B>,
 }
 
@@ -169,6 +177,12 @@ impl<'a, B: Backend> Loader<'a, B> {
         numbers
     }
 
+    fn vector(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
+        let tensor = self.checked(name, &[width])?;
+        self.note(tensor.data.len());
+        Ok(self.backend.vector(&self.numbers(&tensor))?)
+    }
+
     fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
         let tensor = self.checked(&weight(name), &[width])?;
         let mut gain = self.numbers(&tensor);
@@ -277,98 +291,6 @@ impl<'a, B: Backend> Loader<'a, B> {
         let query = self.norm(&format!("{layer}{}", self.names.query_norm), query_width)?;
         let key = self.norm(&format!("{layer}{}", self.names.key_norm), key_width)?;
         Ok(Some(QueryKeyNorms { query, key }))
-    }
-
-    fn feed_forward(&mut self, layer: &str, layer_idx: usize) -> Result<FeedForwardWeights<B>, TensorError> {
-        let (hidden, names) = (self.config.hidden_size, self.names);
-        let at = |name: &str| format!("{layer}{name}");
-        match self.config.layers[layer_idx].feed_forward {
-            FeedForward::Dense { width } => Ok(FeedForwardWeights::Dense(
-                self.gated_mlp([names.gate, names.up, names.gate_up, names.down].map(at), width)?,
-            )),
-            FeedForward::Experts { n_experts, width, shared_width, .. } => {
-                let router = self.matrix(MatrixRole::Router, &[(&at(names.router), n_experts)], hidden)?;
-                let experts = self.experts(layer, n_experts, width)?;
-                let experts = self.backend.experts(experts)?;
-                let shared = match shared_width {
-                    None => None,
-                    Some(width) => Some(SharedExpert {
-                        router: self.matrix(MatrixRole::Router, &[(&at(names.shared_router), 1)], hidden)?,
-                        mlp: self.gated_mlp(
-                            [names.shared_gate, names.shared_up, "", names.shared_down].map(at),
-                            width,
-                        )?,
-                    }),
-                };
-                Ok(FeedForwardWeights::Experts { router, experts, shared })
-            }
-        }
-    }
-
-    /// `names` are those of gate, up, both stacked, and down.
-    fn gated_mlp(&mut self, names: [String; 4], width: usize) -> Result<GatedMlp<B>, TensorError> {
-        let [gate, up, gate_up, down] = &names;
-        let hidden = self.config.hidden_size;
-        let stacked = self.find(&weight(gate)).is_none() && self.find(&weight(gate_up)).is_some();
-        let gate_up = match stacked {
-            true => self.linear(MatrixRole::GateUp, &[(gate_up, 2 * width)], hidden)?,
-            false => self.linear(MatrixRole::GateUp, &[(gate, width), (up, width)], hidden)?,
-        };
-        let down = self.linear(MatrixRole::RowParallel, &[(down, hidden)], width)?;
-        Ok(GatedMlp { width, gate_up, down })
-    }
-
-    fn experts(
-        &mut self,
-        layer: &str,
-        n_experts: usize,
-        width: usize,
-    ) -> Result<Vec<Expert<B::Matrix>>, TensorError> {
-        let (hidden, names) = (self.config.hidden_size, self.names);
-        let stacked = [names.experts_gate, names.experts_up, names.experts_down];
-        let stacked = stacked.map(|name| weight(&format!("{layer}{name}")));
-        if !names.experts_gate.is_empty() && self.find(&stacked[0]).is_some() {
-            let experts =
-                (0..n_experts).map(|idx| self.stacked_expert(&stacked, idx, [n_experts, width, hidden]));
-            let experts = experts.collect::<Result<_, _>>()?;
-            let stored = stacked.iter().filter_map(|name| self.find(name));
-            stored.for_each(|tensor| self.source.release(tensor.name));
-            return Ok(experts);
-        }
-        let expert = |expert_idx: usize| {
-            let name = |pattern: &str| format!("{layer}{}", pattern.replace("{}", &expert_idx.to_string()));
-            let [gate, up, down] = [names.expert_gate, names.expert_up, names.expert_down].map(name);
-            Ok(Expert {
-                gate_up: self.matrix(MatrixRole::Expert, &[(&gate, width), (&up, width)], hidden)?,
-                down: self.matrix(MatrixRole::Expert, &[(&down, hidden)], width)?,
-            })
-        };
-        (0..n_experts).map(expert).collect()
-    }
-
-    /// One expert of tensors that hold all of them: gate, up and down.
-    fn stacked_expert(
-        &mut self,
-        names: &[String; 3],
-        expert_idx: usize,
-        [n_experts, width, hidden]: [usize; 3],
-    ) -> Result<Expert<B::Matrix>, TensorError> {
-        let gate = self.slice(&names[0], expert_idx, [n_experts, width, hidden])?;
-        let up = self.slice(&names[1], expert_idx, [n_experts, width, hidden])?;
-        let down = self.slice(&names[2], expert_idx, [n_experts, hidden, width])?;
-        self.note(gate.data.len() + up.data.len() + down.data.len());
-        let (up_shape, down_shape) = ([width, hidden], [hidden, width]);
-        let gate_up = [gate, up].map(|view| TensorView { shape: &up_shape, ..view });
-        let down = TensorView { shape: &down_shape, ..down };
-        let role = MatrixRole::Expert;
-        Ok(Expert { gate_up: self.make(role, &gate_up)?, down: self.make(role, &[down])? })
-    }
-
-    /// One expert's part of a tensor that holds all; its shape is still that of the whole.
-    fn slice(&self, name: &str, expert_idx: usize, shape: [usize; 3]) -> Result<TensorView<'a>, TensorError> {
-        let tensor = self.checked(name, &shape)?;
-        let n_bytes = tensor.data.len() / shape[0];
-        Ok(TensorView { data: &tensor.data[expert_idx * n_bytes..][..n_bytes], ..tensor })
     }
 }
 

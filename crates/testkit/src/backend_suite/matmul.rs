@@ -3,9 +3,9 @@
 use fastrand::Rng;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 use throng_kernels::reference;
-use throng_model::backend::{Backend, Expert, GatedMlp, Linear, MatrixRole, Norm, Scratch};
+use throng_model::backend::{Backend, Expert, GatedMlp, Linear, MatrixRole, Norm, Router, Scratch};
 use throng_model::batch_input::BatchInput;
-use throng_model::config::{Activation, Routing};
+use throng_model::config::{Activation, Routing, RoutingScore};
 use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
@@ -77,7 +77,12 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     }
     for format in [Format::F32, Format::Q8_0, Format::Q4_K] {
         for normalize in [true, false] {
-            check_op(backends, &Experts::random(rng, format, Routing { n_used: 2, normalize }));
+            let softmax = Routing::softmax(2, normalize);
+            check_op(backends, &Experts::random(rng, format, softmax));
+            let sigmoid = Routing { score: RoutingScore::Sigmoid, scale: 2.5, ..softmax };
+            for is_biased in [true, false] {
+                check_op(backends, &Experts::random(rng, format, Routing { is_biased, ..sigmoid }));
+            }
         }
     }
 }
@@ -318,6 +323,7 @@ impl Op for Embedding {
 struct Experts {
     x: Vec<f32>,
     router_logits: Vec<f32>,
+    router_bias: Vec<f32>,
     /// Gate, up, down.
     experts: Vec<[Stored; 3]>,
     routing: Routing,
@@ -334,6 +340,7 @@ impl Experts {
         Self {
             x: random(rng, n_rows * width).into_iter().map(small).collect(),
             router_logits: random(rng, n_rows * Self::N),
+            router_bias: random(rng, Self::N),
             experts: (0..Self::N).map(|_| expert(rng)).collect(),
             routing,
         }
@@ -361,7 +368,10 @@ impl Op for Experts {
         });
         let experts = backend.experts(experts.collect()).expect("there is memory");
         let mut out = output(backend, items.len(), Self::WIDTH);
-        backend.mixture_of_experts(&x, &logits, &experts, &self.routing, Activation::Silu, &mut out);
+        let bias =
+            self.routing.is_biased.then(|| backend.vector(&self.router_bias).expect("there is memory"));
+        let router = Router { logits: &logits, bias: bias.as_ref(), routing: &self.routing };
+        backend.mixture_of_experts(&x, router, &experts, Activation::Silu, &mut out);
         download(backend, &mut out)
     }
 
