@@ -3,19 +3,31 @@
 use throng_core::batch::BLOCK_TOKENS;
 pub use throng_kernels::attention::{KvDtype, KvShape, UnknownKvDtype};
 
+use crate::config::DecoderConfig;
+
 /// The shape of a KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvLayout {
-    /// Layers.
-    pub n_layers: usize,
-    /// Each of them. A block of 16 tokens is a block of every layer.
-    pub layer: KvShape,
+    /// Blocks of 16 tokens. A block is a block of every layer.
+    pub n_blocks: usize,
+    /// One a layer; `None` for a layer without keys and values of its own.
+    pub layers: Vec<Option<KvShape>>,
 }
 
 impl KvLayout {
-    /// Bytes that one token takes over all layers; `None` when `dtype` cannot hold such heads or it overflows.
+    /// The cache of a model.
+    pub fn new(config: &DecoderConfig, dtype: KvDtype, n_blocks: usize) -> Self {
+        let layer = config.layers.iter().map(|layer| {
+            let attention = layer.attention()?;
+            Some(KvShape { n_blocks, n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, dtype })
+        });
+        Self { n_blocks, layers: layer.collect() }
+    }
+
+    /// Bytes that one token takes over all layers; `None` when a dtype cannot hold such heads or it overflows.
     pub fn bytes_per_token(&self) -> Option<usize> {
-        self.layer.bytes_per_token()?.checked_mul(self.n_layers)
+        let mut shapes = self.layers.iter().flatten();
+        shapes.try_fold(0_usize, |sum, shape| sum.checked_add(shape.bytes_per_token()?))
     }
 
     /// Bytes of one block over all layers.
@@ -25,7 +37,7 @@ impl KvLayout {
 
     /// Bytes of the whole cache.
     pub fn bytes(&self) -> Option<usize> {
-        self.bytes_per_block()?.checked_mul(self.layer.n_blocks)
+        self.bytes_per_block()?.checked_mul(self.n_blocks)
     }
 }
 
@@ -37,7 +49,7 @@ mod tests {
     fn bytes_follow_the_dtype() {
         let layout = |dtype, head_dim| {
             let layer = KvShape { n_blocks: 5, n_kv_heads: 2, head_dim, dtype };
-            KvLayout { n_layers: 3, layer }
+            KvLayout { n_blocks: 5, layers: vec![Some(layer), None, Some(layer), Some(layer)] }
         };
         assert_eq!(layout(KvDtype::F32, 64).bytes_per_token(), Some(3 * 2 * 2 * 64 * 4));
         assert_eq!(layout(KvDtype::F16, 64).bytes_per_block(), Some(3 * 2 * 2 * 64 * 2 * 16));

@@ -131,15 +131,15 @@ impl DeviceMemory for ReferenceBackend {
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<ReferenceKvCache, BackendError> {
-        let n = layout.layer.n_blocks * BLOCK_TOKENS * layout.layer.n_kv_heads * layout.layer.head_dim;
         let mut layers = Vec::new();
-        for _ in 0..layout.n_layers {
+        for shape in &layout.layers {
+            let n = shape.map_or(0, |s| s.n_blocks * BLOCK_TOKENS * s.n_kv_heads * s.head_dim);
             let mut layer = KvLayer { keys: Vec::new(), values: Vec::new() };
             allocate(&mut layer.keys, "keys", n)?;
             allocate(&mut layer.values, "values", n)?;
             layers.push(layer);
         }
-        Ok(ReferenceKvCache { n_blocks: layout.layer.n_blocks, layers })
+        Ok(ReferenceKvCache { n_blocks: layout.n_blocks, layers })
     }
 
     fn copy_blocks(&mut self, cache: &mut ReferenceKvCache, copies: &[BlockCopy]) {

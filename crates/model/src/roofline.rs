@@ -6,8 +6,8 @@
 
 use throng_kernels::quant::{ComputePath, Format};
 
-use crate::config::{DecoderConfig, FeedForward};
-use crate::kv_cache::{KvDtype, KvShape};
+use crate::config::{DecoderConfig, FeedForward, LayerConfig};
+use crate::kv_cache::{KvDtype, KvLayout, KvShape};
 use crate::tensor_role::TensorRole;
 
 /// An amount of work.
@@ -56,27 +56,35 @@ pub struct ForwardWork {
     layers: Work,
     /// Of the logits of one token in one step.
     output: Work,
-    /// Bytes of one position's keys and values in one layer.
-    kv_bytes: f64,
-    /// How many positions each layer sees.
-    windows: Vec<Option<usize>>,
+    /// The keys and values that each layer with attention reads.
+    caches: Vec<LayerCache>,
+}
+
+/// The keys and values that a layer reads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct LayerCache {
+    /// Bytes of one position.
+    bytes_per_token: f64,
+    /// How many positions a token sees.
+    window: Option<usize>,
+}
+
+fn caches(config: &DecoderConfig, dtype: KvDtype) -> Vec<LayerCache> {
+    let layout = KvLayout::new(config, dtype, 1);
+    let of_layer = |(layer, shape): (&LayerConfig, &Option<KvShape>)| {
+        Some(LayerCache {
+            bytes_per_token: shape.as_ref()?.bytes_per_token().unwrap_or(0) as f64,
+            window: layer.attention()?.sliding_window,
+        })
+    };
+    config.layers.iter().zip(&layout.layers).filter_map(of_layer).collect()
 }
 
 impl ForwardWork {
     /// Of a model with these tensors.
     pub fn new(config: &DecoderConfig, tensors: impl Iterator<Item = HeldTensor>, kv_dtype: KvDtype) -> Self {
-        let layer = KvShape {
-            n_blocks: 1,
-            n_kv_heads: config.n_kv_heads,
-            head_dim: config.head_dim,
-            dtype: kv_dtype,
-        };
-        let mut this = Self {
-            layers: Work::default(),
-            output: Work::default(),
-            kv_bytes: layer.bytes_per_token().unwrap_or(0) as f64,
-            windows: config.layers.iter().map(|layer| layer.sliding_window).collect(),
-        };
+        let mut this =
+            Self { layers: Work::default(), output: Work::default(), caches: caches(config, kv_dtype) };
         for tensor in tensors {
             // Several tokens may share their experts, so at least those of one token are read.
             let (work, share) = match tensor.role {
@@ -111,9 +119,11 @@ impl ForwardWork {
 
     /// Bytes of keys and values that a token at `position` (the first is 0) reads, its own included.
     pub fn kv_bytes(&self, position: u64) -> f64 {
-        let seen =
-            |window: &Option<usize>| window.map_or(position + 1, |most| (position + 1).min(most as u64));
-        self.windows.iter().map(seen).sum::<u64>() as f64 * self.kv_bytes
+        let read = |cache: &LayerCache| {
+            let seen = cache.window.map_or(position + 1, |most| (position + 1).min(most as u64));
+            seen as f64 * cache.bytes_per_token
+        };
+        self.caches.iter().map(read).sum()
     }
 
     /// Bytes of all weights that a step with logits reads.

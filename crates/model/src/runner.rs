@@ -1,6 +1,7 @@
 //! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and scheduling; of time it reports
 //! only how long choosing tokens took.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::choose_on_device;
-use crate::kv_cache::{KvDtype, KvLayout, KvShape};
+use crate::kv_cache::{KvDtype, KvLayout};
 use crate::token_masks::TokenMasks;
 
 /// How large a runner is.
@@ -67,17 +68,10 @@ impl<B: Backend> ModelRunner<B> {
         weights: Arc<DecoderWeights<B>>,
         limits: &RunnerLimits,
     ) -> Result<Self, BackendError> {
-        let layout = KvLayout {
-            n_layers: config.layers.len(),
-            layer: KvShape {
-                n_blocks: limits.n_blocks as usize,
-                n_kv_heads: config.n_kv_heads,
-                head_dim: config.head_dim,
-                dtype: limits.kv_dtype,
-            },
-        };
+        let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
         if layout.bytes().is_none() {
-            let what = format!("a {} KV cache with heads of {}", limits.kv_dtype, config.head_dim);
+            let heads: BTreeSet<_> = config.attentions().map(|attention| attention.head_dim).collect();
+            let what = format!("a {} KV cache with heads of {heads:?}", limits.kv_dtype);
             return Err(BackendError::Unsupported(what));
         }
         let max_logit_rows = (limits.max_batch_sequences as usize).max(1);
@@ -94,7 +88,7 @@ impl<B: Backend> ModelRunner<B> {
             max_tokens: limits.max_batch_tokens as usize,
             max_logit_rows,
             max_sequence_tokens,
-            n_positions: max_sequence_tokens.min(layout.layer.n_blocks.saturating_mul(BLOCK_TOKENS)),
+            n_positions: max_sequence_tokens.min(layout.n_blocks.saturating_mul(BLOCK_TOKENS)),
         };
         let decoder = Decoder::new(&backend, config, weights, &decoder_limits)?;
         let cache = backend.kv_cache(&layout)?;

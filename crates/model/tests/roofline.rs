@@ -127,9 +127,9 @@ fn keys_and_values_are_read_as_far_as_a_layer_sees() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/mistral-sliding");
     let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
     let sliding = throng_model::load(&folder, &options, &mut |_| {}).unwrap();
-    let window = sliding.config.layers[0].sliding_window.unwrap() as u64;
+    let window = sliding.config.attentions().next().unwrap().sliding_window.unwrap() as u64;
     let work = sliding.forward_work(KvDtype::F16);
-    assert!(sliding.config.layers.iter().all(|layer| layer.sliding_window == Some(window as usize)));
+    assert!(sliding.config.attentions().all(|layer| layer.sliding_window == Some(window as usize)));
     assert_eq!(work.kv_bytes(10 * window), work.kv_bytes(window - 1));
     assert!(work.kv_bytes(window - 2) < work.kv_bytes(window - 1));
 }

@@ -3,6 +3,7 @@
 //! suite and the golden tests. Does not know architectures; it is slow.
 
 mod attention;
+mod experts;
 mod low_rank;
 
 use std::collections::VecDeque;
@@ -11,18 +12,18 @@ use std::ops::Range;
 use throng_core::batch::BLOCK_TOKENS;
 use throng_core::request::TokenId;
 use throng_kernels::quant::{Format, dequantize_row};
-use throng_kernels::reference;
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
     AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
     MatrixRole, NO_TOKEN, Norm, Router, RowGroups, Ticket,
 };
 use throng_model::batch_input::BatchInput;
-use throng_model::config::{Activation, RopeStyle, RopeTable, RoutingScore};
-use throng_model::kv_cache::KvLayout;
+use throng_model::config::{Activation, RopeStyle, RopeTable};
+use throng_model::kv_cache::{KvLayout, KvShape};
 use throng_model::sampler::SamplingInput;
 use throng_model::weights::TensorView;
 
+use experts::hidden;
 pub use low_rank::LowRank;
 
 /// The device.
@@ -140,16 +141,17 @@ impl DeviceMemory for ExampleBackend {
     }
 
     fn kv_cache(&self, layout: &KvLayout) -> Result<(usize, KvCache), BackendError> {
-        let block = BLOCK_TOKENS * layout.layer.n_kv_heads * layout.layer.head_dim;
-        let layer = || [(); 2].map(|()| vec![0.0; layout.layer.n_blocks * block]);
-        Ok((block, (0..layout.n_layers).map(|_| layer()).collect()))
+        let n = |shape: KvShape| layout.n_blocks * BLOCK_TOKENS * shape.n_kv_heads * shape.head_dim;
+        let layers = layout.layers.iter().map(|shape| [(); 2].map(|()| vec![0.0; shape.map_or(0, n)]));
+        Ok((layout.n_blocks, layers.collect()))
     }
 
-    fn copy_blocks(&mut self, (block, layers): &mut (usize, KvCache), copies: &[BlockCopy]) {
+    fn copy_blocks(&mut self, (n_blocks, layers): &mut (usize, KvCache), copies: &[BlockCopy]) {
         for part in layers.iter_mut().flatten() {
+            let block = part.len() / *n_blocks;
             for copy in copies {
-                let from = copy.from as usize * *block;
-                part.copy_within(from..from + *block, copy.to as usize * *block);
+                let from = copy.from as usize * block;
+                part.copy_within(from..from + block, copy.to as usize * block);
             }
         }
     }
@@ -303,27 +305,7 @@ impl DeviceOps for ExampleBackend {
         out: &mut Rows,
     ) {
         let share = if self.halves_partial_products { 0.5 } else { 1.0 };
-        let routing = router.routing;
-        for ((x, logits), out) in x.iter().zip(router.logits.iter()).zip(out.iter_mut()) {
-            let mut weights = logits.to_vec();
-            match routing.score {
-                RoutingScore::Softmax => reference::softmax(&mut weights),
-                RoutingScore::Sigmoid => weights.iter_mut().for_each(|w| *w = 1.0 / (1.0 + (-*w).exp())),
-            }
-            let biased = |e: usize| weights[e] + router.bias.map_or(0.0, |bias| bias[e]);
-            let mut by_score: Vec<usize> = (0..weights.len()).collect();
-            by_score.sort_by(|&a, &b| biased(b).total_cmp(&biased(a)));
-            let used = &mut by_score[..routing.n_used];
-            used.sort_unstable();
-            let sum: f32 = if routing.normalize { used.iter().map(|&e| weights[e]).sum() } else { 1.0 };
-            out.fill(0.0);
-            for &mut expert in used {
-                let hidden = hidden(&experts[expert].gate_up.multiply(x), activation);
-                let result = experts[expert].down.multiply(&hidden);
-                let weight = weights[expert] / sum * routing.scale * share;
-                out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * result);
-            }
-        }
+        experts::mix(x, router, experts, (activation, share), out);
     }
 
     fn gather_logit_rows(&mut self, x: &Rows, batch: &BatchInput, wanted: Range<usize>, out: &mut Rows) {
@@ -386,15 +368,4 @@ fn normalize(norm: Norm<'_, ExampleBackend>, x: &mut [f32]) {
     let mean = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
     let inverse = 1.0 / (mean + norm.eps).sqrt();
     x.iter_mut().zip(norm.gain).for_each(|(x, gain)| *x *= inverse * gain);
-}
-
-fn hidden(gate_up: &[f32], activation: Activation) -> Vec<f32> {
-    let (gate, up) = gate_up.split_at(gate_up.len() / 2);
-    let function = |x: f32| match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
-        }
-    };
-    gate.iter().zip(up).map(|(gate, up)| function(*gate) * up).collect()
 }

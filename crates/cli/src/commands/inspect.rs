@@ -9,7 +9,7 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
-use throng_model::config::{DecoderConfig, FeedForward};
+use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward};
 use throng_model::tensor_role::TensorRole;
 
 use crate::args::InspectArgs;
@@ -51,8 +51,8 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     row("feed-forward", feed_forward(config));
     row("vocabulary", config.vocabulary_size.to_string());
     row("context", format!("{} tokens", config.max_sequence_tokens));
-    if let Some(window) = config.layers.iter().find_map(|layer| layer.sliding_window) {
-        let n = config.layers.iter().filter(|layer| layer.sliding_window.is_some()).count();
+    if let Some(window) = config.attentions().find_map(|attention| attention.sliding_window) {
+        let n = config.attentions().filter(|attention| attention.sliding_window.is_some()).count();
         row("sliding window", format!("{window} tokens in {n} layers"));
     }
     row("chat template", chat_templates(model));
@@ -106,8 +106,14 @@ fn chat_templates(model: &LoadedModel) -> String {
 }
 
 fn heads(config: &DecoderConfig) -> String {
-    let (n, n_kv, width) = (config.n_heads, config.n_kv_heads, config.head_dim);
-    format!("{n} of {width}, {n_kv} for keys and values")
+    let mut shapes: Vec<String> = Vec::new();
+    for AttentionConfig { n_heads, n_kv_heads, head_dim, .. } in config.attentions() {
+        let shape = format!("{n_heads} of {head_dim}, {n_kv_heads} for keys and values");
+        if !shapes.contains(&shape) {
+            shapes.push(shape);
+        }
+    }
+    shapes.join("; ")
 }
 
 fn feed_forward(config: &DecoderConfig) -> String {

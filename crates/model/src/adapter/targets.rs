@@ -34,7 +34,6 @@ pub(super) struct Target {
 pub(super) fn of_layer(config: &DecoderConfig, layer_idx: usize) -> Vec<Target> {
     let names = hf_layer_names(config);
     let hidden = config.hidden_size;
-    let (query, key) = (config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim);
     let target = |linear, name, cols, first_col, n_cols| Target {
         linear,
         name,
@@ -43,18 +42,23 @@ pub(super) fn of_layer(config: &DecoderConfig, layer_idx: usize) -> Vec<Target> 
         n_cols,
         n_interleaved_heads: None,
     };
+    let mut targets = Vec::new();
     let of_input = |name, first_col, n_cols| target(Linear::QueryKeyValue, name, hidden, first_col, n_cols);
-    // Converters to GGUF interleave the halves of the heads of Llama's queries and keys, and the model's rotary embedding says so.
-    let is_interleaved = config.rope_style == RopeStyle::Interleaved;
-    let heads = |n| is_interleaved.then_some(n);
-    let mut targets = vec![
-        Target { n_interleaved_heads: heads(config.n_heads), ..of_input(names.query, 0, query) },
-        Target { n_interleaved_heads: heads(config.n_kv_heads), ..of_input(names.key, query, key) },
-        of_input(names.value, query + key, key),
-        target(Linear::AttentionOutput, names.attention_output, query, 0, hidden),
-    ];
-    if !is_interleaved {
-        targets.push(of_input(names.query_key_value, 0, query + 2 * key));
+    if let Some(attention) = config.layers[layer_idx].attention() {
+        let (query, key) = (attention.query_width(), attention.key_width());
+        // Converters to GGUF interleave the halves of the heads of Llama's queries and keys, and the model's rotary embedding says
+        // so.
+        let is_interleaved = attention.rope_style == RopeStyle::Interleaved;
+        let heads = |n| is_interleaved.then_some(n);
+        targets.extend([
+            Target { n_interleaved_heads: heads(attention.n_heads), ..of_input(names.query, 0, query) },
+            Target { n_interleaved_heads: heads(attention.n_kv_heads), ..of_input(names.key, query, key) },
+            of_input(names.value, query + key, key),
+            target(Linear::AttentionOutput, names.attention_output, query, 0, hidden),
+        ]);
+        if !is_interleaved {
+            targets.push(of_input(names.query_key_value, 0, query + 2 * key));
+        }
     }
     if let FeedForward::Dense { width } = config.layers[layer_idx].feed_forward {
         targets.extend([

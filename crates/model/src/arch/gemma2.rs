@@ -24,19 +24,19 @@ fn slides(layer_idx: usize) -> bool {
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = gemma(hf, "gemma2")?;
     config.logits_softcap = hf.number("final_logit_softcapping")?.map(|cap| cap as f32);
-    config.attention_softcap = hf.number("attn_logit_softcapping")?.map(|cap| cap as f32);
+    let cap = hf.number("attn_logit_softcapping")?.map(|cap| cap as f32);
+    config.attentions_mut().for_each(|attention| attention.softcap = cap);
     hf.slide(&mut config, slides)?;
     Ok(config)
 }
 
 /// What Gemma 2 and 3 share.
 pub(super) fn gemma(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {
-    let config = hf.llama(family)?;
     let query_scalar = hf.number("query_pre_attn_scalar")?.unwrap_or(256.0);
+    let config = hf.llama(family)?.with_attention(|attention| attention.scale = inverse_root(query_scalar));
     Ok(DecoderConfig {
         norm_gain_offset: 1.0,
         embedding_scale: (config.hidden_size as f64).sqrt() as f32,
-        attention_scale: (1.0 / query_scalar.sqrt()) as f32,
         norms: NormPlacement::PreAndPost,
         activation: match hf.get("hidden_activation") {
             Some(_) => hf.activation("hidden_activation")?,
@@ -50,11 +50,10 @@ pub(super) fn gemma(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let mut config = gemma_gguf(gguf, "gemma2", 46)?;
     config.logits_softcap = Some(gguf.number("final_logit_softcapping")?.unwrap_or(30.0) as f32);
-    config.attention_softcap = Some(gguf.number("attn_logit_softcapping")?.unwrap_or(50.0) as f32);
+    let cap = gguf.number("attn_logit_softcapping")?.unwrap_or(50.0) as f32;
+    config.attentions_mut().for_each(|attention| attention.softcap = Some(cap));
     let window = gguf.size("attention.sliding_window")?.unwrap_or(4096);
-    for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
-        layer.sliding_window = slides(layer_idx).then_some(window);
-    }
+    config.set_windows(|layer_idx| slides(layer_idx).then_some(window));
     Ok(config)
 }
 
@@ -67,15 +66,19 @@ pub(super) fn gemma_gguf(
 ) -> Result<DecoderConfig, ConfigError> {
     let config = gguf.llama(family)?;
     let query_scalar = if config.layers.len() == n_layers_of_largest {
-        config.hidden_size as f64 / config.n_heads as f64
+        config.hidden_size as f64 / gguf.required_size("attention.head_count")? as f64
     } else {
-        config.head_dim as f64
+        gguf.head_dim()? as f64
     };
+    let config = config.with_attention(|attention| attention.scale = inverse_root(query_scalar));
     Ok(DecoderConfig {
         embedding_scale: (config.hidden_size as f64).sqrt() as f32,
-        attention_scale: (1.0 / query_scalar.sqrt()) as f32,
         norms: NormPlacement::PreAndPost,
         activation: Activation::GeluTanh,
         ..config
     })
+}
+
+fn inverse_root(x: f64) -> f32 {
+    (1.0 / x.sqrt()) as f32
 }

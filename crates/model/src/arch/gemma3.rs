@@ -38,10 +38,10 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let pattern = hf.required_size("sliding_window_pattern")?.max(1);
     hf.slide(&mut config, |layer_idx| !(layer_idx + 1).is_multiple_of(pattern))?;
     let local = match hf.get("rope_parameters").and_then(|p| p.get("sliding_attention")) {
-        Some(_) => hf.rope("sliding_attention", config.head_dim)?,
+        Some(_) => hf.rope("sliding_attention", hf.head_dim()?)?,
         None => {
             let theta = hf.number("rope_local_base_freq")?.unwrap_or(10_000.0);
-            HfConfig::plain_rope(theta, config.head_dim)?
+            HfConfig::plain_rope(theta, hf.head_dim()?)?
         }
     };
     config.ropes.push(local);
@@ -51,19 +51,16 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let mut config = gemma_gguf(gguf, "gemma3_text", 62)?;
     let window = gguf.size("attention.sliding_window")?.unwrap_or(1024);
-    for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
-        layer.sliding_window = (!(layer_idx + 1).is_multiple_of(6)).then_some(window);
-    }
+    config.set_windows(|layer_idx| (!(layer_idx + 1).is_multiple_of(6)).then_some(window));
     let theta = gguf.number("rope.freq_base_swa")?.unwrap_or(10_000.0);
-    config.ropes.push(HfConfig::plain_rope(theta, config.head_dim)?);
+    config.ropes.push(HfConfig::plain_rope(theta, gguf.head_dim()?)?);
     Ok(finish(config))
 }
 
 /// Layers with a window use the second, local rotary embedding.
-fn finish(mut config: DecoderConfig) -> DecoderConfig {
-    config.qk_norm = QkNorm::PerHead;
-    for layer in &mut config.layers {
-        layer.rope_idx = Some(usize::from(layer.sliding_window.is_some()));
-    }
-    config
+fn finish(config: DecoderConfig) -> DecoderConfig {
+    config.with_attention(|attention| {
+        attention.qk_norm = QkNorm::PerHead;
+        attention.rope_idx = Some(usize::from(attention.sliding_window.is_some()));
+    })
 }

@@ -4,7 +4,7 @@ use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
-    Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
+    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, RopeTable,
     Routing, RoutingScore,
 };
 use crate::weights::TensorSource;
@@ -92,20 +92,18 @@ impl<'a> GgufConfig<'a> {
     pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("embedding_length")?;
         let n_heads = self.required_size("attention.head_count")?;
-        let head_dim = match self.size("attention.key_length")? {
-            Some(head_dim) => head_dim,
-            None => hidden_size.checked_div(n_heads).unwrap_or(0),
-        };
-        check_head_dim(head_dim)?;
+        let head_dim = self.head_dim()?;
         if let Some(value_length) = self.size("attention.value_length")?.filter(|n| *n != head_dim) {
             let key = self.key("attention.value_length");
             return Err(ConfigError::invalid(key, value_length, format!("{head_dim}, as the key length")));
         }
         let n_layers = self.required_size("block_count")?;
         check_n_layers(n_layers)?;
+        let n_kv_heads = self.size("attention.head_count_kv")?.unwrap_or(n_heads);
+        let attention = AttentionConfig::llama(n_heads, n_kv_heads, head_dim);
         let layer = |layer_idx| -> Result<LayerConfig, ConfigError> {
             let feed_forward = self.feed_forward(layer_idx)?;
-            Ok(LayerConfig { rope_idx: Some(0), query_rope_idx: None, sliding_window: None, feed_forward })
+            Ok(LayerConfig { mixer: Mixer::Attention(attention), feed_forward })
         };
         let embedding = self.tensors.tensor("token_embd.weight");
         let vocabulary_size = embedding.and_then(|tensor| tensor.shape.first().copied());
@@ -114,9 +112,6 @@ impl<'a> GgufConfig<'a> {
             vocabulary_size: vocabulary_size
                 .ok_or_else(|| ConfigError::Missing("the tensor token_embd.weight".to_owned()))?,
             hidden_size,
-            n_heads,
-            n_kv_heads: self.size("attention.head_count_kv")?.unwrap_or(n_heads),
-            head_dim,
             max_sequence_tokens: self.size("context_length")?.unwrap_or(2048),
             norm_eps: self.number("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6) as f32,
             norm_gain_offset: 0.0,
@@ -124,16 +119,25 @@ impl<'a> GgufConfig<'a> {
             residual_scale: 1.0,
             logits_scale: 1.0,
             logits_softcap: None,
-            attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
-            attention_softcap: None,
-            qk_norm: QkNorm::None,
             norms: NormPlacement::Pre,
             activation: Activation::Silu,
-            rope_style: RopeStyle::HalfSplit,
             ropes: vec![self.rope(head_dim)?],
             tied_embeddings: !self.has_tensor("output.weight"),
             layers: (0..n_layers).map(layer).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Elements of a head.
+    pub(super) fn head_dim(&self) -> Result<usize, ConfigError> {
+        let head_dim = match self.size("attention.key_length")? {
+            Some(head_dim) => head_dim,
+            None => {
+                let n_heads = self.required_size("attention.head_count")?;
+                self.required_size("embedding_length")?.checked_div(n_heads).unwrap_or(0)
+            }
+        };
+        check_head_dim(head_dim)?;
+        Ok(head_dim)
     }
 
     /// A dense feed-forward block, or experts where the file has a number of experts and the layer a router.

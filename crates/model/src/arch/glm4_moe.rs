@@ -25,7 +25,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = hf.llama("glm4_moe")?;
     if hf.flag("use_qk_norm")?.unwrap_or(false) {
-        config.qk_norm = QkNorm::PerHead;
+        config.attentions_mut().for_each(|attention| attention.qk_norm = QkNorm::PerHead);
     }
     // Experts are one group.
     hf.only("n_group", "1")?;
@@ -56,7 +56,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let mut config = gguf.llama("glm4_moe")?;
     if gguf.has_tensor("blk.0.attn_q_norm.weight") {
-        config.qk_norm = QkNorm::PerHead;
+        config.attentions_mut().for_each(|attention| attention.qk_norm = QkNorm::PerHead);
     }
     let n_layers =
         config.layers.len() - gguf.size("nextn_predict_layers")?.unwrap_or(0).min(config.layers.len());

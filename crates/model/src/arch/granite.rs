@@ -16,24 +16,26 @@ pub(super) const FAMILY: Family = Family {
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let factor = |key| hf.number(key).map(|factor| factor.unwrap_or(1.0));
+    let scale = factor("attention_multiplier")? as f32;
     Ok(DecoderConfig {
         embedding_scale: factor("embedding_multiplier")? as f32,
         residual_scale: factor("residual_multiplier")? as f32,
-        attention_scale: factor("attention_multiplier")? as f32,
         logits_scale: (1.0 / factor("logits_scaling")?) as f32,
-        ..hf.llama("granite")?
+        ..hf.llama("granite")?.with_attention(|attention| attention.scale = scale)
     })
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    let config = gguf.llama("granite")?;
     // 0 means that there is none.
     let factor = |key| gguf.number(key).map(|factor| factor.filter(|factor| *factor != 0.0));
+    let scale = factor("attention.scale")?.map(|scale| scale as f32);
+    let config = gguf.llama("granite")?.with_attention(|attention| {
+        attention.rope_style = RopeStyle::Interleaved;
+        attention.scale = scale.unwrap_or(attention.scale);
+    });
     Ok(DecoderConfig {
-        rope_style: RopeStyle::Interleaved,
         embedding_scale: factor("embedding_scale")?.unwrap_or(1.0) as f32,
         residual_scale: factor("residual_scale")?.unwrap_or(1.0) as f32,
-        attention_scale: factor("attention.scale")?.map_or(config.attention_scale, |scale| scale as f32),
         logits_scale: (1.0 / factor("logit_scale")?.unwrap_or(1.0)) as f32,
         ..config
     })

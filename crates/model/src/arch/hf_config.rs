@@ -1,6 +1,8 @@
 //! Reads `config.json` in both spellings: that of transformers 5 (`rope_parameters`, `layer_types`, `dtype`) and the
 //! older one (`rope_theta`, `rope_scaling`, `sliding_window_pattern`, `torch_dtype`). Does not know families.
 
+mod rope;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -9,11 +11,12 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
-use super::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
+use super::rope_scaling::RopeScaling;
 use super::understood;
 use crate::config::{
-    Activation, DecoderConfig, FeedForward, LayerConfig, NormPlacement, QkNorm, RopeStyle, RopeTable,
+    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, RopeTable,
 };
+use rope::RopeSource;
 
 /// A parsed `config.json`; of a multimodal one the part about text.
 #[derive(Debug)]
@@ -148,18 +151,13 @@ impl HfConfig {
     pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("hidden_size")?;
         let n_heads = self.required_size("num_attention_heads")?;
-        let head_dim = match self.size("head_dim")? {
-            Some(head_dim) => head_dim,
-            None => hidden_size.checked_div(n_heads).unwrap_or(0),
-        };
-        check_head_dim(head_dim)?;
+        let head_dim = self.head_dim()?;
         let n_layers = self.required_size("num_hidden_layers")?;
         check_n_layers(n_layers)?;
         let width = self.required_size("intermediate_size")?;
+        let n_kv_heads = self.size("num_key_value_heads")?.unwrap_or(n_heads);
         let layer = LayerConfig {
-            rope_idx: Some(0),
-            query_rope_idx: None,
-            sliding_window: None,
+            mixer: Mixer::Attention(AttentionConfig::llama(n_heads, n_kv_heads, head_dim)),
             feed_forward: FeedForward::Dense { width },
         };
         let max_sequence_tokens = self.size("max_position_embeddings")?.unwrap_or(2048);
@@ -167,9 +165,6 @@ impl HfConfig {
             family,
             vocabulary_size: self.required_size("vocab_size")?,
             hidden_size,
-            n_heads,
-            n_kv_heads: self.size("num_key_value_heads")?.unwrap_or(n_heads),
-            head_dim,
             max_sequence_tokens,
             norm_eps: self.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
             norm_gain_offset: 0.0,
@@ -177,16 +172,25 @@ impl HfConfig {
             residual_scale: 1.0,
             logits_scale: 1.0,
             logits_softcap: None,
-            attention_scale: (1.0 / (head_dim as f64).sqrt()) as f32,
-            attention_softcap: None,
-            qk_norm: QkNorm::None,
             norms: NormPlacement::Pre,
             activation: self.activation("hidden_act")?,
-            rope_style: RopeStyle::HalfSplit,
             ropes: vec![self.rope("full_attention", head_dim)?],
             tied_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
             layers: vec![layer; n_layers],
         })
+    }
+
+    /// Elements of a head.
+    pub(super) fn head_dim(&self) -> Result<usize, ConfigError> {
+        let head_dim = match self.size("head_dim")? {
+            Some(head_dim) => head_dim,
+            None => {
+                let n_heads = self.required_size("num_attention_heads")?;
+                self.required_size("hidden_size")?.checked_div(n_heads).unwrap_or(0)
+            }
+        };
+        check_head_dim(head_dim)?;
+        Ok(head_dim)
     }
 
     /// The activation under `key`; SiLU when absent.
@@ -224,7 +228,9 @@ impl HfConfig {
                     }
                 },
             };
-            layer.sliding_window = slides.then_some(window);
+            if let Some(attention) = layer.attention_mut() {
+                attention.sliding_window = slides.then_some(window);
+            }
         }
         Ok(())
     }
@@ -291,109 +297,5 @@ impl HfConfig {
             let expected = format!("{} numbers", n_rotated / 2);
             ConfigError::invalid("rope factors", "a list of another length", expected)
         })
-    }
-}
-
-/// Where the parameters of a rotary embedding are: in an object of their own or beside it.
-struct RopeSource<'a> {
-    config: &'a HfConfig,
-    parameters: Option<&'a Map<String, Value>>,
-}
-
-impl RopeSource<'_> {
-    fn own(&self, key: &str) -> Option<&Value> {
-        let value = self.parameters.and_then(|p| p.get(key)).filter(|value| !value.is_null())?;
-        self.config.read.borrow_mut().insert(key.to_owned());
-        Some(value)
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
-        let Some(value) = self.own(key) else { return self.config.number(key) };
-        value.as_f64().map(Some).ok_or_else(|| ConfigError::invalid(key, value, "a number"))
-    }
-
-    fn required(&self, key: &str) -> Result<f64, ConfigError> {
-        self.number(key)?.ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))
-    }
-
-    fn max_tokens(&self) -> Result<f64, ConfigError> {
-        Ok(self.config.number("max_position_embeddings")?.unwrap_or(2048.0))
-    }
-
-    fn scaling(&self) -> Result<RopeScaling, ConfigError> {
-        let kind = self.own("rope_type").or_else(|| self.own("type")).and_then(Value::as_str);
-        match kind.unwrap_or("default") {
-            // A position of three parts (time, height, width), which are one number in text.
-            "default" | "mrope" => Ok(RopeScaling::None),
-            "linear" => Ok(RopeScaling::Linear { factor: self.required("factor")? }),
-            "llama3" => Ok(RopeScaling::Llama3 {
-                factor: self.required("factor")?,
-                low_freq_factor: self.required("low_freq_factor")?,
-                high_freq_factor: self.required("high_freq_factor")?,
-                original_tokens: self.required("original_max_position_embeddings")?,
-            }),
-            "yarn" => self.yarn(),
-            "longrope" | "su" => self.longrope(),
-            other => Err(ConfigError::Variant {
-                key: "rope_type".to_owned(),
-                found: super::shorten(other),
-                expected: "default, linear, llama3, yarn, longrope",
-            }),
-        }
-    }
-
-    /// As transformers' `_compute_yarn_parameters`.
-    fn yarn(&self) -> Result<RopeScaling, ConfigError> {
-        let factor = self.required("factor")?;
-        let original_tokens = match self.number("original_max_position_embeddings")? {
-            Some(n) => n,
-            None => self.max_tokens()?,
-        };
-        let amplitude = match (
-            self.number("attention_factor")?,
-            self.number("mscale")?,
-            self.number("mscale_all_dim")?,
-        ) {
-            (Some(factor), ..) => factor,
-            (None, Some(m), Some(all)) if m != 0.0 && all != 0.0 => {
-                yarn_amplitude(factor, m) / yarn_amplitude(factor, all)
-            }
-            _ => yarn_amplitude(factor, 1.0),
-        };
-        Ok(RopeScaling::Yarn {
-            factor,
-            original_tokens,
-            beta_fast: self.number("beta_fast")?.unwrap_or(32.0),
-            beta_slow: self.number("beta_slow")?.unwrap_or(1.0),
-            truncate: self.own("truncate").and_then(Value::as_bool).unwrap_or(true),
-            amplitude,
-        })
-    }
-
-    /// As transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
-    /// longest sequence that is served, as in vLLM and llama.cpp, not on the current length of a sequence.
-    fn longrope(&self) -> Result<RopeScaling, ConfigError> {
-        let max_tokens = self.max_tokens()?;
-        let original = self.number("original_max_position_embeddings")?.unwrap_or(max_tokens);
-        let amplitude = match self.number("attention_factor")? {
-            Some(amplitude) => amplitude,
-            None => longrope_amplitude(max_tokens / original, original),
-        };
-        // Phi 3.5 MoE names one for each.
-        let short = self.factors("short_factor", self.number("short_mscale")?.unwrap_or(amplitude))?;
-        if max_tokens <= original {
-            return Ok(RopeScaling::Factors(short));
-        }
-        let long = self.factors("long_factor", self.number("long_mscale")?.unwrap_or(amplitude))?;
-        Ok(RopeScaling::LongRope { long, short, original_tokens: original as usize })
-    }
-
-    fn factors(&self, key: &str, amplitude: f64) -> Result<Factors, ConfigError> {
-        let value =
-            self.own(key).ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
-        let factors: Option<Vec<f64>> =
-            value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
-        let factors = factors.ok_or_else(|| ConfigError::invalid(key, value, "a list of numbers"))?;
-        Ok(Factors { factors, amplitude })
     }
 }

@@ -1,7 +1,7 @@
 //! The sizes that a model may have: beyond these a file is broken, not large. Does not know files.
 
 use super::ConfigError;
-use crate::config::{DecoderConfig, FeedForward};
+use crate::config::{AttentionConfig, DecoderConfig, FeedForward, Mixer, RopeTable};
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
 const MAX_WIDTH: usize = 1 << 24;
@@ -17,25 +17,13 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     let sizes = [
         ("vocabulary size", config.vocabulary_size, MAX_WIDTH),
         ("hidden size", config.hidden_size, MAX_WIDTH),
-        ("number of attention heads", config.n_heads, MAX_HEADS),
-        ("number of key-value heads", config.n_kv_heads, MAX_HEADS),
         ("context length", config.max_sequence_tokens, MAX_SEQUENCE_TOKENS),
     ];
     for (what, found, most) in sizes {
         in_range(what, found, most)?;
     }
     check_n_layers(config.layers.len())?;
-    check_head_dim(config.head_dim)?;
-    if !config.n_heads.is_multiple_of(config.n_kv_heads) {
-        let expected = format!("a divisor of the {} attention heads", config.n_heads);
-        return Err(ConfigError::invalid("number of key-value heads", config.n_kv_heads, expected));
-    }
     for rope in &config.ropes {
-        let n_rotated = 2 * rope.frequencies.len();
-        if n_rotated == 0 || n_rotated > config.head_dim {
-            let expected = format!("between 2 and the head size {}", config.head_dim);
-            return Err(ConfigError::invalid("rotated part of a head", n_rotated, expected));
-        }
         let short = rope.short.iter().flat_map(|short| short.frequencies.iter().chain([&short.amplitude]));
         let mut numbers = rope.frequencies.iter().chain([&rope.amplitude]).chain(short);
         let growth =
@@ -46,8 +34,8 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     }
     check_numbers(config)?;
     for layer in &config.layers {
-        if let Some(window) = layer.sliding_window {
-            in_range("sliding window", window, MAX_SEQUENCE_TOKENS)?;
+        match &layer.mixer {
+            Mixer::Attention(attention) => check_attention(attention, &config.ropes)?,
         }
         check_feed_forward(&layer.feed_forward)?;
     }
@@ -62,6 +50,29 @@ pub(super) fn check_head_dim(head_dim: usize) -> Result<(), ConfigError> {
 /// Refuses an impossible number of layers; called before they are allocated.
 pub(super) fn check_n_layers(n_layers: usize) -> Result<(), ConfigError> {
     in_range("number of layers", n_layers, MAX_LAYERS)
+}
+
+fn check_attention(attention: &AttentionConfig, ropes: &[RopeTable]) -> Result<(), ConfigError> {
+    let &AttentionConfig { n_heads, n_kv_heads, head_dim, .. } = attention;
+    in_range("number of attention heads", n_heads, MAX_HEADS)?;
+    in_range("number of key-value heads", n_kv_heads, MAX_HEADS)?;
+    check_head_dim(head_dim)?;
+    if !n_heads.is_multiple_of(n_kv_heads) {
+        let expected = format!("a divisor of the {n_heads} attention heads");
+        return Err(ConfigError::invalid("number of key-value heads", n_kv_heads, expected));
+    }
+    for rope_idx in [attention.rope_idx, attention.query_rope_idx].into_iter().flatten() {
+        let n_rotated = 2 * ropes[rope_idx].frequencies.len();
+        if n_rotated == 0 || n_rotated > head_dim {
+            let expected = format!("between 2 and the head size {head_dim}");
+            return Err(ConfigError::invalid("rotated part of a head", n_rotated, expected));
+        }
+    }
+    if let Some(window) = attention.sliding_window {
+        in_range("sliding window", window, MAX_SEQUENCE_TOKENS)?;
+    }
+    check_number("attention scale", attention.scale)?;
+    check_number("attention cap", attention.softcap.unwrap_or(1.0))
 }
 
 fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
@@ -90,13 +101,13 @@ fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {
         ("residual scale", config.residual_scale),
         ("logits scale", config.logits_scale),
         ("logits cap", config.logits_softcap.unwrap_or(1.0)),
-        ("attention scale", config.attention_scale),
-        ("attention cap", config.attention_softcap.unwrap_or(1.0)),
     ];
-    for (what, found) in numbers {
-        if !found.is_finite() || found < 0.0 {
-            return Err(ConfigError::invalid(what, found, "a finite number that is not negative"));
-        }
+    numbers.into_iter().try_for_each(|(what, found)| check_number(what, found))
+}
+
+fn check_number(what: &str, found: f32) -> Result<(), ConfigError> {
+    if !found.is_finite() || found < 0.0 {
+        return Err(ConfigError::invalid(what, found, "a finite number that is not negative"));
     }
     Ok(())
 }

@@ -20,5 +20,5 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 
 pub(super) fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     // The converter permutes the rows of q and k so that neighbours turn together.
-    Ok(DecoderConfig { rope_style: RopeStyle::Interleaved, ..gguf.llama("llama")? })
+    Ok(gguf.llama("llama")?.with_attention(|attention| attention.rope_style = RopeStyle::Interleaved))
 }

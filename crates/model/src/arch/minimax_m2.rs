@@ -33,7 +33,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         hf.only(key, "1.0")?;
     }
     if hf.flag("use_qk_norm")?.unwrap_or(true) {
-        config.qk_norm = QkNorm::WholeWidth;
+        config.attentions_mut().for_each(|attention| attention.qk_norm = QkNorm::WholeWidth);
     }
     // Other types of attention are those of MiniMax M1.
     if let Some(other) = hf.sizes("attn_type_list")?.into_iter().flatten().find(|kind| *kind != 1) {
@@ -58,7 +58,8 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    let mut config = DecoderConfig { qk_norm: QkNorm::WholeWidth, ..gguf.llama("minimax_m2")? };
+    let mut config =
+        gguf.llama("minimax_m2")?.with_attention(|attention| attention.qk_norm = QkNorm::WholeWidth);
     let sigmoid = gguf.sigmoid_routing()?;
     for layer in &mut config.layers {
         if let FeedForward::Experts { routing, .. } = &mut layer.feed_forward {

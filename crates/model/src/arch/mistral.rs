@@ -22,7 +22,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         let key = "original_max_position_embeddings";
         let interval = hf.rope_number("full_attention", key)?;
         let interval = interval.ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
-        grow_queries(&mut config, RopeGrowth { beta, interval })?;
+        grow_queries(&mut config, hf.head_dim()?, RopeGrowth { beta, interval })?;
     }
     if hf.model_type() != FAMILY.model_type {
         hf.check_understood()?;
@@ -31,13 +31,13 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 }
 
 /// Gives the queries of all layers a rotary embedding of their own, which makes them longer as well.
-fn grow_queries(config: &mut DecoderConfig, growth: RopeGrowth) -> Result<(), ConfigError> {
+fn grow_queries(config: &mut DecoderConfig, head_dim: usize, growth: RopeGrowth) -> Result<(), ConfigError> {
     let rope = &config.ropes[0];
-    if 2 * rope.frequencies.len() != config.head_dim {
-        let found = format!("{} of {} elements", 2 * rope.frequencies.len(), config.head_dim);
+    if 2 * rope.frequencies.len() != head_dim {
+        let found = format!("{} of {head_dim} elements", 2 * rope.frequencies.len());
         return Err(ConfigError::invalid("llama_4_scaling_beta with rotated part of a head", found, "all"));
     }
     config.ropes.push(RopeTable { growth: Some(growth), ..rope.clone() });
-    config.layers.iter_mut().for_each(|layer| layer.query_rope_idx = Some(1));
+    config.attentions_mut().for_each(|attention| attention.query_rope_idx = Some(1));
     Ok(())
 }

@@ -27,16 +27,15 @@ pub(super) fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigEr
         return gguf.llama("olmo2").map(finish);
     };
     let mut config = finish(gguf.llama("olmo3")?);
-    for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
-        layer.sliding_window = slides(layer_idx).then_some(window);
-    }
+    config.set_windows(|layer_idx| slides(layer_idx).then_some(window));
     let theta = gguf.number("rope.freq_base")?.unwrap_or(10_000.0);
-    let local = HfConfig::plain_rope(theta, config.head_dim)?;
+    let local = HfConfig::plain_rope(theta, gguf.head_dim()?)?;
     Ok(with_local_rope(config, local))
 }
 
 pub(super) fn finish(config: DecoderConfig) -> DecoderConfig {
-    DecoderConfig { norms: NormPlacement::Post, qk_norm: QkNorm::WholeWidth, ..config }
+    let config = config.with_attention(|attention| attention.qk_norm = QkNorm::WholeWidth);
+    DecoderConfig { norms: NormPlacement::Post, ..config }
 }
 
 /// One layer of OLMo 3 in this many sees all positions, unless the file says otherwise.
@@ -50,8 +49,7 @@ pub(super) fn slides(layer_idx: usize) -> bool {
 /// Layers with a window use the second, local rotary embedding.
 pub(super) fn with_local_rope(mut config: DecoderConfig, local: RopeTable) -> DecoderConfig {
     config.ropes.push(local);
-    for layer in &mut config.layers {
-        layer.rope_idx = Some(usize::from(layer.sliding_window.is_some()));
-    }
-    config
+    config.with_attention(|attention| {
+        attention.rope_idx = Some(usize::from(attention.sliding_window.is_some()));
+    })
 }

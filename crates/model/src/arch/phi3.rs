@@ -23,7 +23,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let mut config = gguf.llama("phi3")?;
     if let Some(window) = gguf.size("attention.sliding_window")?.filter(|window| *window > 0) {
-        config.layers.iter_mut().for_each(|layer| layer.sliding_window = Some(window));
+        config.set_windows(|_| Some(window));
     }
     Ok(config)
 }

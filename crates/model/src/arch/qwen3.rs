@@ -16,11 +16,11 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
-    let mut config = DecoderConfig { qk_norm: QkNorm::PerHead, ..hf.llama("qwen3")? };
+    let mut config = hf.llama("qwen3")?.with_attention(|attention| attention.qk_norm = QkNorm::PerHead);
     qwen2::slide(hf, &mut config)?;
     Ok(config)
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    Ok(DecoderConfig { qk_norm: QkNorm::PerHead, ..gguf.llama("qwen3")? })
+    Ok(gguf.llama("qwen3")?.with_attention(|attention| attention.qk_norm = QkNorm::PerHead))
 }

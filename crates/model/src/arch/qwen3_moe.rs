@@ -15,12 +15,12 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
-    let mut config = DecoderConfig { qk_norm: QkNorm::PerHead, ..hf.llama("qwen3_moe")? };
+    let mut config = hf.llama("qwen3_moe")?.with_attention(|attention| attention.qk_norm = QkNorm::PerHead);
     qwen2::slide(hf, &mut config)?;
     qwen2_moe::place_experts(hf, &mut config, None)?;
     Ok(config)
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    Ok(DecoderConfig { qk_norm: QkNorm::PerHead, ..gguf.llama("qwen3_moe")? })
+    Ok(gguf.llama("qwen3_moe")?.with_attention(|attention| attention.qk_norm = QkNorm::PerHead))
 }

@@ -1,7 +1,7 @@
 //! The processor's memory: packed weights, keys and values in the layout of the kernels. Does not know what is computed of them.
 
 use throng_core::batch::BLOCK_TOKENS;
-use throng_kernels::attention::{self, KvLayer, SharedPrefixGroups};
+use throng_kernels::attention::{self, KvLayer, KvShape, SharedPrefixGroups};
 use throng_kernels::low_rank::{LowRank, LowRankPart};
 use throng_kernels::quant::{Format, PackedMatrix};
 
@@ -38,7 +38,7 @@ impl DeviceMemory for CpuBackend {
     type Vector = Vec<f32>;
     type LowRank = LowRank;
     type RopeTables = Vec<Rotations>;
-    type KvCache = Vec<KvLayer>;
+    type KvCache = Vec<Option<KvLayer>>;
     type Batch = CpuBatch;
 
     fn buffer(&self, max_rows: usize, cols: usize) -> Result<HostTensor, BackendError> {
@@ -80,19 +80,20 @@ impl DeviceMemory for CpuBackend {
         ropes.iter().map(|rope| Rotations::new(rope, n_positions)).collect()
     }
 
-    fn kv_cache(&self, layout: &KvLayout) -> Result<Vec<KvLayer>, BackendError> {
+    fn kv_cache(&self, layout: &KvLayout) -> Result<Vec<Option<KvLayer>>, BackendError> {
         let n_bytes = layout.bytes().unwrap_or(usize::MAX);
-        let layer = || {
-            KvLayer::new(layout.layer).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes })
+        let layer = |shape: KvShape| {
+            KvLayer::new(shape).ok_or(BackendError::OutOfMemory { what: "keys and values", n_bytes })
         };
-        let mut layers = (0..layout.n_layers).map(|_| layer()).collect::<Result<Vec<_>, _>>()?;
+        let layers = layout.layers.iter().map(|shape| shape.map(layer).transpose());
+        let mut layers = layers.collect::<Result<Vec<_>, _>>()?;
         let n_blocks = n_touched_blocks(layout);
-        self.each(layers.iter_mut(), |layer| layer.touch(n_blocks));
+        self.each(layers.iter_mut().flatten(), |layer| layer.touch(n_blocks));
         Ok(layers)
     }
 
-    fn copy_blocks(&mut self, cache: &mut Vec<KvLayer>, copies: &[BlockCopy]) {
-        self.each(cache.iter_mut(), |layer| {
+    fn copy_blocks(&mut self, cache: &mut Vec<Option<KvLayer>>, copies: &[BlockCopy]) {
+        self.each(cache.iter_mut().flatten(), |layer| {
             copies.iter().for_each(|copy| layer.copy_block(copy.from, copy.to));
         });
     }

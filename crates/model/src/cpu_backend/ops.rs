@@ -117,7 +117,7 @@ impl DeviceOps for CpuBackend {
 
     fn store_kv(
         &mut self,
-        cache: &mut Vec<KvLayer>,
+        cache: &mut Vec<Option<KvLayer>>,
         layer_idx: usize,
         batch: &CpuBatch,
         qkv: &HostTensor,
@@ -129,12 +129,13 @@ impl DeviceOps for CpuBackend {
             key_col: Columns::of_keys(shape).first,
             value_col: Columns::of_values(shape).first,
         };
-        cache[layer_idx].store(&batch.slots, new, &self.pool);
+        let layer = cache[layer_idx].as_mut().expect("the layer has keys and values of its own");
+        layer.store(&batch.slots, new, &self.pool);
     }
 
     fn attention(
         &mut self,
-        cache: &Vec<KvLayer>,
+        cache: &Vec<Option<KvLayer>>,
         layer_idx: usize,
         batch: &CpuBatch,
         qkv: &HostTensor,
@@ -148,7 +149,8 @@ impl DeviceOps for CpuBackend {
             blocks: &batch.input.blocks,
             shared_prefixes: &batch.shared_prefixes,
         };
-        attention(shape, &cache[layer_idx], &queries, out.as_mut_slice(), &self.pool);
+        let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
+        attention(shape, layer, &queries, out.as_mut_slice(), &self.pool);
     }
 
     fn add(&mut self, x: &mut HostTensor, y: &HostTensor, multiplier: f32) {

@@ -1,6 +1,7 @@
 //! The forward pass: one for all architectures, over any backend. Does not know where weights came from and what logits are
 //! used for.
 
+mod attention;
 mod feed_forward;
 pub mod weights;
 
@@ -8,12 +9,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Norm, Scratch, StepShape};
+use crate::backend::{Backend, BackendError, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, LayerConfig, QkNorm};
+use crate::config::{DecoderConfig, FeedForward, Mixer};
 
+use attention::{AttentionBuffers, attend};
 use feed_forward::feed_forward;
-use weights::{DecoderWeights, LayerWeights};
+use weights::{DecoderWeights, MixerWeights};
 
 /// A model on a device, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -46,10 +48,7 @@ struct Workspace<B: Backend> {
     input: B::Buffer,
     /// The output of a block before it is added to the residual stream, `[tokens, hidden]`.
     output: B::Buffer,
-    /// Queries, keys and values.
-    qkv: B::Buffer,
-    /// The output of attention, `[tokens, n_heads * head_dim]`.
-    attended: B::Buffer,
+    attention: AttentionBuffers<B>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
     wanted: B::Buffer,
@@ -109,7 +108,12 @@ impl<B: Backend> Decoder<B> {
         backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual);
         for (layer_idx, (layer, weights)) in config.layers.iter().zip(&weights.layers).enumerate() {
             let adapters = LayerAdapters { step: adapters, layer_idx };
-            attend(backend, cache, config, layer, (weights, adapters), ws);
+            match (&layer.mixer, &weights.mixer) {
+                (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
+                    let weights = (weights, of_attention);
+                    attend(backend, cache, config, attention, (weights, adapters), ws);
+                }
+            }
             feed_forward(backend, config, layer, (weights, adapters), ws);
         }
     }
@@ -166,70 +170,6 @@ impl<'a, B: Backend> LayerAdapters<'a, B> {
     }
 }
 
-/// The attention block of a layer.
-fn attend<B: Backend>(
-    backend: &mut B,
-    cache: &mut B::KvCache,
-    config: &DecoderConfig,
-    layer: &LayerConfig,
-    (weights, adapters): (&LayerWeights<B>, LayerAdapters<'_, B>),
-    ws: &mut Workspace<B>,
-) {
-    let layer_idx = adapters.layer_idx;
-    let shape = attention_shape(config, layer);
-    let linear = &weights.query_key_value;
-    let (weight, bias) = (&linear.weight, linear.bias.as_ref());
-    let qkv_of: fn(&LayerAdapter<B>) -> &Option<B::LowRank> = |layer| &layer.query_key_value;
-    match norm(config, &weights.pre_attention_norm) {
-        None => {
-            backend.matmul(&ws.residual, weight, bias, &mut ws.qkv);
-            adapters.add(backend, &ws.residual, qkv_of, &mut ws.qkv);
-        }
-        Some(norm) => {
-            backend.norm_matmul(&ws.residual, norm, weight, bias, &mut ws.scratch, &mut ws.qkv);
-            if adapters.any(qkv_of) {
-                backend.rms_norm(&ws.residual, norm, &mut ws.input);
-                adapters.add(backend, &ws.input, qkv_of, &mut ws.qkv);
-            }
-        }
-    }
-    if let Some(norms) = &weights.query_key_norms {
-        let (mut queries, mut keys) = (Columns::of_queries(&shape), Columns::of_keys(&shape));
-        if config.qk_norm == QkNorm::WholeWidth {
-            (queries, keys) = (one_group(queries), one_group(keys));
-        }
-        let norm = |gain| Norm { gain, eps: config.norm_eps };
-        backend.norm_columns(&mut ws.qkv, queries, norm(&norms.query));
-        backend.norm_columns(&mut ws.qkv, keys, norm(&norms.key));
-    }
-    if let Some(rope_idx) = layer.rope_idx {
-        let mut rope = |idx, heads| {
-            backend.rope(&mut ws.qkv, &ws.batch, &ws.ropes, idx, heads, config.rope_style);
-        };
-        let queries = Columns::of_queries(&shape);
-        match layer.query_rope_idx {
-            // Keys follow queries, so both are rotated by one operation.
-            None => rope(rope_idx, Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..queries }),
-            Some(query_rope_idx) => {
-                rope(query_rope_idx, queries);
-                rope(rope_idx, Columns::of_keys(&shape));
-            }
-        }
-    }
-    backend.store_kv(cache, layer_idx, &ws.batch, &ws.qkv, &shape);
-    backend.attention(cache, layer_idx, &ws.batch, &ws.qkv, &shape, &mut ws.attended);
-    let (linear, post_norm) = (&weights.attention_output, norm(config, &weights.post_attention_norm));
-    let (weight, bias) = (&linear.weight, linear.bias.as_ref());
-    if adds_directly(config, post_norm) {
-        backend.matmul_add(&ws.attended, weight, bias, &mut ws.scratch, &mut ws.residual);
-        return adapters.add(backend, &ws.attended, |layer| &layer.attention_output, &mut ws.residual);
-    }
-    backend.matmul(&ws.attended, weight, bias, &mut ws.output);
-    backend.all_reduce(&mut ws.output);
-    adapters.add(backend, &ws.attended, |layer| &layer.attention_output, &mut ws.output);
-    add_output(backend, config, post_norm, ws);
-}
-
 fn norm<'a, B: Backend>(config: &DecoderConfig, gain: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
     gain.as_ref().map(|gain| Norm { gain, eps: config.norm_eps })
 }
@@ -256,26 +196,10 @@ fn add_output<B: Backend>(
     backend.add(&mut ws.residual, output, config.residual_scale);
 }
 
-fn attention_shape(config: &DecoderConfig, layer: &LayerConfig) -> AttentionShape {
-    AttentionShape {
-        n_heads: config.n_heads,
-        n_kv_heads: config.n_kv_heads,
-        head_dim: config.head_dim,
-        scale: config.attention_scale,
-        softcap: config.attention_softcap,
-        window: layer.sliding_window,
-    }
-}
-
-fn one_group(columns: Columns) -> Columns {
-    Columns { n_groups: 1, width: columns.n_groups * columns.width, ..columns }
-}
-
 impl<B: Backend> Workspace<B> {
     fn new(backend: &B, config: &DecoderConfig, limits: &DecoderLimits) -> Result<Self, BackendError> {
         let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions } = limits;
-        let (hidden, heads_width) = (config.hidden_size, config.n_heads * config.head_dim);
-        let qkv_width = heads_width + 2 * config.n_kv_heads * config.head_dim;
+        let hidden = config.hidden_size;
         let mut routed = None;
         for layer in &config.layers {
             if let FeedForward::Experts { n_experts, shared, .. } = layer.feed_forward
@@ -303,8 +227,7 @@ impl<B: Backend> Workspace<B> {
             residual: backend.buffer(max_tokens, hidden)?,
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,
-            qkv: backend.buffer(max_tokens, qkv_width)?,
-            attended: backend.buffer(max_tokens, heads_width)?,
+            attention: AttentionBuffers::new(backend, config, max_tokens)?,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
             logits: backend.buffer(max_logit_rows, config.vocabulary_size)?,
@@ -312,8 +235,8 @@ impl<B: Backend> Workspace<B> {
     }
 
     fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
-        let buffers =
-            [&mut self.residual, &mut self.input, &mut self.output, &mut self.qkv, &mut self.attended];
+        self.attention.set_rows(backend, n_rows);
+        let buffers = [&mut self.residual, &mut self.input, &mut self.output];
         let routed = self.routed.iter_mut().flat_map(|routed| {
             let shared = routed.shared.iter_mut().flat_map(|shared| [&mut shared.gate, &mut shared.output]);
             std::iter::once(&mut routed.router_logits).chain(shared)

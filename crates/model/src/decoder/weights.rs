@@ -1,13 +1,14 @@
 //! Finds a model's tensors, checks every shape against the configuration, and copies them to a device. Does not know file
 //! formats and arithmetic.
 
+mod attention;
 mod feed_forward;
 
 use throng_kernels::quant::dequantize_row;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, GatedMlp, Linear, MatrixRole};
-use crate::config::{DecoderConfig, QkNorm};
+use crate::config::{DecoderConfig, Mixer};
 use crate::quantization::Quantizer;
 use crate::weights::{TensorSource, TensorView};
 
@@ -21,14 +22,22 @@ pub struct DecoderWeights<B: Backend> {
 }
 
 pub(crate) struct LayerWeights<B: Backend> {
-    pub(crate) pre_attention_norm: Option<B::Vector>,
-    pub(crate) post_attention_norm: Option<B::Vector>,
+    pub(crate) pre_mixer_norm: Option<B::Vector>,
+    pub(crate) post_mixer_norm: Option<B::Vector>,
     pub(crate) pre_feed_forward_norm: Option<B::Vector>,
     pub(crate) post_feed_forward_norm: Option<B::Vector>,
+    pub(crate) mixer: MixerWeights<B>,
+    pub(crate) feed_forward: FeedForwardWeights<B>,
+}
+
+pub(crate) enum MixerWeights<B: Backend> {
+    Attention(AttentionWeights<B>),
+}
+
+pub(crate) struct AttentionWeights<B: Backend> {
     pub(crate) query_key_value: Linear<B>,
     pub(crate) query_key_norms: Option<QueryKeyNorms<B>>,
-    pub(crate) attention_output: Linear<B>,
-    pub(crate) feed_forward: FeedForwardWeights<B>,
+    pub(crate) output: Linear<B>,
 }
 
 pub(crate) struct QueryKeyNorms<B: Backend> {
@@ -251,46 +260,17 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn layer(&mut self, layer: &str, layer_idx: usize) -> Result<LayerWeights<B>, TensorError> {
         let (config, names) = (self.config, self.names);
         let (pre, post) = (config.norms.has_pre(), config.norms.has_post());
-        let query_width = config.n_heads * config.head_dim;
+        let mixer = match &config.layers[layer_idx].mixer {
+            Mixer::Attention(attention) => MixerWeights::Attention(self.attention(layer, attention)?),
+        };
         Ok(LayerWeights {
-            pre_attention_norm: self.optional_norm(pre, layer, names.pre_attention_norm)?,
-            post_attention_norm: self.optional_norm(post, layer, names.post_attention_norm)?,
+            pre_mixer_norm: self.optional_norm(pre, layer, names.pre_attention_norm)?,
+            post_mixer_norm: self.optional_norm(post, layer, names.post_attention_norm)?,
             pre_feed_forward_norm: self.optional_norm(pre, layer, names.pre_feed_forward_norm)?,
             post_feed_forward_norm: self.optional_norm(post, layer, names.post_feed_forward_norm)?,
-            query_key_value: self.query_key_value(layer)?,
-            query_key_norms: self.query_key_norms(layer)?,
-            attention_output: self.linear(
-                MatrixRole::RowParallel,
-                &[(&format!("{layer}{}", names.attention_output), config.hidden_size)],
-                query_width,
-            )?,
+            mixer,
             feed_forward: self.feed_forward(layer, layer_idx)?,
         })
-    }
-
-    fn query_key_value(&mut self, layer: &str) -> Result<Linear<B>, TensorError> {
-        let (config, names) = (self.config, self.names);
-        let query = config.n_heads * config.head_dim;
-        let key = config.n_kv_heads * config.head_dim;
-        let role = MatrixRole::QueryKeyValue { n_query_rows: query, n_key_rows: key };
-        let stacked = format!("{layer}{}", names.query_key_value);
-        if self.find(&weight(&stacked)).is_some() {
-            return self.linear(role, &[(&stacked, query + 2 * key)], config.hidden_size);
-        }
-        let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
-        self.linear(role, &[(&q, query), (&k, key), (&v, key)], config.hidden_size)
-    }
-
-    fn query_key_norms(&mut self, layer: &str) -> Result<Option<QueryKeyNorms<B>>, TensorError> {
-        let config = self.config;
-        let (query_width, key_width) = match config.qk_norm {
-            QkNorm::None => return Ok(None),
-            QkNorm::PerHead => (config.head_dim, config.head_dim),
-            QkNorm::WholeWidth => (config.n_heads * config.head_dim, config.n_kv_heads * config.head_dim),
-        };
-        let query = self.norm(&format!("{layer}{}", self.names.query_norm), query_width)?;
-        let key = self.norm(&format!("{layer}{}", self.names.key_norm), key_width)?;
-        Ok(Some(QueryKeyNorms { query, key }))
     }
 }
 

@@ -21,7 +21,7 @@ use crate::arch::{Architecture, ConfigError};
 use crate::backend::{Backend, BackendError};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
-use crate::kv_cache::{KvDtype, KvLayout, KvShape};
+use crate::kv_cache::{KvDtype, KvLayout};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{ForwardWork, HeldTensor};
 use crate::runner::{ModelRunner, RunnerLimits};
@@ -341,7 +341,7 @@ impl LoadedModel {
     /// quantized weights where the backend multiplies those in AMX tiles of bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
         let has_tiles = backend.isa().is_some_and(Isa::has_tiles);
-        let fits = KvDtype::BF16.bytes_of(self.config.head_dim).is_some();
+        let fits = self.config.attentions().all(|a| KvDtype::BF16.bytes_of(a.head_dim).is_some());
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,
             Some((format, _)) if *format != Format::F16 && has_tiles && fits => KvDtype::BF16,
@@ -351,15 +351,7 @@ impl LoadedModel {
 
     /// The shape of a KV cache of `n_blocks`.
     pub fn kv_layout(&self, dtype: KvDtype, n_blocks: usize) -> KvLayout {
-        KvLayout {
-            n_layers: self.config.layers.len(),
-            layer: KvShape {
-                n_blocks,
-                n_kv_heads: self.config.n_kv_heads,
-                head_dim: self.config.head_dim,
-                dtype,
-            },
-        }
+        KvLayout::new(&self.config, dtype, n_blocks)
     }
 
     /// How the tensors are stored.

@@ -119,15 +119,12 @@ impl Op for Attention {
 
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
         let shape = &self.shape;
-        let layout = KvLayout {
-            n_layers: 2,
-            layer: KvShape {
-                n_blocks: 2 * N_USED as usize,
-                n_kv_heads: shape.n_kv_heads,
-                head_dim: shape.head_dim,
-                dtype: self.dtype,
-            },
-        };
+        let n_blocks = 2 * N_USED as usize;
+        let own =
+            KvShape { n_blocks, n_kv_heads: shape.n_kv_heads, head_dim: shape.head_dim, dtype: self.dtype };
+        // Heads differ from layer to layer, and a layer may have none.
+        let other = KvShape { n_kv_heads: 3, head_dim: 64, ..own };
+        let layout = KvLayout { n_blocks, layers: vec![Some(other), Some(own), None] };
         let mut cache = backend.kv_cache(&layout).expect("there is memory");
         let width = shape.n_heads * shape.head_dim;
         let mut results = vec![Vec::new(); LENGTHS.len()];

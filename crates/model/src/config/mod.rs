@@ -1,8 +1,14 @@
 //! An architecture as a value: everything the one forward pass needs to know of a model. Does not know file formats and how
 //! their keys are spelled.
 
+mod mixer;
+mod rope;
+
 pub use throng_kernels::reference::RopeStyle;
 pub use throng_kernels::rows::Activation;
+
+pub use mixer::{AttentionConfig, Mixer, QkNorm};
+pub use rope::{RopeGrowth, RopeTable, ShortRope};
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,12 +19,6 @@ pub struct DecoderConfig {
     pub vocabulary_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Query heads.
-    pub n_heads: usize,
-    /// Key and value heads.
-    pub n_kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
     /// Most tokens of one sequence.
     pub max_sequence_tokens: usize,
     /// Added to the mean square in every norm.
@@ -33,18 +33,10 @@ pub struct DecoderConfig {
     pub logits_scale: f32,
     /// Caps the logits: `cap * tanh(x / cap)`.
     pub logits_softcap: Option<f32>,
-    /// Multiplies query · key.
-    pub attention_scale: f32,
-    /// Caps attention scores.
-    pub attention_softcap: Option<f32>,
-    /// Norm of queries and keys before rotation.
-    pub qk_norm: QkNorm,
-    /// Which norms surround attention and feed-forward.
+    /// Which norms surround mixer and feed-forward.
     pub norms: NormPlacement,
     /// The feed-forward's activation.
     pub activation: Activation,
-    /// Which elements of a head are rotated together.
-    pub rope_style: RopeStyle,
     /// The distinct rotary embeddings; layers name them by index.
     pub ropes: Vec<RopeTable>,
     /// Whether the embedding table is also the output projection.
@@ -53,17 +45,55 @@ pub struct DecoderConfig {
     pub layers: Vec<LayerConfig>,
 }
 
+impl DecoderConfig {
+    /// The attention of each layer that has one.
+    pub fn attentions(&self) -> impl Iterator<Item = &AttentionConfig> {
+        self.layers.iter().filter_map(LayerConfig::attention)
+    }
+
+    /// The same, to change them.
+    pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
+        self.layers.iter_mut().filter_map(LayerConfig::attention_mut)
+    }
+
+    /// Gives each layer with attention a sliding window or none.
+    pub fn set_windows(&mut self, window: impl Fn(usize) -> Option<usize>) {
+        for (layer_idx, layer) in self.layers.iter_mut().enumerate() {
+            if let Some(attention) = layer.attention_mut() {
+                attention.sliding_window = window(layer_idx);
+            }
+        }
+    }
+
+    /// The same configuration with `change` made in the attention of every layer.
+    #[must_use]
+    pub fn with_attention(mut self, change: impl Fn(&mut AttentionConfig)) -> Self {
+        self.attentions_mut().for_each(change);
+        self
+    }
+}
+
 /// Where layers of one model differ.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LayerConfig {
-    /// The rotary embedding of queries and keys, an index into [`DecoderConfig::ropes`]; `None`: no rotation.
-    pub rope_idx: Option<usize>,
-    /// That of queries where it is another one.
-    pub query_rope_idx: Option<usize>,
-    /// How many positions a token sees, its own included; all when absent.
-    pub sliding_window: Option<usize>,
+    /// What a token learns from the tokens before it.
+    pub mixer: Mixer,
     /// The feed-forward block of the layer.
     pub feed_forward: FeedForward,
+}
+
+impl LayerConfig {
+    /// Its attention; `None` where another mixer takes its place.
+    pub fn attention(&self) -> Option<&AttentionConfig> {
+        let Mixer::Attention(attention) = &self.mixer;
+        Some(attention)
+    }
+
+    /// The same, to change it.
+    pub fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
+        let Mixer::Attention(attention) = &mut self.mixer;
+        Some(attention)
+    }
 }
 
 /// The feed-forward block of a layer.
@@ -127,18 +157,7 @@ impl Routing {
     }
 }
 
-/// The norm of queries and keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QkNorm {
-    /// None.
-    None,
-    /// Over each head, one gain for all heads.
-    PerHead,
-    /// Over all heads together.
-    WholeWidth,
-}
-
-/// Which norms surround attention and feed-forward.
+/// Which norms surround mixer and feed-forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NormPlacement {
     /// Before each (Llama).
@@ -158,62 +177,5 @@ impl NormPlacement {
     /// Whether there is one after.
     pub fn has_post(self) -> bool {
         self != Self::Pre
-    }
-}
-
-/// One rotary embedding: pair `i` of a token at position `p` is rotated by `p * frequencies[i]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RopeTable {
-    /// Radians per position, half as many as rotated elements.
-    pub frequencies: Vec<f64>,
-    /// Multiplies cosines and sines (YaRN's attention temperature; else 1).
-    pub amplitude: f64,
-    /// Multiplies them besides, by position.
-    pub growth: Option<RopeGrowth>,
-    /// The frequencies where no sequence is longer than the context of the first training (LongRoPE).
-    pub short: Option<ShortRope>,
-}
-
-/// A factor of queries that grows with the position `p` (Llama 4): `1 + beta * ln(1 + floor(p / interval))`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RopeGrowth {
-    /// What the logarithm is multiplied with.
-    pub beta: f64,
-    /// Positions that have one factor.
-    pub interval: f64,
-}
-
-impl RopeGrowth {
-    /// The factor at a position.
-    pub fn at(&self, position: usize) -> f64 {
-        1.0 + self.beta * (1.0 + (position as f64 / self.interval).floor()).ln()
-    }
-}
-
-/// The short-context frequencies of a model that was trained for a short context and extended to a longer one.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ShortRope {
-    /// Most tokens of a sequence with these frequencies.
-    pub max_tokens: usize,
-    /// As many as those of the long context.
-    pub frequencies: Vec<f64>,
-    /// Multiplies cosines and sines.
-    pub amplitude: f64,
-}
-
-impl RopeTable {
-    /// The rotary embedding where sequences have at most `max_sequence_tokens`. It is the same for all sequences, also for short
-    /// ones in a long context: a change within a sequence would leave its cached keys with the wrong rotation.
-    pub fn for_context(&self, max_sequence_tokens: usize) -> Self {
-        match &self.short {
-            Some(short) if max_sequence_tokens <= short.max_tokens => {
-                Self { frequencies: short.frequencies.clone(), amplitude: short.amplitude, ..self.plain() }
-            }
-            _ => self.plain(),
-        }
-    }
-
-    fn plain(&self) -> Self {
-        Self { short: None, ..self.clone() }
     }
 }

@@ -1,0 +1,111 @@
+//! Reads the parameters of rotary embeddings in a `config.json`. Does not know families and frequencies.
+
+use serde_json::{Map, Value};
+
+use super::HfConfig;
+use crate::arch::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
+use crate::arch::{ConfigError, shorten};
+
+/// Where the parameters of a rotary embedding are: in an object of their own or beside it.
+pub(super) struct RopeSource<'a> {
+    pub(super) config: &'a HfConfig,
+    pub(super) parameters: Option<&'a Map<String, Value>>,
+}
+
+impl RopeSource<'_> {
+    fn own(&self, key: &str) -> Option<&Value> {
+        let value = self.parameters.and_then(|p| p.get(key)).filter(|value| !value.is_null())?;
+        self.config.read.borrow_mut().insert(key.to_owned());
+        Some(value)
+    }
+
+    pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
+        let Some(value) = self.own(key) else { return self.config.number(key) };
+        value.as_f64().map(Some).ok_or_else(|| ConfigError::invalid(key, value, "a number"))
+    }
+
+    fn required(&self, key: &str) -> Result<f64, ConfigError> {
+        self.number(key)?.ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))
+    }
+
+    fn max_tokens(&self) -> Result<f64, ConfigError> {
+        Ok(self.config.number("max_position_embeddings")?.unwrap_or(2048.0))
+    }
+
+    pub(super) fn scaling(&self) -> Result<RopeScaling, ConfigError> {
+        let kind = self.own("rope_type").or_else(|| self.own("type")).and_then(Value::as_str);
+        match kind.unwrap_or("default") {
+            // A position of three parts (time, height, width), which are one number in text.
+            "default" | "mrope" => Ok(RopeScaling::None),
+            "linear" => Ok(RopeScaling::Linear { factor: self.required("factor")? }),
+            "llama3" => Ok(RopeScaling::Llama3 {
+                factor: self.required("factor")?,
+                low_freq_factor: self.required("low_freq_factor")?,
+                high_freq_factor: self.required("high_freq_factor")?,
+                original_tokens: self.required("original_max_position_embeddings")?,
+            }),
+            "yarn" => self.yarn(),
+            "longrope" | "su" => self.longrope(),
+            other => Err(ConfigError::Variant {
+                key: "rope_type".to_owned(),
+                found: shorten(other),
+                expected: "default, linear, llama3, yarn, longrope",
+            }),
+        }
+    }
+
+    /// As transformers' `_compute_yarn_parameters`.
+    fn yarn(&self) -> Result<RopeScaling, ConfigError> {
+        let factor = self.required("factor")?;
+        let original_tokens = match self.number("original_max_position_embeddings")? {
+            Some(n) => n,
+            None => self.max_tokens()?,
+        };
+        let amplitude = match (
+            self.number("attention_factor")?,
+            self.number("mscale")?,
+            self.number("mscale_all_dim")?,
+        ) {
+            (Some(factor), ..) => factor,
+            (None, Some(m), Some(all)) if m != 0.0 && all != 0.0 => {
+                yarn_amplitude(factor, m) / yarn_amplitude(factor, all)
+            }
+            _ => yarn_amplitude(factor, 1.0),
+        };
+        Ok(RopeScaling::Yarn {
+            factor,
+            original_tokens,
+            beta_fast: self.number("beta_fast")?.unwrap_or(32.0),
+            beta_slow: self.number("beta_slow")?.unwrap_or(1.0),
+            truncate: self.own("truncate").and_then(Value::as_bool).unwrap_or(true),
+            amplitude,
+        })
+    }
+
+    /// As transformers' `_compute_longrope_parameters`, with one difference: which factors are used depends on the
+    /// longest sequence that is served, as in vLLM and llama.cpp, not on the current length of a sequence.
+    fn longrope(&self) -> Result<RopeScaling, ConfigError> {
+        let max_tokens = self.max_tokens()?;
+        let original = self.number("original_max_position_embeddings")?.unwrap_or(max_tokens);
+        let amplitude = match self.number("attention_factor")? {
+            Some(amplitude) => amplitude,
+            None => longrope_amplitude(max_tokens / original, original),
+        };
+        // Phi 3.5 MoE names one for each.
+        let short = self.factors("short_factor", self.number("short_mscale")?.unwrap_or(amplitude))?;
+        if max_tokens <= original {
+            return Ok(RopeScaling::Factors(short));
+        }
+        let long = self.factors("long_factor", self.number("long_mscale")?.unwrap_or(amplitude))?;
+        Ok(RopeScaling::LongRope { long, short, original_tokens: original as usize })
+    }
+
+    fn factors(&self, key: &str, amplitude: f64) -> Result<Factors, ConfigError> {
+        let value =
+            self.own(key).ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
+        let factors: Option<Vec<f64>> =
+            value.as_array().and_then(|list| list.iter().map(Value::as_f64).collect());
+        let factors = factors.ok_or_else(|| ConfigError::invalid(key, value, "a list of numbers"))?;
+        Ok(Factors { factors, amplitude })
+    }
+}

@@ -1,0 +1,80 @@
+//! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is computed.
+
+use super::RopeStyle;
+
+/// The part of a layer in which a token learns from the tokens before it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Mixer {
+    /// Softmax attention over keys and values in the KV cache.
+    Attention(AttentionConfig),
+}
+
+/// The attention of one layer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AttentionConfig {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Multiplies query · key.
+    pub scale: f32,
+    /// Caps scores: `cap * tanh(x / cap)`.
+    pub softcap: Option<f32>,
+    /// Norm of queries and keys before rotation.
+    pub qk_norm: QkNorm,
+    /// Which elements of a head are rotated together.
+    pub rope_style: RopeStyle,
+    /// The rotary embedding of queries and keys, an index into [`DecoderConfig::ropes`](super::DecoderConfig::ropes); `None`: no
+    /// rotation.
+    pub rope_idx: Option<usize>,
+    /// That of queries where it is another one.
+    pub query_rope_idx: Option<usize>,
+    /// How many positions a token sees, its own included; all when absent.
+    pub sliding_window: Option<usize>,
+}
+
+impl AttentionConfig {
+    /// Llama's, with heads of these numbers and size.
+    pub fn llama(n_heads: usize, n_kv_heads: usize, head_dim: usize) -> Self {
+        Self {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            scale: (1.0 / (head_dim as f64).sqrt()) as f32,
+            softcap: None,
+            qk_norm: QkNorm::None,
+            rope_style: RopeStyle::HalfSplit,
+            rope_idx: Some(0),
+            query_rope_idx: None,
+            sliding_window: None,
+        }
+    }
+
+    /// Columns of all query heads.
+    pub fn query_width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Columns of all key heads; values have as many.
+    pub fn key_width(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// Columns of queries, keys and values.
+    pub fn qkv_width(&self) -> usize {
+        self.query_width() + 2 * self.key_width()
+    }
+}
+
+/// The norm of queries and keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    None,
+    /// Over each head, one gain for all heads.
+    PerHead,
+    /// Over all heads together.
+    WholeWidth,
+}

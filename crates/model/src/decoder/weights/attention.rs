@@ -1,0 +1,51 @@
+//! The tensors of attention. Does not know feed-forward blocks.
+
+use super::{AttentionWeights, Loader, QueryKeyNorms, TensorError, weight};
+use crate::backend::{Backend, Linear, MatrixRole};
+use crate::config::{AttentionConfig, QkNorm};
+
+impl<B: Backend> Loader<'_, B> {
+    pub(super) fn attention(
+        &mut self,
+        layer: &str,
+        attention: &AttentionConfig,
+    ) -> Result<AttentionWeights<B>, TensorError> {
+        let output = format!("{layer}{}", self.names.attention_output);
+        let query_key_value = self.query_key_value(layer, attention)?;
+        let query_key_norms = self.query_key_norms(layer, attention)?;
+        let parts = [(output.as_str(), self.config.hidden_size)];
+        let output = self.linear(MatrixRole::RowParallel, &parts, attention.query_width())?;
+        Ok(AttentionWeights { query_key_value, query_key_norms, output })
+    }
+
+    fn query_key_value(
+        &mut self,
+        layer: &str,
+        attention: &AttentionConfig,
+    ) -> Result<Linear<B>, TensorError> {
+        let (config, names) = (self.config, self.names);
+        let (query, key) = (attention.query_width(), attention.key_width());
+        let role = MatrixRole::QueryKeyValue { n_query_rows: query, n_key_rows: key };
+        let stacked = format!("{layer}{}", names.query_key_value);
+        if self.find(&weight(&stacked)).is_some() {
+            return self.linear(role, &[(&stacked, query + 2 * key)], config.hidden_size);
+        }
+        let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
+        self.linear(role, &[(&q, query), (&k, key), (&v, key)], config.hidden_size)
+    }
+
+    fn query_key_norms(
+        &mut self,
+        layer: &str,
+        attention: &AttentionConfig,
+    ) -> Result<Option<QueryKeyNorms<B>>, TensorError> {
+        let (query_width, key_width) = match attention.qk_norm {
+            QkNorm::None => return Ok(None),
+            QkNorm::PerHead => (attention.head_dim, attention.head_dim),
+            QkNorm::WholeWidth => (attention.query_width(), attention.key_width()),
+        };
+        let query = self.norm(&format!("{layer}{}", self.names.query_norm), query_width)?;
+        let key = self.norm(&format!("{layer}{}", self.names.key_norm), key_width)?;
+        Ok(Some(QueryKeyNorms { query, key }))
+    }
+}
