@@ -89,8 +89,7 @@ impl AnswerFormat {
 
     /// The first name of the format of tool calls.
     pub fn tool_calls_name(&self) -> &'static str {
-        let name = |known: &&(&str, _)| Some(known.1) == self.tool_calls;
-        ToolCallFormat::NAMES.iter().find(name).map_or("none", |known| known.0)
+        self.tool_calls.map_or("none", ToolCallFormat::name)
     }
 
     /// The first name of the format of reasoning.

@@ -65,6 +65,9 @@ pub struct Description {
     /// The format of its reasoning, where the operator named one.
     #[serde(default)]
     pub reasoning_parser: Option<String>,
+    /// The names of its adapters, which requests may use.
+    #[serde(default)]
+    pub adapters: Vec<String>,
     /// What people should be told about the model.
     #[serde(default)]
     pub notice: Option<String>,

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod artifact;
+mod constraint;
 mod description;
 mod error;
 mod event;
@@ -17,6 +18,7 @@ mod sampling;
 mod status;
 
 pub use artifact::{Artifact, ArtifactKind, Vocabulary, digest};
+pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
 pub use description::{Defaults, Description, NEWEST_VERSION, OLDEST_VERSION, Versions};
 pub use error::{ErrorKind, WireError};
 pub use event::{Event, FinishReason, Report, Timing};
@@ -30,6 +32,10 @@ pub use status::{Health, Load, Status, StepTokens, Totals};
 pub const DESCRIBE: &str = "/worker/describe";
 /// Where it says how it is ([`Status`]).
 pub const STATUS: &str = "/worker/status";
+/// Where it says so again and again: lines of [`Status`], one every [`HEARTBEAT_MS`].
+pub const WATCH: &str = "/worker/watch";
+/// The time between two lines of [`WATCH`]. A worker that is silent for much longer does not get on.
+pub const HEARTBEAT_MS: u64 = 250;
 /// Where it generates: the body begins with the line of a [`Generate`], lines of [`Command`]s may follow while it runs. The
 /// answer is lines of [`Event`]s, the first of them [`Event::Accepted`] or [`Event::Failed`].
 pub const GENERATE: &str = "/worker/generate";

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Sampling;
+use crate::{Constraint, Sampling};
 
 /// A prompt to be continued: the first line of the body.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,10 @@ pub struct Generate {
     pub prompt: Vec<u32>,
     /// How tokens are chosen and when a continuation ends.
     pub sampling: Sampling,
+    /// What the outputs are held to.
+    pub constraint: Option<Constraint>,
+    /// The adapter to apply to the model's weights, by its name.
+    pub adapter: Option<String>,
     /// How many continuations; not read for a resumed request.
     pub n: u32,
     /// The continuations to go on with; none for a new request.

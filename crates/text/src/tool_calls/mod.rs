@@ -126,6 +126,11 @@ impl ToolCallFormat {
         Self::NAMES.iter().find(|known| known.0 == name).map(|known| known.1)
     }
 
+    /// The first of its names.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|known| known.1 == self).map_or("none", |known| known.0)
+    }
+
     /// The format that a chat template uses for past calls or asks for; `mentions` tells whether a string stands in its
     /// source.
     pub(crate) fn of_template(mentions: &dyn Fn(&str) -> bool) -> Option<Self> {

@@ -1,0 +1,106 @@
+//! What the outputs of a request are held to, as what it is compiled from: a compiled grammar stays where it was made. Does not
+//! know how it is compiled.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What outputs are held to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Constraint {
+    /// The form of the answer; `None`: only the reasoning is bounded.
+    pub form: Option<Form>,
+    /// The reasoning that may stand before the answer; `None`: the whole output is the answer.
+    pub reasoning: Option<Reasoning>,
+}
+
+/// The form of an answer. A kind that is not known is an error: a constraint must not be passed over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "of", rename_all = "snake_case")]
+pub enum Form {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that satisfies this schema.
+    JsonSchema(Value),
+    /// A regular expression.
+    Regex(String),
+    /// One of these texts.
+    Choice(Vec<String>),
+    /// A grammar in llguidance's Lark.
+    Lark(String),
+    /// A grammar in llama.cpp's GBNF.
+    Gbnf(String),
+    /// Free text with constrained parts, as vLLM takes it.
+    StructuralTag(Value),
+    /// Calls of tools.
+    ToolCalls(ToolCalls),
+}
+
+/// Calls of tools that an answer may or must have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolCalls {
+    /// The name of the format.
+    pub format: String,
+    /// The tools, by name and the schema of their arguments.
+    pub tools: Vec<(String, Value)>,
+    /// The answer is calls and nothing else.
+    #[serde(default)]
+    pub must_call: bool,
+    /// Most one call.
+    #[serde(default)]
+    pub only_one: bool,
+}
+
+/// The reasoning before an answer, by the tokens around it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Reasoning {
+    /// What opens it.
+    pub open: Vec<u32>,
+    /// What closes it.
+    pub close: Vec<u32>,
+    /// What stands between it and the answer.
+    pub lead: Vec<u32>,
+    /// What stands before an answer without reasoning.
+    pub direct: Vec<u32>,
+    /// The prompt ends inside it.
+    pub is_open: bool,
+    /// Its most tokens.
+    pub budget: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn forms_cross_with_the_order_of_their_keys_and_unknown_ones_are_refused() {
+        let schema = json!({"z": 1, "a": {"y": [0.1, 1e30], "b": null}});
+        let calls = ToolCalls {
+            format: "hermes".into(),
+            tools: vec![("f".into(), schema.clone())],
+            must_call: true,
+            only_one: false,
+        };
+        for form in [
+            Form::JsonObject,
+            Form::JsonSchema(schema.clone()),
+            Form::Regex("a\n".into()),
+            Form::Choice(vec!["a".into(), String::new()]),
+            Form::Lark("start: x".into()),
+            Form::Gbnf("root ::= x".into()),
+            Form::StructuralTag(schema.clone()),
+            Form::ToolCalls(calls),
+        ] {
+            let reasoning = Some(Reasoning { close: vec![1], budget: Some(0), ..Reasoning::default() });
+            let constraint = Constraint { form: Some(form), reasoning };
+            let text = serde_json::to_string(&constraint).expect("plain data");
+            let back: Constraint = serde_json::from_str(&text).expect("what was written");
+            assert_eq!(back, constraint);
+            assert_eq!(serde_json::to_string(&back).expect("plain data"), text);
+        }
+        assert!(serde_json::from_str::<Constraint>(r#"{"form": {"kind": "haiku", "of": 3}}"#).is_err());
+    }
+}
