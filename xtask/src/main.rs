@@ -1,8 +1,9 @@
 //! The project's own tasks: `cargo xtask tidy` checks the house rules, `cargo xtask test` runs everything a change must
-//! pass and installs what the tests need and the machine lacks, `cargo xtask attack` attacks the server, `cargo xtask dist` packs the binary.
+//! pass and installs what the tests need and the machine lacks, `cargo xtask attack` attacks the server, `cargo xtask kill` kills workers, `cargo xtask dist` packs the binary.
 
 mod attack;
 mod dist;
+mod kill;
 mod shell;
 mod test;
 mod tidy;
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test --clients  a dozen more client libraries against the real binary; installs 1.2 GB under target/
   attack          every attack on the release binary; --only NAME, --seed N, --quick, --soak MINUTES, --binary PATH,
                   --list, --help
+  kill            kills and stops workers of a fleet in the middle of streams; --rounds N, --stops N, --seed N, --release
   dist            release archive and Debian package in target/packages; --binary PATH, --out FOLDER";
 
 fn main() -> Result<()> {
@@ -30,6 +32,7 @@ fn main() -> Result<()> {
         ["test", "--e2e"] => test::run(test::Part::EndToEnd),
         ["test", "--clients"] => test::run(test::Part::OtherClients),
         ["attack", arguments @ ..] => attack::run(arguments),
+        ["kill", arguments @ ..] => kill::run(arguments),
         ["dist", arguments @ ..] => dist::run(arguments),
         _ => bail!("{USAGE}"),
     }

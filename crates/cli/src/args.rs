@@ -3,6 +3,7 @@
 
 mod adapters;
 mod bench;
+mod fleet;
 mod foreign;
 mod foreign_flag;
 mod foreign_flags;
@@ -33,6 +34,7 @@ use values::{model_place, parse_bytes, parse_isa, parse_variables};
 
 pub use adapters::{AdapterArgs, LoraModule};
 pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
+pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use keys::{DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand};
 pub use model_length::ModelLength;
@@ -100,6 +102,12 @@ fn takes_underscores(command: clap::Command) -> clap::Command {
 pub enum Command {
     /// Answer OpenAI-compatible requests over HTTP, with a chat page at /
     Serve(Box<ServeArgs>),
+    /// Compute for gateways: an engine behind an internal listener
+    Worker(Box<WorkerArgs>),
+    /// Answer as serve does, with the models of workers
+    Gateway(Box<GatewayArgs>),
+    /// Show the workers of a gateway
+    Fleet(FleetArgs),
     /// Chat with a model in the terminal
     Chat(ChatArgs),
     /// Continue one prompt and print the result

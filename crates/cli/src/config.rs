@@ -3,14 +3,16 @@
 
 mod adapters;
 mod checks;
+pub mod fleet;
 
 pub use adapters::AdapterSection;
+pub use fleet::WorkerSection;
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
-use throng_gateway::{ClientCertificates, GatewayConfig, Secret, TlsConfig};
+use throng_gateway::{ClientCertificates, GatewayConfig, ReplicaConfig, Secret, TlsConfig};
 use throng_kernels::Isa;
 
 use crate::args::{
@@ -29,6 +31,8 @@ struct ConfigFile {
     engine: EngineSection,
     gateway: GatewayConfig,
     adapters: AdapterSection,
+    worker: WorkerSection,
+    replica: Vec<ReplicaConfig>,
 }
 
 /// Which model to load, and how.
@@ -111,6 +115,10 @@ pub struct Settings {
     pub gateway: GatewayConfig,
     /// Adapters over the model.
     pub adapters: AdapterSection,
+    /// What workers and their gateways share.
+    pub worker: WorkerSection,
+    /// The workers that the file names for a gateway.
+    pub replicas: Vec<ReplicaConfig>,
 }
 
 impl Settings {
@@ -144,7 +152,8 @@ impl Settings {
         overlay_gateway(&mut gateway, arguments);
         let mut adapters = file.adapters;
         adapters.overlay(&arguments.adapters);
-        let settings = Self { model, engine, gateway, adapters };
+        let (worker, replicas) = (file.worker, file.replica);
+        let settings = Self { model, engine, gateway, adapters, worker, replicas };
         checks::check(&settings)?;
         Ok(settings)
     }

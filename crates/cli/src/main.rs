@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine, LogFormat};
-use throng_cli::commands::{bench, chat, generate, inspect, keys, serve, shell, store};
+use throng_cli::commands::{
+    bench, chat, fleet, gateway, generate, inspect, keys, serve, shell, store, worker,
+};
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
 use throng_cli::process::output::OutputError;
@@ -19,7 +21,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let line = CommandLine::read();
-    let is_server = matches!(line.command, None | Some(Command::Serve(_)));
+    let is_server =
+        matches!(line.command, None | Some(Command::Serve(_) | Command::Worker(_) | Command::Gateway(_)));
     let filter = if is_server { "warn,throng=info" } else { "warn" };
     let ended = logging::start(filter, log_format(&line)).and_then(|()| run(line));
     logging::finish();
@@ -35,12 +38,14 @@ fn main() -> ExitCode {
 
 /// The format of the log: as a server's flags say, else text.
 fn log_format(line: &CommandLine) -> LineFormat {
-    let serve = match &line.command {
-        None => Some(&line.serve),
-        Some(Command::Serve(arguments)) => Some(&**arguments),
+    let chosen = match &line.command {
+        None => line.serve.log_format,
+        Some(Command::Serve(arguments)) => arguments.log_format,
+        Some(Command::Worker(arguments)) => arguments.log_format,
+        Some(Command::Gateway(arguments)) => arguments.log_format,
         Some(_) => None,
     };
-    match serve.and_then(|arguments| arguments.log_format) {
+    match chosen {
         Some(LogFormat::Json) => LineFormat::Json,
         _ => LineFormat::Text,
     }
@@ -52,6 +57,9 @@ fn run(line: CommandLine) -> Result<()> {
         match line.command {
             None => serve::run(&line.serve).await,
             Some(Command::Serve(arguments)) => serve::run(&arguments).await,
+            Some(Command::Worker(arguments)) => worker::run(&arguments).await,
+            Some(Command::Gateway(arguments)) => gateway::run(&arguments).await,
+            Some(Command::Fleet(arguments)) => fleet::run(&arguments).await,
             Some(Command::Chat(arguments)) => chat::run(&arguments).await,
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),

@@ -10,7 +10,7 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 8] = [
+const SECTIONS: [&str; 10] = [
     "model",
     "engine",
     "engine.speculation",
@@ -19,16 +19,19 @@ const SECTIONS: [&str; 8] = [
     "gateway.tls",
     "gateway.access",
     "gateway.api",
+    "worker",
+    "replica",
 ];
 
 /// The keys of a section: the error about an unknown key lists them.
 fn keys_of(section: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("throng.toml");
-    std::fs::write(&file, format!("[{section}]\nno_such_key = 1\n")).unwrap();
+    let head = if section == "replica" { format!("[[{section}]]") } else { format!("[{section}]") };
+    std::fs::write(&file, format!("{head}\nno_such_key = 1\n")).unwrap();
     let output = throng(&["serve", "--config", file.to_str().unwrap()]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    let (_, list) = told.split_once("expected one of ").unwrap_or_else(|| panic!("{section}: {told}"));
+    let (_, list) = told.split_once("expected ").unwrap_or_else(|| panic!("{section}: {told}"));
     let keys = list.split('`').skip(1).step_by(2);
     keys.map(|key| format!("{section}.{key}")).collect()
 }
@@ -54,7 +57,8 @@ fn each_setting_of_the_file_has_a_row_and_each_row_a_setting() {
 
 #[test]
 fn each_flag_of_the_page_exists_and_belongs_to_one_setting() {
-    let help = throng(&["serve", "--help"]).output().unwrap().stdout;
+    let help = |command| throng(&[command, "--help"]).output().unwrap().stdout;
+    let help = ["serve", "worker", "gateway"].map(help).concat();
     let help = String::from_utf8(help).unwrap();
     let flags: Vec<&str> = rows().into_iter().filter_map(|(_, flag)| flag).collect();
     assert!(flags.len() > 30, "{flags:?}");

@@ -1,6 +1,6 @@
 //! What all requests share: the configuration, the models, the keys, the metrics. Does not know HTTP.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
@@ -11,9 +11,9 @@ use crate::generation::{AnswerWriting, Turns};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
-use crate::metrics::{MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
+use crate::metrics::{AtScrape, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
 use crate::phase::Phase;
-use crate::replica::{Replica, Status};
+use crate::replica::{Link, Replica, Status};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 
@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub keys: Option<StoredKeys>,
     /// What of the keys' limits is in use.
     pub limits: Arc<RateLimits>,
+    /// The workers of the fleet; none where the models are computed in this process.
+    pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
 }
 
 impl Shared {
@@ -41,7 +43,8 @@ impl Shared {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);
         let limits = Arc::new(RateLimits::new());
-        Self { memory, phase: watch::Sender::new(Phase::Serving), process, keys, limits }
+        let phase = watch::Sender::new(Phase::Serving);
+        Self { memory, phase, process, keys, limits, workers: Arc::default() }
     }
 }
 
@@ -55,7 +58,7 @@ pub(crate) struct App {
     /// What of the keys' limits is in use.
     pub limits: Arc<RateLimits>,
     /// The served models and who computes them.
-    pub router: Router,
+    pub router: Arc<Router>,
     /// What is counted.
     pub metrics: Metrics,
     /// Bounds how many bodies are parsed and tokenized at a time.
@@ -64,6 +67,8 @@ pub(crate) struct App {
     pub writing: AnswerWriting,
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
+    /// The workers of the fleet.
+    pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// How far loading is while there are no models yet.
@@ -80,22 +85,24 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys, limits } = shared;
+        let Shared { memory, phase, process, keys, limits, workers } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
-        let replicas: Vec<Vec<Arc<dyn Replica>>> = models.iter().map(ServedModel::replicas).collect();
-        let labelled = models.iter().zip(&replicas).flat_map(|(model, replicas)| {
-            let labels = |number| ModelLabels::of_engine(model.id(), number);
-            (0..).map(labels).zip(replicas.iter().cloned())
-        });
-        let infos: Vec<ModelInfoLabels> = models.iter().map(model_info).collect();
-        let metrics = Metrics::new(labelled.collect(), &infos, held, &process);
-        let route = |(served, replicas): (ServedModel, Vec<Arc<dyn Replica>>)| {
-            let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
-            Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas)
-        };
+        let router = Arc::new(Router::default());
+        let (of_replicas, of_models) = (router.clone(), router.clone());
+        let metrics = Metrics::new(
+            AtScrape::new(move || of_replicas.labelled_replicas()),
+            AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
+            held,
+            &process,
+        );
+        for served in models {
+            let (counters, replicas) =
+                (metrics.of_model(&ModelLabels::of_model(served.id())), served.replicas());
+            router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas));
+        }
         Self {
             keys: ApiKeys::new(&config.access.api_keys, keys),
-            router: Router::new(models.into_iter().zip(replicas).map(route).collect()),
+            router,
             metrics,
             turns: Turns::new(
                 config.api.max_concurrent_tokenizations,
@@ -105,11 +112,20 @@ impl App {
             writing: AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone()),
             memory,
             limits,
+            workers,
             phase,
             loading,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             config,
         }
+    }
+
+    /// Serves a model that others compute.
+    pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
+        let counters = self.metrics.of_model(&ModelLabels::of_model(served.id()));
+        let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config.api)), vec![first]);
+        self.router.add(route.clone());
+        route
     }
 
     /// Whether a model may answer without a restart of the process, now or later.
@@ -124,7 +140,8 @@ impl App {
     }
 }
 
-fn model_info(model: &ServedModel) -> ModelInfoLabels {
+fn model_info(route: &Route) -> ModelInfoLabels {
+    let model = &route.model.served;
     let (model_name, root) = (model.id().to_owned(), model.root.clone());
     ModelInfoLabels { model_name, root, max_model_len: model.max_model_len }
 }

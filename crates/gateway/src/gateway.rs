@@ -11,6 +11,8 @@ use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::{AccessConfig, GatewayConfig};
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
+use crate::replica::{Link, Replica};
+use crate::router::Route;
 use crate::routes;
 use crate::served_model::ServedModel;
 use crate::server::{self, Listener, Served, Service, Tls, TlsError};
@@ -42,6 +44,15 @@ pub enum GatewayError {
          set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
     )]
     Unauthenticated {
+        /// Where it was to listen.
+        address: String,
+    },
+    /// Other machines could use a worker without a token.
+    #[error(
+        "refusing to listen on {address}, which other machines can reach, without a token: set one with --worker-token, \
+         or demand certificates of gateways with --ssl-ca-certs"
+    )]
+    OpenWorker {
         /// Where it was to listen.
         address: String,
     },
@@ -131,7 +142,8 @@ impl Gateway {
         let Loading { config, shared, served, tls, .. } = self.loading;
         check_bind(&config.access, listener.is_local(), &listener.place())?;
         let served = served.subscribe();
-        let service = Service { served, config, phase: shared.phase, memory: shared.memory, tls };
+        let (phase, memory, max_streams) = (shared.phase, shared.memory, server::MAX_CLIENT_STREAMS);
+        let service = Service { served, config, phase, memory, tls, max_streams };
         Ok(server::serve(service, listener, shutdown).await?)
     }
 }
@@ -152,6 +164,36 @@ impl Loading {
         let _ = self.loaded.set(app.clone());
         self.served.send_replace(served(app));
         Ok(())
+    }
+
+    /// The list of the fleet's workers, to be filled once.
+    pub(crate) fn workers(&self) -> &OnceLock<Vec<Arc<Link>>> {
+        &self.shared.workers
+    }
+
+    /// Serves a model that a worker computes, beside those that are served already. The first one ends the loading.
+    ///
+    /// # Errors
+    /// [`GatewayError::ModelName`].
+    pub(crate) fn add_remote(
+        &self,
+        model: ServedModel,
+        first: Arc<dyn Replica>,
+    ) -> Result<Route, GatewayError> {
+        let new_app = || Arc::new(App::new(self.config.clone(), Vec::new(), self.shared.clone(), None));
+        let app = self.loaded.get_or_init(new_app);
+        let routes = app.router.routes();
+        if let Some(name) =
+            model.names.iter().find(|name| routes.iter().any(|other| other.model.answers_to(name)))
+        {
+            return Err(GatewayError::ModelName { name: name.clone() });
+        }
+        check_names(std::slice::from_ref(&model))?;
+        let route = app.add_remote(model, first);
+        if routes.is_empty() {
+            self.served.send_replace(served(app.clone()));
+        }
+        Ok(route)
     }
 
     /// The keys of the database, to be read from it and to follow it; `None` without a configured database.
@@ -176,7 +218,7 @@ fn check_bind(access: &AccessConfig, is_local: bool, address: &str) -> Result<()
     Err(GatewayError::Unauthenticated { address: address.to_owned() })
 }
 
-fn check_keys(access: &AccessConfig) -> Result<(), GatewayError> {
+pub(crate) fn check_keys(access: &AccessConfig) -> Result<(), GatewayError> {
     match access.api_keys.iter().position(|key| !ApiKeys::is_well_formed(key.reveal().as_bytes())) {
         Some(idx) => Err(GatewayError::InvalidApiKey { number: idx + 1 }),
         None => Ok(()),

@@ -8,9 +8,11 @@ mod adapters;
 mod answer;
 mod app;
 mod auth;
+mod body_lines;
 mod config;
 mod connection;
 mod constraint;
+mod fleet;
 mod gateway;
 mod generation;
 mod limits;
@@ -25,6 +27,7 @@ mod router;
 mod routes;
 mod served_model;
 mod server;
+mod worker;
 
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::StoredKeys;
@@ -32,9 +35,11 @@ pub use config::{
     AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, Secret, ServerConfig, TlsConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
+pub use fleet::{Fleet, FleetError, ReplicaConfig};
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
-pub use replica::TokenReport;
+pub use replica::{InvalidAddress, TokenReport, WorkerAddress};
 pub use served_model::ServedModel;
 pub use server::{Listener, TlsError};
+pub use worker::{Worker, WorkerModel};

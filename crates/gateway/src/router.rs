@@ -1,15 +1,16 @@
 //! Which replicas serve a model, and which of them a request goes to. Does not know how replicas work.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::metrics::ModelLabels;
 use crate::openai::ApiError;
 use crate::replica::{Generation, Load, Replica, ReplicaError, ReplicaRequest, Resumable, Status, choose};
 use crate::served_model::ModelEntry;
 
 /// The models and their replicas.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Router {
-    routes: Vec<Route>,
+    routes: RwLock<Arc<[Route]>>,
 }
 
 /// A model and its replicas.
@@ -17,14 +18,37 @@ pub(crate) struct Router {
 pub(crate) struct Route {
     /// The model.
     pub model: Arc<ModelEntry>,
-    /// What answers its requests, at least one.
-    replicas: Arc<[Arc<dyn Replica>]>,
+    replicas: Replicas,
+}
+
+/// What answers a model's requests. Replicas may be added, and all clones see them; none is taken away.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Replicas(Arc<RwLock<ReplicaList>>);
+
+type ReplicaList = Arc<[Arc<dyn Replica>]>;
+
+impl Replicas {
+    /// Those of now.
+    pub fn now(&self) -> ReplicaList {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds one.
+    pub fn add(&self, replica: Arc<dyn Replica>) {
+        let mut replicas = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *replicas = replicas.iter().cloned().chain([replica]).collect();
+    }
 }
 
 impl Route {
     /// A model and what answers its requests.
     pub fn new(model: Arc<ModelEntry>, replicas: Vec<Arc<dyn Replica>>) -> Self {
-        Self { model, replicas: replicas.into() }
+        Self { model, replicas: Replicas(Arc::new(RwLock::new(replicas.into()))) }
+    }
+
+    /// What answers its requests.
+    pub fn replicas(&self) -> &Replicas {
+        &self.replicas
     }
 
     /// Submits a request to the replica with the least load. With several replicas, another one goes on when that one
@@ -33,9 +57,10 @@ impl Route {
     /// # Errors
     /// When no replica takes the request in.
     pub async fn generate(&self, request: ReplicaRequest) -> Result<Box<dyn Generation>, ReplicaError> {
-        match &*self.replicas {
-            [only] => only.generate(request).await,
-            _ => Resumable::start(self.replicas.clone(), request).await,
+        let replicas = self.replicas.now();
+        match &*replicas {
+            [only] if !self.model.is_remote() => only.generate(request).await,
+            _ => Resumable::start(replicas, request).await,
         }
     }
 
@@ -44,51 +69,63 @@ impl Route {
     /// # Errors
     /// What the replica with the least load would say.
     pub fn check_room(&self) -> Result<(), ReplicaError> {
-        if self.replicas.iter().any(|replica| replica.check_room().is_ok()) {
+        let replicas = self.replicas.now();
+        if replicas.iter().any(|replica| replica.check_room().is_ok()) {
             return Ok(());
         }
-        choose(&self.replicas, &[]).map_or(Ok(()), |idx| self.replicas[idx].check_room())
+        choose(&replicas, &[]).map_or(Ok(()), |idx| replicas[idx].check_room())
     }
 
     /// The load of each replica.
-    pub fn loads(&self) -> impl Iterator<Item = Load> {
-        self.replicas.iter().map(|replica| replica.load())
+    pub fn loads(&self) -> Vec<Load> {
+        self.replicas.now().iter().map(|replica| replica.load()).collect()
     }
 
     /// Whether the model can be used: the status of its best replica.
     pub fn status(&self) -> Status {
-        self.replicas.iter().map(|replica| replica.status()).min().unwrap_or(Status::Lost)
+        self.replicas.now().iter().map(|replica| replica.status()).min().unwrap_or(Status::Lost)
     }
 }
 
 impl Router {
-    /// A router over models with their replicas.
-    pub fn new(routes: Vec<Route>) -> Self {
-        Self { routes }
+    /// All models of now.
+    pub fn routes(&self) -> Arc<[Route]> {
+        self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// All models.
-    pub fn routes(&self) -> &[Route] {
-        &self.routes
+    /// Adds a model.
+    pub fn add(&self, route: Route) {
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        *routes = routes.iter().cloned().chain([route]).collect();
+    }
+
+    /// All replicas of now with their labels.
+    pub fn labelled_replicas(&self) -> Vec<(ModelLabels, Arc<dyn Replica>)> {
+        let routes = self.routes();
+        let of_route = |route: &Route| {
+            let labels = |number| ModelLabels::of_engine(route.model.served.id(), number);
+            (0..).map(labels).zip(route.replicas.now().iter().cloned()).collect::<Vec<_>>()
+        };
+        routes.iter().flat_map(of_route).collect()
     }
 
     /// The model that answers to `name`, or whose adapter does.
     ///
     /// # Errors
     /// 404 `model_not_found`.
-    pub fn find(&self, name: &str) -> Result<&Route, ApiError> {
+    pub fn find(&self, name: &str) -> Result<Route, ApiError> {
         let answers = |route: &&Route| route.model.answers_to(name);
-        self.routes.iter().find(answers).ok_or_else(|| ApiError::model_not_found(name))
+        self.routes().iter().find(answers).cloned().ok_or_else(|| ApiError::model_not_found(name))
     }
 
     /// The named model, or the only one when no name is given.
     ///
     /// # Errors
     /// As [`Self::find`]; 400 when the name is missing and there are several.
-    pub fn find_or_only(&self, name: Option<&str>) -> Result<&Route, ApiError> {
-        match (name, self.routes.as_slice()) {
+    pub fn find_or_only(&self, name: Option<&str>) -> Result<Route, ApiError> {
+        match (name, &*self.routes()) {
             (Some(name), _) => self.find(name),
-            (None, [only]) => Ok(only),
+            (None, [only]) => Ok(only.clone()),
             (None, _) => Err(ApiError::missing_required_parameter("model")),
         }
     }

@@ -21,8 +21,8 @@ pub struct ServedModel {
     pub names: Vec<String>,
     /// The path or hub id that was loaded.
     pub root: String,
-    /// What computes it, at least one; all with the same weights and limits. When one fails, another goes on with its
-    /// requests.
+    /// What computes it in this process, all with the same weights and limits; none if workers do. When one fails, another goes
+    /// on with its requests.
     pub engines: Vec<EngineHandle>,
     /// Text to tokens and back. Without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
@@ -105,6 +105,11 @@ impl ModelEntry {
             .map(|tokenizer| ModelGrammars::new(tokenizer.clone(), served.eos_token_ids.clone()));
         let adapters = Adapters::new(served.adapters.take().as_ref());
         Self { served, metrics, grammars, adapters, limits }
+    }
+
+    /// Whether other processes compute it.
+    pub fn is_remote(&self) -> bool {
+        self.served.engines.is_empty()
     }
 
     /// Whether requests may call it, or one of its adapters, by this name.

@@ -2,9 +2,12 @@
 
 pub mod bench;
 pub mod chat;
+pub mod fleet;
+pub mod gateway;
 pub mod generate;
 pub mod inspect;
 pub mod keys;
 pub mod serve;
 pub mod shell;
 pub mod store;
+pub mod worker;

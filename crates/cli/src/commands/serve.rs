@@ -1,8 +1,8 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
-mod adapters;
-mod keys;
-mod listen;
+pub(super) mod adapters;
+pub(super) mod keys;
+pub(super) mod listen;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,20 +50,17 @@ const LOADING_LIMIT: Duration = Duration::from_secs(600);
 
 /// Listens at once, and answers that the model is not ready until it is loaded.
 async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
-    let Settings { model, engine, gateway, adapters } = settings;
+    let Settings { model, engine, gateway, adapters, .. } = settings;
     // Read again when the model is loaded; an error in it is reported before.
     running::chosen_chat_template(&model)?;
     let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let database = gateway.access.database.clone();
-    let (gateway, loading) = Gateway::loading(gateway, process_facts(&model))?;
+    let isa = running::isa(&model).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
+    let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
     keys::follow(database.as_deref(), &loading).await?;
     let (listener, listening) = listen::listen(&server).await?;
-    let address = match (listening.place.starts_with("unix:"), is_encrypted) {
-        (true, _) => listening.place.clone(),
-        (false, true) => format!("https://{}", listening.place),
-        (false, false) => format!("http://{}", listening.place),
-    };
+    let address = address(&listening.place, is_encrypted);
     tokio::spawn({
         let loading = loading.clone();
         systemd::feed_watchdog(move || loading.is_live())
@@ -92,6 +89,15 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     served.map_err(Into::into)
 }
 
+/// How clients name the place.
+pub(super) fn address(place: &str, is_encrypted: bool) -> String {
+    match (place.starts_with("unix:"), is_encrypted) {
+        (true, _) => place.to_owned(),
+        (false, true) => format!("https://{place}"),
+        (false, false) => format!("http://{place}"),
+    }
+}
+
 /// Loads the model and its adapters and gives them to the gateway.
 async fn get_ready(
     (model, engine, section): (ModelSection, EngineSection, AdapterSection),
@@ -99,7 +105,9 @@ async fn get_ready(
     loading: &Loading,
     out: &LineQueue,
 ) -> Result<EngineHandle> {
-    let running = load(model.clone(), engine, loading.clone()).await?;
+    let reporting = loading.clone();
+    let report = move |done, total| reporting.report(done, total);
+    let running = load(model.clone(), engine, report).await?;
     tracing::info!("{}: {} threads", running.names[0], running::n_threads(&model));
     if let Some(line) = running.describe_quantizing() {
         tracing::info!("{line}");
@@ -125,19 +133,22 @@ async fn get_ready(
 }
 
 /// What the metrics report about this process.
-fn process_facts(section: &ModelSection) -> ProcessFacts {
-    let isa = running::isa(section).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
+pub(super) fn process_facts(isa: String) -> ProcessFacts {
     let commit =
         option_env!("THRONG_COMMIT").filter(|commit| !commit.is_empty()).unwrap_or("unknown").to_owned();
     ProcessFacts { commit, isa, n_log_lines_dropped: logging::n_dropped }
 }
 
 /// Loads the model on a thread of its own, so that connections are served meanwhile and a signal can end the wait.
-async fn load(model: ModelSection, engine: EngineSection, loading: Loading) -> Result<RunningModel> {
+pub(super) async fn load(
+    model: ModelSection,
+    engine: EngineSection,
+    mut tell_progress: impl FnMut(u64, u64) + Send + 'static,
+) -> Result<RunningModel> {
     let (tell, told) = oneshot::channel();
     let mut told_at: Option<Instant> = None;
     let mut report = move |progress: LoadProgress| {
-        loading.report(progress.done_bytes, progress.total_bytes);
+        tell_progress(progress.done_bytes, progress.total_bytes);
         if told_at.is_none_or(|at| at.elapsed() >= STATUS_INTERVAL) {
             told_at = Some(Instant::now());
             let percent = u128::from(progress.done_bytes) * 100 / u128::from(progress.total_bytes.max(1));
@@ -153,7 +164,7 @@ async fn load(model: ModelSection, engine: EngineSection, loading: Loading) -> R
 }
 
 /// Limits the number of connections to what the limit of descriptors allows.
-fn fit_connections(server: &mut ServerConfig) {
+pub(super) fn fit_connections(server: &mut ServerConfig) {
     let limit = descriptors::raise_limit();
     let n_allowed = descriptors::connections_within(limit, server.max_connections);
     if n_allowed < server.max_connections {
@@ -165,7 +176,7 @@ fn fit_connections(server: &mut ServerConfig) {
     }
 }
 
-fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
+pub(super) fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
     let recommended = match section.generation_config {
         GenerationConfigSource::Auto => running.model.generation_defaults,
         GenerationConfigSource::Vllm => Default::default(),
@@ -204,7 +215,7 @@ fn served_model(running: RunningModel, section: &ModelSection) -> ServedModel {
     }
 }
 
-async fn told_to_end(signals: Signals) {
+pub(super) async fn told_to_end(signals: Signals) {
     let ending = signals.told_to_end().await;
     systemd::stopping("running streams may finish");
     tracing::info!("{ending}: running streams may finish; a second signal ends them at once");

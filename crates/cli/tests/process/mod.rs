@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Longer than anything here takes on a slow and busy machine: only a hang exceeds it.
 pub const LIMIT: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(10);
+/// Between two looks at something that takes its time.
+pub const POLL: Duration = Duration::from_millis(10);
 
 /// The binary with `arguments`, without settings from this process's environment.
 pub fn throng(arguments: &[&str]) -> Command {
@@ -142,7 +143,7 @@ pub fn read_until(lines: &mut impl BufRead, words: &str) {
 }
 
 /// A port that is free and that no other test of this process was given.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap();
     loop {

@@ -38,7 +38,7 @@ impl Tenant {
     /// # Errors
     /// As [`Router::find_or_only`]; 403 `permission_denied` when the key does not permit the model. A key that is restricted
     /// to models does not learn which others exist.
-    pub fn find_or_only<'a>(&self, router: &'a Router, name: Option<&str>) -> Result<&'a Route, ApiError> {
+    pub fn find_or_only(&self, router: &Router, name: Option<&str>) -> Result<Route, ApiError> {
         let found = router.find_or_only(name);
         match (&found, name) {
             (Ok(route), _) if !self.permits(name.unwrap_or(route.model.served.id()), route) => {

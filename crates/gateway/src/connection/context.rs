@@ -178,6 +178,11 @@ impl RequestContext {
         Settled::Closing
     }
 
+    /// The body, for those who read it while they answer; `None` once it has been taken. Bounds are theirs.
+    pub fn stream_body(&self) -> Option<Incoming> {
+        self.take_body()
+    }
+
     fn take_body(&self) -> Option<Incoming> {
         self.body.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
     }

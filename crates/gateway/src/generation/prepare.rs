@@ -6,7 +6,6 @@ use std::mem::size_of;
 use std::sync::Arc;
 
 use serde_json::Value;
-use throng_core::constraint::TokenConstraint;
 use throng_core::request::{SamplingParams, TenantId, TokenId};
 use throng_text::{DetokenizeOptions, EncodeOptions, TemplateError, TemplateInput, TextError, Tokenizer};
 
@@ -16,13 +15,14 @@ use super::session::TextOptions;
 use super::work::Abandoned;
 use crate::adapters::LoadedAdapter;
 use crate::config::RENDER_FACTOR;
+use crate::constraint::OutputForm;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::several_answers::{beam_bytes, not_with_beams};
 use crate::openai::{
     ApiError, ChatRequest, CompletionRequest, ConstraintParam, Conversation, GenerationRequest,
     OutputConstraint, Prompt, check_prompt,
 };
-use crate::replica::{Continuations, ReplicaRequest};
+use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 use crate::served_model::ModelEntry;
 
 /// A request that a replica can take, with what its answer needs.
@@ -45,10 +45,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The same request, computed by an adapter.
-    pub fn with_adapter(mut self, adapter: Option<LoadedAdapter>) -> Self {
-        let id = adapter.as_ref().map(|adapter| adapter.id);
-        self.requests.iter_mut().for_each(|request| request.adapter = id);
+    /// The same request, computed by the adapter of this name.
+    pub fn with_adapter(mut self, name: &str, adapter: Option<LoadedAdapter>) -> Self {
+        let requested = |adapter: &LoadedAdapter| RequestedAdapter { id: adapter.id, name: name.into() };
+        let requested = adapter.as_ref().map(requested);
+        self.requests.iter_mut().for_each(|request| request.adapter.clone_from(&requested));
         Self { adapter, ..self }
     }
 }
@@ -104,11 +105,13 @@ pub(crate) fn prepare_chat(
         options.markers = model.served.answer_format.control_tokens();
     }
     let text = TextOptions { tokenizer: tokenizer.clone(), detokenize: options };
+    let n_held = held_bytes(prompt, &sampling, request.generation.n_generated());
     let mut memory = caller.memory.reservation(Part::Prompts);
-    memory.set(held_bytes(prompt, &sampling, request.generation.n_generated()))?;
+    memory.set(n_held)?;
     let tenant = caller.tenant.clone();
     let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
     let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
+    memory.set(n_held + source_bytes(constraint.as_ref()))?;
     let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
     let (text, memory) = (Some(text), vec![memory]);
     Ok(Prepared { requests, echo: None, text, reading, constraint_param, adapter: None, memory })
@@ -136,10 +139,12 @@ pub(crate) fn prepare_completion(
     let constraint = generation
         .constraint()
         .map(|asked| constraint(model, asked, generation.n_generated()))
-        .transpose()?;
+        .transpose()?
+        .flatten();
     let mut requests = Vec::with_capacity(request.prompts.len());
     let mut texts = Vec::new();
-    let (mut memory, mut n_held) = (caller.memory.reservation(Part::Prompts), 0);
+    let mut memory = caller.memory.reservation(Part::Prompts);
+    let mut n_held = source_bytes(constraint.as_ref());
     for prompt in &request.prompts {
         caller.abandoned.check()?;
         let tokens = prompt_tokens(model, prompt, request.add_special_tokens, caller)?;
@@ -178,6 +183,11 @@ fn held_bytes(prompt: &[TokenId], sampling: &SamplingParams, n: u32) -> usize {
         + words
         + n as usize * CHOICE_BYTES
         + beam_bytes(sampling)
+}
+
+/// Bytes of what a constraint is compiled from, where it is kept.
+fn source_bytes(constraint: Option<&OutputForm>) -> usize {
+    constraint.and_then(|form| form.source.as_ref()).map_or(0, |source| source.held_bytes())
 }
 
 /// A conversation as a prompt.
@@ -316,7 +326,7 @@ fn replica_request(
     tenant: TenantId,
     prompt: &[TokenId],
     sampling: SamplingParams,
-    constraint: Option<Arc<dyn TokenConstraint>>,
+    constraint: Option<OutputForm>,
 ) -> ReplicaRequest {
     ReplicaRequest {
         tenant,

@@ -8,13 +8,14 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLab
 use prometheus_client::metrics::MetricType;
 use throng_core::batch::BLOCK_TOKENS;
 
+use super::AtScrape;
 use super::requests::ModelLabels;
 use crate::replica::{Load, Replica, StepTokens};
 
 /// Asks replicas at each scrape.
 #[derive(Debug)]
 pub(super) struct EngineCollector {
-    replicas: Vec<(ModelLabels, Arc<dyn Replica>)>,
+    replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -35,7 +36,7 @@ struct SourceLabels {
 type Snapshot = Vec<(ModelLabels, Load)>;
 
 impl EngineCollector {
-    pub fn new(replicas: Vec<(ModelLabels, Arc<dyn Replica>)>) -> Self {
+    pub fn new(replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>) -> Self {
         Self { replicas }
     }
 }
@@ -43,7 +44,7 @@ impl EngineCollector {
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let loads: Snapshot =
-            self.replicas.iter().map(|(labels, replica)| (labels.clone(), replica.load())).collect();
+            self.replicas.list().into_iter().map(|(labels, replica)| (labels, replica.load())).collect();
         encode_gauges(&mut encoder, &loads)?;
         encode_counters(&mut encoder, &loads)?;
         encode_prompt_sources(&mut encoder, &loads)?;

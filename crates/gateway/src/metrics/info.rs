@@ -1,9 +1,15 @@
 //! Which program serves which models, as gauges that are always 1. Does not know what either does.
 
-use prometheus_client::encoding::EncodeLabelSet;
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::AtScrape;
 
 /// What the gateway reports about the process that it runs in.
 #[derive(Debug, Clone)]
@@ -40,15 +46,29 @@ pub(crate) struct ModelInfoLabels {
     pub max_model_len: u32,
 }
 
+/// Lists the served models at each scrape.
+#[derive(Debug)]
+pub(super) struct InfoCollector(AtScrape<ModelInfoLabels>);
+
+impl InfoCollector {
+    /// Of these models.
+    pub fn new(models: AtScrape<ModelInfoLabels>) -> Self {
+        Self(models)
+    }
+}
+
+impl Collector for InfoCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "The served models: where from, longest sequence";
+        let mut metric = encoder.encode_descriptor("throng_model_info", help, None, MetricType::Gauge)?;
+        self.0.list().iter().try_for_each(|model| metric.encode_family(model)?.encode_gauge(&1_i64))
+    }
+}
+
 /// Makes the facts known to `registry`.
-pub(super) fn register(registry: &mut Registry, process: &ProcessFacts, models: &[ModelInfoLabels]) {
+pub(super) fn register(registry: &mut Registry, process: &ProcessFacts) {
     let ProcessFacts { commit, isa, .. } = process.clone();
     let builds = Family::<BuildLabels, Gauge>::default();
     builds.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION"), commit, isa }).set(1);
     registry.register("throng_build_info", "The program: version, commit, instruction set", builds);
-    let infos = Family::<ModelInfoLabels, Gauge>::default();
-    models.iter().for_each(|model| {
-        infos.get_or_create(model).set(1);
-    });
-    registry.register("throng_model_info", "The served models: where from, longest sequence", infos);
 }

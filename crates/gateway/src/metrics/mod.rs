@@ -9,6 +9,7 @@ mod memory;
 mod process;
 mod requests;
 
+use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
@@ -21,10 +22,31 @@ pub(crate) use self::memory::MemoryCollector;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
+use self::info::InfoCollector;
 use self::log::LogCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use crate::replica::Replica;
+
+/// What there is when somebody asks.
+pub(crate) struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);
+
+impl<T> AtScrape<T> {
+    /// What `list` gives.
+    pub fn new(list: impl Fn() -> Vec<T> + Send + Sync + 'static) -> Self {
+        Self(Box::new(list))
+    }
+
+    fn list(&self) -> Vec<T> {
+        (self.0)()
+    }
+}
+
+impl<T> fmt::Debug for AtScrape<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AtScrape")
+    }
+}
 
 /// Everything that is counted.
 #[derive(Debug)]
@@ -36,10 +58,11 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for these replicas of these models, beside the memory that is held and what is known of the process.
+    /// Counters for what there is at each scrape of models and replicas, beside the memory that is held and what is known of the
+    /// process.
     pub fn new(
-        replicas: Vec<(ModelLabels, Arc<dyn Replica>)>,
-        models: &[ModelInfoLabels],
+        replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
+        models: AtScrape<ModelInfoLabels>,
         memory: MemoryCollector,
         process: &ProcessFacts,
     ) -> Self {
@@ -50,7 +73,8 @@ impl Metrics {
         registry.register_collector(Box::new(memory));
         registry.register_collector(Box::new(LogCollector(process.n_log_lines_dropped)));
         registry.register_collector(Box::new(ProcessCollector));
-        info::register(&mut registry, process, models);
+        info::register(&mut registry, process);
+        registry.register_collector(Box::new(InfoCollector::new(models)));
         Self { registry, requests, http }
     }
 

@@ -75,6 +75,7 @@ const OPERATIONS: &[Operation] = &[
     get("/version", "The version of this server."),
     get("/load", "How many sequences run or wait."),
     Operation { content_type: TEXT, ..get("/metrics", "Metrics for Prometheus.") },
+    get("/fleet", "The workers of this gateway, for its operators."),
     get("/openapi.json", "This document."),
     Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
 ];

@@ -89,6 +89,7 @@ fn engine_request(request: ReplicaRequest, id: RequestId) -> Request {
         Continuations::New { n } => (n, Vec::new()),
         Continuations::Resumed(resumed) => by_index(resumed),
     };
+    let (constraint, adapter) = (constraint.map(|form| form.compiled), adapter.map(|adapter| adapter.id));
     Request { id, tenant, cache_salt, prompt, outputs_so_far, n, priority, sampling, constraint, adapter }
 }
 

@@ -7,8 +7,11 @@ mod error;
 mod event;
 mod load;
 mod local;
+mod remote;
 mod request;
 mod resumable;
+mod wire_form;
+mod wire_request;
 
 use std::fmt::Debug;
 
@@ -21,8 +24,14 @@ pub use event::TokenReport;
 pub(crate) use event::{ReplicaEvent, Timing};
 pub(crate) use load::{Load, Status, StepTokens, Totals};
 pub(crate) use local::LocalReplica;
-pub(crate) use request::{Continuations, ReplicaRequest, ResumedContinuation};
+pub(crate) use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, RemoteReplica};
+pub use remote::{InvalidAddress, WorkerAddress};
+pub(crate) use request::{Continuations, ReplicaRequest, RequestedAdapter, ResumedContinuation};
 pub(crate) use resumable::Resumable;
+pub(crate) use wire_form::{
+    received_error, received_event, received_health, received_load, sent_error, sent_event, sent_status,
+};
+pub(crate) use wire_request::{received_constraint, received_request, sent_request};
 
 /// Something that answers requests.
 pub(crate) trait Replica: Debug + Send + Sync {

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use throng_core::constraint::TokenConstraint;
 use throng_core::request::{AdapterId, Priority, SamplingParams, TenantId, TokenId};
+
+use crate::constraint::OutputForm;
 
 /// A prompt to be continued. Cloning it copies no prompt.
 #[derive(Debug, Clone)]
@@ -20,12 +21,21 @@ pub(crate) struct ReplicaRequest {
     /// How tokens are chosen and when a continuation ends.
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output, if anything. A pure function of the output, so any replica may evaluate it; another process
-    /// compiles it again.
-    pub constraint: Option<Arc<dyn TokenConstraint>>,
+    /// compiles it again from its source.
+    pub constraint: Option<OutputForm>,
     /// The adapter to apply to the model's weights, if any.
-    pub adapter: Option<AdapterId>,
+    pub adapter: Option<RequestedAdapter>,
     /// What is generated.
     pub continuations: Continuations,
+}
+
+/// An adapter: its number in this process's executors, and the name by which other processes know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestedAdapter {
+    /// Its number here.
+    pub id: AdapterId,
+    /// Its name everywhere.
+    pub name: Arc<str>,
 }
 
 /// The continuations that a replica generates.

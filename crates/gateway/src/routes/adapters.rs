@@ -35,8 +35,8 @@ pub(super) async fn unload(State(app): AppState, body: JsonBody) -> Result<Respo
     answer(app, body, |app, body| {
         let caller = body.context.key_holder();
         let (UnloadAdapterRequest { name, ignored }, _memory) = body.read(UnloadAdapterRequest::parse)?;
-        let mut routes = app.router.routes().iter();
-        let route = routes.find(|route| route.model.adapters.has(&name)).or(app.router.routes().first());
+        let routes = app.router.routes();
+        let route = routes.iter().find(|route| route.model.adapters.has(&name)).or(routes.first());
         let route = route.ok_or_else(|| ApiError::adapter_not_found(&name))?;
         if !caller.permits(route.model.served.id(), route) {
             return Err(ApiError::permission_denied());

@@ -80,8 +80,9 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(request.generation.model())?;
-    let prepared = prepare_chat(&route.model, &caller, &mut request)?.with_adapter(adapter);
+    let prepared = prepare_chat(&route.model, &caller, &mut request)?;
     let generation = &request.generation;
+    let prepared = prepared.with_adapter(generation.model(), adapter);
     let shape = AnswerShape {
         n_repeats: 1,
         prompt_logprobs: generation.prompt_logprobs.map(|_| LogprobBytes::PROMPT).into_iter().collect(),
@@ -111,7 +112,8 @@ fn read_completion(
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(generation.model())?;
-    let mut prepared = prepare_completion(&route.model, &caller, &request)?.with_adapter(adapter);
+    let prepared = prepare_completion(&route.model, &caller, &request)?;
+    let mut prepared = prepared.with_adapter(generation.model(), adapter);
     let echoes_logprobs = request.echo && generation.logprobs.is_some();
     let forms = [
         echoes_logprobs.then_some(LogprobBytes::COMPLETION),
@@ -234,7 +236,7 @@ fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, Ap
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }
-    Ok(route.clone())
+    Ok(route)
 }
 
 /// Where the time went before the first token of the first choice, as headers.

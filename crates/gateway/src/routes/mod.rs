@@ -2,6 +2,7 @@
 //! not know what the routes do.
 
 mod adapters;
+mod fleet;
 mod generate;
 mod health;
 mod json_body;
@@ -48,7 +49,7 @@ pub(crate) struct Route {
 impl Route {
     /// Whether it has no answer while no model is loaded.
     fn needs_models(&self) -> bool {
-        self.access == Access::Key && !matches!(self.path, "/openapi.json" | "/metrics")
+        self.access == Access::Key && !matches!(self.path, "/openapi.json" | "/metrics" | "/fleet")
     }
 }
 
@@ -74,6 +75,7 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/load", GET, || get(operations::load)),
     keyed("/openapi.json", GET, || get(operations::openapi)),
     keyed("/metrics", GET, || get(operations::metrics)),
+    keyed("/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/models", GET, || get(models::list)),

@@ -19,9 +19,9 @@ pub(super) async fn list(
     Extension(context): Extension<Arc<RequestContext>>,
 ) -> Response {
     let caller = context.key_holder();
-    let routes = || app.router.routes().iter();
-    let adapters: Vec<_> = routes().map(|route| route.model.adapters.list()).collect();
-    let cards = routes().zip(&adapters).flat_map(|(route, adapters)| {
+    let routes = app.router.routes();
+    let adapters: Vec<_> = routes.iter().map(|route| route.model.adapters.list()).collect();
+    let cards = routes.iter().zip(&adapters).flat_map(|(route, adapters)| {
         let permitted = |name: &str| caller.permits(name, route);
         let names = route.model.served.names.iter().filter(move |name| permitted(name));
         let adapters = adapters.iter().filter(move |(name, _)| permitted(name));
@@ -41,9 +41,9 @@ pub(super) async fn card(
     let route = caller.find_or_only(&app.router, Some(&id))?;
     let adapters = route.model.adapters.list();
     if let Some((name, path)) = adapters.iter().find(|(name, _)| *name == id) {
-        return Ok(Json(adapter_card(&app, route, name, path)).into_response());
+        return Ok(Json(adapter_card(&app, &route, name, path)).into_response());
     }
-    Ok(Json(card_of(&app, route, &id)).into_response())
+    Ok(Json(card_of(&app, &route, &id)).into_response())
 }
 
 fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {

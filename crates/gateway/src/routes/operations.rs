@@ -35,7 +35,8 @@ pub(super) struct Load {
 
 /// Sequences that run or wait, over all models.
 pub(super) async fn load(State(app): State<Arc<App>>) -> Json<Load> {
-    let loads = app.router.routes().iter().flat_map(|route| route.loads());
+    let routes = app.router.routes();
+    let loads = routes.iter().flat_map(|route| route.loads());
     let server_load = loads.map(|load| load.n_sequences()).sum();
     Json(Load { server_load })
 }

@@ -47,7 +47,8 @@ const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
 /// What a connection holds beside unwritten responses: hyper's first buffers, its task, the state beside it.
 const CONNECTION_BYTES: usize = 16 << 10;
 const MAX_PARSED_HEADER_FIELDS: usize = 256;
-const H2_MAX_STREAMS: u32 = 128;
+/// Streams of an HTTP/2 client at a time.
+pub(crate) const MAX_CLIENT_STREAMS: u32 = 128;
 const H2_WINDOW_BYTES: u32 = 64 << 10;
 /// Of one stream, beside the frame that waits for the client's window.
 const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
@@ -70,6 +71,8 @@ pub(crate) struct Service {
     pub memory: Arc<MemoryBudget>,
     /// Encrypts the connections.
     pub tls: Option<Arc<Tls>>,
+    /// Streams of an HTTP/2 connection at a time.
+    pub max_streams: u32,
 }
 
 /// What answers requests.
@@ -238,7 +241,7 @@ async fn serve_connection(
     };
     let streams_memory = responder.service().memory.clone();
     let streams = StreamExecutor { state: state.clone(), memory: streams_memory, timeout: timeouts.write };
-    let builder = protocols(streams);
+    let builder = protocols(streams, responder.service().max_streams);
     let connection = builder.serve_connection(io, service);
     let gone = client_gone(&socket, &state.presence, is_encrypted);
     tokio::pin!(connection, gone);
@@ -279,7 +282,7 @@ async fn encrypt(
     Some(ClientStream::Tls(Box::new(stream)))
 }
 
-fn protocols(streams: StreamExecutor) -> auto::Builder<StreamExecutor> {
+fn protocols(streams: StreamExecutor, max_streams: u32) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(streams);
     builder
         .http1()
@@ -289,7 +292,7 @@ fn protocols(streams: StreamExecutor) -> auto::Builder<StreamExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(H2_MAX_STREAMS)
+        .max_concurrent_streams(max_streams)
         .max_header_list_size(CONNECTION_BUFFER_BYTES as u32)
         .initial_stream_window_size(H2_WINDOW_BYTES)
         .max_send_buf_size(H2_SEND_BUFFER_BYTES)

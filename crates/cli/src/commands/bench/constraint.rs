@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use throng_core::constraint::TokenConstraint;
 use throng_gateway::ModelGrammars;
-use throng_gateway::openai::OutputConstraint;
 use throng_text::grammar::ConstraintSpec;
 
 use crate::args::BenchConstraint;
@@ -18,7 +17,7 @@ const MIN_OBJECTS: u32 = 2000;
 /// Makes the constraint of each request, as the server does.
 pub struct Form {
     grammars: ModelGrammars,
-    asked: OutputConstraint,
+    spec: ConstraintSpec,
 }
 
 impl Form {
@@ -33,8 +32,7 @@ impl Form {
                 json!({"type": "array", "items": {"type": "object"}, "minItems": MIN_OBJECTS}),
             ),
         };
-        let asked = OutputConstraint { param: "--constraint".to_owned(), spec };
-        let form = Self { grammars: ModelGrammars::new(tokenizer, running.eos_token_ids()), asked };
+        let form = Self { grammars: ModelGrammars::new(tokenizer, running.eos_token_ids()), spec };
         form.of_request()?;
         Ok(form)
     }
@@ -44,6 +42,6 @@ impl Form {
     /// # Errors
     /// As [`Self::new`].
     pub fn of_request(&self) -> Result<Arc<dyn TokenConstraint>> {
-        self.grammars.constraint(&self.asked, 1).map_err(|error| anyhow::anyhow!("{error}"))
+        self.grammars.constraint(&self.spec, 1).context("--constraint")
     }
 }

@@ -1,16 +1,21 @@
 //! Grammars as the engine takes them: compiles what a request asks of its outputs' form, and answers which tokens may
 //! come next. Does not know parameters' names and the engine's threads.
 
+mod after_reasoning;
+mod source;
+
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::request::TokenId;
 use throng_text::Tokenizer;
 use throng_text::grammar::{
-    CacheLimits, CompileLimits, CompiledGrammar, GrammarCache, GrammarCompiler, GrammarError, GrammarMatcher,
+    CacheLimits, CompileLimits, CompiledGrammar, ConstraintSpec, GrammarCache, GrammarCompiler, GrammarError,
+    GrammarMatcher,
 };
 
-use crate::openai::{ApiError, OutputConstraint};
+pub(crate) use after_reasoning::ReasoningTokens;
+pub(crate) use source::{ConstraintSource, OutputForm, ReasoningBefore};
 
 /// The grammars of one model. Nothing is prepared before the first request needs it.
 #[derive(Debug)]
@@ -38,20 +43,22 @@ impl ModelGrammars {
     /// time for a vocabulary of 150,000 tokens half a second more: not for a thread that others wait for.
     ///
     /// # Errors
-    /// 400 that names the parameter.
-    pub fn constraint(&self, asked: &OutputConstraint, n: u32) -> Result<Arc<dyn TokenConstraint>, ApiError> {
-        let grammar = self.grammar(asked);
-        let refused = |error| ApiError::refused_constraint(&asked.param, &asked.spec, &error);
-        Ok(Arc::new(GrammarConstraint::new(grammar.map_err(refused)?, n)))
+    /// When it cannot be enforced.
+    pub fn constraint(
+        &self,
+        spec: &ConstraintSpec,
+        n: u32,
+    ) -> Result<Arc<dyn TokenConstraint>, GrammarError> {
+        Ok(Arc::new(GrammarConstraint::new(self.grammar(spec)?, n)))
     }
 
-    fn grammar(&self, asked: &OutputConstraint) -> Result<Arc<CompiledGrammar>, GrammarError> {
+    fn grammar(&self, spec: &ConstraintSpec) -> Result<Arc<CompiledGrammar>, GrammarError> {
         let cache = self.cache.get_or_init(|| {
             let compiler =
                 GrammarCompiler::new(self.tokenizer.clone(), &self.end_tokens, CompileLimits::default())?;
             Ok(GrammarCache::new(compiler, CacheLimits::default()))
         });
-        cache.as_ref().map_err(GrammarError::clone)?.get(&asked.spec)
+        cache.as_ref().map_err(GrammarError::clone)?.get(spec)
     }
 }
 
@@ -93,9 +100,9 @@ impl TokenConstraint for GrammarConstraint {
 mod tests {
     use serde_json::{Value, json};
     use throng_text::EncodeOptions;
-    use throng_text::grammar::ConstraintSpec;
 
     use super::*;
+    use crate::openai::ApiError;
 
     /// A tokenizer of single bytes and an end token.
     fn grammars() -> ModelGrammars {
@@ -113,15 +120,11 @@ mod tests {
         ModelGrammars::new(Arc::new(tokenizer), vec![94])
     }
 
-    fn asked(spec: ConstraintSpec) -> OutputConstraint {
-        OutputConstraint { param: "guided_regex".to_owned(), spec }
-    }
-
     #[test]
     fn a_constraint_masks_a_vocabulary_of_any_size() {
         let grammars = grammars();
         let spec = ConstraintSpec::Regex("ab[cd]".to_owned());
-        let constraint = grammars.constraint(&asked(spec), 2).expect("valid");
+        let constraint = grammars.constraint(&spec, 2).expect("valid");
         let options = EncodeOptions { add_special_tokens: false, parse_special: false };
         let output = grammars.tokenizer.encode("abc", options).expect("letters");
         for size in [95, 100, 160] {
@@ -153,12 +156,13 @@ mod tests {
             (ConstraintSpec::Gbnf("root ::= x".to_owned()), "invalid_grammar"),
             (ConstraintSpec::StructuralTag(json!({})), "invalid_structural_tag"),
         ] {
-            let error = grammars.constraint(&asked(spec), 1).expect_err(code);
+            let error = grammars.constraint(&spec, 1).expect_err(code);
+            let error = ApiError::refused_constraint("guided_regex", &spec, &error);
             assert_eq!((error.status().as_u16(), error.code()), (400, code), "{error}");
             assert_eq!(error.param(), Some("guided_regex"));
         }
         let endless = ModelGrammars::new(grammars.tokenizer.clone(), Vec::new());
-        let error = endless.constraint(&asked(ConstraintSpec::JsonObject), 1).expect_err("no end token");
-        assert_eq!(error.code(), "unsupported_parameter");
+        let error = endless.constraint(&ConstraintSpec::JsonObject, 1).expect_err("no end token");
+        assert!(matches!(error, GrammarError::NoEndToken), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use throng_text::{AnswerFormat, ReasoningFormat, ThinkingBudget, Tokenizer};
 
 /// The tokens around a model's reasoning and before its answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ReasoningTokens {
+pub(crate) struct ReasoningTokens {
     /// What opens the reasoning; empty where the prompt has opened it.
     pub open: Vec<TokenId>,
     /// What closes it.

@@ -1,0 +1,105 @@
+//! `throng fleet status`: the workers of a gateway as a table. Does not know workers beyond what their gateway says.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{Table, presets};
+use serde::Deserialize;
+
+use crate::args::{FleetArgs, FleetCommand};
+use crate::process::output;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Moves to the upper left corner and erases what is below.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+#[derive(Debug, Deserialize)]
+struct Workers {
+    workers: Vec<Worker>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Worker {
+    url: String,
+    state: String,
+    reason: Option<String>,
+    seconds: u64,
+    models: Vec<String>,
+    fingerprint: String,
+    running: usize,
+    waiting: usize,
+    used_blocks: usize,
+    total_blocks: usize,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When the gateway cannot be asked.
+pub async fn run(arguments: &FleetArgs) -> Result<()> {
+    let FleetCommand::Status { url, api_key, once } = arguments.command.clone();
+    let refreshes = !once && std::io::stdout().is_terminal();
+    loop {
+        let (url, api_key) = (url.clone(), api_key.clone());
+        let workers = tokio::task::spawn_blocking(move || ask(&url, api_key.as_deref())).await??;
+        let table = table(&workers);
+        if !refreshes {
+            return Ok(output::line(table)?);
+        }
+        output::line(format!("{CLEAR}{table}"))?;
+        tokio::select! {
+            () = tokio::time::sleep(INTERVAL) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+fn ask(url: &str, api_key: Option<&str>) -> Result<Vec<Worker>> {
+    let agent =
+        ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false).build();
+    let mut request = ureq::Agent::from(agent).get(format!("{}/fleet", url.trim_end_matches('/')));
+    if let Some(key) = api_key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let mut answer = request.call().with_context(|| format!("cannot ask {url}"))?;
+    let text =
+        answer.body_mut().read_to_string().with_context(|| format!("cannot read the answer of {url}"))?;
+    if answer.status() != 200 {
+        bail!("{url} answered with {}: {}", answer.status(), text.trim());
+    }
+    let workers: Workers = serde_json::from_str(&text).with_context(|| format!("{url} is no gateway"))?;
+    Ok(workers.workers)
+}
+
+fn table(workers: &[Worker]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header([
+        "WORKER",
+        "STATE",
+        "FOR",
+        "MODEL",
+        "RUNNING",
+        "WAITING",
+        "KV",
+        "FINGERPRINT",
+        "REASON",
+    ]);
+    for worker in workers {
+        let kv = (100 * worker.used_blocks).checked_div(worker.total_blocks);
+        table.add_row([
+            worker.url.clone(),
+            worker.state.clone(),
+            format!("{} s", worker.seconds),
+            worker.models.first().cloned().unwrap_or_default(),
+            worker.running.to_string(),
+            worker.waiting.to_string(),
+            kv.map(|percent| format!("{percent} %")).unwrap_or_default(),
+            worker.fingerprint.chars().take(8).collect(),
+            worker.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}

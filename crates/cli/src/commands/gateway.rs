@@ -1,0 +1,51 @@
+//! `throng gateway`: answers requests over HTTP without a model of its own, until a signal ends it. Does not compute.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use throng_gateway::{Fleet, Gateway, Secret};
+
+use super::serve::{address, fit_connections, keys, listen, process_facts, told_to_end};
+use crate::args::GatewayArgs;
+use crate::config::{Settings, fleet};
+use crate::process::line_queue::{LineFormat, LineQueue};
+use crate::process::output;
+use crate::process::signals::Signals;
+use crate::process::systemd;
+use crate::usage_error::UsageError;
+
+/// How long the process waits at its end for standard output to be written.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+///
+/// # Errors
+/// When the settings are invalid or the address is in use.
+pub async fn run(arguments: &GatewayArgs) -> Result<()> {
+    let signals = Signals::listen().context("cannot receive signals")?;
+    let Settings { mut gateway, worker, replicas, .. } = Settings::of(&arguments.as_serve())?;
+    let replicas = fleet::replicas(replicas, arguments);
+    if replicas.is_empty() {
+        let fault =
+            "no worker is named: --replica throng://HOST:PORT, or [[replica]] in the file of --config";
+        return Err(UsageError(fault.to_owned()).into());
+    }
+    fit_connections(&mut gateway.server);
+    let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
+    let database = gateway.access.database.clone();
+    let (gateway, loading) = Gateway::loading(gateway, process_facts("none".to_owned()))?;
+    keys::follow(database.as_deref(), &loading).await?;
+    let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
+    let fleet =
+        Fleet::start(&replicas, token.as_ref(), &loading).map_err(|error| UsageError(error.to_string()))?;
+    let (listener, listening) = listen::listen(&server).await?;
+    let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
+        .context("cannot start a thread")?;
+    let address = address(&listening.place, is_encrypted);
+    out.push(&format!("Serving on {address} with {} workers (throng fleet status)", fleet.n_workers()));
+    tokio::spawn(systemd::feed_watchdog(move || loading.is_live()));
+    systemd::ready(&format!("serving on {address}"));
+    let served = gateway.serve(listener, told_to_end(signals)).await;
+    out.flush(OUTPUT_LIMIT);
+    served.map_err(Into::into)
+}

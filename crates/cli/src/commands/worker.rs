@@ -1,0 +1,165 @@
+//! `throng worker`: an engine for gateways, until a signal ends it. Does not know clients.
+
+mod fingerprint;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use throng_gateway::{AdapterSettings, ModelGrammars, Secret, ServedModel, Worker, WorkerModel};
+use throng_model::VocabularySource;
+use throng_text::ChatTemplate;
+use throng_wire::{ArtifactKind, Description, Versions, Vocabulary};
+
+use self::fingerprint::fingerprint;
+use super::serve::{adapters, listen, load, served_model, told_to_end};
+use crate::args::WorkerArgs;
+use crate::config::{ModelSection, Settings};
+use crate::process::line_queue::{LineFormat, LineQueue};
+use crate::process::output;
+use crate::process::signals::Signals;
+use crate::process::systemd;
+use crate::running::{self, RunningModel};
+use crate::text_file;
+use crate::vocabulary;
+
+/// How long the process waits at its end for standard output to be written.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
+
+/// Runs the command.
+///
+/// # Errors
+/// When the settings are invalid, the model cannot be loaded, or others could use the worker.
+pub async fn run(arguments: &WorkerArgs) -> Result<()> {
+    let signals = Signals::listen().context("cannot receive signals")?;
+    let Settings { model, engine, mut gateway, adapters: section, worker, .. } =
+        Settings::of(&arguments.as_serve())?;
+    // Keys and databases are for clients, who do not come here.
+    let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
+    gateway.access =
+        throng_gateway::AccessConfig { api_keys: token.into_iter().collect(), ..Default::default() };
+    let (listener, listening) = listen::listen(&gateway.server).await?;
+    let loading = load(model.clone(), engine, |_, _| {});
+    let running = tokio::select! {
+        biased;
+        ending = signals.told_to_end() => {
+            tracing::info!("{ending} before the model was ready");
+            return Ok(());
+        }
+        loaded = loading => loaded?,
+    };
+    let (running, adapters) = tokio::task::spawn_blocking(move || {
+        let adapters = adapters::settings(&running, &section)?;
+        anyhow::Ok((running, adapters))
+    })
+    .await??;
+    tracing::info!("{}", running.describe_kv_cache());
+    let handle = running.engine.clone();
+    let worker = Worker::new(gateway, worker_model(running, &model, adapters)?)?;
+    let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
+        .context("cannot start a thread")?;
+    out.push(&format!(
+        "Working for gateways on {} (throng gateway --replica URL)",
+        url(&listening.place, arguments)
+    ));
+    tokio::spawn({
+        let handle = handle.clone();
+        systemd::feed_watchdog(move || !handle.is_lost())
+    });
+    systemd::ready("working for gateways");
+    let served = worker.serve(listener, told_to_end(signals)).await;
+    handle.shutdown();
+    out.flush(OUTPUT_LIMIT);
+    served.map_err(Into::into)
+}
+
+fn url(place: &str, arguments: &WorkerArgs) -> String {
+    let scheme = if arguments.ssl_certfile.is_some() { "throngs" } else { "throng" };
+    format!("{scheme}://{place}")
+}
+
+fn worker_model(
+    running: RunningModel,
+    section: &ModelSection,
+    adapters: AdapterSettings,
+) -> Result<WorkerModel> {
+    let isa = running::isa(section);
+    let fingerprint = fingerprint(&running, isa);
+    let context_tokens = running.model.config.max_sequence_tokens as u64;
+    let artifacts = artifacts(&running, section)?;
+    let engine = running.engine.clone();
+    let served = served_model(running, section);
+    let ServedModel { names, tokenizer, answer_format, eos_token_ids, max_model_len, .. } = served;
+    Ok(WorkerModel {
+        grammars: tokenizer.map(|tokenizer| ModelGrammars::new(tokenizer, eos_token_ids.clone())),
+        description: Description {
+            versions: Versions::OWN,
+            names,
+            fingerprint,
+            max_model_len,
+            context_tokens,
+            vocabulary_size: served.vocabulary_size,
+            eos_token_ids,
+            defaults: served.generation_defaults.into(),
+            chat_template_defaults: served.chat_template_defaults,
+            tool_call_parser: section.tool_call_parser.clone(),
+            reasoning_parser: section.reasoning_parser.clone(),
+            adapters: adapters.modules.iter().map(|module| module.name.clone()).collect(),
+            notice: served.notice,
+            artifacts: Vec::new(),
+        },
+        artifacts,
+        engine,
+        answer_format,
+        adapters: Some(adapters),
+    })
+}
+
+/// What a gateway needs of the model's files.
+fn artifacts(running: &RunningModel, section: &ModelSection) -> Result<Vec<(ArtifactKind, Vec<u8>)>> {
+    let mut artifacts = Vec::new();
+    match &running.model.vocabulary {
+        VocabularySource::None => {}
+        VocabularySource::TokenizerJson { tokenizer_json, tokenizer_config } => {
+            artifacts.push((ArtifactKind::TokenizerJson, tokenizer_json.clone()));
+            artifacts.extend(tokenizer_config.clone().map(|config| (ArtifactKind::TokenizerConfig, config)));
+        }
+        VocabularySource::Gguf(gguf) => {
+            let vocabulary = sent_vocabulary(vocabulary::gguf_vocabulary(gguf)?);
+            artifacts.push((ArtifactKind::GgufVocabulary, serde_json::to_vec(&vocabulary)?));
+        }
+    }
+    let templates = match &section.chat_template {
+        Some(path) => vec![("default".to_owned(), text_file::read(path)?)],
+        // Those that do not compile were named in the log when the model was loaded.
+        None => {
+            let named = running.model.chat_templates.iter();
+            let compiling = named.filter(|(_, source)| ChatTemplate::new(source).is_ok());
+            compiling.map(|(name, source)| (name.clone(), source.clone())).collect()
+        }
+    };
+    if !templates.is_empty() {
+        artifacts.push((ArtifactKind::ChatTemplates, serde_json::to_vec(&templates)?));
+    }
+    Ok(artifacts)
+}
+
+fn sent_vocabulary(vocabulary: throng_text::GgufVocabulary) -> Vocabulary {
+    Vocabulary {
+        model: vocabulary.model,
+        pre: vocabulary.pre,
+        model_name: vocabulary.model_name,
+        tokens: vocabulary.tokens,
+        scores: vocabulary.scores.into_iter().map(Into::into).collect(),
+        token_types: vocabulary.token_types,
+        merges: vocabulary.merges,
+        bos_token_id: vocabulary.bos_token_id,
+        eos_token_id: vocabulary.eos_token_id,
+        eot_token_id: vocabulary.eot_token_id,
+        eom_token_id: vocabulary.eom_token_id,
+        unknown_token_id: vocabulary.unknown_token_id,
+        padding_token_id: vocabulary.padding_token_id,
+        add_bos_token: vocabulary.add_bos_token,
+        add_eos_token: vocabulary.add_eos_token,
+        add_space_prefix: vocabulary.add_space_prefix,
+    }
+}

@@ -1,0 +1,33 @@
+//! A digest of what the bits of answers depend on: the build, the weights, how they are computed. Does not know requests.
+
+use throng_kernels::Isa;
+use throng_model::LoadedModel;
+
+use crate::running::RunningModel;
+
+/// Bytes of each tensor that are part of the digest: reading all of them would take as long as loading.
+const SAMPLE_BYTES: usize = 4096;
+
+/// Equal for workers whose answers are equal to the bit. Weights are told apart by the names, formats and shapes of their tensors
+/// and by a sample of each.
+pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
+    let commit = option_env!("THRONG_COMMIT").unwrap_or_default();
+    let isa = isa.map_or("reference", Isa::name);
+    let mut bytes =
+        format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), running.kv_dtype.name()).into_bytes();
+    bytes.extend(format!("{:?}\n", running.model.config).into_bytes());
+    add_weights(&running.model, &mut bytes);
+    throng_wire::digest(&bytes)[..32].to_owned()
+}
+
+fn add_weights(model: &LoadedModel, bytes: &mut Vec<u8>) {
+    let tensors = model.tensors();
+    for tensor in tensors.names().into_iter().filter_map(|name| tensors.tensor(name)) {
+        let held = model.held_format(&tensor).name();
+        bytes.extend(
+            format!("{} {} {held} {:?}\n", tensor.name, tensor.format.name(), tensor.shape).into_bytes(),
+        );
+        let begin = tensor.data.len().saturating_sub(SAMPLE_BYTES) / 2;
+        bytes.extend_from_slice(&tensor.data[begin..tensor.data.len().min(begin + SAMPLE_BYTES)]);
+    }
+}

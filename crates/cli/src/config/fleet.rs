@@ -1,0 +1,25 @@
+//! The sections of a configuration file for workers and their gateways. Does not know the rest of it.
+
+use serde::Deserialize;
+use throng_gateway::{ReplicaConfig, Secret};
+
+use crate::args::GatewayArgs;
+
+/// What workers and their gateways share.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerSection {
+    /// The token that a worker asks for, and that a gateway shows to workers without one of their own.
+    pub token: Option<Secret>,
+}
+
+/// The workers of a gateway: those of the file and those of the flags, which share the flags' certificates.
+pub fn replicas(mut of_file: Vec<ReplicaConfig>, flags: &GatewayArgs) -> Vec<ReplicaConfig> {
+    of_file.extend(flags.replica.iter().map(|url| ReplicaConfig {
+        ca: flags.replica_ca.clone(),
+        certificate: flags.replica_cert.clone(),
+        key: flags.replica_key.clone(),
+        ..ReplicaConfig::of_url(url)
+    }));
+    of_file
+}

@@ -1,0 +1,130 @@
+//! A gateway and its workers as processes, which can be killed, stopped and started again. Does not know what is asked.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use crate::process::{LIMIT, Server, end, free_port, throng};
+
+const TOKEN: &str = "the-token-of-the-test";
+
+/// A gateway and its workers; all are killed when it is dropped.
+pub struct Fleet {
+    gateway: Server,
+    url: String,
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    port: u16,
+    process: Option<Child>,
+}
+
+impl Worker {
+    fn start(&mut self) {
+        let listen = format!("127.0.0.1:{}", self.port);
+        let mut command =
+            throng(&["worker", "--listen", &listen, "--threads", "1", "--kv-cache-memory", "48MiB"]);
+        command.args(["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]);
+        command.env("THRONG_WORKER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
+        self.process = Some(command.spawn().expect("the binary runs"));
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            end(&mut process);
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Fleet {
+    /// A gateway with so many workers, all of which answer.
+    pub fn start(n_workers: usize) -> Self {
+        let mut fleet = Self::start_without_workers(n_workers);
+        fleet.workers.iter_mut().for_each(Worker::start);
+        fleet.until_ready();
+        fleet
+    }
+
+    /// A gateway for workers that do not run.
+    pub fn start_without_workers(n_workers: usize) -> Self {
+        let worker = |_| Worker { port: free_port(), process: None };
+        let workers: Vec<Worker> = (0..n_workers).map(worker).collect();
+        let port = free_port();
+        let mut command = throng(&["gateway", "--port", &port.to_string()]);
+        for worker in &workers {
+            command.args(["--replica", &format!("throng://127.0.0.1:{}", worker.port)]);
+        }
+        command.env("THRONG_WORKER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
+        let gateway = Server { process: command.spawn().expect("the binary runs"), port };
+        Self { gateway, url: format!("http://127.0.0.1:{port}"), workers }
+    }
+
+    /// Where the gateway listens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Sends a signal to a worker.
+    pub fn signal(&self, worker: usize, name: &str) {
+        let process = self.workers[worker].process.as_ref().expect("it runs");
+        let kill = format!("kill -{name} {}", process.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success(), "{kill}");
+    }
+
+    /// Waits until all workers answer, after starting this one again if it was killed.
+    pub fn mend(&mut self, worker: usize, was_killed: bool) {
+        if was_killed {
+            self.workers[worker].kill();
+            self.workers[worker].start();
+        }
+        self.until_ready();
+    }
+
+    /// The whole answer to a GET, head and body.
+    pub fn get(&mut self, path: &str) -> String {
+        self.gateway.ask("GET", path, "")
+    }
+
+    /// Asks until the answer contains these words.
+    pub fn until(&mut self, path: &str, words: &str) {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let answer = self.get(path);
+            if answer.contains(words) {
+                return;
+            }
+            assert!(Instant::now() < until, "{words:?} never came: {answer}");
+            std::thread::sleep(crate::process::POLL);
+        }
+    }
+
+    /// What `throng fleet status` prints.
+    pub fn status(&self) -> String {
+        let mut command = throng(&["fleet", "status", "--url", &self.url]);
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut text = String::new();
+        process.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+        end(&mut process);
+        text
+    }
+
+    fn until_ready(&mut self) {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let answer = self.get("/fleet");
+            if answer.matches("\"state\":\"ready\"").count() == self.workers.len() {
+                return;
+            }
+            assert!(Instant::now() < until, "some workers never came: {answer}");
+            std::thread::sleep(crate::process::POLL);
+        }
+    }
+}

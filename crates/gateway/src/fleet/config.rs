@@ -1,0 +1,152 @@
+//! What an operator says about one worker, and the files that this names. Does not connect.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::HeaderValue;
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Deserialize;
+
+use crate::config::Secret;
+use crate::replica::{Endpoint, InvalidAddress};
+
+/// A worker as an operator names it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplicaConfig {
+    /// `throng://host:port`, or `throngs://host:port` for an encrypted connection.
+    pub url: String,
+    /// The token that it asks for, if it is not that of all workers.
+    #[serde(default)]
+    pub token: Option<Secret>,
+    /// The certificates that its own must come from (PEM); needed with `throngs`.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
+    /// The certificate to show (PEM), if it asks for one, …
+    #[serde(default)]
+    pub certificate: Option<PathBuf>,
+    /// … and its key.
+    #[serde(default)]
+    pub key: Option<PathBuf>,
+}
+
+/// Why workers cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum FleetError {
+    /// An address that is none.
+    #[error(transparent)]
+    Address(#[from] InvalidAddress),
+    /// A worker that is named twice.
+    #[error("the worker {url} is given twice")]
+    Twice {
+        /// Which one.
+        url: String,
+    },
+    /// More workers than there may be.
+    #[error("more than {max} workers")]
+    TooMany {
+        /// Most there may be.
+        max: usize,
+    },
+    /// Something else that is said about a worker cannot be used.
+    #[error("the worker {url}: {reason}")]
+    Unusable {
+        /// Which worker.
+        url: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl ReplicaConfig {
+    /// A worker of which only the address is said.
+    pub fn of_url(url: impl Into<String>) -> Self {
+        Self { url: url.into(), ..Self::default() }
+    }
+
+    /// Where it is and what it must be shown.
+    ///
+    /// # Errors
+    /// When something cannot be used.
+    pub(super) fn endpoint(&self, default_token: Option<&Secret>) -> Result<Endpoint, FleetError> {
+        let address: crate::replica::WorkerAddress = self.url.parse()?;
+        let unusable = |reason: String| FleetError::Unusable { url: self.url.clone(), reason };
+        let authorization = self.token.as_ref().or(default_token).map(|token| {
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))?;
+            value.set_sensitive(true);
+            Ok::<_, http::header::InvalidHeaderValue>(value)
+        });
+        let authorization =
+            authorization.transpose().map_err(|_| unusable("its token cannot be sent".into()))?;
+        let tls = match (&self.ca, address.is_encrypted()) {
+            (Some(ca), true) => Some(Arc::new(self.tls(ca).map_err(unusable)?)),
+            (None, true) => {
+                return Err(unusable("throngs:// needs the certificates that its own comes from".into()));
+            }
+            (Some(_), false) => return Err(unusable("certificates are for throngs:// only".into())),
+            (None, false) => None,
+        };
+        Ok(Endpoint { address, authorization, tls })
+    }
+
+    fn tls(&self, ca: &Path) -> Result<rustls::ClientConfig, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(ca)? {
+            roots.add(certificate).map_err(|error| format!("{}: {error}", ca.display()))?;
+        }
+        let builder = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots);
+        let mut config = match (&self.certificate, &self.key) {
+            (None, None) => builder.with_no_client_auth(),
+            (Some(certificate), Some(key)) => {
+                let of_file = PrivateKeyDer::from_pem_file(key);
+                let private = of_file.map_err(|error| format!("{}: {error}", key.display()))?;
+                let shown = builder.with_client_auth_cert(certificates(certificate)?, private);
+                shown.map_err(|error| format!("{}: {error}", certificate.display()))?
+            }
+            _ => return Err("a certificate and its key go together".to_owned()),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let fault = |error: rustls::pki_types::pem::Error| format!("{}: {error}", file.display());
+    let read = CertificateDer::pem_file_iter(file).map_err(fault)?;
+    read.collect::<Result<_, _>>().map_err(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        let told = |config: ReplicaConfig| config.endpoint(None).map(drop).map_err(|error| error.to_string());
+        assert_eq!(told(ReplicaConfig::of_url("throng://a:1")), Ok(()));
+        for (config, words) in [
+            (ReplicaConfig::of_url("http://a:1"), "no address of a worker"),
+            (ReplicaConfig::of_url("throngs://a:1"), "needs the certificates"),
+            (ReplicaConfig { ca: Some("/nowhere".into()), ..ReplicaConfig::of_url("throng://a:1") }, "only"),
+            (
+                ReplicaConfig { ca: Some("/nowhere".into()), ..ReplicaConfig::of_url("throngs://a:1") },
+                "/nowhere",
+            ),
+            (
+                ReplicaConfig { token: Some(Secret::new("a\nb")), ..ReplicaConfig::of_url("throng://a:1") },
+                "token",
+            ),
+        ] {
+            let error = told(config).expect_err(words);
+            assert!(error.contains(words) && !error.contains("a\nb"), "{error}");
+        }
+        let endpoint = ReplicaConfig::of_url("throng://a:1").endpoint(Some(&Secret::new("canary")));
+        assert!(!format!("{:?}", endpoint.expect("valid")).contains("canary"));
+    }
+}

@@ -1,0 +1,91 @@
+//! Follows one worker: connects, asks what it is, and reads how it is until it falls silent; then again. Does not know routes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, Versions, WATCH};
+
+use super::membership::Membership;
+use crate::body_lines::BodyLines;
+use crate::replica::{Connection, ConnectionGuard, Link};
+
+/// A worker that says nothing for so long does not get on: its requests go elsewhere.
+const MAX_SILENCE: Duration = Duration::from_millis(6 * HEARTBEAT_MS);
+/// Between two attempts to reach a worker, at first …
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+/// … and at most.
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
+/// Follows a worker for ever.
+pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
+    let worker = link.endpoint.address.to_string();
+    let mut backoff = MIN_BACKOFF;
+    loop {
+        let mut was_up = false;
+        let reason = match follow_once(&membership, &link, &mut was_up).await {
+            Ok(()) => "it has ended".to_owned(),
+            Err(reason) => reason,
+        };
+        if link.set_down(&reason) {
+            tracing::warn!(worker, reason, "a worker does not answer");
+        }
+        if was_up {
+            backoff = MIN_BACKOFF;
+        }
+        // Half of the time and a random part of the other half: gateways that lost a worker together do not come back together.
+        tokio::time::sleep(backoff.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        backoff = (backoff * 2).min(MAX_BACKOFF);
+    }
+}
+
+/// Follows a worker until it ends as foreseen.
+async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut bool) -> Result<(), String> {
+    let (connection, mut guard) = link.endpoint.connect().await?;
+    let description: Description = connection.document(DESCRIBE, MAX_DOCUMENT_BYTES).await?;
+    let Versions { oldest, newest } = description.versions;
+    if description.versions.common(Versions::OWN).is_none() {
+        return Err(format!(
+            "it speaks the versions {oldest} to {newest} of the protocol, which are not known here"
+        ));
+    }
+    let identity = membership.join(link, &connection, &description).await?;
+    let mut lines = BodyLines::new(Some(connection.get(WATCH).await?), None);
+    link.set_up(connection.clone(), identity, &description);
+    *was_up = true;
+    let worker = link.endpoint.address.to_string();
+    tracing::info!(
+        worker,
+        model = description.names[0],
+        fingerprint = description.fingerprint,
+        "a worker answers"
+    );
+    watch(link, &connection, &mut guard, &mut lines).await
+}
+
+/// Reads how the worker is. Dropping `guard`, also by an error here, fails what runs on the connection.
+async fn watch(
+    link: &Link,
+    connection: &Connection,
+    guard: &mut ConnectionGuard,
+    lines: &mut BodyLines,
+) -> Result<(), String> {
+    loop {
+        let line = tokio::select! {
+            line = tokio::time::timeout(MAX_SILENCE, lines.next()) => line,
+            () = guard.ended() => return Err("the connection has ended".to_owned()),
+        };
+        let line = line.map_err(|_| format!("it has been silent for {} ms", MAX_SILENCE.as_millis()))?;
+        match line.map_err(|error| error.to_string())? {
+            Some(line) => {
+                let status = serde_json::from_slice(&line);
+                link.set_status(status.map_err(|error| format!("its status cannot be read: {error}"))?);
+            }
+            None if link.is_draining() => break,
+            None => return Err("it broke off".to_owned()),
+        }
+    }
+    debug_assert!(!connection.is_lost(), "the guard is alive");
+    // What runs may finish; the worker closes the connection after that.
+    guard.ended().await;
+    Ok(())
+}

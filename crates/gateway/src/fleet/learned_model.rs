@@ -1,0 +1,141 @@
+//! A model as the gateway serves it, made of what a worker tells of it: description, vocabulary, chat templates. What comes is bounded
+//! and compared with its digest. Does not know which workers there are.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use throng_core::request::AdapterId;
+use throng_text::{AnswerFormat, ChatTemplate, GgufVocabulary, Tokenizer};
+use throng_wire::{ARTIFACTS, Artifact, ArtifactKind, Description, MAX_ARTIFACT_BYTES, Vocabulary};
+
+use crate::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
+use crate::memory::HeldBytes;
+use crate::replica::Connection;
+use crate::served_model::ServedModel;
+
+/// For each artifact.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Asks a worker for what is needed besides its description, and makes a model of it.
+///
+/// # Errors
+/// What cannot be had or used.
+pub(super) async fn learn(connection: &Connection, description: &Description) -> Result<ServedModel, String> {
+    let mut artifacts = Vec::new();
+    for artifact in description.artifacts.iter().filter(|artifact| artifact.kind != ArtifactKind::Unknown) {
+        artifacts.push((artifact.kind, fetch(connection, artifact).await?));
+    }
+    let description = description.clone();
+    // A large vocabulary takes a second.
+    let made = tokio::task::spawn_blocking(move || model(description, &artifacts)).await;
+    made.unwrap_or_else(|_| Err("its vocabulary cannot be read".to_owned()))
+}
+
+async fn fetch(connection: &Connection, artifact: &Artifact) -> Result<Bytes, String> {
+    let Artifact { digest, n_bytes, kind } = artifact;
+    if *n_bytes > MAX_ARTIFACT_BYTES as u64 {
+        return Err(format!("its {kind:?} is larger than {MAX_ARTIFACT_BYTES} bytes"));
+    }
+    if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("the digest of its {kind:?} is none"));
+    }
+    let path = format!("{ARTIFACTS}{digest}");
+    let fetched = tokio::time::timeout(FETCH_TIMEOUT, connection.bytes(&path, *n_bytes as usize)).await;
+    let bytes = fetched.map_err(|_| format!("its {kind:?} did not come in time"))??;
+    if throng_wire::digest(&bytes) != *digest {
+        return Err(format!("its {kind:?} does not have the digest that it was described with"));
+    }
+    Ok(bytes)
+}
+
+fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Result<ServedModel, String> {
+    let find = |kind| artifacts.iter().find(|(of, _)| *of == kind).map(|(_, bytes)| bytes);
+    let tokenizer = match (find(ArtifactKind::TokenizerJson), find(ArtifactKind::GgufVocabulary)) {
+        (Some(json), _) => {
+            let config = find(ArtifactKind::TokenizerConfig).map(|bytes| &bytes[..]);
+            Some(Tokenizer::from_tokenizer_json(json, config).map_err(|error| error.to_string())?)
+        }
+        (None, Some(json)) => {
+            let vocabulary: Vocabulary = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+            Some(Tokenizer::from_gguf(&gguf_vocabulary(vocabulary)).map_err(|error| error.to_string())?)
+        }
+        (None, None) => None,
+    };
+    let context = usize::try_from(description.context_tokens).unwrap_or(usize::MAX);
+    let tokenizer = tokenizer.map(|mut tokenizer| {
+        tokenizer.limit_to_context(context);
+        Arc::new(tokenizer)
+    });
+    let templates = find(ArtifactKind::ChatTemplates).map(|json| {
+        let named: Vec<(String, String)> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        ChatTemplate::from_named(named).map(Arc::new).map_err(|error| error.to_string())
+    });
+    let chat_template = templates.transpose()?;
+    let (calls, reasoning) =
+        (description.tool_call_parser.as_deref(), description.reasoning_parser.as_deref());
+    let answer_format = tokenizer
+        .as_ref()
+        .map(|tokenizer| AnswerFormat::of_model(chat_template.as_deref(), tokenizer, calls, reasoning));
+    Ok(ServedModel {
+        root: description.names.last().cloned().unwrap_or_default(),
+        names: description.names,
+        engines: Vec::new(),
+        tokenizer,
+        tokenizer_config: None,
+        chat_template,
+        chat_template_defaults: description.chat_template_defaults,
+        answer_format: Arc::new(answer_format.unwrap_or_default()),
+        generation_defaults: description.defaults.into(),
+        eos_token_ids: description.eos_token_ids,
+        max_model_len: description.max_model_len,
+        vocabulary_size: description.vocabulary_size,
+        adapters: (!description.adapters.is_empty()).then(|| remote_adapters(&description.adapters)),
+        notice: description.notice,
+        held: HeldBytes::default(),
+    })
+}
+
+fn gguf_vocabulary(vocabulary: Vocabulary) -> GgufVocabulary {
+    GgufVocabulary {
+        model: vocabulary.model,
+        pre: vocabulary.pre,
+        model_name: vocabulary.model_name,
+        tokens: vocabulary.tokens,
+        scores: vocabulary.scores.into_iter().map(f32::from).collect(),
+        token_types: vocabulary.token_types,
+        merges: vocabulary.merges,
+        bos_token_id: vocabulary.bos_token_id,
+        eos_token_id: vocabulary.eos_token_id,
+        eot_token_id: vocabulary.eot_token_id,
+        eom_token_id: vocabulary.eom_token_id,
+        unknown_token_id: vocabulary.unknown_token_id,
+        padding_token_id: vocabulary.padding_token_id,
+        add_bos_token: vocabulary.add_bos_token,
+        add_eos_token: vocabulary.add_eos_token,
+        add_space_prefix: vocabulary.add_space_prefix,
+    }
+}
+
+/// Adapters are the workers' own, who are told their names: here they take no room.
+#[derive(Debug, Default)]
+struct RemoteAdapters {
+    n_named: AtomicU32,
+}
+
+impl AdapterLoader for RemoteAdapters {
+    fn load(&self, _path: &str) -> Result<LoadedAdapter, AdapterFault> {
+        let id = AdapterId(self.n_named.fetch_add(1, Ordering::Relaxed));
+        Ok(LoadedAdapter { id, held: Arc::new(()) })
+    }
+}
+
+fn remote_adapters(names: &[String]) -> AdapterSettings {
+    let module = |name: &String| AdapterModule { name: name.clone(), path: name.clone(), loaded: None };
+    AdapterSettings {
+        loader: Arc::new(RemoteAdapters::default()),
+        modules: names.iter().map(module).collect(),
+        allow_runtime_updates: false,
+    }
+}

@@ -1,0 +1,106 @@
+//! Which worker serves which model: workers with the same model join one route. Does not know connections' lives.
+
+use std::sync::Arc;
+
+use throng_wire::Description;
+use tokio::sync::Mutex;
+
+use super::learned_model::learn;
+use crate::gateway::Loading;
+use crate::replica::{Connection, Identity, Link, RemoteReplica};
+use crate::router::Route;
+
+/// Most models of a gateway's workers.
+const MAX_MODELS: usize = 256;
+
+/// The models of the workers, as they were described first.
+#[derive(Debug)]
+pub(super) struct Membership {
+    loading: Loading,
+    models: Mutex<Vec<FleetModel>>,
+}
+
+#[derive(Debug)]
+struct FleetModel {
+    description: Description,
+    identity: Identity,
+    route: Route,
+    members: Vec<Arc<Link>>,
+}
+
+impl Membership {
+    /// Without models.
+    pub fn new(loading: Loading) -> Self {
+        Self { loading, models: Mutex::default() }
+    }
+
+    /// Lets a worker serve the model that it describes, which is learned from it if no other worker has it.
+    ///
+    /// # Errors
+    /// Why not: the model differs from that of the same name, or cannot be learned.
+    pub async fn join(
+        &self,
+        link: &Arc<Link>,
+        connection: &Connection,
+        description: &Description,
+    ) -> Result<Identity, String> {
+        let name = description.names.first().ok_or("its model has no name")?;
+        let mut models = self.models.lock().await;
+        if let Some(model) = models.iter_mut().find(|model| model.description.names[0] == *name) {
+            check_equal(&model.description, description)?;
+            if model.description.fingerprint != description.fingerprint {
+                tracing::warn!(
+                    worker = link.endpoint.address.to_string(),
+                    model = name,
+                    fingerprint = description.fingerprint,
+                    first = model.description.fingerprint,
+                    "a worker's answers may differ in bits from those of the model's first worker"
+                );
+            }
+            if !model.members.iter().any(|member| Arc::ptr_eq(member, link)) {
+                let replica = RemoteReplica::new(link.clone(), model.identity.clone());
+                model.route.replicas().add(Arc::new(replica));
+                model.members.push(link.clone());
+            }
+            return Ok(model.identity.clone());
+        }
+        if models.len() >= MAX_MODELS {
+            return Err(format!("there are {MAX_MODELS} models already"));
+        }
+        let served = learn(connection, description).await?;
+        let identity = Identity(name.as_str().into());
+        let replica = RemoteReplica::new(link.clone(), identity.clone());
+        let route = self.loading.add_remote(served, Arc::new(replica)).map_err(|error| error.to_string())?;
+        let description = description.clone();
+        models.push(FleetModel {
+            description,
+            identity: identity.clone(),
+            route,
+            members: vec![link.clone()],
+        });
+        Ok(identity)
+    }
+}
+
+/// What prompts are made of and what they are checked against must be equal for all workers of a model; the fingerprint tells
+/// whether the bits are.
+fn check_equal(first: &Description, other: &Description) -> Result<(), String> {
+    let unequal = [
+        ("names", first.names != other.names),
+        ("vocabulary", first.artifacts != other.artifacts || first.vocabulary_size != other.vocabulary_size),
+        ("context", first.context_tokens != other.context_tokens),
+        ("longest sequence", other.max_model_len < first.max_model_len),
+        ("end tokens", first.eos_token_ids != other.eos_token_ids),
+        ("defaults", first.defaults != other.defaults),
+        ("template defaults", first.chat_template_defaults != other.chat_template_defaults),
+        ("tool call format", first.tool_call_parser != other.tool_call_parser),
+        ("reasoning format", first.reasoning_parser != other.reasoning_parser),
+    ];
+    let fields: Vec<&str> =
+        unequal.iter().filter(|(_, is_unequal)| *is_unequal).map(|(name, _)| *name).collect();
+    if fields.is_empty() {
+        return Ok(());
+    }
+    let name = &first.names[0];
+    Err(format!("it differs from the first worker of {name} in: {}", fields.join(", ")))
+}

@@ -1,0 +1,190 @@
+//! What a gateway knows of one worker at present: the connection, the model that it described, its last status. Whoever follows the
+//! worker writes it; replicas read it and never wait. Does not connect.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::connection::{Connection, Endpoint};
+use crate::replica::{
+    Load, ReplicaError, ReplicaErrorKind, Status, received_error, received_health, received_load,
+};
+
+/// One worker as it is known at present.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// Where it is.
+    pub endpoint: Endpoint,
+    known: Mutex<Known>,
+    /// Sequences of this gateway that it runs.
+    n_own: AtomicUsize,
+}
+
+/// Names a model as one worker described it, of all that it ever described.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity(pub Arc<str>);
+
+#[derive(Debug)]
+struct Known {
+    state: LinkState,
+    since: Instant,
+    /// Of the model that it described last.
+    names: Vec<String>,
+    fingerprint: Arc<str>,
+    load: Load,
+    /// Sequences that it had from others when it last said how it is.
+    n_others: usize,
+    /// Why it refuses new requests.
+    refuses: Option<ReplicaError>,
+}
+
+#[derive(Debug)]
+enum LinkState {
+    /// There is no connection, or no description yet.
+    Down { reason: String },
+    /// It answers.
+    Up { connection: Connection, identity: Identity, status: Status },
+}
+
+/// How a worker is, for people.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkReport {
+    /// A word for its state.
+    pub state: &'static str,
+    /// Why it is not ready.
+    pub reason: Option<String>,
+    /// Since when it is connected or not.
+    pub since: Instant,
+    /// The names of its model.
+    pub names: Vec<String>,
+    /// Equal where answers are equal to the bit.
+    pub fingerprint: Arc<str>,
+    /// How busy it is.
+    pub load: Load,
+}
+
+/// Counts sequences that a worker runs for this gateway.
+#[derive(Debug)]
+pub(super) struct OwnSequences {
+    link: Arc<Link>,
+    n: usize,
+}
+
+impl Drop for OwnSequences {
+    fn drop(&mut self) {
+        self.link.n_own.fetch_sub(self.n, Ordering::Relaxed);
+    }
+}
+
+impl Link {
+    /// A worker that nothing is known of.
+    pub fn new(endpoint: Endpoint) -> Self {
+        let known = Known {
+            state: LinkState::Down { reason: "not connected yet".to_owned() },
+            since: Instant::now(),
+            names: Vec::new(),
+            fingerprint: Arc::from(""),
+            load: Load::default(),
+            n_others: 0,
+            refuses: None,
+        };
+        Self { endpoint, known: Mutex::new(known), n_own: AtomicUsize::new(0) }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that it answers and which model it has.
+    pub fn set_up(&self, connection: Connection, identity: Identity, description: &throng_wire::Description) {
+        let mut known = self.known();
+        known.state = LinkState::Up { connection, identity, status: Status::Ready };
+        (known.since, known.refuses) = (Instant::now(), None);
+        known.names.clone_from(&description.names);
+        known.fingerprint = description.fingerprint.as_str().into();
+    }
+
+    /// Whether it last said that it takes no new requests because it ends.
+    pub fn is_draining(&self) -> bool {
+        self.refusal().is_some_and(|refusal| refusal.kind == ReplicaErrorKind::Draining)
+    }
+
+    /// Notes that it does not answer. Whether that is news.
+    pub fn set_down(&self, reason: &str) -> bool {
+        let mut known = self.known();
+        let was_up = matches!(known.state, LinkState::Up { .. });
+        let is_news = was_up || !matches!(&known.state, LinkState::Down { reason: old } if old == reason);
+        known.state = LinkState::Down { reason: reason.to_owned() };
+        if was_up {
+            (known.since, known.load, known.n_others) = (Instant::now(), Load::default(), 0);
+        }
+        is_news
+    }
+
+    /// Notes what it said of itself.
+    pub fn set_status(&self, sent: throng_wire::Status) {
+        let n_own = self.n_own.load(Ordering::Relaxed);
+        let mut known = self.known();
+        known.load = received_load(&sent.load);
+        known.n_others = known.load.n_sequences().saturating_sub(n_own);
+        known.refuses = sent.refuses.map(received_error);
+        if let LinkState::Up { status, .. } = &mut known.state {
+            *status = received_health(sent.health);
+        }
+    }
+
+    /// The connection, if it has the model of this identity.
+    pub(super) fn connection(&self, of: &Identity) -> Option<Connection> {
+        match &self.known().state {
+            LinkState::Up { connection, identity, .. } if identity == of => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether it answers with the model of this identity.
+    pub(super) fn status(&self, of: &Identity) -> Status {
+        match &self.known().state {
+            LinkState::Up { identity, .. } if identity != of => Status::Lost,
+            LinkState::Up { connection, .. } if connection.is_lost() => Status::Stalled,
+            LinkState::Up { status, .. } => *status,
+            LinkState::Down { .. } => Status::Stalled,
+        }
+    }
+
+    /// Why it refuses new requests.
+    pub(super) fn refusal(&self) -> Option<ReplicaError> {
+        self.known().refuses.clone()
+    }
+
+    /// Its load as it last said, with the sequences that this gateway has given it since.
+    pub(crate) fn load(&self) -> Load {
+        let n_own = self.n_own.load(Ordering::Relaxed);
+        let known = self.known();
+        let n_waiting = (n_own + known.n_others).saturating_sub(known.load.n_running);
+        Load { n_waiting, ..known.load }
+    }
+
+    /// Counts sequences that it is given.
+    pub(super) fn begin(self: &Arc<Self>, n: usize) -> OwnSequences {
+        self.n_own.fetch_add(n, Ordering::Relaxed);
+        OwnSequences { link: self.clone(), n }
+    }
+
+    /// How it is, for people.
+    pub fn report(&self) -> LinkReport {
+        let load = self.load();
+        let known = self.known();
+        let (state, reason) = match &known.state {
+            LinkState::Down { reason } => ("down", Some(reason.clone())),
+            LinkState::Up { status: Status::Ready, .. } => match &known.refuses {
+                None => ("ready", None),
+                Some(refusal) => (refusal.kind.name(), Some(refusal.message.clone())),
+            },
+            LinkState::Up { status: Status::Stalled, .. } => ("stalled", None),
+            LinkState::Up { status: Status::Lost, .. } => ("lost", None),
+        };
+        let (since, names, fingerprint) = (known.since, known.names.clone(), known.fingerprint.clone());
+        LinkReport { state, reason, since, names, fingerprint, load }
+    }
+}

@@ -1,0 +1,97 @@
+//! The routes of a worker but for generation: what it is, how it is, what a gateway needs of its model. Each but the health check
+//! asks for a token where there is one. Does not know requests.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{MatchedPath, OriginalUri, Path, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, StatusCode};
+use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, STATUS, WATCH};
+use tokio::time::MissedTickBehavior;
+
+use super::WorkerState;
+use super::generate::generate;
+use crate::openai::ApiError;
+use crate::replica::{Replica, Status};
+use crate::retry_after::retry_after_s;
+
+const HEALTH: &str = "/health";
+
+/// The routes as a service.
+pub(super) fn router(state: Arc<WorkerState>) -> axum::Router {
+    axum::Router::new()
+        .route(HEALTH, get(health))
+        .route(DESCRIBE, get(describe))
+        .route(STATUS, get(status))
+        .route(WATCH, get(watch))
+        .route(&format!("{ARTIFACTS}{{digest}}"), get(artifact))
+        .route(GENERATE, post(generate))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed("GET, POST"))
+        .route_layer(middleware::from_fn_with_state(state.clone(), authorize))
+        .fallback(unknown_url)
+        .with_state(state)
+}
+
+async fn authorize(
+    State(worker): State<Arc<WorkerState>>,
+    path: MatchedPath,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match worker.tokens.authenticate(request.headers()) {
+        Err(error) if path.as_str() != HEALTH => error.into_response(),
+        _ => next.run(request).await,
+    };
+    response.extensions_mut().insert(path);
+    response
+}
+
+async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> ApiError {
+    ApiError::unknown_url(method.as_str(), uri.path())
+}
+
+async fn health(State(worker): State<Arc<WorkerState>>) -> Response {
+    match worker.replica.status() {
+        Status::Ready if !worker.is_draining() => StatusCode::OK.into_response(),
+        _ => ApiError::no_healthy_worker(retry_after_s()).into_response(),
+    }
+}
+
+async fn describe(State(worker): State<Arc<WorkerState>>) -> Json<Description> {
+    Json(worker.description.clone())
+}
+
+async fn status(State(worker): State<Arc<WorkerState>>) -> Json<throng_wire::Status> {
+    Json(worker.status())
+}
+
+/// A line of the status at once and then with each heartbeat. Ends when the worker drains and has nothing left to do.
+async fn watch(State(worker): State<Arc<WorkerState>>) -> Body {
+    let mut beat = tokio::time::interval(Duration::from_millis(HEARTBEAT_MS));
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Body::from_stream(stream::unfold((worker, beat), |(worker, mut beat)| async move {
+        beat.tick().await;
+        let status = worker.status();
+        if worker.is_draining() && worker.replica.load().n_sequences() == 0 {
+            return None;
+        }
+        let line = throng_wire::line(&status).ok()?;
+        Some((Ok::<_, Infallible>(Bytes::from(line)), (worker, beat)))
+    }))
+}
+
+async fn artifact(
+    State(worker): State<Arc<WorkerState>>,
+    Path(digest): Path<String>,
+) -> Result<Bytes, StatusCode> {
+    let found = worker.artifacts.iter().find(|(known, _)| *known == digest);
+    found.map(|(_, bytes)| bytes.clone()).ok_or(StatusCode::NOT_FOUND)
+}

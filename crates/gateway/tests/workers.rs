@@ -1,0 +1,234 @@
+//! Workers over real sockets with the paper executor: who may ask them what, what a gateway makes of them, and that what nobody wants
+//! any more ends there too.
+
+mod harness;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use harness::{Client, END, MAX_LEN, PATIENCE, VOCABULARY, byte_tokenizer, completion, post_bytes};
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use throng_core::executor::ExecutorCapacity;
+use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_gateway::{
+    AccessConfig, Fleet, Gateway, GatewayConfig, ModelGrammars, ReplicaConfig, Secret, Worker, WorkerModel,
+};
+use throng_testkit::paper_executor::PaperExecutor;
+use throng_wire::{
+    ARTIFACTS, ArtifactKind, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, Versions, WATCH,
+};
+use tokio::net::TcpListener;
+
+const TOKEN: &str = "a-token";
+
+/// A worker that answers, and its engine.
+struct RunningWorker {
+    address: SocketAddr,
+    engine: EngineHandle,
+}
+
+impl RunningWorker {
+    async fn start(name: &str, change: impl FnOnce(&mut Description)) -> Self {
+        let capacity = ExecutorCapacity {
+            n_blocks: 2048,
+            max_batch_tokens: 512,
+            max_batch_sequences: 64,
+            max_sequence_tokens: MAX_LEN,
+            vocabulary_size: VOCABULARY,
+        };
+        let make = move || Ok(Box::new(PaperExecutor::new(capacity)) as _);
+        let engine = Engine::start(EngineConfig::default(), make).expect("the paper executor starts");
+        let mut description = Description {
+            versions: Versions::OWN,
+            names: vec![name.to_owned()],
+            fingerprint: "paper".to_owned(),
+            max_model_len: MAX_LEN,
+            context_tokens: u64::from(MAX_LEN),
+            vocabulary_size: VOCABULARY,
+            eos_token_ids: vec![END],
+            defaults: Default::default(),
+            chat_template_defaults: Default::default(),
+            tool_call_parser: None,
+            reasoning_parser: None,
+            adapters: Vec::new(),
+            notice: None,
+            artifacts: Vec::new(),
+        };
+        change(&mut description);
+        let model = WorkerModel {
+            description,
+            artifacts: vec![(ArtifactKind::ChatTemplates, br#"[["default", "{{ messages }}"]]"#.to_vec())],
+            engine: engine.clone(),
+            grammars: Some(ModelGrammars::new(Arc::new(byte_tokenizer()), vec![END])),
+            answer_format: Arc::default(),
+            adapters: None,
+        };
+        let access = AccessConfig { api_keys: vec![Secret::new(TOKEN)], ..AccessConfig::default() };
+        let config = GatewayConfig { access, ..GatewayConfig::default() };
+        let worker = Worker::new(config, model).expect("a valid configuration");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound socket");
+        tokio::spawn(worker.serve(listener, std::future::pending()));
+        Self { address, engine }
+    }
+
+    /// Asks as a gateway does; status and body.
+    async fn ask(&self, path: &str, fields: &[(&str, &str)], body: Option<String>) -> (u16, Vec<u8>) {
+        let stream = tokio::net::TcpStream::connect(self.address).await.expect("it accepts");
+        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        let method = if body.is_some() { "POST" } else { "GET" };
+        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).expect("valid");
+        let reply = sender.send_request(request).await.expect("an answer");
+        let status = reply.status().as_u16();
+        (status, reply.into_body().collect().await.expect("a body").to_bytes().to_vec())
+    }
+
+    async fn idle(&self) {
+        let busy = || {
+            let stats = self.engine.stats().scheduler;
+            stats.running + stats.waiting + stats.paused + stats.queued_requests + stats.used_blocks > 0
+        };
+        let idle = async {
+            while busy() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, idle).await.expect("the engine becomes idle");
+    }
+}
+
+/// A gateway over these workers, and the address that it answers on.
+async fn gateway(workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
+    let (gateway, loading) = Gateway::loading(GatewayConfig::default(), Default::default()).expect("valid");
+    let replica = |worker: &&RunningWorker| ReplicaConfig::of_url(format!("throng://{}", worker.address));
+    let replicas: Vec<_> = workers.iter().map(replica).collect();
+    let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("a bound socket");
+    tokio::spawn(gateway.serve(listener, std::future::pending()));
+    (fleet, address)
+}
+
+/// Waits until the gateway says this of its workers.
+async fn until(client: &mut Client, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let waiting = async {
+        loop {
+            let workers = client.get("/fleet").await.json()["workers"].as_array().expect("a list").clone();
+            if is_so(&workers) {
+                return workers;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.expect("it becomes so")
+}
+
+fn all_ready(workers: &[Value]) -> bool {
+    workers.iter().all(|worker| worker["state"] == "ready")
+}
+
+#[tokio::test]
+async fn a_worker_answers_whom_it_knows_and_refuses_what_it_does_not() {
+    let worker = RunningWorker::start("paper", |_| {}).await;
+    let bearer = format!("Bearer {TOKEN}");
+    let token = ("authorization", bearer.as_str());
+    let version = (VERSION_HEADER, "1");
+    let request = json!({"prompt": [1, 2], "n": 1, "sampling": {"max_tokens": 3, "ignore_eos": true}});
+    for path in [DESCRIBE, STATUS, WATCH, GENERATE, &format!("{ARTIFACTS}x")] {
+        let body = (path == GENERATE).then(|| request.to_string());
+        for fields in [&[version][..], &[version, ("authorization", "Bearer wrong")]] {
+            assert_eq!(worker.ask(path, fields, body.clone()).await.0, 401, "{path}");
+        }
+    }
+    let (status, body) = worker.ask(DESCRIBE, &[token], None).await;
+    let description: Description = serde_json::from_slice(&body).expect("a description");
+    assert_eq!((status, description.names[0].as_str()), (200, "paper"));
+    let artifact = format!("{ARTIFACTS}{}", description.artifacts[0].digest);
+    assert_eq!(worker.ask(&artifact, &[token], None).await.1, br#"[["default", "{{ messages }}"]]"#);
+    assert_eq!(worker.ask(&format!("{ARTIFACTS}00"), &[token], None).await.0, 404);
+    let (status, body) = worker.ask(GENERATE, &[token, version], Some(format!("{request}\n"))).await;
+    let text = String::from_utf8(body).expect("text");
+    assert!(
+        status == 200 && text.starts_with("{\"event\":\"accepted\"}\n") && text.lines().count() == 6,
+        "{text}"
+    );
+    for (fields, body) in [
+        (vec![token], request.to_string()),
+        (vec![token, (VERSION_HEADER, "2")], request.to_string()),
+        (vec![token, version], "{".to_owned()),
+        (vec![token, version], json!({"n": 1_000_000, "prompt": [1]}).to_string()),
+        (
+            vec![token, version],
+            json!({"prompt": [1], "resumed": [{"index": 4_000_000_000u32, "output": []}]}).to_string(),
+        ),
+        (
+            vec![token, version],
+            json!({"prompt": [1], "n": 1, "constraint": {"form": {"kind": "haiku"}}}).to_string(),
+        ),
+    ] {
+        assert_eq!(worker.ask(GENERATE, &fields, Some(format!("{body}\n"))).await.0, 400, "{body}");
+    }
+    let refused = json!({"prompt": [VOCABULARY], "n": 1}).to_string();
+    let (_, body) = worker.ask(GENERATE, &[token, version], Some(format!("{refused}\n"))).await;
+    let text = String::from_utf8(body).expect("text");
+    assert!(text.contains("\"event\":\"failed\"") && text.contains("invalid_token"), "{text}");
+    worker.idle().await;
+}
+
+#[tokio::test]
+async fn what_nobody_wants_ends_at_the_worker() {
+    let worker = RunningWorker::start("paper", |_| {}).await;
+    let (_fleet, address) = gateway(&[&worker]).await;
+    let mut client = Client::connect(address).await;
+    until(&mut client, all_ready).await;
+    let body =
+        completion(json!({"prompt": [1, 2, 3], "ignore_eos": true, "max_tokens": 4000, "stream": true}));
+    let mut gone = Client::connect(address).await;
+    gone.send(post_bytes("/v1/completions", &body.to_string(), &[])).await;
+    gone.read_until("data: ").await;
+    drop(gone);
+    worker.idle().await;
+    assert!(worker.engine.stats().scheduler.counters.output_tokens < 4000);
+    let body = completion(json!({"prompt": [1, 2, 3], "ignore_eos": true, "max_tokens": 20, "n": 2}));
+    let reply = client.post("/v1/completions", &body).await;
+    assert_eq!(reply.json()["usage"]["completion_tokens"], 40, "{}", reply.text());
+}
+
+#[tokio::test]
+async fn models_stand_side_by_side_and_workers_that_differ_are_not_used() {
+    let first = RunningWorker::start("paper", |_| {}).await;
+    let (_fleet, address) = {
+        let other_model = RunningWorker::start("other", |_| {}).await;
+        let unlike = RunningWorker::start("other", |description| description.eos_token_ids = vec![1]).await;
+        gateway(&[&first, &other_model, &unlike]).await
+    };
+    let mut client = Client::connect(address).await;
+    let workers = until(&mut client, |workers| {
+        let ready = workers.iter().filter(|worker| worker["state"] == "ready").count();
+        let refused =
+            |worker: &Value| worker["reason"].as_str().is_some_and(|reason| reason.contains("end tokens"));
+        ready == 2 && workers.iter().any(refused)
+    })
+    .await;
+    assert_eq!(workers[0]["models"], json!(["paper"]));
+    let models = client.get("/v1/models").await.json();
+    let ids: Vec<&str> =
+        models["data"].as_array().expect("a list").iter().filter_map(|m| m["id"].as_str()).collect();
+    assert!(ids.len() == 2 && ids.contains(&"paper") && ids.contains(&"other"), "{ids:?}");
+    for model in ids {
+        let body = json!({"model": model, "prompt": [5, 6], "max_tokens": 3, "ignore_eos": true});
+        let reply = client.post("/v1/completions", &body).await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+    }
+}
