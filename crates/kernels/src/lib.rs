@@ -13,6 +13,7 @@ pub mod mapped_file;
 pub mod matmul;
 mod memory;
 pub mod quant;
+pub mod recurrent;
 pub mod reference;
 pub mod rows;
 mod simd;

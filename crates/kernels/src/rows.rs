@@ -55,7 +55,7 @@ impl Columns {
 }
 
 /// Calls `row(i)` for every row, on all threads when there is enough to do.
-fn for_each_row(n_rows: usize, cols: usize, pool: &ThreadPool, row: impl Fn(usize) + Sync) {
+pub(crate) fn for_each_row(n_rows: usize, cols: usize, pool: &ThreadPool, row: impl Fn(usize) + Sync) {
     if n_rows * cols < WORTH_FORKING {
         return pool.run_here(|| (0..n_rows).for_each(row));
     }

@@ -4,6 +4,7 @@
 mod attention;
 mod low_rank;
 mod matmul;
+mod recurrent;
 mod rope;
 mod routing;
 mod rows;
@@ -11,6 +12,10 @@ mod rows;
 pub use attention::{AttentionShape, PagedKv, attention};
 pub use low_rank::add_low_rank;
 pub use matmul::{add_bias, matmul, matmul_experts};
+pub use recurrent::{
+    ConvWeights, DeltaShape, DeltaWeights, L2_EPS, StateSpaceShape, StateSpaceWeights, gated_delta_net,
+    short_conv, sigmoid, softplus, state_space,
+};
 pub use rope::{RopeStyle, rope};
 pub use routing::{RouteScore, route_sigmoid, route_top_k};
 pub use rows::{

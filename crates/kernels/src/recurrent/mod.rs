@@ -1,0 +1,88 @@
+//! Layers with a recurrent state: short convolution, gated delta net, state space model. The tokens of a sequence are computed one after the
+//! other, each in the same order of operations, so that a result does not depend on how the tokens were divided into steps. Parallel
+//! are sequences, heads and columns: a column of a state depends on no other one.
+
+mod conv;
+mod gates;
+mod scan;
+mod state;
+
+pub use conv::short_conv;
+pub use gates::GateScratch;
+pub use state::{StateLayer, StateLayerShape, StateSpan};
+
+use crate::reference::{DeltaShape, DeltaWeights, StateSpaceShape, StateSpaceWeights};
+use crate::threads::ThreadPool;
+
+use conv::{Conv, convolve};
+use gates::{GatedNorm, delta_gates, gated_norm, normalize_heads, state_space_gates};
+use scan::{Scan, scan};
+
+/// A gated delta net over the rows of all sequences of a step: [`crate::reference::gated_delta_net`]. Overwrites `x`.
+///
+/// # Panics
+/// When lengths or slots do not fit.
+pub fn gated_delta_net(
+    layer: &mut StateLayer,
+    spans: &[StateSpan],
+    (shape, weights): (&DeltaShape, &DeltaWeights<'_>),
+    (x, scratch): (&mut [f32], &mut GateScratch),
+    out: &mut [f32],
+    pool: &ThreadPool,
+) {
+    let (stride, key_width, n_heads) = (shape.input_width(), shape.key_width(), shape.n_value_heads);
+    let z_col = shape.n_channels();
+    assert!(x.len().is_multiple_of(stride) && out.len() == x.len() / stride * shape.value_width());
+    let conv = Conv { weights: weights.conv, stride, first_col: 0 };
+    convolve(layer, spans, &conv, x, pool);
+    normalize_heads(x, (stride, 2 * key_width), shape.key_dim, pool);
+    delta_gates(x, (stride, z_col + shape.value_width()), weights, scratch);
+    let of_keys = n_heads / shape.n_key_heads;
+    let heads = Scan {
+        stride,
+        query_col: &|head| head / of_keys * shape.key_dim,
+        key_col: &|head| key_width + head / of_keys * shape.key_dim,
+        value_col: 2 * key_width,
+        skip: None,
+    };
+    scan(layer, spans, &heads, (x, scratch), out, pool);
+    let norm =
+        GatedNorm { gain: weights.norm_gain, eps: weights.eps, width: shape.value_dim, gates_first: false };
+    gated_norm(out, shape.value_width(), &norm, (x, stride, z_col), pool);
+}
+
+/// A state space model over the rows of all sequences of a step: [`crate::reference::state_space`]. Overwrites `x`.
+///
+/// # Panics
+/// When lengths or slots do not fit.
+pub fn state_space(
+    layer: &mut StateLayer,
+    spans: &[StateSpan],
+    (shape, weights): (&StateSpaceShape, &StateSpaceWeights<'_>),
+    (x, scratch): (&mut [f32], &mut GateScratch),
+    out: &mut [f32],
+    pool: &ThreadPool,
+) {
+    let (stride, width) = (shape.input_width(), shape.width());
+    assert!(x.len().is_multiple_of(stride) && out.len() == x.len() / stride * width);
+    let conv = Conv { weights: weights.conv, stride, first_col: width };
+    convolve(layer, spans, &conv, x, pool);
+    state_space_gates(x, (stride, width + shape.n_channels()), (shape, weights), scratch);
+    let (of_group, written_col) = (shape.n_heads / shape.n_groups, 2 * width);
+    let read_col = written_col + shape.n_groups * shape.state_dim;
+    let heads = Scan {
+        stride,
+        query_col: &|head| read_col + head / of_group * shape.state_dim,
+        key_col: &|head| written_col + head / of_group * shape.state_dim,
+        value_col: width,
+        skip: Some(weights.skip),
+    };
+    scan(layer, spans, &heads, (x, scratch), out, pool);
+    let norm = GatedNorm {
+        gain: weights.norm_gain,
+        eps: weights.eps,
+        width: width / shape.n_norm_groups,
+        gates_first: true,
+    };
+    gated_norm(out, width, &norm, (x, stride, 0), pool);
+}
