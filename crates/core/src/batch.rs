@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::constraint::TokenConstraint;
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
+pub use crate::step_state::{StateCopy, StateSave, StateShare, StateSlot};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;
@@ -29,6 +30,9 @@ pub struct BlockId(pub u32);
 ///
 /// An executor with a draft model may make the drafts itself, up to `n_to_draft` of a sequence. It then treats them as drafts
 /// of the batch and names them in its answer ([`StepOutput::set_own_drafts`]).
+///
+/// Where the model has recurrent layers, each sequence says which slots of state it reads and writes ([`StateShare`]), and has no
+/// drafts.
 #[derive(Debug, Default)]
 pub struct ScheduledBatch {
     sequences: Vec<ScheduledSequence>,
@@ -37,6 +41,7 @@ pub struct ScheduledBatch {
     history: Vec<TokenId>,
     output: Vec<TokenId>,
     copies: Vec<BlockCopy>,
+    state_copies: Vec<StateCopy>,
 }
 
 /// A block whose keys and values are copied into another one.
@@ -72,6 +77,8 @@ pub struct ScheduledSequence {
     pub constraint: Option<Arc<dyn TokenConstraint>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
+    /// What the step does with its recurrent state; none where the model has no recurrent layers.
+    pub state: Option<StateShare>,
     tokens: Range<usize>,
     blocks: Range<usize>,
     history: Range<usize>,
@@ -118,6 +125,17 @@ impl ScheduledBatch {
         self.history.clear();
         self.output.clear();
         self.copies.clear();
+        self.state_copies.clear();
+    }
+
+    /// Adds a copy of a recurrent state, which comes before all that the step computes.
+    pub fn push_state_copy(&mut self, copy: StateCopy) {
+        self.state_copies.push(copy);
+    }
+
+    /// The recurrent states to copy before anything is computed, in this order.
+    pub fn state_copies(&self) -> &[StateCopy] {
+        &self.state_copies
     }
 
     /// Adds a copy of a block, which comes before all that the step computes.
@@ -154,6 +172,7 @@ impl ScheduledBatch {
             sampling: new.sampling,
             constraint: new.constraint,
             adapter: new.adapter,
+            state: None,
             tokens: append_both(&mut self.tokens, new.tokens, new.drafts),
             blocks: append_both(&mut self.blocks, new.blocks, &[]),
             history: append_both(&mut self.history, new.history, history_drafts),
@@ -173,6 +192,18 @@ impl ScheduledBatch {
         sequence.n_to_draft = n;
     }
 
+    /// Says what the step does with the recurrent state of the sequence that was added last.
+    ///
+    /// # Panics
+    /// When the sequence has drafts, or does not have the tokens after which the state is to be kept.
+    pub fn set_state(&mut self, state: StateShare) {
+        let sequence = self.sequences.last_mut().expect("a sequence was added");
+        assert_eq!(sequence.n_drafts, 0, "the state after a rejected draft would be lost");
+        let is_within = |save: StateSave| (1..=sequence.tokens.len()).contains(&(save.n_tokens as usize));
+        assert!(state.saves.into_iter().flatten().all(is_within), "a state of other tokens");
+        sequence.state = Some(state);
+    }
+
     /// Adds a sequence of another batch, with `drafts` that the executor made if there are any, else with its own.
     pub fn push_drafted(&mut self, batch: &Self, scheduled: &ScheduledSequence, drafts: &[TokenId]) {
         self.push(NewSequence {
@@ -190,6 +221,7 @@ impl ScheduledBatch {
             history: batch.history(scheduled, 0),
             output: batch.output(scheduled, 0),
         });
+        scheduled.state.into_iter().for_each(|state| self.set_state(state));
     }
 
     /// The sequences, in the order in which the output answers them.

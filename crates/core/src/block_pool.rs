@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use crate::batch::BlockId;
 use crate::block_hash::{BlockHash, BlockTokens};
+use crate::state_pool::StatePool;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
@@ -20,6 +21,7 @@ pub struct BlockPool {
     oldest: u32,
     newest: u32,
     n_cached: usize,
+    states: StatePool,
 }
 
 #[derive(Debug, Clone)]
@@ -50,7 +52,24 @@ impl BlockPool {
             oldest: NONE,
             newest: NONE,
             n_cached: 0,
+            states: StatePool::default(),
         }
+    }
+
+    /// The same pool with slots of recurrent state: a sequence of a model with recurrent layers needs one beside its blocks.
+    #[must_use]
+    pub fn with_states(self, n_slots: u32) -> Self {
+        Self { states: StatePool::new(n_slots), ..self }
+    }
+
+    /// The slots of recurrent state.
+    pub fn states(&self) -> &StatePool {
+        &self.states
+    }
+
+    /// The slots of recurrent state.
+    pub fn states_mut(&mut self) -> &mut StatePool {
+        &mut self.states
     }
 
     /// Blocks in all.
@@ -157,6 +176,7 @@ impl BlockPool {
             slot.identity = None;
         }
         self.by_hash.clear();
+        self.states.forget();
     }
 
     /// Checks that every block is in exactly one state and that the counts agree.
@@ -190,6 +210,7 @@ impl BlockPool {
             let (n_free, n_total) = (self.free.len(), self.n_total());
             return Err(format!("{n_used} used + {n_cached} cached + {n_free} free != {n_total}"));
         }
+        self.states.check_invariants()?;
         self.check_names()
     }
 

@@ -2,8 +2,8 @@
 
 use crate::batch::{ScheduledBatch, StepOutput};
 
-/// Runs batches. It remembers nothing between steps but the bytes of the KV cache: the batch carries tokens, drafts,
-/// blocks, sampling parameters, constraints and history, so abort, preemption and restart send it no message.
+/// Runs batches. It remembers nothing between steps but the bytes of the KV cache and of the recurrent states: the batch carries tokens,
+/// drafts, blocks, slots of state, sampling parameters, constraints and history, so abort, preemption and restart send it no message.
 pub trait Executor: Send {
     /// What it can hold.
     fn capacity(&self) -> ExecutorCapacity;
@@ -29,6 +29,8 @@ pub struct ExecutorCapacity {
     pub max_sequence_tokens: u32,
     /// Token ids are below this.
     pub vocabulary_size: u32,
+    /// Slots of recurrent state, of which each running sequence needs one; 0 where the model has no recurrent layers.
+    pub n_state_slots: u32,
 }
 
 /// Why a whole step failed.

@@ -3,6 +3,7 @@
 //! not know who goes first.
 
 mod beams;
+mod recurrent;
 mod shares;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
 use crate::speculation::{DraftSource, Speculation};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
+use recurrent::RecurrentState;
 
 /// Who goes first within a tenant: the smaller rank. Priority, then arrival, then the index within the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,6 +53,8 @@ pub struct Running {
     n_published: usize,
     /// The block whose content its last block is to have before its next token is computed; a reference of its own.
     copied_block: Option<BlockId>,
+    /// Its state, where the model has recurrent layers.
+    recurrent: Option<RecurrentState>,
     /// The number of the step in flight in which it has a share.
     step: Option<u64>,
     /// New tokens in the step that is being planned, drafts included; 0: no share in it.
@@ -165,6 +169,9 @@ impl Sequence<Waiting> {
     /// Whether `other` is computing the block that this sequence lacks after its first `n_hits`, and they may
     /// share it.
     pub fn could_share_next(&self, n_hits: usize, other: &Sequence<Running>) -> bool {
+        if let Some(could_share) = self.could_share_state(n_hits, other) {
+            return could_share;
+        }
         let end = (n_hits + 1) * BLOCK_TOKENS;
         self.root == other.root
             && self.tokens().len() > end
@@ -201,11 +208,13 @@ impl Sequence<Waiting> {
             self.timeline.cached_tokens = n_computed.min(self.n_prompt()) as u32;
         }
         let n_published = hits.len();
+        let recurrent = self.begin_state(hits.len(), pool);
         self.into_state(Running {
             table,
             n_computed,
             n_published,
             copied_block: None,
+            recurrent,
             step: None,
             n_scheduled: 0,
             n_scheduled_drafts: 0,
@@ -319,6 +328,7 @@ impl Sequence<Running> {
             pool.publish(self.state.table.as_slice()[block_idx], hash, parent, &tokens);
             self.state.n_published = block_idx + 1;
         }
+        self.publish_states(pool);
     }
 
     /// Appends an output token.
@@ -354,6 +364,7 @@ impl Sequence<Running> {
 
     fn give_back(&mut self, pool: &mut BlockPool) {
         self.forget_copy(pool);
+        self.release_state(pool);
         std::mem::take(&mut self.state.table).release(pool);
     }
 }

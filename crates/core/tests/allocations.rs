@@ -16,6 +16,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_batch_sequences: 16,
     max_sequence_tokens: 1024,
     vocabulary_size: 1000,
+    n_state_slots: 0,
 };
 
 #[test]

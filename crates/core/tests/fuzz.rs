@@ -8,6 +8,8 @@ mod ledger;
 mod requests;
 #[path = "fuzz/saboteur.rs"]
 mod saboteur;
+#[path = "fuzz/states.rs"]
+mod states;
 #[path = "fuzz/world.rs"]
 mod world;
 

@@ -21,6 +21,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_batch_sequences: 8,
     max_sequence_tokens: 120,
     vocabulary_size: 50,
+    n_state_slots: 0,
 };
 
 /// What a continuation was reported to have done.

@@ -82,6 +82,7 @@ impl<B: Backend> ModelRunner<B> {
             max_batch_sequences: limits.max_batch_sequences,
             max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
             vocabulary_size: config.vocabulary_size as u32,
+            n_state_slots: 0,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {

@@ -7,5 +7,6 @@ pub mod beam_reference;
 pub mod example_backend;
 pub mod paper_constraint;
 pub mod paper_executor;
+mod paper_states;
 pub mod shared_files;
 pub mod tiny_model;

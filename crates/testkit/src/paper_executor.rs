@@ -5,7 +5,6 @@
 use fastrand::Rng;
 use throng_core::batch::{
     BLOCK_TOKENS, BlockId, DraftPass, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput,
-    TokenLogprob,
 };
 use throng_core::constraint::{TokenConstraint, TokenMask};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -14,6 +13,7 @@ use throng_core::time::Nanos;
 
 pub use crate::beam_reference::PaperToken;
 use crate::beam_reference::reference_beam_search;
+use crate::paper_states::{PaperStates, Seen, mix};
 
 /// What stands before the first slot of the model without an adapter.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
@@ -26,6 +26,7 @@ const PASS_TIME: Nanos = Nanos(1_000);
 pub struct PaperExecutor {
     capacity: ExecutorCapacity,
     slots: Vec<u64>,
+    states: PaperStates,
     /// Proposes drafts, up to so many a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
 }
@@ -34,7 +35,8 @@ impl PaperExecutor {
     /// An executor of this capacity, with a cache of arbitrary content.
     pub fn new(capacity: ExecutorCapacity) -> Self {
         let n_slots = capacity.n_blocks as u64 * BLOCK_TOKENS as u64;
-        Self { capacity, slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(), drafts: None }
+        let slots = (0..n_slots).map(|slot| mix(slot, 0xdead)).collect();
+        Self { capacity, slots, states: PaperStates::new(capacity.n_state_slots), drafts: None }
     }
 
     /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it is asked for.
@@ -58,6 +60,7 @@ impl PaperExecutor {
         for position in 0..start {
             seen.read(self.slots[Self::slot(blocks, position)]);
         }
+        let mut seen = self.states.before(scheduled.state, seen);
         let rules = Rules::of_sequence(scheduled, self.capacity.vocabulary_size);
         // What is seen before each token to choose.
         let mut seen_before = Vec::new();
@@ -70,6 +73,7 @@ impl PaperExecutor {
             let slot = digest(before, token);
             self.slots[Self::slot(blocks, position)] = slot;
             seen.read(slot);
+            self.states.note(scheduled.state, (i + 1, tokens.len()), seen);
             let next = tokens.get(i + 1).copied().or(scheduled.next_prompt_token);
             if let (Some(n_top), Some(next)) = (scheduled.sampling.prompt_logprobs, next)
                 && position + 1 < scheduled.n_prompt as usize
@@ -201,6 +205,7 @@ impl Executor for PaperExecutor {
             let from = Self::slot(&[copy.from], 0);
             self.slots.copy_within(from..from + BLOCK_TOKENS, Self::slot(&[copy.to], 0));
         }
+        self.states.copy(batch.state_copies());
         let (mut filled, mut all_drafts) = (ScheduledBatch::default(), Vec::new());
         for scheduled in batch.sequences() {
             all_drafts.push(self.make_drafts(batch, scheduled));
@@ -301,38 +306,6 @@ struct Rules<'a> {
     vocabulary_size: u32,
 }
 
-/// All slots that were read, in order.
-#[derive(Debug, Clone, Copy)]
-struct Seen(u64);
-
-impl Default for Seen {
-    fn default() -> Self {
-        Self(0x2545_f491_4f6c_dd1d)
-    }
-}
-
-impl Seen {
-    fn read(&mut self, slot: u64) {
-        self.0 = mix(self.0, slot);
-    }
-
-    /// `token` with log-probabilities derived from the slots that were read.
-    fn report(&self, token: TokenId, n_top: Option<u32>, vocabulary_size: u32) -> PaperToken {
-        let Some(n_top) = n_top else {
-            return PaperToken { chosen: TokenLogprob { token, logprob: 0.0, rank: 0 }, top: Vec::new() };
-        };
-        let bits = mix(self.0, u64::from(token));
-        let logprob = -((bits >> 48) as f32) / 4096.0;
-        let chosen = TokenLogprob { token, logprob, rank: 1 + (bits % u64::from(vocabulary_size)) as u32 };
-        let top = (0..n_top.min(vocabulary_size)).map(|i| TokenLogprob {
-            token: ((self.0 % u64::from(vocabulary_size)) as u32 + i) % vocabulary_size,
-            logprob: -(i as f32) - (self.0 >> 40) as f32 / 16_777_216.0,
-            rank: i + 1,
-        });
-        PaperToken { chosen, top: top.collect() }
-    }
-}
-
 impl<'a> Rules<'a> {
     fn of_sequence(scheduled: &'a ScheduledSequence, vocabulary_size: u32) -> Self {
         let (index, n_prompt) = (scheduled.id.index, scheduled.n_prompt as usize);
@@ -389,12 +362,4 @@ fn before_first(adapter: Option<AdapterId>) -> u64 {
 
 fn digest(before: u64, token: TokenId) -> u64 {
     mix(before, 1 + u64::from(token))
-}
-
-/// Mixes two words into one; the order matters. The finisher is that of splitmix64.
-fn mix(a: u64, b: u64) -> u64 {
-    let mut x = a.rotate_left(23) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

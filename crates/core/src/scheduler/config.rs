@@ -1,5 +1,7 @@
 //! What an operator may choose about scheduling. Does not know files and flags.
 
+use crate::executor::ExecutorCapacity;
+
 /// How steps are planned and what may wait.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SchedulerConfig {
@@ -42,6 +44,22 @@ impl Default for SchedulerConfig {
             prefix_caching: true,
             policy: SchedulingPolicy::Priority,
         }
+    }
+}
+
+impl SchedulerConfig {
+    /// What of it an executor of this capacity can do.
+    pub(super) fn within(self, capacity: &ExecutorCapacity) -> Self {
+        let max_batch_tokens = self.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
+        // No more run than can each have a token a step: the others would only hold blocks.
+        let most_sequences = capacity.max_batch_sequences.clamp(1, max_batch_tokens);
+        let (most_sequences, max_draft_tokens) = match capacity.n_state_slots {
+            0 => (most_sequences, self.max_draft_tokens),
+            // A rejected draft would have changed the state.
+            n_state_slots => (most_sequences.min(n_state_slots), 0),
+        };
+        let max_batch_sequences = self.max_batch_sequences.clamp(1, most_sequences);
+        Self { max_batch_tokens, max_batch_sequences, max_draft_tokens, ..self }
     }
 }
 

@@ -13,6 +13,7 @@ mod fairness;
 mod pause;
 mod plan;
 mod shares;
+mod states;
 mod step_time;
 
 use std::collections::BTreeMap;
@@ -148,16 +149,12 @@ pub struct SchedulerStats {
 impl Scheduler {
     /// A scheduler for an executor of this capacity.
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
-        let max_batch_tokens = config.max_batch_tokens.min(capacity.max_batch_tokens).max(1);
-        // No more run than can each have a token a step: the others would only hold blocks.
-        let max_batch_sequences =
-            config.max_batch_sequences.min(capacity.max_batch_sequences).clamp(1, max_batch_tokens);
-        let config = SchedulerConfig { max_batch_tokens, max_batch_sequences, ..config };
+        let config = config.within(&capacity);
         let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
         Self {
             admission: Admission::new(capacity),
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
-            pool: BlockPool::new(capacity.n_blocks),
+            pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots),
             waiting: WaitingQueue::default(),
             running: Vec::with_capacity(config.max_batch_sequences as usize),
             paused: BTreeMap::new(),
@@ -330,6 +327,7 @@ impl Scheduler {
         for block in self.running.iter().flat_map(|sequence| sequence.held_blocks()) {
             n_holders[block.0 as usize] += 1;
         }
+        self.check_states()?;
         let settled = self.running.iter().filter(|sequence| !sequence.is_in_flight());
         for sequence in settled {
             let (n_tokens, n_computed) = (sequence.tokens().len(), sequence.n_computed());

@@ -149,6 +149,7 @@ impl Scheduler {
         self.hits.clear();
         if !needs_whole_prompt {
             head.find_cached(&self.pool, &mut self.hits);
+            head.keep_checkpointed(&self.pool, &mut self.hits);
         }
         let (n_tokens, n_hits) = (head.tokens().len(), self.hits.len());
         let n_cached = n_hits * BLOCK_TOKENS;
@@ -159,6 +160,11 @@ impl Scheduler {
         if self.running.iter().any(is_computing_for_it) {
             self.deferred.extend(self.waiting.take_first());
             return Ok(());
+        }
+        let states = self.pool.states();
+        if !states.is_empty() && states.n_available() == 0 {
+            // Checkpoints are just being read or made; the next step has room.
+            return Err(None);
         }
         // Hits that nobody holds are still counted as available.
         let n_revived = self.hits.iter().filter(|&&block| self.pool.n_references(block) == 0).count();
@@ -268,6 +274,7 @@ impl Scheduler {
         }
         let batch = Arc::get_mut(&mut self.batch)?;
         batch.clear();
+        self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));
         let number = self.n_planned;
         for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
             let (tokens, start) = (sequence.tokens(), sequence.n_computed());
@@ -299,6 +306,8 @@ impl Scheduler {
             if n_to_draft > 0 {
                 batch.ask_for_drafts(n_drafts);
             }
+            let state = sequence.plan_state(sequence.state.n_scheduled, &mut self.pool);
+            state.into_iter().for_each(|state| batch.set_state(state));
             sequence.join_step(number);
         }
         self.n_planned += 1;

@@ -53,6 +53,7 @@ impl Sequence<Running> {
         self.state.table.replace_leading(&parent.blocks()[..n_full], pool);
         self.state.copied_block = parent.blocks().get(n_full).copied();
         self.state.n_published = parent.state.n_published;
+        self.take_state_of(parent, pool);
         self.continue_beam(parent, token);
     }
 

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use throng_core::batch::{BLOCK_TOKENS, BlockCopy, BlockId, NewSequence, ScheduledBatch, StepOutput};
+use throng_core::batch::{
+    BLOCK_TOKENS, BlockCopy, BlockId, NewSequence, ScheduledBatch, StateSave, StateShare, StateSlot,
+    StepOutput,
+};
 use throng_core::block_hash::BlockHash;
 use throng_core::request::{Request, SamplingParams, SequenceId, TenantId, TokenId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
@@ -79,6 +82,18 @@ pub enum Bug {
     WrongOwnDraftAccepted,
     /// Drafts are computed for a request that wants none.
     RequestWithoutDraftsIgnored,
+    /// A sequence goes on from the recurrent state of another slot.
+    WrongState,
+    /// A sequence goes on from the state of a sequence without tokens.
+    StateForgotten,
+    /// A state is kept as the checkpoint of a block that does not end there.
+    StateSavedTooEarly,
+    /// A state is not written to the slot of its checkpoint.
+    StateNotSaved,
+    /// The state of a beam that goes on after another is not copied.
+    StateCopyLost,
+    /// A slot of state is given to another sequence while a step writes it.
+    StateFreedInFlight,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -111,7 +126,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 38] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -144,6 +159,12 @@ impl Bug {
         Self::OwnDraftsHidden,
         Self::WrongOwnDraftAccepted,
         Self::RequestWithoutDraftsIgnored,
+        Self::WrongState,
+        Self::StateForgotten,
+        Self::StateSavedTooEarly,
+        Self::StateNotSaved,
+        Self::StateCopyLost,
+        Self::StateFreedInFlight,
     ];
 
     /// The configuration as the scheduler gets it.
@@ -210,6 +231,10 @@ impl Bug {
                 scheduler.pool_mut().release(block)
             }
             Self::LeakedReference if one_in(rng, 20) => scheduler.pool_mut().retain(block),
+            Self::StateFreedInFlight if one_in(rng, 20) => {
+                let slot = scheduled.state.map(|state| state.to);
+                slot.into_iter().for_each(|slot| scheduler.pool_mut().states_mut().release(slot));
+            }
             _ => {}
         }
     }
@@ -256,6 +281,9 @@ impl Bug {
                 }
                 _ => spoilt.push_copy(copy),
             }
+        }
+        if self != Self::StateCopyLost {
+            batch.state_copies().iter().for_each(|&copy| spoilt.push_state_copy(copy));
         }
         for scheduled in batch.sequences() {
             let (mut blocks, mut tokens) =
@@ -307,8 +335,31 @@ impl Bug {
             if scheduled.n_to_draft > 0 {
                 spoilt.ask_for_drafts(scheduled.n_to_draft);
             }
+            if let Some(state) = scheduled.state {
+                spoilt.set_state(self.spoil_state(rng, state, tokens.len()));
+            }
         }
         spoilt
+    }
+
+    /// What the step does with a sequence's recurrent state, as the executor would have got it.
+    fn spoil_state(self, rng: &mut Rng, state: StateShare, n_tokens: usize) -> StateShare {
+        // A bug in the start of a sequence drops tokens; the states after those that are left are kept.
+        let within = |save: StateSave| StateSave { n_tokens: save.n_tokens.min(n_tokens as u32), ..save };
+        let state = StateShare { saves: state.saves.map(|save| save.map(within)), ..state };
+        let is_spoilt = one_in(rng, 20);
+        match self {
+            Self::WrongState if is_spoilt && state.from.is_some() => {
+                StateShare { from: Some(StateSlot(rng.u32(0..=state.to.0))), ..state }
+            }
+            Self::StateForgotten if is_spoilt => StateShare { from: None, ..state },
+            Self::StateSavedTooEarly => {
+                let earlier = |save: StateSave| StateSave { n_tokens: (save.n_tokens - 1).max(1), ..save };
+                StateShare { saves: state.saves.map(|save| save.map(earlier)), ..state }
+            }
+            Self::StateNotSaved => StateShare { saves: [None; 2], ..state },
+            _ => state,
+        }
     }
 
     /// The outputs as the scheduler reads them: for each sequence, the index of the output that it gets.

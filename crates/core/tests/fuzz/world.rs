@@ -15,6 +15,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 use crate::ledger::Ledger;
 use crate::requests::{RequestSource, one_in};
 use crate::saboteur::{Bug, Memory};
+use crate::states::States;
 
 /// Counts of what happened in a run, to check that it covered enough.
 #[derive(Debug, Default, Clone, Copy)]
@@ -38,6 +39,9 @@ pub struct Seen {
     pub copied: usize,
     pub own_drafts: usize,
     pub accepted_own: usize,
+    pub saved_states: usize,
+    pub begun_from_states: usize,
+    pub copied_states: usize,
 }
 
 impl Seen {
@@ -61,6 +65,9 @@ impl Seen {
         self.copied += other.copied;
         self.own_drafts += other.own_drafts;
         self.accepted_own += other.accepted_own;
+        self.saved_states += other.saved_states;
+        self.begun_from_states += other.begun_from_states;
+        self.copied_states += other.copied_states;
     }
 
     /// The count of the rarest event.
@@ -73,7 +80,8 @@ impl Seen {
         let own = [self.accepted_own, self.own_drafts - self.accepted_own];
         let beams = [self.beams, self.copied];
         let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
-        all.chain(own).chain(beams).min().unwrap_or(0)
+        let states = [self.saved_states, self.begun_from_states, self.copied_states];
+        all.chain(own).chain(beams).chain(states).min().unwrap_or(0)
     }
 }
 
@@ -97,6 +105,7 @@ pub struct World {
     memory: Memory,
     source: RequestSource,
     ledger: Ledger,
+    states: States,
     now: Timestamp,
     n_sequences: usize,
     n_refused: usize,
@@ -121,6 +130,7 @@ impl World {
             max_batch_sequences: rng.u32(1..40),
             max_sequence_tokens: rng.u32(2..400),
             vocabulary_size: rng.u32(8..40),
+            n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
@@ -143,6 +153,7 @@ impl World {
             scheduler: Scheduler::new(bug.map_or(config.clone(), |bug| bug.spoil_config(&config)), capacity),
             ledger: Ledger::new(&config),
             config,
+            states: States::default(),
             executor: PaperExecutor::new(capacity).with_drafts(rng.fork(), most_drafts),
             source: RequestSource::new(rng, &capacity),
             now: Timestamp::default(),
@@ -208,6 +219,9 @@ impl World {
             copied: self.ledger.n_copied,
             own_drafts: self.ledger.n_own_drafts,
             accepted_own: self.ledger.n_accepted_own,
+            saved_states: self.states.n_saved,
+            begun_from_states: self.states.n_begun,
+            copied_states: self.states.n_copied,
         }
     }
 
@@ -300,6 +314,7 @@ impl World {
         self.check_limits(&step)?;
         self.n_sequences += step.batch().sequences().len();
         self.ledger.check_batch(step.batch());
+        self.states.check(step.batch(), self.capacity.n_state_slots)?;
         self.verdict()?;
         self.let_clients_act()?;
         self.now = self.now + self.duration(step.batch());

@@ -68,6 +68,7 @@ impl Stage {
             max_batch_sequences: get(options, "sequences", 8),
             max_sequence_tokens: get(options, "context", 10_000),
             vocabulary_size: VOCABULARY_SIZE,
+            n_state_slots: 0,
         };
         let config = SchedulerConfig {
             inter_token_target_ms: get(options, "target_ms", 1_000_000),

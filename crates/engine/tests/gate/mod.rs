@@ -20,6 +20,7 @@ pub const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_batch_sequences: 16,
     max_sequence_tokens: 400,
     vocabulary_size: 50,
+    n_state_slots: 0,
 };
 
 /// What a step does.

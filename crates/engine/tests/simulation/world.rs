@@ -101,6 +101,7 @@ impl World {
             max_batch_sequences: rng.u32(1..20),
             max_sequence_tokens: rng.u32(20..300),
             vocabulary_size: rng.u32(8..40),
+            n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
         };
         let scheduler = SchedulerConfig {
             inter_token_target_ms: rng.u32(0..40),

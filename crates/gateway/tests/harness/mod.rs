@@ -54,6 +54,7 @@ impl Default for Setup {
                 max_batch_sequences: 64,
                 max_sequence_tokens: MAX_LEN,
                 vocabulary_size: VOCABULARY,
+                n_state_slots: 0,
             },
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,

@@ -55,6 +55,7 @@ impl Executor for Replay {
             max_batch_sequences: u32::MAX,
             max_sequence_tokens: u32::MAX,
             vocabulary_size: u32::MAX,
+            n_state_slots: 0,
         };
         self.draft_model.as_ref().map_or(any, |model| model.capacity())
     }

@@ -1,0 +1,23 @@
+//! Slots of recurrent state, as the sequences that run hold them. Does not know when they are given.
+
+use super::Scheduler;
+
+impl Scheduler {
+    /// Checks that every slot that is held, and every checkpoint that is about to be read, is so by a running sequence.
+    pub(super) fn check_states(&self) -> Result<(), String> {
+        let (mut n_held, mut n_readers) = (0, 0);
+        for (n_slots, is_reading) in self.running.iter().map(|sequence| sequence.n_state_slots()) {
+            n_held += n_slots;
+            n_readers += usize::from(is_reading);
+        }
+        let states = self.pool.states();
+        match (states.n_held(), states.n_readers()) == (n_held, n_readers) {
+            true => Ok(()),
+            false => Err(format!(
+                "{} states are held and {} read, {n_held} and {n_readers} by sequences that run",
+                states.n_held(),
+                states.n_readers()
+            )),
+        }
+    }
+}

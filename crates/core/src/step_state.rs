@@ -1,0 +1,37 @@
+//! What a step does with recurrent states: which slot a sequence's state is read from, which one it is written to, and where copies
+//! are kept on the way. Does not know what a state consists of.
+
+/// An index into an executor's slots of recurrent state. A slot holds what all recurrent layers remember of one sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateSlot(pub u32);
+
+/// The recurrent state of one sequence in a step.
+///
+/// No slot that a sequence writes is read or written by another sequence of the step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateShare {
+    /// The slot with the state before the first new token; none: that of a sequence without tokens, all zeros.
+    pub from: Option<StateSlot>,
+    /// The slot that holds the state after the last new token when the step has ended. May be `from`.
+    pub to: StateSlot,
+    /// Where the state is kept besides, in increasing order of tokens.
+    pub saves: [Option<StateSave>; 2],
+}
+
+/// A state on the way that is to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateSave {
+    /// After how many of the sequence's new tokens; at least 1.
+    pub n_tokens: u32,
+    /// The slot that gets it.
+    pub slot: StateSlot,
+}
+
+/// A state that is copied into another slot before anything is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateCopy {
+    /// The slot that is read.
+    pub from: StateSlot,
+    /// The slot that is overwritten.
+    pub to: StateSlot,
+}
