@@ -1,7 +1,9 @@
 //! Layers with a recurrent state against the reference, on every instruction set: odd sizes, tokens divided into steps and spans in
 //! any way, states that are copied, kept and begun anew.
 
-use fastrand::Rng;
+mod support;
+
+use support::Random;
 use throng_kernels::Isa;
 use throng_kernels::recurrent::{
     GateScratch, StateLayer, StateLayerShape, StateSpan, gated_delta_net, short_conv, state_space,
@@ -14,8 +16,12 @@ use throng_kernels::threads::ThreadPool;
 /// Sums of up to some hundred products of numbers about 1, in another order and with fused multiply-add.
 const TOLERANCE: f32 = 2e-4;
 
-fn numbers(rng: &mut Rng, n: usize) -> Vec<f32> {
-    (0..n).map(|_| rng.f32() * 2.0 - 1.0).collect()
+fn numbers(rng: &mut Random, n: usize) -> Vec<f32> {
+    rng.normals(n).iter().map(|x| 0.5 * x).collect()
+}
+
+fn coin(rng: &mut Random) -> bool {
+    rng.below(2) == 0
 }
 
 enum Layer {
@@ -42,31 +48,33 @@ struct Case {
 }
 
 impl Case {
-    fn random(rng: &mut Rng) -> Self {
-        let kernel = rng.usize(2..=5);
-        let (layer, n_channels, input_width, width, heads) = match rng.u32(0..3) {
+    fn random(rng: &mut Random) -> Self {
+        let kernel = 2 + rng.below(4);
+        let (layer, n_channels, input_width, width, heads) = match rng.below(3) {
             0 => {
-                let n = rng.usize(1..70);
+                let n = 1 + rng.below(69);
                 (Layer::Conv, n, 3 * n, n, (0, 0, 0))
             }
             1 => {
-                let (n_key_heads, key_dim, value_dim) = (rng.usize(1..4), rng.usize(1..40), rng.usize(1..40));
-                let n_value_heads = n_key_heads * rng.usize(1..3);
+                let (n_key_heads, key_dim, value_dim) =
+                    (1 + rng.below(3), 1 + rng.below(39), 1 + rng.below(39));
+                let n_value_heads = n_key_heads * (1 + rng.below(2));
                 let shape = DeltaShape { n_key_heads, n_value_heads, key_dim, value_dim, kernel };
                 let heads = (n_value_heads, key_dim, value_dim);
                 (Layer::Delta(shape), shape.n_channels(), shape.input_width(), shape.value_width(), heads)
             }
             _ => {
-                let (n_groups, head_dim, state_dim) = (rng.usize(1..4), rng.usize(1..40), rng.usize(1..40));
-                let n_heads = n_groups * rng.usize(1..4);
+                let (n_groups, head_dim, state_dim) =
+                    (1 + rng.below(3), 1 + rng.below(39), 1 + rng.below(39));
+                let n_heads = n_groups * (1 + rng.below(3));
                 let shape = StateSpaceShape {
                     n_heads,
                     head_dim,
                     n_groups,
                     state_dim,
                     kernel,
-                    n_norm_groups: if rng.bool() { 1 } else { n_groups },
-                    time_limits: if rng.bool() { [0.0, f32::INFINITY] } else { [0.3, 0.9] },
+                    n_norm_groups: if coin(rng) { 1 } else { n_groups },
+                    time_limits: if coin(rng) { [0.0, f32::INFINITY] } else { [0.3, 0.9] },
                 };
                 let heads = (n_heads, state_dim, head_dim);
                 (Layer::Space(shape), shape.n_channels(), shape.input_width(), shape.width(), heads)
@@ -151,31 +159,31 @@ impl Case {
 fn states_agree_with_the_reference_however_tokens_are_divided() {
     const N_SEQUENCES: usize = 3;
     for seed in 0..60 {
-        let rng = &mut Rng::with_seed(seed);
+        let rng = &mut Random(seed);
         let case = Case::random(rng);
-        let lengths: Vec<usize> = (0..N_SEQUENCES).map(|_| rng.usize(1..40)).collect();
+        let lengths: Vec<usize> = (0..N_SEQUENCES).map(|_| 1 + rng.below(39)).collect();
         let inputs: Vec<_> = lengths.iter().map(|&n| numbers(rng, n * case.input_width)).collect();
         let mut bits: Option<Vec<Vec<u32>>> = None;
         for isa in Isa::available() {
-            let pool = ThreadPool::with_isa(rng.usize(1..3), isa);
+            let pool = ThreadPool::with_isa(1 + rng.below(2), isa);
             let mut states = StateLayer::new(case.shape(), 2 * N_SEQUENCES).expect("memory");
             let (mut done, mut outputs) = ([0; N_SEQUENCES], vec![vec![]; N_SEQUENCES]);
             let mut slots = [None; N_SEQUENCES];
             while (0..N_SEQUENCES).any(|i| done[i] < lengths[i]) {
                 let (mut spans, mut x, mut order): (Vec<StateSpan>, _, _) = (vec![], vec![], vec![]);
                 for i in (0..N_SEQUENCES).filter(|&i| done[i] < lengths[i]) {
-                    let n = rng.usize(1..=lengths[i] - done[i]);
+                    let n = 1 + rng.below(lengths[i] - done[i]);
                     let first_row = x.len() / case.input_width;
                     x.extend_from_slice(&inputs[i][done[i] * case.input_width..][..n * case.input_width]);
                     order.extend(std::iter::repeat_n(i, n));
                     // Two slots of its own, between which it moves; sometimes it keeps a state on the way.
-                    let n_before = if rng.bool() { rng.usize(0..=n) } else { n };
-                    let first = (2 * i + rng.usize(0..2)) as u32;
+                    let n_before = if coin(rng) { rng.below(n + 1) } else { n };
+                    let first = (2 * i + rng.below(2)) as u32;
                     let from = slots[i];
                     spans.push(StateSpan { first_row, n_rows: n_before, from, to: first, continues: false });
                     slots[i] = Some(first);
                     if n_before < n {
-                        let (n_rows, to) = (n - n_before, (2 * i + rng.usize(0..2)) as u32);
+                        let (n_rows, to) = (n - n_before, (2 * i + rng.below(2)) as u32);
                         let first_row = first_row + n_before;
                         spans.push(StateSpan { first_row, n_rows, from: Some(first), to, continues: true });
                         slots[i] = Some(to);
@@ -205,7 +213,7 @@ fn states_agree_with_the_reference_however_tokens_are_divided() {
 
 #[test]
 fn copies_are_states() {
-    let rng = &mut Rng::with_seed(1);
+    let rng = &mut Random(1);
     let case = Case::random(rng);
     let pool = ThreadPool::new(1);
     let mut states = StateLayer::new(case.shape(), 3).expect("memory");
@@ -222,7 +230,7 @@ fn copies_are_states() {
 #[test]
 #[should_panic(expected = "two sequences write one state")]
 fn two_sequences_cannot_write_one_state() {
-    let case = Case::random(&mut Rng::with_seed(2));
+    let case = Case::random(&mut Random(2));
     let mut states = StateLayer::new(case.shape(), 1).expect("memory");
     let span = |first_row| StateSpan { first_row, n_rows: 1, from: None, to: 0, continues: false };
     case.run(&mut states, &[span(0), span(1)], &vec![0.0; 2 * case.input_width], &ThreadPool::new(1));
@@ -231,7 +239,7 @@ fn two_sequences_cannot_write_one_state() {
 #[test]
 #[should_panic(expected = "a state is read and written")]
 fn a_sequence_cannot_read_what_another_one_writes() {
-    let case = Case::random(&mut Rng::with_seed(3));
+    let case = Case::random(&mut Random(3));
     let mut states = StateLayer::new(case.shape(), 2).expect("memory");
     let span = |first_row, from, to| StateSpan { first_row, n_rows: 1, from, to, continues: false };
     let spans = [span(0, Some(1), 0), span(1, None, 1)];

@@ -1,8 +1,9 @@
 //! One step's input in the flat form that a device takes: ids, positions, block tables. Does not know sampling and whose
 //! sequences these are.
 
-use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch};
+use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StateShare};
 pub use throng_kernels::attention::QuerySpan;
+pub use throng_kernels::recurrent::StateSpan;
 
 /// One step's input. Buffers are reused from step to step.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +18,9 @@ pub struct BatchInput {
     pub blocks: Vec<u32>,
     /// Indices into `tokens` of those whose logits are wanted, increasing.
     pub logit_tokens: Vec<u32>,
+    /// What the new tokens do to the recurrent states of their sequences: one span a sequence, and a further one after each token whose
+    /// state is kept besides.
+    pub states: Vec<StateSpan>,
     /// Tokens that the device takes from the step before; only of a backend that chooses tokens.
     pub carried: Vec<CarriedToken>,
 }
@@ -44,6 +48,7 @@ impl BatchInput {
                 start: scheduled.start as usize,
                 first_block: self.blocks.len(),
             });
+            scheduled.state.into_iter().for_each(|state| self.run_state(state, first_token, tokens.len()));
             self.tokens.extend_from_slice(tokens);
             self.positions.extend((scheduled.start..).take(tokens.len()));
             self.blocks.extend(batch.blocks(scheduled).iter().map(|block| block.0));
@@ -71,6 +76,7 @@ impl BatchInput {
         self.blocks.clone_from(&other.blocks);
         self.logit_tokens.clone_from(&other.logit_tokens);
         self.carried.clone_from(&other.carried);
+        self.states.clone_from(&other.states);
     }
 
     fn clear(&mut self) {
@@ -80,5 +86,22 @@ impl BatchInput {
         self.blocks.clear();
         self.logit_tokens.clear();
         self.carried.clear();
+        self.states.clear();
+    }
+
+    /// Adds the spans of one sequence.
+    fn run_state(&mut self, state: StateShare, first_token: usize, n_tokens: usize) {
+        let saves = state.saves.into_iter().flatten().map(|save| (save.n_tokens as usize, save.slot));
+        let (mut n_before, mut from) = (0, state.from);
+        for (n, to) in saves.chain([(n_tokens, state.to)]) {
+            self.states.push(StateSpan {
+                first_row: first_token + n_before,
+                n_rows: n - n_before,
+                from: from.map(|slot| slot.0),
+                to: to.0,
+                continues: n_before > 0,
+            });
+            (n_before, from) = (n, Some(to));
+        }
     }
 }

@@ -19,6 +19,7 @@ pub mod reference_backend;
 pub mod roofline;
 pub mod runner;
 pub mod sampler;
+pub mod state_cache;
 pub mod tensor_role;
 mod token_masks;
 pub mod weights;

@@ -2,6 +2,8 @@
 //! f32 whatever type is asked for. Activations are never rounded, so its results differ from exact arithmetic by float rounding
 //! only. It has no fusions and is not meant to be fast.
 
+mod recurrent;
+
 use std::ops::Range;
 
 use throng_core::batch::BLOCK_TOKENS;

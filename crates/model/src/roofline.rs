@@ -136,7 +136,7 @@ impl ForwardWork {
 fn used_share(config: &DecoderConfig) -> f64 {
     let share = config.layers.iter().find_map(|layer| match layer.feed_forward {
         FeedForward::Experts { n_experts, routing, .. } => Some(routing.n_used as f64 / n_experts as f64),
-        FeedForward::Dense { .. } => None,
+        FeedForward::Dense { .. } | FeedForward::None => None,
     });
     share.unwrap_or(1.0)
 }

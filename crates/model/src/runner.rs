@@ -19,7 +19,11 @@ use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::choose_on_device;
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::state_cache::StateLayout;
 use crate::token_masks::TokenMasks;
+
+/// Slots of recurrent state for checkpoints, beyond those of sequences that run.
+const CHECKPOINT_SLOTS: usize = 16;
 
 /// How large a runner is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,13 +86,14 @@ impl<B: Backend> ModelRunner<B> {
             max_batch_sequences: limits.max_batch_sequences,
             max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
             vocabulary_size: config.vocabulary_size as u32,
-            n_state_slots: 0,
+            n_state_slots: StateLayout::new(&config, n_state_slots(limits)).n_slots as u32,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
             max_tokens: limits.max_batch_tokens as usize,
             max_logit_rows,
             max_sequence_tokens,
+            n_state_slots: capacity.n_state_slots as usize,
             n_positions: max_sequence_tokens.min(layout.n_blocks.saturating_mul(BLOCK_TOKENS)),
         };
         let decoder = Decoder::new(&backend, config, weights, &decoder_limits)?;
@@ -171,6 +176,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         if !self.copies.is_empty() {
             self.backend.copy_blocks(&mut self.cache, &self.copies);
         }
+        if !batch.state_copies().is_empty() {
+            self.decoder.copy_states(&mut self.backend, batch.state_copies());
+        }
         self.decoder.forward_with(&mut self.backend, &mut self.cache, &self.input, &self.step_adapters);
         self.answer(batch, output).map_err(|error| match error {
             BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
@@ -179,6 +187,11 @@ impl<B: Backend> Executor for ModelRunner<B> {
             }
         })
     }
+}
+
+/// Slots of recurrent state of a model that has such layers: one for each sequence of a batch, and for checkpoints.
+pub fn n_state_slots(limits: &RunnerLimits) -> usize {
+    limits.max_batch_sequences as usize + CHECKPOINT_SLOTS
 }
 
 /// Whether the logits after a row's new token number `token_idx` are wanted, and what for.

@@ -77,7 +77,17 @@ impl Uses<'_> {
         self.weights(prefix, &[before, after, heads].concat(), TensorRole::Vector);
         self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
         self.linears(prefix, &[names.attention_output]);
+        let recurrent = &names.recurrent;
+        self.linears(prefix, &[recurrent.input, recurrent.output, recurrent.delta_gate]);
+        self.linears(prefix, &[recurrent.delta_strength, recurrent.delta_time]);
+        self.linears(prefix, &[recurrent.delta_by_head, recurrent.gates_by_head]);
+        self.weights(prefix, &[recurrent.conv, recurrent.norm], TensorRole::Vector);
+        for name in [recurrent.decay, recurrent.time_bias, recurrent.skip] {
+            self.note(&format!("{prefix}{name}"), TensorRole::Vector);
+        }
+        self.note(&format!("{prefix}{}.bias", recurrent.conv), TensorRole::Vector);
         match feed_forward {
+            FeedForward::None => {}
             FeedForward::Dense { .. } => {
                 self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
             }

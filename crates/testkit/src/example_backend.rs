@@ -5,6 +5,7 @@
 mod attention;
 mod experts;
 mod low_rank;
+mod recurrent;
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -122,7 +122,7 @@ fn feed_forward(config: &DecoderConfig) -> String {
         Some(FeedForward::Experts { n_experts, width, routing, .. }) => {
             format!("{} of {n_experts} experts of {width}", routing.n_used)
         }
-        None => "none".to_owned(),
+        Some(FeedForward::None) | None => "none".to_owned(),
     }
 }
 

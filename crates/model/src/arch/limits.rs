@@ -1,7 +1,7 @@
 //! The sizes that a model may have: beyond these a file is broken, not large. Does not know files.
 
 use super::ConfigError;
-use crate::config::{AttentionConfig, DecoderConfig, FeedForward, Mixer, RopeTable};
+use crate::config::{AttentionConfig, DecoderConfig, DeltaShape, FeedForward, Mixer, RopeTable};
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
 const MAX_WIDTH: usize = 1 << 24;
@@ -9,6 +9,8 @@ const MAX_LAYERS: usize = 4096;
 const MAX_HEADS: usize = 4096;
 const MAX_HEAD_DIM: usize = 4096;
 const MAX_EXPERTS: usize = 65536;
+/// Most elements of the recurrent state of one layer.
+const MAX_STATE: usize = 1 << 28;
 /// Positions are `u32` and their number of blocks must be, too, with a margin.
 const MAX_SEQUENCE_TOKENS: usize = 1 << 28;
 
@@ -36,6 +38,7 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     for layer in &config.layers {
         match &layer.mixer {
             Mixer::Attention(attention) => check_attention(attention, &config.ropes)?,
+            recurrent => check_recurrent(recurrent, config.hidden_size)?,
         }
         check_feed_forward(&layer.feed_forward)?;
     }
@@ -75,8 +78,60 @@ fn check_attention(attention: &AttentionConfig, ropes: &[RopeTable]) -> Result<(
     check_number("attention cap", attention.softcap.unwrap_or(1.0))
 }
 
+/// Convolutions over so many tokens are kept in registers.
+const MAX_CONV_TOKENS: usize = 8;
+
+fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError> {
+    match *mixer {
+        Mixer::GatedDelta(DeltaShape { n_key_heads, n_value_heads, key_dim, value_dim, .. }) => {
+            in_range("number of key heads", n_key_heads, MAX_HEADS)?;
+            in_range("number of value heads", n_value_heads, MAX_HEADS)?;
+            in_range("size of a key head", key_dim, MAX_HEAD_DIM)?;
+            in_range("size of a value head", value_dim, MAX_HEAD_DIM)?;
+            if !n_value_heads.is_multiple_of(n_key_heads) {
+                let expected = format!("a divisor of the {n_value_heads} value heads");
+                return Err(ConfigError::invalid("number of key heads", n_key_heads, expected));
+            }
+        }
+        Mixer::StateSpace(shape) => {
+            in_range("number of state space heads", shape.n_heads, MAX_HEADS)?;
+            in_range("size of a state space head", shape.head_dim, MAX_HEAD_DIM)?;
+            in_range("state size", shape.state_dim, MAX_HEAD_DIM)?;
+            for (what, n_groups) in [("groups", shape.n_groups), ("norm groups", shape.n_norm_groups)] {
+                in_range(what, n_groups, shape.n_heads)?;
+                if !shape.n_heads.is_multiple_of(n_groups) {
+                    let expected = format!("a divisor of the {} heads", shape.n_heads);
+                    return Err(ConfigError::invalid(what, n_groups, expected));
+                }
+            }
+            let [least, most] = shape.time_limits;
+            if !(least <= most) {
+                return Err(ConfigError::invalid(
+                    "limits of time",
+                    format!("{least} and {most}"),
+                    "an interval",
+                ));
+            }
+        }
+        Mixer::ShortConv { .. } | Mixer::Attention(_) | Mixer::None => {}
+    }
+    let Some(state) = mixer.state(hidden_size) else { return Ok(()) };
+    if !(2..=MAX_CONV_TOKENS).contains(&state.kernel) {
+        return Err(ConfigError::invalid("tokens of the convolution", state.kernel, "between 2 and 8"));
+    }
+    if state.n_elements().is_none_or(|n| n > MAX_STATE) {
+        return Err(ConfigError::invalid(
+            "size of a recurrent state",
+            "more",
+            format!("at most {MAX_STATE}"),
+        ));
+    }
+    Ok(())
+}
+
 fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
     match *feed_forward {
+        FeedForward::None => Ok(()),
         FeedForward::Dense { width } => in_range("feed-forward size", width, MAX_WIDTH),
         FeedForward::Experts { n_experts, width, routing, shared } => {
             in_range("number of experts", n_experts, MAX_EXPERTS)?;

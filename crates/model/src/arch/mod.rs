@@ -7,6 +7,7 @@ mod gguf_config;
 mod glm4_moe;
 mod granite;
 mod hf_config;
+mod lfm2;
 mod limits;
 mod llama;
 mod minimax_m2;
@@ -57,7 +58,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 17] = [
+const FAMILIES: [&Family; 19] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -75,6 +76,8 @@ const FAMILIES: [&Family; 17] = [
     &glm4_moe::FAMILY,
     &minimax_m2::FAMILY,
     &seed_oss::FAMILY,
+    &lfm2::FAMILY,
+    &lfm2::FAMILY_MOE,
 ];
 
 /// A model's architecture and what its file calls the tensors.

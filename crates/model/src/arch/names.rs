@@ -48,7 +48,49 @@ pub struct LayerNames {
     pub shared_gate: &'static str,
     pub shared_up: &'static str,
     pub shared_down: &'static str,
+    pub recurrent: RecurrentNames,
 }
+
+/// What one kind of file calls the tensors of recurrent mixers.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are the tensors")]
+pub struct RecurrentNames {
+    /// To all inputs of the mixer; of a gated delta net, to queries, keys and values.
+    pub input: &'static str,
+    pub delta_gate: &'static str,
+    pub delta_strength: &'static str,
+    pub delta_time: &'static str,
+    /// Queries, keys, values and gates, those of one head of keys after those of the other.
+    pub delta_by_head: &'static str,
+    /// Strengths and times in the same order.
+    pub gates_by_head: &'static str,
+    pub conv: &'static str,
+    /// With its ending, as the next two.
+    pub decay: &'static str,
+    /// Whether that is the logarithm of the negative rate.
+    pub decay_is_logarithm: bool,
+    pub time_bias: &'static str,
+    pub skip: &'static str,
+    pub norm: &'static str,
+    pub output: &'static str,
+}
+
+/// A family without recurrent mixers.
+pub(super) const NO_RECURRENT: RecurrentNames = RecurrentNames {
+    input: "",
+    delta_gate: "",
+    delta_strength: "",
+    delta_time: "",
+    delta_by_head: "",
+    gates_by_head: "",
+    conv: "",
+    decay: "",
+    decay_is_logarithm: true,
+    time_bias: "",
+    skip: "",
+    norm: "",
+    output: "",
+};
 
 /// Llama's names, as most safetensors checkpoints have them.
 pub(super) const HF_LAYER: LayerNames = LayerNames {
@@ -79,6 +121,7 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     shared_gate: "mlp.shared_expert.gate_proj",
     shared_up: "mlp.shared_expert.up_proj",
     shared_down: "mlp.shared_expert.down_proj",
+    recurrent: NO_RECURRENT,
 };
 
 /// Gemma's layers have a norm before and after each block.
@@ -149,4 +192,17 @@ const GGUF_LAYER: LayerNames = LayerNames {
     shared_gate: "ffn_gate_shexp",
     shared_up: "ffn_up_shexp",
     shared_down: "ffn_down_shexp",
+    recurrent: GGUF_RECURRENT,
+};
+
+const GGUF_RECURRENT: RecurrentNames = RecurrentNames {
+    input: "ssm_in",
+    conv: "ssm_conv1d",
+    decay: "ssm_a",
+    decay_is_logarithm: false,
+    time_bias: "ssm_dt.bias",
+    skip: "ssm_d",
+    norm: "ssm_norm",
+    output: "ssm_out",
+    ..NO_RECURRENT
 };

@@ -1,5 +1,7 @@
 //! Activations in host memory, for backends that compute there. Does not know operations.
 
+use std::ops::Range;
+
 use super::BackendError;
 
 /// `[rows, cols]` of f32, row-major, for a number of rows fixed at creation.
@@ -57,6 +59,17 @@ impl HostTensor {
     /// All rows in use.
     pub fn as_mut_slice(&mut self) -> &mut [f32] {
         &mut self.data[..self.n_rows * self.cols]
+    }
+
+    /// Adjacent rows.
+    pub fn rows(&self, rows: &Range<usize>) -> &[f32] {
+        &self.as_slice()[rows.start * self.cols..rows.end * self.cols]
+    }
+
+    /// Adjacent rows.
+    pub fn rows_mut(&mut self, rows: &Range<usize>) -> &mut [f32] {
+        let cols = self.cols;
+        &mut self.as_mut_slice()[rows.start * cols..rows.end * cols]
     }
 
     /// One row.

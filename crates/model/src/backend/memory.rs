@@ -118,6 +118,8 @@ pub enum MatrixRole {
         /// Rows of the keys.
         n_key_rows: usize,
     },
+    /// To all that a recurrent mixer reads of a token: every device has all of it.
+    RecurrentInput,
     /// Gate stacked on up: column-parallel, split by rows within each half.
     GateUp,
     /// Attention output and down projection: split by columns. The products of the devices are summed by

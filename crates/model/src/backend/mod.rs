@@ -1,9 +1,10 @@
 //! The extension point for devices: the operations of one device over its own buffers. The forward pass above it is written
 //! once. A backend knows shapes; it does not know architectures, requests and files.
 //!
-//! A backend implements three traits, in this order:
+//! A backend implements four traits, in this order:
 //! - [`DeviceMemory`]: buffers, weights, keys and values, and the copies between host and device;
 //! - [`DeviceOps`]: the operations. Most are required; the fusions among them have default bodies made of the required ones;
+//! - [`RecurrentOps`]: states and operations of recurrent layers;
 //! - [`Backend`]: steps, sampling on the device, and what a backend may add whose memory is the host's. All of it is optional.
 //!
 //! Host memory crosses this interface in four places: weights and batches going in, logits and chosen tokens coming out.
@@ -14,10 +15,12 @@
 //! whatever the other rows are, and on any number of threads.
 
 pub mod host;
+pub mod host_states;
 pub mod host_tensor;
 mod memory;
 mod operands;
 mod ops;
+mod recurrent;
 pub mod rotations;
 mod step;
 
@@ -32,11 +35,15 @@ use host::{HostThreads, OneThread, PackedWeights};
 pub use memory::{BlockCopy, DeviceMemory, Expert, MatrixRole};
 pub use operands::{GatedMlp, Linear, MlpScratch, Norm, Router, Scratch};
 pub use ops::DeviceOps;
+pub use recurrent::{
+    Conv, ConvWeights, DeltaNet, DeltaShape, DeltaWeights, LayerStates, RecurrentOps, StateSpace,
+    StateSpaceShape, StateSpaceWeights,
+};
 pub use step::{StepShape, Ticket};
 
 /// A device that runs a decoder. Every method has a default body, which is right for a device that runs each operation at once
 /// and leaves sampling to the host.
-pub trait Backend: DeviceOps {
+pub trait Backend: DeviceOps + RecurrentOps {
     /// Announces the next step, before its first operation. From there to the last layer, all steps of one shape are the same
     /// operations on the same buffers, with no more rows than the shape says: a device may capture them once and replay them.
     fn begin_step(&mut self, _shape: StepShape) {}

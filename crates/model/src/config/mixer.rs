@@ -1,12 +1,62 @@
 //! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is computed.
 
+pub use throng_kernels::reference::{DeltaShape, StateSpaceShape};
+
 use super::RopeStyle;
+use crate::state_cache::StateLayerShape;
 
 /// The part of a layer in which a token learns from the tokens before it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mixer {
     /// Softmax attention over keys and values in the KV cache.
     Attention(AttentionConfig),
+    /// A gated convolution over the last tokens.
+    ShortConv {
+        /// How many tokens, the token itself included.
+        kernel: usize,
+    },
+    /// A gated delta net.
+    GatedDelta(DeltaShape),
+    /// A state space model.
+    StateSpace(StateSpaceShape),
+    /// Nothing: the layer is a feed-forward block alone.
+    None,
+}
+
+impl Mixer {
+    /// The recurrent state that it keeps of a sequence; `None` where it keeps none. `hidden` is the width of the residual stream.
+    pub fn state(&self, hidden: usize) -> Option<StateLayerShape> {
+        match *self {
+            Self::Attention(_) | Self::None => None,
+            Self::ShortConv { kernel } => {
+                Some(StateLayerShape { n_channels: hidden, kernel, n_heads: 0, key_dim: 0, value_dim: 0 })
+            }
+            Self::GatedDelta(shape) => Some(StateLayerShape {
+                n_channels: shape.n_channels(),
+                kernel: shape.kernel,
+                n_heads: shape.n_value_heads,
+                key_dim: shape.key_dim,
+                value_dim: shape.value_dim,
+            }),
+            Self::StateSpace(shape) => Some(StateLayerShape {
+                n_channels: shape.n_channels(),
+                kernel: shape.kernel,
+                n_heads: shape.n_heads,
+                key_dim: shape.state_dim,
+                value_dim: shape.head_dim,
+            }),
+        }
+    }
+
+    /// Columns of the input of a recurrent mixer and of its output; `None` for another one.
+    pub fn recurrent_widths(&self, hidden: usize) -> Option<(usize, usize)> {
+        match *self {
+            Self::Attention(_) | Self::None => None,
+            Self::ShortConv { .. } => Some((3 * hidden, hidden)),
+            Self::GatedDelta(shape) => Some((shape.input_width(), shape.value_width())),
+            Self::StateSpace(shape) => Some((shape.input_width(), shape.width())),
+        }
+    }
 }
 
 /// The attention of one layer.

@@ -7,7 +7,7 @@ mod rope;
 pub use throng_kernels::reference::RopeStyle;
 pub use throng_kernels::rows::Activation;
 
-pub use mixer::{AttentionConfig, Mixer, QkNorm};
+pub use mixer::{AttentionConfig, DeltaShape, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 
 /// A decoder-only transformer.
@@ -85,20 +85,20 @@ pub struct LayerConfig {
 impl LayerConfig {
     /// Its attention; `None` where another mixer takes its place.
     pub fn attention(&self) -> Option<&AttentionConfig> {
-        let Mixer::Attention(attention) = &self.mixer;
-        Some(attention)
+        if let Mixer::Attention(attention) = &self.mixer { Some(attention) } else { None }
     }
 
     /// The same, to change it.
     pub fn attention_mut(&mut self) -> Option<&mut AttentionConfig> {
-        let Mixer::Attention(attention) = &mut self.mixer;
-        Some(attention)
+        if let Mixer::Attention(attention) = &mut self.mixer { Some(attention) } else { None }
     }
 }
 
 /// The feed-forward block of a layer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FeedForward {
+    /// Nothing: the layer is a mixer alone.
+    None,
     /// One gated feed-forward network of this width.
     Dense {
         /// Columns of the hidden layer.

@@ -7,12 +7,14 @@ mod matrix;
 mod memory;
 mod ops;
 mod projections;
+mod recurrent;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_kernels::Isa;
 use throng_kernels::matmul::Activations;
 use throng_kernels::quant::{PACKING_VERSION, PackedMatrix};
+use throng_kernels::recurrent::GateScratch;
 use throng_kernels::threads::ThreadPool;
 
 use crate::backend::host::{HostThreads, PackedWeights};
@@ -37,6 +39,8 @@ pub struct CpuBackend {
     /// Where gate and up are one part: their product, `[rows, 2 * width]`, and the hidden activations after it.
     gates: Vec<f32>,
     experts: ExpertsScratch,
+    /// Of the heads of recurrent layers.
+    gates_of_heads: GateScratch,
 }
 
 impl CpuBackend {
@@ -56,7 +60,14 @@ impl CpuBackend {
     /// On threads that other backends may use too, one at a time.
     pub fn on(pool: Arc<ThreadPool>) -> Self {
         let (activations, hidden) = (Activations::default(), Activations::default());
-        Self { pool, activations, hidden, gates: Vec::new(), experts: ExpertsScratch::default() }
+        Self {
+            pool,
+            activations,
+            hidden,
+            gates: Vec::new(),
+            experts: ExpertsScratch::default(),
+            gates_of_heads: GateScratch::default(),
+        }
     }
 }
 

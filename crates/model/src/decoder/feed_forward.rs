@@ -52,7 +52,8 @@ pub(super) fn feed_forward<B: Backend>(
                 backend.add(&mut ws.output, &buffers.output, 1.0);
             }
         }
-        (FeedForwardWeights::Experts { .. }, FeedForward::Dense { .. }) => {
+        (FeedForwardWeights::None, _) => return,
+        (FeedForwardWeights::Experts { .. }, _) => {
             unreachable!("weights are loaded by the configuration")
         }
     }

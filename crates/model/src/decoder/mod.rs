@@ -3,10 +3,13 @@
 
 mod attention;
 mod feed_forward;
+mod recurrent;
 pub mod weights;
 
 use std::ops::Range;
 use std::sync::Arc;
+
+use throng_core::batch::StateCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Norm, Scratch, StepShape};
@@ -15,6 +18,7 @@ use crate::config::{DecoderConfig, FeedForward, Mixer};
 
 use attention::{AttentionBuffers, attend};
 use feed_forward::feed_forward;
+use recurrent::{RecurrentBuffers, run_recurrent};
 use weights::{DecoderWeights, MixerWeights};
 
 /// A model on a device, with the buffers of its forward pass.
@@ -35,6 +39,8 @@ pub struct DecoderLimits {
     pub max_sequence_tokens: usize,
     /// Positions are below this.
     pub n_positions: usize,
+    /// Slots of recurrent state, if the model has recurrent layers.
+    pub n_state_slots: usize,
 }
 
 /// The buffers of a forward pass, reused from step to step.
@@ -49,6 +55,7 @@ struct Workspace<B: Backend> {
     /// The output of a block before it is added to the residual stream, `[tokens, hidden]`.
     output: B::Buffer,
     attention: AttentionBuffers<B>,
+    recurrent: RecurrentBuffers<B>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
     wanted: B::Buffer,
@@ -113,9 +120,20 @@ impl<B: Backend> Decoder<B> {
                     let weights = (weights, of_attention);
                     attend(backend, cache, config, attention, (weights, adapters), ws);
                 }
+                (_, MixerWeights::Recurrent(recurrent)) => {
+                    let weights = (weights, recurrent);
+                    run_recurrent(backend, config, (&layer.mixer, layer_idx), weights, ws);
+                }
+                (_, MixerWeights::None) => {}
+                (_, MixerWeights::Attention(_)) => unreachable!("weights are loaded by the configuration"),
             }
             feed_forward(backend, config, layer, (weights, adapters), ws);
         }
+    }
+
+    /// Copies recurrent states between slots, one copy after the other.
+    pub fn copy_states(&mut self, backend: &mut B, copies: &[StateCopy]) {
+        backend.copy_states(&mut self.workspace.recurrent.states, copies);
     }
 
     /// Computes the logits of the tokens number `wanted` among those that the last step's input wants, `[wanted, vocabulary]`,
@@ -198,7 +216,8 @@ fn add_output<B: Backend>(
 
 impl<B: Backend> Workspace<B> {
     fn new(backend: &B, config: &DecoderConfig, limits: &DecoderLimits) -> Result<Self, BackendError> {
-        let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions } = limits;
+        let &DecoderLimits { max_tokens, max_logit_rows, max_sequence_tokens, n_positions, n_state_slots } =
+            limits;
         let hidden = config.hidden_size;
         let mut routed = None;
         for layer in &config.layers {
@@ -216,6 +235,7 @@ impl<B: Backend> Workspace<B> {
             }
         }
         let widths = config.layers.iter().flat_map(|layer| match layer.feed_forward {
+            FeedForward::None => None,
             FeedForward::Dense { width } => Some(width),
             FeedForward::Experts { shared, .. } => shared.map(|shared| shared.width),
         });
@@ -228,6 +248,7 @@ impl<B: Backend> Workspace<B> {
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,
             attention: AttentionBuffers::new(backend, config, max_tokens)?,
+            recurrent: RecurrentBuffers::new(backend, config, max_tokens, n_state_slots)?,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
             logits: backend.buffer(max_logit_rows, config.vocabulary_size)?,
@@ -236,6 +257,7 @@ impl<B: Backend> Workspace<B> {
 
     fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
         self.attention.set_rows(backend, n_rows);
+        self.recurrent.set_rows(backend, n_rows);
         let buffers = [&mut self.residual, &mut self.input, &mut self.output];
         let routed = self.routed.iter_mut().flat_map(|routed| {
             let shared = routed.shared.iter_mut().flat_map(|shared| [&mut shared.gate, &mut shared.output]);

@@ -3,12 +3,13 @@
 
 mod attention;
 mod feed_forward;
+mod recurrent;
 
 use throng_kernels::quant::dequantize_row;
 
 use crate::arch::{Architecture, LayerNames};
-use crate::backend::{Backend, BackendError, GatedMlp, Linear, MatrixRole};
-use crate::config::{DecoderConfig, Mixer};
+use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, StateSpace};
+use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
 use crate::quantization::Quantizer;
 use crate::weights::{TensorSource, TensorView};
 
@@ -32,6 +33,22 @@ pub(crate) struct LayerWeights<B: Backend> {
 
 pub(crate) enum MixerWeights<B: Backend> {
     Attention(AttentionWeights<B>),
+    Recurrent(RecurrentWeights<B>),
+    /// The layer is a feed-forward block alone.
+    None,
+}
+
+pub(crate) struct RecurrentWeights<B: Backend> {
+    /// To all that the mixer reads of a token.
+    pub(crate) input: Linear<B>,
+    pub(crate) core: RecurrentCore<B>,
+    pub(crate) output: Linear<B>,
+}
+
+pub(crate) enum RecurrentCore<B: Backend> {
+    ShortConv(Conv<B>),
+    GatedDelta(DeltaNet<B>),
+    StateSpace(StateSpace<B>),
 }
 
 pub(crate) struct AttentionWeights<B: Backend> {
@@ -46,6 +63,8 @@ pub(crate) struct QueryKeyNorms<B: Backend> {
 }
 
 pub(crate) enum FeedForwardWeights<B: Backend> {
+    /// The layer is a mixer alone.
+    None,
     Dense(GatedMlp<B>),
     Experts {
         router: B::Matrix,
@@ -260,14 +279,26 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn layer(&mut self, layer: &str, layer_idx: usize) -> Result<LayerWeights<B>, TensorError> {
         let (config, names) = (self.config, self.names);
         let (pre, post) = (config.norms.has_pre(), config.norms.has_post());
-        let mixer = match &config.layers[layer_idx].mixer {
+        let LayerConfig { mixer, feed_forward } = &config.layers[layer_idx];
+        let (has_mixer, has_feed_forward) = (*mixer != Mixer::None, *feed_forward != FeedForward::None);
+        let mixer = match mixer {
             Mixer::Attention(attention) => MixerWeights::Attention(self.attention(layer, attention)?),
+            Mixer::None => MixerWeights::None,
+            recurrent => MixerWeights::Recurrent(self.recurrent(layer, recurrent)?),
         };
         Ok(LayerWeights {
-            pre_mixer_norm: self.optional_norm(pre, layer, names.pre_attention_norm)?,
-            post_mixer_norm: self.optional_norm(post, layer, names.post_attention_norm)?,
-            pre_feed_forward_norm: self.optional_norm(pre, layer, names.pre_feed_forward_norm)?,
-            post_feed_forward_norm: self.optional_norm(post, layer, names.post_feed_forward_norm)?,
+            pre_mixer_norm: self.optional_norm(pre && has_mixer, layer, names.pre_attention_norm)?,
+            post_mixer_norm: self.optional_norm(post && has_mixer, layer, names.post_attention_norm)?,
+            pre_feed_forward_norm: self.optional_norm(
+                pre && has_feed_forward,
+                layer,
+                names.pre_feed_forward_norm,
+            )?,
+            post_feed_forward_norm: self.optional_norm(
+                post && has_feed_forward,
+                layer,
+                names.post_feed_forward_norm,
+            )?,
             mixer,
             feed_forward: self.feed_forward(layer, layer_idx)?,
         })

@@ -14,6 +14,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (hidden, names) = (self.config.hidden_size, self.names);
         let at = |name: &str| format!("{layer}{name}");
         match self.config.layers[layer_idx].feed_forward {
+            FeedForward::None => Ok(FeedForwardWeights::None),
             FeedForward::Dense { width } => Ok(FeedForwardWeights::Dense(
                 self.gated_mlp([names.gate, names.up, names.gate_up, names.down].map(at), width)?,
             )),

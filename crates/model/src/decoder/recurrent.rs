@@ -1,0 +1,81 @@
+//! The recurrent mixer of a layer. Does not know attention and feed-forward blocks.
+
+use super::weights::{LayerWeights, RecurrentCore, RecurrentWeights};
+use super::{Workspace, add_output, adds_directly, norm};
+use crate::backend::{Backend, BackendError, LayerStates};
+use crate::config::{DecoderConfig, Mixer};
+use crate::state_cache::StateLayout;
+
+/// The states of a model, and the buffers of its recurrent layers, one pair for each pair of widths.
+pub(super) struct RecurrentBuffers<B: Backend> {
+    pub(super) states: B::States,
+    buffers: Vec<MixerBuffers<B>>,
+}
+
+struct MixerBuffers<B: Backend> {
+    /// Columns of `input` and of `output`.
+    widths: (usize, usize),
+    input: B::Buffer,
+    output: B::Buffer,
+}
+
+impl<B: Backend> RecurrentBuffers<B> {
+    pub(super) fn new(
+        backend: &B,
+        config: &DecoderConfig,
+        max_tokens: usize,
+        n_slots: usize,
+    ) -> Result<Self, BackendError> {
+        let mut buffers: Vec<MixerBuffers<B>> = Vec::new();
+        for widths in
+            config.layers.iter().filter_map(|layer| layer.mixer.recurrent_widths(config.hidden_size))
+        {
+            if buffers.iter().all(|buffers| buffers.widths != widths) {
+                let input = backend.buffer(max_tokens, widths.0)?;
+                let output = backend.buffer(max_tokens, widths.1)?;
+                buffers.push(MixerBuffers { widths, input, output });
+            }
+        }
+        Ok(Self { states: backend.states(&StateLayout::new(config, n_slots))?, buffers })
+    }
+
+    pub(super) fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
+        for MixerBuffers { input, output, .. } in &mut self.buffers {
+            backend.set_rows(input, n_rows);
+            backend.set_rows(output, n_rows);
+        }
+    }
+}
+
+/// The recurrent mixer of a layer.
+pub(super) fn run_recurrent<B: Backend>(
+    backend: &mut B,
+    config: &DecoderConfig,
+    (mixer, layer_idx): (&Mixer, usize),
+    (weights, of_mixer): (&LayerWeights<B>, &RecurrentWeights<B>),
+    ws: &mut Workspace<B>,
+) {
+    let Workspace { residual, scratch, output: block_output, batch, recurrent, .. } = ws;
+    let widths = mixer.recurrent_widths(config.hidden_size);
+    let buffers = recurrent.buffers.iter_mut().find(|buffers| Some(buffers.widths) == widths);
+    let MixerBuffers { input, output, .. } = buffers.expect("there are buffers for every recurrent mixer");
+    let (weight, bias) = (&of_mixer.input.weight, of_mixer.input.bias.as_ref());
+    match norm(config, &weights.pre_mixer_norm) {
+        None => backend.matmul(residual, weight, bias, input),
+        Some(norm) => backend.norm_matmul(residual, norm, weight, bias, scratch, input),
+    }
+    let states = LayerStates { all: &mut recurrent.states, layer_idx };
+    match &of_mixer.core {
+        RecurrentCore::ShortConv(conv) => backend.short_conv(states, batch, input, conv, output),
+        RecurrentCore::GatedDelta(net) => backend.gated_delta_net(states, batch, input, net, output),
+        RecurrentCore::StateSpace(model) => backend.state_space(states, batch, input, model, output),
+    }
+    let post_norm = norm(config, &weights.post_mixer_norm);
+    let (weight, bias) = (&of_mixer.output.weight, of_mixer.output.bias.as_ref());
+    if adds_directly(config, post_norm) {
+        return backend.matmul_add(output, weight, bias, scratch, residual);
+    }
+    backend.matmul(output, weight, bias, block_output);
+    backend.all_reduce(block_output);
+    add_output(backend, config, post_norm, ws);
+}

@@ -1,0 +1,36 @@
+//! Sizes of recurrent states: how many bytes the state of a sequence takes. Does not know where states lie and who owns a slot.
+
+pub use throng_kernels::recurrent::StateLayerShape;
+
+use crate::config::DecoderConfig;
+
+/// The shape of the recurrent states of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateLayout {
+    /// Slots, each of which holds the state of one sequence in every layer.
+    pub n_slots: usize,
+    /// One a layer; `None` for a layer without a state.
+    pub layers: Vec<Option<StateLayerShape>>,
+}
+
+impl StateLayout {
+    /// The states of a model: no slots where it has no recurrent layers.
+    pub fn new(config: &DecoderConfig, n_slots: usize) -> Self {
+        let layers: Vec<_> =
+            config.layers.iter().map(|layer| layer.mixer.state(config.hidden_size)).collect();
+        let n_slots = if layers.iter().any(Option::is_some) { n_slots } else { 0 };
+        Self { n_slots, layers }
+    }
+
+    /// Bytes of one sequence's state over all layers; `None` when they overflow.
+    pub fn bytes_per_slot(&self) -> Option<usize> {
+        let mut shapes = self.layers.iter().flatten();
+        let n_elements = shapes.try_fold(0_usize, |sum, shape| sum.checked_add(shape.n_elements()?))?;
+        n_elements.checked_mul(size_of::<f32>())
+    }
+
+    /// Bytes of all states.
+    pub fn bytes(&self) -> Option<usize> {
+        self.bytes_per_slot()?.checked_mul(self.n_slots)
+    }
+}
