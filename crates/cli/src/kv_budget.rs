@@ -1,7 +1,9 @@
-//! The number of KV blocks: from the configured size, else from free memory. Does not know how memory is measured.
+//! The number of KV blocks and of slots of recurrent state: from the configured size, else from free memory. Does not know how memory is
+//! measured.
 
 use anyhow::{Result, bail};
 use throng_core::batch::BLOCK_TOKENS;
+use throng_model::runner::n_state_slots;
 
 /// The default share of free memory for keys and values: the machine may have other work.
 const DEFAULT_SHARE: f64 = 0.4;
@@ -18,6 +20,8 @@ pub struct KvBudget {
     pub available_bytes: Option<u64>,
     /// Bytes of one block over all layers.
     pub block_bytes: u64,
+    /// Bytes of one sequence's recurrent state; 0 where the model has none.
+    pub state_bytes: u64,
     /// Most tokens of one sequence.
     pub max_sequence_tokens: u32,
     /// Most sequences at once.
@@ -30,25 +34,31 @@ impl KvBudget {
     /// # Errors
     /// When not even one block fits, or more is configured than is free.
     pub fn n_blocks(&self) -> Result<u32> {
-        let bytes = match (self.asked_bytes, self.available_bytes) {
-            (Some(asked), Some(available)) if asked > available => {
-                bail!(
-                    "{} are configured for keys and values, but only {} are free",
-                    show(asked),
-                    show(available)
-                )
-            }
-            (Some(asked), _) => asked,
-            (None, available) => {
-                let share = available.unwrap_or(UNKNOWN_FREE_BYTES) as f64 * DEFAULT_SHARE;
-                (share as u64).min(self.useful_bytes())
-            }
-        };
+        if let (Some(asked), Some(available)) = (self.asked_bytes, self.available_bytes)
+            && asked > available
+        {
+            bail!("{} are configured for keys and values, but only {} are free", show(asked), show(available))
+        }
+        let state_bytes = self.state_bytes.saturating_mul(n_state_slots(self.n_rows()) as u64);
+        let left = self.bytes().saturating_sub(state_bytes);
+        let bytes = if self.asked_bytes.is_some() { left } else { left.min(self.useful_bytes()) };
         let n_blocks = bytes / self.block_bytes.max(1);
         if n_blocks == 0 {
             bail!("{} cannot hold one block of keys and values ({})", show(bytes), show(self.block_bytes));
         }
         Ok(u32::try_from(n_blocks).unwrap_or(u32::MAX))
+    }
+
+    /// Most sequences at once: fewer than configured where their recurrent states would take more than half of the memory.
+    pub fn n_rows(&self) -> u32 {
+        let n_fitting = (self.bytes() / 2).checked_div(self.state_bytes).unwrap_or(u64::MAX);
+        (1..=self.max_rows).rev().find(|&n| n_state_slots(n) as u64 <= n_fitting).unwrap_or(1)
+    }
+
+    /// Bytes for keys, values and recurrent states.
+    fn bytes(&self) -> u64 {
+        let share = || (self.available_bytes.unwrap_or(UNKNOWN_FREE_BYTES) as f64 * DEFAULT_SHARE) as u64;
+        self.asked_bytes.unwrap_or_else(share)
     }
 
     fn useful_bytes(&self) -> u64 {
@@ -70,6 +80,7 @@ mod tests {
         asked_bytes: None,
         available_bytes: Some(1000),
         block_bytes: 10,
+        state_bytes: 0,
         max_sequence_tokens: 32,
         max_rows: 100,
     };
@@ -83,6 +94,17 @@ mod tests {
     fn no_more_blocks_are_allocated_than_sequences_can_use() {
         let budget = KvBudget { max_rows: 3, ..BUDGET };
         assert_eq!(budget.n_blocks().expect("fits"), 6);
+    }
+
+    #[test]
+    fn recurrent_states_take_at_most_half() {
+        // Of 400 bytes, 200 hold 20 slots: ten sequences with a checkpoint each.
+        let budget = KvBudget { state_bytes: 10, ..BUDGET };
+        assert_eq!((budget.n_rows(), budget.n_blocks().expect("fits")), (10, 20));
+        let few = KvBudget { max_rows: 3, ..budget };
+        assert_eq!((few.n_rows(), few.n_blocks().expect("fits")), (3, 6));
+        let large = KvBudget { state_bytes: 1000, ..BUDGET };
+        assert!(large.n_rows() == 1 && large.n_blocks().is_err());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
 use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, QuantizeReport};
 use throng_model::runner::RunnerLimits;
+use throng_model::state_cache::StateLayout;
 use throng_text::{ChatTemplate, Tokenizer};
 
 use crate::args::{self, ModelLength};
@@ -346,6 +347,8 @@ fn sizes(
         asked_bytes: section.kv_cache_memory_bytes,
         available_bytes,
         block_bytes,
+        state_bytes: StateLayout::new(&model.config, 1).bytes().context("the recurrent state is too large")?
+            as u64,
         max_sequence_tokens: max_sequence_tokens(section, model)?,
         max_rows: scheduler.max_batch_sequences,
     };
@@ -359,7 +362,7 @@ fn sizes(
         n_blocks,
         kv_dtype,
         max_batch_tokens: scheduler.max_batch_tokens,
-        max_batch_sequences: scheduler.max_batch_sequences,
+        max_batch_sequences: budget.n_rows(),
         max_sequence_tokens: Some(max_sequence_tokens),
     };
     Ok(Sizes { limits, kv_bytes: block_bytes * u64::from(n_blocks) })

@@ -171,7 +171,10 @@ fn states_agree_with_the_reference_however_tokens_are_divided() {
             let mut slots = [None; N_SEQUENCES];
             while (0..N_SEQUENCES).any(|i| done[i] < lengths[i]) {
                 let (mut spans, mut x, mut order): (Vec<StateSpan>, _, _) = (vec![], vec![], vec![]);
-                for i in (0..N_SEQUENCES).filter(|&i| done[i] < lengths[i]) {
+                for i in 0..N_SEQUENCES {
+                    if done[i] == lengths[i] {
+                        continue;
+                    }
                     let n = 1 + rng.below(lengths[i] - done[i]);
                     let first_row = x.len() / case.input_width;
                     x.extend_from_slice(&inputs[i][done[i] * case.input_width..][..n * case.input_width]);

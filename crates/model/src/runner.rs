@@ -22,7 +22,7 @@ use crate::kv_cache::{KvDtype, KvLayout};
 use crate::state_cache::StateLayout;
 use crate::token_masks::TokenMasks;
 
-/// Slots of recurrent state for checkpoints, beyond those of sequences that run.
+/// Most slots of recurrent state for checkpoints, beyond those of sequences that run.
 const CHECKPOINT_SLOTS: usize = 16;
 
 /// How large a runner is.
@@ -86,7 +86,8 @@ impl<B: Backend> ModelRunner<B> {
             max_batch_sequences: limits.max_batch_sequences,
             max_sequence_tokens: limits.max_sequence_tokens.map_or(longest, |most| most.min(longest)),
             vocabulary_size: config.vocabulary_size as u32,
-            n_state_slots: StateLayout::new(&config, n_state_slots(limits)).n_slots as u32,
+            n_state_slots: StateLayout::new(&config, n_state_slots(limits.max_batch_sequences)).n_slots
+                as u32,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -169,6 +170,12 @@ impl<B: Backend> Executor for ModelRunner<B> {
         let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
         assert!(batch.all_tokens().iter().all(in_vocabulary), "a token outside the vocabulary");
         assert!(batch.n_tokens() <= self.capacity.max_batch_tokens as usize, "a batch beyond the capacity");
+        let has_states = self.capacity.n_state_slots > 0;
+        let needs_state = |scheduled: &ScheduledSequence| scheduled.state.is_some() == has_states;
+        assert!(
+            batch.sequences().iter().all(needs_state),
+            "a recurrent state for each sequence, or for none"
+        );
         self.masks.begin(batch);
         self.prepare(batch);
         self.copies.clear();
@@ -189,9 +196,11 @@ impl<B: Backend> Executor for ModelRunner<B> {
     }
 }
 
-/// Slots of recurrent state of a model that has such layers: one for each sequence of a batch, and for checkpoints.
-pub fn n_state_slots(limits: &RunnerLimits) -> usize {
-    limits.max_batch_sequences as usize + CHECKPOINT_SLOTS
+/// Slots of recurrent state of a model that has such layers: one for each sequence of a batch, and as many for checkpoints, up to a
+/// bound.
+pub fn n_state_slots(max_batch_sequences: u32) -> usize {
+    let n = max_batch_sequences as usize;
+    n + n.min(CHECKPOINT_SLOTS)
 }
 
 /// Whether the logits after a row's new token number `token_idx` are wanted, and what for.

@@ -16,10 +16,8 @@ pub struct StateLayout {
 impl StateLayout {
     /// The states of a model: no slots where it has no recurrent layers.
     pub fn new(config: &DecoderConfig, n_slots: usize) -> Self {
-        let layers: Vec<_> =
-            config.layers.iter().map(|layer| layer.mixer.state(config.hidden_size)).collect();
-        let n_slots = if layers.iter().any(Option::is_some) { n_slots } else { 0 };
-        Self { n_slots, layers }
+        let layers = config.layers.iter().map(|layer| layer.mixer.state(config.hidden_size)).collect();
+        Self { n_slots: if config.is_recurrent() { n_slots } else { 0 }, layers }
     }
 
     /// Bytes of one sequence's state over all layers; `None` when they overflow.

@@ -56,6 +56,11 @@ impl DraftModel {
             let (_, draft_model) = open(&own)?;
             let own_tokenizer = vocabulary::tokenizer(&draft_model)?;
             check_vocabulary((model, tokenizer), (&draft_model, own_tokenizer.as_ref()))?;
+            for model in [model, &draft_model] {
+                if model.config.is_recurrent() {
+                    bail!("the recurrent layers of {} cannot take rejected drafts back", model.name);
+                }
+            }
             prepare(&own, &draft_model, &mut |_| {})?;
             let kv_dtype = kv_dtype(&own, &draft_model);
             let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;

@@ -35,6 +35,9 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         }
     }
     check_numbers(config)?;
+    if config.attentions().next().is_none() {
+        return Err(ConfigError::invalid("attention", "no layer", "at least one layer with attention"));
+    }
     for layer in &config.layers {
         match &layer.mixer {
             Mixer::Attention(attention) => check_attention(attention, &config.ropes)?,

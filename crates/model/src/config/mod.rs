@@ -46,6 +46,11 @@ pub struct DecoderConfig {
 }
 
 impl DecoderConfig {
+    /// Whether a layer has a recurrent state.
+    pub fn is_recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| layer.mixer.state(self.hidden_size).is_some())
+    }
+
     /// The attention of each layer that has one.
     pub fn attentions(&self) -> impl Iterator<Item = &AttentionConfig> {
         self.layers.iter().filter_map(LayerConfig::attention)

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use safetensors::SafeTensors;
-use throng_core::batch::{BLOCK_TOKENS, BlockId, ChosenToken, NewSequence, ScheduledBatch, StepOutput};
+use throng_core::batch::{
+    BLOCK_TOKENS, BlockId, ChosenToken, NewSequence, ScheduledBatch, StateShare, StateSlot, StepOutput,
+};
 use throng_core::executor::Executor;
 use throng_core::request::{AdapterId, RequestId, SamplingParams, SequenceId};
 use throng_model::BackendKind;
@@ -35,6 +37,7 @@ pub struct OneSequence {
     adapter: Option<AdapterId>,
     batch: ScheduledBatch,
     step: StepOutput,
+    n_steps: u32,
 }
 
 #[allow(dead_code, reason = "not every test that shares this file needs it")]
@@ -42,7 +45,7 @@ impl OneSequence {
     pub fn new(prompt: &[u32], sampling: Arc<SamplingParams>) -> Self {
         let (batch, step) = Default::default();
         let (tokens, n_prompt) = (prompt.to_vec(), prompt.len());
-        Self { tokens, n_prompt, n_computed: 0, sampling, adapter: None, batch, step }
+        Self { tokens, n_prompt, n_computed: 0, sampling, adapter: None, batch, step, n_steps: 0 }
     }
 
     /// The same sequence, computed by an adapter.
@@ -102,6 +105,13 @@ impl OneSequence {
             history: &[],
             output: &[],
         });
+        if executor.capacity().n_state_slots > 0 {
+            // The state goes back and forth between two slots.
+            let (from, to) = (StateSlot(self.n_steps % 2), StateSlot((self.n_steps + 1) % 2));
+            let from = (self.n_computed > 0).then_some(from);
+            self.batch.set_state(StateShare { from, to, saves: [None; 2] });
+            self.n_steps += 1;
+        }
         executor.execute(&self.batch, &mut self.step).unwrap();
         assert_eq!(self.step.error(0), None);
         self.n_computed = end;

@@ -6,6 +6,7 @@
 mod attention;
 mod low_rank;
 mod matmul;
+mod recurrent;
 mod rows;
 
 use fastrand::Rng;
@@ -41,6 +42,7 @@ pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     matmul::check_all(&mut backends, &mut rng);
     low_rank::check_all(&mut backends, &mut rng);
     attention::check_all(&mut backends, &mut rng);
+    recurrent::check_all(&mut backends, &mut rng);
 }
 
 /// One operation: near the reference, and the same bits for an item alone, beside others and on more threads.
