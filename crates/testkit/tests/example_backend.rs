@@ -209,8 +209,13 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
     let Golden { model, prompt, greedy, .. } = golden().swap_remove(0);
     let mut backend = ExampleBackend::default();
     let weights = model.weights_on(&backend, &mut |_| {}).unwrap();
-    let limits =
-        DecoderLimits { max_tokens: 64, max_logit_rows: 1, max_sequence_tokens: 128, n_positions: 128 };
+    let limits = DecoderLimits {
+        max_tokens: 64,
+        max_logit_rows: 1,
+        max_sequence_tokens: 128,
+        n_positions: 128,
+        n_state_slots: 0,
+    };
     let mut decoder = Decoder::new(&backend, Arc::clone(&model.config), weights, &limits).unwrap();
     let mut cache = backend.kv_cache(&model.kv_layout(KvDtype::F32, 8)).unwrap();
     let params = SamplingParams { temperature: 0.0, ..Default::default() };
@@ -225,6 +230,7 @@ fn a_step_reads_the_token_of_the_one_before_while_that_is_in_flight() {
             blocks: (0..8).collect(),
             logit_tokens: vec![tokens.len() as u32 - 1],
             carried: (step > 0).then_some(CarriedToken { token_idx: 0, chosen_idx: 0 }).into_iter().collect(),
+            states: Vec::new(),
             tokens,
         };
         decoder.forward(&mut backend, &mut cache, &input);

@@ -108,7 +108,7 @@ fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError>
                 }
             }
             let [least, most] = shape.time_limits;
-            if !(least <= most) {
+            if least.is_nan() || most.is_nan() || least > most {
                 return Err(ConfigError::invalid(
                     "limits of time",
                     format!("{least} and {most}"),
