@@ -1,13 +1,15 @@
 //! One step in flight: what the scheduler hands to an executor and what comes back. Flat buffers that are
 //! reused from step to step, so that a steady state allocates nothing. Does not know how either side decides.
 
+mod state;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::constraint::TokenConstraint;
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
-pub use crate::step_state::{StateCopy, StateSave, StateShare, StateSlot};
+pub use state::{StateCopy, StateSave, StateShare, StateSlot};
 
 /// Tokens in one KV block.
 pub const BLOCK_TOKENS: usize = 16;

@@ -1,11 +1,13 @@
 //! Who owns a block. A block is used (someone holds a reference), cached (nobody does, but its content has a
 //! name) or free. Does not know sequences and bytes.
 
+mod states;
+
 use std::collections::HashMap;
 
 use crate::batch::BlockId;
 use crate::block_hash::{BlockHash, BlockTokens};
-use crate::state_pool::StatePool;
+pub use states::StatePool;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;

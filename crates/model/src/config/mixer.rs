@@ -1,9 +1,9 @@
 //! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is computed.
 
+use throng_kernels::recurrent::StateLayerShape;
 pub use throng_kernels::reference::{DeltaShape, StateSpaceShape};
 
 use super::RopeStyle;
-use crate::state_cache::StateLayerShape;
 
 /// The part of a layer in which a token learns from the tokens before it.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
+use crate::batch::{StateCopy, StateSlot};
 use crate::block_hash::BlockHash;
-use crate::step_state::{StateCopy, StateSlot};
 
 /// All slots of recurrent state of one executor; none where the model has no recurrent layers. There are about as many as sequences
 /// that run, so that a search over all of them is cheap.
