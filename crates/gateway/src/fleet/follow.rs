@@ -7,7 +7,7 @@ use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, Versi
 
 use super::membership::Membership;
 use crate::body_lines::BodyLines;
-use crate::replica::{Connection, ConnectionGuard, Link};
+use crate::replica::{ConnectionGuard, Link};
 
 /// A worker that says nothing for so long does not get on: its requests go elsewhere.
 const MAX_SILENCE: Duration = Duration::from_millis(6 * HEARTBEAT_MS);
@@ -22,12 +22,16 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
     let mut backoff = MIN_BACKOFF;
     loop {
         let mut was_up = false;
-        let reason = match follow_once(&membership, &link, &mut was_up).await {
-            Ok(()) => "it has ended".to_owned(),
-            Err(reason) => reason,
-        };
-        if link.set_down(&reason) {
-            tracing::warn!(worker, reason, "a worker does not answer");
+        match follow_once(&membership, &link, &mut was_up).await {
+            Ok(()) => {
+                link.set_down("it has ended");
+                tracing::info!(worker, "a worker has ended");
+            }
+            Err(reason) => {
+                if link.set_down(&reason) {
+                    tracing::warn!(worker, reason, "a worker does not answer");
+                }
+            }
         }
         if was_up {
             backoff = MIN_BACKOFF;
@@ -59,20 +63,17 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
         fingerprint = description.fingerprint,
         "a worker answers"
     );
-    watch(link, &connection, &mut guard, &mut lines).await
+    watch(link, &mut guard, &mut lines).await
 }
 
 /// Reads how the worker is. Dropping `guard`, also by an error here, fails what runs on the connection.
-async fn watch(
-    link: &Link,
-    connection: &Connection,
-    guard: &mut ConnectionGuard,
-    lines: &mut BodyLines,
-) -> Result<(), String> {
+async fn watch(link: &Link, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
     loop {
         let line = tokio::select! {
             line = tokio::time::timeout(MAX_SILENCE, lines.next()) => line,
-            () = guard.ended() => return Err("the connection has ended".to_owned()),
+            () = guard.ended() => {
+                return if link.is_draining() { Ok(()) } else { Err("the connection has ended".to_owned()) };
+            }
         };
         let line = line.map_err(|_| format!("it has been silent for {} ms", MAX_SILENCE.as_millis()))?;
         match line.map_err(|error| error.to_string())? {
@@ -84,7 +85,6 @@ async fn watch(
             None => return Err("it broke off".to_owned()),
         }
     }
-    debug_assert!(!connection.is_lost(), "the guard is alive");
     // What runs may finish; the worker closes the connection after that.
     guard.ended().await;
     Ok(())

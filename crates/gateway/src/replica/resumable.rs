@@ -21,13 +21,20 @@ use super::{
 /// no more than these, and a failure of many replicas does not multiply the work.
 const MAX_REPLICAS_TRIED: usize = 3;
 
+/// Most replicas that may end under one request, each after a token of it: these are not counted above, since processes end for
+/// reasons of their own, and a stream may live longer than many of them.
+const MAX_REPLICAS_OUTLIVED: usize = 16;
+
 /// One request over several replicas. Keeps the tokens that it has passed on.
 pub(crate) struct Resumable {
     replicas: Arc<[Arc<dyn Replica>]>,
     /// As it was submitted first.
     request: ReplicaRequest,
-    /// Indices of the replicas that it was submitted to.
+    /// Indices of the replicas that it was submitted to and that count.
     tried: Vec<usize>,
+    n_outlived: usize,
+    /// A token has come since it was submitted last.
+    has_progressed: bool,
     state: State,
     is_prompt_reported: bool,
     continuations: Vec<Progress>,
@@ -83,6 +90,8 @@ impl Resumable {
         Ok(Box::new(Self {
             replicas,
             tried,
+            n_outlived: 0,
+            has_progressed: false,
             state: State::Running(result?),
             is_prompt_reported: false,
             continuations: (0..request.n_continuations()).map(progress).collect(),
@@ -112,6 +121,14 @@ impl Resumable {
         let n_output: usize = self.continuations.iter().map(|continuation| continuation.output.len()).sum();
         tracing::warn!(error = %failure, n_output, "a replica failed; another is asked to go on");
         self.submitted = Instant::now();
+        let has_ended = matches!(
+            failure.kind,
+            ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining
+        );
+        if std::mem::take(&mut self.has_progressed) && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
+            self.n_outlived += 1;
+            self.tried.drain(..self.tried.len().saturating_sub(1));
+        }
         let asking = ask(self.replicas.clone(), self.rest(), std::mem::take(&mut self.tried)).boxed();
         self.state = State::Moving { asking, failure };
     }
@@ -126,6 +143,7 @@ impl Resumable {
                 let continuation = self.live(index)?;
                 continuation.output.push(report.chosen.token);
                 continuation.first_token.get_or_insert_with(Instant::now);
+                self.has_progressed = true;
                 Some(event)
             }
             ReplicaEvent::Finished { index, reason, timing } => {

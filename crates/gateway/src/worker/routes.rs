@@ -15,11 +15,13 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{Method, StatusCode};
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, STATUS, WATCH};
-use tokio::time::MissedTickBehavior;
+use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use super::WorkerState;
 use super::generate::generate;
 use crate::openai::ApiError;
+use crate::phase::Phase;
 use crate::replica::{Replica, Status};
 use crate::retry_after::retry_after_s;
 
@@ -31,7 +33,7 @@ pub(super) fn router(state: Arc<WorkerState>) -> axum::Router {
         .route(HEALTH, get(health))
         .route(DESCRIBE, get(describe))
         .route(STATUS, get(status))
-        .route(WATCH, get(watch))
+        .route(WATCH, get(follow))
         .route(&format!("{ARTIFACTS}{{digest}}"), get(artifact))
         .route(GENERATE, post(generate))
         .method_not_allowed_fallback(async || ApiError::method_not_allowed("GET, POST"))
@@ -73,19 +75,34 @@ async fn status(State(worker): State<Arc<WorkerState>>) -> Json<throng_wire::Sta
     Json(worker.status())
 }
 
-/// A line of the status at once and then with each heartbeat. Ends when the worker drains and has nothing left to do.
-async fn watch(State(worker): State<Arc<WorkerState>>) -> Body {
+/// A line of the status at once, with each heartbeat, and when the worker begins to drain. Ends when a draining worker has nothing
+/// left to do.
+async fn follow(State(worker): State<Arc<WorkerState>>) -> Body {
     let mut beat = tokio::time::interval(Duration::from_millis(HEARTBEAT_MS));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    Body::from_stream(stream::unfold((worker, beat), |(worker, mut beat)| async move {
-        beat.tick().await;
-        let status = worker.status();
-        if worker.is_draining() && worker.replica.load().n_sequences() == 0 {
+    let phase = worker.phase.clone();
+    let begun = Watch { worker, beat, phase, says_draining: false };
+    Body::from_stream(stream::unfold(begun, |mut watch| async move {
+        tokio::select! {
+            _ = watch.beat.tick() => {}
+            _ = watch.phase.wait_for(|phase| *phase >= Phase::Draining), if !watch.says_draining => {}
+        }
+        if watch.says_draining && watch.worker.replica.load().n_sequences() == 0 {
             return None;
         }
-        let line = throng_wire::line(&status).ok()?;
-        Some((Ok::<_, Infallible>(Bytes::from(line)), (worker, beat)))
+        watch.says_draining = watch.worker.is_draining();
+        let line = throng_wire::line(&watch.worker.status()).ok()?;
+        Some((Ok::<_, Infallible>(Bytes::from(line)), watch))
     }))
+}
+
+/// Somebody who is told again and again how a worker is.
+struct Watch {
+    worker: Arc<WorkerState>,
+    beat: Interval,
+    phase: watch::Receiver<Phase>,
+    /// Has been told that it drains.
+    says_draining: bool,
 }
 
 async fn artifact(
