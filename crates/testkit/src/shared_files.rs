@@ -17,10 +17,18 @@ pub fn shared(name: &str) -> Option<PathBuf> {
     if path.exists() {
         return Some(path);
     }
-    println!("SKIPPED: ../shared/{name} is absent");
+    note_skipped(&format!("tests that need ../shared/{name}, which is absent"));
+    None
+}
+
+/// Prints that something is not tested, and notes it for the end of `cargo xtask test`.
+///
+/// # Panics
+/// When it cannot be noted.
+pub fn note_skipped(what: &str) {
+    println!("SKIPPED: {what}");
     if let Some(notes) = std::env::var_os(SKIPPED) {
         let mut notes = std::fs::OpenOptions::new().append(true).create(true).open(notes).expect("a file");
-        writeln!(notes, "tests that need ../shared/{name}").expect("room for a line");
+        writeln!(notes, "{what}").expect("room for a line");
     }
-    None
 }

@@ -1,4 +1,4 @@
-//! Installs what the tests need and the machine lacks: a browser from Debian's packages, a Python environment with the
+//! Installs what the tests need and the machine lacks: a browser and PostgreSQL from Debian's packages, a Python environment with the
 //! client libraries, a Prometheus, axe-core. Asks nothing; prints what it installs before it does.
 
 use std::path::{Path, PathBuf};
@@ -51,6 +51,18 @@ fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     }
     std::fs::write(stamp, wanted)?;
     Ok(python)
+}
+
+/// The programs of PostgreSQL, of which tests start servers of their own. Where they cannot be had, those tests are skipped and
+/// say so.
+pub fn postgres() -> Result<()> {
+    if Path::new("/usr/lib/postgresql").exists() || !exists("apt-get") || !is_root()? {
+        return Ok(());
+    }
+    if debian(&["postgresql"]).is_err() {
+        skipped::note("PostgreSQL: apt-get cannot install it")?;
+    }
+    Ok(())
 }
 
 /// A headless Chromium and its driver.

@@ -42,6 +42,7 @@ fn run_part(part: Part) -> Result<()> {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
         tidy::run()?;
         dependencies::check()?;
+        machine::postgres()?;
         run_with(env!("CARGO"), &["test", "--workspace"], &[(skipped::VARIABLE, skipped::file())])?;
     }
     if part != Part::Rust {
