@@ -1,0 +1,326 @@
+//! How much may be used in a calendar day and month: tokens and money of keys, and of whatever else a budget belongs to. Does not
+//! know calendars, keys or databases.
+//!
+//! What was used is counted in a ledger elsewhere. Here stands what that ledger is known to have, what has ended and may not be in it
+//! yet, and what running requests may still use at most: the three together never exceed a budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Tokens and money. Money is in the smallest unit that its owner counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// Tokens of prompts and outputs together.
+    pub tokens: u64,
+    /// Money.
+    pub cost: u128,
+}
+
+/// The most that may be spent in a period; an absent budget does not restrict.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Tokens.
+    pub tokens: Option<u64>,
+    /// Money.
+    pub cost: Option<u128>,
+}
+
+/// Budgets of a scope.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budgets {
+    /// In a day.
+    pub day: Budget,
+    /// In a month.
+    pub month: Budget,
+}
+
+impl Budgets {
+    /// Whether nothing is restricted.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Which day and month it is: numbers that go up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Periods {
+    /// The day.
+    pub day: u64,
+    /// The month.
+    pub month: u64,
+}
+
+/// Whose budget it is, and how much it allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BudgetScope {
+    /// Its name, different from those of all other scopes.
+    pub name: Arc<str>,
+    /// How much it may spend.
+    pub budgets: Budgets,
+}
+
+/// A budget that a request would exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetRefusal {
+    /// Whether it is the day's or the month's.
+    pub is_daily: bool,
+    /// Whether it is one of money or of tokens.
+    pub is_money: bool,
+}
+
+/// What a request may spend at most. It is to be given back to [`Accounts::settle`].
+#[derive(Debug)]
+#[must_use]
+pub struct BudgetReservation {
+    scopes: Vec<Arc<str>>,
+    most: Spending,
+}
+
+/// What all scopes have spent.
+#[derive(Debug, Clone, Default)]
+pub struct Accounts {
+    accounts: BTreeMap<Arc<str>, Account>,
+    periods: Periods,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    day: Spent,
+    month: Spent,
+    reserved: Spending,
+    n_running: u64,
+}
+
+/// What was spent in a period.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    /// What the ledger is known to have.
+    written: Spending,
+    /// What has ended and is not known to be in the ledger.
+    unwritten: Spending,
+}
+
+impl Accounts {
+    /// Reserves the most that a request may spend in all scopes, or in none of them.
+    ///
+    /// # Errors
+    /// When a budget of a scope could be exceeded.
+    pub fn reserve(
+        &mut self,
+        scopes: &[BudgetScope],
+        most: Spending,
+        now: Periods,
+    ) -> Result<BudgetReservation, BudgetRefusal> {
+        self.advance(now);
+        for scope in scopes {
+            let account = self.accounts.get(&scope.name).copied().unwrap_or_default();
+            let running = account.reserved.and(most);
+            account.day.check(&scope.budgets.day, running, true)?;
+            account.month.check(&scope.budgets.month, running, false)?;
+        }
+        let names: Vec<Arc<str>> = scopes.iter().map(|scope| scope.name.clone()).collect();
+        for name in &names {
+            let account = self.accounts.entry(name.clone()).or_default();
+            account.reserved = account.reserved.and(most);
+            account.n_running += 1;
+        }
+        Ok(BudgetReservation { scopes: names, most })
+    }
+
+    /// The request has ended and has spent this. The rest is given back.
+    pub fn settle(&mut self, reservation: BudgetReservation, spent: Spending, now: Periods) {
+        self.advance(now);
+        for name in reservation.scopes {
+            let account = self.accounts.entry(name).or_default();
+            account.reserved = account.reserved.without(reservation.most);
+            account.n_running = account.n_running.saturating_sub(1);
+            account.day.unwritten = account.day.unwritten.and(spent);
+            account.month.unwritten = account.month.unwritten.and(spent);
+        }
+    }
+
+    /// What a request that ended in these periods has spent is in the ledger now.
+    pub fn wrote(&mut self, scopes: &[&str], spent: Spending, at: Periods) {
+        for name in scopes {
+            let Some(account) = self.accounts.get_mut(*name) else { continue };
+            if at.day == self.periods.day {
+                account.day.wrote(spent);
+            }
+            if at.month == self.periods.month {
+                account.month.wrote(spent);
+            }
+        }
+    }
+
+    /// Takes what the ledger says was spent in the present day and month by each scope; absent ones have spent nothing. What was said
+    /// to be written must be in it.
+    pub fn read(&mut self, ledger: BTreeMap<Arc<str>, (Spending, Spending)>, now: Periods) {
+        self.advance(now);
+        for account in self.accounts.values_mut() {
+            account.day.written = Spending::default();
+            account.month.written = Spending::default();
+        }
+        for (name, (day, month)) in ledger {
+            let account = self.accounts.entry(name).or_default();
+            account.day.written = day;
+            account.month.written = month;
+        }
+        self.accounts.retain(|_, account| !account.is_empty());
+    }
+
+    /// A new day or month begins with nothing spent. Periods do not go back, also where clocks do.
+    fn advance(&mut self, now: Periods) {
+        let (new_day, new_month) = (now.day > self.periods.day, now.month > self.periods.month);
+        if !new_day && !new_month {
+            return;
+        }
+        self.periods =
+            Periods { day: self.periods.day.max(now.day), month: self.periods.month.max(now.month) };
+        for account in self.accounts.values_mut() {
+            account.day = Spent::default();
+            if new_month {
+                account.month = Spent::default();
+            }
+        }
+    }
+}
+
+impl Account {
+    fn is_empty(&self) -> bool {
+        self.n_running == 0
+            && self.day.total() == Spending::default()
+            && self.month.total() == Spending::default()
+    }
+}
+
+impl Spent {
+    fn total(&self) -> Spending {
+        self.written.and(self.unwritten)
+    }
+
+    fn wrote(&mut self, spent: Spending) {
+        self.unwritten = self.unwritten.without(spent);
+        self.written = self.written.and(spent);
+    }
+
+    fn check(&self, budget: &Budget, running: Spending, is_daily: bool) -> Result<(), BudgetRefusal> {
+        let total = self.total().and(running);
+        if budget.tokens.is_some_and(|most| total.tokens > most) {
+            return Err(BudgetRefusal { is_daily, is_money: false });
+        }
+        if budget.cost.is_some_and(|most| total.cost > most) {
+            return Err(BudgetRefusal { is_daily, is_money: true });
+        }
+        Ok(())
+    }
+}
+
+impl Spending {
+    fn and(self, other: Self) -> Self {
+        Self { tokens: self.tokens.saturating_add(other.tokens), cost: self.cost.saturating_add(other.cost) }
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self { tokens: self.tokens.saturating_sub(other.tokens), cost: self.cost.saturating_sub(other.cost) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Periods = Periods { day: 40, month: 2 };
+
+    fn tokens(tokens: u64) -> Spending {
+        Spending { tokens, cost: u128::from(tokens) * 10 }
+    }
+
+    fn scope(name: &str, day: Option<u64>, month_cost: Option<u128>) -> BudgetScope {
+        let day = Budget { tokens: day, cost: None };
+        let month = Budget { tokens: None, cost: month_cost };
+        BudgetScope { name: name.into(), budgets: Budgets { day, month } }
+    }
+
+    #[test]
+    fn running_ended_and_written_requests_together_stay_within_all_budgets() {
+        let mut accounts = Accounts::default();
+        let scopes = [scope("key", Some(100), None), scope("project", None, Some(1500))];
+        let first = accounts.reserve(&scopes, tokens(60), NOW).expect("within");
+        let refused = accounts.reserve(&scopes, tokens(41), NOW).expect_err("the key's day");
+        assert_eq!(refused, BudgetRefusal { is_daily: true, is_money: false });
+        let second = accounts.reserve(&scopes, tokens(40), NOW).expect("exactly within");
+        accounts.settle(first, tokens(10), NOW);
+        accounts.settle(second, tokens(40), NOW);
+        assert!(accounts.reserve(&scopes, tokens(51), NOW).is_err());
+        // The ledger has the first one and what another server wrote.
+        accounts.wrote(&["key", "project"], tokens(10), NOW);
+        let ledger = |n: u64| {
+            BTreeMap::from([
+                ("key".into(), (tokens(n), tokens(n))),
+                ("project".into(), (tokens(n), tokens(n))),
+            ])
+        };
+        accounts.read(ledger(15), NOW);
+        assert!(accounts.reserve(&scopes, tokens(46), NOW).is_err(), "15 written and 40 not");
+        let third = accounts.reserve(&scopes, tokens(45), NOW).expect("exactly within");
+        accounts.settle(third, tokens(0), NOW);
+        // The next day begins with nothing, the month goes on.
+        let next = Periods { day: 41, ..NOW };
+        let all = accounts.reserve(&scopes, tokens(95), next).expect("within");
+        accounts.settle(all, tokens(95), next);
+        let refused =
+            accounts.reserve(&[scopes[1].clone()], tokens(1), next).expect_err("the project's month");
+        assert_eq!(refused, BudgetRefusal { is_daily: false, is_money: true });
+        // Yesterday's entries that are written today do not count for today.
+        accounts.wrote(&["key", "project"], tokens(40), NOW);
+        assert!(accounts.reserve(&scopes[..1], tokens(6), next).is_err());
+        assert!(accounts.reserve(&scopes[..1], tokens(5), next).is_ok());
+    }
+
+    #[test]
+    fn random_schedules_never_exceed_a_budget_and_never_lose_any_of_it() {
+        let mut random = 7_u64;
+        let mut draw = move |n: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % n
+        };
+        let scopes = [scope("key", Some(1000), None)];
+        for _ in 0..50 {
+            let mut accounts = Accounts::default();
+            // What really happened: used and running at most, entries that are not written, the ledger.
+            let (mut running, mut unwritten, mut ledger) = (Vec::new(), Vec::new(), 0);
+            for _ in 0..2000 {
+                let reserved =
+                    |running: &[(BudgetReservation, u64)]| running.iter().map(|(_, n)| n).sum::<u64>();
+                let ended = |unwritten: &[u64]| unwritten.iter().sum::<u64>();
+                match draw(4) {
+                    0 => {
+                        let most = draw(200);
+                        let room = 1000 - ledger - ended(&unwritten) - reserved(&running);
+                        match accounts.reserve(&scopes, tokens(most), NOW) {
+                            Ok(reservation) => {
+                                assert!(most <= room);
+                                running.push((reservation, most));
+                            }
+                            Err(_) => assert!(most > room),
+                        }
+                    }
+                    1 if !running.is_empty() => {
+                        let (reservation, most) = running.swap_remove(draw(running.len() as u64) as usize);
+                        let used = draw(most / 8 + 1);
+                        accounts.settle(reservation, tokens(used), NOW);
+                        unwritten.push(used);
+                    }
+                    2 if !unwritten.is_empty() => {
+                        let used = unwritten.remove(0);
+                        ledger += used;
+                        accounts.wrote(&["key"], tokens(used), NOW);
+                    }
+                    _ => {
+                        accounts.read(BTreeMap::from([("key".into(), (tokens(ledger), tokens(ledger)))]), NOW)
+                    }
+                }
+            }
+        }
+    }
+}
