@@ -36,7 +36,9 @@ pub use adapters::{AdapterArgs, LoraModule};
 pub use bench::{BenchArgs, BenchConstraint, BenchInstead, BenchMachineArgs};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
-pub use keys::{DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand};
+pub use keys::{
+    DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs, UsageBy,
+};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use recommended::RecommendedSampling;
@@ -118,6 +120,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),
+    /// Print what keys, projects or models have used
+    Usage(UsageArgs),
     /// Copy or check the database
     Store(StoreArgs),
     /// Print the completions of a shell

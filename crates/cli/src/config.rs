@@ -284,6 +284,7 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
         setting.extend(words.iter().flat_map(|words| words.0.iter().cloned()));
     }
     overlay(&mut access.database, &flags.database);
+    overlay(&mut access.ledger_journal, &flags.ledger_journal);
     access.allow_credentials |= flags.allow_credentials;
     overlay(&mut gateway.server.uds, &flags.uds);
     if let Some(path) = &flags.root_path {

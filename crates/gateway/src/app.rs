@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::GatewayConfig;
 use crate::generation::{AnswerWriting, Turns};
+use crate::ledger::{Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     pub limits: Arc<RateLimits>,
     /// The workers of the fleet; none where the models are computed in this process.
     pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
+    /// What requests use, where there is a database.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 impl Shared {
@@ -43,8 +46,11 @@ impl Shared {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);
         let limits = Arc::new(RateLimits::new());
+        // The gateway has checked the prices.
+        let prices = PriceTable::new(&config.prices).unwrap_or_default();
+        let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));
         let phase = watch::Sender::new(Phase::Serving);
-        Self { memory, phase, process, keys, limits, workers: Arc::default() }
+        Self { memory, phase, process, keys, limits, workers: Arc::default(), ledger }
     }
 }
 
@@ -57,6 +63,8 @@ pub(crate) struct App {
     pub keys: ApiKeys,
     /// What of the keys' limits is in use.
     pub limits: Arc<RateLimits>,
+    /// What requests use, where there is a database.
+    pub ledger: Option<Arc<Ledger>>,
     /// The served models and who computes them.
     pub router: Arc<Router>,
     /// What is counted.
@@ -85,7 +93,7 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys, limits, workers } = shared;
+        let Shared { memory, phase, process, keys, limits, workers, ledger } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let router = Arc::new(Router::default());
         let (of_replicas, of_models) = (router.clone(), router.clone());
@@ -93,7 +101,7 @@ impl App {
             AtScrape::new(move || of_replicas.labelled_replicas()),
             AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
             held,
-            &process,
+            (&process, ledger.clone()),
         );
         for served in models {
             let (counters, replicas) =
@@ -113,6 +121,7 @@ impl App {
             memory,
             limits,
             workers,
+            ledger,
             phase,
             loading,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ledger::ModelPrice;
+
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -18,6 +20,8 @@ pub struct GatewayConfig {
     pub access: AccessConfig,
     /// What may be asked.
     pub api: ApiConfig,
+    /// What tokens cost.
+    pub prices: Vec<ModelPrice>,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a release build
@@ -118,8 +122,11 @@ pub enum ClientCertificates {
 pub struct AccessConfig {
     /// Accepted API keys; each is a tenant of its own. Empty: anyone who can connect may ask.
     pub api_keys: Vec<Secret>,
-    /// The database with more keys: a path, or `sqlite:PATH`. With one, each request must have a key, also while it has none.
+    /// The database with more keys: a path, `sqlite:PATH` or `postgres://…`. With one, each request must have a key, also while it has none.
     pub database: Option<String>,
+    /// The beginning of the names of the files in which the ledger's entries wait for the database, on a local disk. When absent,
+    /// beside a SQLite database, else in the user's folder for state.
+    pub ledger_journal: Option<PathBuf>,
     /// Allows listening on an address other machines can reach without any API key.
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.

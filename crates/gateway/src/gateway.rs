@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::app::{App, Shared};
 use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::{AccessConfig, GatewayConfig};
+use crate::ledger::{Ledger, PriceTable};
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::replica::{Link, Replica};
@@ -114,6 +115,11 @@ impl Gateway {
             || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
+        PriceTable::new(&config.prices).map_err(|value| GatewayError::Setting {
+            setting: "gateway.prices",
+            value,
+            expected: "dollars for a million tokens, from 0 to 1000 with at most six decimals",
+        })?;
         server::check(&config).map_err(|(setting, value, expected)| GatewayError::Setting {
             setting,
             value,
@@ -199,6 +205,11 @@ impl Loading {
     /// The keys of the database, to be read from it and to follow it; `None` without a configured database.
     pub fn stored_keys(&self) -> Option<StoredKeys> {
         self.shared.keys.clone()
+    }
+
+    /// The ledger, to be opened over the database; `None` without a configured one.
+    pub fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.shared.ledger.clone()
     }
 
     /// Whether a model may answer without a restart of the process, now or later.

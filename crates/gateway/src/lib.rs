@@ -15,6 +15,7 @@ mod constraint;
 mod fleet;
 mod gateway;
 mod generation;
+mod ledger;
 mod limits;
 mod loading;
 mod memory;
@@ -37,6 +38,7 @@ pub use config::{
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};
 pub use gateway::{Gateway, GatewayError, Loading};
+pub use ledger::{Ledger, LedgerError, ModelPrice};
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};

@@ -1,22 +1,28 @@
-//! The limits of keys, enforced: each request is charged before it runs, and what it did not use is given back at its end. Gives
-//! `throng_core::limits` the clock and the lock. Does not know how tokens are counted.
+//! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs, and what it did not
+//! use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does not know how tokens are counted.
 
 mod headers;
+mod scopes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use throng_core::limits::{LimitKind, LimitRefusal, Limiter, Limits, Reservation, Scope, Status};
+use throng_core::limits::{BudgetRefusal, LimitKind, LimitRefusal, Limiter, Reservation, Status};
 use throng_core::time::{Nanos, Timestamp};
-use throng_store::{ApiKey, MAX_KEYS};
+use throng_store::{MAX_KEYS, Outcome};
 
 use crate::auth::Tenant;
+use crate::ledger::Meter;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
 pub(crate) use headers::insert_headers;
+pub(crate) use scopes::budget_scopes;
 
-/// What all keys use.
+/// Most scopes that are in use at a time: all keys, and as many projects, organisations and users.
+const MAX_SCOPES: usize = 2 * MAX_KEYS;
+
+/// What all of them use.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
     limiter: Mutex<Limiter>,
@@ -33,51 +39,78 @@ pub(crate) struct Charged {
 }
 
 /// What a request is charged with; dropping it gives back what it has not used, or all if it has not begun.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Charge {
     /// None where nothing is limited.
     reserved: Option<(Arc<RateLimits>, Reservation)>,
     n_used: Option<u64>,
+    /// Counts for the ledger; none without one.
+    meter: Option<Meter>,
 }
 
 impl RateLimits {
     /// Nothing is in use.
     pub fn new() -> Self {
-        Self { limiter: Mutex::new(Limiter::new(MAX_KEYS)), origin: Instant::now() }
+        Self { limiter: Mutex::new(Limiter::new(MAX_SCOPES)), origin: Instant::now() }
     }
 
     /// Charges whoever asks with a request that uses at most `n_tokens` tokens.
-    pub fn charge(self: &Arc<Self>, tenant: &Tenant, n_tokens: u64) -> Charged {
-        let scopes: Vec<Scope> = tenant.key.as_deref().and_then(scope_of).into_iter().collect();
+    pub fn charge(self: &Arc<Self>, tenant: &Tenant, user: Option<&str>, n_tokens: u64) -> Charged {
+        let scopes = scopes::scopes(tenant, user);
         if scopes.is_empty() {
-            let charge = Ok(Charge { reserved: None, n_used: None });
-            return Charged { status: Status::default(), charge };
+            return Charged { status: Status::default(), charge: Ok(Charge::default()) };
         }
         let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0);
         let reserved = limiter.reserve(&scopes, n_tokens, now);
         let status = limiter.status(&scopes, now);
         drop(limiter);
-        let charge =
-            reserved.map(|reservation| Charge { reserved: Some((self.clone(), reservation)), n_used: None });
+        let charge = reserved.map(|reservation| Charge {
+            reserved: Some((self.clone(), reservation)),
+            n_used: None,
+            meter: None,
+        });
         Charged { status, charge }
     }
 }
 
 impl Charge {
-    /// Whether it belongs to a limit.
-    pub fn is_limited(&self) -> bool {
-        self.reserved.is_some()
+    /// The same charge, which counts for the ledger too.
+    pub fn with_meter(mut self, meter: Option<Meter>) -> Self {
+        self.meter = meter;
+        self
     }
 
-    /// The request has begun: it counts from now on, with the tokens that are added.
-    pub fn begin(&mut self) {
-        self.n_used.get_or_insert(0);
+    /// Whether anybody wants to know what is used.
+    pub fn is_counted(&self) -> bool {
+        self.reserved.is_some() || self.meter.is_some()
     }
 
-    /// The request has used these tokens too.
-    pub fn add(&mut self, n_tokens: u64) {
+    /// A prompt of the request has reached an engine: it counts from now on.
+    pub fn begin(&mut self, n_prompt_tokens: u64) {
+        *self.n_used.get_or_insert(0) += n_prompt_tokens;
+        self.meter.iter_mut().for_each(Meter::begin);
+    }
+
+    /// A prompt was computed or found in the cache.
+    pub fn prompt(&mut self, n_tokens: u64, n_cached: u64) {
+        self.meter.iter_mut().for_each(|meter| meter.prompt(n_tokens, n_cached));
+    }
+
+    /// A token of an answer came.
+    pub fn token(&mut self) {
+        self.meter.iter_mut().for_each(Meter::token);
+    }
+
+    /// An answer of which `n_seen` tokens came has ended with this many.
+    pub fn answer_ended(&mut self, n_tokens: u64, n_seen: u64) {
         *self.n_used.get_or_insert(0) += n_tokens;
+        self.meter.iter_mut().for_each(|meter| meter.answer_ended(n_tokens, n_seen));
+    }
+
+    /// The request has generated all that it will.
+    pub fn end(&mut self, outcome: Outcome) {
+        self.meter.iter_mut().for_each(|meter| meter.end(outcome));
     }
 }
 
@@ -115,7 +148,8 @@ pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
         LimitRefusal::Exceeded { kind, limit, wait } => {
             let seconds = |wait: Nanos| u32::try_from(wait.0.div_ceil(1_000_000_000)).unwrap_or(u32::MAX);
             let seconds = wait.map_or_else(retry_after_s, seconds);
-            ApiError::rate_limit_exceeded(&format!("this API key has {limit} {}", unit(kind)), seconds)
+            let what = format!("this API key, its user, project or organisation has {limit} {}", unit(kind));
+            ApiError::rate_limit_exceeded(&what, seconds)
         }
         LimitRefusal::NeverFits { kind, limit, needed } => {
             ApiError::request_exceeds_rate_limit(unit(kind), limit, needed)
@@ -126,12 +160,12 @@ pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
     }
 }
 
-/// The key as a scope; none without limits.
-fn scope_of(key: &ApiKey) -> Option<Scope> {
-    let limits = Limits {
-        requests_per_minute: key.limits.requests_per_minute.map(u64::from),
-        tokens_per_minute: key.limits.tokens_per_minute.map(u64::from),
-        concurrent_requests: key.limits.concurrent_requests.map(u64::from),
-    };
-    (!limits.is_empty()).then(|| Scope { name: Arc::from(key.id.as_str()), limits })
+/// The name in metrics of a refusal because of a budget.
+pub(crate) fn budget_name(refusal: BudgetRefusal) -> &'static str {
+    match (refusal.is_daily, refusal.is_money) {
+        (true, true) => "cost_per_day",
+        (true, false) => "tokens_per_day",
+        (false, true) => "cost_per_month",
+        (false, false) => "tokens_per_month",
+    }
 }

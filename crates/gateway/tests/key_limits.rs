@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use harness::{Client, PATIENCE, Reply, Server, Setup, chat, completion};
 use serde_json::{Value, json};
 use throng_gateway::StoredKeys;
-use throng_store::{CreatedKey, KeyChange, KeyLimits, NewKey, Store, open};
+use throng_store::{CreatedKey, KeyChange, LimitKind, LimitScope, Limits, NewKey, Store, open};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ struct Place {
 }
 
 /// A server with one key.
-async fn start(mut setup: Setup, limits: KeyLimits) -> Place {
+async fn start(mut setup: Setup, limits: Limits) -> Place {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("throng.db").display());
     setup.config.access.database = Some(url.clone());
@@ -47,14 +47,15 @@ impl Place {
         client.reply().await.expect("an answer")
     }
 
-    async fn change(&self, change: KeyChange) {
+    async fn limit(&self, limits: &[(LimitKind, Option<u64>)]) {
+        let change = KeyChange { limits: limits.to_vec(), ..KeyChange::default() };
         self.store.change_key(&self.key.key.id, change).await.expect("changed");
         self.keys.refresh(&*self.store).await.expect("read");
     }
 }
 
-fn tokens(limit: u32) -> KeyLimits {
-    KeyLimits { tokens_per_minute: Some(limit), ..KeyLimits::default() }
+fn tokens(limit: u32) -> Limits {
+    Limits::of([(LimitKind::TokensPerMinute, u64::from(limit))])
 }
 
 fn number(reply: &Reply, name: &str) -> u64 {
@@ -147,7 +148,7 @@ async fn a_stream_whose_reader_goes_away_is_charged_with_what_the_engine_made() 
 #[tokio::test]
 async fn requests_at_a_time_are_limited_and_an_ended_one_makes_room() {
     let setup = Setup { step_time: Duration::from_millis(1), ..Setup::default() };
-    let limits = KeyLimits { concurrent_requests: Some(1), ..KeyLimits::default() };
+    let limits = Limits::of([(LimitKind::ConcurrentRequests, 1)]);
     let place = start(setup, limits).await;
     let mut reader = place.server.connect().await;
     let fields = json!({"stream": true, "max_tokens": 4000, "ignore_eos": true});
@@ -172,7 +173,7 @@ async fn requests_at_a_time_are_limited_and_an_ended_one_makes_room() {
 
 #[tokio::test]
 async fn requests_are_limited_and_a_changed_limit_holds_at_once() {
-    let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
+    let limits = Limits::of([(LimitKind::RequestsPerMinute, 2)]);
     let place = start(Setup::default(), limits).await;
     let mut client = place.server.connect().await;
     let bad = place.ask(&mut client, json!({"max_tokens": 0})).await;
@@ -186,24 +187,16 @@ async fn requests_are_limited_and_a_changed_limit_holds_at_once() {
     }
     let reply = place.ask(&mut client, json!({"max_tokens": 1})).await;
     assert_eq!((reply.error().0, number(&reply, "x-ratelimit-remaining-requests")), (429, 0));
-    let raised = KeyChange { requests_per_minute: Some(Some(5)), ..KeyChange::default() };
-    place.change(raised).await;
+    place.limit(&[(LimitKind::RequestsPerMinute, Some(5))]).await;
     let reply = place.ask(&mut client, json!({"max_tokens": 1})).await;
     assert_eq!((reply.status, number(&reply, "x-ratelimit-remaining-requests")), (200, 2));
 
-    let lowered = KeyChange { tokens_per_minute: Some(Some(50)), ..KeyChange::default() };
-    place.change(lowered).await;
+    place.limit(&[(LimitKind::TokensPerMinute, Some(50))]).await;
     let reply = place.ask(&mut client, json!({"max_tokens": 46})).await;
     assert_eq!((reply.error().0, reply.error().3.as_str()), (400, "request_exceeds_rate_limit"));
     assert!(reply.text().contains("50 tokens per minute") && reply.text().contains("51"), "{}", reply.text());
     assert_eq!(reply.header("retry-after"), None, "waiting does not help");
-    place
-        .change(KeyChange {
-            requests_per_minute: Some(None),
-            tokens_per_minute: Some(None),
-            ..KeyChange::default()
-        })
-        .await;
+    place.limit(&[(LimitKind::RequestsPerMinute, None), (LimitKind::TokensPerMinute, None)]).await;
     let reply = place.ask(&mut client, json!({"max_tokens": 46})).await;
     assert_eq!((reply.status, reply.header("x-ratelimit-limit-requests")), (200, None));
 
@@ -218,4 +211,41 @@ async fn requests_are_limited_and_a_changed_limit_holds_at_once() {
         });
         assert!(counted, "{reason}: {}", metrics.text());
     }
+}
+
+#[tokio::test]
+async fn a_project_an_organisation_and_each_user_are_limited_beside_the_key() {
+    let place = start(Setup::default(), Limits::default()).await;
+    let (organisation, project) = ("o".to_owned(), "p".to_owned());
+    let scopes = [
+        LimitScope::Organisation(organisation.clone()),
+        LimitScope::Project { organisation: organisation.clone(), project: project.clone() },
+        LimitScope::EachUser { organisation, project },
+    ];
+    let mut client = place.server.connect().await;
+    for (i, scope) in scopes.iter().enumerate() {
+        let limit = async |limit| {
+            let change = vec![(LimitKind::ConcurrentRequests, None), (LimitKind::TokensPerMinute, limit)];
+            place.store.limit(scope, change).await.expect("limited");
+            place.keys.refresh(&*place.store).await.expect("read");
+        };
+        limit(Some(i as u64 + 1)).await;
+        let reply = place.ask(&mut client, json!({"max_tokens": 46, "user": "one"})).await;
+        assert_eq!(
+            (reply.error().0, reply.error().3.as_str()),
+            (400, "request_exceeds_rate_limit"),
+            "{scope:?}"
+        );
+        limit(None).await;
+    }
+    // Each user has a limit of their own; who names none has none.
+    place.store.limit(&scopes[2], vec![(LimitKind::RequestsPerMinute, Some(1))]).await.expect("limited");
+    place.keys.refresh(&*place.store).await.expect("read");
+    for (user, statuses) in [("one", [200, 429]), ("two", [200, 429])] {
+        for status in statuses {
+            let reply = place.ask(&mut client, json!({"max_tokens": 1, "user": user})).await;
+            assert_eq!(reply.status, status, "{user}");
+        }
+    }
+    assert_eq!(place.ask(&mut client, json!({"max_tokens": 1})).await.status, 200);
 }

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A database of a kind that this build does not know.
-    #[error("cannot use a database at {scheme}: only SQLite files are supported (PATH or sqlite:PATH)")]
+    #[error(
+        "cannot use a database at {scheme}: use PATH, sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE"
+    )]
     UnsupportedDatabase {
         /// The part of the URL before the colon.
         scheme: String,
@@ -28,23 +30,32 @@ pub enum StoreError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The file is a database of another program.
-    #[error("{} is a database of another program", path.display())]
+    /// A database of another program.
+    #[error("{place} is a database of another program")]
     Foreign {
-        /// The file.
-        path: PathBuf,
+        /// The database.
+        place: String,
     },
     /// A newer version of Throng has written the database.
-    #[error("{} has schema version {found}, but this version of Throng knows {known} at most", path.display())]
+    #[error("{place} has schema version {found}, but this version of Throng knows {known} at most")]
     NewerSchema {
-        /// The file.
-        path: PathBuf,
-        /// The version in the file.
+        /// The database.
+        place: String,
+        /// Its version.
         found: i64,
         /// The newest version that is known.
         known: i64,
     },
-    /// The file is damaged.
+    /// The URL of a database server cannot be read.
+    #[error("the URL of the database is not like postgres://USER:PASSWORD@HOST/DATABASE")]
+    BadUrl,
+    /// The database does not answer.
+    #[error("the database does not answer")]
+    NoAnswer,
+    /// The database has backups of its own.
+    #[error("copy a PostgreSQL database with pg_dump")]
+    NoBackup,
+    /// The database is damaged.
     #[error("the database is damaged: {0}")]
     Damaged(String),
     /// The target of a backup is there already.
@@ -56,6 +67,9 @@ pub enum StoreError {
     /// No key has this id or prefix.
     #[error("there is no API key {0:?}")]
     UnknownKey(String),
+    /// There is no such organisation or project.
+    #[error("there is no organisation or project {0:?}")]
+    UnknownScope(String),
     /// Several keys begin with this prefix.
     #[error("several API keys have the prefix {0:?}: name the key by its id")]
     AmbiguousKey(String),
@@ -70,6 +84,9 @@ pub enum StoreError {
     /// There are as many keys as a server holds in memory.
     #[error("the database has {0} API keys, as many as it may have")]
     TooManyKeys(usize),
+    /// An answer has more rows than are read at once.
+    #[error("the answer has more than {0} rows: ask for a shorter time or for wider buckets")]
+    TooManyRows(usize),
     /// The system has no random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(getrandom::Error),

@@ -6,6 +6,7 @@ use std::hint::black_box;
 use sha2::{Digest, Sha256};
 
 use crate::error::StoreError;
+use crate::limits::{LimitChange, Limits};
 
 /// The SHA-256 digest of a key. Keys have 256 random bits, so that a digest cannot be searched for its key.
 pub type KeyDigest = [u8; 32];
@@ -31,6 +32,8 @@ pub struct ApiKey {
     pub name: String,
     /// The organisation's name.
     pub organisation: String,
+    /// The organisation's id: `org_…`.
+    pub organisation_id: String,
     /// The project's name; unique within the organisation.
     pub project: String,
     /// The project's id: `proj_…`.
@@ -46,7 +49,13 @@ pub struct ApiKey {
     /// The models that it may use; all when absent.
     pub models: Option<Vec<String>>,
     /// How much it may use.
-    pub limits: KeyLimits,
+    pub limits: Limits,
+    /// How much all keys of its project may use.
+    pub project_limits: Limits,
+    /// How much all projects of its organisation may use.
+    pub organisation_limits: Limits,
+    /// How much each user of its project may use.
+    pub user_limits: Limits,
 }
 
 impl ApiKey {
@@ -64,17 +73,6 @@ impl ApiKey {
     pub fn has_digest(&self, digest: &KeyDigest) -> bool {
         self.digest.iter().zip(digest).fold(0, |acc, (a, b)| black_box(acc | (a ^ b))) == 0
     }
-}
-
-/// Limits of a key. An absent limit does not restrict.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct KeyLimits {
-    /// Requests in a minute.
-    pub requests_per_minute: Option<u32>,
-    /// Tokens in a minute, of prompts and outputs together.
-    pub tokens_per_minute: Option<u32>,
-    /// Requests at a time.
-    pub concurrent_requests: Option<u32>,
 }
 
 /// All keys at one revision of the database.
@@ -100,7 +98,7 @@ pub struct NewKey {
     /// The models that it may use; all when absent.
     pub models: Option<Vec<String>>,
     /// How much it may use.
-    pub limits: KeyLimits,
+    pub limits: Limits,
 }
 
 /// What to change of a key; what is absent stays, and an inner `None` takes a restriction away.
@@ -111,23 +109,16 @@ pub struct KeyChange {
     pub expires_unix_s: Option<Option<u64>>,
     /// The models that it may use.
     pub models: Option<Option<Vec<String>>>,
-    /// Requests in a minute.
-    pub requests_per_minute: Option<Option<u32>>,
-    /// Tokens in a minute.
-    pub tokens_per_minute: Option<Option<u32>>,
-    /// Requests at a time.
-    pub concurrent_requests: Option<Option<u32>>,
+    /// How much it may use.
+    pub limits: LimitChange,
 }
 
 impl KeyChange {
     /// The key as it is after the change.
     pub(crate) fn apply(self, key: &mut ApiKey) {
-        let limits = &mut key.limits;
         key.expires_unix_s = self.expires_unix_s.unwrap_or(key.expires_unix_s);
         key.models = self.models.unwrap_or_else(|| key.models.take());
-        limits.requests_per_minute = self.requests_per_minute.unwrap_or(limits.requests_per_minute);
-        limits.tokens_per_minute = self.tokens_per_minute.unwrap_or(limits.tokens_per_minute);
-        limits.concurrent_requests = self.concurrent_requests.unwrap_or(limits.concurrent_requests);
+        self.limits.into_iter().for_each(|(kind, limit)| key.limits.set(kind, limit));
     }
 }
 
@@ -198,6 +189,7 @@ mod tests {
             prefix: prefix_of(&first),
             name: String::new(),
             organisation: "o".to_owned(),
+            organisation_id: "org_1".to_owned(),
             project: "p".to_owned(),
             project_id: "proj_1".to_owned(),
             digest: digest_of(first.as_bytes()),
@@ -205,7 +197,10 @@ mod tests {
             expires_unix_s: Some(10),
             revoked_unix_s: None,
             models: None,
-            limits: KeyLimits::default(),
+            limits: Limits::default(),
+            project_limits: Limits::default(),
+            organisation_limits: Limits::default(),
+            user_limits: Limits::default(),
         };
         assert!(
             key.has_digest(&digest_of(first.as_bytes())) && !key.has_digest(&digest_of(second.as_bytes()))

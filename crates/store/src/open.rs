@@ -4,40 +4,59 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::StoreError;
-use crate::sqlite::SqliteStore;
+use crate::sql::SqlStore;
 use crate::store::Store;
 
-/// Opens a database, `PATH` or `sqlite:PATH`, makes it when it is not there, and brings its schema to the newest version.
+/// Where a database is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place<'a> {
+    File(&'a Path),
+    Postgres(&'a str),
+}
+
+/// Opens a database and brings its schema to the newest version: a SQLite file, `PATH` or `sqlite:PATH`, which is made when it is not
+/// there, or a PostgreSQL server, `postgres://USER:PASSWORD@HOST/DATABASE`.
 ///
 /// # Errors
 /// [`StoreError`], among others when a newer version of Throng has written it.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(SqliteStore::open(path_of(url)?).await?))
+    Ok(Arc::new(match place_of(url)? {
+        Place::File(path) => SqlStore::open_file(path).await?,
+        Place::Postgres(url) => SqlStore::connect(url).await?,
+    }))
 }
 
-/// As [`open`], but refuses a database that is not there, so that a mistyped path is not taken for an empty database.
+/// As [`open`], but refuses a file that is not there, so that a mistyped path is not taken for an empty database.
 ///
 /// # Errors
 /// [`StoreError`].
 pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    let path = path_of(url)?;
-    if !path.exists() {
-        return Err(StoreError::Missing { path: path.to_owned() });
+    match place_of(url)? {
+        Place::File(path) if !path.exists() => Err(StoreError::Missing { path: path.to_owned() }),
+        _ => open(url).await,
     }
-    open(url).await
 }
 
-fn path_of(url: &str) -> Result<&Path, StoreError> {
+/// The file of a SQLite database.
+///
+/// # Errors
+/// For a URL of no known database.
+pub fn file_of(url: &str) -> Result<Option<&Path>, StoreError> {
+    Ok(match place_of(url)? {
+        Place::File(path) => Some(path),
+        Place::Postgres(_) => None,
+    })
+}
+
+fn place_of(url: &str) -> Result<Place<'_>, StoreError> {
     let path = match url.split_once(':') {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
+        Some(("postgres" | "postgresql", _)) => return Ok(Place::Postgres(url)),
         // A single letter is a drive.
         Some((scheme, _)) if scheme.len() > 1 && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
             return Err(StoreError::UnsupportedDatabase { scheme: scheme.to_owned() });
         }
         _ => url,
     };
-    if path.is_empty() {
-        return Err(StoreError::EmptyPath);
-    }
-    Ok(Path::new(path))
+    if path.is_empty() { Err(StoreError::EmptyPath) } else { Ok(Place::File(Path::new(path))) }
 }

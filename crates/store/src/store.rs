@@ -7,6 +7,8 @@ use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
+use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
+use crate::limits::{LimitChange, LimitScope, Limits};
 
 /// Most keys of a database, revoked ones included: a server holds all of them in memory.
 pub const MAX_KEYS: usize = 100_000;
@@ -19,7 +21,7 @@ pub type StoreFuture<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 /// A database. Its work runs on other threads than the caller's. Each change is durable when its future is ready, and is seen
 /// by all processes that have the database open.
 pub trait Store: Debug + Send + Sync {
-    /// Rises with each change of a key.
+    /// Rises with each change of a key or a limit.
     fn revision(&self) -> StoreFuture<'_, i64>;
     /// All keys, with the revision that they have.
     fn keys(&self) -> StoreFuture<'_, KeyTable>;
@@ -29,9 +31,17 @@ pub trait Store: Debug + Send + Sync {
     fn revoke_key<'a>(&'a self, key: &'a str) -> StoreFuture<'a, ApiKey>;
     /// Changes what a key may use.
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey>;
-    /// Checks that the database is whole.
+    /// Changes how much an organisation, a project or each of its users may use.
+    fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits>;
+    /// Appends entries to the ledger, all or none. One whose id is there already changes nothing.
+    fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()>;
+    /// What the entries of a span of time add up to, ordered by bucket and group.
+    fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
+    /// What each key has used on each day from this one on, counted in days since the epoch.
+    fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>>;
+    /// Checks that the database is whole, and that the days' totals are those of the ledger.
     fn check(&self) -> StoreFuture<'_, ()>;
-    /// Writes a copy of the database to a new file while it is in use.
+    /// Writes a copy of the database to a new file while it is in use. Only SQLite can.
     fn backup<'a>(&'a self, path: &'a Path) -> StoreFuture<'a, ()>;
     /// Finishes what runs and closes the database.
     fn close(&self) -> BoxFuture<'_, ()>;

@@ -34,6 +34,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "config",
             "api_key",
             "database",
+            "ledger_journal",
             "allow_unauthenticated",
             "allowed_hosts",
             "allowed_origins",

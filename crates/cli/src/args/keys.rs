@@ -1,13 +1,14 @@
-//! The flags of `throng keys` and `throng store`. Does not know the database.
+//! The flags of `throng keys`, `throng usage` and `throng store`. Does not know the database.
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use throng_store::parse_millionths;
 
 /// Which database.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
-    /// The database with the keys: a path, or sqlite:PATH
+    /// The database with the keys: a path, or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, env = "THRONG_DATABASE", value_name = "DATABASE")]
     pub database: String,
 }
@@ -55,10 +56,20 @@ pub enum KeysCommand {
         #[command(flatten)]
         database: DatabaseArgs,
     },
-    /// Change what a key may do; what is not named stays
+    /// Change what a key may do, or how much a project or an organisation may use; what is not named stays
     Limit {
         /// The key's id or prefix
-        key: String,
+        #[arg(required_unless_present_any = ["organisation", "project"], conflicts_with_all = ["organisation", "project"])]
+        key: Option<String>,
+        /// Limit this organisation, or the project in it
+        #[arg(long, value_name = "NAME")]
+        organisation: Option<String>,
+        /// Limit this project, of the organisation "default" unless one is named
+        #[arg(long, value_name = "NAME")]
+        project: Option<String>,
+        /// Limit each user of the project, as requests name them with "user"; not by day or month
+        #[arg(long, requires = "project")]
+        each_user: bool,
         /// The database.
         #[command(flatten)]
         database: DatabaseArgs,
@@ -79,18 +90,57 @@ pub struct PermitArgs {
     pub models: Option<Permit<Vec<String>>>,
     /// Requests in a minute, or none
     #[arg(long, value_name = "N", value_parser = parse_limit)]
-    pub requests_per_minute: Option<Permit<u32>>,
+    pub requests_per_minute: Option<Permit<u64>>,
     /// Tokens in a minute, of prompts and outputs, or none
     #[arg(long, value_name = "N", value_parser = parse_limit)]
-    pub tokens_per_minute: Option<Permit<u32>>,
+    pub tokens_per_minute: Option<Permit<u64>>,
     /// Requests at a time, or none
     #[arg(long, value_name = "N", value_parser = parse_limit)]
-    pub concurrent_requests: Option<Permit<u32>>,
+    pub concurrent_requests: Option<Permit<u64>>,
+    /// Tokens in a day (UTC), of prompts and outputs, or none
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
+    pub tokens_per_day: Option<Permit<u64>>,
+    /// Tokens in a calendar month (UTC), of prompts and outputs, or none
+    #[arg(long, value_name = "N", value_parser = parse_limit)]
+    pub tokens_per_month: Option<Permit<u64>>,
+    /// US dollars in a day (UTC), for example 2.50, or none
+    #[arg(long, value_name = "USD", value_parser = parse_money)]
+    pub cost_per_day: Option<Permit<u64>>,
+    /// US dollars in a calendar month (UTC), or none
+    #[arg(long, value_name = "USD", value_parser = parse_money)]
+    pub cost_per_month: Option<Permit<u64>>,
 }
 
 /// A restriction, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit<T>(pub Option<T>);
+
+/// `throng usage`.
+#[derive(Debug, Clone, Args)]
+pub struct UsageArgs {
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    /// From how long ago on: 12h, 30d
+    #[arg(long, default_value = "30d", value_name = "TIME", value_parser = parse_since)]
+    pub since: u64,
+    /// What to tell apart
+    #[arg(long, value_enum, default_value = "key")]
+    pub by: UsageBy,
+    /// Print comma-separated values, one line a day
+    #[arg(long)]
+    pub csv: bool,
+}
+
+/// What usage is told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum UsageBy {
+    Key,
+    Project,
+    User,
+    Model,
+}
 
 /// `throng store`.
 #[derive(Debug, Clone, Args)]
@@ -121,14 +171,30 @@ pub enum StoreCommand {
 
 const NONE: &str = "none";
 
-fn parse_limit(text: &str) -> Result<Permit<u32>, String> {
+fn parse_limit(text: &str) -> Result<Permit<u64>, String> {
     if text == NONE {
         return Ok(Permit(None));
     }
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number
-        .map(|number| Permit(Some(number)))
-        .ok_or_else(|| "must be from 1 to 4294967295, or none".to_owned())
+    let number = text.parse::<u64>().ok().filter(|number| (1..=i64::MAX as u64).contains(number));
+    number.map(|number| Permit(Some(number))).ok_or_else(|| "must be a positive number, or none".to_owned())
+}
+
+/// Dollars as micro-dollars.
+fn parse_money(text: &str) -> Result<Permit<u64>, String> {
+    if text == NONE {
+        return Ok(Permit(None));
+    }
+    let amount = parse_millionths(text).filter(|amount| (1..=i64::MAX as u64).contains(amount));
+    amount
+        .map(|amount| Permit(Some(amount)))
+        .ok_or_else(|| "must be dollars with at most six decimals, like 2.50, or none".to_owned())
+}
+
+fn parse_since(text: &str) -> Result<u64, String> {
+    match parse_lifetime(text) {
+        Ok(Permit(Some(seconds))) => Ok(seconds),
+        _ => Err("must be like 90s, 30m, 12h or 30d".to_owned()),
+    }
 }
 
 /// A time in seconds, at most a hundred years.
@@ -169,7 +235,9 @@ mod tests {
             assert!(parse_lifetime(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_limit("7"), Ok(Permit(Some(7))));
-        assert!(["0", "-1", "4294967296", "x", ""].iter().all(|bad| parse_limit(bad).is_err()));
+        assert!(["0", "-1", "9223372036854775808", "x", ""].iter().all(|bad| parse_limit(bad).is_err()));
+        assert_eq!(parse_money("2.50"), Ok(Permit(Some(2_500_000))));
+        assert!(["0", "-1", "1e3", "0.0000001", ""].iter().all(|bad| parse_money(bad).is_err()));
         assert_eq!(parse_models("a, b"), Ok(Permit(Some(vec!["a".to_owned(), "b".to_owned()]))));
         assert!(["", "a,,b", ","].iter().all(|bad| parse_models(bad).is_err()));
     }

@@ -9,9 +9,12 @@ use super::values::{Words, parse_words};
 /// How the server is reached.
 #[derive(Debug, Clone, Default, Args)]
 pub struct NetworkArgs {
-    /// A database with API keys (throng keys): a path, or sqlite:PATH; each request must have a key
+    /// A database with API keys (throng keys) and the ledger: a path, or postgres://…; each request must have a key
     #[arg(long, env = "THRONG_DATABASE", value_name = "DATABASE")]
     pub database: Option<String>,
+    /// The beginning of the names of the files in which entries of the ledger wait for the database
+    #[arg(long, hide_short_help = true, value_name = "PATH", requires = "database")]
+    pub ledger_journal: Option<PathBuf>,
     /// Listen on this Unix domain socket instead of host and port
     #[arg(long, hide_short_help = true, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     pub uds: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_gateway::{Fleet, Gateway, Secret};
 
-use super::serve::{address, fit_connections, keys, listen, process_facts, told_to_end};
+use super::serve::{address, database, fit_connections, listen, process_facts, told_to_end};
 use crate::args::GatewayArgs;
 use crate::config::{Settings, fleet};
 use crate::process::line_queue::{LineFormat, LineQueue};
@@ -32,9 +32,9 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     }
     fit_connections(&mut gateway.server);
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
-    let database = gateway.access.database.clone();
+    let access = gateway.access.clone();
     let (gateway, loading) = Gateway::loading(gateway, process_facts("none".to_owned()))?;
-    keys::follow(database.as_deref(), &loading).await?;
+    let ledger = database::follow(&access, &loading).await?;
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     let fleet =
         Fleet::start(&replicas, token.as_ref(), &loading).map_err(|error| UsageError(error.to_string()))?;
@@ -46,6 +46,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     tokio::spawn(systemd::feed_watchdog(move || loading.is_live()));
     systemd::ready(&format!("serving on {address}"));
     let served = gateway.serve(listener, told_to_end(signals)).await;
+    database::finish(ledger).await;
     out.flush(OUTPUT_LIMIT);
     served.map_err(Into::into)
 }

@@ -1,4 +1,4 @@
-//! `throng keys`: makes, lists, revokes and restricts API keys in the database. Does not know servers: they see the changes
+//! `throng keys`: makes, lists, revokes and restricts API keys in the database, and limits projects and organisations. Does not know servers: they see the changes
 //! in the database.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,10 +6,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
-use throng_store::{ApiKey, KeyChange, KeyLimits, NewKey, open, open_existing};
+use throng_store::{
+    ApiKey, Cost, KeyChange, LimitChange, LimitKind, LimitScope, Limits, NewKey, open, open_existing,
+};
 
 use crate::args::{DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs};
 use crate::process::output;
+use crate::usage_error::UsageError;
+
+/// The organisation of projects that are named without one.
+const DEFAULT_ORGANISATION: &str = "default";
 
 /// Runs the command.
 ///
@@ -19,13 +25,9 @@ pub async fn run(arguments: &KeysArgs) -> Result<()> {
     match arguments.command.clone() {
         KeysCommand::Create { database, organisation, project, name, permits } => {
             let change = change_of(permits);
-            let limits = KeyLimits {
-                requests_per_minute: change.requests_per_minute.flatten(),
-                tokens_per_minute: change.tokens_per_minute.flatten(),
-                concurrent_requests: change.concurrent_requests.flatten(),
-            };
+            let set = change.limits.into_iter().filter_map(|(kind, limit)| Some((kind, limit?)));
             let (expires_unix_s, models) = (change.expires_unix_s.flatten(), change.models.flatten());
-            let new = NewKey { organisation, project, name, expires_unix_s, models, limits };
+            let new = NewKey { organisation, project, name, expires_unix_s, models, limits: Limits::of(set) };
             let created = open(&database.database).await?.create_key(new).await?;
             output::line(created.secret())?;
             output::note(format!("{}: the key is not shown again", created.key.id));
@@ -36,10 +38,32 @@ pub async fn run(arguments: &KeysArgs) -> Result<()> {
             let key = open_existing(&database.database).await?.revoke_key(&key).await?;
             Ok(output::line(format!("{} {} is revoked", key.id, key.prefix))?)
         }
-        KeysCommand::Limit { key, database, permits } => {
+        KeysCommand::Limit { key: Some(key), database, permits, .. } => {
             let key = open_existing(&database.database).await?.change_key(&key, change_of(permits)).await?;
             Ok(output::line(table(&[key]))?)
         }
+        KeysCommand::Limit { key: None, organisation, project, each_user, database, permits } => {
+            let change = change_of(permits);
+            if change.expires_unix_s.is_some() || change.models.is_some() {
+                return Err(UsageError("--expires-in and --models belong to a key".to_owned()).into());
+            }
+            let scope = scope_of(organisation, project, each_user);
+            let is_by_period = |kind: LimitKind| kind as usize > LimitKind::ConcurrentRequests as usize;
+            if each_user && change.limits.iter().any(|(kind, _)| is_by_period(*kind)) {
+                return Err(UsageError("each user has no limits by day or month".to_owned()).into());
+            }
+            let limits = open_existing(&database.database).await?.limit(&scope, change.limits).await?;
+            Ok(output::line(describe(&limits))?)
+        }
+    }
+}
+
+fn scope_of(organisation: Option<String>, project: Option<String>, each_user: bool) -> LimitScope {
+    let organisation = organisation.unwrap_or_else(|| DEFAULT_ORGANISATION.to_owned());
+    match project {
+        None => LimitScope::Organisation(organisation),
+        Some(project) if each_user => LimitScope::EachUser { organisation, project },
+        Some(project) => LimitScope::Project { organisation, project },
     }
 }
 
@@ -50,15 +74,40 @@ async fn list(database: &DatabaseArgs) -> Result<()> {
 
 fn change_of(permits: PermitArgs) -> KeyChange {
     let now = now_unix_s();
+    let limits = limits_of(&permits);
     KeyChange {
         expires_unix_s: permits
             .expires_in
             .map(|Permit(time)| time.map(|seconds| now.saturating_add(seconds))),
         models: permits.models.map(|Permit(models)| models),
-        requests_per_minute: permits.requests_per_minute.map(|Permit(limit)| limit),
-        tokens_per_minute: permits.tokens_per_minute.map(|Permit(limit)| limit),
-        concurrent_requests: permits.concurrent_requests.map(|Permit(limit)| limit),
+        limits,
     }
+}
+
+fn limits_of(permits: &PermitArgs) -> LimitChange {
+    let all = [
+        (LimitKind::RequestsPerMinute, &permits.requests_per_minute),
+        (LimitKind::TokensPerMinute, &permits.tokens_per_minute),
+        (LimitKind::ConcurrentRequests, &permits.concurrent_requests),
+        (LimitKind::TokensPerDay, &permits.tokens_per_day),
+        (LimitKind::TokensPerMonth, &permits.tokens_per_month),
+        (LimitKind::CostPerDay, &permits.cost_per_day),
+        (LimitKind::CostPerMonth, &permits.cost_per_month),
+    ];
+    all.into_iter().filter_map(|(kind, permit)| permit.as_ref().map(|Permit(limit)| (kind, *limit))).collect()
+}
+
+/// All limits in one line, `none` without any.
+fn describe(limits: &Limits) -> String {
+    let shown = |kind: LimitKind| {
+        let limit = limits.get(kind)?;
+        Some(match kind.is_money() {
+            true => format!("{}={}", kind.name(), Cost::from_microdollars(limit)),
+            false => format!("{}={limit}", kind.name()),
+        })
+    };
+    let all: Vec<String> = LimitKind::ALL.into_iter().filter_map(shown).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(",") }
 }
 
 fn table(keys: &[ApiKey]) -> Table {
@@ -73,11 +122,8 @@ fn table(keys: &[ApiKey]) -> Table {
         "STATE",
         "EXPIRES",
         "MODELS",
-        "REQ/MIN",
-        "TOK/MIN",
-        "CONCURRENT",
+        "LIMITS",
     ]);
-    let limit = |limit: Option<u32>| limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string());
     for key in keys {
         table.add_row([
             key.id.clone(),
@@ -88,9 +134,7 @@ fn table(keys: &[ApiKey]) -> Table {
             state(key).to_owned(),
             key.expires_unix_s.map_or_else(|| "-".to_owned(), date),
             key.models.as_ref().map_or_else(|| "all".to_owned(), |models| models.join(",")),
-            limit(key.limits.requests_per_minute),
-            limit(key.limits.tokens_per_minute),
-            limit(key.limits.concurrent_requests),
+            describe(&key.limits),
         ]);
     }
     table

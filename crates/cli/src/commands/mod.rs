@@ -10,4 +10,5 @@ pub mod keys;
 pub mod serve;
 pub mod shell;
 pub mod store;
+pub mod usage;
 pub mod worker;

@@ -1,7 +1,7 @@
 //! `throng serve`: answers requests over HTTP until a signal ends it.
 
 pub(super) mod adapters;
-pub(super) mod keys;
+pub(super) mod database;
 pub(super) mod listen;
 
 use std::sync::Arc;
@@ -55,10 +55,10 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     running::chosen_chat_template(&model)?;
     let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
-    let database = gateway.access.database.clone();
+    let access = gateway.access.clone();
     let isa = running::isa(&model).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
     let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
-    keys::follow(database.as_deref(), &loading).await?;
+    let ledger = database::follow(&access, &loading).await?;
     let (listener, listening) = listen::listen(&server).await?;
     let address = address(&listening.place, is_encrypted);
     tokio::spawn({
@@ -85,6 +85,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
         ready = getting_ready => ready?,
     };
     let served = serving.await;
+    database::finish(ledger).await;
     engine.shutdown();
     served.map_err(Into::into)
 }

@@ -41,6 +41,7 @@ pub(crate) struct RequestContext {
     body_broken: AtomicBool,
     tenant: OnceLock<Tenant>,
     limits: OnceLock<Status>,
+    user: OnceLock<String>,
     version: Version,
     has_body: bool,
     record: RequestRecord,
@@ -64,6 +65,7 @@ impl RequestContext {
             body_broken: AtomicBool::new(false),
             tenant: OnceLock::new(),
             limits: OnceLock::new(),
+            user: OnceLock::new(),
             version,
             has_body,
             record: RequestRecord::default(),
@@ -93,6 +95,16 @@ impl RequestContext {
     /// Says what is left of the key's limits; the first word counts.
     pub fn set_limits(&self, status: Status) {
         let _ = self.limits.set(status);
+    }
+
+    /// Says which user the request names; the first word counts.
+    pub fn set_user(&self, user: Option<&str>) {
+        let _ = user.map(|user| self.user.set(user.to_owned()));
+    }
+
+    /// The user that the request names.
+    pub fn user(&self) -> Option<&str> {
+        self.user.get().map(String::as_str)
     }
 
     /// What is left of the key's limits, for the response's headers.

@@ -7,39 +7,18 @@ use std::time::Duration;
 use axum::extract::MatchedPath;
 use http::StatusCode;
 use throng_core::request::FinishReason;
+use throng_store::Outcome;
 use tokio::time::Instant;
 
 use crate::auth::Tenant;
 
-/// How the choices of a request ended, the one to report of several being the last of these.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    #[default]
-    Stop,
-    Length,
-    Abort,
-    Error,
-}
-
-impl Outcome {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::Abort => "abort",
-            Self::Error => "error",
-        }
-    }
-}
-
-impl From<FinishReason> for Outcome {
-    fn from(reason: FinishReason) -> Self {
-        match reason {
-            FinishReason::Stop(_) => Self::Stop,
-            FinishReason::Length => Self::Length,
-            FinishReason::Abort => Self::Abort,
-            FinishReason::Error => Self::Error,
-        }
+/// How one choice ended. Of several, the worst is the request's: the last in the order of [`Outcome`].
+fn outcome_of(reason: FinishReason) -> Outcome {
+    match reason {
+        FinishReason::Stop(_) => Outcome::Stop,
+        FinishReason::Length => Outcome::Length,
+        FinishReason::Abort => Outcome::Abort,
+        FinishReason::Error => Outcome::Error,
     }
 }
 
@@ -90,7 +69,7 @@ impl GenerationRecord {
         first_token: Option<Duration>,
     ) {
         self.n_running = self.n_running.saturating_sub(1);
-        self.outcome = self.outcome.max(reason.into());
+        self.outcome = self.outcome.max(outcome_of(reason));
         let earlier = |before: Option<Duration>, now| before.into_iter().chain(now).min();
         self.queue = earlier(self.queue, first_step);
         self.first_token = earlier(self.first_token, first_token);
@@ -103,7 +82,7 @@ impl GenerationRecord {
     }
 
     /// How it ended; what still runs when nobody waits for it any more is aborted.
-    fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         if self.n_running > 0 { self.outcome.max(Outcome::Abort) } else { self.outcome }
     }
 }

@@ -6,7 +6,8 @@ use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
 use crate::connection::RequestContext;
-use crate::limits::{Charge, RateLimits, limit_error, refusal_name};
+use crate::ledger::{Counted, Ledger, Meter};
+use crate::limits::{Charge, RateLimits, budget_name, limit_error, refusal_name};
 use crate::openai::ApiError;
 use crate::replica::ReplicaRequest;
 use crate::router::Route;
@@ -21,12 +22,14 @@ pub(crate) async fn admit(
     prepared: Prepared,
     prompt_param: &'static str,
     context: &Arc<RequestContext>,
-    limits: &Arc<RateLimits>,
+    (limits, ledger): (&Arc<RateLimits>, Option<&Arc<Ledger>>),
 ) -> Result<Session, ApiError> {
     let Prepared { requests, text, memory, constraint_param, adapter, .. } = prepared;
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
-    let mut charge = charge(route, &requests, context, limits)?;
+    let charge = charge(route, &requests, context, limits)?;
+    let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
+    let mut charge = charge.with_meter(meter);
     let mut prompts = Vec::with_capacity(requests.len());
     for request in requests {
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
@@ -35,8 +38,7 @@ pub(crate) async fn admit(
             metrics.rejected(error.kind.name());
             client_error(&error, &blamed, &route.model, context.id_text())
         })?;
-        charge.begin();
-        charge.add(n_tokens as u64);
+        charge.begin(n_tokens as u64);
         metrics.admitted(n_tokens, n, sampling.max_tokens);
         prompts.push(BegunPrompt { generation, n, n_tokens, sampling });
     }
@@ -51,16 +53,46 @@ fn charge(
     context: &RequestContext,
     limits: &Arc<RateLimits>,
 ) -> Result<Charge, ApiError> {
-    let most = |request: &ReplicaRequest| {
-        let n_generated = u64::from(request.n_continuations()) * u64::from(request.sampling.max_tokens);
-        request.prompt.len() as u64 + n_generated
-    };
-    let charged = limits.charge(&context.key_holder(), requests.iter().map(most).sum());
+    let (n_prompt, n_generated) = most(requests);
+    let charged = limits.charge(&context.key_holder(), context.user(), n_prompt + n_generated);
     context.set_limits(charged.status);
     charged.charge.map_err(|refusal| {
         route.model.metrics.rejected(refusal_name(&refusal));
         limit_error(&refusal)
     })
+}
+
+/// Begins to count for the ledger, within the budgets.
+fn count(
+    route: &Route,
+    requests: &[ReplicaRequest],
+    context: &RequestContext,
+    ledger: &Arc<Ledger>,
+) -> Result<Option<Meter>, ApiError> {
+    let (prompt_tokens, generated_tokens) = most(requests);
+    let served = route.model.served.id();
+    let adapter = requests.first().and_then(|request| request.adapter.as_ref());
+    let counted = Counted {
+        tenant: &context.key_holder(),
+        request_id: context.id_text(),
+        user: context.user().unwrap_or_default(),
+        models: [adapter.map_or(served, |adapter| &adapter.name), served],
+        prompt_tokens,
+        generated_tokens,
+    };
+    ledger.begin(&counted).map_err(|refusal| {
+        route.model.metrics.rejected(budget_name(refusal));
+        ApiError::insufficient_quota()
+    })
+}
+
+/// The most tokens of the prompts, and the most that may be generated.
+fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
+    let generated = |request: &ReplicaRequest| {
+        u64::from(request.n_continuations()) * u64::from(request.sampling.max_tokens)
+    };
+    let n_prompt = requests.iter().map(|request| request.prompt.len() as u64).sum();
+    (n_prompt, requests.iter().map(generated).sum())
 }
 
 /// Refuses a request that all replicas would refuse now whatever its prompt is, before any work is spent on it.

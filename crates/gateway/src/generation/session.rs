@@ -169,7 +169,7 @@ impl Session {
 
     /// The same session, which uses what it is charged with.
     pub fn with_charge(mut self, charge: Charge) -> Self {
-        self.charge = Some(charge).filter(Charge::is_limited);
+        self.charge = Some(charge).filter(Charge::is_counted);
         self
     }
 
@@ -225,6 +225,8 @@ impl Session {
             ReplicaEvent::Prompt { cached_tokens, logprobs } => {
                 let prompt = &mut self.prompts[prompt_idx];
                 prompt.n_cached = cached_tokens;
+                let (n_tokens, n_cached) = (prompt.n_tokens as u64, u64::from(cached_tokens));
+                self.charge.iter_mut().for_each(|charge| charge.prompt(n_tokens, n_cached));
                 self.record.prompt(cached_tokens);
                 self.model.metrics.prompt_computed(prompt.n_computed());
                 Some(Output::Prompt { prompt_idx, cached_tokens, logprobs })
@@ -237,7 +239,7 @@ impl Session {
                 self.record.failed();
                 let choices = &mut self.prompts[prompt_idx].choices;
                 let n_tokens = choices.iter().filter(|c| !c.has_ended).map(|c| u64::from(c.n_tokens)).sum();
-                self.charge.iter_mut().for_each(|charge| charge.add(n_tokens));
+                self.charge.iter_mut().for_each(|charge| charge.answer_ended(n_tokens, n_tokens));
                 choices.iter_mut().for_each(|choice| choice.has_ended = true);
                 Some(Output::Failed(error))
             }
@@ -254,6 +256,7 @@ impl Session {
         }
         choice.n_tokens += 1;
         self.record.token();
+        self.charge.iter_mut().for_each(Charge::token);
         let now = Instant::now();
         // All tokens of a beam come at once.
         if let Some(last) = choice.last_token_at.replace(now).filter(|_| prompt.sampling.beams.is_none()) {
@@ -280,6 +283,7 @@ impl Session {
         let prompt = &mut self.prompts[prompt_idx];
         let (n, n_computed) = (prompt.choices.len(), prompt.n_computed());
         let choice = prompt.choices.get_mut(index as usize);
+        let n_seen = choice.as_ref().map_or(0, |choice| u64::from(choice.n_tokens));
         let (mut text, mut stop) = (String::new(), None);
         if let Some(choice) = choice {
             choice.has_ended = true;
@@ -289,8 +293,12 @@ impl Session {
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
         self.model.metrics.finished(reason, &timing, n_computed);
         self.record.ended(reason, timing.first_step, timing.first_token);
-        self.charge.iter_mut().for_each(|charge| charge.add(u64::from(timing.n_output)));
-        if prompt.choices.iter().all(|choice| choice.has_ended) {
+        self.charge.iter_mut().for_each(|charge| charge.answer_ended(u64::from(timing.n_output), n_seen));
+        if self.prompts.iter().all(PromptState::has_ended) {
+            self.charge.iter_mut().for_each(|charge| charge.end(self.record.outcome()));
+        }
+        let prompt = &self.prompts[prompt_idx];
+        if prompt.has_ended() {
             let longest = prompt.choices.iter().map(|choice| choice.n_tokens).max();
             self.model.metrics.prompt_ended(longest.unwrap_or_default());
         }
@@ -304,6 +312,11 @@ impl PromptState {
         self.n_tokens.saturating_sub(self.n_cached as usize)
     }
 
+    /// Whether nothing more is generated for it.
+    fn has_ended(&self) -> bool {
+        self.choices.iter().all(|choice| choice.has_ended)
+    }
+
     /// What is not known of it when nobody reads it any more.
     fn take_unfinished(&mut self) -> Option<Unfinished> {
         let live = self.choices.iter().enumerate().filter(|(_, choice)| !choice.has_ended);
@@ -311,7 +324,8 @@ impl PromptState {
             live.map(|(index, choice)| (index as u32, u64::from(choice.n_tokens))).collect();
         let generation = self.generation.take().filter(|_| !choices.is_empty())?;
         let unknown_tokens = self.sampling.beams.map(|_| u64::from(self.sampling.max_tokens));
-        Some(Unfinished { generation, choices, unknown_tokens })
+        let n_prompt_tokens = self.n_tokens as u64;
+        Some(Unfinished { generation, n_prompt_tokens, choices, unknown_tokens })
     }
 }
 
@@ -319,10 +333,11 @@ impl Drop for Session {
     fn drop(&mut self) {
         let choices = self.prompts.iter().flat_map(|prompt| &prompt.choices);
         choices.filter(|choice| !choice.has_ended).for_each(|_| self.model.metrics.aborted());
+        let outcome = self.record.outcome();
         self.context.record_generation(std::mem::take(&mut self.record));
         if let Some(charge) = self.charge.take() {
             let unfinished = self.prompts.iter_mut().filter_map(PromptState::take_unfinished).collect();
-            unfinished::end(unfinished, charge, self.adapter.take());
+            unfinished::end(unfinished, charge, outcome, self.adapter.take());
         }
     }
 }

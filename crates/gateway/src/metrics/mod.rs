@@ -4,6 +4,7 @@ mod engine;
 mod exposition;
 mod http;
 mod info;
+mod ledger;
 mod log;
 mod memory;
 mod process;
@@ -23,9 +24,11 @@ pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
 use self::info::InfoCollector;
+use self::ledger::LedgerCollector;
 use self::log::LogCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
+use crate::ledger::Ledger;
 use crate::replica::Replica;
 
 /// What there is when somebody asks.
@@ -58,13 +61,13 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for what there is at each scrape of models and replicas, beside the memory that is held and what is known of the
-    /// process.
+    /// Counters for what there is at each scrape of models and replicas, beside the memory that is held, what is known of the process
+    /// and the ledger.
     pub fn new(
         replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
         models: AtScrape<ModelInfoLabels>,
         memory: MemoryCollector,
-        process: &ProcessFacts,
+        (process, ledger): (&ProcessFacts, Option<Arc<Ledger>>),
     ) -> Self {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
@@ -75,6 +78,9 @@ impl Metrics {
         registry.register_collector(Box::new(ProcessCollector));
         info::register(&mut registry, process);
         registry.register_collector(Box::new(InfoCollector::new(models)));
+        if let Some(ledger) = ledger {
+            registry.register_collector(Box::new(LedgerCollector(ledger)));
+        }
         Self { registry, requests, http }
     }
 

@@ -7,6 +7,7 @@ pub mod json;
 pub mod openapi;
 mod requests;
 mod responses;
+pub mod usage_report;
 
 pub use requests::{
     adapters, chat, completion, conversation, generation_fields, generation_request, message, sampling,

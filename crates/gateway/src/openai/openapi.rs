@@ -53,6 +53,8 @@ const OPERATIONS: &[Operation] = &[
     ),
     get("/v1/models", "The models that are served."),
     get("/v1/models/{id}", "One model."),
+    get("/v1/organization/usage/completions", "Requests and tokens by time, project, user, key and model."),
+    get("/v1/organization/costs", "What was used costs, by day, project, key and model."),
     Operation {
         content_type: TEXT,
         ..post("/v1/load_lora_adapter", "LoadAdapterRequest", "Load an adapter, if the operator allows it.")
@@ -108,7 +110,7 @@ impl Operation {
         let any = ContentBuilder::new().schema(Some(anything())).build();
         let mut answer =
             ResponseBuilder::new().description(self.summary).content(self.content_type, any.clone());
-        if self.path.ends_with("/completions") {
+        if self.body.is_some() && self.path.ends_with("/completions") {
             answer = answer.content("text/event-stream", any);
         }
         let error = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();

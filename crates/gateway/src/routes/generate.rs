@@ -80,6 +80,7 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(request.generation.model())?;
+    context.set_user(request.generation.user.as_deref());
     let prepared = prepare_chat(&route.model, &caller, &mut request)?;
     let generation = &request.generation;
     let prepared = prepared.with_adapter(generation.model(), adapter);
@@ -112,6 +113,7 @@ fn read_completion(
     check_room(&route, context.id_text())?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(generation.model())?;
+    context.set_user(generation.user.as_deref());
     let prepared = prepare_completion(&route.model, &caller, &request)?;
     let mut prepared = prepared.with_adapter(generation.model(), adapter);
     let echoes_logprobs = request.echo && generation.logprobs.is_some();
@@ -190,7 +192,8 @@ async fn begin(
     let Job { route, prepared, asked, echo, bound, is_streaming, ignored } = job;
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
-    let session = admit(&route, prepared, prompt_param, context, &app.limits).await?;
+    let counting = (&app.limits, app.ledger.as_ref());
+    let session = admit(&route, prepared, prompt_param, context, counting).await?;
     let context = context.clone();
     let n_shown = asked.n();
     let running = Running { route, context, session, n_prompts, n_shown, bound, memory, ignored };

@@ -11,6 +11,7 @@ mod operations;
 mod page;
 mod path_text;
 mod tokenize;
+mod usage;
 
 use std::sync::Arc;
 
@@ -49,7 +50,9 @@ pub(crate) struct Route {
 impl Route {
     /// Whether it has no answer while no model is loaded.
     fn needs_models(&self) -> bool {
-        self.access == Access::Key && !matches!(self.path, "/openapi.json" | "/metrics" | "/fleet")
+        self.access == Access::Key
+            && !matches!(self.path, "/openapi.json" | "/metrics" | "/fleet")
+            && !self.path.starts_with("/v1/organization/")
     }
 }
 
@@ -80,6 +83,8 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/models", GET, || get(models::list)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
+    keyed("/v1/organization/usage/completions", GET, || get(usage::completions)),
+    keyed("/v1/organization/costs", GET, || get(usage::costs)),
     keyed("/v1/load_lora_adapter", "POST", || post(adapters::load)),
     keyed("/v1/unload_lora_adapter", "POST", || post(adapters::unload)),
     keyed("/tokenize", "POST", || post(tokenize::tokenize)),

@@ -1,15 +1,19 @@
-//! Keys, projects and organisations in SQL. Each change is one transaction, which raises the revision.
+//! Keys, projects and organisations in SQL. Each change is one transaction, which raises the revision first: those of other
+//! writers wait for it.
 
+use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sqlx::sqlite::{SqlitePool, SqliteRow};
-use sqlx::{Row, SqliteConnection};
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, AnyPool, Row};
 
+use super::SqlStore;
+use super::limits::{self, each_user_of};
 use crate::error::StoreError;
 use crate::key::{
-    ApiKey, CreatedKey, KeyChange, KeyLimits, KeyTable, NewKey, digest_of, prefix_of, random_id,
-    random_secret,
+    ApiKey, CreatedKey, KeyChange, KeyTable, NewKey, digest_of, prefix_of, random_id, random_secret,
 };
+use crate::limits::{LimitKind, Limits};
 use crate::store::{MAX_KEYS, MAX_NAME_BYTES};
 
 /// Most models that one key is restricted to.
@@ -17,74 +21,68 @@ const MAX_MODELS: usize = 256;
 
 const ALL_KEYS: &str =
     "SELECT k.id, k.prefix, k.name, o.name, p.name, p.id, k.digest, k.created_unix_s, k.expires_unix_s,
-    k.revoked_unix_s, k.models, k.requests_per_minute, k.tokens_per_minute, k.concurrent_requests
+    k.revoked_unix_s, k.models, o.id
     FROM api_keys k JOIN projects p ON p.id = k.project_id JOIN organisations o ON o.id = p.organisation_id
     ORDER BY k.number";
 const NAMED_KEYS: &str =
     "SELECT k.id, k.prefix, k.name, o.name, p.name, p.id, k.digest, k.created_unix_s, k.expires_unix_s,
-    k.revoked_unix_s, k.models, k.requests_per_minute, k.tokens_per_minute, k.concurrent_requests
+    k.revoked_unix_s, k.models, o.id
     FROM api_keys k JOIN projects p ON p.id = k.project_id JOIN organisations o ON o.id = p.organisation_id
-    WHERE k.id = ?1 OR k.prefix = ?1 LIMIT 2";
+    WHERE k.id = $1 OR k.prefix = $1 LIMIT 2";
 
-pub async fn revision(pool: &SqlitePool) -> Result<i64, StoreError> {
+pub async fn revision(pool: &AnyPool) -> Result<i64, StoreError> {
     Ok(sqlx::query("SELECT value FROM revision").fetch_one(pool).await?.try_get(0)?)
 }
 
-pub async fn all(pool: &SqlitePool) -> Result<KeyTable, StoreError> {
-    // One transaction reads one state of the database.
+/// The revision is read first: keys that change meanwhile are read again with the next one.
+pub async fn all(pool: &AnyPool) -> Result<KeyTable, StoreError> {
     let mut transaction = pool.begin().await?;
     let row = sqlx::query("SELECT value FROM revision").fetch_one(&mut *transaction).await?;
     let rows = sqlx::query(ALL_KEYS).fetch_all(&mut *transaction).await?;
-    let keys = rows.iter().map(key_of).collect::<Result<_, _>>()?;
+    let limits = limits::all(&mut transaction).await?;
+    let keys = rows.iter().map(|row| key_of(row, &limits)).collect::<Result<_, _>>()?;
+    transaction.commit().await?;
     Ok(KeyTable { revision: row.try_get(0)?, keys })
 }
 
-pub async fn create(pool: &SqlitePool, new: NewKey) -> Result<CreatedKey, StoreError> {
-    let NewKey { organisation, project, name, expires_unix_s, models, limits } = new;
-    check_name("the organisation's name", &organisation)?;
-    check_name("the project's name", &project)?;
-    if !name.is_empty() {
-        check_name("the key's name", &name)?;
+pub async fn create(store: &SqlStore, new: NewKey) -> Result<CreatedKey, StoreError> {
+    check_name("the organisation's name", &new.organisation)?;
+    check_name("the project's name", &new.project)?;
+    if !new.name.is_empty() {
+        check_name("the key's name", &new.name)?;
     }
-    let secret = random_secret()?;
-    let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
+    let (secret, id) = (random_secret()?, random_id("key")?);
+    let mut transaction = store.transaction().await?;
+    raise_revision(&mut transaction).await?;
     let count = sqlx::query("SELECT COUNT(*) FROM api_keys").fetch_one(&mut *transaction).await?;
     if count.try_get::<i64, _>(0)? >= MAX_KEYS as i64 {
         return Err(StoreError::TooManyKeys(MAX_KEYS));
     }
-    let project_id = project_of(&mut transaction, &organisation, &project).await?;
-    let key = ApiKey {
-        id: random_id("key")?,
-        prefix: prefix_of(&secret),
-        name,
-        organisation,
-        project,
-        project_id,
-        digest: digest_of(secret.as_bytes()),
-        created_unix_s: now_unix_s(),
-        expires_unix_s,
-        revoked_unix_s: None,
-        models,
-        limits,
-    };
+    let project_id = make_project(&mut transaction, &new.organisation, &new.project).await?;
     sqlx::query(
-        "INSERT INTO api_keys (id, project_id, name, prefix, digest, created_unix_s) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO api_keys (id, project_id, name, prefix, digest, created_unix_s, expires_unix_s, models)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
     )
-    .bind(&key.id)
-    .bind(&key.project_id)
-    .bind(&key.name)
-    .bind(&key.prefix)
-    .bind(key.digest.to_vec())
-    .bind(as_i64(key.created_unix_s)?)
+    .bind(&id)
+    .bind(project_id)
+    .bind(new.name)
+    .bind(prefix_of(&secret))
+    .bind(digest_of(secret.as_bytes()).to_vec())
+    .bind(as_i64(now_unix_s())?)
+    .bind(new.expires_unix_s.map(as_i64).transpose()?)
+    .bind(new.models.as_deref().map(models_text).transpose()?)
     .execute(&mut *transaction)
     .await?;
-    write(&mut transaction, &key).await?;
+    let of_new = LimitKind::ALL.map(|kind| (kind, new.limits.get(kind)));
+    limits::change_limits(&mut transaction, &id, &of_new).await?;
+    let key = find(&mut transaction, &id).await?;
     transaction.commit().await?;
     Ok(CreatedKey::new(key, secret))
 }
 
-pub async fn revoke(pool: &SqlitePool, name: &str) -> Result<ApiKey, StoreError> {
-    let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
+pub async fn revoke(store: &SqlStore, name: &str) -> Result<ApiKey, StoreError> {
+    let mut transaction = store.transaction().await?;
+    raise_revision(&mut transaction).await?;
     let mut key = find(&mut transaction, name).await?;
     if !key.is_revoked() {
         key.revoked_unix_s = Some(now_unix_s());
@@ -94,55 +92,73 @@ pub async fn revoke(pool: &SqlitePool, name: &str) -> Result<ApiKey, StoreError>
     Ok(key)
 }
 
-pub async fn change(pool: &SqlitePool, name: &str, change: KeyChange) -> Result<ApiKey, StoreError> {
-    let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
+pub async fn change(store: &SqlStore, name: &str, change: KeyChange) -> Result<ApiKey, StoreError> {
+    let mut transaction = store.transaction().await?;
+    raise_revision(&mut transaction).await?;
     let mut key = find(&mut transaction, name).await?;
+    limits::change_limits(&mut transaction, &key.id, &change.limits).await?;
     change.apply(&mut key);
     write(&mut transaction, &key).await?;
     transaction.commit().await?;
     Ok(key)
 }
 
-/// Writes the columns of a key that can change, and increments the revision.
-async fn write(connection: &mut SqliteConnection, key: &ApiKey) -> Result<(), StoreError> {
-    let expires = key.expires_unix_s.map(as_i64).transpose()?;
-    let revoked = key.revoked_unix_s.map(as_i64).transpose()?;
-    let models = key.models.as_deref().map(models_text).transpose()?;
-    sqlx::query(
-        "UPDATE api_keys SET expires_unix_s = ?, revoked_unix_s = ?, models = ?, requests_per_minute = ?,
-         tokens_per_minute = ?, concurrent_requests = ? WHERE id = ?",
-    )
-    .bind(expires)
-    .bind(revoked)
-    .bind(models)
-    .bind(key.limits.requests_per_minute)
-    .bind(key.limits.tokens_per_minute)
-    .bind(key.limits.concurrent_requests)
-    .bind(&key.id)
-    .execute(&mut *connection)
-    .await?;
+/// Tells servers that something has changed, and makes other writers wait until it has.
+pub async fn raise_revision(connection: &mut AnyConnection) -> Result<(), StoreError> {
     sqlx::query("UPDATE revision SET value = value + 1").execute(connection).await?;
     Ok(())
 }
 
-async fn find(connection: &mut SqliteConnection, name: &str) -> Result<ApiKey, StoreError> {
-    let rows = sqlx::query(NAMED_KEYS).bind(name).fetch_all(connection).await?;
+/// Writes the columns of a key that can change.
+async fn write(connection: &mut AnyConnection, key: &ApiKey) -> Result<(), StoreError> {
+    sqlx::query("UPDATE api_keys SET expires_unix_s = $1, revoked_unix_s = $2, models = $3 WHERE id = $4")
+        .bind(key.expires_unix_s.map(as_i64).transpose()?)
+        .bind(key.revoked_unix_s.map(as_i64).transpose()?)
+        .bind(key.models.as_deref().map(models_text).transpose()?)
+        .bind(&key.id)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+async fn find(connection: &mut AnyConnection, name: &str) -> Result<ApiKey, StoreError> {
+    let rows = sqlx::query(NAMED_KEYS).bind(name).fetch_all(&mut *connection).await?;
     match rows.as_slice() {
-        [only] => key_of(only),
+        [only] => key_of(only, &limits::all(connection).await?),
         [] => Err(StoreError::UnknownKey(name.to_owned())),
         _ => Err(StoreError::AmbiguousKey(name.to_owned())),
     }
 }
 
+/// The id of an organisation.
+pub async fn organisation_id(connection: &mut AnyConnection, name: &str) -> Result<String, StoreError> {
+    let found = sqlx::query("SELECT id FROM organisations WHERE name = $1").bind(name);
+    let row = found.fetch_optional(connection).await?;
+    Ok(row.ok_or_else(|| StoreError::UnknownScope(name.to_owned()))?.try_get(0)?)
+}
+
+/// The id of a project.
+pub async fn project_id(
+    connection: &mut AnyConnection,
+    organisation: &str,
+    project: &str,
+) -> Result<String, StoreError> {
+    let found = sqlx::query(
+        "SELECT p.id FROM projects p JOIN organisations o ON o.id = p.organisation_id WHERE o.name = $1 AND p.name = $2",
+    );
+    let row = found.bind(organisation).bind(project).fetch_optional(connection).await?;
+    Ok(row.ok_or_else(|| StoreError::UnknownScope(format!("{organisation}/{project}")))?.try_get(0)?)
+}
+
 /// The id of the project of these names, which is made when it is new.
-async fn project_of(
-    connection: &mut SqliteConnection,
+async fn make_project(
+    connection: &mut AnyConnection,
     organisation: &str,
     project: &str,
 ) -> Result<String, StoreError> {
     let now = as_i64(now_unix_s())?;
     sqlx::query(
-        "INSERT INTO organisations (id, name, created_unix_s) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING",
+        "INSERT INTO organisations (id, name, created_unix_s) VALUES ($1, $2, $3) ON CONFLICT (name) DO NOTHING",
     )
     .bind(random_id("org")?)
     .bind(organisation)
@@ -151,7 +167,7 @@ async fn project_of(
     .await?;
     sqlx::query(
         "INSERT INTO projects (id, organisation_id, name, created_unix_s)
-         SELECT ?, id, ?, ? FROM organisations WHERE name = ? ON CONFLICT (organisation_id, name) DO NOTHING",
+         SELECT $1, id, $2, $3 FROM organisations WHERE name = $4 ON CONFLICT (organisation_id, name) DO NOTHING",
     )
     .bind(random_id("proj")?)
     .bind(project)
@@ -159,33 +175,31 @@ async fn project_of(
     .bind(organisation)
     .execute(&mut *connection)
     .await?;
-    let found = sqlx::query(
-        "SELECT p.id FROM projects p JOIN organisations o ON o.id = p.organisation_id WHERE o.name = ? AND p.name = ?",
-    )
-    .bind(organisation)
-    .bind(project)
-    .fetch_one(connection)
-    .await?;
-    Ok(found.try_get(0)?)
+    project_id(connection, organisation, project).await
 }
 
-fn key_of(row: &SqliteRow) -> Result<ApiKey, StoreError> {
+fn key_of(row: &AnyRow, limits: &HashMap<String, Limits>) -> Result<ApiKey, StoreError> {
     let unsigned = |column: usize| -> Result<Option<u64>, StoreError> {
         let value: Option<i64> = row.try_get(column)?;
         value.map(|value| u64::try_from(value).map_err(|_| damaged("a negative number"))).transpose()
     };
-    let limit = |column: usize| -> Result<Option<u32>, StoreError> {
-        unsigned(column)?.map(|value| u32::try_from(value).map_err(|_| damaged("a large limit"))).transpose()
-    };
+    let limits_of = |scope: &str| limits.get(scope).copied().unwrap_or_default();
     let models: Option<String> = row.try_get(10)?;
     let models = models.map(|text| serde_json::from_str(&text)).transpose();
+    let (id, project_id, organisation_id): (String, String, String) =
+        (row.try_get(0)?, row.try_get(5)?, row.try_get(11)?);
     Ok(ApiKey {
-        id: row.try_get(0)?,
+        limits: limits_of(&id),
+        project_limits: limits_of(&project_id),
+        organisation_limits: limits_of(&organisation_id),
+        user_limits: limits_of(&each_user_of(&project_id)),
+        id,
         prefix: row.try_get(1)?,
         name: row.try_get(2)?,
         organisation: row.try_get(3)?,
+        organisation_id,
         project: row.try_get(4)?,
-        project_id: row.try_get(5)?,
+        project_id,
         digest: row
             .try_get::<Vec<u8>, _>(6)?
             .try_into()
@@ -194,11 +208,6 @@ fn key_of(row: &SqliteRow) -> Result<ApiKey, StoreError> {
         expires_unix_s: unsigned(8)?,
         revoked_unix_s: unsigned(9)?,
         models: models.map_err(|_| damaged("a list of models"))?,
-        limits: KeyLimits {
-            requests_per_minute: limit(11)?,
-            tokens_per_minute: limit(12)?,
-            concurrent_requests: limit(13)?,
-        },
     })
 }
 

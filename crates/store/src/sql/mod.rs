@@ -1,133 +1,139 @@
-//! The store in one SQLite file with a write-ahead log. Each connection has a thread of its own (sqlx's), so that no caller
-//! waits for the disk on its thread.
+//! The store in SQL. SQLite and PostgreSQL run the same statements; what differs between them is in [`Dialect`], in the schema and
+//! in how each is opened.
 
 mod keys;
+mod ledger;
+mod limits;
+mod postgres;
 mod schema;
+mod sqlite;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use sqlx::Row;
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
-};
+use sqlx::AnyPool;
 
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
+use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
+use crate::limits::{LimitChange, LimitScope, Limits};
 use crate::store::{Store, StoreFuture};
 
-/// One connection may read while another one writes.
-const N_CONNECTIONS: u32 = 2;
-/// How long a statement waits for another process's, and a caller for a connection.
+/// How long a statement waits for another process's, a caller for a connection, and a caller for an answer.
 const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// A SQLite file.
-#[derive(Debug)]
-pub struct SqliteStore {
-    pool: SqlitePool,
+/// What is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dialect {
+    Sqlite,
+    Postgres,
 }
 
-impl SqliteStore {
-    /// Opens the file, or makes it, and brings its schema to the newest version.
+impl Dialect {
+    /// Begins a transaction that will write. SQLite would otherwise refuse one that has read before another one wrote.
+    fn begin_writing(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            Self::Postgres => "BEGIN",
+        }
+    }
+}
+
+/// A database.
+#[derive(Debug)]
+pub(crate) struct SqlStore {
+    pool: AnyPool,
+    dialect: Dialect,
+}
+
+impl SqlStore {
+    /// Opens a SQLite file, or makes it, and brings its schema to the newest version.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub async fn open(path: &Path) -> Result<Self, StoreError> {
-        make_private(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(false)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(WAIT_LIMIT);
-        let pool = SqlitePoolOptions::new()
-            .max_connections(N_CONNECTIONS)
-            .acquire_timeout(WAIT_LIMIT)
-            .connect_with(options)
-            .await?;
-        schema::bring_up_to_date(&pool, path).await?;
-        Ok(Self { pool })
+    pub async fn open_file(path: &Path) -> Result<Self, StoreError> {
+        let pool = sqlite::open(path).await?;
+        schema::bring_up_to_date(&pool, Dialect::Sqlite, &path.display().to_string()).await?;
+        Ok(Self { pool, dialect: Dialect::Sqlite })
     }
 
-    async fn find_damage(&self) -> Result<(), StoreError> {
-        let rows = sqlx::query("PRAGMA integrity_check(10)").fetch_all(&self.pool).await?;
-        let found: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-        if found != ["ok"] {
-            return Err(StoreError::Damaged(found.join("; ")));
-        }
-        let orphans = sqlx::query("PRAGMA foreign_key_check").fetch_all(&self.pool).await?;
-        if orphans.is_empty() {
-            return Ok(());
-        }
-        Err(StoreError::Damaged(format!("{} rows refer to absent ones", orphans.len())))
+    /// Connects to a PostgreSQL server and brings the schema to the newest version.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let opened = async {
+            let pool = postgres::connect(url).await?;
+            schema::bring_up_to_date(&pool, Dialect::Postgres, "the PostgreSQL database").await?;
+            Ok(Self { pool, dialect: Dialect::Postgres })
+        };
+        answered(opened).await
     }
 
-    async fn copy_to(&self, path: &Path) -> Result<(), StoreError> {
-        if path.exists() {
-            return Err(StoreError::BackupExists { path: path.to_owned() });
-        }
-        let target = path
-            .to_str()
-            .map(str::to_owned)
-            .ok_or(StoreError::Invalid { field: "the path of the backup", expected: "UTF-8" })?;
-        // SQLite writes into an empty file as into none, and keeps its mode.
-        make_private(path).map_err(|source| StoreError::Create { path: path.to_owned(), source })?;
-        sqlx::query("VACUUM INTO ?").bind(target).execute(&self.pool).await?;
-        let file = PathBuf::from(path);
-        Self::open(&file).await?.closed().await;
-        Ok(())
-    }
-
-    async fn closed(&self) {
-        self.pool.close().await;
+    async fn transaction(&self) -> Result<sqlx::Transaction<'static, sqlx::Any>, StoreError> {
+        Ok(self.pool.begin_with(self.dialect.begin_writing()).await?)
     }
 }
 
-/// Makes an empty file that only its owner can read, unless there is one. SQLite gives the files beside it the same mode.
-fn make_private(path: &Path) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        other => other.map(drop),
-    }
+/// Ends the wait for a database that does not answer: nobody waits for one that is stopped or frozen.
+async fn answered<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(WAIT_LIMIT, work).await.unwrap_or(Err(StoreError::NoAnswer))
 }
 
-impl Store for SqliteStore {
+impl Store for SqlStore {
     fn revision(&self) -> StoreFuture<'_, i64> {
-        keys::revision(&self.pool).boxed()
+        answered(keys::revision(&self.pool)).boxed()
     }
 
     fn keys(&self) -> StoreFuture<'_, KeyTable> {
-        keys::all(&self.pool).boxed()
+        answered(keys::all(&self.pool)).boxed()
     }
 
     fn create_key(&self, key: NewKey) -> StoreFuture<'_, CreatedKey> {
-        keys::create(&self.pool, key).boxed()
+        answered(keys::create(self, key)).boxed()
     }
 
     fn revoke_key<'a>(&'a self, key: &'a str) -> StoreFuture<'a, ApiKey> {
-        keys::revoke(&self.pool, key).boxed()
+        answered(keys::revoke(self, key)).boxed()
     }
 
     fn change_key<'a>(&'a self, key: &'a str, change: KeyChange) -> StoreFuture<'a, ApiKey> {
-        keys::change(&self.pool, key, change).boxed()
+        answered(keys::change(self, key, change)).boxed()
+    }
+
+    fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits> {
+        answered(limits::change_scope(self, scope, change)).boxed()
+    }
+
+    fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()> {
+        answered(ledger::append(self, entries)).boxed()
+    }
+
+    fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>> {
+        answered(ledger::usage(&self.pool, query)).boxed()
+    }
+
+    fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>> {
+        answered(ledger::daily_totals(&self.pool, from_day)).boxed()
     }
 
     fn check(&self) -> StoreFuture<'_, ()> {
-        self.find_damage().boxed()
+        match self.dialect {
+            Dialect::Sqlite => sqlite::check(&self.pool).boxed(),
+            Dialect::Postgres => postgres::check(&self.pool).boxed(),
+        }
     }
 
     fn backup<'a>(&'a self, path: &'a Path) -> StoreFuture<'a, ()> {
-        self.copy_to(path).boxed()
+        match self.dialect {
+            Dialect::Sqlite => sqlite::copy_to(&self.pool, path).boxed(),
+            Dialect::Postgres => async { Err(StoreError::NoBackup) }.boxed(),
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.closed().boxed()
+        self.pool.close().boxed()
     }
 }

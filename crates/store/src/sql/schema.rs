@@ -1,17 +1,16 @@
-//! The schema as numbered steps, which only go forward. The file's `user_version` is the number of steps done.
+//! The schema as numbered steps, which only go forward. The database knows how many steps were done: SQLite in `user_version`,
+//! PostgreSQL in the table `schema_version`.
 
-use std::path::Path;
+use sqlx::{AnyPool, AssertSqlSafe, Row};
 
-use sqlx::sqlite::SqlitePool;
-use sqlx::{AssertSqlSafe, Row};
-
+use super::Dialect;
 use crate::error::StoreError;
 
-/// `application_id` of the file: "thrg".
+/// `application_id` of a SQLite file: "thrg". The same number is PostgreSQL's advisory lock.
 const APPLICATION_ID: i64 = 0x7468_7267;
 
-/// The steps. A released step never changes.
-const STEPS: &[&str] = &[
+/// The steps in SQLite. A released step never changes.
+const SQLITE_STEPS: &[&str] = &[
     "CREATE TABLE organisations (
         id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_unix_s INTEGER NOT NULL
      ) STRICT;
@@ -28,33 +27,114 @@ const STEPS: &[&str] = &[
      CREATE INDEX api_keys_by_prefix ON api_keys (prefix);
      CREATE TABLE revision (value INTEGER NOT NULL) STRICT;
      INSERT INTO revision (value) VALUES (1);",
+    "CREATE TABLE limits (
+        scope TEXT NOT NULL, kind TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (scope, kind)
+     ) STRICT;
+     INSERT INTO limits SELECT id, 'requests_per_minute', requests_per_minute FROM api_keys
+        WHERE requests_per_minute IS NOT NULL;
+     INSERT INTO limits SELECT id, 'tokens_per_minute', tokens_per_minute FROM api_keys
+        WHERE tokens_per_minute IS NOT NULL;
+     INSERT INTO limits SELECT id, 'concurrent_requests', concurrent_requests FROM api_keys
+        WHERE concurrent_requests IS NOT NULL;
+     ALTER TABLE api_keys DROP COLUMN requests_per_minute;
+     ALTER TABLE api_keys DROP COLUMN tokens_per_minute;
+     ALTER TABLE api_keys DROP COLUMN concurrent_requests;
+     CREATE TABLE ledger (
+        id TEXT PRIMARY KEY, request_id TEXT NOT NULL, at_unix_s INTEGER NOT NULL, organisation_id TEXT NOT NULL,
+        project_id TEXT NOT NULL, key_id TEXT NOT NULL, user_name TEXT NOT NULL, model TEXT NOT NULL,
+        prompt_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL, generated_tokens INTEGER NOT NULL,
+        prompt_price INTEGER NOT NULL, cached_price INTEGER NOT NULL, generated_price INTEGER NOT NULL,
+        cost_picodollars INTEGER NOT NULL, latency_ms INTEGER NOT NULL, outcome TEXT NOT NULL
+     ) STRICT, WITHOUT ROWID;
+     CREATE INDEX ledger_by_time ON ledger (at_unix_s);
+     CREATE TABLE daily_totals (
+        day INTEGER NOT NULL, key_id TEXT NOT NULL, project_id TEXT NOT NULL, organisation_id TEXT NOT NULL,
+        tokens INTEGER NOT NULL, cost_picodollars INTEGER NOT NULL, PRIMARY KEY (day, key_id, project_id)
+     ) STRICT, WITHOUT ROWID;",
 ];
 
-/// Does the steps that the file lacks, all or none of them. Two processes may start at the same time.
+/// The steps in PostgreSQL, whose first release had the schema of SQLite's second step.
+const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, created_unix_s BIGINT NOT NULL
+     );
+     CREATE TABLE projects (
+        id TEXT PRIMARY KEY, organisation_id TEXT NOT NULL REFERENCES organisations (id), name TEXT NOT NULL,
+        created_unix_s BIGINT NOT NULL, UNIQUE (organisation_id, name)
+     );
+     CREATE TABLE api_keys (
+        number BIGSERIAL PRIMARY KEY, id TEXT NOT NULL UNIQUE, project_id TEXT NOT NULL REFERENCES projects (id),
+        name TEXT NOT NULL, prefix TEXT NOT NULL, digest BYTEA NOT NULL UNIQUE, created_unix_s BIGINT NOT NULL,
+        expires_unix_s BIGINT, revoked_unix_s BIGINT, models TEXT
+     );
+     CREATE INDEX api_keys_by_prefix ON api_keys (prefix);
+     CREATE TABLE revision (value BIGINT NOT NULL);
+     INSERT INTO revision (value) VALUES (1);
+     CREATE TABLE limits (
+        scope TEXT NOT NULL, kind TEXT NOT NULL, value BIGINT NOT NULL, PRIMARY KEY (scope, kind)
+     );
+     CREATE TABLE ledger (
+        id TEXT PRIMARY KEY, request_id TEXT NOT NULL, at_unix_s BIGINT NOT NULL, organisation_id TEXT NOT NULL,
+        project_id TEXT NOT NULL, key_id TEXT NOT NULL, user_name TEXT NOT NULL, model TEXT NOT NULL,
+        prompt_tokens BIGINT NOT NULL, cached_tokens BIGINT NOT NULL, generated_tokens BIGINT NOT NULL,
+        prompt_price BIGINT NOT NULL, cached_price BIGINT NOT NULL, generated_price BIGINT NOT NULL,
+        cost_picodollars BIGINT NOT NULL, latency_ms BIGINT NOT NULL, outcome TEXT NOT NULL
+     );
+     CREATE INDEX ledger_by_time ON ledger (at_unix_s);
+     CREATE TABLE daily_totals (
+        day BIGINT NOT NULL, key_id TEXT NOT NULL, project_id TEXT NOT NULL, organisation_id TEXT NOT NULL,
+        tokens BIGINT NOT NULL, cost_picodollars BIGINT NOT NULL, PRIMARY KEY (day, key_id, project_id)
+     );"];
+
+/// Does the steps that the database lacks, all or none of them. Two processes may start at the same time.
 ///
 /// # Errors
-/// When the file is another program's or has more steps than are known.
-pub async fn bring_up_to_date(pool: &SqlitePool, path: &Path) -> Result<(), StoreError> {
-    let known = STEPS.len() as i64;
-    let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
-    let found: i64 = sqlx::query("PRAGMA user_version").fetch_one(&mut *transaction).await?.try_get(0)?;
-    let owner: i64 = sqlx::query("PRAGMA application_id").fetch_one(&mut *transaction).await?.try_get(0)?;
-    let tables: i64 =
-        sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(&mut *transaction).await?.try_get(0)?;
-    if owner != APPLICATION_ID && (tables > 0 || owner != 0 || found != 0) {
-        return Err(StoreError::Foreign { path: path.to_owned() });
-    }
+/// When the database is another program's or has more steps than are known.
+pub async fn bring_up_to_date(pool: &AnyPool, dialect: Dialect, place: &str) -> Result<(), StoreError> {
+    let mut transaction = pool.begin_with(dialect.begin_writing()).await?;
+    let (found, steps) = match dialect {
+        Dialect::Sqlite => (sqlite_version(&mut transaction, place).await?, SQLITE_STEPS),
+        Dialect::Postgres => (postgres_version(&mut transaction).await?, POSTGRES_STEPS),
+    };
+    let known = steps.len() as i64;
     if found > known {
-        return Err(StoreError::NewerSchema { path: path.to_owned(), found, known });
+        return Err(StoreError::NewerSchema { place: place.to_owned(), found, known });
     }
-    let n_done = usize::try_from(found).map_err(|_| StoreError::Foreign { path: path.to_owned() })?;
-    if n_done == STEPS.len() {
-        return Ok(());
+    let n_done = usize::try_from(found).map_err(|_| StoreError::Foreign { place: place.to_owned() })?;
+    if n_done == steps.len() {
+        return Ok(transaction.commit().await?);
     }
-    for step in &STEPS[n_done..] {
+    for step in &steps[n_done..] {
         sqlx::raw_sql(*step).execute(&mut *transaction).await?;
     }
-    let stamp = format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {known};");
+    let stamp = match dialect {
+        Dialect::Sqlite => {
+            format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {known};")
+        }
+        Dialect::Postgres => format!("UPDATE schema_version SET value = {known}"),
+    };
     sqlx::raw_sql(AssertSqlSafe(stamp)).execute(&mut *transaction).await?;
     Ok(transaction.commit().await?)
+}
+
+async fn sqlite_version(connection: &mut sqlx::AnyConnection, place: &str) -> Result<i64, StoreError> {
+    let found: i64 = sqlx::query("PRAGMA user_version").fetch_one(&mut *connection).await?.try_get(0)?;
+    let owner: i64 = sqlx::query("PRAGMA application_id").fetch_one(&mut *connection).await?.try_get(0)?;
+    let tables: i64 =
+        sqlx::query("SELECT COUNT(*) FROM sqlite_schema").fetch_one(connection).await?.try_get(0)?;
+    if owner != APPLICATION_ID && (tables > 0 || owner != 0 || found != 0) {
+        return Err(StoreError::Foreign { place: place.to_owned() });
+    }
+    Ok(found)
+}
+
+/// Waits for other processes that change the schema; the lock ends with the transaction.
+async fn postgres_version(connection: &mut sqlx::AnyConnection) -> Result<i64, StoreError> {
+    let prepare = format!(
+        "DO $$ BEGIN PERFORM pg_advisory_xact_lock({APPLICATION_ID}); END $$;
+         CREATE SCHEMA IF NOT EXISTS throng;
+         CREATE TABLE IF NOT EXISTS schema_version (value BIGINT NOT NULL);
+         INSERT INTO schema_version SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM schema_version);"
+    );
+    sqlx::raw_sql(AssertSqlSafe(prepare)).execute(&mut *connection).await?;
+    Ok(sqlx::query("SELECT value FROM schema_version").fetch_one(connection).await?.try_get(0)?)
 }

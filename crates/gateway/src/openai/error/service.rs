@@ -130,9 +130,15 @@ impl ApiError {
         Self::bad_request("request_exceeds_rate_limit", message)
     }
 
+    /// What was used is not written down here.
+    pub fn no_ledger() -> Self {
+        let message = "This server has no ledger: it runs without a database.";
+        Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
+    }
+
     /// A quota is spent; waiting does not help.
     pub fn insufficient_quota() -> Self {
-        let message = "This API key's quota is spent.".to_owned();
+        let message = "A budget of this API key, its project or its organisation does not allow this request: it is spent, or the rest of it is less than the request may use.".to_owned();
         Self::new(StatusCode::TOO_MANY_REQUESTS, ErrorType::InsufficientQuota, "insufficient_quota", message)
     }
 }

@@ -207,7 +207,11 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     ),
     field("stream_interval", Refused(Shape::Integer(1, MAX_TOKENS), is_one), "Only 1 is accepted."),
     field("return_prompt_text", Refused(Shape::Boolean, is_false), UNSUPPORTED),
-    field("user", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
+    field(
+        "user",
+        Custom(Shape::Text(MAX_LABEL_BYTES), read_user),
+        "The end user: usage is told apart and limited by it.",
+    ),
     field("metadata", Ignored(Shape::StringMap), IGNORED),
     field("store", Ignored(Shape::Boolean), IGNORED),
     field("service_tier", Ignored(Shape::Choice(&["auto", "default", "flex", "scale", "priority"])), IGNORED),

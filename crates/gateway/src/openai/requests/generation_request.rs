@@ -103,6 +103,8 @@ pub struct GenerationRequest {
     pub request_id: Option<String>,
     /// Keeps cached prefixes apart; not empty.
     pub cache_salt: Option<String>,
+    /// The end user that the request is made for.
+    pub user: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
     /// Most tokens of reasoning; -1: no bound.

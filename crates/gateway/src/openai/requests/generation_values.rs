@@ -164,6 +164,15 @@ pub(super) fn read_request_id(
     Ok(())
 }
 
+pub(super) fn read_user(
+    r: &mut GenerationRequest,
+    node: &Node<'_, '_>,
+    _: &ReadOptions,
+) -> Result<(), ApiError> {
+    r.user = Some(node.string(MAX_LABEL_BYTES)?.into_owned());
+    Ok(())
+}
+
 pub(super) fn read_cache_salt(
     r: &mut GenerationRequest,
     node: &Node<'_, '_>,

@@ -1,0 +1,171 @@
+//! What requests use, counted and written down: into the journal while they run, into the database in batches afterwards, and
+//! against the budgets of keys, users' projects and organisations. Does not know how tokens are generated.
+//!
+//! No request waits for the database. While it fails, ended requests wait in the journal, and budgets are counted here.
+
+mod meter;
+mod periods;
+mod prices;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use throng_core::limits::{Accounts, BudgetRefusal, Spending};
+use throng_store::{Cost, Journal, LedgerEntry, Outcome, Store};
+
+use crate::auth::Tenant;
+use crate::limits::budget_scopes;
+
+pub(crate) use meter::Meter;
+pub use prices::ModelPrice;
+pub(crate) use prices::PriceTable;
+pub use writer::LedgerError;
+
+/// What requests use. It counts nothing until it has been opened.
+#[derive(Debug)]
+pub struct Ledger {
+    opened: OnceLock<Opened>,
+    prices: PriceTable,
+    accounts: Mutex<Accounts>,
+    /// Entries that the journal could not take.
+    n_lost: AtomicU64,
+    writing: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    journal: Journal,
+    store: Arc<dyn Store>,
+}
+
+/// A request that is to be counted.
+#[derive(Debug)]
+pub(crate) struct Counted<'a> {
+    /// Who asks.
+    pub tenant: &'a Tenant,
+    /// Its id, as its answer shows it.
+    pub request_id: &'a str,
+    /// Its `user`.
+    pub user: &'a str,
+    /// The model or adapter that it names, and the model's own name.
+    pub models: [&'a str; 2],
+    /// The most tokens of its prompts.
+    pub prompt_tokens: u64,
+    /// The most tokens that it may generate.
+    pub generated_tokens: u64,
+}
+
+impl Ledger {
+    /// Counts nothing yet.
+    pub(crate) fn new(prices: PriceTable) -> Self {
+        Self {
+            opened: OnceLock::new(),
+            prices,
+            accounts: Mutex::default(),
+            n_lost: AtomicU64::new(0),
+            writing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The database, once the ledger has been opened.
+    pub(crate) fn store(&self) -> Option<&Arc<dyn Store>> {
+        self.opened.get().map(|opened| &opened.store)
+    }
+
+    /// How many entries wait for the database, and how many were lost because the journal could not take them.
+    pub(crate) fn n_waiting_and_lost(&self) -> (u64, u64) {
+        let n_waiting = self.opened.get().map_or(0, |opened| opened.journal.n_waiting());
+        (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))
+    }
+
+    /// Begins to count a request, and reserves the most that it can spend. `None` where nothing is counted.
+    ///
+    /// # Errors
+    /// When it could exceed a budget.
+    pub(crate) fn begin(self: &Arc<Self>, request: &Counted<'_>) -> Result<Option<Meter>, BudgetRefusal> {
+        if self.opened.get().is_none() {
+            return Ok(None);
+        }
+        let prices = self.prices.of(&request.models);
+        let now = now_unix_s();
+        let cost = prices.most(request.prompt_tokens, request.generated_tokens);
+        let most =
+            Spending { tokens: request.prompt_tokens.saturating_add(request.generated_tokens), cost: cost.0 };
+        let scopes = budget_scopes(request.tenant);
+        let reservation = self.accounts().reserve(&scopes, most, periods::at(now))?;
+        let key = request.tenant.key.as_deref();
+        let entry = LedgerEntry {
+            id: uuid::Uuid::now_v7().simple().to_string(),
+            request_id: request.request_id.to_owned(),
+            at_unix_s: now,
+            organisation_id: key.map(|key| key.organisation_id.clone()).unwrap_or_default(),
+            project_id: key.map(|key| key.project_id.clone()).unwrap_or_default(),
+            key_id: key.map_or_else(|| request.tenant.id.0.to_string(), |key| key.id.clone()),
+            user: request.user.to_owned(),
+            model: request.models[0].to_owned(),
+            prompt_tokens: 0,
+            cached_tokens: 0,
+            generated_tokens: 0,
+            prices,
+            latency_ms: 0,
+            outcome: Outcome::Abort,
+        };
+        Ok(Some(Meter::new(self.clone(), entry, reservation)))
+    }
+
+    fn journal(&self) -> Option<&Journal> {
+        self.opened.get().map(|opened| &opened.journal)
+    }
+
+    fn lose(&self, entry: &LedgerEntry, error: &std::io::Error) {
+        self.n_lost.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(request = entry.request_id, %error, "an entry of the ledger is lost: the journal cannot take it");
+    }
+
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an entry spends.
+fn spending(entry: &LedgerEntry) -> Spending {
+    Spending { tokens: entry.n_tokens(), cost: entry.cost().0 }
+}
+
+/// The scopes that an entry counts for.
+fn scopes_of(entry: &LedgerEntry) -> Vec<&str> {
+    let scopes = [entry.key_id.as_str(), &entry.project_id, &entry.organisation_id];
+    scopes.into_iter().filter(|scope| !scope.is_empty()).collect()
+}
+
+/// Adds up what keys, projects and organisations have spent on a day and in its month.
+fn totals_by_scope(
+    totals: &[throng_store::DailyTotal],
+    day: u64,
+) -> BTreeMap<Arc<str>, (Spending, Spending)> {
+    let mut by_scope: BTreeMap<Arc<str>, (Spending, Spending)> = BTreeMap::new();
+    let add = |to: &mut Spending, n_tokens: u64, cost: Cost| {
+        to.tokens = to.tokens.saturating_add(n_tokens);
+        to.cost = to.cost.saturating_add(cost.0);
+    };
+    for total in totals {
+        for scope in [&total.key_id, &total.project_id, &total.organisation_id] {
+            if scope.is_empty() {
+                continue;
+            }
+            let (of_day, of_month) = by_scope.entry(Arc::from(scope.as_str())).or_default();
+            add(of_month, total.n_tokens, total.cost);
+            if total.day == day {
+                add(of_day, total.n_tokens, total.cost);
+            }
+        }
+    }
+    by_scope
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

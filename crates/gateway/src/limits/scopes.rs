@@ -1,0 +1,50 @@
+//! What the limits and budgets of a request belong to: its key, its user, its project and its organisation. Does not know what is
+//! in use.
+
+use std::sync::Arc;
+
+use throng_core::limits::{Budget, BudgetScope, Budgets, Limits, Scope};
+use throng_store::{Cost, LimitKind, Limits as StoredLimits};
+
+use crate::auth::Tenant;
+
+/// What is limited by the minute and at a time; nothing without limits.
+pub(super) fn scopes(tenant: &Tenant, user: Option<&str>) -> Vec<Scope> {
+    let Some(key) = tenant.key.as_deref() else { return Vec::new() };
+    let user = user.map(|user| (format!("{}/{user}", key.project_id), &key.user_limits));
+    let of = |name: &str, stored: &StoredLimits| {
+        let limits = Limits {
+            requests_per_minute: stored.get(LimitKind::RequestsPerMinute),
+            tokens_per_minute: stored.get(LimitKind::TokensPerMinute),
+            concurrent_requests: stored.get(LimitKind::ConcurrentRequests),
+        };
+        (!limits.is_empty()).then(|| Scope { name: Arc::from(name), limits })
+    };
+    let user = user.and_then(|(name, limits)| of(&name, limits));
+    [
+        of(&key.id, &key.limits),
+        of(&key.project_id, &key.project_limits),
+        of(&key.organisation_id, &key.organisation_limits),
+        user,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What is counted by the day and the month: all of them, with budgets or not, because one may be set later.
+pub(crate) fn budget_scopes(tenant: &Tenant) -> Vec<BudgetScope> {
+    let Some(key) = tenant.key.as_deref() else { return Vec::new() };
+    let of = |name: &str, stored: &StoredLimits| {
+        let cost = |kind| stored.get(kind).map(|amount| Cost::from_microdollars(amount).0);
+        let day = Budget { tokens: stored.get(LimitKind::TokensPerDay), cost: cost(LimitKind::CostPerDay) };
+        let month =
+            Budget { tokens: stored.get(LimitKind::TokensPerMonth), cost: cost(LimitKind::CostPerMonth) };
+        BudgetScope { name: Arc::from(name), budgets: Budgets { day, month } }
+    };
+    vec![
+        of(&key.id, &key.limits),
+        of(&key.project_id, &key.project_limits),
+        of(&key.organisation_id, &key.organisation_limits),
+    ]
+}

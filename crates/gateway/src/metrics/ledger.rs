@@ -1,0 +1,30 @@
+//! How the ledger fares. Does not know what is in it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::ledger::Ledger;
+
+/// Asks the ledger at each scrape.
+#[derive(Debug)]
+pub(super) struct LedgerCollector(pub Arc<Ledger>);
+
+impl Collector for LedgerCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (n_waiting, n_lost) = self.0.n_waiting_and_lost();
+        let help = "Entries of the ledger that wait in the journal for the database";
+        let metric =
+            encoder.encode_descriptor("throng_ledger_waiting_entries", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(n_waiting).unwrap_or(i64::MAX)).encode(metric)?;
+        let help = "Entries of the ledger that the journal could not take";
+        let metric =
+            encoder.encode_descriptor("throng_ledger_lost_entries", help, None, MetricType::Counter)?;
+        ConstCounter::new(n_lost).encode(metric)
+    }
+}

@@ -1,0 +1,84 @@
+//! What was used and what it costs, from the ledger, to those whom it belongs to.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::Extension;
+use axum::extract::{RawQuery, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, header};
+use throng_store::{StoreError, UsageGroup};
+
+use crate::app::App;
+use crate::auth::Tenant;
+use crate::connection::RequestContext;
+use crate::openai::ApiError;
+use crate::openai::usage_report::{self, UsageKind, UsageQuestion};
+use crate::retry_after::retry_after_s;
+
+/// How long an answer of the database may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+/// `GET /v1/organization/usage/completions`.
+pub(super) async fn completions(
+    state: State<Arc<App>>,
+    context: Extension<Arc<RequestContext>>,
+    query: RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    answer(UsageKind::Completions, &state, &context, query, &headers).await
+}
+
+/// `GET /v1/organization/costs`.
+pub(super) async fn costs(
+    state: State<Arc<App>>,
+    context: Extension<Arc<RequestContext>>,
+    query: RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    answer(UsageKind::Costs, &state, &context, query, &headers).await
+}
+
+async fn answer(
+    kind: UsageKind,
+    app: &App,
+    context: &RequestContext,
+    RawQuery(query): RawQuery,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let store = app.ledger.as_deref().and_then(|ledger| ledger.store()).ok_or_else(ApiError::no_ledger)?;
+    let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let accepts_csv = accepts.trim_start().starts_with("text/csv");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut question = UsageQuestion::parse(kind, query.as_deref().unwrap_or_default(), accepts_csv, now)?;
+    question.query.only.push(visible_to(&context.key_holder()));
+    let rows = match tokio::time::timeout(ANSWER_LIMIT, store.usage(&question.query)).await {
+        Ok(Ok(rows)) => rows,
+        Ok(Err(StoreError::TooManyRows(_))) => {
+            let reason = "The answer has too many rows: ask for less time or fewer groups.";
+            return Err(ApiError::invalid_value("group_by", reason));
+        }
+        failed => {
+            let reason = failed.map_or_else(
+                |_| "no answer".to_owned(),
+                |ended| ended.err().map(|error| error.to_string()).unwrap_or_default(),
+            );
+            tracing::warn!(request = context.id_text(), reason, "the ledger cannot be read");
+            return Err(ApiError::overloaded("The database does not answer.", retry_after_s()));
+        }
+    };
+    if question.is_csv {
+        let fields = [(header::CONTENT_TYPE, "text/csv; charset=utf-8"), (header::VARY, "accept")];
+        return Ok((fields, usage_report::csv(&question, &rows)).into_response());
+    }
+    let fields = [(header::CONTENT_TYPE, "application/json"), (header::VARY, "accept")];
+    Ok((fields, usage_report::json(kind, &question, &rows)).into_response())
+}
+
+/// What of the ledger a key may see: a stored key what its project used, a key of the configuration what was used with it.
+fn visible_to(tenant: &Tenant) -> (UsageGroup, Vec<String>) {
+    match tenant.key.as_deref() {
+        Some(key) => (UsageGroup::Project, vec![key.project_id.clone()]),
+        None => (UsageGroup::Key, vec![tenant.id.0.to_string()]),
+    }
+}

@@ -1,0 +1,79 @@
+//! Limits in SQL: one row for each scope and kind. A scope is the id of a key, a project or an organisation, or `user:` and
+//! a project's id.
+
+use std::collections::HashMap;
+
+use sqlx::{AnyConnection, Row};
+
+use super::{SqlStore, keys};
+use crate::error::StoreError;
+use crate::limits::{LimitChange, LimitKind, LimitScope, Limits};
+
+/// The scope of each user of a project.
+pub fn each_user_of(project_id: &str) -> String {
+    format!("user:{project_id}")
+}
+
+/// The limits of all scopes.
+pub async fn all(connection: &mut AnyConnection) -> Result<HashMap<String, Limits>, StoreError> {
+    let rows = sqlx::query("SELECT scope, kind, value FROM limits").fetch_all(connection).await?;
+    let mut all: HashMap<String, Limits> = HashMap::new();
+    for row in rows {
+        let (scope, kind, value): (String, String, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+        let value = u64::try_from(value).map_err(|_| StoreError::Damaged("a negative limit".to_owned()))?;
+        // A kind of a newer version does not restrict here.
+        if let Some(kind) = LimitKind::of_name(&kind) {
+            all.entry(scope).or_default().set(kind, Some(value));
+        }
+    }
+    Ok(all)
+}
+
+/// Changes the limits of an organisation, a project or its users, which must be there.
+pub async fn change_scope(
+    store: &SqlStore,
+    scope: &LimitScope,
+    change: LimitChange,
+) -> Result<Limits, StoreError> {
+    let mut transaction = store.transaction().await?;
+    keys::raise_revision(&mut transaction).await?;
+    let scope = match scope {
+        LimitScope::Organisation(name) => keys::organisation_id(&mut transaction, name).await?,
+        LimitScope::Project { organisation, project } => {
+            keys::project_id(&mut transaction, organisation, project).await?
+        }
+        LimitScope::EachUser { organisation, project } => {
+            each_user_of(&keys::project_id(&mut transaction, organisation, project).await?)
+        }
+    };
+    change_limits(&mut transaction, &scope, &change).await?;
+    let limits = all(&mut transaction).await?.remove(&scope).unwrap_or_default();
+    transaction.commit().await?;
+    Ok(limits)
+}
+
+/// Changes the limits of a scope.
+pub async fn change_limits(
+    connection: &mut AnyConnection,
+    scope: &str,
+    change: &[(LimitKind, Option<u64>)],
+) -> Result<(), StoreError> {
+    for (kind, limit) in change {
+        sqlx::query("DELETE FROM limits WHERE scope = $1 AND kind = $2")
+            .bind(scope)
+            .bind(kind.name())
+            .execute(&mut *connection)
+            .await?;
+        if let Some(limit) = limit {
+            let limit = i64::try_from(*limit)
+                .map_err(|_| StoreError::Invalid { field: "a limit", expected: "below 2^63" })?;
+            sqlx::query("INSERT INTO limits (scope, kind, value) VALUES ($1, $2, $3)")
+                .bind(scope)
+                .bind(kind.name())
+                .bind(limit)
+                .execute(&mut *connection)
+                .await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! Connects to PostgreSQL and checks what is there. All tables are in the schema `throng`, so that a database may have those of
+//! other programs too.
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyPool, Executor, Row};
+
+use super::WAIT_LIMIT;
+use crate::error::StoreError;
+
+const MAX_CONNECTIONS: u32 = 4;
+
+/// Connects. A statement that runs for longer than a caller waits is ended by the server too.
+pub async fn connect(url: &str) -> Result<AnyPool, StoreError> {
+    sqlx::any::install_default_drivers();
+    // The error of a URL could quote it, and its password with it.
+    let options: AnyConnectOptions = url.parse().map_err(|_| StoreError::BadUrl)?;
+    let settings = format!(
+        "SET search_path TO throng; SET statement_timeout = {0}; SET lock_timeout = {0}",
+        WAIT_LIMIT.as_millis()
+    );
+    let pool = AnyPoolOptions::new()
+        .max_connections(MAX_CONNECTIONS)
+        .acquire_timeout(WAIT_LIMIT)
+        .after_connect(move |connection, _| {
+            let settings = sqlx::AssertSqlSafe(settings.clone());
+            Box::pin(async move { connection.execute(sqlx::raw_sql(settings)).await.map(drop) })
+        })
+        .connect_with(options)
+        .await?;
+    Ok(pool)
+}
+
+/// Checks that the days' totals are those of the ledger. The pages of the database are the server's own concern.
+pub async fn check(pool: &AnyPool) -> Result<(), StoreError> {
+    let row = sqlx::query(super::ledger::DIFFERING_DAYS).fetch_one(pool).await?;
+    match row.try_get::<i64, _>(0)? {
+        0 => Ok(()),
+        n => Err(StoreError::Damaged(format!("{n} days have totals that differ from the ledger's"))),
+    }
+}

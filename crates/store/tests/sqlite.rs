@@ -1,0 +1,25 @@
+//! The suite of every store, over a SQLite file.
+
+mod suite;
+
+macro_rules! over_a_file {
+    ($($promise:ident),* $(,)?) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $promise() {
+                let folder = tempfile::tempdir().expect("a folder");
+                // A name with characters that mean something in URLs.
+                let path = folder.path().join("100 % ?#.db");
+                suite::$promise(&format!("sqlite:{}", path.display())).await;
+            }
+        )*
+    };
+}
+
+over_a_file!(
+    keys_are_made_found_changed_and_revoked_across_processes,
+    limits_of_every_scope_come_with_the_keys,
+    concurrent_writers_lose_nothing,
+    usage_is_added_up_by_time_and_group_and_entries_count_once,
+    days_are_added_up_for_each_key_beyond_64_bits_in_all,
+);
