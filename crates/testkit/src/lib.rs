@@ -1,14 +1,13 @@
 //! Code shared by the tests. A dev-dependency only; never part of the product.
 #![forbid(unsafe_code)]
 
-mod paper_states;
-
 pub mod answers;
 pub mod backend_suite;
 pub mod beam_reference;
 pub mod example_backend;
 pub mod paper_constraint;
 pub mod paper_executor;
+mod paper_states;
 pub mod postgres;
 pub mod shared_files;
 pub mod tiny_model;
