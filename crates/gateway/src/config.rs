@@ -6,8 +6,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ledger::ModelPrice;
-
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -196,6 +194,22 @@ impl Default for ApiConfig {
             ping_interval_s: 15,
         }
     }
+}
+
+/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as texts with up to six
+/// decimals.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelPrice {
+    /// A name of the model, or of an adapter.
+    pub model: String,
+    /// Of prompt tokens.
+    pub prompt: String,
+    /// Of prompt tokens that were found in the cache; as other prompt tokens when absent.
+    #[serde(default)]
+    pub cached: Option<String>,
+    /// Of generated tokens.
+    pub generated: String,
 }
 
 /// Text that is never printed, not even by `{:?}` or when a configuration is written out.

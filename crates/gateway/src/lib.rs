@@ -33,12 +33,12 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::StoredKeys;
 pub use config::{
-    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, Secret, ServerConfig, TlsConfig,
+    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, ModelPrice, Secret, ServerConfig, TlsConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};
 pub use gateway::{Gateway, GatewayError, Loading};
-pub use ledger::{Ledger, LedgerError, ModelPrice};
+pub use ledger::{Ledger, LedgerError};
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};

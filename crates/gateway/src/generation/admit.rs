@@ -7,7 +7,7 @@ use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
 use crate::connection::RequestContext;
 use crate::ledger::{Counted, Ledger, Meter};
-use crate::limits::{Charge, RateLimits, budget_name, limit_error, refusal_name};
+use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error, refusal_name};
 use crate::openai::ApiError;
 use crate::replica::ReplicaRequest;
 use crate::router::Route;
@@ -72,8 +72,11 @@ fn count(
     let (prompt_tokens, generated_tokens) = most(requests);
     let served = route.model.served.id();
     let adapter = requests.first().and_then(|request| request.adapter.as_ref());
+    let tenant = context.key_holder();
     let counted = Counted {
-        tenant: &context.key_holder(),
+        tenant: &tenant.id.0,
+        key: tenant.key.as_deref(),
+        scopes: &budget_scopes(&tenant),
         request_id: context.id_text(),
         user: context.user().unwrap_or_default(),
         models: [adapter.map_or(served, |adapter| &adapter.name), served],

@@ -13,14 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use throng_core::limits::{Accounts, BudgetRefusal, Spending};
-use throng_store::{Cost, Journal, LedgerEntry, Outcome, Store};
-
-use crate::auth::Tenant;
-use crate::limits::budget_scopes;
+use throng_core::limits::{Accounts, BudgetRefusal, BudgetScope, Spending};
+use throng_store::{ApiKey, Cost, Journal, LedgerEntry, Outcome, Store};
 
 pub(crate) use meter::Meter;
-pub use prices::ModelPrice;
 pub(crate) use prices::PriceTable;
 pub use writer::LedgerError;
 
@@ -44,8 +40,12 @@ struct Opened {
 /// A request that is to be counted.
 #[derive(Debug)]
 pub(crate) struct Counted<'a> {
-    /// Who asks.
-    pub tenant: &'a Tenant,
+    /// The name of who asks, for keys of the configuration.
+    pub tenant: &'a str,
+    /// The stored key.
+    pub key: Option<&'a ApiKey>,
+    /// Whose budgets it is charged to.
+    pub scopes: &'a [BudgetScope],
     /// Its id, as its answer shows it.
     pub request_id: &'a str,
     /// Its `user`.
@@ -94,16 +94,15 @@ impl Ledger {
         let cost = prices.most(request.prompt_tokens, request.generated_tokens);
         let most =
             Spending { tokens: request.prompt_tokens.saturating_add(request.generated_tokens), cost: cost.0 };
-        let scopes = budget_scopes(request.tenant);
-        let reservation = self.accounts().reserve(&scopes, most, periods::at(now))?;
-        let key = request.tenant.key.as_deref();
+        let reservation = self.accounts().reserve(request.scopes, most, periods::at(now))?;
+        let key = request.key;
         let entry = LedgerEntry {
             id: uuid::Uuid::now_v7().simple().to_string(),
             request_id: request.request_id.to_owned(),
             at_unix_s: now,
             organisation_id: key.map(|key| key.organisation_id.clone()).unwrap_or_default(),
             project_id: key.map(|key| key.project_id.clone()).unwrap_or_default(),
-            key_id: key.map_or_else(|| request.tenant.id.0.to_string(), |key| key.id.clone()),
+            key_id: key.map_or_else(|| request.tenant.to_owned(), |key| key.id.clone()),
             user: request.user.to_owned(),
             model: request.models[0].to_owned(),
             prompt_tokens: 0,

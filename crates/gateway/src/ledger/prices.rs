@@ -2,24 +2,9 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
 use throng_store::{MAX_PRICE, Prices, parse_millionths};
 
-/// The prices of a model, `[[gateway.prices]]` of the configuration file: US dollars for a million tokens, as texts with up to six
-/// decimals.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelPrice {
-    /// A name of the model, or of an adapter.
-    pub model: String,
-    /// Of prompt tokens.
-    pub prompt: String,
-    /// Of prompt tokens that were found in the cache; as other prompt tokens when absent.
-    #[serde(default)]
-    pub cached: Option<String>,
-    /// Of generated tokens.
-    pub generated: String,
-}
+use crate::config::ModelPrice;
 
 /// The prices of all models; those without one cost nothing.
 #[derive(Debug, Clone, Default)]

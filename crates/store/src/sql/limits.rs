@@ -5,9 +5,8 @@ use std::collections::HashMap;
 
 use sqlx::{AnyConnection, Row};
 
-use super::{SqlStore, keys};
 use crate::error::StoreError;
-use crate::limits::{LimitChange, LimitKind, LimitScope, Limits};
+use crate::limits::{LimitKind, Limits};
 
 /// The scope of each user of a project.
 pub fn each_user_of(project_id: &str) -> String {
@@ -27,29 +26,6 @@ pub async fn all(connection: &mut AnyConnection) -> Result<HashMap<String, Limit
         }
     }
     Ok(all)
-}
-
-/// Changes the limits of an organisation, a project or its users, which must be there.
-pub async fn change_scope(
-    store: &SqlStore,
-    scope: &LimitScope,
-    change: LimitChange,
-) -> Result<Limits, StoreError> {
-    let mut transaction = store.transaction().await?;
-    keys::raise_revision(&mut transaction).await?;
-    let scope = match scope {
-        LimitScope::Organisation(name) => keys::organisation_id(&mut transaction, name).await?,
-        LimitScope::Project { organisation, project } => {
-            keys::project_id(&mut transaction, organisation, project).await?
-        }
-        LimitScope::EachUser { organisation, project } => {
-            each_user_of(&keys::project_id(&mut transaction, organisation, project).await?)
-        }
-    };
-    change_limits(&mut transaction, &scope, &change).await?;
-    let limits = all(&mut transaction).await?.remove(&scope).unwrap_or_default();
-    transaction.commit().await?;
-    Ok(limits)
 }
 
 /// Changes the limits of a scope.

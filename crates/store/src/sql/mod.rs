@@ -6,6 +6,7 @@ mod ledger;
 mod limits;
 mod postgres;
 mod schema;
+mod scopes;
 mod sqlite;
 
 use std::path::Path;
@@ -104,7 +105,7 @@ impl Store for SqlStore {
     }
 
     fn limit<'a>(&'a self, scope: &'a LimitScope, change: LimitChange) -> StoreFuture<'a, Limits> {
-        answered(limits::change_scope(self, scope, change)).boxed()
+        answered(scopes::change_scope(self, scope, change)).boxed()
     }
 
     fn append<'a>(&'a self, entries: &'a [LedgerEntry]) -> StoreFuture<'a, ()> {
