@@ -40,7 +40,7 @@ async fn postgres_keeps_every_promise_and_survives_kills_and_freezes() {
                 answer = store.keys().await;
             }
         }
-        assert_eq!(answer.expect("answers again").keys, [key.clone()]);
+        assert_eq!(answer.expect("answers again").keys, std::slice::from_ref(&key));
     }
     server.freeze();
     let begun = Instant::now();
