@@ -184,7 +184,7 @@ pub struct ModelArgs {
     /// depends on it
     #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = speculation::parse)]
     pub speculative_config: Option<SpeculationSection>,
-    /// A smaller model with the same vocabulary that guesses the next tokens: a folder, a .gguf file or a hub id
+    /// A smaller model with the same vocabulary, or an EAGLE-3 head, that guesses the next tokens: a folder, a .gguf file or a hub id
     #[arg(long, value_name = "MODEL", value_parser = model_place)]
     pub draft_model: Option<String>,
     /// Compute no guesses of the next tokens (prompt lookup is on when absent)

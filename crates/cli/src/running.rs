@@ -156,7 +156,10 @@ pub fn start_with(
         chosen => chosen,
     };
     let draft_model = match &engine.speculation.model {
-        Some(name) => Some(DraftModel::load(name, section, (&model, tokenizer.as_deref()))?),
+        Some(name) => {
+            let asks_head = engine.speculation.asks_head();
+            Some(DraftModel::load((name, asks_head), section, (&model, tokenizer.as_deref()))?)
+        }
         None => None,
     };
     let draft_block_bytes = draft_model.as_ref().map_or(0, |draft| draft.block_bytes);

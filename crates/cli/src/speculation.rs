@@ -9,16 +9,17 @@ use crate::bounds;
 /// The source of drafts by its name.
 const NGRAM: &str = "ngram";
 const DRAFT_MODEL: &str = "draft_model";
+const EAGLE3: &str = "eagle3";
 
 /// vLLM's other sources of drafts.
-const UNSUPPORTED: [&str; 7] = ["eagle", "eagle3", "medusa", "mlp_speculator", "mtp", "suffix", "ngram_gpu"];
+const UNSUPPORTED: [&str; 6] = ["eagle", "medusa", "mlp_speculator", "mtp", "suffix", "ngram_gpu"];
 
 /// `--speculative-config` and `[engine.speculation]`. Unknown keys are errors.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeculationSection {
-    /// `ngram` (prompt lookup), the default; `draft_model` (the draft model alone), or `none`. A draft model without a method
-    /// works beside prompt lookup.
+    /// `ngram` (prompt lookup), the default; `draft_model` or `eagle3` (the draft model or the EAGLE-3 head alone), or `none`. A
+    /// draft model or a head without a method works beside prompt lookup.
     pub method: Option<String>,
     /// Most drafts of a sequence in a step.
     pub num_speculative_tokens: Option<u32>,
@@ -26,7 +27,7 @@ pub struct SpeculationSection {
     pub prompt_lookup_min: Option<u32>,
     /// Accepted and not used: the longest match is always taken.
     pub prompt_lookup_max: Option<u32>,
-    /// The draft model: a folder, a file or a hub id.
+    /// The draft model or the EAGLE-3 head: a folder, a file or a hub id.
     pub model: Option<String>,
 }
 
@@ -36,9 +37,9 @@ impl SpeculationSection {
         Self { method: Some("none".into()), ..Self::default() }
     }
 
-    /// The same with this draft model. A method that has no model gives way.
+    /// The same with this draft model or head. A method that has no model gives way.
     pub fn with_draft_model(self, model: &str) -> Self {
-        let method = self.method.filter(|method| method == DRAFT_MODEL);
+        let method = self.method.filter(|method| [DRAFT_MODEL, EAGLE3].contains(&method.as_str()));
         Self { method, model: Some(model.to_owned()), ..self }
     }
 
@@ -48,11 +49,9 @@ impl SpeculationSection {
     /// A message that names what is wrong.
     pub fn check(&self) -> Result<(), String> {
         match (self.method.as_deref(), &self.model) {
-            (None, _) | (Some(NGRAM | "none"), None) | (Some(DRAFT_MODEL), Some(_)) => {}
-            (Some(DRAFT_MODEL), None) => {
-                return Err(format!(
-                    "the method {DRAFT_MODEL:?} needs \"model\": a folder, a file or a hub id"
-                ));
+            (None, _) | (Some(NGRAM | "none"), None) | (Some(DRAFT_MODEL | EAGLE3), Some(_)) => {}
+            (Some(method @ (DRAFT_MODEL | EAGLE3)), None) => {
+                return Err(format!("the method {method:?} needs \"model\": a folder, a file or a hub id"));
             }
             (Some(method @ (NGRAM | "none")), Some(_)) => {
                 return Err(format!(
@@ -61,12 +60,12 @@ impl SpeculationSection {
             }
             (Some(method), _) if UNSUPPORTED.contains(&method) => {
                 return Err(format!(
-                    "the method {method:?} is not supported yet; \"ngram\", \"draft_model\" and \"none\" are"
+                    "the method {method:?} is not supported yet; \"ngram\", \"draft_model\", \"eagle3\" and \"none\" are"
                 ));
             }
             (Some(method), _) => {
                 return Err(format!(
-                    "the method {method:?} is not known; it must be \"ngram\", \"draft_model\" or \"none\""
+                    "the method {method:?} is not known; it must be \"ngram\", \"draft_model\", \"eagle3\" or \"none\""
                 ));
             }
         }
@@ -88,11 +87,16 @@ impl SpeculationSection {
         }
     }
 
+    /// Whether the model must be an EAGLE-3 head.
+    pub fn asks_head(&self) -> bool {
+        self.method.as_deref() == Some(EAGLE3)
+    }
+
     /// The scheduler's name of the method.
     pub fn scheduler_method(&self) -> SpeculationMethod {
         match self.method.as_deref() {
             Some("none") => SpeculationMethod::None,
-            Some(DRAFT_MODEL) => SpeculationMethod::DraftModel,
+            Some(DRAFT_MODEL | EAGLE3) => SpeculationMethod::DraftModel,
             None if self.model.is_some() => SpeculationMethod::DraftModelAndPromptLookup,
             _ => SpeculationMethod::PromptLookup,
         }
@@ -126,6 +130,7 @@ mod tests {
                 SpeculationMethod::DraftModelAndPromptLookup,
             ),
             (r#"{"model":"org/small","method":"draft_model"}"#, SpeculationMethod::DraftModel),
+            (r#"{"model":"org/head","method":"eagle3"}"#, SpeculationMethod::DraftModel),
         ];
         for (text, method) in methods {
             assert_eq!(parse(text).map(|section| section.scheduler_method()), Ok(method));
@@ -136,7 +141,8 @@ mod tests {
     #[test]
     fn what_is_refused_is_named() {
         for (text, words) in [
-            (r#"{"method":"eagle3","model":null}"#, "\"eagle3\" is not supported yet"),
+            (r#"{"method":"eagle","model":null}"#, "\"eagle\" is not supported yet"),
+            (r#"{"method":"eagle3","model":null}"#, "\"eagle3\" needs \"model\""),
             (r#"{"method":"draft_model"}"#, "needs \"model\""),
             (r#"{"method":"ngram","model":"org/small"}"#, "\"ngram\" has no model"),
             (r#"{"method":"guess"}"#, "\"guess\" is not known"),

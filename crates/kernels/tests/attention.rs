@@ -146,12 +146,13 @@ impl Case {
 
 fn shape(n_heads: usize, n_kv_heads: usize, head_dim: usize) -> AttentionShape {
     let scale = 1.0 / (head_dim as f32).sqrt();
-    AttentionShape { n_heads, n_kv_heads, head_dim, scale, softcap: None, window: None }
+    AttentionShape { n_heads, n_kv_heads, head_dim, scale, softcap: None, window: None, first_position: 0 }
 }
 
 fn cases(random: &mut Random) -> Vec<Case> {
     let capped = AttentionShape { softcap: Some(20.0), ..shape(4, 2, 64) };
     let windowed = AttentionShape { window: Some(37), ..shape(6, 2, 32) };
+    let without_first = AttentionShape { first_position: 1, ..shape(4, 2, 64) };
     vec![
         Case::new(shape(2, 1, 64), &[1, 16, 17, 300], random),
         Case::new(shape(3, 3, 32), &[5, 270], random),
@@ -163,6 +164,7 @@ fn cases(random: &mut Random) -> Vec<Case> {
         Case::new(shape(3, 1, 64), &[70, 66, 129, 68, 90, 300], random).sharing(64),
         Case::new(shape(2, 1, 32), &[260, 250, 241, 256, 400], random).sharing(240),
         Case::new(windowed, &[500, 530, 490], random).sharing(480),
+        Case::new(without_first, &[40, 1, 300, 310], random).sharing(32),
     ]
 }
 

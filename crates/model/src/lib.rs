@@ -12,6 +12,7 @@ pub mod cpu_backend;
 pub mod decoder;
 mod device_sampling;
 pub mod drafting;
+mod eagle;
 pub mod kv_cache;
 pub mod load;
 pub mod quantization;

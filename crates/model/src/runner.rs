@@ -18,6 +18,7 @@ use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
 use crate::device_sampling::choose_on_device;
+use crate::eagle::FeatureTap;
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::state_cache::StateLayout;
 use crate::token_masks::TokenMasks;
@@ -48,6 +49,7 @@ pub struct ModelRunner<B: Backend> {
     answers: BatchSampler,
     masks: TokenMasks,
     adapters: Arc<AdapterStore<B>>,
+    tap: Option<FeatureTap<B>>,
     step_adapters: StepAdapters<B>,
     input: BatchInput,
     wanted: Vec<Wanted>,
@@ -107,6 +109,7 @@ impl<B: Backend> ModelRunner<B> {
             answers,
             masks: TokenMasks::new(capacity.vocabulary_size, max_logit_rows),
             adapters: Arc::default(),
+            tap: None,
             step_adapters: StepAdapters::default(),
             input: BatchInput::default(),
             wanted: Vec::new(),
@@ -121,6 +124,26 @@ impl<B: Backend> ModelRunner<B> {
     #[must_use]
     pub fn with_adapters(self, store: Arc<AdapterStore<B>>) -> Self {
         Self { adapters: store, ..self }
+    }
+
+    /// The same runner, which keeps what a head reads of its steps.
+    #[must_use]
+    pub(crate) fn with_tap(self, tap: FeatureTap<B>) -> Self {
+        Self { tap: Some(tap), ..self }
+    }
+
+    /// Runs all layers, and keeps what a head reads, if there is one.
+    fn forward(&mut self) -> Result<(), BackendError> {
+        let Self { backend, cache, input, step_adapters, .. } = self;
+        let Some(tap) = &mut self.tap else {
+            self.decoder.forward_with(backend, cache, input, step_adapters);
+            return Ok(());
+        };
+        tap.copy(&self.copies);
+        let mut observe =
+            |backend: &mut B, layer_idx, residual: &B::Buffer| tap.observe(backend, layer_idx, residual);
+        self.decoder.forward_observed(backend, cache, input, step_adapters, &mut observe);
+        tap.keep(backend, input)
     }
 
     /// Fills the step's input and the list of logits that it wants, one entry each, in the same order.
@@ -186,8 +209,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
         if !batch.state_copies().is_empty() {
             self.decoder.copy_states(&mut self.backend, batch.state_copies());
         }
-        self.decoder.forward_with(&mut self.backend, &mut self.cache, &self.input, &self.step_adapters);
-        self.answer(batch, output).map_err(|error| match error {
+        self.forward().and_then(|()| self.answer(batch, output)).map_err(|error| match error {
             BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
             BackendError::Unsupported(_) | BackendError::Device(_) => {
                 ExecutorError::Device(error.to_string())

@@ -54,6 +54,11 @@ impl TokenMasks {
         Self { vocabulary_size, sequences: Vec::new(), worker: None, max_sequences }
     }
 
+    /// Tokens of the vocabulary.
+    pub(crate) fn vocabulary_size(&self) -> usize {
+        self.vocabulary_size as usize
+    }
+
     /// Begins to evaluate what the sequences of a step need.
     pub(crate) fn begin(&mut self, batch: &ScheduledBatch) {
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {

@@ -169,6 +169,11 @@ impl DeviceMemory for ExampleBackend {
         }
     }
 
+    fn write_rows(&mut self, x: &mut Rows, rows: &[f32]) {
+        x.data.clear();
+        x.data.extend_from_slice(rows);
+    }
+
     fn download<'a>(&mut self, x: &'a mut Rows) -> Result<&'a mut [f32], BackendError> {
         Ok(&mut x.data)
     }

@@ -1,5 +1,5 @@
-//! The draft model of a model: found and loaded beside it, with a vocabulary that must be the same. Does not know how drafts
-//! are verified.
+//! The draft model of a model, or its EAGLE-3 head: found and loaded beside it; a draft model's vocabulary must be the same. Does not
+//! know how drafts are verified.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use throng_core::executor::{Executor, ExecutorError};
 use throng_model::LoadedModel;
 use throng_model::drafting::DraftingExecutor;
 use throng_model::kv_cache::KvDtype;
-use throng_model::load::RunnerOptions;
+use throng_model::load::{EagleHead, ModelAndHead, RunnerOptions, is_eagle_head};
 use throng_model::runner::RunnerLimits;
 use throng_text::Tokenizer;
 
 use crate::args;
 use crate::config::ModelSection;
+use crate::source::{HubPlace, ModelSource};
 use crate::vocabulary;
 
 use super::{kv_block_bytes, kv_dtype, open, prepare};
@@ -21,25 +22,31 @@ use super::{kv_block_bytes, kv_dtype, open, prepare};
 /// Vocabularies of one tokenizer may differ by so many unused tokens at their ends (as in llama.cpp).
 const MOST_UNSHARED_TOKENS: usize = 128;
 
-/// A draft model that fits the model.
+/// A draft model or a head that fits the model.
 #[derive(Clone)]
 pub struct DraftModel {
-    model: Arc<LoadedModel>,
+    drafter: Drafter,
     kv_dtype: KvDtype,
     /// Bytes of one KV block of it.
     pub block_bytes: u64,
+}
+
+#[derive(Clone)]
+enum Drafter {
+    Model(Arc<LoadedModel>),
+    Head(Arc<EagleHead>),
 }
 
 /// What may stand in the place of the draft model's executor, which is given if there is one.
 pub type WrapDraft = dyn Fn(Option<Box<dyn Executor>>) -> Option<Box<dyn Executor>> + Send;
 
 impl DraftModel {
-    /// Finds and loads the draft model `name` of `model`.
+    /// Finds and loads the draft model `name` of `model`, or the head where its files are one, as they must be if `asks_head`.
     ///
     /// # Errors
     /// When it cannot be loaded or has another vocabulary.
     pub fn load(
-        name: &str,
+        (name, asks_head): (&str, bool),
         section: &ModelSection,
         (model, tokenizer): (&LoadedModel, Option<&Tokenizer>),
     ) -> Result<Self> {
@@ -53,6 +60,12 @@ impl DraftModel {
             ..ModelSection::default()
         };
         let load = || -> Result<Self> {
+            if let Some(head) = Self::head(&own, model)? {
+                return Ok(head);
+            }
+            if asks_head {
+                bail!("it is no EAGLE-3 head: its config.json names no such architecture");
+            }
             let (_, draft_model) = open(&own)?;
             let own_tokenizer = vocabulary::tokenizer(&draft_model)?;
             check_vocabulary((model, tokenizer), (&draft_model, own_tokenizer.as_ref()))?;
@@ -64,9 +77,25 @@ impl DraftModel {
             prepare(&own, &draft_model, &mut |_| {})?;
             let kv_dtype = kv_dtype(&own, &draft_model);
             let block_bytes = kv_block_bytes(&draft_model, kv_dtype)?;
-            Ok(Self { model: Arc::new(draft_model), kv_dtype, block_bytes })
+            Ok(Self { drafter: Drafter::Model(Arc::new(draft_model)), kv_dtype, block_bytes })
         };
         load().with_context(|| format!("the draft model {name}"))
+    }
+
+    /// The head that these files are, if they are one.
+    fn head(own: &ModelSection, model: &LoadedModel) -> Result<Option<Self>> {
+        let place =
+            HubPlace { model: own.model.as_deref(), revision: None, folder: own.download_dir.as_deref() };
+        let ModelSource::Path { path, .. } = ModelSource::find(&place)? else { return Ok(None) };
+        if !path.is_dir() || !is_eagle_head(&path)? {
+            return Ok(None);
+        }
+        let head = EagleHead::open(&path, model)?;
+        let sized = |dtype: KvDtype| Some((dtype, head.block_bytes(dtype)?));
+        let (kv_dtype, block_bytes) = sized(kv_dtype(own, model))
+            .or_else(|| sized(KvDtype::F16))
+            .context("its KV block is too large")?;
+        Ok(Some(Self { drafter: Drafter::Head(Arc::new(head)), kv_dtype, block_bytes }))
     }
 }
 
@@ -82,14 +111,23 @@ pub fn executor(
 ) -> Result<Box<dyn Executor>, ExecutorError> {
     let failed = |error: throng_model::load::LoadError| ExecutorError::Device(error.to_string());
     let threads = options.threads();
-    let runner = model.runner_on(&threads, options).map_err(failed)?;
-    let of_draft = |draft: &DraftModel| {
-        let limits = RunnerLimits { kv_dtype: draft.kv_dtype, ..options.limits };
-        draft.model.runner_on(&threads, &RunnerOptions { limits, ..*options }).map_err(failed)
+    let (runner, draft_runner, is_head) = match draft_model.map(|draft| (&draft.drafter, draft.kv_dtype)) {
+        None => (model.runner_on(&threads, options).map_err(failed)?, None, false),
+        Some((Drafter::Model(draft_model), kv_dtype)) => {
+            let runner = model.runner_on(&threads, options).map_err(failed)?;
+            let limits = RunnerLimits { kv_dtype, ..options.limits };
+            let of_draft = draft_model.runner_on(&threads, &RunnerOptions { limits, ..*options });
+            (runner, Some(of_draft.map_err(failed)?), false)
+        }
+        Some((Drafter::Head(head), kv_dtype)) => {
+            let both = model.runner_with_head(&threads, options, (head, kv_dtype)).map_err(failed)?;
+            (both.model, Some(both.head), true)
+        }
     };
-    Ok(match wrap(draft_model.map(of_draft).transpose()?) {
-        Some(draft_runner) => Box::new(DraftingExecutor::new(runner, draft_runner)),
+    Ok(match wrap(draft_runner) {
         None => runner,
+        Some(head) if is_head => Box::new(ModelAndHead { model: runner, head }.drafting()),
+        Some(draft_runner) => Box::new(DraftingExecutor::new(runner, draft_runner)),
     })
 }
 
@@ -162,6 +200,27 @@ mod tests {
         assert!(check(&model, &tiny(300, false)).expect_err("unknown").contains("cannot be compared"));
         assert_eq!(check(&tiny(64, false), &tiny(64, false)), Ok(()));
         assert!(check(&tiny(64, false), &tiny(96, false)).is_err());
+    }
+
+    #[test]
+    fn a_head_is_found_by_its_files() {
+        let fixture =
+            |name: &str| format!("{}/../model/tests/fixtures/eagle3/{name}", env!("CARGO_MANIFEST_DIR"));
+        let section = ModelSection { model: Some(fixture("model")), ..ModelSection::default() };
+        let (_, model) = open(&section).expect("opens");
+        let load =
+            |name: &str, asks_head| DraftModel::load((&fixture(name), asks_head), &section, (&model, None));
+        for (name, block_bytes) in
+            [("eagle-head", 16 * 4 * (2 * 16 + 32)), ("speculators-head", 16 * 4 * (2 * 16 + 40))]
+        {
+            for asks_head in [false, true] {
+                let head = load(name, asks_head).expect("a head of the model");
+                assert_eq!((head.block_bytes, head.kv_dtype), (block_bytes, KvDtype::F32));
+            }
+        }
+        assert!(matches!(load("model", false).map(|draft| draft.drafter), Ok(Drafter::Model(_))));
+        let refusal = load("model", true).err().map(|error| format!("{error:#}"));
+        assert!(refusal.is_some_and(|refusal| refusal.contains("no EAGLE-3 head")));
     }
 
     #[test]

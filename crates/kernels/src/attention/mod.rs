@@ -79,9 +79,10 @@ pub fn attention(
     let in_tiles = layer.shape().dtype == KvDtype::BF16 && pool.isa().has_tiles();
     let most_rows = if in_tiles { amx::ROWS } else { TILE };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
-    // A sliding window starts at another position for each token: nothing can be shared.
+    // A sliding window starts at another position for each token: nothing can be shared. Shared splits begin at position 0.
+    let is_shared = shape.window.is_none() && shape.first_position == 0;
     let shared_prefixes =
-        if shape.window.is_none() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
+        if is_shared { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
     STATES.with_borrow_mut(|states| {
         if !shared_prefixes.all().is_empty() {
             let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);

@@ -17,12 +17,15 @@ pub struct AttentionShape {
     pub softcap: Option<f32>,
     /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825).
     pub window: Option<usize>,
+    /// Positions below it have no keys and values: only a query at such a position sees that one, its own (0: all have them).
+    pub first_position: usize,
 }
 
 impl AttentionShape {
     /// The first position a query at `position` sees.
     pub fn first_visible(&self, position: usize) -> usize {
-        self.window.map_or(0, |w| (position + 1).saturating_sub(w))
+        let of_window = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        of_window.max(self.first_position.min(position))
     }
 }
 

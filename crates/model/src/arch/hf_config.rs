@@ -148,7 +148,7 @@ impl HfConfig {
     }
 
     /// A Llama with the sizes of this file, from which every family starts.
-    pub(super) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+    pub(crate) fn llama(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
         let hidden_size = self.required_size("hidden_size")?;
         let n_heads = self.required_size("num_attention_heads")?;
         let head_dim = self.head_dim()?;

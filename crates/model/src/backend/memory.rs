@@ -96,6 +96,9 @@ pub trait DeviceMemory: Send + Sized + 'static {
     /// Copies a step's input to the device.
     fn upload(&mut self, input: &BatchInput, batch: &mut Self::Batch);
 
+    /// Makes `rows`, row after row, the rows of `x` in use, as many as they are.
+    fn write_rows(&mut self, x: &mut Self::Buffer, rows: &[f32]);
+
     /// Waits until all operations before it have finished and gives all rows of `x` in host memory, `[rows, cols]`. The
     /// caller may overwrite what it gets; the contents of the buffer are unspecified afterwards.
     ///

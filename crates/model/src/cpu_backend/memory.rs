@@ -115,6 +115,11 @@ impl DeviceMemory for CpuBackend {
         batch.shared_prefixes.find(&batch.input.spans, &batch.input.blocks);
     }
 
+    fn write_rows(&mut self, x: &mut HostTensor, rows: &[f32]) {
+        x.set_rows(rows.len() / x.cols());
+        x.as_mut_slice().copy_from_slice(rows);
+    }
+
     fn download<'a>(&mut self, x: &'a mut HostTensor) -> Result<&'a mut [f32], BackendError> {
         Ok(x.as_mut_slice())
     }

@@ -126,6 +126,7 @@ fn attention_shape(attention: &AttentionConfig) -> AttentionShape {
         scale: attention.scale,
         softcap: attention.softcap,
         window: attention.sliding_window,
+        first_position: 0,
     }
 }
 

@@ -108,6 +108,18 @@ impl<B: Backend> Decoder<B> {
         input: &BatchInput,
         adapters: &StepAdapters<B>,
     ) {
+        self.forward_observed(backend, cache, input, adapters, &mut |_, _, _| {});
+    }
+
+    /// [`Self::forward_with`], showing `observe` the residual stream before each layer, `[tokens, hidden]`, with the layer's index.
+    pub fn forward_observed(
+        &mut self,
+        backend: &mut B,
+        cache: &mut B::KvCache,
+        input: &BatchInput,
+        adapters: &StepAdapters<B>,
+        observe: &mut dyn FnMut(&mut B, usize, &B::Buffer),
+    ) {
         let (config, weights, ws) = (&*self.config, &*self.weights, &mut self.workspace);
         backend.begin_step(StepShape::of(input));
         backend.upload(input, &mut ws.batch);
@@ -115,6 +127,7 @@ impl<B: Backend> Decoder<B> {
         backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual);
         for (layer_idx, (layer, weights)) in config.layers.iter().zip(&weights.layers).enumerate() {
             let adapters = LayerAdapters { step: adapters, layer_idx };
+            observe(backend, layer_idx, &ws.residual);
             match (&layer.mixer, &weights.mixer) {
                 (Mixer::Attention(attention), MixerWeights::Attention(of_attention)) => {
                     let weights = (weights, of_attention);

@@ -5,8 +5,6 @@ mod attention;
 mod feed_forward;
 mod recurrent;
 
-use throng_kernels::quant::dequantize_row;
-
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, StateSpace};
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
@@ -99,6 +97,18 @@ pub enum TensorError {
         expected: Vec<usize>,
         /// In the file.
         found: Vec<usize>,
+    },
+    /// A tensor of a head whose meaning is not known.
+    #[error("tensor {name} is not one of an EAGLE-3 head")]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor does not hold what it should.
+    #[error("{what}")]
+    Malformed {
+        /// What is wrong.
+        what: String,
     },
     /// The device refused it.
     #[error(transparent)]
@@ -199,21 +209,15 @@ impl<'a, B: Backend> Loader<'a, B> {
         (self.progress)(self.state);
     }
 
-    fn numbers(&self, tensor: &TensorView<'_>) -> Vec<f32> {
-        let mut numbers = vec![0.0; tensor.shape.iter().product()];
-        dequantize_row(tensor.format, tensor.data, &mut numbers);
-        numbers
-    }
-
     fn vector(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
         let tensor = self.checked(name, &[width])?;
         self.note(tensor.data.len());
-        Ok(self.backend.vector(&self.numbers(&tensor))?)
+        Ok(self.backend.vector(&tensor.numbers())?)
     }
 
     fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
         let tensor = self.checked(&weight(name), &[width])?;
-        let mut gain = self.numbers(&tensor);
+        let mut gain = tensor.numbers();
         gain.iter_mut().for_each(|gain| *gain += self.config.norm_gain_offset);
         self.note(tensor.data.len());
         Ok(self.backend.vector(&gain)?)
@@ -266,7 +270,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             let name = format!("{name}.bias");
             if self.find(&name).is_some() {
                 let tensor = self.checked(&name, &[*rows])?;
-                biases[first..first + rows].copy_from_slice(&self.numbers(&tensor));
+                biases[first..first + rows].copy_from_slice(&tensor.numbers());
                 self.note(tensor.data.len());
                 any = true;
             }

@@ -25,6 +25,8 @@ pub struct DraftingExecutor {
     model: Box<dyn Executor>,
     draft_model: Box<dyn Executor>,
     slots: DraftSlots,
+    /// Whether what the draft model has computed ahead holds when the model has accepted it.
+    keeps_ahead: bool,
     /// One for each sequence of the batch.
     drafted: Vec<Drafted>,
     /// The batch with the drafts.
@@ -58,6 +60,7 @@ impl DraftingExecutor {
             model,
             draft_model,
             slots: DraftSlots::new(n_blocks as usize),
+            keeps_ahead: true,
             drafted: Vec::new(),
             filled: ScheduledBatch::default(),
             pass: ScheduledBatch::default(),
@@ -68,6 +71,13 @@ impl DraftingExecutor {
             history: Vec::new(),
             output: Vec::new(),
         }
+    }
+
+    /// The same with a head in the place of the draft model: it reads what the model gave at the positions before, so that what it
+    /// computed ahead of the model is computed again.
+    #[must_use]
+    pub(crate) fn of_head(self) -> Self {
+        Self { keeps_ahead: false, ..self }
     }
 
     /// Makes the drafts of a step, one of each sequence a pass.
@@ -234,6 +244,11 @@ impl Executor for DraftingExecutor {
             return self.model.execute(batch, output);
         }
         self.make_drafts(batch);
+        if !self.keeps_ahead {
+            for scheduled in batch.sequences().iter().filter(|scheduled| scheduled.n_to_draft > 0) {
+                self.slots.forget(batch.blocks(scheduled), end_of_known(scheduled));
+            }
+        }
         self.filled.clear();
         batch.copies().iter().for_each(|&copy| self.filled.push_copy(copy));
         for (scheduled, drafted) in batch.sequences().iter().zip(&self.drafted) {

@@ -83,6 +83,14 @@ impl DraftSlots {
         is_free
     }
 
+    /// Notes that what the draft model has from position `end` on does not hold.
+    pub(super) fn forget(&mut self, blocks: &[BlockId], end: usize) {
+        for (block_idx, block) in blocks.iter().enumerate().skip(end / BLOCK_TOKENS) {
+            let n_followed = &mut self.n_followed[block.0 as usize];
+            *n_followed = (*n_followed).min(end.saturating_sub(block_idx * BLOCK_TOKENS) as u8);
+        }
+    }
+
     /// Notes that the draft model has keys and values of all positions below `end`, those from `start` on being new.
     pub(super) fn follow(&mut self, blocks: &[BlockId], start: usize, end: usize) {
         for position in start..end {
@@ -130,6 +138,17 @@ mod tests {
         slots.note(&other, 16, &[7; 10]);
         slots.follow(&other, 0, 16);
         assert_eq!(slots.first_missing(&other, 26), 16);
+        assert_eq!(slots.first_missing(&BLOCKS, 40), 16);
+    }
+
+    #[test]
+    fn what_does_not_hold_is_forgotten() {
+        let mut slots = DraftSlots::new(5);
+        slots.note(&BLOCKS, 0, &[7; 40]);
+        slots.follow(&BLOCKS, 0, 40);
+        slots.forget(&BLOCKS, 18);
+        assert_eq!(slots.first_missing(&BLOCKS, 40), 18);
+        slots.forget(&BLOCKS, 16);
         assert_eq!(slots.first_missing(&BLOCKS, 40), 16);
     }
 

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod chat_templates;
+mod eagle;
 mod folder;
 mod gguf_file;
 mod json_file;
@@ -30,6 +31,7 @@ use crate::weights::gguf::{Gguf, GgufError};
 use crate::weights::safetensors::SafetensorsError;
 use crate::weights::{FileChanged, TensorSource, TensorView};
 
+pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
 pub use folder::tokenizer_files;
 use prepare::{PreparedWeights, UnpreparedWeights};
 

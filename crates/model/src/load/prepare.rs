@@ -91,11 +91,19 @@ impl<B: Backend> Prepared<B> {
         config: &Arc<DecoderConfig>,
         from: &UnpreparedWeights<'_>,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        let weights = self.get(&backend, from, &mut |_| {})?;
+        let (weights, adapters) = self.parts(&backend, from)?;
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
-        Ok(Box::new(runner.with_adapters(Arc::clone(&self.adapters))))
+        Ok(Box::new(runner.with_adapters(adapters)))
+    }
+
+    /// What runners share.
+    fn parts(&self, backend: &B, from: &UnpreparedWeights<'_>) -> Result<SharedParts<B>, LoadError> {
+        Ok((self.get(backend, from, &mut |_| {})?, Arc::clone(&self.adapters)))
     }
 }
+
+/// The weights and the adapters of a model on a backend.
+type SharedParts<B> = (Arc<DecoderWeights<B>>, Arc<AdapterStore<B>>);
 
 /// What an adapter is made of.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +145,23 @@ impl PreparedWeights {
             }
             None => self.reference.load_adapter(&ReferenceBackend, config, origin, held),
         }
+    }
+
+    /// What runners on the processor share.
+    pub(super) fn on_cpu(
+        &self,
+        backend: &CpuBackend,
+        from: &UnpreparedWeights<'_>,
+    ) -> Result<SharedParts<CpuBackend>, LoadError> {
+        self.cpu.parts(backend, from)
+    }
+
+    /// What runners in plain loops share.
+    pub(super) fn on_reference(
+        &self,
+        from: &UnpreparedWeights<'_>,
+    ) -> Result<SharedParts<ReferenceBackend>, LoadError> {
+        self.reference.parts(&ReferenceBackend, from)
     }
 
     pub(super) fn quantize_report(&self) -> Option<&QuantizeReport> {

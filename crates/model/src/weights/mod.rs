@@ -7,7 +7,7 @@ pub mod safetensors;
 use std::path::PathBuf;
 
 use throng_kernels::mapped_file::FileStamp;
-use throng_kernels::quant::Format;
+use throng_kernels::quant::{Format, dequantize_row};
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
 #[derive(Debug, Clone)]
@@ -20,6 +20,15 @@ pub struct TensorView<'a> {
     pub format: Format,
     /// Exactly the bytes of all elements, row after row.
     pub data: &'a [u8],
+}
+
+impl TensorView<'_> {
+    /// All elements as f32.
+    pub(crate) fn numbers(&self) -> Vec<f32> {
+        let mut numbers = vec![0.0; self.shape.iter().product()];
+        dequantize_row(self.format, self.data, &mut numbers);
+        numbers
+    }
 }
 
 /// A weight file was truncated or written to while it was read.

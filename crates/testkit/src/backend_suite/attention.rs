@@ -8,8 +8,15 @@ use throng_model::kv_cache::{KvDtype, KvLayout, KvShape};
 
 use super::{Op, batch, buffer, check_op, download, output, random, same_bits};
 
-const PLAIN: AttentionShape =
-    AttentionShape { n_heads: 4, n_kv_heads: 2, head_dim: 32, scale: 0.18, softcap: None, window: None };
+const PLAIN: AttentionShape = AttentionShape {
+    n_heads: 4,
+    n_kv_heads: 2,
+    head_dim: 32,
+    scale: 0.18,
+    softcap: None,
+    window: None,
+    first_position: 0,
+};
 
 /// Lengths of the sequences: within a block, at its end, over several.
 const LENGTHS: [usize; 6] = [1, 5, 16, 17, 70, 150];
@@ -24,6 +31,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         AttentionShape { window: Some(16), ..PLAIN },
         AttentionShape { window: Some(37), softcap: Some(0.7), ..PLAIN },
         AttentionShape { softcap: Some(50.0), scale: 1.0, ..PLAIN },
+        AttentionShape { first_position: 1, ..PLAIN },
         AttentionShape { head_dim: 16, ..PLAIN },
         AttentionShape { head_dim: 80, ..PLAIN },
     ];

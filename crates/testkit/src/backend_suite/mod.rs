@@ -10,11 +10,9 @@ mod recurrent;
 mod rows;
 
 use fastrand::Rng;
-use throng_kernels::quant::Format;
-use throng_model::backend::{Backend, MatrixRole};
+use throng_model::backend::Backend;
 use throng_model::batch_input::BatchInput;
 use throng_model::reference_backend::ReferenceBackend;
-use throng_model::weights::TensorView;
 
 /// An operation on some inputs. Items are what must not influence each other: rows of a buffer, or sequences.
 trait Op {
@@ -79,16 +77,11 @@ fn random(rng: &mut Rng, n: usize) -> Vec<f32> {
     (0..n).map(|_| 2.0 * rng.f32() - 1.0).collect()
 }
 
-/// A buffer with the given rows, copied to the device as an embedding table.
+/// A buffer with the given rows of `data`.
 fn buffer<B: Backend>(backend: &mut B, data: &[f32], cols: usize, rows: &[usize]) -> B::Buffer {
     let mut buffer = backend.buffer(rows.len(), cols).expect("there is memory");
-    let table = float_matrix(backend, data, cols);
-    let batch = batch(
-        backend,
-        &BatchInput { tokens: rows.iter().map(|&r| r as u32).collect(), ..Default::default() },
-    );
-    backend.set_rows(&mut buffer, rows.len());
-    backend.embed(&table, &batch, 1.0, &mut buffer);
+    let given: Vec<f32> = rows.iter().flat_map(|&r| &data[r * cols..][..cols]).copied().collect();
+    backend.write_rows(&mut buffer, &given);
     buffer
 }
 
@@ -96,13 +89,6 @@ fn batch<B: Backend>(backend: &mut B, input: &BatchInput) -> B::Batch {
     let mut batch = backend.batch().expect("there is memory");
     backend.upload(input, &mut batch);
     batch
-}
-
-fn float_matrix<B: Backend>(backend: &B, data: &[f32], cols: usize) -> B::Matrix {
-    let bytes: Vec<u8> = data.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let shape = [data.len() / cols, cols];
-    let view = TensorView { name: "table", shape: &shape, format: Format::F32, data: &bytes };
-    backend.matrix(MatrixRole::Embedding, &[view]).expect("there is memory")
 }
 
 /// A buffer for the results.

@@ -51,7 +51,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn conv(&mut self, name: &str, n_channels: usize, kernel: usize) -> Result<Conv<B>, TensorError> {
         let flat = self.checked(&weight(name), &[n_channels, kernel]);
         let tensor = flat.or_else(|_| self.checked(&weight(name), &[n_channels, 1, kernel]))?;
-        let stored = self.numbers(&tensor);
+        let stored = tensor.numbers();
         let taps: Vec<f32> =
             (0..kernel * n_channels).map(|i| stored[i % n_channels * kernel + i / n_channels]).collect();
         self.note(tensor.data.len());
@@ -67,7 +67,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     fn decay_rate(&mut self, layer: &str, n_heads: usize) -> Result<B::Vector, TensorError> {
         let names = &self.names.recurrent;
         let tensor = self.checked(&format!("{layer}{}", names.decay), &[n_heads])?;
-        let mut rates = self.numbers(&tensor);
+        let mut rates = tensor.numbers();
         if names.decay_is_logarithm {
             rates.iter_mut().for_each(|rate| *rate = -rate.exp());
         }

@@ -31,17 +31,29 @@ pub struct SafetensorsEntry {
     /// Dimensions, slowest first.
     pub shape: Vec<usize>,
     /// How the elements are encoded.
-    pub format: Format,
+    pub dtype: Dtype,
     /// Its first byte, counted from the beginning of the file.
     pub start: usize,
     /// Bytes of all elements.
     pub n_bytes: usize,
 }
 
+impl SafetensorsEntry {
+    /// How the elements are encoded; `None` where they are not F32, F16 or BF16.
+    pub fn format(&self) -> Option<Format> {
+        match self.dtype {
+            Dtype::F32 => Some(Format::F32),
+            Dtype::F16 => Some(Format::F16),
+            Dtype::BF16 => Some(Format::BF16),
+            _ => None,
+        }
+    }
+}
+
 /// Reads and checks the header of the file whose content is `bytes`; the tensors come sorted by name.
 ///
 /// # Errors
-/// When the file is not a whole, consistent safetensors file, or has tensors of other types than F32, F16, BF16.
+/// When the file is not a whole, consistent safetensors file.
 pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsError> {
     let (length, rest) =
         bytes.split_first_chunk::<LENGTH_BYTES>().ok_or(SafetensorsError::NoHeader { found: bytes.len() })?;
@@ -61,19 +73,11 @@ pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsEr
     let data_start = LENGTH_BYTES + n_header_bytes;
     let mut entries = Vec::new();
     for (name, info) in metadata.tensors() {
-        let format = match info.dtype {
-            Dtype::F32 => Format::F32,
-            Dtype::F16 => Format::F16,
-            Dtype::BF16 => Format::BF16,
-            found => {
-                return Err(SafetensorsError::UnsupportedDtype { tensor: name, found: found.to_string() });
-            }
-        };
         let (start, end) = info.data_offsets;
         entries.push(SafetensorsEntry {
             name,
             shape: info.shape.clone(),
-            format,
+            dtype: info.dtype,
             start: data_start + start,
             n_bytes: end - start,
         });

@@ -7,6 +7,7 @@ use std::path::Path;
 
 pub use error::SafetensorsError;
 pub use header::{SafetensorsEntry, parse_header, parse_index};
+pub use safetensors::Dtype;
 
 use throng_kernels::mapped_file::FileStamp;
 
@@ -15,6 +16,17 @@ use crate::weights::{FileChanged, TensorSource, TensorView};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// A stored tensor of any element type.
+#[derive(Debug, Clone, Copy)]
+pub struct RawTensor<'a> {
+    /// Dimensions, slowest first.
+    pub shape: &'a [usize],
+    /// How the elements are encoded.
+    pub dtype: Dtype,
+    /// Exactly the bytes of all elements, row after row.
+    pub data: &'a [u8],
+}
 
 /// The weights of a model folder, mapped.
 #[derive(Debug)]
@@ -28,8 +40,17 @@ impl SafetensorsFolder {
     /// Maps `model.safetensors`, or the shards that `model.safetensors.index.json` names.
     ///
     /// # Errors
-    /// When a file cannot be read, is inconsistent, or lacks a tensor that the index places in it.
+    /// When a file cannot be read, is inconsistent, lacks a tensor that the index places in it, or has tensors of other types than
+    /// F32, F16, BF16.
     pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
+        Self::open_any(folder)?.checked_floats()
+    }
+
+    /// The same with tensors of any type; those that are not F32, F16 or BF16 are read with [`Self::raw`].
+    ///
+    /// # Errors
+    /// When a file cannot be read, is inconsistent, or lacks a tensor that the index places in it.
+    pub fn open_any(folder: &Path) -> Result<Self, SafetensorsError> {
         let index_path = folder.join(INDEX_FILE);
         if index_path.exists() {
             return Self::open_shards(folder, &index_path);
@@ -38,16 +59,39 @@ impl SafetensorsFolder {
         if !path.exists() {
             return Err(SafetensorsError::NoWeights { folder: folder.to_owned() });
         }
-        Self::open_one(&path)
+        let (file, entries) = open_file(&path)?;
+        Ok(Self::of_one(file, entries))
     }
 
     /// Maps one file of any name.
     ///
     /// # Errors
-    /// When it cannot be read or is inconsistent.
+    /// When it cannot be read, is inconsistent, or has tensors of other types than F32, F16, BF16.
     pub fn open_one(path: &Path) -> Result<Self, SafetensorsError> {
         let (file, entries) = open_file(path)?;
-        Ok(Self::of_one(file, entries))
+        Self::of_one(file, entries).checked_floats()
+    }
+
+    fn checked_floats(self) -> Result<Self, SafetensorsError> {
+        match self.tensors.iter().find(|(_, entry)| entry.format().is_none()) {
+            None => Ok(self),
+            Some((_, entry)) => Err(SafetensorsError::UnsupportedDtype {
+                tensor: entry.name.clone(),
+                found: entry.dtype.to_string(),
+            }),
+        }
+    }
+
+    fn entry(&self, name: &str) -> Option<&(usize, SafetensorsEntry)> {
+        let found = self.tensors.binary_search_by(|(_, entry)| entry.name.as_str().cmp(name)).ok()?;
+        Some(&self.tensors[found])
+    }
+
+    /// The tensor of that name with its element type, whatever it is.
+    pub fn raw(&self, name: &str) -> Option<RawTensor<'_>> {
+        let (file_idx, entry) = self.entry(name)?;
+        let data = &self.files[*file_idx][entry.start..entry.start + entry.n_bytes];
+        Some(RawTensor { shape: &entry.shape, dtype: entry.dtype, data })
     }
 
     /// Reads one file's content from memory; for tests and fuzzing, since it copies `bytes`.
@@ -56,7 +100,7 @@ impl SafetensorsFolder {
     /// When `bytes` are not a consistent safetensors file.
     pub fn parse(bytes: &[u8]) -> Result<Self, SafetensorsError> {
         let entries = parse_header(bytes)?;
-        Ok(Self::of_one(FileBytes::Owned(bytes.to_vec()), entries))
+        Self::of_one(FileBytes::Owned(bytes.to_vec()), entries).checked_floats()
     }
 
     fn of_one(file: FileBytes, entries: Vec<SafetensorsEntry>) -> Self {
@@ -103,12 +147,11 @@ fn open_file(path: &Path) -> Result<(FileBytes, Vec<SafetensorsEntry>), Safetens
 
 impl TensorSource for SafetensorsFolder {
     fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let found = self.tensors.binary_search_by(|(_, entry)| entry.name.as_str().cmp(name)).ok()?;
-        let (file_idx, entry) = &self.tensors[found];
+        let (file_idx, entry) = self.entry(name)?;
         Some(TensorView {
             name: &entry.name,
             shape: &entry.shape,
-            format: entry.format,
+            format: entry.format()?,
             data: &self.files[*file_idx][entry.start..entry.start + entry.n_bytes],
         })
     }
@@ -122,8 +165,7 @@ impl TensorSource for SafetensorsFolder {
     }
 
     fn release(&self, name: &str) {
-        if let Ok(found) = self.tensors.binary_search_by(|(_, entry)| entry.name.as_str().cmp(name)) {
-            let (file_idx, entry) = &self.tensors[found];
+        if let Some((file_idx, entry)) = self.entry(name) {
             self.files[*file_idx].release(entry.start..entry.start + entry.n_bytes);
         }
     }
