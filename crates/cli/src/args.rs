@@ -5,12 +5,11 @@ mod adapters;
 mod bench;
 mod fleet;
 mod foreign;
-mod foreign_flag;
-mod foreign_flags;
 mod help;
 mod keys;
 mod model_length;
 mod network;
+mod observability;
 mod recommended;
 mod terminal;
 mod values;
@@ -41,7 +40,8 @@ pub use keys::{
 };
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
-pub use recommended::RecommendedSampling;
+pub use observability::{ExplainArgs, ObservabilityArgs};
+pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, SamplingArgs};
 pub use values::LogFormat;
 pub use values::{Variables, check_variables};
@@ -124,6 +124,8 @@ pub enum Command {
     Usage(UsageArgs),
     /// Copy or check the database
     Store(StoreArgs),
+    /// Ask a server where the time of a request went
+    Explain(ExplainArgs),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -283,6 +285,9 @@ pub struct ServeArgs {
     /// How the server is reached.
     #[command(flatten)]
     pub network: NetworkArgs,
+    /// What is told of requests.
+    #[command(flatten)]
+    pub observability: ObservabilityArgs,
     /// On SIGTERM, seconds for running streams to finish
     #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = within(bounds::SHUTDOWN_TIMEOUT_S))]
     pub shutdown_timeout: Option<u64>,
@@ -343,17 +348,6 @@ pub enum SchedulingPolicy {
     Fcfs,
     /// The smaller priority number first.
     Priority,
-}
-
-/// The source of default sampling settings.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GenerationConfigSource {
-    /// The model's `generation_config.json`.
-    #[default]
-    Auto,
-    /// Neutral values.
-    Vllm,
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub const STEP_ROWS: RangeInclusive<u32> = 1..=4096;
 pub const KV_CACHE_BYTES: RangeInclusive<u64> = 1..=1 << 50;
 /// Waiting requests. At least one, since every request waits before it starts.
 pub const QUEUED_REQUESTS: RangeInclusive<u32> = 1..=1_000_000;
+/// Finished requests that are kept. Each takes up to a few kilobytes.
+pub const EXPLAINED_REQUESTS: RangeInclusive<usize> = 0..=1_000_000;
 /// Prompt tokens of waiting requests.
 pub const QUEUED_TOKENS: RangeInclusive<u64> = 1..=1_000_000_000_000;
 /// Milliseconds between two tokens of a stream.

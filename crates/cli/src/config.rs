@@ -12,12 +12,14 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
-use throng_gateway::{ClientCertificates, GatewayConfig, ReplicaConfig, Secret, TlsConfig};
+use throng_gateway::{
+    ClientCertificates, GatewayConfig, ObservabilityConfig, ReplicaConfig, Secret, TlsConfig,
+};
 use throng_kernels::Isa;
 
 use crate::args::{
-    self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, RecommendedSampling,
-    ServeArgs, Variables,
+    self, GenerationConfigSource, KvDtype, ModelArgs, ModelLength, NetworkArgs, ObservabilityArgs,
+    RecommendedSampling, ServeArgs, Variables,
 };
 use crate::speculation::SpeculationSection;
 use crate::text_file;
@@ -264,6 +266,7 @@ fn overlay_gateway(gateway: &mut GatewayConfig, flags: &ServeArgs) {
     access.allow_unauthenticated |= flags.allow_unauthenticated;
     access.most_urgent_priority = flags.most_urgent_priority.unwrap_or(access.most_urgent_priority);
     overlay_network(gateway, &flags.network);
+    overlay_observability(&mut gateway.observability, &flags.observability);
     overlay_tls(&mut gateway.tls, &flags.network);
     gateway.api.strict_parameters |= flags.strict_parameters;
     gateway.api.tokenizer_info |= flags.enable_tokenizer_info_endpoint;
@@ -290,6 +293,13 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
     if let Some(path) = &flags.root_path {
         gateway.server.root_path.clone_from(path);
     }
+}
+
+fn overlay_observability(section: &mut ObservabilityConfig, flags: &ObservabilityArgs) {
+    overlay(&mut section.access_log, &flags.access_log);
+    section.access_log_bodies |= flags.access_log_bodies;
+    overlay(&mut section.otlp_endpoint, &flags.otlp_traces_endpoint);
+    section.max_explained_requests = flags.max_explained_requests.unwrap_or(section.max_explained_requests);
 }
 
 fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
-    bench, chat, fleet, gateway, generate, inspect, keys, serve, shell, store, usage, worker,
+    bench, chat, explain, fleet, gateway, generate, inspect, keys, serve, shell, store, usage, worker,
 };
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
@@ -66,6 +66,7 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,
+            Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Store(arguments)) => store::run(&arguments).await,
             Some(Command::Completions { shell: of }) => shell::completions(of),
             Some(Command::Man { folder }) => shell::manual(&folder),

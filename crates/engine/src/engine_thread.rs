@@ -195,11 +195,11 @@ impl EngineThread {
                     self.following.push_back(Input::ReaderBehind { request, n_events });
                 }
             }
-            Effect::Close { request, failure } => {
+            Effect::Close { request, failure, trace } => {
                 if let Some(EngineFailure::SlowReader { .. }) = failure {
                     warn!(request = request.0, "a reader was too slow; its request is aborted");
                 }
-                self.outbox.close(request, failure);
+                self.outbox.close(request, failure, trace);
             }
             Effect::Execute { epoch, batch, .. } => self.execute(epoch, batch),
             Effect::EndStep { record, failure } => {

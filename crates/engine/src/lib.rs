@@ -9,7 +9,7 @@
 //!
 //! 1. `config`, `error`, `step_log`, `stats`
 //! 2. `event`, `intake`
-//! 3. `engine_core`: `input` and `effect`, then `streams`, then the core itself
+//! 3. `engine_core`: `input` and `effect`, `traces`, then `streams`, then the core itself
 //! 4. `input_log`, `outbox`
 //! 5. `shared`, `message`
 //! 6. `stream`, `executor_thread`
@@ -40,6 +40,7 @@ pub use event::{StreamEvent, TokenReport};
 pub use handle::{Engine, EngineHandle};
 pub use input_log::{InputLog, LoggedInput};
 pub use intake::{EngineState, Intake};
+pub use outbox::TraceSlot;
 pub use stats::{EngineStats, FailureCounts, IterationTokens};
 pub use step_log::StepRecord;
 pub use stream::TokenStream;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use throng_core::request::RequestId;
+use throng_core::timeline::request_trace::RequestTrace;
 use tokio::sync::mpsc;
 
 use crate::error::EngineFailure;
@@ -16,6 +17,8 @@ use crate::event::StreamEvent;
 pub struct StreamLink {
     /// Set before the engine closes the channel of a request that failed.
     pub failure: OnceLock<EngineFailure>,
+    /// Set when the request has ended, whether anyone reads the stream or not.
+    trace: OnceLock<Arc<RequestTrace>>,
     /// With events of this weight waiting the reader is behind.
     high_mark: usize,
     /// Weight of the events that wait.
@@ -29,7 +32,7 @@ impl StreamLink {
     /// that.
     pub fn new(high_mark: usize) -> Self {
         let (n_waiting, is_behind) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { failure: OnceLock::new(), high_mark, n_waiting, is_behind }
+        Self { failure: OnceLock::new(), trace: OnceLock::new(), high_mark, n_waiting, is_behind }
     }
 
     /// Notes that an event of this weight waits. The weight of all that waits, when the reader is behind and the engine does
@@ -59,6 +62,22 @@ impl StreamLink {
 
     fn low_mark(&self) -> usize {
         self.high_mark / 2
+    }
+}
+
+/// Where the trace of a request is found once it has ended. It can be kept when the stream is gone.
+#[derive(Debug, Clone)]
+pub struct TraceSlot(Arc<StreamLink>);
+
+impl TraceSlot {
+    /// Of the stream with this link.
+    pub(crate) fn new(link: &Arc<StreamLink>) -> Self {
+        Self(Arc::clone(link))
+    }
+
+    /// Where the request's time went; `None` before its end.
+    pub fn get(&self) -> Option<&Arc<RequestTrace>> {
+        self.0.trace.get()
     }
 }
 
@@ -102,8 +121,9 @@ impl Outbox {
     }
 
     /// Ends a stream: its reader gets what waits, and then the failure if there is one.
-    pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>) {
+    pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>, trace: Arc<RequestTrace>) {
         let Some(outlet) = self.outlets.remove(&request) else { return };
+        let _ = outlet.link.trace.set(trace);
         if let Some(failure) = failure {
             outlet.fail(failure);
         }

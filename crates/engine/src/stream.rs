@@ -11,7 +11,7 @@ use crate::error::EngineFailure;
 use crate::event::StreamEvent;
 use crate::intake::EngineState;
 use crate::message::{Inbox, Message};
-use crate::outbox::StreamLink;
+use crate::outbox::{StreamLink, TraceSlot};
 use crate::shared::Shared;
 
 /// The events of one request. Dropping it aborts what is not finished, within one step.
@@ -41,6 +41,11 @@ impl TokenStream {
     /// Which request it is.
     pub fn request_id(&self) -> RequestId {
         self.request
+    }
+
+    /// Where the request's trace is found once it has ended.
+    pub fn trace(&self) -> TraceSlot {
+        TraceSlot::new(&self.link)
     }
 
     /// The next event; none after the last. Can be dropped and called again without losing an event.

@@ -177,7 +177,7 @@ impl Replayed {
             Effect::Execute { epoch, batch, .. } => self.batches.push((epoch.0, sequences(&batch))),
             Effect::EndStep { record, .. } => self.steps.push(record),
             Effect::Deliver { request, event } => self.events.entry(request).or_default().push(event),
-            Effect::Close { request, failure: Some(error) } => {
+            Effect::Close { request, failure: Some(error), .. } => {
                 self.events.entry(request).or_default().push(StreamEvent::Failed { error });
             }
             Effect::Close { failure: None, .. }

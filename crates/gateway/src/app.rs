@@ -13,6 +13,7 @@ use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
 use crate::metrics::{AtScrape, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
+use crate::observation::RecentRequests;
 use crate::phase::Phase;
 use crate::replica::{Link, Replica, Status};
 use crate::router::{Route, Router};
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
     /// What requests use, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
+    /// The latest finished requests.
+    pub recent: Arc<RecentRequests>,
 }
 
 impl Shared {
@@ -50,7 +53,8 @@ impl Shared {
         let prices = PriceTable::new(&config.prices).unwrap_or_default();
         let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));
         let phase = watch::Sender::new(Phase::Serving);
-        Self { memory, phase, process, keys, limits, workers: Arc::default(), ledger }
+        let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
+        Self { memory, phase, process, keys, limits, workers: Arc::default(), ledger, recent }
     }
 }
 
@@ -65,6 +69,8 @@ pub(crate) struct App {
     pub limits: Arc<RateLimits>,
     /// What requests use, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
+    /// The latest finished requests.
+    pub recent: Arc<RecentRequests>,
     /// The served models and who computes them.
     pub router: Arc<Router>,
     /// What is counted.
@@ -93,7 +99,7 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys, limits, workers, ledger } = shared;
+        let Shared { memory, phase, process, keys, limits, workers, ledger, recent } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let router = Arc::new(Router::default());
         let (of_replicas, of_models) = (router.clone(), router.clone());
@@ -122,6 +128,7 @@ impl App {
             limits,
             workers,
             ledger,
+            recent,
             phase,
             loading,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),

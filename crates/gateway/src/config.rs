@@ -20,6 +20,8 @@ pub struct GatewayConfig {
     pub api: ApiConfig,
     /// What tokens cost.
     pub prices: Vec<ModelPrice>,
+    /// What is told of requests.
+    pub observability: ObservabilityConfig,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a release build
@@ -210,6 +212,27 @@ pub struct ModelPrice {
     pub cached: Option<String>,
     /// Of generated tokens.
     pub generated: String,
+}
+
+/// What is told of requests, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ObservabilityConfig {
+    /// A file that gets a line of JSON for each request; `-` is standard output.
+    pub access_log: Option<PathBuf>,
+    /// Whether those lines have the beginning of the request's body, and with it what users wrote.
+    pub access_log_bodies: bool,
+    /// A collector that gets each request as a trace, by OTLP over HTTP: `http://127.0.0.1:4318`.
+    pub otlp_endpoint: Option<String>,
+    /// How many finished requests are kept for `/explain`.
+    pub max_explained_requests: usize,
+}
+
+impl Default for ObservabilityConfig {
+    fn default() -> Self {
+        let (access_log, otlp_endpoint) = (None, None);
+        Self { access_log, access_log_bodies: false, otlp_endpoint, max_explained_requests: 1024 }
+    }
 }
 
 /// Text that is never printed, not even by `{:?}` or when a configuration is written out.

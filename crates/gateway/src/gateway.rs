@@ -12,6 +12,7 @@ use crate::config::{AccessConfig, GatewayConfig};
 use crate::ledger::{Ledger, PriceTable};
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
+use crate::observation::{Observation, RequestObserver};
 use crate::replica::{Link, Replica};
 use crate::router::Route;
 use crate::routes;
@@ -22,6 +23,7 @@ use crate::server::{self, Listener, Served, Service, Tls, TlsError};
 #[derive(Debug)]
 pub struct Gateway {
     loading: Loading,
+    observers: Vec<Arc<dyn RequestObserver>>,
 }
 
 /// Brings the models to a gateway that serves already. Until then it answers requests for them with 503
@@ -130,7 +132,13 @@ impl Gateway {
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let served = Arc::new(watch::Sender::new(served(Arc::new(app))));
         let loading = Loading { config, shared, progress, served, loaded: Arc::default(), tls };
-        Ok((Self { loading: loading.clone() }, loading))
+        Ok((Self { loading: loading.clone(), observers: Vec::new() }, loading))
+    }
+
+    /// The same gateway, which tells these of each request that is over.
+    pub fn observed_by(mut self, observers: Vec<Arc<dyn RequestObserver>>) -> Self {
+        self.observers = observers;
+        self
     }
 
     /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
@@ -149,7 +157,9 @@ impl Gateway {
         check_bind(&config.access, listener.is_local(), &listener.place())?;
         let served = served.subscribe();
         let (phase, memory, max_streams) = (shared.phase, shared.memory, server::MAX_CLIENT_STREAMS);
-        let service = Service { served, config, phase, memory, tls, max_streams };
+        let (observers, keeps_bodies) = (self.observers, config.observability.access_log_bodies);
+        let observation = Arc::new(Observation { recent: shared.recent, observers, keeps_bodies });
+        let service = Service { served, config, phase, memory, tls, max_streams, observation };
         Ok(server::serve(service, listener, shutdown).await?)
     }
 }

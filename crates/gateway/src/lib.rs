@@ -20,6 +20,7 @@ mod limits;
 mod loading;
 mod memory;
 mod metrics;
+mod observation;
 pub mod openai;
 mod phase;
 mod replica;
@@ -33,7 +34,8 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::StoredKeys;
 pub use config::{
-    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, ModelPrice, Secret, ServerConfig, TlsConfig,
+    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, ModelPrice, ObservabilityConfig, Secret,
+    ServerConfig, TlsConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};
@@ -41,6 +43,7 @@ pub use gateway::{Gateway, GatewayError, Loading};
 pub use ledger::{Ledger, LedgerError};
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
+pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};
 pub use served_model::ServedModel;
 pub use server::{Listener, TlsError};

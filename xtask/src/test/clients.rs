@@ -5,6 +5,17 @@ use anyhow::Result;
 use super::{machine, skipped};
 use crate::shell::{cargo, run as start, run_with, workspace};
 
+/// Installs what the end-to-end tests need.
+///
+/// # Errors
+/// When something of it cannot be had.
+pub fn prepare() -> Result<()> {
+    machine::browser()?;
+    machine::python()?;
+    machine::prometheus()?;
+    machine::axe().map(drop)
+}
+
 /// Builds the binary and runs `tests/` against it.
 pub fn run() -> Result<()> {
     machine::browser()?;
@@ -13,7 +24,7 @@ pub fn run() -> Result<()> {
         start(&python, &["-m", "unittest", "discover", "-s", scripts])?;
     }
     // As the tests build it, so that the dependencies are not compiled twice, with other features.
-    cargo(&["test", "--workspace", "--no-run"])?;
+    cargo(&["test", "--workspace", "--lib", "--bins", "--tests", "--no-run"])?;
     let binary = workspace().join("target/debug/throng");
     let binary = binary.to_string_lossy();
     let (prometheus, axe) = (machine::prometheus()?, machine::axe()?);

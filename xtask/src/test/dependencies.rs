@@ -35,9 +35,10 @@ fn cargo_deny() -> Result<PathBuf> {
     let tools = workspace().join("target/tools");
     let deny = tools.join("bin/cargo-deny");
     if !exists(&deny) {
-        println!("installing cargo-deny into target/tools: it is built once, which takes some minutes");
+        println!("installing cargo-deny into target/tools: it is built once, which takes a minute or more");
         let tools = tools.to_string_lossy();
-        cargo(&["install", "--quiet", "cargo-deny", "--locked", "--root", &tools])?;
+        // Unoptimized: it runs for seconds, and is built for minutes.
+        cargo(&["install", "--quiet", "--debug", "cargo-deny", "--locked", "--root", &tools])?;
     }
     Ok(deny)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::values::parse_bytes;
-use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ServeArgs};
+use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, ServeArgs};
 use crate::bounds::{self, within};
 
 /// `throng worker`.
@@ -120,6 +120,9 @@ pub struct GatewayArgs {
     /// How the gateway is reached.
     #[command(flatten)]
     pub network: NetworkArgs,
+    /// What is told of requests.
+    #[command(flatten)]
+    pub observability: ObservabilityArgs,
     /// The format of the log on standard error: text, or json with one object a line
     #[arg(long, hide_short_help = true, env = "THRONG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
@@ -141,6 +144,7 @@ impl GatewayArgs {
             max_request_memory: this.max_request_memory,
             strict_parameters: this.strict_parameters,
             network: this.network,
+            observability: this.observability,
             shutdown_timeout: this.shutdown_timeout,
             ..ServeArgs::default()
         }

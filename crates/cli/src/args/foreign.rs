@@ -1,11 +1,14 @@
 //! vLLM's flags that Throng has no setting for: each is accepted because Throng works that way anyway, ignored with a
 //! notice, or refused with a reason. Does not know which flags there are: they are rows of a table.
 
+mod flag;
+mod flags;
+
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use super::foreign_flag::{ForeignFlag, Outcome, Values};
-use super::foreign_flags::FOREIGN_FLAGS;
 use crate::usage_error::UsageError;
+use flag::{ForeignFlag, Outcome, Values};
+use flags::FOREIGN_FLAGS;
 
 /// The flags of vLLM that a command line has.
 #[derive(Debug, Clone, Default)]

@@ -1,10 +1,22 @@
 //! Sampling settings for requests that say nothing, as an operator sets them: the keys of a model's
 //! `generation_config.json`. Does not know the model's own.
 
+use clap::ValueEnum;
 use serde::Deserialize;
 use throng_core::request::GenerationDefaults;
 
 use crate::bounds;
+
+/// The source of default sampling settings.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GenerationConfigSource {
+    /// The model's `generation_config.json`.
+    #[default]
+    Auto,
+    /// Neutral values.
+    Vllm,
+}
 
 /// `--override-generation-config` and `[model.override_generation_config]`. Unknown keys are errors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]

@@ -3,7 +3,7 @@
 mod answer;
 mod answering;
 mod lines;
-mod remote;
+pub(super) mod remote;
 
 use std::io::IsTerminal;
 use std::sync::Arc;

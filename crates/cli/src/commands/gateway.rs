@@ -8,6 +8,8 @@ use throng_gateway::{Fleet, Gateway, Secret};
 use super::serve::{address, database, fit_connections, listen, process_facts, told_to_end};
 use crate::args::GatewayArgs;
 use crate::config::{Settings, fleet};
+use crate::observability;
+use crate::process::core_dumps;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::process::signals::Signals;
@@ -31,9 +33,12 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
         return Err(UsageError(fault.to_owned()).into());
     }
     fit_connections(&mut gateway.server);
+    core_dumps::forbid();
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let access = gateway.access.clone();
+    let observers = observability::observers(&gateway.observability)?;
     let (gateway, loading) = Gateway::loading(gateway, process_facts("none".to_owned()))?;
+    let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     let fleet =

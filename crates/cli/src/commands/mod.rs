@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chat;
+pub mod explain;
 pub mod fleet;
 pub mod gateway;
 pub mod generate;

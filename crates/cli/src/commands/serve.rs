@@ -16,6 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
+use crate::observability;
+use crate::process::core_dumps;
 use crate::process::descriptors;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::logging;
@@ -34,6 +36,7 @@ pub async fn run(arguments: &ServeArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
     let mut settings = Settings::of(arguments)?;
     fit_connections(&mut settings.gateway.server);
+    core_dumps::forbid();
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
     let served = serve(settings, signals, &out).await;
@@ -56,8 +59,10 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let shows_tokenizer = gateway.api.tokenizer_info;
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());
     let access = gateway.access.clone();
+    let observers = observability::observers(&gateway.observability)?;
     let isa = running::isa(&model).map_or_else(|| "none".to_owned(), |isa| isa.name().to_ascii_lowercase());
     let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
+    let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
     let (listener, listening) = listen::listen(&server).await?;
     let address = address(&listening.place, is_encrypted);

@@ -83,6 +83,8 @@ fn gateway(config: &GatewayConfig) -> Result<(), UsageError> {
     number("gateway.server.idle_timeout_s", server.idle_timeout_s, connection.clone())?;
     number("gateway.server.slow_reader_timeout_s", server.slow_reader_timeout_s, connection.clone())?;
     number("gateway.server.shutdown_timeout_s", server.shutdown_timeout_s, bounds::SHUTDOWN_TIMEOUT_S)?;
+    let explained = config.observability.max_explained_requests;
+    number("gateway.observability.max_explained_requests", explained, bounds::EXPLAINED_REQUESTS)?;
     number("gateway.api.max_body_bytes", api.max_body_bytes, bounds::BODY_BYTES)?;
     number("gateway.api.max_stop_strings", api.max_stop_strings, bounds::STOP_STRINGS)?;
     number("gateway.api.max_choices", api.max_choices, bounds::CHOICES)?;

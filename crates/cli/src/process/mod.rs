@@ -2,6 +2,7 @@
 //! know models.
 
 pub mod caches;
+pub mod core_dumps;
 pub mod descriptors;
 pub mod line_queue;
 pub mod logging;

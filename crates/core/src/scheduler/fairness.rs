@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::request::TenantId;
 use crate::sequence::{Rank, Sequence, Waiting};
+use crate::timeline::request_trace::QueueCause;
 
 /// Service of one prompt token. An output token costs twice as much, as in the paper.
 const PROMPT_TOKEN_COST: u64 = 1;
@@ -22,6 +23,8 @@ pub struct WaitingQueue {
     /// The service level of those served: no tenant that comes (back) starts below it, so that absence saves
     /// up no credit.
     floor: u64,
+    /// What kept the next sequence from starting in the newest step.
+    pub(super) cause: Option<QueueCause>,
 }
 
 #[derive(Debug, Default)]

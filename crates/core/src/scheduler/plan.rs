@@ -11,6 +11,7 @@ use crate::batch::{BLOCK_TOKENS, NewSequence};
 use crate::block_table::blocks_for;
 use crate::sequence::{Running, Sequence};
 use crate::time::Timestamp;
+use crate::timeline::request_trace::QueueCause;
 
 /// On a machine too slow for the target, chunks may make a step this many times as long as it would be without.
 const MOST_SLOWDOWN: f64 = 1.5;
@@ -37,6 +38,8 @@ impl Scheduler {
             budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(slowed_ms));
         }
         self.schedule_chunks(&mut budget);
+        // Where nothing is admitted, the blocks are used up.
+        self.waiting.cause = Some(QueueCause::Blocks);
         if self.counters.preemptions == n_preempted {
             self.admit(&mut budget, now, emit);
         }
@@ -114,6 +117,7 @@ impl Scheduler {
     fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
         let max_deferred = self.config.max_batch_sequences as usize;
+        self.waiting.cause = Some(QueueCause::StepTokens);
         while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
             let lack = match self.may_admit() {
                 true => self.admit_first(&mut n_promised, budget, now, emit),
@@ -122,7 +126,10 @@ impl Scheduler {
             match lack {
                 Ok(()) => {}
                 Err(Some(lack)) if self.give_way(lack, &mut n_promised, budget) => {}
-                Err(_) => break,
+                Err(lack) => {
+                    self.waiting.cause = Some(lack.map_or(QueueCause::StepTokens, Lack::cause));
+                    break;
+                }
             }
         }
         for sequence in self.deferred.drain(..) {

@@ -9,6 +9,7 @@ use super::budget::StepBudget;
 use crate::block_table::blocks_for;
 use crate::request::TenantId;
 use crate::sequence::{Running, Sequence};
+use crate::timeline::request_trace::QueueCause;
 
 /// What the sequence that goes next lacks to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,14 @@ pub(super) enum Lack {
 }
 
 impl Lack {
+    /// As it is told to those who ask why a request waited.
+    pub(super) fn cause(self) -> QueueCause {
+        match self {
+            Self::Sequence => QueueCause::Sequences,
+            Self::Blocks(_) => QueueCause::Blocks,
+        }
+    }
+
     /// How much of it a running sequence holds.
     fn held_by(self, sequence: &Sequence<Running>) -> usize {
         match self {
@@ -30,6 +39,11 @@ impl Lack {
 }
 
 impl Scheduler {
+    /// What kept the next request from starting in the newest step, while one waits.
+    pub fn queue_cause(&self) -> Option<QueueCause> {
+        self.waiting.cause.filter(|_| !self.waiting.is_empty())
+    }
+
     /// Preempts sequences in favour of the tenant that goes next, if that tenant stays within its share (the whole divided by
     /// the tenants that run or wait) with what it asks for, and another, which was served more, is above its own. The victims
     /// are the least urgent sequences of the tenant that holds most. Returns false, and preempts nothing, when that would

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use throng_core::batch::ScheduledBatch;
 use throng_core::request::RequestId;
 use throng_core::time::Timestamp;
+use throng_core::timeline::request_trace::RequestTrace;
 
 use super::input::Epoch;
 use crate::error::EngineFailure;
@@ -42,6 +43,8 @@ pub enum Effect {
         request: RequestId,
         /// None when all its continuations have finished.
         failure: Option<EngineFailure>,
+        /// Where its time went.
+        trace: Arc<RequestTrace>,
     },
     /// Run this batch on the current executor; its end is told with [`Input::StepDone`](super::Input::StepDone).
     Execute {

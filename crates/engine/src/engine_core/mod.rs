@@ -5,6 +5,7 @@
 mod effect;
 mod input;
 mod streams;
+mod traces;
 
 pub use effect::Effect;
 pub use input::{Epoch, Input, StepDone, StepError};
@@ -94,6 +95,7 @@ impl EngineCore {
         if self.state == EngineState::Stopped && !matches!(input, Input::Submit { .. }) {
             return;
         }
+        self.streams.now = now;
         match input {
             Input::Submit { request, arrived } => self.submit(request, *arrived, effects),
             Input::Abort(request) => {
@@ -184,7 +186,7 @@ impl EngineCore {
         match refused {
             Ok(()) => {
                 self.n_arrivals += 1;
-                self.streams.open(request);
+                self.streams.open(request, arrived);
                 effects.push(Effect::Accept(id));
             }
             Err(failure) => {
@@ -224,6 +226,7 @@ impl EngineCore {
         }
         let streams = &mut self.streams;
         let step = self.scheduler.plan(now, &mut |event| streams.pass_on(event, effects));
+        streams.turn_queue_clock(self.scheduler.queue_cause());
         let Some(step) = step else { return };
         let (sequences, stats) = (step.batch().sequences(), self.scheduler.stats());
         let record = StepRecord {
@@ -257,7 +260,7 @@ impl EngineCore {
             Ok(()) => {
                 let (executing, choosing) = (done.executing, done.output.choosing);
                 let record = StepRecord { executing, choosing, succeeded: true, ..in_flight.record };
-                self.log_step(record, None, now, effects);
+                self.log_step(&in_flight.step, record, None, now, effects);
                 let streams = &mut self.streams;
                 self.scheduler.complete(in_flight.step, &done.output, now, &mut |event| {
                     streams.pass_on(event, effects);
@@ -285,7 +288,7 @@ impl EngineCore {
         now: Timestamp,
         effects: &mut Vec<Effect>,
     ) {
-        self.log_step(in_flight.record, Some(failure.clone()), now, effects);
+        self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), now, effects);
         self.streams.step_failure = failure;
         let streams = &mut self.streams;
         self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
@@ -359,6 +362,7 @@ impl EngineCore {
 
     fn log_step(
         &mut self,
+        step: &Step,
         record: StepRecord,
         failure: Option<EngineFailure>,
         now: Timestamp,
@@ -367,6 +371,7 @@ impl EngineCore {
         let record = StepRecord { duration: now.since(record.started), ..record };
         self.stats.iteration_tokens.observe(u64::from(record.n_tokens));
         self.stats.step_seconds += record.duration.as_secs_f64();
+        self.streams.trace_step(step.batch(), &record);
         effects.push(Effect::EndStep { record, failure });
     }
 

@@ -2,14 +2,19 @@
 //! know when a step runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use throng_core::batch::ScheduledBatch;
 use throng_core::request::{Request, RequestId, TenantId};
 use throng_core::scheduler::{Event, Failure};
 use throng_core::time::Timestamp;
+use throng_core::timeline::request_trace::QueueCause;
 
 use super::effect::Effect;
+use super::traces::{OpenTrace, QueueClock};
 use crate::error::EngineFailure;
 use crate::event::{StreamEvent, TokenReport};
+use crate::step_log::StepRecord;
 
 /// All open streams.
 #[derive(Debug)]
@@ -23,6 +28,9 @@ pub struct Streams {
     pub step_failure: EngineFailure,
     /// Requests that failed.
     pub n_failed: u64,
+    /// The time of the newest input.
+    pub now: Timestamp,
+    clock: QueueClock,
 }
 
 #[derive(Debug)]
@@ -35,6 +43,7 @@ struct OpenStream {
     /// The prompt's log-probabilities so far.
     prompt_reports: Vec<TokenReport>,
     reader: Reader,
+    trace: OpenTrace,
     /// How often the reader fell behind less how often it caught up: the two may overtake each other on their way.
     n_behind: u32,
 }
@@ -62,17 +71,20 @@ impl Streams {
             behind: Vec::new(),
             step_failure: EngineFailure::Stopped,
             n_failed: 0,
+            now: Timestamp::default(),
+            clock: QueueClock::default(),
         }
     }
 
-    /// Adds the stream of a request.
-    pub fn open(&mut self, request: &Request) {
+    /// Adds the stream of a request that arrived then.
+    pub fn open(&mut self, request: &Request, arrived: Timestamp) {
         let stream = OpenStream {
             tenant: request.tenant.clone(),
             queued_tokens: Some(request.n_queued_tokens()),
             n_live: request.continuations().count() as u32,
             prompt_reports: Vec::new(),
             reader: Reader::KeepsUp,
+            trace: OpenTrace::new(arrived, self.now, &self.clock),
             n_behind: 0,
         };
         self.open.insert(request.id, stream);
@@ -92,8 +104,9 @@ impl Streams {
     pub fn pass_on(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
         match event {
             Event::Dequeued { request } => {
-                let stream = self.open.get_mut(&request);
-                if let Some(n_tokens) = stream.and_then(|stream| stream.queued_tokens.take()) {
+                let Some(stream) = self.open.get_mut(&request) else { return };
+                stream.trace.dequeue(self.now, &self.clock);
+                if let Some(n_tokens) = stream.queued_tokens.take() {
                     effects.push(Effect::LeaveQueue { n_tokens });
                 }
             }
@@ -120,6 +133,7 @@ impl Streams {
                 let Some(stream) = self.open.get_mut(&request) else { return };
                 let event = StreamEvent::Finished { index: sequence.index, reason, timeline };
                 effects.push(Effect::Deliver { request, event });
+                stream.trace.finished(&timeline);
                 stream.n_live -= 1;
                 if stream.n_live == 0 {
                     self.close(request, None, effects);
@@ -143,7 +157,22 @@ impl Streams {
         if let Some(n_tokens) = stream.queued_tokens {
             effects.push(Effect::LeaveQueue { n_tokens });
         }
-        effects.push(Effect::Close { request, failure });
+        let trace = Arc::new(stream.trace.close(self.now, &self.clock));
+        effects.push(Effect::Close { request, failure, trace });
+    }
+
+    /// Notes what keeps those that wait from having a share in the step that was just planned.
+    pub fn turn_queue_clock(&mut self, cause: Option<QueueCause>) {
+        self.clock.turn(self.now, cause);
+    }
+
+    /// Notes a step that has ended in the traces of its requests.
+    pub fn trace_step(&mut self, batch: &ScheduledBatch, record: &StepRecord) {
+        for scheduled in batch.sequences() {
+            if let Some(stream) = self.open.get_mut(&scheduled.id.request) {
+                stream.trace.add(scheduled, record);
+            }
+        }
     }
 
     /// Ends the stream of a reader that is behind for good.
@@ -192,7 +221,10 @@ impl Streams {
                 self.behind.retain(|&other| other != request);
                 false
             }
-            Reader::Paused { since, .. } => self.paused.remove(&(since, request)),
+            Reader::Paused { since, .. } => {
+                stream.trace.paused(self.now.since(since));
+                self.paused.remove(&(since, request))
+            }
         }
     }
 

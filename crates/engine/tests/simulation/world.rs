@@ -11,6 +11,7 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId, SequenceId};
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_core::time::{Nanos, Timestamp};
+use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{
     Effect, EngineConfig, EngineCore, EngineFailure, EngineState, Epoch, Input, Intake, StepDone, StepError,
     SubmitError,
@@ -459,7 +460,8 @@ impl World {
                 let behind = self.readers.deliver(request, &event)?;
                 return Ok(behind.map(|n_events| Input::ReaderBehind { request, n_events }));
             }
-            Effect::Close { request, failure } => {
+            Effect::Close { request, failure, trace } => {
+                self.check_trace(&trace)?;
                 if let Some(failure) = &failure {
                     self.check_failure(request, failure, expected)?;
                 }
@@ -476,6 +478,18 @@ impl World {
             Effect::State(state) => self.advance_state(state)?,
         }
         Ok(None)
+    }
+
+    /// No part of a trace is longer than the whole.
+    fn check_trace(&self, trace: &RequestTrace) -> Result<(), String> {
+        let waits = trace.waits.sequences.0 + trace.waits.blocks.0 + trace.waits.step_tokens.0;
+        let ends = trace.chunks.iter().map(|chunk| chunk.at.0 + chunk.took.0);
+        let is_whole = waits <= trace.queued.0
+            && trace.queued <= trace.end
+            && ends.max().is_none_or(|last| last <= trace.end.0)
+            && trace.paused <= trace.end
+            && trace.prefill.executing <= trace.prefill.took;
+        if is_whole { Ok(()) } else { Err(format!("its parts are longer than itself: {trace:?}")) }
     }
 
     fn note_refusal(&mut self, request: RequestId, failure: &EngineFailure) -> Result<(), String> {

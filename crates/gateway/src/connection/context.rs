@@ -2,12 +2,12 @@
 //! know what the body says.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use axum::extract::MatchedPath;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, Version, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use throng_core::limits::Status;
@@ -15,16 +15,18 @@ use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::ConnectionState;
-use super::record::{GenerationRecord, RequestRecord};
 use crate::auth::Tenant;
 use crate::memory::{MemoryBudget, Part, Reservation};
-use crate::openai::ApiError;
+use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
+use crate::openai::{ApiError, ErrorCode};
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
 /// A refused request's body up to this size is read away, so that the connection can be used again.
 const DRAIN_BYTES: u64 = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
+/// How much of a body is kept for the access log, where that is asked for.
+const MAX_KEPT_BODY_BYTES: usize = 2000;
 /// A body that comes in several pieces is gathered in a buffer of at least this size.
 const MIN_GROWN_BYTES: usize = 32 << 10;
 
@@ -44,7 +46,23 @@ pub(crate) struct RequestContext {
     user: OnceLock<String>,
     version: Version,
     has_body: bool,
-    record: RequestRecord,
+    observation: Arc<Observation>,
+    trace_parent: Option<TraceParent>,
+    /// When it had passed the stages before its generation.
+    pub stages: Stages,
+    /// The beginning of its body, where it is kept for those who are told of finished requests.
+    kept_body: OnceLock<String>,
+    generation: Mutex<Option<GenerationRecord>>,
+    answer: OnceLock<Answered>,
+}
+
+/// Which route answered a request, and how.
+#[derive(Debug)]
+struct Answered {
+    method: Method,
+    route: Option<MatchedPath>,
+    status: StatusCode,
+    error_code: Option<ErrorCode>,
 }
 
 impl RequestContext {
@@ -68,8 +86,24 @@ impl RequestContext {
             user: OnceLock::new(),
             version,
             has_body,
-            record: RequestRecord::default(),
+            observation: Arc::default(),
+            trace_parent: TraceParent::of(headers),
+            stages: Stages::default(),
+            kept_body: OnceLock::new(),
+            generation: Mutex::new(None),
+            answer: OnceLock::new(),
         }
+    }
+
+    /// The same request, of which these are told when it is over.
+    pub fn observed_by(mut self, observation: &Arc<Observation>) -> Self {
+        self.observation = observation.clone();
+        self
+    }
+
+    /// Notes that the request has passed a stage.
+    pub fn pass(&self, stage: Stage) {
+        self.stages.note(stage, self.arrived.elapsed());
     }
 
     /// The request's id as text.
@@ -112,14 +146,21 @@ impl RequestContext {
         self.limits.get()
     }
 
-    /// Notes for the log what a model did for the request; the first word counts.
+    /// Notes what a model did for the request; the first word counts.
     pub fn record_generation(&self, generation: GenerationRecord) {
-        let _ = self.record.generation.set(generation);
+        let mut recorded = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.get_or_insert(generation);
     }
 
-    /// Notes for the log which route answered, and how; the first word counts.
-    pub fn record_answer(&self, path: Option<MatchedPath>, status: StatusCode) {
-        let _ = self.record.answer.set((path, status));
+    /// Notes which route answered, and how; the first word counts.
+    pub fn record_answer(
+        &self,
+        method: Method,
+        route: Option<MatchedPath>,
+        status: StatusCode,
+        error_code: Option<ErrorCode>,
+    ) {
+        let _ = self.answer.set(Answered { method, route, status, error_code });
     }
 
     /// What to answer when the request's framing was refused on the way in.
@@ -171,6 +212,11 @@ impl RequestContext {
             self.body_broken.store(true, Ordering::Release);
         }
         held.bytes = result?;
+        self.pass(Stage::Body);
+        if self.observation.keeps_bodies {
+            let beginning = &held.bytes[..held.bytes.len().min(MAX_KEPT_BODY_BYTES)];
+            let _ = self.kept_body.set(String::from_utf8_lossy(beginning).into_owned());
+        }
         Ok(held)
     }
 
@@ -195,15 +241,41 @@ impl RequestContext {
         self.take_body()
     }
 
+    /// What is known of it when it is over.
+    fn report(&mut self) -> RequestReport {
+        let total = self.arrived.elapsed();
+        let answer = self.answer.take();
+        let tenant = self.tenant.take();
+        let generation = self.generation.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        RequestReport {
+            request_id: self.id_text().to_owned(),
+            trace_parent: self.trace_parent,
+            client: self.connection.client().to_owned(),
+            method: answer.as_ref().map(|answer| answer.method.clone()).unwrap_or_default(),
+            route: answer.as_ref().and_then(|answer| Some(answer.route.as_ref()?.as_str().to_owned())),
+            status: answer.as_ref().map(|answer| answer.status.as_u16()),
+            error_code: answer.as_ref().and_then(|answer| Some(answer.error_code?.0)),
+            key: tenant.as_ref().and_then(|tenant| Some(tenant.key.as_deref()?.prefix.clone())),
+            tenant: tenant.map(|tenant| tenant.id.0.to_string()),
+            arrived: SystemTime::now().checked_sub(total).unwrap_or(SystemTime::UNIX_EPOCH),
+            total,
+            limits: self.limits.take(),
+            body: self.kept_body.take(),
+            generation: generation.map(GenerationRecord::report),
+            stages: std::mem::take(&mut self.stages),
+        }
+    }
+
     fn take_body(&self) -> Option<Incoming> {
-        self.body.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.body.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl Drop for RequestContext {
     /// The request is over once neither its response nor its generation needs the context.
     fn drop(&mut self) {
-        self.record.log(self.id_text(), self.connection.client(), &self.key_holder(), self.arrived);
+        let (observation, report) = (self.observation.clone(), self.report());
+        observation.finished(report);
     }
 }
 

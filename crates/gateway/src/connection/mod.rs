@@ -3,7 +3,6 @@
 
 mod context;
 mod presence;
-mod record;
 mod socket;
 
 use std::sync::OnceLock;
@@ -13,7 +12,6 @@ use tokio::sync::Notify;
 
 pub(crate) use self::context::{HeldBody, RequestContext, Settled, content_length};
 pub(crate) use self::presence::{HALF_CLOSED_PING_INTERVAL, client_gone};
-pub(crate) use self::record::GenerationRecord;
 pub(crate) use self::socket::Socket;
 
 use self::presence::Presence;

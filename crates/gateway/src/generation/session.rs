@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use super::client_error::{BlamedParams, client_error};
 use super::unfinished::{self, Unfinished};
 use crate::adapters::LoadedAdapter;
-use crate::connection::{GenerationRecord, RequestContext};
+use crate::connection::RequestContext;
 use crate::limits::Charge;
 use crate::memory::Reservation;
+use crate::observation::GenerationRecord;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
 use crate::served_model::ModelEntry;
@@ -131,7 +132,8 @@ impl Session {
         let n_choices = prompts.iter().map(|prompt| prompt.n as usize).sum();
         let n_prompt_tokens = prompts.iter().map(|prompt| prompt.n_tokens).sum();
         let read = context.arrived.elapsed();
-        let record = GenerationRecord::new(model.served.id(), n_choices, n_prompt_tokens, read);
+        let mut record = GenerationRecord::new(model.served.id(), n_choices, n_prompt_tokens, read);
+        prompts.iter().for_each(|prompt| record.trace(prompt.generation.trace()));
         let choice = || ChoiceState {
             detokenizer: text.map(|t| Detokenizer::new(t.tokenizer.clone(), t.detokenize.clone())),
             n_tokens: 0,
@@ -292,7 +294,7 @@ impl Session {
         }
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
         self.model.metrics.finished(reason, &timing, n_computed);
-        self.record.ended(reason, timing.first_step, timing.first_token);
+        self.record.ended(reason, &timing);
         self.charge.iter_mut().for_each(|charge| charge.answer_ended(u64::from(timing.n_output), n_seen));
         if self.prompts.iter().all(PromptState::has_ended) {
             self.charge.iter_mut().for_each(|charge| charge.end(self.record.outcome()));

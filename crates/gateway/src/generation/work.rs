@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::turns::{NoTurn, Turns};
 use crate::connection::RequestContext;
+use crate::observation::Stage;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
@@ -55,6 +56,7 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     work: impl FnOnce(&Abandoned) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let turn = turns.take(&context.tenant(), n_bytes).await.map_err(no_turn)?;
+    context.pass(Stage::Turn);
     let abandoned = Abandoned::default();
     let _abandons = AbandonOnDrop(abandoned.clone());
     let done = tokio::task::spawn_blocking(move || {
@@ -62,7 +64,9 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
         drop(turn);
         result
     });
-    done.await.map_err(|_| ApiError::internal_error(context.id_text()))?
+    let result = done.await.map_err(|_| ApiError::internal_error(context.id_text()))?;
+    context.pass(Stage::Tokenized);
+    result
 }
 
 fn no_turn(reason: NoTurn) -> ApiError {

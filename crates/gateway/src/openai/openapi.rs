@@ -77,8 +77,11 @@ const OPERATIONS: &[Operation] = &[
     get("/version", "The version of this server."),
     get("/load", "How many sequences run or wait."),
     Operation { content_type: TEXT, ..get("/metrics", "Metrics for Prometheus.") },
+    get("/explain", "The caller's latest finished requests."),
+    get("/explain/{id}", "Where the time of one of the caller's finished requests went."),
     get("/fleet", "The workers of this gateway, for its operators."),
     get("/openapi.json", "This document."),
+    Operation { content_type: "text/html", ..get("/dashboard", "A page that shows the server at work.") },
     Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
 ];
 

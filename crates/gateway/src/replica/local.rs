@@ -14,13 +14,15 @@ use throng_core::constraint::ConstraintError;
 use throng_core::request::{Request, RequestId, TokenId};
 use throng_core::time::Timestamp;
 use throng_core::timeline::Timeline;
+use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{
     EngineFailure, EngineHandle, EngineStats, IterationTokens, StreamEvent, SubmitError, TokenStream,
+    TraceSlot,
 };
 
 use super::{
     Continuations, Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
-    ResumedContinuation, Status, StepTokens, Timing, TokenReport, Totals,
+    ResumedContinuation, Status, StepTokens, Timing, TokenReport, Totals, TraceSource,
 };
 
 /// An engine in this process.
@@ -118,6 +120,16 @@ impl Stream for LocalGeneration {
 impl Generation for LocalGeneration {
     fn abort_continuation(&mut self, index: u32) {
         self.0.abort_sequence(index);
+    }
+
+    fn trace(&self) -> Option<Arc<dyn TraceSource>> {
+        Some(Arc::new(self.0.trace()))
+    }
+}
+
+impl TraceSource for TraceSlot {
+    fn get(&self) -> Option<&RequestTrace> {
+        self.get().map(|trace| &**trace)
     }
 }
 

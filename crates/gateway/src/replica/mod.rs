@@ -14,9 +14,11 @@ mod wire_form;
 mod wire_request;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use throng_core::timeline::request_trace::RequestTrace;
 
 pub(crate) use choice::choose;
 pub(crate) use error::{ReplicaError, ReplicaErrorKind};
@@ -62,4 +64,15 @@ pub(crate) trait Generation: Stream<Item = ReplicaEvent> + Unpin + Debug + Send 
     /// Ends one continuation, which needs no more tokens. Its [`ReplicaEvent::Finished`] still comes, after tokens that
     /// were on their way.
     fn abort_continuation(&mut self, index: u32);
+
+    /// Where the account of its time is found, if there is one.
+    fn trace(&self) -> Option<Arc<dyn TraceSource>> {
+        None
+    }
+}
+
+/// Where the account of a generation's time is found once it has ended. It can be kept when the generation is gone.
+pub(crate) trait TraceSource: Debug + Send + Sync {
+    /// The account; `None` before the end.
+    fn get(&self) -> Option<&RequestTrace>;
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     Continuations, Generation, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
-    ResumedContinuation, Timing, choose,
+    ResumedContinuation, Timing, TraceSource, choose,
 };
 
 /// Most replicas that one request is submitted to; each at most once. A request that makes every replica fail harms
@@ -253,6 +253,13 @@ impl Generation for Resumable {
         // While another replica is asked, the note is enough: it is told once it has taken the request in.
         if let State::Running(generation) = &mut self.state {
             generation.abort_continuation(index);
+        }
+    }
+
+    fn trace(&self) -> Option<Arc<dyn TraceSource>> {
+        match &self.state {
+            State::Running(generation) => generation.trace(),
+            State::Moving { .. } | State::Ended => None,
         }
     }
 }

@@ -212,7 +212,8 @@ impl Running {
             slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
             memory: app.memory.clone(),
         };
-        with_ignored(stream(self.session, format, setting), &self.ignored)
+        let timing = [(SERVER_TIMING, header_value(setting.context.stages.server_timing()))];
+        with_ignored((timing, stream(self.session, format, setting)), &self.ignored)
     }
 
     /// Answers at once.
@@ -225,7 +226,7 @@ impl Running {
         let phase = app.phase.subscribe();
         let mut answer = collect(session, n_prompts, &bound, memory, phase, context.id_text()).await?;
         answer.keep_best(n_shown);
-        let timing = timing(&answer);
+        let timing = timing(&answer, &context);
         let n_bytes = answer.json_bytes;
         let frames = app.writing.write(&context, n_bytes, move |out| write(&answer, out)).await?;
         Ok(with_ignored((timing, JSON, Body::new(frames)), &ignored))
@@ -242,18 +243,25 @@ fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, Ap
     Ok(route)
 }
 
-/// Where the time went before the first token of the first choice, as headers.
-fn timing(answer: &Answer) -> [(HeaderName, HeaderValue); 2] {
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Where the time of the first choice went, as headers.
+fn timing(answer: &Answer, context: &RequestContext) -> [(HeaderName, HeaderValue); 2] {
     let timing = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timing);
     let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
     let queue = ms(timing.and_then(|t| t.first_step));
     let prefill = ms(timing.and_then(|t| t.prefill()));
-    let value = |text: String| HeaderValue::try_from(text).expect("digits and letters are a header value");
+    let decode = ms(timing.and_then(|t| t.decode()));
+    let (stages, total) = (context.stages.server_timing(), ms(Some(context.arrived.elapsed())));
+    let times = format!(
+        "queue;dur={queue:.1}, prefill;dur={prefill:.1}, decode;dur={decode:.1}, {stages}, total;dur={total:.1}"
+    );
     [
-        (
-            HeaderName::from_static("server-timing"),
-            value(format!("queue;dur={queue:.1}, prefill;dur={prefill:.1}")),
-        ),
-        (HeaderName::from_static("x-queue-ms"), value(format!("{queue:.1}"))),
+        (SERVER_TIMING, header_value(times)),
+        (HeaderName::from_static("x-queue-ms"), header_value(format!("{queue:.1}"))),
     ]
+}
+
+fn header_value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("digits and letters are a header value")
 }

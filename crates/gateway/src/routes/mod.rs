@@ -2,6 +2,7 @@
 //! not know what the routes do.
 
 mod adapters;
+mod explain;
 mod fleet;
 mod generate;
 mod health;
@@ -69,6 +70,7 @@ const fn keyed(path: &'static str, allow: &'static str, handler: fn() -> MethodR
 /// All routes.
 pub(crate) const ROUTES: &[Route] = &[
     open("/", || get(page::index)),
+    open("/dashboard", || get(page::dashboard)),
     open("/ui/{file}", || get(page::file)),
     open("/health", || get(health::ready)),
     open("/health/live", || get(health::live)),
@@ -78,6 +80,8 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/load", GET, || get(operations::load)),
     keyed("/openapi.json", GET, || get(operations::openapi)),
     keyed("/metrics", GET, || get(operations::metrics)),
+    keyed("/explain", GET, || get(explain::latest)),
+    keyed("/explain/{*id}", GET, || get(explain::request)),
     keyed("/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
@@ -155,7 +159,7 @@ mod tests {
 
     /// The routes that the documentation lists as open; any other must ask for a key.
     const OPEN: &[&str] =
-        &["/", "/ui/{file}", "/health", "/health/live", "/health/ready", "/ping", "/version"];
+        &["/", "/dashboard", "/ui/{file}", "/health", "/health/live", "/health/ready", "/ping", "/version"];
 
     async fn status(app: &Arc<App>, route: &Route, key: Option<&str>) -> StatusCode {
         let method = route.allow.split(',').next().expect("a method");

@@ -1,4 +1,4 @@
-//! The chat page and its few files, compiled in. Refuses to fetch anything from anywhere.
+//! The chat page, the dashboard and their few files, compiled in. Refuses to fetch anything from anywhere.
 
 use std::sync::LazyLock;
 
@@ -21,12 +21,17 @@ struct Asset {
     etag: String,
 }
 
-static ASSETS: LazyLock<[Asset; 5]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 10]> = LazyLock::new(|| {
     [
         asset("index.html", "text/html; charset=utf-8", include_bytes!("../web/index.html")),
+        asset("dashboard.html", "text/html; charset=utf-8", include_bytes!("../web/dashboard.html")),
         asset("style.css", "text/css; charset=utf-8", include_bytes!("../web/style.css")),
         asset("text.js", "text/javascript; charset=utf-8", include_bytes!("../web/text.js")),
         asset("app.js", "text/javascript; charset=utf-8", include_bytes!("../web/app.js")),
+        asset("dashboard.css", "text/css; charset=utf-8", include_bytes!("../web/dashboard.css")),
+        asset("metrics.js", "text/javascript; charset=utf-8", include_bytes!("../web/metrics.js")),
+        asset("chart.js", "text/javascript; charset=utf-8", include_bytes!("../web/chart.js")),
+        asset("dashboard.js", "text/javascript; charset=utf-8", include_bytes!("../web/dashboard.js")),
         asset("icon.svg", "image/svg+xml", include_bytes!("../web/icon.svg")),
     ]
 });
@@ -37,7 +42,12 @@ fn asset(name: &'static str, media_type: &'static str, bytes: &'static [u8]) -> 
     Asset { name, media_type, bytes, etag: format!("\"{hex}\"") }
 }
 
-/// The page.
+/// The page that shows the server at work.
+pub(super) async fn dashboard(headers: HeaderMap) -> Response {
+    answer(&ASSETS[1], &headers)
+}
+
+/// The chat page.
 pub(super) async fn index(headers: HeaderMap) -> Response {
     answer(&ASSETS[0], &headers)
 }
@@ -49,7 +59,7 @@ pub(super) async fn file(
     uri: Uri,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let found = ASSETS[1..].iter().find(|asset| asset.name == name);
+    let found = ASSETS[2..].iter().find(|asset| asset.name == name);
     let asset = found.ok_or_else(|| ApiError::unknown_url(method.as_str(), uri.path()))?;
     Ok(answer(asset, &headers))
 }

@@ -36,6 +36,7 @@ use crate::config::GatewayConfig;
 use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::metrics::HttpMetrics;
+use crate::observation::Observation;
 use crate::phase::Phase;
 
 pub use self::listener::Listener;
@@ -73,6 +74,8 @@ pub(crate) struct Service {
     pub tls: Option<Arc<Tls>>,
     /// Streams of an HTTP/2 connection at a time.
     pub max_streams: u32,
+    /// Who is told of finished requests.
+    pub observation: Arc<Observation>,
 }
 
 /// What answers requests.

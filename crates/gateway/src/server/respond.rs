@@ -55,7 +55,8 @@ impl Responder {
         let (parts, body) = request.into_parts();
         let version = parts.version;
         let (method, sender) = (parts.method.clone(), Sender::new(connection.client(), &parts));
-        let context = Arc::new(RequestContext::new(&parts.headers, version, Some(body), connection.clone()));
+        let context = RequestContext::new(&parts.headers, version, Some(body), connection.clone());
+        let context = Arc::new(context.observed_by(&self.service.observation));
         let is_ending = *self.service.phase.borrow() >= Phase::Draining;
         if is_ending {
             context.close_connection();
@@ -80,10 +81,11 @@ impl Responder {
         finish_head(&mut response, &context);
         let path = handler.as_ref().map_or("none", |path| path.as_str());
         let labels = HttpLabels::new(path, &method, response.status());
-        if let Some(code) = response.extensions_mut().remove::<ErrorCode>() {
+        let error_code = response.extensions_mut().remove::<ErrorCode>();
+        if let Some(code) = error_code {
             self.refusals.note(response.status(), code, context.id_text(), path, &sender);
         }
-        context.record_answer(handler, response.status());
+        context.record_answer(method, handler, response.status(), error_code);
         let exchange = Exchange { service: self.service.clone(), labels, context, in_flight };
         let outflow = Outflow::of_task(&self.service.memory);
         connection.presence.response_begins();

@@ -130,7 +130,8 @@ impl Worker {
         let memory = state.memory.clone();
         let served = watch::Sender::new(Served { metrics, router: routes::router(state) });
         let served = served.subscribe();
-        let service = Service { served, config, phase, memory, tls, max_streams: MAX_STREAMS };
+        let observation = Arc::default();
+        let service = Service { served, config, phase, memory, tls, max_streams: MAX_STREAMS, observation };
         Ok(server::serve(service, listener, shutdown).await?)
     }
 }

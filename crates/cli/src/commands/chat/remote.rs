@@ -33,14 +33,8 @@ impl Server {
     /// # Errors
     /// When it cannot be reached or refuses.
     pub fn find(url: &str, key: Option<&str>, model: Option<&str>) -> Result<Self> {
-        let address = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
-        let address = address.trim_end_matches('/');
-        let base = if address.ends_with("/v1") { address.to_owned() } else { format!("{address}/v1") };
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .build()
-            .new_agent();
+        let base = format!("{}/v1", root(url));
+        let agent = agent();
         let mut server = Self { agent, base, key: key.map(str::to_owned), model: String::new() };
         server.model = match model {
             Some(model) => model.to_owned(),
@@ -55,13 +49,8 @@ impl Server {
     }
 
     fn models(&self) -> Result<Value> {
-        let mut request = self.agent.get(format!("{}/models", self.base));
-        if let Some(key) = &self.key {
-            request = request.header("authorization", format!("Bearer {key}"));
-        }
-        let response = request.call().with_context(|| format!("cannot reach {}", self.base))?;
-        let body = accepted(response)?;
-        serde_json::from_str(&text_of(body)?).context("the server's list of models is no JSON")
+        let text = get_with(&self.agent, &format!("{}/models", self.base), self.key.as_deref())?;
+        serde_json::from_str(&text).context("the server's list of models is no JSON")
     }
 
     /// Answers a conversation; see [`super::answering::Answering::answer`].
@@ -98,6 +87,34 @@ impl Server {
         let stream = accepted(response.with_context(|| format!("cannot reach {}", self.base))?)?;
         read_stream(BufReader::new(stream), sampling.max_tokens as usize, &mut on_text)
     }
+}
+
+/// The answer of the server at `url` (with or without `/v1`) to a GET of `path`.
+///
+/// # Errors
+/// When it cannot be reached or refuses.
+pub fn get(url: &str, path: &str, key: Option<&str>) -> Result<String> {
+    get_with(&agent(), &format!("{}{path}", root(url)), key)
+}
+
+fn get_with(agent: &Agent, url: &str, key: Option<&str>) -> Result<String> {
+    let mut request = agent.get(url);
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    text_of(accepted(request.call().with_context(|| format!("cannot reach {url}"))?)?)
+}
+
+fn agent() -> Agent {
+    let config = Agent::config_builder().http_status_as_error(false);
+    config.timeout_connect(Some(CONNECT_TIMEOUT)).build().new_agent()
+}
+
+/// A server's address without `/v1`.
+fn root(url: &str) -> String {
+    let address = if url.contains("://") { url.to_owned() } else { format!("http://{url}") };
+    let address = address.trim_end_matches('/');
+    address.strip_suffix("/v1").unwrap_or(address).to_owned()
 }
 
 /// The first model that a server lists.

@@ -222,6 +222,12 @@ impl ApiError {
         Self::client(StatusCode::NOT_FOUND, "unknown_url", message)
     }
 
+    /// No finished request of the caller with this id is known, or none any more.
+    pub fn request_not_found(id: &str) -> Self {
+        let message = format!("No finished request with the id '{}' is known to this API key.", echo(id));
+        Self::client(StatusCode::NOT_FOUND, "request_not_found", message)
+    }
+
     /// Header fields are too many or too long.
     pub fn headers_too_large() -> Self {
         let message = "The request's header fields are too large.";

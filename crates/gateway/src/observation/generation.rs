@@ -1,16 +1,16 @@
-//! What the log says of a request that reached a model, in one line once everything about it is over: names, sizes and
-//! times. Has no text of prompts and answers.
+//! What a model does for a request, noted while it runs. Has no text of prompts and answers.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::MatchedPath;
-use http::StatusCode;
 use throng_core::request::FinishReason;
 use throng_store::Outcome;
-use tokio::time::Instant;
 
-use crate::auth::Tenant;
+use super::GenerationReport;
+use crate::replica::{Timing, TraceSource};
+
+/// Prompts of a request whose account by the engine is kept.
+const MAX_TRACED_PROMPTS: usize = 4;
 
 /// How one choice ended. Of several, the worst is the request's: the last in the order of [`Outcome`].
 fn outcome_of(reason: FinishReason) -> Outcome {
@@ -33,9 +33,11 @@ pub(crate) struct GenerationRecord {
     output_tokens: u64,
     /// From the request's arrival until it was submitted.
     read: Duration,
-    queue: Option<Duration>,
+    first_step: Option<Duration>,
     first_token: Option<Duration>,
+    last_token: Option<Duration>,
     outcome: Outcome,
+    traces: Vec<Arc<dyn TraceSource>>,
 }
 
 impl GenerationRecord {
@@ -61,18 +63,19 @@ impl GenerationRecord {
         self.output_tokens += 1;
     }
 
-    /// Notes the end of a choice, and how long after the submission its first step and its first token were.
-    pub fn ended(
-        &mut self,
-        reason: FinishReason,
-        first_step: Option<Duration>,
-        first_token: Option<Duration>,
-    ) {
+    /// Keeps the engine's account of one of the first prompts.
+    pub fn trace(&mut self, source: Option<Arc<dyn TraceSource>>) {
+        self.traces.extend(source.filter(|_| self.traces.len() < MAX_TRACED_PROMPTS));
+    }
+
+    /// Notes the end of a choice.
+    pub fn ended(&mut self, reason: FinishReason, timing: &Timing) {
         self.n_running = self.n_running.saturating_sub(1);
         self.outcome = self.outcome.max(outcome_of(reason));
         let earlier = |before: Option<Duration>, now| before.into_iter().chain(now).min();
-        self.queue = earlier(self.queue, first_step);
-        self.first_token = earlier(self.first_token, first_token);
+        self.first_step = earlier(self.first_step, timing.first_step);
+        self.first_token = earlier(self.first_token, timing.first_token);
+        self.last_token = self.last_token.max(timing.last_token);
     }
 
     /// Notes that the request failed as a whole.
@@ -85,40 +88,23 @@ impl GenerationRecord {
     pub fn outcome(&self) -> Outcome {
         if self.n_running > 0 { self.outcome.max(Outcome::Abort) } else { self.outcome }
     }
-}
 
-/// What is known of a request for its line in the log.
-#[derive(Debug, Default)]
-pub(super) struct RequestRecord {
-    pub generation: OnceLock<GenerationRecord>,
-    pub answer: OnceLock<(Option<MatchedPath>, StatusCode)>,
-}
-
-impl RequestRecord {
-    /// Writes the line of a request that reached a model and is over.
-    pub fn log(&self, request: &str, client: &str, tenant: &Tenant, arrived: Instant) {
-        let Some(generation) = self.generation.get() else { return };
-        let answer = self.answer.get();
-        let path = answer.and_then(|(path, _)| path.as_ref()).map(MatchedPath::as_str);
-        let ms = |time: Duration| (time.as_secs_f64() * 1e4).round() / 10.0;
-        tracing::info!(
-            request,
-            path,
-            status = answer.map(|(_, status)| status.as_u16()),
-            model = generation.model,
-            tenant = %tenant.id.0,
-            key = tenant.key.as_deref().map(|key| key.prefix.as_str()),
-            client,
-            choices = generation.n_choices,
-            prompt_tokens = generation.prompt_tokens,
-            cached_tokens = generation.cached_tokens,
-            output_tokens = generation.output_tokens,
-            queue_ms = generation.queue.map(ms),
-            ttft_ms = generation.first_token.map(|time| ms(generation.read + time)),
-            total_ms = ms(arrived.elapsed()),
-            outcome = generation.outcome().name(),
-            "request"
-        );
+    /// What is reported of it when it is over.
+    pub fn report(self) -> GenerationReport {
+        let outcome = self.outcome().name();
+        GenerationReport {
+            model: self.model,
+            n_choices: self.n_choices,
+            prompt_tokens: self.prompt_tokens,
+            cached_tokens: self.cached_tokens,
+            output_tokens: self.output_tokens,
+            submitted: self.read,
+            first_step: self.first_step,
+            first_token: self.first_token,
+            last_token: self.last_token,
+            outcome,
+            traces: self.traces,
+        }
     }
 }
 
@@ -131,11 +117,21 @@ mod tests {
         let begun = || GenerationRecord::new("m", 2, 7, Duration::ZERO);
         let ms = Duration::from_millis;
         let mut record = begun();
-        record.ended(FinishReason::Length, Some(ms(5)), Some(ms(9)));
+        let timing = |first_step, first_token, last_token| Timing {
+            first_step,
+            first_token,
+            last_token,
+            ..Timing::default()
+        };
+        record.ended(FinishReason::Length, &timing(Some(ms(5)), Some(ms(9)), Some(ms(9))));
         assert_eq!(record.outcome(), Outcome::Abort, "the other one runs");
-        record.ended(FinishReason::Stop(None), Some(ms(3)), None);
+        record.ended(FinishReason::Stop(None), &timing(Some(ms(3)), None, None));
         assert_eq!(record.outcome(), Outcome::Length);
-        assert_eq!((record.queue, record.first_token), (Some(ms(3)), Some(ms(9))));
+        let report = record.report();
+        assert_eq!(
+            (report.first_step, report.first_token, report.last_token),
+            (Some(ms(3)), Some(ms(9)), Some(ms(9)))
+        );
         let mut failed = begun();
         failed.failed();
         assert_eq!(failed.outcome(), Outcome::Error);

@@ -1,5 +1,7 @@
 //! When things happened to a sequence, and the waits that follow from it. Does not know a clock.
 
+pub mod request_trace;
+
 use crate::time::{Nanos, Timestamp};
 
 /// The stamps of one sequence.

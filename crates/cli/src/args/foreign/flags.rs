@@ -1,8 +1,8 @@
 //! The table of vLLM's flags that Throng has no setting for, in the order of vLLM's documentation. Does not know how they
 //! are parsed. `docs/compatibility.toml` lists them together with the flags that Throng has.
 
-use super::foreign_flag::Values::{One, OneWay, Some, Switch};
-use super::foreign_flag::{ForeignFlag, always, ignored, refused};
+use super::flag::Values::{One, OneWay, Some, Switch};
+use super::flag::{ForeignFlag, always, ignored, refused};
 
 const NO_GPU: &str = "Throng computes on the processor";
 const ONE_PROCESS: &str = "one process on one machine computes the model";
@@ -55,12 +55,8 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("log-error-stack", Switch, "the log of errors is the same for all"),
     refused("tokens-only", Switch, "all routes are served"),
     ignored("uvicorn-log-level", One, LOG),
-    ignored(
-        "disable-uvicorn-access-log",
-        Switch,
-        "there is no access log; THRONG_LOG selects what is logged",
-    ),
-    ignored("disable-access-log-for-endpoints", One, "there is no access log"),
+    always("disable-uvicorn-access-log", Switch, "there is no access log without --access-log"),
+    ignored("disable-access-log-for-endpoints", One, "the access log has all routes"),
     refused("ssl-ciphers", One, "the cipher suites are fixed"),
     refused("middleware", One, NO_CODE),
     always("enable-request-id-headers", Switch, "each answer has x-request-id"),
@@ -181,8 +177,7 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("enable-lora", Switch, "adapters need no switch: --lora-modules"),
     // observability
     ignored("show-hidden-metrics-for-version", One, "/metrics has the current names"),
-    refused("otlp-traces-endpoint", One, "no traces are sent; /metrics has the times of each phase"),
-    refused("collect-detailed-traces", One, "no traces are sent; /metrics has the times of each phase"),
+    ignored("collect-detailed-traces", One, "traces always have all phases"),
     ignored("kv-cache-metrics", Switch, "/metrics has the same gauges for all"),
     // the scheduler
     ignored("max-num-partial-prefills", One, "--inter-token-target-ms bounds the length of chunks"),

@@ -1,0 +1,218 @@
+//! Where the time of one request went in an engine: why it waited, which steps computed it, and how many others they
+//! computed. All times count from the request's arrival, so that they can be sent from one process to another. Names no
+//! other request. Does not know a clock.
+
+use crate::time::{Nanos, Timestamp};
+
+/// Prompt chunks that are kept one by one; later ones are only part of the totals.
+pub const MAX_TRACED_CHUNKS: usize = 32;
+
+/// What kept the first request of the queue from starting in a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueCause {
+    /// As many sequences ran as may run.
+    Sequences,
+    /// The KV cache had no free blocks for it.
+    Blocks,
+    /// The tokens or the time of the step were taken.
+    StepTokens,
+}
+
+/// How long requests waited, by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QueueWaits {
+    /// [`QueueCause::Sequences`].
+    pub sequences: Nanos,
+    /// [`QueueCause::Blocks`].
+    pub blocks: Nanos,
+    /// [`QueueCause::StepTokens`].
+    pub step_tokens: Nanos,
+}
+
+impl QueueWaits {
+    /// Adds a wait.
+    pub fn add(&mut self, cause: QueueCause, wait: Nanos) {
+        let sum = match cause {
+            QueueCause::Sequences => &mut self.sequences,
+            QueueCause::Blocks => &mut self.blocks,
+            QueueCause::StepTokens => &mut self.step_tokens,
+        };
+        *sum = Nanos(sum.0.saturating_add(wait.0));
+    }
+
+    /// What was added since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let less = |now: Nanos, then: Nanos| Nanos(now.0.saturating_sub(then.0));
+        Self {
+            sequences: less(self.sequences, earlier.sequences),
+            blocks: less(self.blocks, earlier.blocks),
+            step_tokens: less(self.step_tokens, earlier.step_tokens),
+        }
+    }
+}
+
+/// A part of a request in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepShare {
+    /// When the step was planned.
+    pub started: Timestamp,
+    /// How long it took.
+    pub duration: Nanos,
+    /// How much of that the executor took.
+    pub executing: Nanos,
+    /// The position of the first new token.
+    pub start: u32,
+    /// New tokens, drafts included.
+    pub n_tokens: u32,
+    /// How many of them are drafts.
+    pub n_drafts: u32,
+    /// Whether they belong to the prompt.
+    pub is_prompt: bool,
+    /// Sequences in the step, those of the request included.
+    pub n_sequences: u32,
+    /// New tokens of the whole step.
+    pub n_step_tokens: u32,
+}
+
+/// A chunk of the prompt that was computed in one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PromptChunk {
+    /// When the step was planned.
+    pub at: Nanos,
+    /// How long it took.
+    pub took: Nanos,
+    /// The position of the first token.
+    pub start: u32,
+    /// Tokens of the prompt.
+    pub n_tokens: u32,
+    /// Other sequences in the step.
+    pub n_mates: u32,
+    /// New tokens of the whole step.
+    pub n_step_tokens: u32,
+}
+
+/// The shares of several steps together. A step in which two continuations of the request had shares counts twice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StepTotals {
+    /// Shares.
+    pub n_steps: u32,
+    /// The time of their steps.
+    pub took: Nanos,
+    /// Of that, in the executor.
+    pub executing: Nanos,
+    /// The longest of the steps.
+    pub longest: Nanos,
+    /// New tokens, drafts included.
+    pub n_tokens: u32,
+    /// How many of them were drafts.
+    pub n_drafts: u32,
+    /// Most other sequences in one of the steps.
+    pub max_mates: u32,
+    /// Other sequences, summed over the steps.
+    pub sum_mates: u64,
+}
+
+impl StepTotals {
+    fn add(&mut self, share: &StepShare) {
+        let n_mates = share.n_sequences.saturating_sub(1);
+        self.n_steps += 1;
+        self.took = Nanos(self.took.0.saturating_add(share.duration.0));
+        self.executing = Nanos(self.executing.0.saturating_add(share.executing.0));
+        self.longest = self.longest.max(share.duration);
+        self.n_tokens += share.n_tokens;
+        self.n_drafts += share.n_drafts;
+        self.max_mates = self.max_mates.max(n_mates);
+        self.sum_mates += u64::from(n_mates);
+    }
+}
+
+/// Where the time of one request went.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RequestTrace {
+    /// Until its first step, or its end if it never had one.
+    pub queued: Nanos,
+    /// What that time was waited for, as far as steps began meanwhile: the rest was the end of the step that ran when it
+    /// arrived.
+    pub waits: QueueWaits,
+    /// The first chunks of its prompt, at most [`MAX_TRACED_CHUNKS`].
+    pub chunks: Vec<PromptChunk>,
+    /// All shares that computed its prompt.
+    pub prefill: StepTotals,
+    /// All shares that computed its output.
+    pub decode: StepTotals,
+    /// How often one of its sequences lost its blocks and waited again.
+    pub n_preemptions: u32,
+    /// How often it was paused because its reader was behind.
+    pub n_pauses: u32,
+    /// How long it was paused.
+    pub paused: Nanos,
+    /// Until its end.
+    pub end: Nanos,
+}
+
+impl RequestTrace {
+    /// Adds the share of one of its sequences in a step that has ended.
+    pub fn add(&mut self, share: &StepShare, arrived: Timestamp) {
+        if !share.is_prompt {
+            return self.decode.add(share);
+        }
+        self.prefill.add(share);
+        if self.chunks.len() < MAX_TRACED_CHUNKS {
+            self.chunks.push(PromptChunk {
+                at: share.started.since(arrived),
+                took: share.duration,
+                start: share.start,
+                n_tokens: share.n_tokens,
+                n_mates: share.n_sequences.saturating_sub(1),
+                n_step_tokens: share.n_step_tokens,
+            });
+        }
+    }
+
+    /// How much of the queueing time no cause accounts for: the end of the step that ran at the arrival.
+    pub fn waited_for_step(&self) -> Nanos {
+        let known = self.waits.sequences.0 + self.waits.blocks.0 + self.waits.step_tokens.0;
+        Nanos(self.queued.0.saturating_sub(known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_chunks_have_a_bound() {
+        let at = |ms| Timestamp::default() + Nanos::from_ms(ms);
+        let mut trace = RequestTrace::default();
+        let share = StepShare {
+            started: at(30),
+            duration: Nanos::from_ms(20),
+            executing: Nanos::from_ms(15),
+            start: 16,
+            n_tokens: 8,
+            n_drafts: 0,
+            is_prompt: true,
+            n_sequences: 3,
+            n_step_tokens: 10,
+        };
+        (0..=MAX_TRACED_CHUNKS).for_each(|_| trace.add(&share, at(10)));
+        trace.add(&StepShare { is_prompt: false, n_tokens: 3, n_drafts: 2, n_sequences: 1, ..share }, at(10));
+        assert_eq!(trace.chunks.len(), MAX_TRACED_CHUNKS);
+        assert_eq!((trace.chunks[0].at, trace.chunks[0].n_mates), (Nanos::from_ms(20), 2));
+        assert_eq!(trace.prefill.n_steps as usize, MAX_TRACED_CHUNKS + 1);
+        assert_eq!(trace.prefill.longest, Nanos::from_ms(20));
+        assert_eq!((trace.decode.n_drafts, trace.decode.max_mates), (2, 0));
+    }
+
+    #[test]
+    fn waits_are_what_was_added_between_two_looks() {
+        let mut waits = QueueWaits::default();
+        waits.add(QueueCause::Blocks, Nanos(5));
+        let before = waits;
+        waits.add(QueueCause::Blocks, Nanos(7));
+        waits.add(QueueCause::Sequences, Nanos(1));
+        let trace = RequestTrace { queued: Nanos(10), waits: waits.since(&before), ..Default::default() };
+        assert_eq!(trace.waits, QueueWaits { sequences: Nanos(1), blocks: Nanos(7), step_tokens: Nanos(0) });
+        assert_eq!(trace.waited_for_step(), Nanos(2));
+    }
+}

@@ -1,0 +1,47 @@
+//! Where the time of a finished request went. Each caller finds its own requests only: those of the key's project, or of the
+//! key where it has none. Does not know who measured.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use serde::Serialize;
+
+use super::path_text::PathText;
+use crate::app::App;
+use crate::connection::RequestContext;
+use crate::observation::{Explanation, Summary};
+use crate::openai::ApiError;
+
+/// Requests in one list.
+const MAX_LISTED: usize = 50;
+
+#[derive(Serialize)]
+struct List<'a> {
+    object: &'static str,
+    data: Vec<Summary<'a>>,
+    /// How many tenants had a request lately, the caller included: a number, no names.
+    active_tenants: usize,
+}
+
+/// The caller's latest requests, the newest first.
+pub(super) async fn latest(
+    State(app): State<Arc<App>>,
+    Extension(context): Extension<Arc<RequestContext>>,
+) -> Response {
+    let reports = app.recent.latest(&context.tenant().0, MAX_LISTED);
+    let data = reports.iter().map(|report| Summary::new(report)).collect();
+    Json(List { object: "list", data, active_tenants: app.recent.n_active_tenants() }).into_response()
+}
+
+/// One of the caller's requests.
+pub(super) async fn request(
+    State(app): State<Arc<App>>,
+    Extension(context): Extension<Arc<RequestContext>>,
+    PathText(id): PathText,
+) -> Result<Response, ApiError> {
+    let found = app.recent.find(&context.tenant().0, &id);
+    let report = found.ok_or_else(|| ApiError::request_not_found(&id))?;
+    Ok(Json(Explanation::new(&report)).into_response())
+}
