@@ -15,7 +15,7 @@ pub use crate::beam_reference::PaperToken;
 use crate::beam_reference::reference_beam_search;
 use crate::paper_states::{PaperStates, Seen, mix};
 
-/// What stands before the first slot of the model without an adapter.
+/// What stands before the first slot.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
 
 /// What a pass of the draft model is said to take.
@@ -67,10 +67,10 @@ impl PaperExecutor {
         for (i, &token) in tokens.iter().enumerate() {
             let position = start + i;
             let before = match position {
-                0 => before_first(scheduled.adapter),
+                0 => BEFORE_FIRST,
                 _ => self.slots[Self::slot(blocks, position - 1)],
             };
-            let slot = digest(before, token);
+            let slot = digest(before, token, scheduled.adapter);
             self.slots[Self::slot(blocks, position)] = slot;
             seen.read(slot);
             self.states.note(scheduled.state, (i + 1, tokens.len()), seen);
@@ -138,7 +138,7 @@ impl PaperExecutor {
     ) {
         let Some((rng, most)) = &mut self.drafts else { return };
         let n = rng.usize(0..=*most);
-        let slot = digest(slot, token);
+        let slot = digest(slot, token, rules.adapter);
         seen.read(slot);
         let (history, so_far) = ([history, &[token]].concat(), [so_far, &[token]].concat());
         let drafts = self.guess(rules, (seen, slot), (position + 1, history, so_far), n);
@@ -163,7 +163,7 @@ impl PaperExecutor {
                 _ => next.chosen.token,
             };
             drafts.push(token);
-            slot = digest(slot, token);
+            slot = digest(slot, token, rules.adapter);
             seen.read(slot);
             history.push(token);
             so_far.push(token);
@@ -175,13 +175,13 @@ impl PaperExecutor {
     fn make_drafts(&mut self, batch: &ScheduledBatch, scheduled: &ScheduledSequence) -> Vec<TokenId> {
         let (start, n_known) = (scheduled.start as usize, scheduled.n_known());
         let mut seen = Seen::default();
-        let mut slot = before_first(scheduled.adapter);
+        let mut slot = BEFORE_FIRST;
         for position in 0..start {
             slot = self.slots[Self::slot(batch.blocks(scheduled), position)];
             seen.read(slot);
         }
         for &token in batch.tokens(scheduled) {
-            slot = digest(slot, token);
+            slot = digest(slot, token, scheduled.adapter);
             seen.read(slot);
         }
         let rules = Rules::of_sequence(scheduled, self.capacity.vocabulary_size);
@@ -241,9 +241,9 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
     let n_blocks_tokens = capacity.n_blocks as usize * BLOCK_TOKENS;
     let limit = n_blocks_tokens.min(capacity.max_sequence_tokens as usize);
     let mut answer = PaperAnswer { prompt: Vec::new(), sequences: Vec::new(), beams: Vec::new() };
-    let (mut slot, mut of_prompt) = (before_first(request.adapter), Seen::default());
+    let (mut slot, mut of_prompt) = (BEFORE_FIRST, Seen::default());
     for (i, &token) in request.prompt.iter().enumerate() {
-        slot = digest(slot, token);
+        slot = digest(slot, token, request.adapter);
         of_prompt.read(slot);
         if let (Some(n_top), Some(&next)) = (sampling.prompt_logprobs, request.prompt.get(i + 1)) {
             answer.prompt.push(of_prompt.report(next, Some(n_top), vocabulary_size));
@@ -255,7 +255,7 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
             let (mut slot, mut seen) = (slot, of_prompt);
             answer.beams.push(output.to_vec());
             for &token in output {
-                slot = digest(slot, token);
+                slot = digest(slot, token, request.adapter);
                 seen.read(slot);
             }
             seen.report(0, Some(vocabulary_size), vocabulary_size).top
@@ -268,7 +268,8 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
     for index in 0..request.n {
         let constraint = request.constraint.as_deref();
         let n_prompt = request.prompt.len();
-        let rules = Rules { sampling, constraint, index, n_prompt, vocabulary_size };
+        let adapter = request.adapter;
+        let rules = Rules { sampling, constraint, adapter, index, n_prompt, vocabulary_size };
         let (mut slot, mut seen) = (slot, of_prompt);
         let (mut history, mut chosen) = (request.prompt.to_vec(), Vec::new());
         let reason = loop {
@@ -287,7 +288,7 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
             if history.len() >= limit {
                 break FinishReason::Length;
             }
-            slot = digest(slot, id);
+            slot = digest(slot, id, request.adapter);
             seen.read(slot);
         };
         answer.sequences.push((chosen, reason));
@@ -300,6 +301,7 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
 struct Rules<'a> {
     sampling: &'a SamplingParams,
     constraint: Option<&'a dyn TokenConstraint>,
+    adapter: Option<AdapterId>,
     /// Which continuation of the request.
     index: u32,
     n_prompt: usize,
@@ -310,7 +312,8 @@ impl<'a> Rules<'a> {
     fn of_sequence(scheduled: &'a ScheduledSequence, vocabulary_size: u32) -> Self {
         let (index, n_prompt) = (scheduled.id.index, scheduled.n_prompt as usize);
         let constraint = scheduled.constraint.as_deref();
-        Self { sampling: &scheduled.sampling, constraint, index, n_prompt, vocabulary_size }
+        let adapter = scheduled.adapter;
+        Self { sampling: &scheduled.sampling, constraint, adapter, index, n_prompt, vocabulary_size }
     }
 
     /// The token at `position` after `seen`, under those rules that decide what may be chosen at all. `history` and `output`
@@ -355,11 +358,8 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// What stands before the first slot: each adapter computes other keys and values.
-fn before_first(adapter: Option<AdapterId>) -> u64 {
-    adapter.map_or(BEFORE_FIRST, |adapter| mix(BEFORE_FIRST, 1 + u64::from(adapter.0)))
-}
-
-fn digest(before: u64, token: TokenId) -> u64 {
-    mix(before, 1 + u64::from(token))
+/// The slot of a token. An adapter computes other keys and values at every position.
+fn digest(before: u64, token: TokenId, adapter: Option<AdapterId>) -> u64 {
+    let slot = mix(before, 1 + u64::from(token));
+    adapter.map_or(slot, |adapter| mix(slot, 1 + u64::from(adapter.0)))
 }

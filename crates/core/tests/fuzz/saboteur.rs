@@ -9,7 +9,7 @@ use throng_core::batch::{
     StepOutput,
 };
 use throng_core::block_hash::BlockHash;
-use throng_core::request::{Request, SamplingParams, SequenceId, TenantId, TokenId};
+use throng_core::request::{AdapterId, Request, SamplingParams, SequenceId, TenantId, TokenId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod};
 
 use crate::ledger::Ledger;
@@ -64,6 +64,10 @@ pub enum Bug {
     ConstraintLost,
     /// A sequence is computed without its adapter.
     AdapterLost,
+    /// A sequence that goes on from computed tokens is computed without its adapter.
+    AdapterLostLater,
+    /// A beam is computed with another adapter.
+    AdapterOfAnother,
     /// Prefixes are named without their adapter.
     HashWithoutAdapter,
     /// Drafts are looked up although speculation is off.
@@ -126,7 +130,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 40] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -150,6 +154,8 @@ impl Bug {
         Self::MaskOfWrongPosition,
         Self::ConstraintLost,
         Self::AdapterLost,
+        Self::AdapterLostLater,
+        Self::AdapterOfAnother,
         Self::HashWithoutAdapter,
         Self::SpeculationNotOff,
         Self::ShortMatch,
@@ -314,6 +320,10 @@ impl Bug {
                     Self::MaskOfWrongPosition => output = &output[..output.len().saturating_sub(1)],
                     Self::ConstraintLost => constraint = None,
                     Self::AdapterLost => adapter = None,
+                    Self::AdapterLostLater if start > 0 => adapter = None,
+                    Self::AdapterOfAnother if scheduled.sampling.beams.is_some() => {
+                        adapter = adapter.map(|AdapterId(id)| AdapterId(1 - id));
+                    }
                     _ => {}
                 }
             }
