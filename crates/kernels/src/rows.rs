@@ -1,7 +1,9 @@
 //! Row-wise operations on the pool's ISA: norms, gated activations, sums, soft caps. A row's result bits depend on the row alone.
 
+mod gate;
 mod rope;
 
+pub use gate::gate_columns;
 pub use rope::rope;
 
 use crate::memory::Disjoint;
@@ -123,6 +125,8 @@ pub enum Activation {
     Silu,
     /// GELU in its tanh approximation (arXiv:1606.08415).
     GeluTanh,
+    /// `max(x, 0)`.
+    Relu,
 }
 
 impl Activation {
@@ -133,6 +137,7 @@ impl Activation {
             match self {
                 Self::Silu => simd::silu::<S>(x),
                 Self::GeluTanh => simd::gelu_tanh::<S>(x),
+                Self::Relu => S::max(x, S::splat(0.0)),
             }
         }
     }

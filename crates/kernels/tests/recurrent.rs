@@ -59,7 +59,8 @@ impl Case {
                 let (n_key_heads, key_dim, value_dim) =
                     (1 + rng.below(3), 1 + rng.below(39), 1 + rng.below(39));
                 let n_value_heads = n_key_heads * (1 + rng.below(2));
-                let shape = DeltaShape { n_key_heads, n_value_heads, key_dim, value_dim, kernel };
+                let is_tiled = coin(rng);
+                let shape = DeltaShape { n_key_heads, is_tiled, n_value_heads, key_dim, value_dim, kernel };
                 let heads = (n_value_heads, key_dim, value_dim);
                 (Layer::Delta(shape), shape.n_channels(), shape.input_width(), shape.value_width(), heads)
             }

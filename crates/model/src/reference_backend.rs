@@ -299,6 +299,13 @@ impl DeviceOps for ReferenceBackend {
         }
     }
 
+    fn gate_columns(&mut self, x: &mut HostTensor, gates: &HostTensor, first_col: usize) {
+        for row_idx in 0..x.n_rows() {
+            let gates = &gates.row(row_idx)[first_col..];
+            x.row_mut(row_idx).iter_mut().zip(gates).for_each(|(x, gate)| *x *= reference::sigmoid(*gate));
+        }
+    }
+
     fn mixture_of_experts(
         &mut self,
         x: &HostTensor,
@@ -373,6 +380,7 @@ fn glu_row(gate_up: &[f32], activation: Activation, out: &mut [f32]) {
     match activation {
         Activation::Silu => reference::silu_mul(out, up),
         Activation::GeluTanh => reference::gelu_tanh_mul(out, up),
+        Activation::Relu => reference::relu_mul(out, up),
     }
 }
 

@@ -92,9 +92,11 @@ impl Uses<'_> {
                 self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
             }
             FeedForward::Experts { n_experts, .. } => {
-                self.weights(prefix, &[names.router, names.shared_router], TensorRole::Product);
+                let products = [names.router, names.shared_router, names.latent_down, names.latent_up];
+                self.weights(prefix, &products, TensorRole::Product);
                 self.note(&format!("{prefix}{}", names.router_bias), TensorRole::Vector);
-                self.linears(prefix, &[names.shared_gate, names.shared_up, names.shared_down]);
+                let shared = [names.shared_gate, names.shared_up, names.shared_gate_up, names.shared_down];
+                self.linears(prefix, &shared);
                 let stacked = [names.experts_gate, names.experts_up, names.experts_down];
                 self.weights(prefix, &stacked, TensorRole::Expert);
                 for expert_idx in 0..n_experts {

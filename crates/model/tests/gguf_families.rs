@@ -49,9 +49,13 @@ impl Checkpoint {
         let expected = read("expected.safetensors");
         let expected = SafeTensors::deserialize(&expected).unwrap();
         let ids = expected.tensor("input_ids").unwrap().data().to_vec();
+        let config: Value = serde_json::from_slice(&read("config.json")).unwrap();
+        let of_text = |name: &str| !name.starts_with("mtp.") && !name.starts_with("model.visual.");
+        let text_name = |name: &str| name.replace("model.language_model.", "model.");
+        let tensors = tensors.iter().filter(|(name, _)| of_text(name));
         Self {
-            config: serde_json::from_slice(&read("config.json")).unwrap(),
-            tensors: tensors.iter().map(|(name, view)| (name.clone(), tensor(view))).collect(),
+            config: config.get("text_config").cloned().unwrap_or(config),
+            tensors: tensors.map(|(name, view)| (text_name(name), tensor(view))).collect(),
             input_ids: ids.as_chunks::<8>().0.iter().map(|id| i64::from_le_bytes(*id) as u32).collect(),
             logits: floats(expected.tensor("logits").unwrap().data()),
         }
@@ -88,11 +92,12 @@ struct Rules {
 
 fn rules(architecture: &'static str) -> Rules {
     let gemma = architecture.starts_with("gemma");
+    let delta = ["qwen3next", "qwen35"].contains(&architecture);
     Rules {
         architecture,
         permuted: ["llama", "granite", "smollm3"].contains(&architecture),
-        gain_offset: if gemma { 1.0 } else { 0.0 },
-        post_norms: gemma || ["olmo2", "glm4moe", "seed_oss"].contains(&architecture),
+        gain_offset: if gemma || delta { 1.0 } else { 0.0 },
+        post_norms: gemma || delta || ["olmo2", "glm4moe", "seed_oss"].contains(&architecture),
     }
 }
 
@@ -102,6 +107,7 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("model.embed_tokens.weight", "token_embd.weight"),
         ("model.norm.weight", "output_norm.weight"),
         ("lm_head.weight", "output.weight"),
+        ("model.embedding_norm.weight", "token_embd_norm.weight"),
     ];
     if let Some((_, to)) = whole.iter().find(|(from, _)| *from == name) {
         return (*to).to_owned();
@@ -129,12 +135,36 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
         ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
         ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+        ("linear_attn.in_proj_qkvz", "ssm_in"),
+        ("linear_attn.in_proj_ba", "ssm_ba"),
+        ("linear_attn.in_proj_qkv", "attn_qkv"),
+        ("linear_attn.in_proj_z", "attn_gate"),
+        ("linear_attn.in_proj_b", "ssm_beta"),
+        ("linear_attn.in_proj_a", "ssm_alpha"),
+        ("linear_attn.conv1d", "ssm_conv1d"),
+        ("linear_attn.norm", "ssm_norm"),
+        ("linear_attn.out_proj", "ssm_out"),
+        ("operator_norm", "attn_norm"),
+        ("ffn_norm", "ffn_norm"),
+        ("self_attn.out_proj", "attn_output"),
+        ("self_attn.q_layernorm", "attn_q_norm"),
+        ("self_attn.k_layernorm", "attn_k_norm"),
+        ("feed_forward.w1", "ffn_gate"),
+        ("feed_forward.w2", "ffn_down"),
+        ("feed_forward.w3", "ffn_up"),
+        ("feed_forward.gate", "ffn_gate_inp"),
+        ("conv.in_proj", "shortconv.in_proj"),
+        ("conv.conv", "shortconv.conv"),
+        ("conv.out_proj", "shortconv.out_proj"),
     ];
     let name = name.replace("shared_experts", "shared_expert");
     let (layer, rest) = name.strip_prefix("model.layers.").unwrap().split_once('.').unwrap();
     let (stem, kind) = rest.rsplit_once('.').unwrap();
-    if kind == "e_score_correction_bias" {
-        return format!("blk.{layer}.exp_probs_b.bias");
+    match kind {
+        "e_score_correction_bias" | "expert_bias" => return format!("blk.{layer}.exp_probs_b.bias"),
+        "A_log" => return format!("blk.{layer}.ssm_a"),
+        "dt_bias" => return format!("blk.{layer}.ssm_dt.bias"),
+        _ => {}
     }
     let (_, to) =
         parts.iter().find(|(from, _)| *from == stem).unwrap_or_else(|| panic!("{name} has no name"));
@@ -152,6 +182,35 @@ fn permute(tensor: &Tensor, head_dim: usize) -> Tensor {
         data[to..to + cols].copy_from_slice(&tensor.data[row * cols..][..cols]);
     }
     Tensor { shape: tensor.shape.clone(), data }
+}
+
+/// The heads of values in the order `[n, key heads]` instead of `[key heads, n]`: rows, elements, or columns of the output.
+fn tile_value_heads(checkpoint: &Checkpoint, name: &str, tensor: &mut Tensor) {
+    let size = |key: &str| checkpoint.size(key).unwrap();
+    let (n_key_heads, n_heads) = (size("linear_num_key_heads"), size("linear_num_value_heads"));
+    let head_dim = size("linear_value_head_dim");
+    let key_rows = 2 * n_key_heads * size("linear_key_head_dim");
+    // Elements of a head, where the first stands, and how far those of the next row are.
+    let n_rows = tensor.shape[0];
+    let (first, head, stride) = match name.rsplit('.').nth(1).unwrap() {
+        "in_proj_qkv" | "conv1d" => {
+            let row = tensor.data.len() / n_rows;
+            (key_rows * row, head_dim * row, tensor.data.len())
+        }
+        "in_proj_z" => (0, head_dim * tensor.data.len() / n_rows, tensor.data.len()),
+        "in_proj_a" | "in_proj_b" => (0, tensor.data.len() / n_rows, tensor.data.len()),
+        "out_proj" => (0, head_dim, n_heads * head_dim),
+        "linear_attn" => (0, 1, tensor.data.len()),
+        _ => return,
+    };
+    for row in tensor.data.chunks_mut(stride) {
+        let before = row.to_vec();
+        for to in 0..n_heads {
+            let from = to % n_key_heads * (n_heads / n_key_heads) + to / n_key_heads;
+            let elements = &before[first + from * head..][..head];
+            row[first + to * head..][..head].copy_from_slice(elements);
+        }
+    }
 }
 
 fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
@@ -181,9 +240,17 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
             true => permute(tensor, checkpoint.head_dim()),
             false => Tensor { shape: tensor.shape.clone(), data: tensor.data.clone() },
         };
-        if name.ends_with("norm.weight") {
+        if name.ends_with("A_log") {
+            tensor.data.iter_mut().for_each(|rate| *rate = -rate.exp());
+        }
+        if rules.architecture == "qwen35" && name.contains("linear_attn.") {
+            tile_value_heads(checkpoint, name, &mut tensor);
+        }
+        if name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
             tensor.data.iter_mut().for_each(|gain| *gain += rules.gain_offset);
         }
+        // A convolution's dimension between channels and taps is left out.
+        tensor.shape.retain(|n| *n != 1);
         if name.contains("shared_expert_gate") {
             tensor.shape = vec![tensor.data.len()];
         }
@@ -245,6 +312,11 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
         ("expert_used_count", "num_experts_per_tok"),
         ("expert_feed_forward_length", "moe_intermediate_size"),
         ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
+        ("shortconv.l_cache", "conv_L_cache"),
+        ("ssm.conv_kernel", "linear_conv_kernel_dim"),
+        ("ssm.state_size", "linear_key_head_dim"),
+        ("ssm.group_count", "linear_num_key_heads"),
+        ("ssm.time_step_rank", "linear_num_value_heads"),
         ("rope.scaling.original_context_length", "original_max_position_embeddings"),
     ];
     for (to, from) in sizes {
@@ -252,9 +324,19 @@ fn metadata(checkpoint: &Checkpoint, rules: &Rules) -> Vec<(String, GgufValue)> 
             set(to, GgufValue::U32(size as u32));
         }
     }
+    if let Some(head_dim) = checkpoint.size("linear_value_head_dim") {
+        let n_heads = checkpoint.size("linear_num_value_heads").unwrap();
+        set("ssm.inner_size", GgufValue::U32((n_heads * head_dim) as u32));
+    }
+    let first_gate = checkpoint.tensors.get("model.layers.0.feed_forward.w1.weight");
+    if let Some(gate) = first_gate.filter(|_| checkpoint.size("intermediate_size").is_none()) {
+        // Its rule in config.json is applied by the converter.
+        set("feed_forward_length", GgufValue::U32(gate.shape[0] as u32));
+    }
     set("attention.key_length", GgufValue::U32(checkpoint.head_dim() as u32));
     let numbers = [
         ("attention.layer_norm_rms_epsilon", "rms_norm_eps"),
+        ("attention.layer_norm_rms_epsilon", "norm_eps"),
         ("attn_logit_softcapping", "attn_logit_softcapping"),
         ("final_logit_softcapping", "final_logit_softcapping"),
         ("embedding_scale", "embedding_multiplier"),
@@ -329,6 +411,10 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("qwen2", "seed_oss"),
         ("smollm3", "smollm3"),
         ("granite", "granite"),
+        ("lfm2", "lfm2"),
+        ("lfm2-moe", "lfm2moe"),
+        ("qwen3-next", "qwen3next"),
+        ("qwen3-5", "qwen35"),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (fixture, architecture) in families {

@@ -22,7 +22,7 @@ fn fixtures() -> Vec<PathBuf> {
         .filter(|path| path.join("expected.safetensors").exists())
         .collect();
     folders.sort();
-    assert_eq!(folders.len(), 24, "one fixture a family and a few variants");
+    assert_eq!(folders.len(), 29, "one fixture a family and a few variants");
     folders
 }
 

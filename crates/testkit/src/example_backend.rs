@@ -302,6 +302,12 @@ impl DeviceOps for ExampleBackend {
         }
     }
 
+    fn gate_columns(&mut self, x: &mut Rows, gates: &Rows, first_col: usize) {
+        for (x, gates) in x.iter_mut().zip(gates.iter()) {
+            x.iter_mut().zip(&gates[first_col..]).for_each(|(x, gate)| *x /= 1.0 + (-gate).exp());
+        }
+    }
+
     fn mixture_of_experts(
         &mut self,
         x: &Rows,

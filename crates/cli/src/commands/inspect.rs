@@ -10,6 +10,7 @@ use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
 use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward};
+use throng_model::state_cache::StateLayout;
 use throng_model::tensor_role::TensorRole;
 
 use crate::args::InspectArgs;
@@ -81,6 +82,12 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     );
     let per_token = block_bytes as f64 / BLOCK_TOKENS as f64;
     row("keys and values", format!("{} per token ({})", show(per_token as u64), dtype.name()));
+    if config.is_recurrent() {
+        let states = StateLayout::new(config, 1);
+        let n_layers = states.layers.iter().flatten().count();
+        let n_bytes = states.bytes().context("the recurrent state is too large")? as u64;
+        row("recurrent state", format!("{} per sequence, in {n_layers} layers", show(n_bytes)));
+    }
     if let Some(free) = memory::available_bytes() {
         let left = free.saturating_sub(weights.n_bytes);
         let n_tokens = left / block_bytes.max(1) * BLOCK_TOKENS as u64;

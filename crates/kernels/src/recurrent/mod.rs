@@ -30,18 +30,17 @@ pub fn gated_delta_net(
     out: &mut [f32],
     pool: &ThreadPool,
 ) {
-    let (stride, key_width, n_heads) = (shape.input_width(), shape.key_width(), shape.n_value_heads);
+    let (stride, key_width) = (shape.input_width(), shape.key_width());
     let z_col = shape.n_channels();
     assert!(x.len().is_multiple_of(stride) && out.len() == x.len() / stride * shape.value_width());
     let conv = Conv { weights: weights.conv, stride, first_col: 0 };
     convolve(layer, spans, &conv, x, pool);
     normalize_heads(x, (stride, 2 * key_width), shape.key_dim, pool);
     delta_gates(x, (stride, z_col + shape.value_width()), weights, scratch);
-    let of_keys = n_heads / shape.n_key_heads;
     let heads = Scan {
         stride,
-        query_col: &|head| head / of_keys * shape.key_dim,
-        key_col: &|head| key_width + head / of_keys * shape.key_dim,
+        query_col: &|head| shape.key_head(head) * shape.key_dim,
+        key_col: &|head| key_width + shape.key_head(head) * shape.key_dim,
         value_col: 2 * key_width,
         skip: None,
     };

@@ -59,8 +59,10 @@ pub fn short_conv(window: &mut [f32], x: &[f32], conv: &ConvWeights<'_>, out: &m
 /// The sizes of a gated delta net.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaShape {
-    /// Heads of queries and keys; each serves as many adjacent heads of values.
+    /// Heads of queries and keys; each serves as many heads of values.
     pub n_key_heads: usize,
+    /// Whether those are every `n_key_heads`-th one, in place of adjacent ones.
+    pub is_tiled: bool,
     /// Heads of values.
     pub n_value_heads: usize,
     /// Elements of a head of queries or keys.
@@ -72,6 +74,14 @@ pub struct DeltaShape {
 }
 
 impl DeltaShape {
+    /// The head of queries and keys that serves a head of values.
+    pub fn key_head(&self, value_head: usize) -> usize {
+        match self.is_tiled {
+            true => value_head % self.n_key_heads,
+            false => value_head / (self.n_value_heads / self.n_key_heads),
+        }
+    }
+
     /// Columns of all queries, and of all keys.
     pub fn key_width(&self) -> usize {
         self.n_key_heads * self.key_dim
@@ -141,7 +151,7 @@ pub fn gated_delta_net(
         keys.chunks_exact_mut(key_dim).for_each(|k| l2_norm(k, 1.0));
         let (z, gates) = row[n_channels..].split_at(shape.value_width());
         for (head, state) in heads.chunks_exact_mut(key_dim * value_dim).enumerate() {
-            let key_head = head / (n_heads / shape.n_key_heads) * key_dim;
+            let key_head = shape.key_head(head) * key_dim;
             let (q, k) = (&queries[key_head..][..key_dim], &keys[key_head..][..key_dim]);
             let of_head = head * value_dim..(head + 1) * value_dim;
             let (v, z, out) = (&values[of_head.clone()], &z[of_head.clone()], &mut out[of_head]);

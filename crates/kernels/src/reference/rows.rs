@@ -56,6 +56,17 @@ pub fn gelu_tanh_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
+/// `gate = max(gate, 0) * up` (ReGLU; Shazeer 2020, arXiv:2002.05202).
+///
+/// # Panics
+/// When the lengths differ.
+pub fn relu_mul(gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len());
+    for (g, u) in gate.iter_mut().zip(up) {
+        *g = g.max(0.0) * u;
+    }
+}
+
 /// `x += y`.
 ///
 /// # Panics

@@ -47,13 +47,15 @@ impl<'a> GgufConfig<'a> {
         read(value).map(Some).ok_or_else(error)
     }
 
-    /// A size, if it is there. One a layer is accepted where all are the same.
+    /// A size, if it is there. One a layer is accepted where all are the same, but for layers without (0).
     pub(super) fn size(&self, name: &str) -> Result<Option<usize>, ConfigError> {
         let found = self.typed(name, "one size for all layers", |value| match value.as_array() {
             None => value.as_u64(),
             Some(array) => {
                 let sizes = array.to_u64s()?;
-                sizes.iter().all(|size| *size == sizes[0]).then(|| sizes.first().copied())?
+                let mut sizes = sizes.iter().copied().filter(|size| *size != 0);
+                let first = sizes.next()?;
+                sizes.all(|size| size == first).then_some(first)
             }
         })?;
         found
@@ -121,6 +123,7 @@ impl<'a> GgufConfig<'a> {
             logits_softcap: None,
             norms: NormPlacement::Pre,
             activation: Activation::Silu,
+            expert_size: None,
             ropes: vec![self.rope(head_dim)?],
             tied_embeddings: !self.has_tensor("output.weight"),
             layers: (0..n_layers).map(layer).collect::<Result<_, _>>()?,

@@ -15,13 +15,18 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    with_multipliers(hf, "granite")
+}
+
+/// A Llama with Granite's multipliers.
+pub(super) fn with_multipliers(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {
     let factor = |key| hf.number(key).map(|factor| factor.unwrap_or(1.0));
     let scale = factor("attention_multiplier")? as f32;
     Ok(DecoderConfig {
         embedding_scale: factor("embedding_multiplier")? as f32,
         residual_scale: factor("residual_multiplier")? as f32,
         logits_scale: (1.0 / factor("logits_scaling")?) as f32,
-        ..hf.llama("granite")?.with_attention(|attention| attention.scale = scale)
+        ..hf.llama(family)?.with_attention(|attention| attention.scale = scale)
     })
 }
 

@@ -174,6 +174,7 @@ impl HfConfig {
             logits_softcap: None,
             norms: NormPlacement::Pre,
             activation: self.activation("hidden_act")?,
+            expert_size: None,
             ropes: vec![self.rope("full_attention", head_dim)?],
             tied_embeddings: self.flag("tie_word_embeddings")?.unwrap_or(false),
             layers: vec![layer; n_layers],

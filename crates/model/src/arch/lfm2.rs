@@ -2,21 +2,43 @@
 
 use serde_json::Value;
 
-use super::names::{GGUF, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames, hf as hf_names};
+use super::names::{
+    GGUF_LAYER, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames, gguf as gguf_names,
+    hf as hf_names,
+};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{DecoderConfig, FeedForward, Mixer, QkNorm, Routing, RoutingScore};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "lfm2",
     aliases: &[],
-    gguf_architectures: &[],
+    gguf_architectures: &["lfm2"],
     from_hf,
-    from_gguf,
+    from_gguf: |gguf| from_gguf(gguf, "lfm2"),
     hf_names: &NAMES,
-    gguf_names: &GGUF,
+    gguf_names: &GGUF_NAMES,
 };
 
-pub(super) const FAMILY_MOE: Family = Family { model_type: "lfm2_moe", from_hf: from_hf_moe, ..FAMILY };
+pub(super) const FAMILY_MOE: Family = Family {
+    model_type: "lfm2_moe",
+    gguf_architectures: &["lfm2moe"],
+    from_hf: from_hf_moe,
+    from_gguf: |gguf| from_gguf(gguf, "lfm2_moe"),
+    ..FAMILY
+};
+
+static GGUF_NAMES: TensorNames = TensorNames {
+    final_norm: "token_embd_norm",
+    ..gguf_names(LayerNames {
+        recurrent: RecurrentNames {
+            input: "shortconv.in_proj",
+            conv: "shortconv.conv",
+            output: "shortconv.out_proj",
+            ..NO_RECURRENT
+        },
+        ..GGUF_LAYER
+    })
+};
 
 static NAMES: TensorNames = TensorNames {
     final_norm: "model.embedding_norm",
@@ -127,6 +149,18 @@ fn attention_layers(hf: &HfConfig, n_layers: usize) -> Result<Vec<bool>, ConfigE
     (0..n_layers).map(of_layer).collect()
 }
 
-fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
-    Err(ConfigError::not_supported(gguf.architecture()))
+fn from_gguf(gguf: &GgufConfig<'_>, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+    let mut config = gguf.llama(family)?;
+    let kernel = gguf.required_size("shortconv.l_cache")?;
+    for (layer_idx, layer) in config.layers.iter_mut().enumerate() {
+        if let FeedForward::Experts { routing, .. } = &mut layer.feed_forward {
+            *routing = gguf.sigmoid_routing()?;
+        }
+        let has_attention = gguf.has_tensor(&format!("blk.{layer_idx}.attn_q.weight"));
+        match layer.attention_mut().filter(|_| has_attention) {
+            Some(attention) => attention.qk_norm = QkNorm::PerHead,
+            None => layer.mixer = Mixer::ShortConv { kernel },
+        }
+    }
+    Ok(config)
 }

@@ -6,6 +6,7 @@ mod gemma3;
 mod gguf_config;
 mod glm4_moe;
 mod granite;
+mod granite_hybrid;
 mod hf_config;
 mod lfm2;
 mod limits;
@@ -14,6 +15,7 @@ mod minimax_m2;
 mod mistral;
 mod mixtral;
 mod names;
+mod nemotron_h;
 mod olmo2;
 mod olmo3;
 mod phi3;
@@ -21,6 +23,7 @@ mod qwen2;
 mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
+mod qwen3_next;
 mod rope_scaling;
 mod seed_oss;
 mod smollm3;
@@ -58,7 +61,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 19] = [
+const FAMILIES: [&Family; 23] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -78,6 +81,10 @@ const FAMILIES: [&Family; 19] = [
     &seed_oss::FAMILY,
     &lfm2::FAMILY,
     &lfm2::FAMILY_MOE,
+    &qwen3_next::FAMILY,
+    &qwen3_next::FAMILY_3_5,
+    &nemotron_h::FAMILY,
+    &granite_hybrid::FAMILY,
 ];
 
 /// A model's architecture and what its file calls the tensors.

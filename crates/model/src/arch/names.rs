@@ -37,6 +37,9 @@ pub struct LayerNames {
     pub router: &'static str,
     /// With its ending: it is no bias of a projection.
     pub router_bias: &'static str,
+    /// To the narrower vector that experts work on, and back.
+    pub latent_down: &'static str,
+    pub latent_up: &'static str,
     pub expert_gate: &'static str,
     pub expert_up: &'static str,
     pub expert_down: &'static str,
@@ -47,6 +50,8 @@ pub struct LayerNames {
     pub shared_router: &'static str,
     pub shared_gate: &'static str,
     pub shared_up: &'static str,
+    /// Gate and up stacked in one tensor.
+    pub shared_gate_up: &'static str,
     pub shared_down: &'static str,
     pub recurrent: RecurrentNames,
 }
@@ -111,6 +116,8 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     down: "mlp.down_proj",
     router: "mlp.gate",
     router_bias: "mlp.gate.e_score_correction_bias",
+    latent_down: "",
+    latent_up: "",
     expert_gate: "mlp.experts.{}.gate_proj",
     expert_up: "mlp.experts.{}.up_proj",
     expert_down: "mlp.experts.{}.down_proj",
@@ -120,6 +127,7 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     shared_router: "mlp.shared_expert_gate",
     shared_gate: "mlp.shared_expert.gate_proj",
     shared_up: "mlp.shared_expert.up_proj",
+    shared_gate_up: "",
     shared_down: "mlp.shared_expert.down_proj",
     recurrent: NO_RECURRENT,
 };
@@ -153,7 +161,7 @@ pub(super) static GGUF: TensorNames = gguf(GGUF_LAYER);
 pub(super) static GGUF_POST_ATTENTION_NORM: TensorNames =
     gguf(LayerNames { post_attention_norm: "", pre_feed_forward_norm: "post_attention_norm", ..GGUF_LAYER });
 
-const fn gguf(layer: LayerNames) -> TensorNames {
+pub(super) const fn gguf(layer: LayerNames) -> TensorNames {
     TensorNames {
         embedding: "token_embd",
         final_norm: "output_norm",
@@ -163,7 +171,7 @@ const fn gguf(layer: LayerNames) -> TensorNames {
     }
 }
 
-const GGUF_LAYER: LayerNames = LayerNames {
+pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     pre_attention_norm: "attn_norm",
     post_attention_norm: "post_attention_norm",
     pre_feed_forward_norm: "ffn_norm",
@@ -182,6 +190,8 @@ const GGUF_LAYER: LayerNames = LayerNames {
     down: "ffn_down",
     router: "ffn_gate_inp",
     router_bias: "exp_probs_b.bias",
+    latent_down: "ffn_latent_down",
+    latent_up: "ffn_latent_up",
     expert_gate: "ffn_gate.{}",
     expert_up: "ffn_up.{}",
     expert_down: "ffn_down.{}",
@@ -191,11 +201,12 @@ const GGUF_LAYER: LayerNames = LayerNames {
     shared_router: "ffn_gate_inp_shexp",
     shared_gate: "ffn_gate_shexp",
     shared_up: "ffn_up_shexp",
+    shared_gate_up: "",
     shared_down: "ffn_down_shexp",
     recurrent: GGUF_RECURRENT,
 };
 
-const GGUF_RECURRENT: RecurrentNames = RecurrentNames {
+pub(super) const GGUF_RECURRENT: RecurrentNames = RecurrentNames {
     input: "ssm_in",
     conv: "ssm_conv1d",
     decay: "ssm_a",

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// Keys that text generation does not depend on: tokens of other files, training, precision of the checkpoint, tensors whose
 /// presence says the same, and the parts of multimodal models that are not text.
-const WITHOUT_EFFECT: [&str; 59] = [
+const WITHOUT_EFFECT: [&str; 62] = [
     "_name_or_path",
     "architectures",
     "attention_bias",
@@ -28,12 +28,15 @@ const WITHOUT_EFFECT: [&str; 59] = [
     "initializer_range",
     "label2id",
     "layer_types",
+    "mamba_ssm_dtype",
     "max_position_embeddings",
     "max_window_layers",
     "mlp_bias",
     "mlp_intermediate_size",
     "model_type",
+    "mtp_num_hidden_layers",
     "mtp_transformer_layers",
+    "mtp_use_dedicated_embeddings",
     "multimodal_projector_bias",
     "name_or_path",
     "num_mtp_modules",

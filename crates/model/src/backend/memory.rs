@@ -114,7 +114,8 @@ pub enum MatrixRole {
     Embedding,
     /// Makes the logits; rows are looked up too where it is also the embedding table. Split by rows.
     Output,
-    /// Queries, keys and values stacked in this order, values as many as keys: split by heads, that is by rows within each.
+    /// Queries, keys and values stacked in this order, values as many as keys, and output gates, if any, as many as queries: split by
+    /// heads, that is by rows within each.
     QueryKeyValue {
         /// Rows of the queries.
         n_query_rows: usize,
@@ -130,7 +131,7 @@ pub enum MatrixRole {
     RowParallel,
     /// A matrix of one expert, gate stacked on up or down: experts are split over devices.
     Expert,
-    /// Chooses or weighs experts: every device has all of it.
+    /// Chooses or weighs experts, or projects to what they work on and back: every device has all of it.
     Router,
 }
 

@@ -49,8 +49,8 @@ pub trait DeviceOps: DeviceMemory {
         style: RopeStyle,
     );
 
-    /// Writes every token's keys and values into the slots of its positions. `qkv` is
-    /// `[n, (n_heads + 2 n_kv_heads) * head_dim]`: queries, keys, values.
+    /// Writes every token's keys and values into the slots of its positions. `qkv`
+    /// has the columns queries, keys, values, and others after them.
     fn store_kv(
         &mut self,
         cache: &mut Self::KvCache,
@@ -83,6 +83,9 @@ pub trait DeviceOps: DeviceMemory {
 
     /// `x[i] *= sigmoid(gate[i])`, a gate of one column.
     fn gate_rows(&mut self, x: &mut Self::Buffer, gate: &Self::Buffer);
+
+    /// `x[i] *= sigmoid(gates[i])`, whose gates begin at this column and are as many as the columns of `x`.
+    fn gate_columns(&mut self, x: &mut Self::Buffer, gates: &Self::Buffer, first_col: usize);
 
     /// A routed mixture of experts: for every row the experts that the [router](Router) chooses, each a gated feed-forward network,
     /// summed with their weights in increasing index.

@@ -83,6 +83,8 @@ pub struct AttentionConfig {
     pub query_rope_idx: Option<usize>,
     /// How many positions a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,
+    /// Whether the output is multiplied by the sigmoid of a projection of the input.
+    pub has_output_gate: bool,
 }
 
 impl AttentionConfig {
@@ -99,6 +101,7 @@ impl AttentionConfig {
             rope_idx: Some(0),
             query_rope_idx: None,
             sliding_window: None,
+            has_output_gate: false,
         }
     }
 
@@ -112,9 +115,10 @@ impl AttentionConfig {
         self.n_kv_heads * self.head_dim
     }
 
-    /// Columns of queries, keys and values.
+    /// Columns of queries, keys, values and, where there are some, output gates.
     pub fn qkv_width(&self) -> usize {
-        self.query_width() + 2 * self.key_width()
+        let gates = if self.has_output_gate { self.query_width() } else { 0 };
+        self.query_width() + 2 * self.key_width() + gates
     }
 }
 

@@ -37,6 +37,9 @@ pub struct DecoderConfig {
     pub norms: NormPlacement,
     /// The feed-forward's activation.
     pub activation: Activation,
+    /// Width of the vector that routed experts work on, between a projection to it and one back; where absent, they work on the
+    /// residual stream.
+    pub expert_size: Option<usize>,
     /// The distinct rotary embeddings; layers name them by index.
     pub ropes: Vec<RopeTable>,
     /// Whether the embedding table is also the output projection.

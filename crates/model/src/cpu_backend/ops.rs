@@ -163,6 +163,11 @@ impl DeviceOps for CpuBackend {
         }
     }
 
+    fn gate_columns(&mut self, x: &mut HostTensor, gates: &HostTensor, first_col: usize) {
+        let cols = x.cols();
+        rows::gate_columns(x.as_mut_slice(), cols, gates.as_slice(), (gates.cols(), first_col), &self.pool);
+    }
+
     fn mixture_of_experts(
         &mut self,
         x: &HostTensor,

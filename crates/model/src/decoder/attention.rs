@@ -106,6 +106,10 @@ pub(super) fn attend<B: Backend>(
     }
     backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);
     backend.attention(cache, layer_idx, &ws.batch, &buffers.qkv, &shape, &mut buffers.attended);
+    if attention.has_output_gate {
+        let first_col = Columns::of_values(&shape).end();
+        backend.gate_columns(&mut buffers.attended, &buffers.qkv, first_col);
+    }
     let (linear, post_norm) = (&of_attention.output, norm(config, &weights.post_mixer_norm));
     let (weight, bias) = (&linear.weight, linear.bias.as_ref());
     if adds_directly(config, post_norm) {

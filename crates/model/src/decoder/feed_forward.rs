@@ -28,7 +28,7 @@ pub(super) fn feed_forward<B: Backend>(
             backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
         }
         (
-            FeedForwardWeights::Experts { router, router_bias, experts, shared },
+            FeedForwardWeights::Experts { router, router_bias, latent, experts, shared },
             FeedForward::Experts { routing, .. },
         ) => {
             let input = match pre_norm {
@@ -42,7 +42,14 @@ pub(super) fn feed_forward<B: Backend>(
             backend.matmul(input, router, None, &mut routed.router_logits);
             let router =
                 Router { logits: &routed.router_logits, bias: router_bias.as_ref(), routing: &routing };
-            backend.mixture_of_experts(input, router, experts, activation, &mut ws.output);
+            match latent.as_ref().zip(routed.latent.as_mut()) {
+                None => backend.mixture_of_experts(input, router, experts, activation, &mut ws.output),
+                Some(([down, up], [narrow, result])) => {
+                    backend.matmul(input, down, None, narrow);
+                    backend.mixture_of_experts(narrow, router, experts, activation, result);
+                    backend.matmul(result, up, None, &mut ws.output);
+                }
+            }
             if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
                 backend.gated_mlp(input, None, &weights.mlp, activation, scratch, &mut buffers.output);
                 if let Some(gate) = &weights.router {

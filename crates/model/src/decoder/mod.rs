@@ -66,6 +66,8 @@ struct Workspace<B: Backend> {
 /// The buffers of a mixture of experts.
 struct Routed<B: Backend> {
     router_logits: B::Buffer,
+    /// Input and output of experts that do not work on the residual stream.
+    latent: Option<[B::Buffer; 2]>,
     shared: Option<Shared<B>>,
 }
 
@@ -244,7 +246,11 @@ impl<B: Backend> Workspace<B> {
                     })
                 };
                 let router_logits = backend.buffer(max_tokens, n_experts)?;
-                routed = Some(Routed { router_logits, shared: shared.map(|_| buffers()).transpose()? });
+                let latent =
+                    |size| Ok([backend.buffer(max_tokens, size)?, backend.buffer(max_tokens, size)?]);
+                let latent = config.expert_size.map(latent).transpose()?;
+                let shared = shared.map(|_| buffers()).transpose()?;
+                routed = Some(Routed { router_logits, latent, shared });
             }
         }
         let widths = config.layers.iter().flat_map(|layer| match layer.feed_forward {
@@ -274,7 +280,7 @@ impl<B: Backend> Workspace<B> {
         let buffers = [&mut self.residual, &mut self.input, &mut self.output];
         let routed = self.routed.iter_mut().flat_map(|routed| {
             let shared = routed.shared.iter_mut().flat_map(|shared| [&mut shared.gate, &mut shared.output]);
-            std::iter::once(&mut routed.router_logits).chain(shared)
+            std::iter::once(&mut routed.router_logits).chain(routed.latent.iter_mut().flatten()).chain(shared)
         });
         for buffer in buffers.into_iter().chain(routed) {
             backend.set_rows(buffer, n_rows);

@@ -3,6 +3,7 @@
 
 mod attention;
 mod feed_forward;
+mod gated_attention;
 mod recurrent;
 
 use crate::arch::{Architecture, LayerNames};
@@ -68,6 +69,8 @@ pub(crate) enum FeedForwardWeights<B: Backend> {
         router: B::Matrix,
         /// Added to the scores of the experts where they are chosen.
         router_bias: Option<B::Vector>,
+        /// To what the experts work on, and back.
+        latent: Option<[B::Matrix; 2]>,
         experts: B::Experts,
         shared: Option<SharedExpert<B>>,
     },

@@ -225,6 +225,7 @@ impl Mlp {
                 match self.activation {
                     Activation::Silu => reference::silu_mul(&mut value, &[up]),
                     Activation::GeluTanh => reference::gelu_tanh_mul(&mut value, &[up]),
+                    Activation::Relu => reference::relu_mul(&mut value, &[up]),
                 }
                 (value[0], 1.13 * gate_off * (up.abs() + up_off) + gate.abs() * up_off)
             };

@@ -30,7 +30,14 @@ struct RecurrentOp {
 }
 
 pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
-    let delta = DeltaShape { n_key_heads: 2, n_value_heads: 4, key_dim: 24, value_dim: 20, kernel: 4 };
+    let delta = DeltaShape {
+        n_key_heads: 2,
+        is_tiled: false,
+        n_value_heads: 4,
+        key_dim: 24,
+        value_dim: 20,
+        kernel: 4,
+    };
     let space = StateSpaceShape {
         n_heads: 6,
         head_dim: 24,
@@ -44,7 +51,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         (Mixer::ShortConv { kernel: 3 }, 40),
         (Mixer::ShortConv { kernel: 2 }, 9),
         (Mixer::GatedDelta(delta), 40),
-        (Mixer::GatedDelta(DeltaShape { n_value_heads: 2, value_dim: 7, ..delta }), 40),
+        (Mixer::GatedDelta(DeltaShape { is_tiled: true, value_dim: 7, ..delta }), 40),
         (Mixer::StateSpace(space), 40),
         (Mixer::StateSpace(StateSpaceShape { n_norm_groups: 1, time_limits: [0.5, 1.0], ..space }), 40),
     ] {

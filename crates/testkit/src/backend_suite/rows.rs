@@ -19,6 +19,7 @@ enum Kind {
     Glu(Activation),
     Add,
     GateRows,
+    GateColumns,
     Gather,
     FinishLogits,
 }
@@ -40,8 +41,10 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::Rope(RopeStyle::Interleaved),
         Kind::Glu(Activation::Silu),
         Kind::Glu(Activation::GeluTanh),
+        Kind::Glu(Activation::Relu),
         Kind::Add,
         Kind::GateRows,
+        Kind::GateColumns,
         Kind::Gather,
         Kind::FinishLogits,
     ];
@@ -115,6 +118,13 @@ impl Op for RowOp {
             Kind::GateRows => {
                 let gate = buffer(backend, &self.y[..self.n], 1, items);
                 backend.gate_rows(&mut x, &gate);
+            }
+            Kind::GateColumns => {
+                let half = self.cols / 2;
+                let mut x = buffer(backend, &self.x[..self.n * half], half, items);
+                let gates = buffer(backend, &self.y, self.cols, items);
+                backend.gate_columns(&mut x, &gates, half);
+                return download(backend, &mut x);
             }
             Kind::Gather => {
                 let wanted = (0..items.len() as u32).collect();

@@ -42,6 +42,7 @@ pub(super) fn hidden(gate_up: &[f32], activation: Activation) -> Vec<f32> {
     let (gate, up) = gate_up.split_at(gate_up.len() / 2);
     let function = |x: f32| match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Relu => x.max(0.0),
         Activation::GeluTanh => {
             0.5 * x * (1.0 + ((2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
         }

@@ -11,7 +11,10 @@ impl<B: Backend> Loader<'_, B> {
         attention: &AttentionConfig,
     ) -> Result<AttentionWeights<B>, TensorError> {
         let output = format!("{layer}{}", self.names.attention_output);
-        let query_key_value = self.query_key_value(layer, attention)?;
+        let query_key_value = match attention.has_output_gate {
+            false => self.query_key_value(layer, attention)?,
+            true => self.gated_query_key_value(layer, attention)?,
+        };
         let query_key_norms = self.query_key_norms(layer, attention)?;
         let parts = [(output.as_str(), self.config.hidden_size)];
         let output = self.linear(MatrixRole::RowParallel, &parts, attention.query_width())?;

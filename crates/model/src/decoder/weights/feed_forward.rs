@@ -22,12 +22,23 @@ impl<'a, B: Backend> Loader<'a, B> {
                 let router = self.matrix(MatrixRole::Router, &[(&at(names.router), n_experts)], hidden)?;
                 let bias = || self.vector(&at(names.router_bias), n_experts);
                 let router_bias = routing.is_biased.then(bias).transpose()?;
+                let latent = self.config.expert_size.map(|size| self.latent(layer, size)).transpose()?;
                 let experts = self.experts(layer, n_experts, width)?;
                 let experts = self.backend.experts(experts)?;
                 let shared = shared.map(|shared| self.shared_expert(layer, shared)).transpose()?;
-                Ok(FeedForwardWeights::Experts { router, router_bias, experts, shared })
+                Ok(FeedForwardWeights::Experts { router, router_bias, latent, experts, shared })
             }
         }
+    }
+
+    /// The projections to what experts work on, and back.
+    fn latent(&mut self, layer: &str, size: usize) -> Result<[B::Matrix; 2], TensorError> {
+        let (hidden, names) = (self.config.hidden_size, self.names);
+        let at = |name: &str| format!("{layer}{name}");
+        Ok([
+            self.matrix(MatrixRole::Router, &[(&at(names.latent_down), size)], hidden)?,
+            self.matrix(MatrixRole::Router, &[(&at(names.latent_up), hidden)], size)?,
+        ])
     }
 
     fn shared_expert(
@@ -40,7 +51,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let hidden = self.config.hidden_size;
         let gate = || self.matrix(MatrixRole::Router, &[(&at(names.shared_router), 1)], hidden);
         let router = shape.is_gated.then(gate).transpose()?;
-        let mlp = [names.shared_gate, names.shared_up, "", names.shared_down].map(at);
+        let mlp = [names.shared_gate, names.shared_up, names.shared_gate_up, names.shared_down].map(at);
         Ok(SharedExpert { router, mlp: self.gated_mlp(mlp, shape.width)? })
     }
 
@@ -63,7 +74,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         n_experts: usize,
         width: usize,
     ) -> Result<Vec<Expert<B::Matrix>>, TensorError> {
-        let (hidden, names) = (self.config.hidden_size, self.names);
+        let (hidden, names) = (self.config.expert_size.unwrap_or(self.config.hidden_size), self.names);
         let stacked = [names.experts_gate, names.experts_up, names.experts_down];
         let stacked = stacked.map(|name| weight(&format!("{layer}{name}")));
         if !names.experts_gate.is_empty() && self.find(&stacked[0]).is_some() {

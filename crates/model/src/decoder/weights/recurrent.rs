@@ -1,5 +1,9 @@
 //! The tensors of recurrent mixers. Does not know attention and feed-forward blocks.
 
+use std::borrow::Cow;
+
+use throng_kernels::quant::Format;
+
 use super::{Loader, RecurrentCore, RecurrentWeights, TensorError, weight};
 use crate::backend::{Backend, Conv, DeltaNet, Linear, MatrixRole, StateSpace};
 use crate::config::{DeltaShape, Mixer};
@@ -75,47 +79,68 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.vector(&rates)?)
     }
 
-    /// The projection to queries, keys, values, output gates, strengths and times.
+    /// The projection to queries, keys, values, output gates, strengths and times. Files have queries to gates in two tensors, or in one in
+    /// which all of a head of keys is adjacent; and strengths and times likewise.
     fn delta_input(&mut self, layer: &str, shape: &DeltaShape) -> Result<Linear<B>, TensorError> {
         let names = &self.names.recurrent;
-        let at = |name: &str| format!("{layer}{name}");
-        let [qkvz, ba] = [names.delta_by_head, names.gates_by_head].map(at);
-        let (n_channels, n_values, n_heads) = (shape.n_channels(), shape.value_width(), shape.n_value_heads);
-        let hidden = self.config.hidden_size;
-        let by_head = !names.gates_by_head.is_empty() && self.find(&weight(&ba)).is_some();
-        if !by_head {
-            let parts = [
-                (at(names.input), n_channels),
-                (at(names.delta_gate), n_values),
-                (at(names.delta_strength), n_heads),
-                (at(names.delta_time), n_heads),
-            ];
-            let parts = parts.each_ref().map(|(name, rows)| (name.as_str(), *rows));
-            return self.linear(MatrixRole::RecurrentInput, &parts, hidden);
-        }
-        // Everything of one head of keys is adjacent.
-        let of_head = n_heads / shape.n_key_heads;
+        let (n_values, n_heads, of_head) =
+            (shape.value_width(), shape.n_value_heads, shape.n_value_heads / shape.n_key_heads);
         let large = [shape.key_dim, shape.key_dim, of_head * shape.value_dim, of_head * shape.value_dim];
-        let mut views = Vec::new();
-        let mut gathered = Vec::new();
-        for (name, sizes) in [(&qkvz, &large[..]), (&ba, &[of_head, of_head][..])] {
-            let n_rows = shape.n_key_heads * sizes.iter().sum::<usize>();
-            let view = self.checked(&weight(name), &[n_rows, hidden])?;
-            gathered.push(rows_by_kind(&view, sizes));
-            views.push((view, [n_rows, hidden]));
-        }
-        let parts =
-            views.iter().zip(&gathered).map(|((view, shape), data)| TensorView { data, shape, ..*view });
-        let parts: Vec<_> = parts.collect();
-        let weight = self.make(MatrixRole::RecurrentInput, &parts)?;
-        self.note(gathered.iter().map(Vec::len).sum());
+        let mut parts = self.by_kind(
+            layer,
+            (names.delta_by_head, &large),
+            [(names.input, shape.n_channels()), (names.delta_gate, n_values)],
+        )?;
+        parts.extend(self.by_kind(
+            layer,
+            (names.gates_by_head, &[of_head; 2]),
+            [(names.delta_strength, n_heads), (names.delta_time, n_heads)],
+        )?);
+        let views: Vec<_> = parts.iter().map(Rows::view).collect();
+        let weight = self.make(MatrixRole::RecurrentInput, &views)?;
+        self.note(parts.iter().map(|rows| rows.data.len()).sum());
         Ok(Linear { weight, bias: None })
+    }
+
+    /// Rows by kind: of one tensor in which groups of these sizes follow each other for every head, if the file has that, or of one
+    /// tensor for each kind.
+    fn by_kind(
+        &self,
+        layer: &str,
+        (by_head, sizes): (&str, &[usize]),
+        kinds: [(&str, usize); 2],
+    ) -> Result<Vec<Rows<'a>>, TensorError> {
+        let hidden = self.config.hidden_size;
+        let find = |name: &str, n_rows: usize| {
+            let view = self.checked(&weight(&format!("{layer}{name}")), &[n_rows, hidden])?;
+            let (shape, data) = ([n_rows, hidden], Cow::Borrowed(view.data));
+            Ok((Rows { name: view.name, format: view.format, shape, data }, view))
+        };
+        if !by_head.is_empty() && self.find(&weight(&format!("{layer}{by_head}"))).is_some() {
+            let (rows, view) = find(by_head, kinds.iter().map(|(_, n_rows)| n_rows).sum())?;
+            return Ok(vec![Rows { data: Cow::Owned(rows_by_kind(&view, sizes)), ..rows }]);
+        }
+        kinds.into_iter().map(|(name, n_rows)| find(name, n_rows).map(|(rows, _)| rows)).collect()
+    }
+}
+
+/// Rows of a matrix in a tensor's format, copied where the file has them in another order.
+struct Rows<'a> {
+    name: &'a str,
+    format: Format,
+    shape: [usize; 2],
+    data: Cow<'a, [u8]>,
+}
+
+impl Rows<'_> {
+    fn view(&self) -> TensorView<'_> {
+        TensorView { name: self.name, shape: &self.shape, format: self.format, data: &self.data }
     }
 }
 
 /// The rows of a matrix in which groups of rows of these sizes follow each other for every head: first those of the first group of
 /// all heads, then those of the second one, and so on.
-fn rows_by_kind(view: &TensorView<'_>, sizes: &[usize]) -> Vec<u8> {
+pub(super) fn rows_by_kind(view: &TensorView<'_>, sizes: &[usize]) -> Vec<u8> {
     let of_head: usize = sizes.iter().sum();
     let n_rows = view.shape[0];
     let row_bytes = view.data.len() / n_rows;

@@ -1,0 +1,164 @@
+//! Nemotron-H and Nemotron 3 (arXiv:2504.03624, arXiv:2512.20848): one block a layer, by a pattern: a state space model, attention
+//! without rotation, experts or a network. Networks have no gate and the activation `relu(x)²`, which is the gated network whose gate
+//! is the same tensor, since `relu(x)² = relu(x) · x`.
+
+use serde_json::Value;
+
+use super::names::{GGUF, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames};
+use super::{ConfigError, Family, GgufConfig, HfConfig};
+use crate::config::{
+    Activation, DecoderConfig, FeedForward, LayerConfig, Mixer, Routing, RoutingScore, SharedExpert,
+    StateSpaceShape,
+};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "nemotron_h",
+    aliases: &[],
+    gguf_architectures: &[],
+    from_hf,
+    from_gguf,
+    hf_names: &NAMES,
+    gguf_names: &GGUF,
+};
+
+static NAMES: TensorNames = TensorNames {
+    embedding: "backbone.embeddings",
+    final_norm: "backbone.norm_f",
+    output: "lm_head",
+    layer_prefix: "backbone.layers.",
+    layer: LayerNames {
+        pre_attention_norm: "norm",
+        pre_feed_forward_norm: "norm",
+        query: "mixer.q_proj",
+        key: "mixer.k_proj",
+        value: "mixer.v_proj",
+        query_key_value: "",
+        attention_output: "mixer.o_proj",
+        gate: "mixer.up_proj",
+        up: "mixer.up_proj",
+        gate_up: "",
+        down: "mixer.down_proj",
+        router: "mixer.gate",
+        router_bias: "mixer.gate.e_score_correction_bias",
+        latent_down: "mixer.fc1_latent_proj",
+        latent_up: "mixer.fc2_latent_proj",
+        expert_gate: "mixer.experts.{}.up_proj",
+        expert_up: "mixer.experts.{}.up_proj",
+        expert_down: "mixer.experts.{}.down_proj",
+        shared_gate: "mixer.shared_experts.up_proj",
+        shared_up: "mixer.shared_experts.up_proj",
+        shared_down: "mixer.shared_experts.down_proj",
+        recurrent: RecurrentNames {
+            input: "mixer.in_proj",
+            conv: "mixer.conv1d",
+            decay: "mixer.A_log",
+            time_bias: "mixer.dt_bias",
+            skip: "mixer.D",
+            norm: "mixer.norm",
+            output: "mixer.out_proj",
+            ..NO_RECURRENT
+        },
+        ..HF_LAYER
+    },
+};
+
+/// Keys of training and of other implementations. The width of the state space model follows from its heads.
+const NO_EFFECT: [&str; 11] = [
+    "chunk_size",
+    "expand",
+    "moe_shared_expert_overlap",
+    "num_logits_to_keep",
+    "rescale_prenorm_residual",
+    "time_step_floor",
+    "time_step_max",
+    "time_step_min",
+    "mamba_ssm_cache_dtype",
+    "use_conv_bias",
+    "use_mamba_kernels",
+];
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let pattern = hf.get("hybrid_override_pattern").and_then(Value::as_str);
+    let pattern = pattern.ok_or_else(|| ConfigError::Missing("hybrid_override_pattern".to_owned()))?;
+    let mut config = hf.with_defaults(&[("num_hidden_layers", pattern.len())]).llama("nemotron_h")?;
+    if pattern.len() != config.layers.len() {
+        let expected = format!("one letter for each of the {} layers", config.layers.len());
+        return Err(ConfigError::invalid("hybrid_override_pattern", pattern, expected));
+    }
+    let eps = hf.number("layer_norm_epsilon")?.or(hf.number("norm_eps")?);
+    config.norm_eps = eps.unwrap_or(1e-5) as f32;
+    hf.only("mlp_hidden_act", "relu2")?;
+    hf.only("mamba_hidden_act", "silu")?;
+    config.activation = Activation::Relu;
+    config.expert_size = hf.size("moe_latent_size")?;
+    config.attentions_mut().for_each(|attention| attention.rope_idx = None);
+    for (layer, letter) in config.layers.iter_mut().zip(pattern.chars()) {
+        *layer = match letter {
+            'M' => {
+                LayerConfig { mixer: Mixer::StateSpace(state_space(hf)?), feed_forward: FeedForward::None }
+            }
+            '*' => LayerConfig { feed_forward: FeedForward::None, ..*layer },
+            'E' => LayerConfig { mixer: Mixer::None, feed_forward: experts(hf)? },
+            '-' => LayerConfig { mixer: Mixer::None, ..*layer },
+            other => return Err(ConfigError::invalid("hybrid_override_pattern", other, "M, *, E or -")),
+        };
+    }
+    for key in NO_EFFECT {
+        hf.get(key);
+    }
+    hf.check_understood()?;
+    Ok(config)
+}
+
+fn state_space(hf: &HfConfig) -> Result<StateSpaceShape, ConfigError> {
+    let n_groups = hf.size("n_groups")?.unwrap_or(1);
+    Ok(StateSpaceShape {
+        n_heads: hf.required_size("mamba_num_heads")?,
+        head_dim: hf.required_size("mamba_head_dim")?,
+        n_groups,
+        state_dim: hf.required_size("ssm_state_size")?,
+        kernel: hf.size("conv_kernel")?.unwrap_or(4),
+        n_norm_groups: n_groups,
+        time_limits: time_limits(hf)?,
+    })
+}
+
+/// Bounds of the time of a token, where the file has some. JSON has no infinity: transformers writes it as an object.
+fn time_limits(hf: &HfConfig) -> Result<[f32; 2], ConfigError> {
+    let Some(limits) = hf.get("time_step_limit") else { return Ok([0.0, f32::INFINITY]) };
+    let number = |value: &Value| match value.get("__float__").and_then(Value::as_str) {
+        Some("Infinity") => Some(f64::INFINITY),
+        _ => value.as_f64(),
+    };
+    match limits.as_array().map(Vec::as_slice) {
+        Some([least, most]) => number(least).zip(number(most)),
+        _ => None,
+    }
+    .map(|(least, most)| [least as f32, most as f32])
+    .ok_or_else(|| ConfigError::invalid("time_step_limit", limits, "two numbers"))
+}
+
+fn experts(hf: &HfConfig) -> Result<FeedForward, ConfigError> {
+    // Experts are one group.
+    hf.only("n_group", "1")?;
+    hf.only("topk_group", "1")?;
+    hf.only("n_shared_experts", "1")?;
+    let routing = Routing {
+        n_used: hf.required_size("num_experts_per_tok")?,
+        normalize: hf.flag("norm_topk_prob")?.unwrap_or(true),
+        score: RoutingScore::Sigmoid,
+        is_biased: true,
+        scale: hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32,
+    };
+    let shared = hf.required_size("moe_shared_expert_intermediate_size")?;
+    Ok(FeedForward::Experts {
+        n_experts: hf.required_size("n_routed_experts")?,
+        width: hf.required_size("moe_intermediate_size")?,
+        routing,
+        shared: Some(SharedExpert { width: shared, is_gated: false }),
+    })
+}
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    Err(ConfigError::not_supported(gguf.architecture()))
+}
