@@ -41,6 +41,9 @@ fn disturbed_rounds(fleet: &mut Fleet, n_rounds: u64, fault: impl Fn(&mut fastra
     let expected: Vec<Shown> = cases.iter().map(|case| case.ask(fleet.url(), &|| {}).shown).collect();
     let mut pauses = Vec::new();
     for round in 0..n_rounds {
+        if round % 100 == 99 {
+            println!("round {}", round + 1);
+        }
         let (victim, fault) = (random.usize(..N_WORKERS), fault(&mut random));
         let n_events: usize = expected.iter().flat_map(|shown| shown.values()).map(Vec::len).sum();
         let at_event = random.usize(..n_events);
