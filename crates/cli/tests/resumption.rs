@@ -46,7 +46,7 @@ impl Executor for Dying {
         self.runner.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.n_steps += 1;
         if self.dies_at == Some(self.n_steps) {
             self.n_deaths.fetch_add(1, Ordering::Relaxed);

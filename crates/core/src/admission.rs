@@ -2,7 +2,7 @@
 
 use crate::batch::BLOCK_TOKENS;
 use crate::block_table::blocks_for;
-use crate::executor::ExecutorCapacity;
+use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
 use crate::request::{Request, TokenId};
 
 /// Why a request may not enter.
@@ -61,6 +61,11 @@ impl Admission {
     /// can therefore run to its end, alone if need be.
     pub fn max_sequence_tokens(&self) -> usize {
         (self.capacity.max_sequence_tokens as usize).min(self.capacity.n_blocks as usize * BLOCK_TOKENS)
+    }
+
+    /// Most steps that the executor has in flight.
+    pub fn max_steps_in_flight(&self) -> usize {
+        (self.capacity.max_steps_in_flight as usize).clamp(1, MAX_STEPS_IN_FLIGHT)
     }
 
     /// Whether `token` is in the vocabulary.

@@ -73,6 +73,10 @@ pub struct ScheduledSequence {
     /// How many drafts the executor may make and add after the new tokens, for which the blocks have room; 0 where `n_drafts`
     /// is not.
     pub n_to_draft: usize,
+    /// Where its one new token comes from, if the step submitted before this one chooses it and has not been collected yet: which
+    /// of that step's sequences it is. What stands in the token's place is not read. If that sequence gets no token, the answer
+    /// is not read either.
+    pub carried: Option<usize>,
     /// How to choose.
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output tokens, if anything.
@@ -171,6 +175,7 @@ impl ScheduledBatch {
             sample: new.sample,
             n_drafts: new.drafts.len(),
             n_to_draft: 0,
+            carried: None,
             sampling: new.sampling,
             constraint: new.constraint,
             adapter: new.adapter,
@@ -206,6 +211,18 @@ impl ScheduledBatch {
         sequence.state = Some(state);
     }
 
+    /// Leaves the one new token of the sequence that was added last to the executor: it is the token that is chosen for sequence
+    /// `sequence_idx` of the batch submitted before this one.
+    ///
+    /// # Panics
+    /// When the sequence has several new tokens, or something beside it depends on the token.
+    pub fn carry_token(&mut self, sequence_idx: usize) {
+        let sequence = self.sequences.last_mut().expect("a sequence was added");
+        let is_alone = sequence.tokens.len() == 1 && sequence.constraint.is_none();
+        assert!(is_alone && sequence.history.is_empty(), "the token is needed on the host");
+        sequence.carried = Some(sequence_idx);
+    }
+
     /// Adds a sequence of another batch, with `drafts` that the executor made if there are any, else with its own.
     pub fn push_drafted(&mut self, batch: &Self, scheduled: &ScheduledSequence, drafts: &[TokenId]) {
         self.push(NewSequence {
@@ -224,6 +241,9 @@ impl ScheduledBatch {
             output: batch.output(scheduled, 0),
         });
         scheduled.state.into_iter().for_each(|state| self.set_state(state));
+        if let Some(sequence_idx) = scheduled.carried {
+            self.carry_token(sequence_idx);
+        }
     }
 
     /// The sequences, in the order in which the output answers them.

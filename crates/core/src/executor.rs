@@ -2,18 +2,45 @@
 
 use crate::batch::{ScheduledBatch, StepOutput};
 
+/// Most steps that may be in flight on any executor: one that runs, and one that begins as soon as that has ended.
+pub const MAX_STEPS_IN_FLIGHT: usize = 2;
+
 /// Runs batches. It remembers nothing between steps but the bytes of the KV cache and of the recurrent states: the batch carries tokens,
 /// drafts, blocks, slots of state, sampling parameters, constraints and history, so abort, preemption and restart send it no message.
+///
+/// Steps run one after the other, in the order in which they were submitted: what a step writes to a block comes after all that the
+/// steps before it read and write there. So a block or a slot of state may be given to another sequence while a step in flight
+/// still uses it.
 pub trait Executor: Send {
     /// What it can hold.
     fn capacity(&self) -> ExecutorCapacity;
 
-    /// Runs one step and answers each sequence of `batch`, in order, into `output` (which it clears first).
+    /// Begins a step and does not wait for it, nor for the steps before. No more steps are submitted and not collected than
+    /// [`ExecutorCapacity::max_steps_in_flight`]. A token of `batch` may be [carried](crate::batch::ScheduledSequence::carried) from the step
+    /// submitted before. The default is for executors that run the step in [`Self::collect`].
+    ///
+    /// # Errors
+    /// When the step cannot be run. The steps before it are still to be collected.
+    fn submit(&mut self, _batch: &ScheduledBatch) -> Result<(), ExecutorError> {
+        Ok(())
+    }
+
+    /// Waits until the oldest step that was submitted has ended, which is that of `batch`, and answers each of its sequences, in
+    /// order, into `output` (which it clears first).
     ///
     /// # Errors
     /// When the whole step failed; no sequence then has a result. One sequence's fault is told with
     /// [`StepOutput::fail_sequence`] instead.
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError>;
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError>;
+
+    /// Runs a step from its beginning to its end, when no other is in flight.
+    ///
+    /// # Errors
+    /// As [`Self::collect`].
+    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        self.submit(batch)?;
+        self.collect(batch, output)
+    }
 }
 
 /// What an executor can hold.
@@ -31,6 +58,9 @@ pub struct ExecutorCapacity {
     pub vocabulary_size: u32,
     /// Slots of recurrent state, of which each running sequence needs one; 0 where the model has no recurrent layers.
     pub n_state_slots: u32,
+    /// Most steps that are submitted and not collected, of [`MAX_STEPS_IN_FLIGHT`]. With 2, the next step is planned while one
+    /// runs, which pays where the device would else wait for the host.
+    pub max_steps_in_flight: u32,
 }
 
 /// Why a whole step failed.

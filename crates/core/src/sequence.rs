@@ -12,11 +12,13 @@ use crate::batch::{BLOCK_TOKENS, BlockId};
 use crate::block_hash::{BlockHash, BlockTokens};
 use crate::block_pool::BlockPool;
 use crate::block_table::{BlockTable, blocks_for};
+use crate::executor::MAX_STEPS_IN_FLIGHT;
 use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
 use crate::speculation::{DraftSource, Speculation};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 use recurrent::RecurrentState;
+pub(crate) use shares::Share;
 
 /// Who goes first within a tenant: the smaller rank. Priority, then arrival, then the index within the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,8 +57,8 @@ pub struct Running {
     copied_block: Option<BlockId>,
     /// Its state, where the model has recurrent layers.
     recurrent: Option<RecurrentState>,
-    /// The number of the step in flight in which it has a share.
-    step: Option<u64>,
+    /// What it computes in steps in flight, the oldest first.
+    shares: [Option<Share>; MAX_STEPS_IN_FLIGHT],
     /// New tokens in the step that is being planned, drafts included; 0: no share in it.
     pub(crate) n_scheduled: usize,
     /// How many of them are drafts.
@@ -70,7 +72,7 @@ pub struct Running {
     pub(crate) n_to_draft: usize,
     /// What its own drafts are made from.
     pub(crate) speculation: Speculation,
-    /// Ends as soon as the step in flight does.
+    /// Why it ends with the step that is being completed.
     pub(crate) ending: Option<FinishReason>,
 }
 
@@ -215,7 +217,7 @@ impl Sequence<Waiting> {
             n_published,
             copied_block: None,
             recurrent,
-            step: None,
+            shares: [None; MAX_STEPS_IN_FLIGHT],
             n_scheduled: 0,
             n_scheduled_drafts: 0,
             drafts: Vec::new(),
@@ -243,12 +245,6 @@ impl Sequence<Running> {
     /// Tokens whose keys and values stand in the blocks.
     pub fn n_computed(&self) -> usize {
         self.state.n_computed
-    }
-
-    /// Tokens that are still to be computed before the next one can be chosen: at least 1, but 0 for a beam that waits for the
-    /// others.
-    pub fn n_missing(&self) -> usize {
-        self.tokens.len() - self.state.n_computed
     }
 
     /// Its blocks.

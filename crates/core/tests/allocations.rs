@@ -17,6 +17,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_sequence_tokens: 1024,
     vocabulary_size: 1000,
     n_state_slots: 0,
+    max_steps_in_flight: 1,
 };
 
 #[test]

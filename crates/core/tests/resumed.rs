@@ -22,6 +22,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_sequence_tokens: 120,
     vocabulary_size: 50,
     n_state_slots: 0,
+    max_steps_in_flight: 1,
 };
 
 /// What a continuation was reported to have done.

@@ -48,4 +48,5 @@ scenarios! {
     shares
     drafts
     prompt_lookup
+    two_steps_in_flight
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use throng_core::batch::ScheduledBatch;
+use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::time::{Nanos, Timestamp};
 use tracing::{error, info, warn};
 
@@ -46,8 +46,8 @@ pub struct EngineThread {
     executor: Option<ExecutorThread>,
     /// The time that the core was told with the newest input.
     applied_at: Timestamp,
-    /// How long planning the step in flight took.
-    planning: Nanos,
+    /// How long planning the steps in flight took, the oldest first.
+    planning: VecDeque<Nanos>,
     /// Emptied after each input.
     effects: Vec<Effect>,
     /// Inputs that follow from effects; taken in before any message.
@@ -76,7 +76,7 @@ impl EngineThread {
             arriving: None,
             executor: Some(executor),
             applied_at: Timestamp::default(),
-            planning: Nanos::default(),
+            planning: VecDeque::new(),
             effects: Vec::new(),
             following: VecDeque::new(),
             drains: Vec::new(),
@@ -106,6 +106,7 @@ impl EngineThread {
             self.beat();
             if has_news || self.core.next_deadline().is_some_and(|deadline| deadline <= self.shared.now()) {
                 self.apply(Input::Tick);
+                self.collect_step();
                 self.publish_stats();
             }
         }
@@ -143,8 +144,11 @@ impl EngineThread {
                 self.apply(Input::Submit { request, arrived });
             }
             Message::Input(input) => {
-                if let Input::StepDone(StepDone { result: Err(StepError::Panicked(message)), .. }) = &input {
-                    error!(message, "a step panicked");
+                if let Input::StepDone(done) = &input {
+                    if let Err(StepError::Panicked(message)) = &done.result {
+                        error!(message, "a step panicked");
+                    }
+                    self.executor.iter_mut().for_each(|executor| executor.note_end(done.epoch));
                 }
                 self.apply(input);
             }
@@ -201,16 +205,18 @@ impl EngineThread {
                 }
                 self.outbox.close(request, failure, trace);
             }
-            Effect::Execute { epoch, batch, .. } => self.execute(epoch, batch),
+            Effect::Execute { epoch, batch } => self.execute(epoch, batch),
             Effect::EndStep { record, failure } => {
                 if let Some(failure) = failure {
                     warn!(%failure, n_sequences = record.n_sequences, "a step failed");
                 }
-                self.shared.step_log().push(StepRecord { planning: self.planning, ..record });
+                let planning = self.planning.pop_front().unwrap_or_default();
+                self.shared.step_log().push(StepRecord { planning, ..record });
             }
             Effect::ReplaceExecutor { epoch } => {
                 info!("making a new executor");
                 self.executor = None;
+                self.planning.clear();
                 let make_executor = Arc::clone(&self.make_executor);
                 match ExecutorThread::start_making(make_executor, epoch, self.inbox.clone()) {
                     Ok(executor) => self.executor = Some(executor),
@@ -229,14 +235,23 @@ impl EngineThread {
     }
 
     fn execute(&mut self, epoch: Epoch, batch: Arc<ScheduledBatch>) {
-        let output = self.shared.input_log().spare_output();
-        let lost = match &self.executor {
-            Some(executor) => executor.execute(batch, output).err(),
-            None => Some(Box::new(StepDone::of_dead_thread(epoch, output))),
+        let lost = match &mut self.executor {
+            Some(executor) => executor.submit(batch).err(),
+            None => Some(Box::new(StepDone::of_dead_thread(epoch, StepOutput::default()))),
         };
-        self.planning = self.shared.now().since(self.applied_at);
+        self.planning.push_back(self.shared.now().since(self.applied_at));
         if let Some(done) = lost {
             self.following.push_back(Input::StepDone(*done));
+        }
+    }
+
+    /// Lets the executor thread wait for the oldest step in flight. The next step was submitted before: it begins while the thread
+    /// waits.
+    fn collect_step(&mut self) {
+        if let Some(executor) = &mut self.executor
+            && executor.has_step_to_collect()
+        {
+            executor.collect(self.shared.input_log().spare_output());
         }
     }
 

@@ -1,13 +1,14 @@
 //! The threads on which executors are made and run steps. The engine can leave one behind that hangs. Does not know requests.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, StepOutput};
-use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError, MAX_STEPS_IN_FLIGHT};
 use throng_core::time::Nanos;
 
 use crate::engine_core::{Epoch, Input, StepDone, StepError};
@@ -34,17 +35,23 @@ pub fn make_guarded(make_executor: &mut MakeExecutor) -> Result<MadeExecutor, En
 }
 
 #[derive(Debug)]
-struct Job {
-    batch: Arc<ScheduledBatch>,
-    output: StepOutput,
+enum Job {
+    /// Begin a step.
+    Submit(Arc<ScheduledBatch>),
+    /// Wait for the oldest step and tell of its end.
+    Collect(StepOutput),
 }
 
-/// The engine's end of the thread. Dropping it ends the thread as soon as its step does.
+/// The engine's end of the thread. Dropping it ends the thread as soon as the step that it waits for does.
 #[derive(Debug)]
 pub struct ExecutorThread {
     epoch: Epoch,
-    /// Holds one: the next job comes after the end of the last was told.
+    /// Holds all that may be on its way at a time: the steps in flight and the word to collect the oldest. Sending never waits.
     jobs: SyncSender<Job>,
+    /// Steps that were submitted and whose end was not told.
+    n_in_flight: usize,
+    /// Whether it waits for the oldest of them.
+    is_collecting: bool,
 }
 
 impl ExecutorThread {
@@ -77,19 +84,43 @@ impl ExecutorThread {
     }
 
     fn spawn(epoch: Epoch, body: impl FnOnce(Receiver<Job>) + Send + 'static) -> std::io::Result<Self> {
-        let (jobs, receiver) = sync_channel(1);
+        let (jobs, receiver) = sync_channel(MAX_STEPS_IN_FLIGHT + 1);
         let thread = std::thread::Builder::new().name(format!("throng-step-{}", epoch.0));
         thread.spawn(move || body(receiver))?;
-        Ok(Self { epoch, jobs })
+        Ok(Self { epoch, jobs, n_in_flight: 0, is_collecting: false })
     }
 
-    /// Hands a batch over. Its end comes as [`Input::StepDone`].
+    /// Hands a batch over. Its end comes as [`Input::StepDone`] once it is [collected](Self::collect).
     ///
     /// # Errors
-    /// That end at once, when the thread has died.
-    pub fn execute(&self, batch: Arc<ScheduledBatch>, output: StepOutput) -> Result<(), Box<StepDone>> {
-        let sent = self.jobs.send(Job { batch, output });
-        sent.map_err(|SendError(Job { output, .. })| Box::new(StepDone::of_dead_thread(self.epoch, output)))
+    /// That end at once, when the thread has died and had no step of which it could have told itself.
+    pub fn submit(&mut self, batch: Arc<ScheduledBatch>) -> Result<(), Box<StepDone>> {
+        let sent = self.jobs.send(Job::Submit(batch));
+        self.n_in_flight += 1;
+        if sent.is_err() && self.n_in_flight == 1 {
+            return Err(Box::new(StepDone::of_dead_thread(self.epoch, StepOutput::default())));
+        }
+        Ok(())
+    }
+
+    /// Whether a step is in flight whose end it does not wait for.
+    pub fn has_step_to_collect(&self) -> bool {
+        self.n_in_flight > 0 && !self.is_collecting
+    }
+
+    /// Lets it wait for the oldest step, which answers into `output`, and tell of its end.
+    pub fn collect(&mut self, output: StepOutput) {
+        self.is_collecting = true;
+        // A thread that has died with a step has told of it.
+        let _ = self.jobs.send(Job::Collect(output));
+    }
+
+    /// Notes that the end of a step was told.
+    pub fn note_end(&mut self, epoch: Epoch) {
+        if epoch == self.epoch {
+            self.n_in_flight = self.n_in_flight.saturating_sub(1);
+            self.is_collecting = false;
+        }
     }
 }
 
@@ -97,13 +128,13 @@ impl ExecutorThread {
 struct Reporter {
     epoch: Epoch,
     inbox: Inbox,
-    has_step: bool,
+    n_steps: usize,
 }
 
 impl Reporter {
     /// Whether there is still an engine to tell.
     fn report(&mut self, output: StepOutput, executing: Nanos, result: Result<(), StepError>) -> bool {
-        self.has_step = false;
+        self.n_steps -= 1;
         let done = StepDone { epoch: self.epoch, output, executing, result };
         self.inbox.send(Message::Input(Input::StepDone(done))).is_ok()
     }
@@ -111,35 +142,58 @@ impl Reporter {
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        if self.has_step {
+        if self.n_steps > 0 {
             let done = StepDone::of_dead_thread(self.epoch, StepOutput::default());
             let _ = self.inbox.send(Message::Input(Input::StepDone(done)));
         }
     }
 }
 
+/// A step that was given to the executor.
+struct Submitted {
+    batch: Arc<ScheduledBatch>,
+    result: Result<(), StepError>,
+    took: Nanos,
+}
+
 fn run(mut executor: Box<dyn Executor>, epoch: Epoch, jobs: Receiver<Job>, inbox: Inbox) {
-    let mut reporter = Reporter { epoch, inbox, has_step: false };
-    for Job { batch, mut output } in jobs {
-        reporter.has_step = true;
+    let mut reporter = Reporter { epoch, inbox, n_steps: 0 };
+    let mut submitted = VecDeque::new();
+    for job in jobs {
         let begun = Instant::now();
-        let step = catch_unwind(AssertUnwindSafe(|| executor.execute(&batch, &mut output)));
-        let executing = Nanos::from(begun.elapsed());
-        let result = match step {
-            Ok(result) => result.map_err(StepError::Executor),
-            Err(panic) => Err(StepError::Panicked(panic_message(panic))),
-        };
-        // Before the report: the scheduler then gets the batch's buffers back.
-        drop(batch);
-        if result.is_err() {
-            // Before the report: the next executor may need the memory. What it panics with tells nothing new.
-            drop_quietly(executor);
-            reporter.report(output, executing, result);
-            return;
+        match job {
+            Job::Submit(batch) => {
+                reporter.n_steps += 1;
+                let result = guarded(|| executor.submit(&batch));
+                submitted.push_back(Submitted { batch, result, took: Nanos::from(begun.elapsed()) });
+            }
+            Job::Collect(mut output) => {
+                let Some(Submitted { batch, result, took }) = submitted.pop_front() else { continue };
+                let result = result.and_then(|()| guarded(|| executor.collect(&batch, &mut output)));
+                let executing = Nanos(took.0 + Nanos::from(begun.elapsed()).0);
+                // Before the report: the scheduler then gets the batch's buffers back.
+                drop(batch);
+                if result.is_err() {
+                    // Before the report: the next executor may need the memory. What it panics with tells nothing new.
+                    drop_quietly(executor);
+                    reporter.report(output, executing, result);
+                    // The steps behind it will not be run.
+                    reporter.n_steps = 0;
+                    return;
+                }
+                if !reporter.report(output, executing, result) {
+                    return;
+                }
+            }
         }
-        if !reporter.report(output, executing, result) {
-            return;
-        }
+    }
+}
+
+/// Calls the executor so that its panic is an error.
+fn guarded(call: impl FnOnce() -> Result<(), ExecutorError>) -> Result<(), StepError> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(StepError::Executor),
+        Err(panic) => Err(StepError::Panicked(panic_message(panic))),
     }
 }
 
@@ -166,14 +220,13 @@ mod tests {
     #[test]
     fn a_thread_that_dies_in_a_step_tells_of_it() {
         let (inbox, messages) = std::sync::mpsc::channel();
-        let mut reporter = Reporter { epoch: Epoch(3), inbox, has_step: true };
+        let mut reporter = Reporter { epoch: Epoch(3), inbox, n_steps: 2 };
         let next_step = || match messages.recv() {
             Ok(Message::Input(Input::StepDone(done))) => Some(done),
             _ => None,
         };
         assert!(reporter.report(StepOutput::default(), Nanos::default(), Ok(())));
         assert_eq!(next_step().expect("a step that ended").result, Ok(()));
-        reporter.has_step = true;
         drop(reporter);
         let done = next_step().expect("a step that ended");
         assert_eq!(done.epoch, Epoch(3));
@@ -182,11 +235,47 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_thread_is_told_at_once() {
-        let (jobs, receiver) = sync_channel(1);
+    fn a_dead_thread_is_told_once() {
+        let (jobs, receiver) = sync_channel(3);
         drop(receiver);
-        let thread = ExecutorThread { epoch: Epoch(0), jobs };
-        let done = thread.execute(Arc::default(), StepOutput::default()).expect_err("nobody is there");
+        let mut thread = ExecutorThread { epoch: Epoch(0), jobs, n_in_flight: 0, is_collecting: false };
+        let done = thread.submit(Arc::default()).expect_err("nobody is there");
         assert!(matches!(done.result, Err(StepError::Panicked(_))));
+        assert!(thread.submit(Arc::default()).is_ok());
+    }
+
+    /// Cannot submit a second step.
+    struct Choosy(usize);
+
+    impl Executor for Choosy {
+        fn capacity(&self) -> ExecutorCapacity {
+            unreachable!("nobody asks")
+        }
+
+        fn submit(&mut self, _: &ScheduledBatch) -> Result<(), ExecutorError> {
+            self.0 += 1;
+            if self.0 == 2 { Err(ExecutorError::Device("the second".into())) } else { Ok(()) }
+        }
+
+        fn collect(&mut self, _: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+            output.begin_sequence();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_step_that_cannot_be_submitted_fails_after_the_one_before_it_has_ended() {
+        let (inbox, messages) = std::sync::mpsc::channel();
+        let mut thread = ExecutorThread::start(Box::new(Choosy(0)), Epoch(0), inbox).unwrap();
+        let next = |thread: &mut ExecutorThread| {
+            thread.collect(StepOutput::default());
+            let Ok(Message::Input(Input::StepDone(done))) = messages.recv() else { panic!("a step ends") };
+            thread.note_end(done.epoch);
+            (done.result.is_ok(), done.output.n_sequences(), thread.has_step_to_collect())
+        };
+        thread.submit(Arc::default()).expect("it is there");
+        thread.submit(Arc::default()).expect("it is there");
+        assert_eq!(next(&mut thread), (true, 1, true));
+        assert_eq!(next(&mut thread), (false, 0, false));
     }
 }

@@ -11,11 +11,11 @@ pub struct StepRecord {
     pub number: u64,
     /// When it was planned, since the engine's start.
     pub started: Timestamp,
-    /// From then until its result was there.
+    /// From then, or from the end of the step before it if that was later, until its result was there.
     pub duration: Nanos,
-    /// Of that, until the batch was built and handed to the executor.
+    /// From when it was planned until the batch was built and handed to the executor.
     pub planning: Nanos,
-    /// Of that, in the executor; nothing where the step gave no result.
+    /// In the executor, beginning the step and waiting for its end; nothing where the step gave no result.
     pub executing: Nanos,
     /// Of the time in the executor, choosing tokens from logits.
     pub choosing: Nanos,

@@ -147,7 +147,7 @@ impl Executor for Panicking {
         self.paper.capacity()
     }
 
-    fn execute(&mut self, _: &ScheduledBatch, _: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, _: &ScheduledBatch, _: &mut StepOutput) -> Result<(), ExecutorError> {
         let _ = self.wait.recv();
         panic!("as the test wants it")
     }
@@ -183,7 +183,7 @@ impl Executor for Broken {
         self.paper.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         if self.fault.is_some() {
             std::panic::panic_any(PanicsWhenDropped);
         }

@@ -91,7 +91,7 @@ impl Executor for Failing {
         self.0.capacity()
     }
 
-    fn execute(&mut self, _: &ScheduledBatch, _: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, _: &ScheduledBatch, _: &mut StepOutput) -> Result<(), ExecutorError> {
         Err(ExecutorError::Device("as the test wants it".into()))
     }
 }

@@ -23,7 +23,7 @@ impl Executor for Fatal {
         self.paper.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         if batch.sequences().len() > 1 {
             return Err(ExecutorError::Device("as the test wants it".into()));
         }

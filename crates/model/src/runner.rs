@@ -90,6 +90,7 @@ impl<B: Backend> ModelRunner<B> {
             vocabulary_size: config.vocabulary_size as u32,
             n_state_slots: StateLayout::new(&config, n_state_slots(limits.max_batch_sequences)).n_slots
                 as u32,
+            max_steps_in_flight: 1,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -185,7 +186,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
         self.capacity
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
         if batch.is_empty() {
             return Ok(());

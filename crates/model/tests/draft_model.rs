@@ -54,7 +54,7 @@ impl Executor for Timeless {
         self.0.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.0.execute(batch, output)?;
         output.draft_passes.iter_mut().for_each(|pass| pass.took = Nanos(1_000));
         Ok(())
@@ -236,7 +236,7 @@ impl Executor for Faulty {
         self.0.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         match self.1.u32(..4) {
             0 => Err(ExecutorError::Device("it is broken".into())),
             _ => self.0.execute(batch, output),
@@ -263,7 +263,7 @@ impl Executor for SlowAtFirst {
         self.0.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.0.execute(batch, output)?;
         for pass in &mut output.draft_passes {
             self.1 += 1;

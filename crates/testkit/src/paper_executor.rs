@@ -2,18 +2,20 @@
 //! through the block table, and a sequence's answer is a hash of every slot it can see, so that a wrong block or a token too many
 //! changes tokens. [`paper_answer`] gives, without any cache, what a request must get. Does not know how batches come about.
 
+mod rules;
+
+use std::collections::VecDeque;
+
 use fastrand::Rng;
-use throng_core::batch::{
-    BLOCK_TOKENS, BlockId, DraftPass, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput,
-};
-use throng_core::constraint::{TokenConstraint, TokenMask};
+use throng_core::batch::{BLOCK_TOKENS, BlockId, DraftPass, ScheduledBatch, ScheduledSequence, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{AdapterId, FinishReason, Request, SamplingParams, TokenId};
+use throng_core::request::{FinishReason, Request, TokenId};
 use throng_core::time::Nanos;
 
 pub use crate::beam_reference::PaperToken;
 use crate::beam_reference::reference_beam_search;
 use crate::paper_states::{PaperStates, Seen, mix};
+use rules::{Rules, digest};
 
 /// What stands before the first slot.
 const BEFORE_FIRST: u64 = 0x5bd1_e995_9d1b_58c7;
@@ -29,14 +31,24 @@ pub struct PaperExecutor {
     states: PaperStates,
     /// Proposes drafts, up to so many a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
+    /// The answers of the steps that were submitted and not collected, the oldest first.
+    in_flight: VecDeque<StepOutput>,
+    /// The last token that was chosen for each sequence of the step submitted last.
+    chosen: Vec<Option<TokenId>>,
 }
 
 impl PaperExecutor {
     /// An executor of this capacity, with a cache of arbitrary content.
     pub fn new(capacity: ExecutorCapacity) -> Self {
         let n_slots = capacity.n_blocks as u64 * BLOCK_TOKENS as u64;
-        let slots = (0..n_slots).map(|slot| mix(slot, 0xdead)).collect();
-        Self { capacity, slots, states: PaperStates::new(capacity.n_state_slots), drafts: None }
+        Self {
+            capacity,
+            slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(),
+            states: PaperStates::new(capacity.n_state_slots),
+            drafts: None,
+            in_flight: VecDeque::new(),
+            chosen: Vec::new(),
+        }
     }
 
     /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it is asked for.
@@ -48,13 +60,39 @@ impl PaperExecutor {
         blocks[position / BLOCK_TOKENS].0 as usize * BLOCK_TOKENS + position % BLOCK_TOKENS
     }
 
+    fn run(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) {
+        for copy in batch.copies() {
+            let from = Self::slot(&[copy.from], 0);
+            self.slots.copy_within(from..from + BLOCK_TOKENS, Self::slot(&[copy.to], 0));
+        }
+        self.states.copy(batch.state_copies());
+        let (mut filled, mut all_drafts) = (ScheduledBatch::default(), Vec::new());
+        for scheduled in batch.sequences() {
+            all_drafts.push(self.make_drafts(batch, scheduled));
+            filled.push_drafted(batch, scheduled, all_drafts.last().expect("it was pushed"));
+        }
+        for (sequence_idx, scheduled) in filled.sequences().iter().enumerate() {
+            output.begin_sequence();
+            self.run_sequence(&filled, scheduled, output);
+            output.set_own_drafts(sequence_idx, &all_drafts[sequence_idx]);
+        }
+        let n_passes = all_drafts.iter().map(Vec::len).max().unwrap_or(0);
+        let pass = DraftPass { n_tokens: 1, n_attended: 1, took: PASS_TIME };
+        output.draft_passes.resize(n_passes, pass);
+    }
+
     fn run_sequence(
         &mut self,
         batch: &ScheduledBatch,
         scheduled: &ScheduledSequence,
         output: &mut StepOutput,
     ) {
-        let (tokens, blocks) = (batch.tokens(scheduled), batch.blocks(scheduled));
+        // Nobody reads the answer where there is no token to carry.
+        let carried = scheduled
+            .carried
+            .map(|sequence_idx| [self.chosen.get(sequence_idx).copied().flatten().unwrap_or(0)]);
+        let tokens = carried.as_ref().map_or_else(|| batch.tokens(scheduled), |token| token);
+        let blocks = batch.blocks(scheduled);
         let start = scheduled.start as usize;
         let mut seen = Seen::default();
         for position in 0..start {
@@ -199,26 +237,22 @@ impl Executor for PaperExecutor {
         self.capacity
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        output.clear();
-        for copy in batch.copies() {
-            let from = Self::slot(&[copy.from], 0);
-            self.slots.copy_within(from..from + BLOCK_TOKENS, Self::slot(&[copy.to], 0));
-        }
-        self.states.copy(batch.state_copies());
-        let (mut filled, mut all_drafts) = (ScheduledBatch::default(), Vec::new());
-        for scheduled in batch.sequences() {
-            all_drafts.push(self.make_drafts(batch, scheduled));
-            filled.push_drafted(batch, scheduled, all_drafts.last().expect("it was pushed"));
-        }
-        for (sequence_idx, scheduled) in filled.sequences().iter().enumerate() {
-            output.begin_sequence();
-            self.run_sequence(&filled, scheduled, output);
-            output.set_own_drafts(sequence_idx, &all_drafts[sequence_idx]);
-        }
-        let n_passes = all_drafts.iter().map(Vec::len).max().unwrap_or(0);
-        let pass = DraftPass { n_tokens: 1, n_attended: 1, took: PASS_TIME };
-        output.draft_passes.resize(n_passes, pass);
+    /// Computes the step at once; the engine sees its answer when it collects it.
+    fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
+        let mut output = StepOutput::default();
+        self.run(batch, &mut output);
+        let last = |sequence_idx| output.sampled(sequence_idx).last().map(|token| token.chosen.token);
+        self.chosen = (0..output.n_sequences()).map(last).collect();
+        self.in_flight.push_back(output);
+        assert!(
+            self.in_flight.len() <= self.capacity.max_steps_in_flight as usize,
+            "too many steps in flight"
+        );
+        Ok(())
+    }
+
+    fn collect(&mut self, _: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        *output = self.in_flight.pop_front().expect("a step was submitted");
         Ok(())
     }
 }
@@ -294,72 +328,4 @@ pub fn paper_answer(request: &Request, capacity: &ExecutorCapacity) -> PaperAnsw
         answer.sequences.push((chosen, reason));
     }
     answer
-}
-
-/// What decides, beside what was read, which token is chosen.
-#[derive(Debug, Clone, Copy)]
-struct Rules<'a> {
-    sampling: &'a SamplingParams,
-    constraint: Option<&'a dyn TokenConstraint>,
-    adapter: Option<AdapterId>,
-    /// Which continuation of the request.
-    index: u32,
-    n_prompt: usize,
-    vocabulary_size: u32,
-}
-
-impl<'a> Rules<'a> {
-    fn of_sequence(scheduled: &'a ScheduledSequence, vocabulary_size: u32) -> Self {
-        let (index, n_prompt) = (scheduled.id.index, scheduled.n_prompt as usize);
-        let constraint = scheduled.constraint.as_deref();
-        let adapter = scheduled.adapter;
-        Self { sampling: &scheduled.sampling, constraint, adapter, index, n_prompt, vocabulary_size }
-    }
-
-    /// The token at `position` after `seen`, under those rules that decide what may be chosen at all. `history` and `output`
-    /// are read where there are rules for them.
-    fn choose(
-        &self,
-        seen: Seen,
-        (position, history, output): (usize, &[TokenId], &[TokenId]),
-    ) -> Result<PaperToken, SequenceError> {
-        let (sampling, vocabulary_size) = (self.sampling, self.vocabulary_size);
-        let mut mask = TokenMask::new(vocabulary_size);
-        match self.constraint {
-            Some(constraint) => constraint.mask(output, &mut mask)?,
-            None => mask.allow_all(),
-        }
-        let mut key = seen.0;
-        if !sampling.is_greedy() {
-            key = [sampling.seed, u64::from(self.index), position as u64].into_iter().fold(key, mix);
-        }
-        if sampling.reads_history() {
-            key = history.iter().fold(key, |key, &token| mix(key, u64::from(token)));
-        }
-        let allowed = sampling.allowed_token_ids.as_deref();
-        let n_candidates = allowed.map_or(u64::from(vocabulary_size), |allowed| allowed.len() as u64);
-        let too_early = position.saturating_sub(self.n_prompt) < sampling.min_tokens as usize;
-        let ends =
-            |token| sampling.eos_token_ids.contains(&token) || sampling.stop_token_ids.contains(&token);
-        let too_early = too_early && !(self.constraint.is_some() && mask.tokens().all(ends));
-        let is_banned = |token| {
-            let completes = |word: &Vec<TokenId>| {
-                word.split_last().is_some_and(|(last, rest)| *last == token && history.ends_with(rest))
-            };
-            !mask.contains(token) || (too_early && ends(token)) || sampling.bad_words.iter().any(completes)
-        };
-        let candidates = (0..n_candidates).map(|i| {
-            let i = (key % n_candidates + i) % n_candidates;
-            allowed.map_or(i as TokenId, |allowed| allowed[i as usize])
-        });
-        let token = candidates.into_iter().find(|&token| !is_banned(token));
-        let token = token.ok_or(SequenceError::NothingAllowed)?;
-        Ok(seen.report(token, sampling.logprobs, vocabulary_size))
-    }
-}
-
-/// The slot of a token. An adapter computes other keys and values at every position.
-fn digest(before: u64, token: TokenId, adapter: Option<AdapterId>) -> u64 {
-    let slot = mix(before, 1 + u64::from(token));
-    adapter.map_or(slot, |adapter| mix(slot, 1 + u64::from(adapter.0)))
 }

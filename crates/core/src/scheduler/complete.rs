@@ -63,19 +63,17 @@ impl Scheduler {
     /// for a sequence that is gone is dropped.
     pub fn complete(&mut self, step: Step, output: &StepOutput, now: Timestamp, emit: &mut Emit<'_>) {
         self.observe_time(&step, output, now);
-        self.end_step(&step);
+        self.end_step(&step, now);
         let (batch, mut guess) = (step.batch, 0);
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
             let Some(i) = self.find_in_step(scheduled.id, step.number, guess) else { continue };
             guess = i + 1;
+            self.running[i].leave_step(step.number);
             let answer = Answer { batch: &batch, scheduled, output, sequence_idx };
-            if self.running[i].state.ending.is_none() {
-                match self.apply_sequence(i, &answer, now, emit) {
-                    Ok(ending) => self.running[i].state.ending = ending,
-                    Err(error) => self.failed.push((scheduled.id.request, Failure::Sequence(error))),
-                }
+            match self.apply_sequence(i, &answer, now, emit) {
+                Ok(ending) => self.running[i].state.ending = ending,
+                Err(error) => self.failed.push((scheduled.id.request, Failure::Sequence(error))),
             }
-            self.running[i].leave_step();
         }
         self.retire_ended(now, emit);
         self.fail_requests(now, emit);
@@ -85,15 +83,21 @@ impl Scheduler {
     /// Ends a step that failed as a whole, or was lost: the requests that had a share in it end, the others
     /// do not.
     pub fn fail(&mut self, step: Step, now: Timestamp, emit: &mut Emit<'_>) {
-        self.end_step(&step);
+        self.end_step(&step, now);
         for sequence in self.running.iter_mut().filter(|sequence| sequence.is_in_step(step.number)) {
-            sequence.leave_step();
-            if sequence.state.ending.is_none() {
-                self.failed.push((sequence.request.id, Failure::Step));
-            }
+            sequence.leave_step(step.number);
+            self.failed.push((sequence.request.id, Failure::Step));
         }
-        self.retire_ended(now, emit);
         self.fail_requests(now, emit);
+        drop(step);
+    }
+
+    /// Ends a step that did not run because the one before it failed as a whole: its shares are computed again.
+    pub fn discard(&mut self, step: Step, now: Timestamp) {
+        self.end_step(&step, now);
+        for sequence in &mut self.running {
+            sequence.leave_step(step.number);
+        }
         drop(step);
     }
 
@@ -115,7 +119,7 @@ impl Scheduler {
                 shape = shape.minus(StepShape::of_sequence(end, scheduled.n_to_draft.saturating_sub(n_made)));
             }
         }
-        let mut took = now.since(step.started);
+        let mut took = now.since(step.started.max(self.last_step_ended));
         for pass in &output.draft_passes {
             let shape = StepShape { n_tokens: pass.n_tokens, n_attended: pass.n_attended };
             if self.n_draft_passes >= N_WARM_UP_PASSES {
@@ -129,9 +133,10 @@ impl Scheduler {
         self.n_steps_without_pass = if has_pass { 0 } else { self.n_steps_without_pass + 1 };
     }
 
-    fn end_step(&mut self, step: &Step) {
-        assert_eq!(self.step_in_flight.take(), Some(step.number), "a step that is not the one in flight");
+    fn end_step(&mut self, step: &Step, now: Timestamp) {
+        assert_eq!(step.number, self.counters.steps, "a step that is not the oldest in flight");
         self.counters.steps += 1;
+        self.last_step_ended = now;
     }
 
     /// Notes what one sequence brought. Whether its sequence has ended, and why.
@@ -173,9 +178,12 @@ impl Scheduler {
         );
         sequence.advance((scheduled.n_known(), n_drafts), (n_made, n_accepted), n_pushed, &mut self.pool);
         sequence.publish(&mut self.pool);
-        sequence.set_drafts(if scheduled.sample { drafts } else { &[] });
+        // In flight, it has its drafts already, or its token is carried.
+        if !sequence.is_in_flight() {
+            sequence.set_drafts(if scheduled.sample { drafts } else { &[] });
+        }
         let only_prompt = sequence.request.sampling.max_tokens == 0;
-        let is_done = only_prompt && sequence.n_missing() == 0;
+        let is_done = only_prompt && sequence.n_computed() == sequence.tokens().len();
         Ok(reason.or(is_done.then_some(FinishReason::Length)))
     }
 
@@ -224,7 +232,7 @@ impl Scheduler {
         emit(Event::PromptDone { request, cached_tokens });
     }
 
-    /// Takes out what ended by itself or was aborted.
+    /// Takes out what has ended.
     fn retire_ended(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
         let leaving = self.running.extract_if(.., |sequence| sequence.state.ending.is_some());
         for sequence in leaving {

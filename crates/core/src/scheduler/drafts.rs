@@ -83,7 +83,7 @@ impl Scheduler {
                 continue;
             }
             let n_scheduled = self.running[i].state.n_scheduled;
-            let start = self.running[i].n_computed() + n_scheduled;
+            let start = self.running[i].n_planned() + n_scheduled;
             let share = budget.tokens_in_time(&self.step_time, start).div_ceil(n_drafting);
             n_drafting -= 1;
             let n = share.min(self.n_useful_drafts(i)).min(self.n_allocatable(i) - n_scheduled);
@@ -98,7 +98,7 @@ impl Scheduler {
                     self.counters.drafts += 1;
                     self.counters.draft_tokens += n as u64;
                 }
-                budget.give_back(self.running[i].n_computed(), n_scheduled);
+                budget.give_back(self.running[i].n_planned(), n_scheduled);
                 self.schedule(i, n_scheduled + n, budget);
             }
         }
@@ -153,8 +153,12 @@ fn can_draft(sequence: &Sequence<Running>) -> bool {
     has_token_chosen(sequence) && (!sequence.drafts().is_empty() || sequence.state.n_to_draft > 0)
 }
 
-/// Whether the step computes all its tokens and settles the one after them.
+/// Whether the step computes all its tokens and settles the one after them. Nothing can be guessed after a token that a step in
+/// flight chooses.
 fn has_token_chosen(sequence: &Sequence<Running>) -> bool {
     let n_scheduled = sequence.state.n_scheduled;
-    n_scheduled > 0 && n_scheduled == sequence.n_missing() && sequence.request.sampling.max_tokens > 0
+    n_scheduled > 0
+        && n_scheduled == sequence.n_missing()
+        && sequence.request.sampling.max_tokens > 0
+        && sequence.carried_from().is_none()
 }

@@ -2,6 +2,7 @@
 //! phase: each sequence has `n_computed`, which catches up with its tokens (as in vLLM V1). Decides when work is
 //! done, never what comes out. Does not know a clock, threads and what tokens mean.
 
+mod ahead;
 mod beams;
 mod budget;
 mod complete;
@@ -14,6 +15,7 @@ mod pause;
 mod plan;
 mod shares;
 mod states;
+mod stats;
 mod step_time;
 
 use std::collections::BTreeMap;
@@ -21,6 +23,7 @@ use std::sync::Arc;
 
 pub use config::{SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 pub use event::{Event, Failure, Step};
+pub use stats::{Counters, SchedulerStats};
 pub use step_time::{StepShape, StepTimeModel};
 
 use crate::admission::{Admission, QueueBound, Refusal};
@@ -28,7 +31,7 @@ use crate::batch::{BlockId, ScheduledBatch};
 use crate::block_hash::BlockHash;
 use crate::block_pool::BlockPool;
 use crate::block_table::blocks_for;
-use crate::executor::ExecutorCapacity;
+use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
 use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
@@ -38,8 +41,8 @@ use fairness::WaitingQueue;
 /// Where events go.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
 
-/// Decides what runs when. One step is in flight at a time: [`Scheduler::plan`] begins it,
-/// [`Scheduler::complete`] or [`Scheduler::fail`] ends it.
+/// Decides what runs when. [`Scheduler::plan`] begins a step; [`Scheduler::complete`], [`Scheduler::fail`] or [`Scheduler::discard`]
+/// ends it. Steps end in the order in which they began.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
@@ -62,13 +65,12 @@ pub struct Scheduler {
     n_draft_passes: u64,
     /// Steps since the last of them.
     n_steps_without_pass: u64,
-    /// The number of the step in flight.
-    step_in_flight: Option<u64>,
     n_planned: u64,
+    last_step_ended: Timestamp,
     n_arrivals: u64,
     counters: Counters,
-    /// The buffers of the step before, to be used again once nobody reads them.
-    batch: Arc<ScheduledBatch>,
+    /// The buffers of the latest steps, to be used again once nobody reads them.
+    batches: [Arc<ScheduledBatch>; MAX_STEPS_IN_FLIGHT],
     /// Sequences whose end is still to be reported.
     ended: Vec<Sequence<Finished>>,
     /// Emptied after each use.
@@ -100,52 +102,6 @@ impl Progress {
     }
 }
 
-/// What happened since the scheduler was made.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Steps that ended.
-    pub steps: u64,
-    /// Tokens computed for prompts, those computed again after a preemption included.
-    pub prompt_tokens: u64,
-    /// Output tokens.
-    pub output_tokens: u64,
-    /// How often a step computed drafts of a sequence.
-    pub drafts: u64,
-    /// Drafts that were computed.
-    pub draft_tokens: u64,
-    /// Drafts that became output tokens.
-    pub accepted_draft_tokens: u64,
-    /// Sequences that lost their blocks and wait again.
-    pub preemptions: u64,
-    /// Prompt tokens that were looked for in the cache.
-    pub cache_query_tokens: u64,
-    /// Prompt tokens that were found there.
-    pub cache_hit_tokens: u64,
-}
-
-/// A look at the scheduler.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct SchedulerStats {
-    /// Sequences that run.
-    pub running: usize,
-    /// Sequences that wait, preempted ones included.
-    pub waiting: usize,
-    /// Sequences that are paused because their readers are behind.
-    pub paused: usize,
-    /// Requests that wait for their first step.
-    pub queued_requests: usize,
-    /// Their prompt tokens.
-    pub queued_tokens: usize,
-    /// KV blocks in all.
-    pub total_blocks: usize,
-    /// KV blocks that sequences hold.
-    pub used_blocks: usize,
-    /// KV blocks that nobody holds and whose content can be found again.
-    pub cached_blocks: usize,
-    /// What happened so far.
-    pub counters: Counters,
-}
-
 impl Scheduler {
     /// A scheduler for an executor of this capacity.
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
@@ -164,11 +120,11 @@ impl Scheduler {
             draft_time: StepTimeModel::default(),
             n_draft_passes: 0,
             n_steps_without_pass: 0,
-            step_in_flight: None,
             n_planned: 0,
+            last_step_ended: Timestamp::default(),
             n_arrivals: 0,
             counters: Counters::default(),
-            batch: Arc::default(),
+            batches: Default::default(),
             hits: Vec::new(),
             deferred: Vec::new(),
             failed: Vec::new(),
@@ -228,8 +184,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Ends all continuations of a request: at once, or with the step in flight for those that have a share in
-    /// it. Does nothing when the request has ended.
+    /// Ends all continuations of a request. What a step in flight brings for them is dropped. Does nothing when the request has
+    /// ended.
     pub fn abort(&mut self, request: RequestId, now: Timestamp, emit: &mut Emit<'_>) {
         let n = self.requests.get(&request).map_or(0, |progress| progress.request.n_sequences());
         for index in 0..n {
@@ -237,8 +193,7 @@ impl Scheduler {
         }
     }
 
-    /// Ends one continuation: at once, or with the step in flight if it has a share in it. Does nothing when it
-    /// has ended, and of a beam search, whose continuations are known only at its end.
+    /// Ends one continuation. Does nothing when it has ended, and of a beam search, whose continuations are known only at its end.
     pub fn abort_sequence(&mut self, id: SequenceId, now: Timestamp, emit: &mut Emit<'_>) {
         if self.requests.get(&id.request).is_some_and(|progress| progress.beams.is_none()) {
             self.end_sequence(id, now, emit);
@@ -252,12 +207,8 @@ impl Scheduler {
         } else if let Some(sequence) = self.paused.remove(&id) {
             self.retire(sequence.finish(FinishReason::Abort, now), emit);
         } else if let Some(i) = self.running.iter().position(|sequence| sequence.id() == id) {
-            if self.running[i].is_in_flight() {
-                self.running[i].state.ending = Some(FinishReason::Abort);
-            } else {
-                let sequence = self.running.remove(i).finish(FinishReason::Abort, &mut self.pool, now);
-                self.retire(sequence, emit);
-            }
+            let sequence = self.running.remove(i).finish(FinishReason::Abort, &mut self.pool, now);
+            self.retire(sequence, emit);
         }
     }
 
@@ -266,13 +217,23 @@ impl Scheduler {
     /// # Panics
     /// When a step is in flight.
     pub fn reset_cache(&mut self) {
-        assert!(self.step_in_flight.is_none(), "a step in flight reads the cache");
+        assert_eq!(self.n_in_flight(), 0, "a step in flight reads the cache");
         while let Some(sequence) = self.running.pop() {
             self.counters.preemptions += 1;
             let sequence = sequence.preempt(&mut self.pool);
             self.wait_again(sequence);
         }
         self.pool.forget_published();
+    }
+
+    /// Steps that were planned and have not ended.
+    pub fn n_in_flight(&self) -> usize {
+        (self.n_planned - self.counters.steps) as usize
+    }
+
+    /// Most steps that are in flight at a time.
+    pub fn max_steps_in_flight(&self) -> usize {
+        self.admission.max_steps_in_flight()
     }
 
     /// Whether nothing runs, waits or is paused.

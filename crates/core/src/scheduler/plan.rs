@@ -3,15 +3,20 @@
 
 use std::sync::Arc;
 
+use super::ahead::Ahead;
 use super::budget::StepBudget;
 use super::shares::Lack;
 use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
 use crate::batch::{BLOCK_TOKENS, NewSequence};
 use crate::block_table::blocks_for;
-use crate::sequence::{Running, Sequence};
+use crate::request::TokenId;
+use crate::sequence::{Running, Sequence, Share};
 use crate::time::Timestamp;
 use crate::timeline::request_trace::QueueCause;
+
+/// In the place of a token that the executor carries from the step before; it is not read.
+const CARRIED: TokenId = 0;
 
 /// On a machine too slow for the target, chunks may make a step this many times as long as it would be without.
 const MOST_SLOWDOWN: f64 = 1.5;
@@ -20,9 +25,9 @@ impl Scheduler {
     /// Begins the next step; none when nothing is to be done.
     ///
     /// # Panics
-    /// When a step is in flight.
+    /// When as many steps are in flight as there may be.
     pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
-        assert!(self.step_in_flight.is_none(), "one step is in flight at a time");
+        assert!(self.n_in_flight() < self.max_steps_in_flight(), "a step more than there may be in flight");
         self.report_ended(emit);
         let mut budget = StepBudget {
             tokens_left: self.config.max_batch_tokens as usize,
@@ -54,6 +59,7 @@ impl Scheduler {
     /// the other, the last one first.
     fn make_beams_give_way(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
         while budget.shape.n_tokens == 0
+            && self.n_in_flight() == 0
             && !self.waiting.is_empty()
             && let Some(i) = self.last_idle_running()
         {
@@ -78,7 +84,7 @@ impl Scheduler {
         let mut n_catching_up = self.running.iter().filter(|s| s.n_missing() > 1).count();
         let mut i = 0;
         while i < self.running.len() && budget.tokens_left > 0 {
-            let (start, wanted) = (self.running[i].n_computed(), self.running[i].n_missing());
+            let (start, wanted) = (self.running[i].n_planned(), self.running[i].n_missing());
             if wanted > 1 {
                 n_catching_up = n_catching_up.saturating_sub(1);
                 let others = n_catching_up > 0 || self.may_admit();
@@ -101,11 +107,11 @@ impl Scheduler {
             if n_scheduled == 0 || wanted == 0 || budget.tokens_left == 0 {
                 continue;
             }
-            let start = sequence.n_computed() + n_scheduled;
+            let start = sequence.n_planned() + n_scheduled;
             let more = budget.chunk(&self.step_time, start, wanted, false);
             let n = (n_scheduled + more).min(self.n_allocatable(i));
             if n > n_scheduled {
-                budget.give_back(sequence.n_computed(), n_scheduled);
+                budget.give_back(sequence.n_planned(), n_scheduled);
                 self.schedule(i, n, budget);
             }
         }
@@ -236,14 +242,18 @@ impl Scheduler {
     /// Tokens that sequence `i` can have computed in a step with the blocks that it has and could get.
     pub(super) fn n_allocatable(&self, i: usize) -> usize {
         let n_blocks = self.running[i].blocks().len() + self.pool.n_available();
-        n_blocks * BLOCK_TOKENS - self.running[i].n_computed()
+        n_blocks * BLOCK_TOKENS - self.running[i].n_planned()
     }
 
     /// Sees to it that sequence `i` can have one more token computed: preempts the last of those that run until
     /// it can. That is the least urgent sequence of the tenant that started one last: a priority only decides which
-    /// of its tenant's own sequences gives way. False when that was itself.
+    /// of its tenant's own sequences gives way. False when that was itself, and for a sequence in flight: what it has ahead of others
+    /// takes nothing from them.
     fn make_room(&mut self, i: usize, budget: &mut StepBudget) -> bool {
         while self.n_allocatable(i) == 0 {
+            if self.running[i].is_in_flight() {
+                return false;
+            }
             let Some(last) = self.running.len().checked_sub(1) else { return false };
             self.preempt(last, budget);
             if i == self.running.len() {
@@ -253,10 +263,11 @@ impl Scheduler {
         true
     }
 
-    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later.
+    /// Takes sequence `i`'s blocks and its share of the step: it waits again and is computed again later. What a step in flight
+    /// brings for it is dropped.
     pub(super) fn preempt(&mut self, i: usize, budget: &mut StepBudget) {
         let sequence = self.running.remove(i);
-        budget.give_back(sequence.n_computed(), sequence.state.n_scheduled);
+        budget.give_back(sequence.n_planned(), sequence.state.n_scheduled);
         self.counters.preemptions += 1;
         let sequence = sequence.preempt(&mut self.pool);
         self.wait_again(sequence);
@@ -265,7 +276,7 @@ impl Scheduler {
     /// Gives sequence `i` a share of `n` tokens in the step, with the blocks for them.
     pub(super) fn schedule(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
         let sequence = &mut self.running[i];
-        let start = sequence.n_computed();
+        let start = sequence.n_planned();
         sequence.allocate(start + n, &mut self.pool);
         sequence.state.n_scheduled = n;
         budget.take(start, n);
@@ -275,16 +286,19 @@ impl Scheduler {
         if shape.n_tokens == 0 {
             return None;
         }
-        if Arc::get_mut(&mut self.batch).is_none() {
+        let number = self.n_planned;
+        let ahead = Ahead::new(&self.config, &self.admission);
+        let shared = &mut self.batches[number as usize % self.admission.max_steps_in_flight()];
+        if Arc::get_mut(shared).is_none() {
             // An executor that hangs still reads it.
-            self.batch = Arc::default();
+            *shared = Arc::default();
         }
-        let batch = Arc::get_mut(&mut self.batch)?;
+        let batch = Arc::get_mut(shared)?;
         batch.clear();
         self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));
-        let number = self.n_planned;
         for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
-            let (tokens, start) = (sequence.tokens(), sequence.n_computed());
+            let (tokens, start) = (sequence.tokens(), sequence.n_planned());
+            let carried_from = sequence.carried_from();
             let (n_drafts, n_to_draft) = (sequence.state.n_scheduled_drafts, sequence.state.n_to_draft);
             let end = start + sequence.state.n_scheduled - n_drafts;
             let request = &sequence.request;
@@ -294,7 +308,7 @@ impl Scheduler {
                 None => (&request.sampling, &request.constraint),
             };
             sequence.copy().into_iter().for_each(|copy| batch.push_copy(copy));
-            let sample = end == tokens.len() && sampling.max_tokens > 0;
+            let sample = end >= tokens.len() && sampling.max_tokens > 0;
             batch.push(NewSequence {
                 id: sequence.id(),
                 start: start as u32,
@@ -304,7 +318,7 @@ impl Scheduler {
                 sampling: Arc::clone(sampling),
                 constraint: constraint.clone().filter(|_| sample),
                 adapter: sequence.request.adapter,
-                tokens: &tokens[start..end],
+                tokens: if carried_from.is_some() { &[CARRIED] } else { &tokens[start..end] },
                 drafts: if n_to_draft > 0 { &[] } else { &sequence.drafts()[..n_drafts] },
                 blocks: &sequence.blocks()[..blocks_for(end + n_drafts)],
                 history: if sample && sampling.reads_history() { tokens } else { &[] },
@@ -315,10 +329,19 @@ impl Scheduler {
             }
             let state = sequence.plan_state(sequence.state.n_scheduled, &mut self.pool);
             state.into_iter().for_each(|state| batch.set_state(state));
-            sequence.join_step(number);
+            if let Some(sequence_idx) = carried_from {
+                batch.carry_token(sequence_idx);
+            }
+            sequence.join_step(Share {
+                step: number,
+                sequence_idx: batch.sequences().len() - 1,
+                n_tokens: sequence.state.n_scheduled,
+                chooses: sample,
+                may_be_followed: !sample || (n_drafts == 0 && ahead.can_carry(sequence, end)),
+            });
         }
+        let batch = Arc::clone(shared);
         self.n_planned += 1;
-        self.step_in_flight = Some(number);
-        Some(Step { batch: Arc::clone(&self.batch), started: now, shape, number })
+        Some(Step { batch, started: now, shape, number })
     }
 }

@@ -87,7 +87,7 @@ impl Sequence<Waiting> {
 impl Sequence<Running> {
     /// What a step that computes its next `n_tokens` tokens does with its state; none where the model has no recurrent layers.
     pub(crate) fn plan_state(&mut self, n_tokens: usize, pool: &mut BlockPool) -> Option<StateShare> {
-        let (start, checkpoints) = (self.state.n_computed, self.state.recurrent.as_ref()?.checkpoints);
+        let (start, checkpoints) = (self.n_planned(), self.state.recurrent.as_ref()?.checkpoints);
         let mut saves = [None; 2];
         for (checkpoint, save) in checkpoints.into_iter().zip(&mut saves) {
             if checkpoint <= start || checkpoint > start + n_tokens {

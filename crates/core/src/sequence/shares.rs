@@ -1,28 +1,75 @@
-//! Which step in flight a running sequence has a share in. Does not know what the step computes.
+//! The shares that a running sequence has in steps in flight: where its next one begins, and whether it may be planned before these
+//! have ended. Does not know what a step computes.
 
 use super::{Running, Sequence};
+
+/// What a sequence computes in a step in flight.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    /// The number of the step.
+    pub(crate) step: u64,
+    /// Which of the step's sequences it is.
+    pub(crate) sequence_idx: usize,
+    /// New tokens, drafts included.
+    pub(crate) n_tokens: usize,
+    /// Whether the step chooses the token after them.
+    pub(crate) chooses: bool,
+    /// Whether the next share may be planned before this one has ended: if this one chooses a token, that is carried.
+    pub(crate) may_be_followed: bool,
+}
 
 impl Sequence<Running> {
     /// Whether it has a share in a step in flight.
     pub fn is_in_flight(&self) -> bool {
-        self.state.step.is_some()
+        self.newest_share().is_some()
+    }
+
+    /// Tokens whose keys and values stand in the blocks once the steps in flight have ended: where its next share begins.
+    pub fn n_planned(&self) -> usize {
+        self.state.n_computed + self.state.shares.iter().flatten().map(|share| share.n_tokens).sum::<usize>()
+    }
+
+    /// Tokens that its next share may compute: those that it lacks, and the one that a step in flight chooses, if it can be
+    /// carried. 0 for a beam that waits for the others, and for a sequence that waits for the step in flight.
+    pub fn n_missing(&self) -> usize {
+        match self.newest_share() {
+            None => self.tokens.len() - self.state.n_computed,
+            Some(share) if !share.may_be_followed => 0,
+            Some(share) => self.tokens.len() + usize::from(share.chooses) - self.n_planned(),
+        }
+    }
+
+    /// Where the token of its next share comes from, if the step in flight chooses it: which of that step's sequences it is.
+    pub(crate) fn carried_from(&self) -> Option<usize> {
+        self.newest_share().filter(|share| share.chooses).map(|share| share.sequence_idx)
     }
 
     /// Whether it has a share in step `number`.
     pub(crate) fn is_in_step(&self, number: u64) -> bool {
-        self.state.step == Some(number)
+        self.state.shares.iter().flatten().any(|share| share.step == number)
     }
 
-    /// Turns what was scheduled for it into a share of step `number`. How much that is stands in the batch.
-    pub(crate) fn join_step(&mut self, number: u64) {
-        self.state.step = Some(number);
+    /// Turns what was scheduled for it into a share of a step.
+    pub(crate) fn join_step(&mut self, share: Share) {
+        let free = self.state.shares.iter_mut().find(|share| share.is_none());
+        *free.expect("no more steps are in flight than there may be") = Some(share);
         self.state.n_scheduled = 0;
         self.state.n_scheduled_drafts = 0;
         self.state.n_to_draft = 0;
     }
 
-    /// Has no share in a step any more.
-    pub(crate) fn leave_step(&mut self) {
-        self.state.step = None;
+    /// Has no share in step `number` any more.
+    pub(crate) fn leave_step(&mut self, number: u64) {
+        let [oldest, newest] = &mut self.state.shares;
+        if newest.is_some_and(|share| share.step == number) {
+            *newest = None;
+        } else if oldest.is_some_and(|share| share.step == number) {
+            *oldest = newest.take();
+        }
+    }
+
+    fn newest_share(&self) -> Option<Share> {
+        let [oldest, newest] = self.state.shares;
+        newest.or(oldest)
     }
 }

@@ -34,6 +34,14 @@ pub struct Ledger {
     pub n_accepted_looked_up: usize,
     pub n_own_drafts: usize,
     pub n_accepted_own: usize,
+    pub n_carried: usize,
+    /// Of them, those of sequences that the token had ended.
+    pub n_carried_in_vain: usize,
+    /// The sequences of the batch before.
+    before: Vec<SequenceId>,
+    n_batches: usize,
+    /// The number of the next batch that ends.
+    n_ended_batches: usize,
 }
 
 /// Who may share a prefix: a tenant with a salt and an adapter, or with caching off one request.
@@ -60,6 +68,8 @@ struct SequenceAccount {
     cancelled: bool,
     /// The position at which it continues unless it was preempted.
     n_computed: usize,
+    /// The number of the batch in which it began, or began again.
+    began_in: usize,
     /// The drafts that were proposed in its latest step.
     proposed: Vec<TokenId>,
     /// The drafts of the step in flight are not those.
@@ -137,6 +147,13 @@ impl Ledger {
                 self.problem.get_or_insert(format!("sequence of {}: {problem}", scheduled.id));
             }
         }
+        self.before = batch.sequences().iter().map(|scheduled| scheduled.id).collect();
+        self.n_batches += 1;
+    }
+
+    /// Notes that the oldest batch that has not ended brought nothing.
+    pub fn note_failed(&mut self) {
+        self.n_ended_batches += 1;
     }
 
     fn check_sequence(
@@ -147,7 +164,12 @@ impl Ledger {
         let account = self.open.get_mut(&scheduled.id.request).ok_or("its request is not open")?;
         if account.request.beam_search().is_some() {
             self.n_beams += 1;
-            return account.check_beam(batch, scheduled, &self.computed);
+            account.check_beam(batch, scheduled, &self.computed)?;
+            for known in account.beams_up_to(scheduled.start as usize + scheduled.n_known()) {
+                let owner = &account.owner;
+                self.computed.extend(prefixes(&known).map(|(_, prefix)| (owner.clone(), prefix)));
+            }
+            return Ok(());
         }
         let n_prompt = account.request.prompt.len();
         let known = account.tokens_of(scheduled.id.index);
@@ -159,12 +181,28 @@ impl Ledger {
             return Err("it is paused".into());
         }
         let (start, n) = (scheduled.start as usize, scheduled.n_known());
-        if known.get(start..start + n) != Some(&batch.tokens(scheduled)[..n]) {
+        if let Some(sequence_idx) = scheduled.carried {
+            self.n_carried += 1;
+            let (request, sampling) = (&account.request, &account.request.sampling);
+            if request.constraint.is_some() || sampling.reads_history() {
+                return Err("its next token depends on one that the host does not know".into());
+            }
+            if start != known.len()
+                || start != sequence.n_computed
+                || sequence.tokens.len() + 1 >= sampling.max_tokens as usize
+            {
+                return Err("no token of it is to be carried".into());
+            }
+            if self.before.get(sequence_idx) != Some(&scheduled.id) {
+                return Err("the token of another sequence is carried".into());
+            }
+        } else if known.get(start..start + n) != Some(&batch.tokens(scheduled)[..n]) {
             return Err("its tokens are not those of the request".into());
         }
         let begins_again = start != sequence.n_computed;
         if begins_again {
             sequence.proposed.clear();
+            sequence.began_in = self.n_batches;
         }
         let drafts = batch.drafts(scheduled);
         sequence.has_looked_up = !sequence.proposed.starts_with(drafts);
@@ -184,7 +222,8 @@ impl Ledger {
         }
         self.n_drafts += scheduled.n_drafts;
         self.n_constrained += usize::from(scheduled.constraint.is_some());
-        let wants_sample = start + n == known.len() && account.request.sampling.max_tokens > 0;
+        let n_to_come = usize::from(scheduled.carried.is_some());
+        let wants_sample = start + n == known.len() + n_to_come && account.request.sampling.max_tokens > 0;
         if scheduled.sample != wants_sample || scheduled.n_prompt as usize != n_prompt {
             return Err("it samples too early or too late".into());
         }
@@ -209,13 +248,15 @@ impl Ledger {
 
     /// Notes that the sequences of a batch were computed, and which drafts were accepted and proposed.
     pub fn note_computed(&mut self, batch: &ScheduledBatch, output: &StepOutput) {
+        let batch_number = self.n_ended_batches;
+        self.n_ended_batches += 1;
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate().take(output.n_sequences()) {
+            let has_ended = self.open.get(&scheduled.id.request).is_none_or(|account| {
+                account.sequences.get(scheduled.id.index as usize).is_some_and(|sequence| sequence.ended)
+            });
+            self.n_carried_in_vain += usize::from(scheduled.carried.is_some() && has_ended);
             let Some(account) = self.open.get_mut(&scheduled.id.request) else { continue };
             if account.request.beam_search().is_some() {
-                for known in account.beams_up_to(scheduled.start as usize + scheduled.n_known()) {
-                    let owner = &account.owner;
-                    self.computed.extend(prefixes(&known).map(|(_, prefix)| (owner.clone(), prefix)));
-                }
                 continue;
             }
             let n_accepted = output.sampled(sequence_idx).len().saturating_sub(1);
@@ -230,6 +271,10 @@ impl Ledger {
                 self.computed.insert((account.owner.clone(), prefix));
             }
             let sequence = &mut account.sequences[scheduled.id.index as usize];
+            if sequence.began_in > batch_number {
+                // It lost its blocks while this batch was in flight.
+                continue;
+            }
             sequence.n_computed += n_accepted;
             sequence.proposed = output.drafts(sequence_idx).to_vec();
             self.n_accepted += n_accepted;

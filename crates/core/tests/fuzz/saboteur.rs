@@ -98,6 +98,12 @@ pub enum Bug {
     StateCopyLost,
     /// A slot of state is given to another sequence while a step writes it.
     StateFreedInFlight,
+    /// The token that is carried from the step before is that of another sequence.
+    WrongTokenCarried,
+    /// A token is computed that should have been carried from the step before.
+    CarriedTokenLost,
+    /// A step ends with the answers of the one after it.
+    AnswersOfTwoSteps,
 }
 
 /// What a bug that mixes up steps remembers of the step before.
@@ -130,7 +136,7 @@ impl Memory {
 }
 
 impl Bug {
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 43] = [
         Self::WrongBlock,
         Self::StaleTable,
         Self::OffByOneStart,
@@ -171,6 +177,9 @@ impl Bug {
         Self::StateNotSaved,
         Self::StateCopyLost,
         Self::StateFreedInFlight,
+        Self::WrongTokenCarried,
+        Self::CarriedTokenLost,
+        Self::AnswersOfTwoSteps,
     ];
 
     /// The configuration as the scheduler gets it.
@@ -347,6 +356,13 @@ impl Bug {
             }
             if let Some(state) = scheduled.state {
                 spoilt.set_state(self.spoil_state(rng, state, tokens.len()));
+            }
+            match (self, scheduled.carried) {
+                (_, None) | (Self::CarriedTokenLost, _) => {}
+                (Self::WrongTokenCarried, Some(sequence_idx)) => {
+                    spoilt.carry_token(sequence_idx.saturating_sub(1));
+                }
+                (_, Some(sequence_idx)) => spoilt.carry_token(sequence_idx),
             }
         }
         spoilt

@@ -1,6 +1,6 @@
 //! One scheduler with its executor, its clients and random failures, under a virtual clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use fastrand::Rng;
 use throng_core::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
@@ -42,6 +42,8 @@ pub struct Seen {
     pub saved_states: usize,
     pub begun_from_states: usize,
     pub copied_states: usize,
+    pub carried: usize,
+    pub carried_in_vain: usize,
 }
 
 impl Seen {
@@ -68,6 +70,8 @@ impl Seen {
         self.saved_states += other.saved_states;
         self.begun_from_states += other.begun_from_states;
         self.copied_states += other.copied_states;
+        self.carried += other.carried;
+        self.carried_in_vain += other.carried_in_vain;
     }
 
     /// The count of the rarest event.
@@ -78,7 +82,7 @@ impl Seen {
         let drafts = [self.drafts, accepted, self.drafts - accepted, self.constrained];
         let looked_up = [self.accepted_looked_up, self.looked_up - self.accepted_looked_up];
         let own = [self.accepted_own, self.own_drafts - self.accepted_own];
-        let beams = [self.beams, self.copied];
+        let beams = [self.beams, self.copied, self.carried, self.carried_in_vain];
         let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
         let states = [self.saved_states, self.begun_from_states, self.copied_states];
         all.chain(own).chain(beams).chain(states).min().unwrap_or(0)
@@ -119,6 +123,14 @@ pub struct World {
     one_in_steps_cancels: u32,
     one_in_steps_fails: u32,
     one_in_steps_pauses: u32,
+    /// The steps that were submitted and have not ended, the oldest first.
+    in_flight: VecDeque<InFlight>,
+}
+
+/// A step that the executor has computed and the scheduler has not seen.
+struct InFlight {
+    step: Step,
+    output: StepOutput,
 }
 
 impl World {
@@ -131,6 +143,7 @@ impl World {
             max_sequence_tokens: rng.u32(2..400),
             vocabulary_size: rng.u32(8..40),
             n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
+            max_steps_in_flight: rng.u32(1..=2),
         };
         let config = SchedulerConfig {
             max_batch_tokens: if one_in(rng, 3) { rng.u32(1..20) } else { 1_000 },
@@ -167,6 +180,7 @@ impl World {
             one_in_steps_cancels: if one_in(rng, 3) { u32::MAX } else { rng.u32(2..60) },
             one_in_steps_fails: if one_in(rng, 3) { u32::MAX } else { rng.u32(20..400) },
             one_in_steps_pauses: if one_in(rng, 3) { u32::MAX } else { rng.u32(2..60) },
+            in_flight: VecDeque::new(),
             rng: rng.fork(),
         }
     }
@@ -180,7 +194,7 @@ impl World {
         self.closing = true;
         // Upper bound of steps: 60 requests of 5 continuations with 400 tokens, one token a step, each computed twice.
         let mut patience = 60 * 5 * 400 * 2;
-        while !self.scheduler.is_idle() {
+        while !self.scheduler.is_idle() || !self.in_flight.is_empty() {
             self.step()?;
             patience -= 1;
             if patience == 0 {
@@ -222,6 +236,8 @@ impl World {
             saved_states: self.states.n_saved,
             begun_from_states: self.states.n_begun,
             copied_states: self.states.n_copied,
+            carried: self.ledger.n_carried,
+            carried_in_vain: self.ledger.n_carried_in_vain,
         }
     }
 
@@ -299,32 +315,54 @@ impl World {
         self.ledger.set_paused(request, false);
     }
 
+    /// Plans as many steps as there may be in flight, now and then fewer, and ends the oldest.
     fn step(&mut self) -> Result<(), String> {
         self.let_readers_act()?;
         let was_idle = self.scheduler.is_idle();
-        let ledger = &mut self.ledger;
-        let step = self.scheduler.plan(self.now, &mut |event| ledger.note(&event));
-        let Some(step) = step else {
+        while self.in_flight.len() < self.scheduler.max_steps_in_flight()
+            && (self.in_flight.is_empty() || !one_in(&mut self.rng, 4))
+            && self.begin_step()?
+        {
+            self.let_clients_act()?;
+        }
+        let Some(InFlight { step, output }) = self.in_flight.pop_front() else {
             return if was_idle { self.verdict() } else { self.wake_a_reader() };
         };
-        self.latest = self
-            .rng
-            .choice(step.batch().sequences())
-            .map(|scheduled| (scheduled.id.request, step.batch().blocks(scheduled)[0]));
-        self.check_limits(&step)?;
-        self.n_sequences += step.batch().sequences().len();
-        self.ledger.check_batch(step.batch());
-        self.states.check(step.batch(), self.capacity.n_state_slots)?;
-        self.verdict()?;
-        self.let_clients_act()?;
         self.now = self.now + self.duration(step.batch());
         if one_in(&mut self.rng, self.one_in_steps_fails) {
             self.fail(step);
         } else {
-            self.complete(step);
+            self.complete(step, output);
         }
         self.scheduler.check_invariants()?;
         self.verdict()
+    }
+
+    /// Plans a step and has it computed; false when nothing is to be done.
+    fn begin_step(&mut self) -> Result<bool, String> {
+        let ledger = &mut self.ledger;
+        let step = self.scheduler.plan(self.now, &mut |event| ledger.note(&event));
+        let Some(step) = step else { return Ok(false) };
+        let batch = std::sync::Arc::clone(step.batch());
+        let latest = self.rng.choice(batch.sequences());
+        self.latest = latest.map(|scheduled| (scheduled.id.request, batch.blocks(scheduled)[0]));
+        self.check_limits(&step)?;
+        self.n_sequences += batch.sequences().len();
+        self.ledger.check_batch(&batch);
+        self.states.check(&batch, self.capacity.n_state_slots)?;
+        self.verdict()?;
+        let mut output = StepOutput::default();
+        if let Some(bug) = self.bug {
+            bug.spoil_pool(&mut self.rng, &batch, &mut self.scheduler);
+            bug.publish_drafts(&batch, &self.ledger, &mut self.scheduler);
+            let known = (&self.memory, &self.ledger);
+            let batch = bug.spoil_batch(&mut self.rng, &batch, known, self.capacity.n_blocks);
+            let _ = self.executor.execute(&batch, &mut output);
+        } else {
+            let _ = self.executor.execute(&batch, &mut output);
+        }
+        self.in_flight.push_back(InFlight { step, output });
+        Ok(true)
     }
 
     /// No step can be planned: then all requests must be paused, and one of them has to be resumed.
@@ -339,17 +377,10 @@ impl World {
         }
     }
 
-    fn complete(&mut self, step: Step) {
-        let mut output = StepOutput::default();
+    fn complete(&mut self, step: Step, mut output: StepOutput) {
         let batch = std::sync::Arc::clone(step.batch());
-        if let Some(bug) = self.bug {
-            bug.spoil_pool(&mut self.rng, &batch, &mut self.scheduler);
-            bug.publish_drafts(&batch, &self.ledger, &mut self.scheduler);
-            let known = (&self.memory, &self.ledger);
-            let batch = bug.spoil_batch(&mut self.rng, &batch, known, self.capacity.n_blocks);
-            let _ = self.executor.execute(&batch, &mut output);
-        } else {
-            let _ = self.executor.execute(&batch, &mut output);
+        if let (Some(Bug::AnswersOfTwoSteps), Some(next)) = (self.bug, self.in_flight.front_mut()) {
+            std::mem::swap(&mut output, &mut next.output);
         }
         let fails_sequence = one_in(&mut self.rng, self.one_in_steps_fails);
         let failing_sequence = fails_sequence.then(|| self.rng.usize(0..batch.sequences().len()));
@@ -379,7 +410,7 @@ impl World {
         for sequence_idx in 0..output.n_sequences() {
             copy.begin_sequence();
             let from = self.bug.map_or(sequence_idx, |bug| bug.spoil_answer(sequence_idx, output));
-            let scheduled = &batch.sequences()[sequence_idx];
+            let Some(scheduled) = batch.sequences().get(sequence_idx) else { break };
             output.prompt(from).for_each(|token| copy.push_prompt(token.chosen, token.top));
             for (i, token) in output.sampled(from).enumerate() {
                 let draft = match self.bug {
@@ -414,9 +445,14 @@ impl World {
         for scheduled in step.batch().sequences() {
             self.ledger.may_fail(scheduled.id.request);
         }
+        self.ledger.note_failed();
         let ledger = &mut self.ledger;
         self.scheduler.fail(step, self.now, &mut |event| ledger.note(&event));
         if self.rng.bool() {
+            for InFlight { step, .. } in self.in_flight.drain(..) {
+                ledger.note_failed();
+                self.scheduler.discard(step, self.now);
+            }
             self.scheduler.reset_cache();
             let executor = PaperExecutor::new(self.capacity);
             self.executor = executor.with_drafts(self.rng.fork(), self.most_drafts);

@@ -1,6 +1,6 @@
 //! Runs scenarios: parses a line, applies it to a scheduler, and prints the effects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -21,7 +21,8 @@ pub struct Stage {
     ms_a_token: u64,
     now: Timestamp,
     names: Vec<String>,
-    step: Option<Step>,
+    /// The steps in flight, the oldest first.
+    steps: VecDeque<Step>,
 }
 
 impl Default for Stage {
@@ -69,6 +70,7 @@ impl Stage {
             max_sequence_tokens: get(options, "context", 10_000),
             vocabulary_size: VOCABULARY_SIZE,
             n_state_slots: 0,
+            max_steps_in_flight: get(options, "steps_in_flight", 1),
         };
         let config = SchedulerConfig {
             inter_token_target_ms: get(options, "target_ms", 1_000_000),
@@ -92,7 +94,7 @@ impl Stage {
             ms_a_token: get(options, "ms_a_token", 0),
             now: Timestamp::default(),
             names: Vec::new(),
-            step: None,
+            steps: VecDeque::new(),
         }
     }
 
@@ -148,8 +150,14 @@ impl Stage {
             if self.scheduler.is_idle() {
                 break;
             }
-            effects.extend(self.plan());
-            if self.step.is_none() {
+            while self.steps.len() < self.scheduler.max_steps_in_flight() {
+                let n_before = self.steps.len();
+                effects.extend(self.plan());
+                if self.steps.len() == n_before {
+                    break;
+                }
+            }
+            if self.steps.is_empty() {
                 break;
             }
             effects.extend(self.complete());
@@ -160,16 +168,22 @@ impl Stage {
     fn plan(&mut self) -> Vec<String> {
         let (names, mut effects) = (&self.names, Vec::new());
         let mut emit = |event: Event<'_>| effects.extend(describe(names, &event));
-        self.step = self.scheduler.plan(self.now, &mut emit);
-        let Some(step) = &self.step else { return vec!["nothing to do".into()] };
+        let Some(step) = self.scheduler.plan(self.now, &mut emit) else {
+            return if self.steps.is_empty() { vec!["nothing to do".into()] } else { effects };
+        };
+        self.executor.submit(step.batch()).expect("paper does not fail");
         let batch = step.batch();
         assert_eq!(step.shape().n_tokens, batch.n_tokens(), "the step is not what was planned");
         let sequences = batch.sequences().iter().map(|scheduled| {
             let (start, end) = (scheduled.start, scheduled.start as usize + scheduled.n_known());
+            let carried = if scheduled.carried.is_some() { " carried" } else { "" };
             let sampled = if scheduled.sample { " -> token" } else { "" };
             let drafts =
                 if scheduled.n_drafts > 0 { format!(" +{}", scheduled.n_drafts) } else { String::new() };
-            format!("{} {start}..{end}{drafts}{sampled}", describe_sequence(&self.names, scheduled.id))
+            format!(
+                "{} {start}..{end}{carried}{drafts}{sampled}",
+                describe_sequence(&self.names, scheduled.id)
+            )
         });
         let sequences: Vec<String> = sequences.collect();
         let stats = self.scheduler.stats();
@@ -183,13 +197,14 @@ impl Stage {
             stats.used_blocks,
             stats.cached_blocks
         ));
+        self.steps.push_back(step);
         effects
     }
 
     fn complete(&mut self) -> Vec<String> {
-        let Some(step) = self.step.take() else { return Vec::new() };
+        let Some(step) = self.steps.pop_front() else { return Vec::new() };
         let mut output = StepOutput::default();
-        self.executor.execute(step.batch(), &mut output).expect("paper does not fail");
+        self.executor.collect(step.batch(), &mut output).expect("paper does not fail");
         let ms = self.ms_a_step + self.ms_a_token * step.batch().n_tokens() as u64;
         self.now = self.now + Nanos::from_ms(ms);
         let (names, mut effects) = (&self.names, Vec::new());
@@ -199,13 +214,17 @@ impl Stage {
         effects
     }
 
-    /// The step in flight is lost, and the executor with it.
+    /// The oldest step in flight is lost, and the executor with it.
     fn lose(&mut self) -> Vec<String> {
-        let Some(step) = self.step.take() else { return Vec::new() };
+        let Some(step) = self.steps.pop_front() else { return Vec::new() };
         let (names, mut effects) = (&self.names, Vec::new());
         let mut emit = |event: Event<'_>| effects.extend(describe(names, &event));
         self.scheduler.fail(step, self.now, &mut emit);
+        for step in self.steps.drain(..) {
+            self.scheduler.discard(step, self.now);
+        }
         self.scheduler.reset_cache();
+        self.executor = PaperExecutor::new(self.executor.capacity());
         self.scheduler.check_invariants().expect("the books are in order");
         effects
     }

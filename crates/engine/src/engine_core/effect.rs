@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use throng_core::batch::ScheduledBatch;
 use throng_core::request::RequestId;
-use throng_core::time::Timestamp;
 use throng_core::timeline::request_trace::RequestTrace;
 
 use super::input::Epoch;
@@ -46,16 +45,15 @@ pub enum Effect {
         /// Where its time went.
         trace: Arc<RequestTrace>,
     },
-    /// Run this batch on the current executor; its end is told with [`Input::StepDone`](super::Input::StepDone).
+    /// Run this batch on the current executor, after those that it was given before; its end is told with
+    /// [`Input::StepDone`](super::Input::StepDone).
     Execute {
         /// The current executor.
         epoch: Epoch,
         /// What to run.
         batch: Arc<ScheduledBatch>,
-        /// When the step is given up.
-        deadline: Timestamp,
     },
-    /// A step ended or was given up.
+    /// The oldest step ended or was given up.
     EndStep {
         /// What it was; the time of planning is not known to the core and stands at 0.
         record: StepRecord,

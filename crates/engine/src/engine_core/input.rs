@@ -33,7 +33,7 @@ pub enum Input {
     },
     /// The reader of a request that was behind has caught up.
     ReaderCaughtUp(RequestId),
-    /// A step ended, maybe one that was given up long ago.
+    /// The oldest step of an executor ended, maybe one that was given up long ago.
     StepDone(StepDone),
     /// An executor that was asked for can run steps.
     ExecutorMade {
@@ -59,7 +59,7 @@ pub enum Input {
     Tick,
 }
 
-/// The end of a step.
+/// The end of the oldest step of an executor.
 #[derive(Debug)]
 pub struct StepDone {
     /// Whose step it was.

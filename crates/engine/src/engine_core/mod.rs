@@ -10,9 +10,10 @@ mod traces;
 pub use effect::Effect;
 pub use input::{Epoch, Input, StepDone, StepError};
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use throng_core::executor::ExecutorCapacity;
+use throng_core::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
 use throng_core::request::{Request, RequestId};
 use throng_core::scheduler::{Scheduler, Step};
 use throng_core::time::{Nanos, Timestamp};
@@ -39,7 +40,8 @@ pub struct EngineCore {
     executor: CurrentExecutor,
     /// Of the executor that was asked for last.
     epoch: Epoch,
-    step: Option<InFlight>,
+    /// The steps in flight, the oldest first.
+    steps: VecDeque<InFlight>,
     stats: EngineStats,
     /// Requests that arrived since the last step was planned.
     n_arrivals: u32,
@@ -48,7 +50,7 @@ pub struct EngineCore {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CurrentExecutor {
-    /// It can run a step, or runs one.
+    /// It can run steps, or runs some.
     Ready,
     /// It was asked for.
     Awaited { deadline: Timestamp },
@@ -59,7 +61,8 @@ enum CurrentExecutor {
 #[derive(Debug)]
 struct InFlight {
     step: Step,
-    deadline: Timestamp,
+    /// When it was planned, or the step before it ended if that was later: the executor has had it alone since then.
+    alone_since: Timestamp,
     record: StepRecord,
 }
 
@@ -82,7 +85,7 @@ impl EngineCore {
             streams: Streams::new(),
             executor: CurrentExecutor::Ready,
             epoch: Epoch::default(),
-            step: None,
+            steps: VecDeque::with_capacity(MAX_STEPS_IN_FLIGHT),
             stats,
             n_arrivals: 0,
             drain: None,
@@ -107,9 +110,8 @@ impl EngineCore {
                 self.scheduler.abort_sequence(*sequence, now, &mut |event| streams.pass_on(event, effects));
             }
             Input::ReaderBehind { request, n_events } => {
-                self.streams.fall_behind(*request, *n_events);
-                if self.step.is_none() {
-                    self.pause_behind(now, effects);
+                if self.streams.fall_behind(*request, *n_events, now) {
+                    self.pause(*request, now, effects);
                 }
             }
             Input::ReaderCaughtUp(request) => {
@@ -138,7 +140,7 @@ impl EngineCore {
         if self.state == EngineState::Stopped {
             return None;
         }
-        let of_step = self.step.as_ref().map(|in_flight| in_flight.deadline);
+        let of_step = self.step_deadline();
         let of_executor = match self.executor {
             CurrentExecutor::Awaited { deadline } => Some(deadline),
             CurrentExecutor::Ready | CurrentExecutor::None => None,
@@ -198,11 +200,11 @@ impl EngineCore {
 
     /// Checks every deadline, then begins the next step.
     fn tick(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        if let Some(in_flight) = self.step.take_if(|in_flight| in_flight.deadline <= now) {
+        if self.step_deadline().is_some_and(|deadline| deadline <= now) {
             self.stats.abandoned_threads += 1;
             self.stats.failures.timed_out_steps += 1;
             let failure = EngineFailure::StepTimedOut { timeout_ms: self.config.step_timeout_ms };
-            self.fail_step(in_flight, failure, now, effects);
+            self.fail_step(failure, now, effects);
         }
         if matches!(self.executor, CurrentExecutor::Awaited { deadline } if deadline <= now) {
             self.give_up_executor("making it takes too long".to_owned(), now, effects);
@@ -217,20 +219,21 @@ impl EngineCore {
             self.fail_all(&EngineFailure::Stopped, now, effects);
             return self.advance_state(EngineState::Stopped, effects);
         }
-        self.begin_step(now, effects);
+        while self.executor == CurrentExecutor::Ready
+            && self.steps.len() < self.scheduler.max_steps_in_flight()
+            && self.begin_step(now, effects)
+        {}
     }
 
-    fn begin_step(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        if self.step.is_some() || self.executor != CurrentExecutor::Ready {
-            return;
-        }
+    /// Plans a step and has it run; false when nothing is to be done.
+    fn begin_step(&mut self, now: Timestamp, effects: &mut Vec<Effect>) -> bool {
         let streams = &mut self.streams;
         let step = self.scheduler.plan(now, &mut |event| streams.pass_on(event, effects));
         streams.turn_queue_clock(self.scheduler.queue_cause());
-        let Some(step) = step else { return };
+        let Some(step) = step else { return false };
         let (sequences, stats) = (step.batch().sequences(), self.scheduler.stats());
         let record = StepRecord {
-            number: stats.counters.steps,
+            number: stats.counters.steps + self.steps.len() as u64,
             started: now,
             duration: Nanos::default(),
             planning: Nanos::default(),
@@ -244,9 +247,9 @@ impl EngineCore {
             n_waiting: stats.waiting as u32,
             succeeded: false,
         };
-        let deadline = now + Nanos::from_ms(self.config.step_timeout_ms);
-        effects.push(Effect::Execute { epoch: self.epoch, batch: Arc::clone(step.batch()), deadline });
-        self.step = Some(InFlight { step, deadline, record });
+        effects.push(Effect::Execute { epoch: self.epoch, batch: Arc::clone(step.batch()) });
+        self.steps.push_back(InFlight { step, alone_since: now, record });
+        true
     }
 
     fn end_step(&mut self, done: &StepDone, now: Timestamp, effects: &mut Vec<Effect>) {
@@ -255,17 +258,16 @@ impl EngineCore {
             self.stats.abandoned_threads = self.stats.abandoned_threads.saturating_sub(1);
             return;
         }
-        let Some(in_flight) = self.step.take() else { return };
         let failure = match &done.result {
             Ok(()) => {
+                let Some(in_flight) = self.take_oldest_step(now) else { return };
                 let (executing, choosing) = (done.executing, done.output.choosing);
                 let record = StepRecord { executing, choosing, succeeded: true, ..in_flight.record };
-                self.log_step(&in_flight.step, record, None, now, effects);
+                self.log_step(&in_flight.step, record, None, effects);
                 let streams = &mut self.streams;
-                self.scheduler.complete(in_flight.step, &done.output, now, &mut |event| {
+                return self.scheduler.complete(in_flight.step, &done.output, now, &mut |event| {
                     streams.pass_on(event, effects);
                 });
-                return self.pause_behind(now, effects);
             }
             Err(StepError::Executor(reason)) => {
                 self.stats.failures.failed_steps += 1;
@@ -276,23 +278,39 @@ impl EngineCore {
                 EngineFailure::StepPanicked
             }
         };
-        self.fail_step(in_flight, failure, now, effects);
+        self.fail_step(failure, now, effects);
     }
 
-    /// Fails the requests of a step without a result and asks for a new executor; what was not in the step is computed
-    /// again.
-    fn fail_step(
-        &mut self,
-        in_flight: InFlight,
-        failure: EngineFailure,
-        now: Timestamp,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), now, effects);
+    /// Takes out the oldest step in flight, which ends now.
+    fn take_oldest_step(&mut self, now: Timestamp) -> Option<InFlight> {
+        let InFlight { step, alone_since, record } = self.steps.pop_front()?;
+        if let Some(next) = self.steps.front_mut() {
+            next.alone_since = now;
+        }
+        Some(InFlight {
+            step,
+            alone_since,
+            record: StepRecord { duration: now.since(alone_since), ..record },
+        })
+    }
+
+    /// When the oldest step in flight is given up.
+    fn step_deadline(&self) -> Option<Timestamp> {
+        let oldest = self.steps.front()?;
+        Some(oldest.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
+    }
+
+    /// Fails the requests of the oldest step, which has no result, and asks for a new executor; what was not in that step is
+    /// computed again.
+    fn fail_step(&mut self, failure: EngineFailure, now: Timestamp, effects: &mut Vec<Effect>) {
+        let Some(in_flight) = self.take_oldest_step(now) else { return };
+        self.log_step(&in_flight.step, in_flight.record, Some(failure.clone()), effects);
         self.streams.step_failure = failure;
         let streams = &mut self.streams;
         self.scheduler.fail(in_flight.step, now, &mut |event| streams.pass_on(event, effects));
-        self.pause_behind(now, effects);
+        for in_flight in self.steps.drain(..) {
+            self.scheduler.discard(in_flight.step, now);
+        }
         self.scheduler.reset_cache();
         let n_hanging = self.stats.abandoned_threads;
         if n_hanging > self.config.max_abandoned_threads {
@@ -340,11 +358,8 @@ impl EngineCore {
         }
     }
 
-    /// Pauses the requests whose readers are behind; for when no step is in flight.
-    fn pause_behind(&mut self, now: Timestamp, effects: &mut Vec<Effect>) {
-        while let Some(request) = self.streams.pause_next(now) {
-            self.scheduler.pause(request);
-        }
+    fn pause(&mut self, request: RequestId, now: Timestamp, effects: &mut Vec<Effect>) {
+        self.scheduler.pause(request);
         while let Some(request) = self.streams.surplus_paused(self.config.max_paused_requests as usize) {
             self.abort_slow(request, now, effects);
         }
@@ -365,10 +380,8 @@ impl EngineCore {
         step: &Step,
         record: StepRecord,
         failure: Option<EngineFailure>,
-        now: Timestamp,
         effects: &mut Vec<Effect>,
     ) {
-        let record = StepRecord { duration: now.since(record.started), ..record };
         self.stats.iteration_tokens.observe(u64::from(record.n_tokens));
         self.stats.step_seconds += record.duration.as_secs_f64();
         self.streams.trace_step(step.batch(), &record);

@@ -22,8 +22,6 @@ pub struct Streams {
     open: BTreeMap<RequestId, OpenStream>,
     /// Requests that are paused, and since when; the longest first.
     paused: BTreeSet<(Timestamp, RequestId)>,
-    /// Requests whose readers are behind and that are not paused yet.
-    behind: Vec<RequestId>,
     /// What became of the step whose requests the scheduler reports as failed.
     pub step_failure: EngineFailure,
     /// Requests that failed.
@@ -52,11 +50,8 @@ struct OpenStream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     KeepsUp,
-    /// Its request is to be paused once no step is in flight.
+    /// Its request is paused.
     Behind {
-        n_events: usize,
-    },
-    Paused {
         n_events: usize,
         since: Timestamp,
     },
@@ -68,7 +63,6 @@ impl Streams {
         Self {
             open: BTreeMap::new(),
             paused: BTreeSet::new(),
-            behind: Vec::new(),
             step_failure: EngineFailure::Stopped,
             n_failed: 0,
             now: Timestamp::default(),
@@ -178,31 +172,22 @@ impl Streams {
     /// Ends the stream of a reader that is behind for good.
     pub fn close_slow(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
         let n_events = match self.open.get(&request).map(|stream| stream.reader) {
-            Some(Reader::Behind { n_events } | Reader::Paused { n_events, .. }) => n_events,
+            Some(Reader::Behind { n_events, .. }) => n_events,
             Some(Reader::KeepsUp) | None => 0,
         };
         self.close(request, Some(EngineFailure::SlowReader { n_events }), effects);
     }
 
-    /// Notes that a reader is behind: [`Self::pause_next`] will name its request.
-    pub fn fall_behind(&mut self, request: RequestId, n_events: usize) {
-        let Some(stream) = self.open.get_mut(&request) else { return };
+    /// Notes that a reader is behind. Whether its request is to be paused from `now` on, and was not before.
+    pub fn fall_behind(&mut self, request: RequestId, n_events: usize, now: Timestamp) -> bool {
+        let Some(stream) = self.open.get_mut(&request) else { return false };
         stream.n_behind += 1;
-        if stream.reader == Reader::KeepsUp {
-            stream.reader = Reader::Behind { n_events };
-            self.behind.push(request);
+        if stream.reader != Reader::KeepsUp {
+            return false;
         }
-    }
-
-    /// Notes that the next request whose reader is behind is paused from `now` on, and names it.
-    pub fn pause_next(&mut self, now: Timestamp) -> Option<RequestId> {
-        let request = self.behind.pop()?;
-        let stream = self.open.get_mut(&request)?;
-        if let Reader::Behind { n_events } = stream.reader {
-            stream.reader = Reader::Paused { n_events, since: now };
-            self.paused.insert((now, request));
-        }
-        Some(request)
+        stream.reader = Reader::Behind { n_events, since: now };
+        self.paused.insert((now, request));
+        true
     }
 
     /// Notes that a reader has caught up. Whether its request was paused and is not any more.
@@ -212,16 +197,12 @@ impl Streams {
         stream.n_behind == 0 && self.forget_reader(request)
     }
 
-    /// Takes a request out of those that are paused or to be paused. Whether it was paused.
+    /// Takes a request out of those that are paused. Whether it was.
     fn forget_reader(&mut self, request: RequestId) -> bool {
         let Some(stream) = self.open.get_mut(&request) else { return false };
         match std::mem::replace(&mut stream.reader, Reader::KeepsUp) {
             Reader::KeepsUp => false,
-            Reader::Behind { .. } => {
-                self.behind.retain(|&other| other != request);
-                false
-            }
-            Reader::Paused { since, .. } => {
+            Reader::Behind { since, .. } => {
                 stream.trace.paused(self.now.since(since));
                 self.paused.remove(&(since, request))
             }

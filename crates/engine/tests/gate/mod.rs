@@ -21,6 +21,7 @@ pub const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     max_sequence_tokens: 400,
     vocabulary_size: 50,
     n_state_slots: 0,
+    max_steps_in_flight: 1,
 };
 
 /// What a step does.
@@ -142,7 +143,7 @@ impl Executor for GatedExecutor {
         self.paper.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         match self.gate.pass(batch) {
             Pass::Run | Pass::Hang => {}
             Pass::Panic => panic!("as the test wants it"),

@@ -29,7 +29,7 @@ struct Account {
     prompt_done: bool,
     /// How often its reader fell behind less how often it caught up.
     n_behind: u32,
-    /// Since when it has to be paused; a step that was in flight then may still end.
+    /// Since when it is paused.
     paused_since: Option<Timestamp>,
     sequences: Vec<SequenceAccount>,
 }
@@ -77,12 +77,10 @@ impl Ledger {
         }
     }
 
-    pub fn fall_behind(&mut self, request: RequestId, now: Timestamp, in_flight: bool) {
+    pub fn fall_behind(&mut self, request: RequestId, now: Timestamp) {
         if let Some(account) = self.open.get_mut(&request) {
             account.n_behind += 1;
-            if !in_flight {
-                account.paused_since.get_or_insert(now);
-            }
+            account.paused_since.get_or_insert(now);
         }
     }
 
@@ -91,12 +89,6 @@ impl Ledger {
         let Some(account) = self.open.get_mut(&request) else { return false };
         account.n_behind -= 1;
         account.n_behind == 0 && account.paused_since.take().is_some()
-    }
-
-    /// No step is in flight: whoever is behind is paused from now on. How many that were not before.
-    pub fn pause_behind(&mut self, now: Timestamp) -> usize {
-        let behind = self.open.values_mut().filter(|a| a.n_behind > 0 && a.paused_since.is_none());
-        behind.map(|account| account.paused_since = Some(now)).count()
     }
 
     /// Requests that are paused, and since when the one that is it longest.
@@ -132,11 +124,19 @@ impl Ledger {
         Ok(())
     }
 
-    /// Judges that a step which failed as a whole ended the requests that had a share in it.
-    pub fn check_failed_step(&self, batch: &ScheduledBatch) -> Result<(), String> {
-        let survivor = batch.sequences().iter().find(|scheduled| {
-            let account = self.open.get(&scheduled.id.request);
-            account.is_some_and(|account| !account.sequences[account.place_of(scheduled.id.index)].ended)
+    /// Judges that a step which failed as a whole ended the requests that had a share in it, but for those that `were_paused`
+    /// meanwhile.
+    pub fn check_failed_step(
+        &self,
+        batch: &ScheduledBatch,
+        were_paused: &BTreeSet<RequestId>,
+    ) -> Result<(), String> {
+        let mut sequences = batch.sequences().iter();
+        let survivor = sequences.find(|scheduled| {
+            !were_paused.contains(&scheduled.id.request) && {
+                let account = self.open.get(&scheduled.id.request);
+                account.is_some_and(|account| !account.sequences[account.place_of(scheduled.id.index)].ended)
+            }
         });
         match survivor {
             Some(scheduled) => Err(format!("{} outlived the step that failed", scheduled.id)),

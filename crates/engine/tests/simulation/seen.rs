@@ -49,4 +49,6 @@ counts!(
     preemptions,
     hit_tokens,
     beams,
+    steps_ahead,
+    carried,
 );

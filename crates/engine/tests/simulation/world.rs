@@ -9,7 +9,7 @@ use throng_core::admission::Refusal;
 use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId, SequenceId};
-use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
+use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{
@@ -45,9 +45,12 @@ pub struct World {
     epoch: Epoch,
     /// When the executor that was asked for has to be there.
     awaited: Option<Timestamp>,
-    step: Option<InFlight>,
-    /// The batch of the step that the latest input ended.
-    ended: Option<Arc<ScheduledBatch>>,
+    /// The steps in flight, the oldest first.
+    steps: VecDeque<InFlight>,
+    /// When the current executor has run all steps that it was given.
+    idle_from: Timestamp,
+    /// The step that the latest input ended.
+    ended: Option<InFlight>,
     /// Executors that were left in a step and have not come back.
     n_hanging: u32,
     /// No executor can be had any more: the engine has to be unhealthy.
@@ -75,7 +78,12 @@ struct Odds {
 
 struct InFlight {
     batch: Arc<ScheduledBatch>,
-    deadline: Timestamp,
+    /// When it was planned, or the step before it ended.
+    alone_since: Timestamp,
+    /// Requests that were paused since it was planned: what it brings for them is dropped.
+    paused: BTreeSet<RequestId>,
+    /// Preemptions until it was planned.
+    n_preemptions: u64,
 }
 
 /// Something that will become an input.
@@ -103,11 +111,15 @@ impl World {
             max_sequence_tokens: rng.u32(20..300),
             vocabulary_size: rng.u32(8..40),
             n_state_slots: if rng.bool() { 0 } else { rng.u32(1..50) },
+            max_steps_in_flight: rng.u32(1..=2),
         };
         let scheduler = SchedulerConfig {
             inter_token_target_ms: rng.u32(0..40),
             max_queued_requests: rng.u32(1..20),
             max_queued_tokens: rng.u64(10..3_000),
+            speculation: *rng
+                .choice(&[SpeculationMethod::None, SpeculationMethod::PromptLookup])
+                .expect("not empty"),
             prefix_caching: !one_in(rng, 4),
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
             ..SchedulerConfig::default()
@@ -137,7 +149,8 @@ impl World {
             executors: BTreeMap::from([(Epoch(0), PaperExecutor::new(capacity))]),
             epoch: Epoch(0),
             awaited: None,
-            step: None,
+            steps: VecDeque::new(),
+            idle_from: Timestamp::default(),
             ended: None,
             n_hanging: 0,
             is_doomed: false,
@@ -189,8 +202,7 @@ impl World {
 
     fn check_end(mut self) -> Result<Seen, String> {
         let stats = self.core.stats().scheduler;
-        // An engine that stops leaves the step in flight behind.
-        if self.step.is_none() && stats.used_blocks + stats.running + stats.waiting + stats.paused > 0 {
+        if stats.used_blocks + stats.running + stats.waiting + stats.paused > 0 {
             return Err(format!("something is left: {stats:?}"));
         }
         if self.intake.queued() != (0, 0) || self.n_queued > 0 {
@@ -287,15 +299,17 @@ impl World {
         let first_later = (self.now + Nanos(1), 0);
         let later = self.coming.split_off(&first_later);
         for coming in std::mem::replace(&mut self.coming, later).into_values() {
-            let input = self.arrive(coming);
-            self.apply(input)?;
+            if let Some(input) = self.arrive(coming) {
+                self.apply(input)?;
+            }
         }
         self.apply(Input::Tick)?;
         self.check_after_tick()
     }
 
-    fn arrive(&mut self, coming: Coming) -> Input {
-        match coming {
+    /// The input that arrives; none of a step that its executor has not come to.
+    fn arrive(&mut self, coming: Coming) -> Option<Input> {
+        let input = match coming {
             Coming::CaughtUp(request) => Input::ReaderCaughtUp(request),
             Coming::Request { mut request, arrived } => {
                 if self.taken_in.contains(&request.id) && !self.is_in_use(request.id) {
@@ -317,9 +331,7 @@ impl World {
                 if self.bug == Some(Bug::CacheKeptAcrossExecutors) && one_in(&mut self.rng, 20) {
                     self.executors.insert(epoch, PaperExecutor::new(self.capacity));
                 }
-                if let Some(executor) = self.executors.get_mut(&epoch) {
-                    let _ = executor.execute(&batch, &mut output);
-                }
+                let _ = self.executors.get_mut(&epoch)?.execute(&batch, &mut output);
                 let result = match fault {
                     Some(Fault::Error) => {
                         Err(StepError::Executor(ExecutorError::Device("as the test wants it".into())))
@@ -327,7 +339,7 @@ impl World {
                     Some(Fault::Panic) => Err(StepError::Panicked("as the test wants it".into())),
                     Some(Fault::Row(_)) | None => Ok(()),
                 };
-                if result.is_err() || epoch != self.epoch {
+                if result.is_err() || epoch != self.epoch || self.is_doomed {
                     self.executors.remove(&epoch);
                 }
                 if let Some(Fault::Row(sequence_idx)) = fault {
@@ -341,7 +353,8 @@ impl World {
                 }
                 Input::StepDone(StepDone { epoch, output, executing: Nanos::default(), result })
             }
-        }
+        };
+        Some(input)
     }
 
     fn is_in_use(&self, id: RequestId) -> bool {
@@ -358,7 +371,7 @@ impl World {
             let (mut input, mut now) = (Some(input), self.now);
             if let Some(bug) = self.bug {
                 input = input.and_then(|input| bug.spoil_input(input, self.epoch, self.capacity));
-                now = bug.spoil_time(now, self.step.as_ref().map(|step| step.deadline));
+                now = bug.spoil_time(now, self.step_deadline());
             }
             if let Some(input) = &input {
                 self.core.apply(input, now, &mut effects);
@@ -412,8 +425,11 @@ impl World {
             Input::ExecutorMade { .. } | Input::ExecutorNotMade { .. } => return Expected::Nothing,
             Input::ReaderBehind { request, .. } => {
                 let before = self.ledger.paused().0;
-                self.ledger.fall_behind(*request, self.now, self.step.is_some());
+                self.ledger.fall_behind(*request, self.now);
                 self.seen.paused += self.ledger.paused().0 - before;
+                for step in &mut self.steps {
+                    step.paused.insert(*request);
+                }
             }
             Input::ReaderCaughtUp(request) => {
                 self.seen.resumed += usize::from(self.ledger.catch_up(*request));
@@ -422,7 +438,7 @@ impl World {
                 let before = self.drain.flatten();
                 self.drain = Some(before.into_iter().chain(*deadline).min());
             }
-            Input::Tick if self.step.as_ref().is_some_and(|step| step.deadline <= self.now) => {
+            Input::Tick if self.step_deadline().is_some_and(|deadline| deadline <= self.now) => {
                 self.n_hanging += 1;
                 self.is_doomed |= self.n_hanging > self.config.max_abandoned_threads;
                 let timeout_ms = self.config.step_timeout_ms;
@@ -468,7 +484,7 @@ impl World {
                 self.ledger.close(request, failure.as_ref())?;
                 self.readers.close(request);
             }
-            Effect::Execute { epoch, batch, deadline } => self.execute(epoch, batch, deadline)?,
+            Effect::Execute { epoch, batch } => self.execute(epoch, batch)?,
             Effect::EndStep { failure, .. } => self.end_step(failure, expected)?,
             Effect::ReplaceExecutor { epoch } => self.replace_executor(epoch)?,
             Effect::GiveUpExecutor { .. } if !self.is_doomed => {
@@ -532,20 +548,18 @@ impl World {
         if is_deserved { Ok(()) } else { Err("it does not deserve that".into()) }
     }
 
-    fn execute(
-        &mut self,
-        epoch: Epoch,
-        batch: Arc<ScheduledBatch>,
-        deadline: Timestamp,
-    ) -> Result<(), String> {
-        if self.step.is_some() || self.awaited.is_some() || self.is_doomed || epoch != self.epoch {
+    /// When the oldest step in flight has to be given up.
+    fn step_deadline(&self) -> Option<Timestamp> {
+        self.steps.front().map(|step| step.alone_since + Nanos::from_ms(self.config.step_timeout_ms))
+    }
+
+    fn execute(&mut self, epoch: Epoch, batch: Arc<ScheduledBatch>) -> Result<(), String> {
+        let is_busy = self.steps.len() == self.capacity.max_steps_in_flight as usize;
+        if is_busy || self.awaited.is_some() || self.is_doomed || epoch != self.epoch {
             return Err("no executor is free".into());
         }
         if self.state == EngineState::Stopped {
             return Err("the engine has stopped".into());
-        }
-        if deadline != self.now + Nanos::from_ms(self.config.step_timeout_ms) {
-            return Err("another deadline is right".into());
         }
         let most_sequences =
             self.capacity.max_batch_sequences.min(self.config.scheduler.max_batch_sequences) as usize;
@@ -556,6 +570,8 @@ impl World {
         }
         self.ledger.check_batch(&batch)?;
         self.seen.steps += 1;
+        self.seen.steps_ahead += self.steps.len();
+        self.seen.carried += batch.sequences().iter().filter(|scheduled| scheduled.carried.is_some()).count();
         self.seen.sequences += batch.sequences().len();
         let usual = 1_000_000 + 100_000 * batch.n_tokens() as u64;
         let (mut duration, mut fault) = (Nanos(usual), None);
@@ -569,15 +585,22 @@ impl World {
         } else if one_in(&mut self.rng, 30) {
             duration = Nanos(usual * self.rng.u64(1..10));
         }
-        self.send(duration, Coming::Step { epoch, batch: Arc::clone(&batch), fault });
-        self.step = Some(InFlight { batch, deadline });
+        self.idle_from = self.idle_from.max(self.now) + duration;
+        self.send(self.idle_from.since(self.now), Coming::Step { epoch, batch: Arc::clone(&batch), fault });
+        let n_preemptions = self.core.stats().scheduler.counters.preemptions;
+        let (alone_since, paused) = (self.now, BTreeSet::new());
+        self.steps.push_back(InFlight { batch, alone_since, paused, n_preemptions });
         Ok(())
     }
 
     fn end_step(&mut self, failure: Option<EngineFailure>, expected: &Expected) -> Result<(), String> {
-        let ended = self.step.take().ok_or("no step is in flight")?;
-        self.seen.paused += self.ledger.pause_behind(self.now);
-        self.ended = Some(ended.batch);
+        self.ended = Some(self.steps.pop_front().ok_or("no step is in flight")?);
+        if failure.is_some() {
+            self.steps.clear();
+        }
+        if let Some(next) = self.steps.front_mut() {
+            next.alone_since = self.now;
+        }
         match (&failure, expected) {
             (None, Expected::Anything) => {}
             (Some(failure), Expected::FailedStep(expected)) if failure == expected => {}
@@ -601,6 +624,7 @@ impl World {
             return Err("another epoch is next".into());
         }
         self.epoch = epoch;
+        self.idle_from = self.now;
         self.awaited = Some(self.now + EXECUTOR_TIMEOUT);
         let smaller = ExecutorCapacity { n_blocks: self.capacity.n_blocks - 1, ..self.capacity };
         let (mut delay, mut capacity) = (self.rng.u64(0..500), Some(self.capacity));
@@ -646,7 +670,13 @@ impl World {
         }
         let ended = self.ended.take();
         match (expected, &ended) {
-            (Expected::FailedStep(_), Some(batch)) => self.ledger.check_failed_step(batch)?,
+            // A sequence that was preempted meanwhile is computed again.
+            (Expected::FailedStep(_), Some(step))
+                if step.n_preemptions == self.core.stats().scheduler.counters.preemptions =>
+            {
+                self.ledger.check_failed_step(&step.batch, &step.paused)?;
+            }
+            (Expected::FailedStep(_), Some(_)) => {}
             (Expected::FailedStep(failure), None) => return Err(format!("{failure}, and the step goes on")),
             (Expected::Anything | Expected::Nothing, _) => {}
         }
@@ -676,7 +706,7 @@ impl World {
         let of_pause =
             self.ledger.paused().1.map(|since| since + Nanos::from_ms(self.config.pause_timeout_ms));
         let deadlines = [
-            ("a step", self.step.as_ref().map(|step| step.deadline)),
+            ("a step", self.step_deadline()),
             ("a pause", of_pause),
             ("an executor", self.awaited),
             ("a drain", self.drain.flatten()),
@@ -687,11 +717,11 @@ impl World {
         {
             return Err(format!("{what} has outlived its deadline"));
         }
-        let may_run = self.step.is_none() && self.awaited.is_none() && !self.is_doomed;
+        let may_run = self.steps.is_empty() && self.awaited.is_none() && !self.is_doomed;
         if may_run && self.ledger.has_work() {
             return Err("there is work but no step".into());
         }
-        if self.drain.is_some() && self.step.is_none() && self.ledger.n_open() == 0 {
+        if self.drain.is_some() && self.steps.is_empty() && self.ledger.n_open() == 0 {
             return Err("nothing is left and it does not stop".into());
         }
         Ok(())

@@ -55,7 +55,7 @@ impl Executor for FaultyExecutor {
         self.paper.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.n_steps += 1;
         let fault = self.fault.filter(|fault| fault.at_step == self.n_steps);
         match fault.map(|fault| fault.kind) {

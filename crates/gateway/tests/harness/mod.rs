@@ -55,6 +55,7 @@ impl Default for Setup {
                 max_sequence_tokens: MAX_LEN,
                 vocabulary_size: VOCABULARY,
                 n_state_slots: 0,
+                max_steps_in_flight: 1,
             },
             engine: EngineConfig::default(),
             step_time: Duration::ZERO,
@@ -78,7 +79,7 @@ impl Executor for Paced {
         self.paper.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         if !self.step_time.is_zero() {
             std::thread::sleep(self.step_time);
         }
@@ -107,7 +108,7 @@ impl<F: FnMut(&ScheduledBatch, &ScheduledSequence, &mut StepOutput) + Send> Exec
         self.capacity
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
         for scheduled in batch.sequences() {
             output.begin_sequence();

@@ -232,10 +232,11 @@ impl Executor for DraftingExecutor {
     fn capacity(&self) -> ExecutorCapacity {
         let capacity = self.model.capacity();
         let n_blocks = capacity.n_blocks.min(self.draft_model.capacity().n_blocks);
-        ExecutorCapacity { n_blocks, ..capacity }
+        // Drafts begin with a token that the host knows.
+        ExecutorCapacity { n_blocks, max_steps_in_flight: 1, ..capacity }
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         batch.copies().iter().for_each(|copy| self.slots.copy(copy));
         for scheduled in batch.sequences() {
             self.slots.note(batch.blocks(scheduled), scheduled.start as usize, batch.tokens(scheduled));

@@ -56,11 +56,12 @@ impl Executor for Replay {
             max_sequence_tokens: u32::MAX,
             vocabulary_size: u32::MAX,
             n_state_slots: 0,
+            max_steps_in_flight: 1,
         };
         self.draft_model.as_ref().map_or(any, |model| model.capacity())
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         if let Some(model) = &mut self.draft_model {
             model.execute(batch, &mut self.ignored)?;
         }
