@@ -30,13 +30,14 @@ pub struct BatchInput {
 pub struct CarriedToken {
     /// Which token of this step it is, an index into [`BatchInput::tokens`]; what stands there is not read.
     pub token_idx: u32,
-    /// Which of the chosen tokens it is, in the order of that step's wanted logits.
+    /// Which of the chosen tokens it is, in the order of that step's wanted logits. If that is
+    /// [`NO_TOKEN`](crate::backend::NO_TOKEN), any token may stand in its place: nobody reads what comes of it.
     pub chosen_idx: u32,
 }
 
 impl BatchInput {
-    /// Fills the input from a scheduled batch. Logits are wanted for the tokens that `wants_logits` names by row
-    /// and by index in the row.
+    /// Fills the input from a scheduled batch. Logits are wanted for the tokens that `wants_logits` names by sequence and by
+    /// index among the sequence's tokens.
     pub fn fill(&mut self, batch: &ScheduledBatch, wants_logits: impl Fn(usize, usize) -> bool) {
         self.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {

@@ -3,38 +3,40 @@
 use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
 use throng_core::request::TokenId;
 
-use crate::backend::{Backend, BackendError, NO_TOKEN};
+use crate::backend::{Backend, NO_TOKEN, Ticket};
 use crate::batch_sampler::{Wanted, begin_sequences, is_reached};
 use crate::sampler::SamplingInput;
 
-/// Lets the device choose the tokens, if it can for all of these rows of logits, and waits for them; the sequences in
-/// `unknown` fail. `false`: nothing was chosen.
-///
-/// # Errors
-/// When the device failed.
+/// Lets the device choose the tokens, if it can for all of these rows of logits, and ends the step there. `None`: nothing was
+/// chosen.
 pub(crate) fn choose_on_device<B: Backend>(
     backend: &mut B,
     batch: &ScheduledBatch,
-    (wanted, unknown): (&[Wanted], &[usize]),
+    wanted: &[Wanted],
     logits: &mut B::Buffer,
-    chosen: &mut Vec<TokenId>,
-    output: &mut StepOutput,
-) -> Result<bool, BackendError> {
-    // Log-probabilities and masks are the host's: their rows need the logits there.
-    let needs_logits = |wanted: &Wanted| {
-        let scheduled = &batch.sequences()[wanted.sequence_idx];
-        wanted.next_prompt_token.is_some()
-            || scheduled.sampling.logprobs.is_some()
-            || scheduled.constraint.is_some()
-    };
+) -> Option<Ticket> {
     let mut rows = wanted.iter().map(|wanted| sampling_input(batch, wanted));
-    if wanted.iter().any(needs_logits) || !backend.choose(logits, &mut rows) {
-        return Ok(false);
-    }
-    let ticket = backend.submit();
-    chosen.clear();
-    backend.collect(ticket, chosen)?;
-    for (wanted, &token) in wanted.iter().zip(&*chosen) {
+    backend.choose(logits, &mut rows).then(|| backend.submit())
+}
+
+/// Whether the device may choose these tokens: log-probabilities and masks are the host's, their rows need the logits there.
+pub(crate) fn may_choose_on_device(batch: &ScheduledBatch, wanted: &[Wanted]) -> bool {
+    wanted.iter().all(|wanted| {
+        let scheduled = &batch.sequences()[wanted.sequence_idx];
+        wanted.next_prompt_token.is_none()
+            && scheduled.sampling.logprobs.is_none()
+            && scheduled.constraint.is_none()
+    })
+}
+
+/// Tells the tokens that the device chose, one for each wanted row; the sequences in `unknown` fail.
+pub(crate) fn tell_chosen(
+    batch: &ScheduledBatch,
+    (wanted, unknown): (&[Wanted], &[usize]),
+    chosen: &[TokenId],
+    output: &mut StepOutput,
+) {
+    for (wanted, &token) in wanted.iter().zip(chosen) {
         begin_sequences(unknown, wanted.sequence_idx + 1, output);
         let scheduled = &batch.sequences()[wanted.sequence_idx];
         if output.error(wanted.sequence_idx).is_some() || !is_reached(batch, scheduled, wanted, output) {
@@ -47,7 +49,6 @@ pub(crate) fn choose_on_device<B: Backend>(
             _ => output.push_sampled(TokenLogprob { token, logprob: 0.0, rank: 0 }, &[]),
         }
     }
-    Ok(true)
 }
 
 /// How the token after a row is chosen.

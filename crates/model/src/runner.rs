@@ -1,7 +1,9 @@
 //! The executor of a model: batch in, tokens and log-probabilities out. Does not know requests and scheduling; of time it reports
 //! only how long choosing tokens took.
 
-use std::collections::BTreeSet;
+mod step;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,18 +12,17 @@ use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::TokenId;
 use throng_core::time::Nanos;
 
-use crate::adapter::{AdapterStore, StepAdapters};
-use crate::backend::{Backend, BackendError, BlockCopy};
-use crate::batch_input::BatchInput;
+use crate::adapter::AdapterStore;
+use crate::backend::{Backend, BackendError, Ticket};
 use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
-use crate::device_sampling::choose_on_device;
+use crate::device_sampling::{choose_on_device, may_choose_on_device, tell_chosen};
 use crate::eagle::FeatureTap;
 use crate::kv_cache::{KvDtype, KvLayout};
 use crate::state_cache::StateLayout;
-use crate::token_masks::TokenMasks;
+use step::{Progress, RunnerStep};
 
 /// Most slots of recurrent state for checkpoints, beyond those of sequences that run.
 const CHECKPOINT_SLOTS: usize = 16;
@@ -35,7 +36,7 @@ pub struct RunnerLimits {
     pub kv_dtype: KvDtype,
     /// Most new tokens in one batch.
     pub max_batch_tokens: u32,
-    /// Most rows in one batch.
+    /// Most sequences in one batch.
     pub max_batch_sequences: u32,
     /// Most tokens of one sequence; never more than the model's context.
     pub max_sequence_tokens: Option<u32>,
@@ -47,15 +48,16 @@ pub struct ModelRunner<B: Backend> {
     decoder: Decoder<B>,
     cache: B::KvCache,
     answers: BatchSampler,
-    masks: TokenMasks,
     adapters: Arc<AdapterStore<B>>,
     tap: Option<FeatureTap<B>>,
-    step_adapters: StepAdapters<B>,
-    input: BatchInput,
-    wanted: Vec<Wanted>,
+    /// The steps that were submitted and not collected, the oldest first.
+    in_flight: VecDeque<RunnerStep<B>>,
+    /// The buffers of steps that were collected.
+    spare_steps: Vec<RunnerStep<B>>,
     /// Tokens that the device chose.
     chosen: Vec<TokenId>,
-    copies: Vec<BlockCopy>,
+    /// The last token of each sequence of the step that was collected last; 0 where there is none.
+    collected: Vec<TokenId>,
     capacity: ExecutorCapacity,
     /// Most positions whose logits are in memory at once, `vocabulary * 4` bytes each: one for each sequence of a batch, so
     /// that a decode step reads the output matrix once. Drafts and prompts that want all their log-probabilities may need
@@ -90,7 +92,7 @@ impl<B: Backend> ModelRunner<B> {
             vocabulary_size: config.vocabulary_size as u32,
             n_state_slots: StateLayout::new(&config, n_state_slots(limits.max_batch_sequences)).n_slots
                 as u32,
-            max_steps_in_flight: 1,
+            max_steps_in_flight: backend.max_steps_in_flight() as u32,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {
@@ -108,14 +110,12 @@ impl<B: Backend> ModelRunner<B> {
             decoder,
             cache,
             answers,
-            masks: TokenMasks::new(capacity.vocabulary_size, max_logit_rows),
             adapters: Arc::default(),
             tap: None,
-            step_adapters: StepAdapters::default(),
-            input: BatchInput::default(),
-            wanted: Vec::new(),
+            in_flight: VecDeque::new(),
+            spare_steps: Vec::new(),
             chosen: Vec::new(),
-            copies: Vec::new(),
+            collected: Vec::new(),
             capacity,
             max_logit_rows,
         })
@@ -127,57 +127,106 @@ impl<B: Backend> ModelRunner<B> {
         Self { adapters: store, ..self }
     }
 
-    /// The same runner, which keeps what a head reads of its steps.
+    /// The same runner, which keeps what a head reads of its steps. The host computes that, so steps run one at a time.
     #[must_use]
     pub(crate) fn with_tap(self, tap: FeatureTap<B>) -> Self {
-        Self { tap: Some(tap), ..self }
+        let capacity = ExecutorCapacity { max_steps_in_flight: 1, ..self.capacity };
+        Self { tap: Some(tap), capacity, ..self }
     }
 
-    /// Runs all layers, and keeps what a head reads, if there is one.
-    fn forward(&mut self) -> Result<(), BackendError> {
-        let Self { backend, cache, input, step_adapters, .. } = self;
+    /// Begins the forward pass of a step, and keeps what a head reads, if there is one. The step before it is in flight, or was
+    /// collected.
+    fn forward(
+        &mut self,
+        step: &mut RunnerStep<B>,
+        before: Option<&RunnerStep<B>>,
+    ) -> Result<(), BackendError> {
+        step.carry_tokens(before, &self.collected);
+        step.progress = Progress::Forward;
+        if !step.copies.is_empty() {
+            self.backend.copy_blocks(&mut self.cache, &step.copies);
+        }
+        if !step.state_copies.is_empty() {
+            self.decoder.copy_states(&mut self.backend, &step.state_copies);
+        }
+        if step.input.n_tokens() == 0 {
+            return Ok(());
+        }
+        let Self { backend, decoder, cache, .. } = self;
         let Some(tap) = &mut self.tap else {
-            self.decoder.forward_with(backend, cache, input, step_adapters);
+            decoder.forward_with(backend, cache, &step.input, &step.adapters);
             return Ok(());
         };
-        tap.copy(&self.copies);
+        tap.copy(&step.copies);
         let mut observe =
             |backend: &mut B, layer_idx, residual: &B::Buffer| tap.observe(backend, layer_idx, residual);
-        self.decoder.forward_observed(backend, cache, input, step_adapters, &mut observe);
-        tap.keep(backend, input)
+        decoder.forward_observed(backend, cache, &step.input, &step.adapters, &mut observe);
+        tap.keep(backend, &step.input)
     }
 
-    /// Fills the step's input and the list of logits that it wants, one entry each, in the same order.
-    fn prepare(&mut self, batch: &ScheduledBatch) {
-        self.step_adapters.fill(batch, &self.adapters);
-        self.wanted.clear();
-        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
-            let tokens = batch.tokens(scheduled);
-            let want = |token_idx| wanted_of(sequence_idx, scheduled, tokens, token_idx);
-            self.wanted.extend((0..tokens.len()).filter_map(want));
+    /// Has the tokens of a step chosen on the device, if that can choose all of them.
+    fn choose(&mut self, step: &mut RunnerStep<B>, batch: &ScheduledBatch) {
+        if step.wanted.is_empty() {
+            step.progress = Progress::Chosen(self.backend.submit());
+        } else if step.wanted.len() <= self.max_logit_rows && may_choose_on_device(batch, &step.wanted) {
+            let logits = self.decoder.logits(&mut self.backend, 0..step.wanted.len());
+            step.progress = match choose_on_device(&mut self.backend, batch, &step.wanted, logits) {
+                Some(ticket) => Progress::Chosen(ticket),
+                None => Progress::Logits,
+            };
         }
-        self.input.fill(batch, |sequence_idx, token_idx| {
-            let scheduled = &batch.sequences()[sequence_idx];
-            wanted_of(sequence_idx, scheduled, batch.tokens(scheduled), token_idx).is_some()
-        });
     }
 
-    fn answer(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), BackendError> {
-        for first in (0..self.wanted.len()).step_by(self.max_logit_rows) {
-            let piece = first..self.wanted.len().min(first + self.max_logit_rows);
-            let logits = self.decoder.logits(&mut self.backend, piece.clone());
-            let (wanted, chosen) = (&self.wanted[piece], &mut self.chosen);
-            let unknown = self.step_adapters.unknown();
-            if choose_on_device(&mut self.backend, batch, (wanted, unknown), logits, chosen, output)? {
-                continue;
-            }
+    /// Answers a step whose tokens the device chooses.
+    fn answer_chosen(
+        &mut self,
+        (batch, wanted, unknown): (&ScheduledBatch, &[Wanted], &[usize]),
+        ticket: Ticket,
+        output: &mut StepOutput,
+    ) -> Result<(), BackendError> {
+        self.chosen.clear();
+        self.backend.collect(ticket, &mut self.chosen)?;
+        tell_chosen(batch, (wanted, unknown), &self.chosen, output);
+        Ok(())
+    }
+
+    /// Answers a step whose tokens the host chooses, or which has to be answered in pieces.
+    fn answer_from_logits(
+        &mut self,
+        step: &RunnerStep<B>,
+        batch: &ScheduledBatch,
+        output: &mut StepOutput,
+    ) -> Result<(), BackendError> {
+        let unknown = step.adapters.unknown();
+        for first in (0..step.wanted.len()).step_by(self.max_logit_rows) {
+            let piece = first..step.wanted.len().min(first + self.max_logit_rows);
+            let wanted = &step.wanted[piece.clone()];
+            let logits = match step.progress {
+                Progress::Logits => self.decoder.latest_logits(),
+                _ => {
+                    let logits = self.decoder.logits(&mut self.backend, piece);
+                    if may_choose_on_device(batch, wanted)
+                        && let Some(ticket) = choose_on_device(&mut self.backend, batch, wanted, logits)
+                    {
+                        self.answer_chosen((batch, wanted, unknown), ticket, output)?;
+                        continue;
+                    }
+                    logits
+                }
+            };
             let logits = self.backend.download(logits)?;
             let begun = Instant::now();
-            self.answers.answer(&self.backend, batch, (&self.masks, unknown), wanted, logits, output);
+            self.answers.answer(&self.backend, batch, (&step.masks, unknown), wanted, logits, output);
             output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
-        begin_sequences(self.step_adapters.unknown(), batch.sequences().len(), output);
         Ok(())
+    }
+
+    /// Keeps the tokens that the next step may carry.
+    fn note_collected(&mut self, output: &StepOutput) {
+        let last = |sequence_idx| output.sampled(sequence_idx).last().map_or(0, |token| token.chosen.token);
+        self.collected.clear();
+        self.collected.extend((0..output.n_sequences()).map(last));
     }
 }
 
@@ -186,11 +235,9 @@ impl<B: Backend> Executor for ModelRunner<B> {
         self.capacity
     }
 
-    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
-        output.clear();
-        if batch.is_empty() {
-            return Ok(());
-        }
+    /// Begins the step, if steps may be in flight and the one before has left its tokens on the device. Else it begins when that one
+    /// has been collected: where the host chooses tokens, the buffers are in use until then.
+    fn submit(&mut self, batch: &ScheduledBatch) -> Result<(), ExecutorError> {
         let in_vocabulary = |token: &TokenId| *token < self.capacity.vocabulary_size;
         assert!(batch.all_tokens().iter().all(in_vocabulary), "a token outside the vocabulary");
         assert!(batch.n_tokens() <= self.capacity.max_batch_tokens as usize, "a batch beyond the capacity");
@@ -200,22 +247,49 @@ impl<B: Backend> Executor for ModelRunner<B> {
             batch.sequences().iter().all(needs_state),
             "a recurrent state for each sequence, or for none"
         );
-        self.masks.begin(batch);
-        self.prepare(batch);
-        self.copies.clear();
-        self.copies.extend(batch.copies().iter().map(|copy| BlockCopy { from: copy.from.0, to: copy.to.0 }));
-        if !self.copies.is_empty() {
-            self.backend.copy_blocks(&mut self.cache, &self.copies);
+        let new_step = || RunnerStep::new(self.capacity.vocabulary_size, self.max_logit_rows);
+        let mut step = self.spare_steps.pop().unwrap_or_else(new_step);
+        step.prepare(batch, &self.adapters);
+        let before = self.in_flight.pop_back();
+        let mut begun = Ok(());
+        if self.capacity.max_steps_in_flight > 1
+            && before.as_ref().is_none_or(|before| matches!(before.progress, Progress::Chosen(_)))
+        {
+            begun = self.forward(&mut step, before.as_ref()).map_err(executor_error);
+            self.choose(&mut step, batch);
         }
-        if !batch.state_copies().is_empty() {
-            self.decoder.copy_states(&mut self.backend, batch.state_copies());
+        self.in_flight.extend(before);
+        self.in_flight.push_back(step);
+        begun
+    }
+
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        output.clear();
+        let Some(mut step) = self.in_flight.pop_front() else {
+            return Err(ExecutorError::Device("no step was submitted".to_owned()));
+        };
+        if let Progress::Prepared = step.progress {
+            self.forward(&mut step, None).map_err(executor_error)?;
         }
-        self.forward().and_then(|()| self.answer(batch, output)).map_err(|error| match error {
-            BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
-            BackendError::Unsupported(_) | BackendError::Device(_) => {
-                ExecutorError::Device(error.to_string())
+        if let Progress::Forward = step.progress {
+            self.choose(&mut step, batch);
+        }
+        let unknown = step.adapters.unknown();
+        let answered = match step.progress {
+            Progress::Chosen(ticket) => self.answer_chosen((batch, &step.wanted, unknown), ticket, output),
+            _ => self.answer_from_logits(&step, batch, output),
+        };
+        answered.map_err(executor_error)?;
+        begin_sequences(unknown, batch.sequences().len(), output);
+        self.note_collected(output);
+        if let Some(mut next) = self.in_flight.pop_front() {
+            if let Progress::Prepared = next.progress {
+                self.forward(&mut next, None).map_err(executor_error)?;
             }
-        })
+            self.in_flight.push_front(next);
+        }
+        self.spare_steps.push(step);
+        Ok(())
     }
 }
 
@@ -226,19 +300,9 @@ pub fn n_state_slots(max_batch_sequences: u32) -> usize {
     n + n.min(CHECKPOINT_SLOTS)
 }
 
-/// Whether the logits after a row's new token number `token_idx` are wanted, and what for.
-fn wanted_of(
-    sequence_idx: usize,
-    scheduled: &ScheduledSequence,
-    tokens: &[TokenId],
-    token_idx: usize,
-) -> Option<Wanted> {
-    let is_last = token_idx + 1 == tokens.len();
-    let position = scheduled.start as usize + token_idx;
-    if scheduled.sampling.prompt_logprobs.is_some() && position + 1 < scheduled.n_prompt as usize {
-        let next = if is_last { scheduled.next_prompt_token } else { Some(tokens[token_idx + 1]) };
-        return next.map(|token| Wanted { sequence_idx, next_prompt_token: Some(token), n_drafts_before: 0 });
+fn executor_error(error: BackendError) -> ExecutorError {
+    match error {
+        BackendError::OutOfMemory { .. } => ExecutorError::OutOfMemory(error.to_string()),
+        BackendError::Unsupported(_) | BackendError::Device(_) => ExecutorError::Device(error.to_string()),
     }
-    let n_drafts_before = (token_idx + 1).checked_sub(scheduled.n_known()).filter(|_| scheduled.sample)?;
-    Some(Wanted { sequence_idx, next_prompt_token: None, n_drafts_before })
 }

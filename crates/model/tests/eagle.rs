@@ -150,7 +150,7 @@ impl Executor for Watched {
         self.inner.capacity()
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         self.inner.execute(batch, output)?;
         output.draft_passes.iter_mut().for_each(|pass| pass.took = Nanos(1_000));
         for (i, scheduled) in batch.sequences().iter().enumerate() {

@@ -165,7 +165,8 @@ impl DeviceMemory for ExampleBackend {
         batch.copy_from(input);
         for carried in &input.carried {
             let (_, chosen) = self.in_flight.back().expect("a step was submitted");
-            batch.tokens[carried.token_idx as usize] = chosen[carried.chosen_idx as usize];
+            let token = chosen[carried.chosen_idx as usize];
+            batch.tokens[carried.token_idx as usize] = if token == NO_TOKEN { 0 } else { token };
         }
     }
 
@@ -333,6 +334,10 @@ impl DeviceOps for ExampleBackend {
 }
 
 impl Backend for ExampleBackend {
+    fn max_steps_in_flight(&self) -> usize {
+        2
+    }
+
     /// Takes over rows that only want the most likely token.
     fn choose(
         &mut self,
@@ -341,11 +346,9 @@ impl Backend for ExampleBackend {
     ) -> bool {
         let is_plain = |row: SamplingInput<'_>| {
             let params = row.params;
-            params.is_greedy()
-                && !params.reads_history()
-                && params.logit_bias.is_empty()
-                && params.allowed_token_ids.is_none()
-                && row.n_output() >= params.min_tokens
+            let is_restricted = !params.logit_bias.is_empty() || params.allowed_token_ids.is_some();
+            let ends_too_early = row.n_output() < params.min_tokens;
+            params.is_greedy() && !params.reads_history() && !is_restricted && !ends_too_early
         };
         for row in rows {
             if !is_plain(row) {

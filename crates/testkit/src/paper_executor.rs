@@ -91,7 +91,10 @@ impl PaperExecutor {
         let carried = scheduled
             .carried
             .map(|sequence_idx| [self.chosen.get(sequence_idx).copied().flatten().unwrap_or(0)]);
-        let tokens = carried.as_ref().map_or_else(|| batch.tokens(scheduled), |token| token);
+        let tokens = match &carried {
+            Some(token) => token,
+            None => batch.tokens(scheduled),
+        };
         let blocks = batch.blocks(scheduled);
         let start = scheduled.start as usize;
         let mut seen = Seen::default();

@@ -44,6 +44,12 @@ pub use step::{StepShape, Ticket};
 /// A device that runs a decoder. Every method has a default body, which is right for a device that runs each operation at once
 /// and leaves sampling to the host.
 pub trait Backend: DeviceOps + RecurrentOps {
+    /// How many steps may be submitted and not collected, at most 2. More than 1 is for devices that run operations later and choose
+    /// tokens: then the host plans the next step while the device runs one.
+    fn max_steps_in_flight(&self) -> usize {
+        1
+    }
+
     /// Announces the next step, before its first operation. From there to the last layer, all steps of one shape are the same
     /// operations on the same buffers, with no more rows than the shape says: a device may capture them once and replay them.
     fn begin_step(&mut self, _shape: StepShape) {}
@@ -60,9 +66,8 @@ pub trait Backend: DeviceOps + RecurrentOps {
         false
     }
 
-    /// Ends the step that the operations since the last call belong to, and never waits. Two steps may be in flight: the second
-    /// may read the tokens that the first one chose before the host has collected them, see
-    /// [`CarriedToken`](crate::batch_input::CarriedToken).
+    /// Ends the step that the operations since the last call belong to, and never waits. The next step may read the tokens that it
+    /// chose before the host has collected them, see [`CarriedToken`](crate::batch_input::CarriedToken).
     fn submit(&mut self) -> Ticket {
         Ticket::default()
     }

@@ -166,6 +166,11 @@ impl<B: Backend> Decoder<B> {
         backend.finish_logits(&mut ws.logits, config.logits_scale, config.logits_softcap);
         &mut ws.logits
     }
+
+    /// The logits that were computed last.
+    pub fn latest_logits(&mut self) -> &mut B::Buffer {
+        &mut self.workspace.logits
+    }
 }
 
 /// The adapters of a step in one layer.

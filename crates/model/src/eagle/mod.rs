@@ -172,7 +172,7 @@ impl<B: Backend> Executor for HeadRunner<B> {
         self.capacity
     }
 
-    fn execute(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+    fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
         self.masks.begin(batch);
         self.prepare(batch);

@@ -1,0 +1,110 @@
+//! What a runner keeps of a step until it is collected: its input, which logits it wants, its adapters and masks. Does not know the
+//! forward pass.
+
+use throng_core::batch::{ScheduledBatch, ScheduledSequence, StateCopy};
+use throng_core::request::TokenId;
+
+use crate::adapter::{AdapterStore, StepAdapters};
+use crate::backend::{Backend, BlockCopy, Ticket};
+use crate::batch_input::{BatchInput, CarriedToken};
+use crate::batch_sampler::Wanted;
+use crate::token_masks::TokenMasks;
+
+/// A step that was submitted. Buffers are used again for later steps.
+pub(super) struct RunnerStep<B: Backend> {
+    pub(super) input: BatchInput,
+    /// What the logits that it wants are for, in the order of `input.logit_tokens`.
+    pub(super) wanted: Vec<Wanted>,
+    pub(super) adapters: StepAdapters<B>,
+    pub(super) masks: TokenMasks,
+    pub(super) copies: Vec<BlockCopy>,
+    pub(super) state_copies: Vec<StateCopy>,
+    /// Its tokens that are carried, and the sequences of the step before that they are from.
+    carried: Vec<(usize, usize)>,
+    pub(super) progress: Progress,
+}
+
+/// How far the device is with a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Progress {
+    /// Nothing of it was begun.
+    Prepared,
+    /// The forward pass was begun, its logits were not.
+    Forward,
+    /// All logits that it wants were begun; the host is to choose from them.
+    Logits,
+    /// The device chooses its tokens.
+    Chosen(Ticket),
+}
+
+impl<B: Backend> RunnerStep<B> {
+    pub(super) fn new(vocabulary_size: u32, max_sequences: usize) -> Self {
+        Self {
+            input: BatchInput::default(),
+            wanted: Vec::new(),
+            adapters: StepAdapters::default(),
+            masks: TokenMasks::new(vocabulary_size, max_sequences),
+            copies: Vec::new(),
+            state_copies: Vec::new(),
+            carried: Vec::new(),
+            progress: Progress::Prepared,
+        }
+    }
+
+    /// Fills it from a batch, but for the tokens that are carried.
+    pub(super) fn prepare(&mut self, batch: &ScheduledBatch, adapters: &AdapterStore<B>) {
+        self.progress = Progress::Prepared;
+        self.masks.begin(batch);
+        self.adapters.fill(batch, adapters);
+        self.wanted.clear();
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+            let tokens = batch.tokens(scheduled);
+            let want = |token_idx| wanted_of(sequence_idx, scheduled, tokens, token_idx);
+            self.wanted.extend((0..tokens.len()).filter_map(want));
+        }
+        self.input.fill(batch, |sequence_idx, token_idx| {
+            let scheduled = &batch.sequences()[sequence_idx];
+            wanted_of(sequence_idx, scheduled, batch.tokens(scheduled), token_idx).is_some()
+        });
+        self.state_copies.clear();
+        self.state_copies.extend_from_slice(batch.state_copies());
+        self.carried.clear();
+        let carried =
+            |scheduled: &ScheduledSequence| Some((scheduled.token_range().start, scheduled.carried?));
+        self.carried.extend(batch.sequences().iter().filter_map(carried));
+        self.copies.clear();
+        self.copies.extend(batch.copies().iter().map(|copy| BlockCopy { from: copy.from.0, to: copy.to.0 }));
+    }
+
+    /// Says where the carried tokens come from: they are on the device where the step `before` is in flight, else `collected`, one
+    /// for each of its sequences.
+    pub(super) fn carry_tokens(&mut self, before: Option<&Self>, collected: &[TokenId]) {
+        for &(token_idx, sequence_idx) in &self.carried {
+            let Some(before) = before else {
+                self.input.tokens[token_idx] = collected.get(sequence_idx).copied().unwrap_or(0);
+                continue;
+            };
+            // A sequence whose token is carried has one logit row, the last that is not of a later sequence.
+            let n_up_to = before.wanted.partition_point(|wanted| wanted.sequence_idx <= sequence_idx);
+            let (token_idx, chosen_idx) = (token_idx as u32, n_up_to.saturating_sub(1) as u32);
+            self.input.carried.push(CarriedToken { token_idx, chosen_idx });
+        }
+    }
+}
+
+/// Whether the logits after a sequence's new token number `token_idx` are wanted, and what for.
+fn wanted_of(
+    sequence_idx: usize,
+    scheduled: &ScheduledSequence,
+    tokens: &[TokenId],
+    token_idx: usize,
+) -> Option<Wanted> {
+    let is_last = token_idx + 1 == tokens.len();
+    let position = scheduled.start as usize + token_idx;
+    if scheduled.sampling.prompt_logprobs.is_some() && position + 1 < scheduled.n_prompt as usize {
+        let next = if is_last { scheduled.next_prompt_token } else { Some(tokens[token_idx + 1]) };
+        return next.map(|token| Wanted { sequence_idx, next_prompt_token: Some(token), n_drafts_before: 0 });
+    }
+    let n_drafts_before = (token_idx + 1).checked_sub(scheduled.n_known()).filter(|_| scheduled.sample)?;
+    Some(Wanted { sequence_idx, next_prompt_token: None, n_drafts_before })
+}
