@@ -41,6 +41,7 @@ impl RunningWorker {
             max_sequence_tokens: MAX_LEN,
             vocabulary_size: VOCABULARY,
             n_state_slots: 0,
+            max_steps_in_flight: 1,
         };
         let make = move || Ok(Box::new(PaperExecutor::new(capacity)) as _);
         let engine = Engine::start(EngineConfig::default(), make).expect("the paper executor starts");
