@@ -95,12 +95,14 @@ impl Executor for Recording {
         let number = self.numbers.pop_front().expect("a step was submitted");
         match number {
             150 | 300 => self.record.wait_for_release(),
-            _ if number % 97 == 0 => panic!("as the test wants it"),
-            _ if number % 61 == 0 => return Err(ExecutorError::Device("as the test wants it".into())),
+            _ if number.is_multiple_of(97) => panic!("as the test wants it"),
+            _ if number.is_multiple_of(61) => {
+                return Err(ExecutorError::Device("as the test wants it".into()));
+            }
             _ => {}
         }
         self.paper.collect(batch, output)?;
-        if number % 43 == 0 {
+        if number.is_multiple_of(43) {
             output.fail_sequence(SequenceError::InvalidLogits);
         }
         Ok(())

@@ -152,11 +152,7 @@ impl World {
             max_queued_requests: rng.u32(1..60),
             max_queued_tokens: rng.u64(1..10_000),
             max_draft_tokens: rng.u32(0..20),
-            // Tokens are carried where no drafts are made.
-            speculation: match capacity.max_steps_in_flight == 2 && rng.bool() {
-                true => SpeculationMethod::None,
-                false => *rng.choice(&METHODS).expect("not empty"),
-            },
+            speculation: *rng.choice(&METHODS).expect("not empty"),
             prompt_lookup_min: rng.u32(1..4),
             prefix_caching: !one_in(rng, 4),
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
