@@ -2,11 +2,13 @@
 //! proposed none, they are looked up in the sequence or left to the executor's draft model, as many as are expected to pay.
 //! Does not know what they guess.
 
+mod price;
+
 use super::Scheduler;
 use super::budget::StepBudget;
-use super::draft_price::{DraftPrice, Undrafted};
 use crate::request::TokenId;
 use crate::sequence::{Running, Sequence};
+use price::{DraftPrice, Undrafted};
 
 /// Drafts that are looked up where none is worth being verified, so that look-up is compared with the draft model.
 const N_JUDGED: usize = 4;

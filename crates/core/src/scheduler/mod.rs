@@ -7,7 +7,6 @@ mod beams;
 mod budget;
 mod complete;
 mod config;
-mod draft_price;
 mod drafts;
 mod event;
 mod fairness;

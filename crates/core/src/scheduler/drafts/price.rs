@@ -1,6 +1,6 @@
 //! What drafts cost and what they are worth, in expected time. Does not know which tokens they are.
 
-use super::step_time::{StepShape, StepTimeModel};
+use crate::scheduler::step_time::{StepShape, StepTimeModel};
 use crate::sequence::{Running, Sequence};
 
 /// A draft is computed if its expected gain is at least this many times its expected cost: neither the estimate of
