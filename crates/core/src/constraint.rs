@@ -30,7 +30,17 @@ pub trait TokenConstraint: Send + Sync + Debug {
     fn forced(&self, output: &[TokenId], forced: &mut Vec<TokenId>) {
         let _ = (output, forced);
     }
+
+    /// What tells the constraint from others over the same vocabulary: two with equal identities give equal masks for every
+    /// output. `None`: that is not known, and outputs under it are not shared between requests.
+    fn identity(&self) -> Option<ConstraintIdentity> {
+        None
+    }
 }
+
+/// A digest of what a constraint allows, made with a cryptographic hash: no two of different content are equal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConstraintIdentity(pub [u8; 32]);
 
 /// Why a constraint gave no mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -219,6 +219,11 @@ impl SamplingParams {
         self.temperature < 1e-5
     }
 
+    /// Whether tokens are drawn at random, so that the output depends on the seed.
+    pub fn draws(&self) -> bool {
+        !self.is_greedy() && self.beams.is_none() && self.max_tokens > 0
+    }
+
     /// Whether choosing a token reads the tokens before it (a penalty or `bad_words`), so that the batch must
     /// carry the whole history.
     pub fn reads_history(&self) -> bool {

@@ -16,6 +16,7 @@ use crate::metrics::{AtScrape, MemoryCollector, Metrics, ModelInfoLabels, ModelL
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
 use crate::replica::{Link, Replica, Status};
+use crate::response_cache::ResponseCache;
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 
@@ -75,6 +76,8 @@ pub(crate) struct App {
     pub router: Arc<Router>,
     /// What is counted.
     pub metrics: Metrics,
+    /// Answers that were generated before.
+    pub cache: Arc<ResponseCache>,
     /// Bounds how many bodies are parsed and tokenized at a time.
     pub turns: Turns,
     /// Where whole answers are written.
@@ -101,6 +104,7 @@ impl App {
     ) -> Self {
         let Shared { memory, phase, process, keys, limits, workers, ledger, recent } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
+        let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes));
         let router = Arc::new(Router::default());
         let (of_replicas, of_models) = (router.clone(), router.clone());
         let metrics = Metrics::new(
@@ -108,6 +112,7 @@ impl App {
             AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
             held,
             (&process, ledger.clone()),
+            cache.clone(),
         );
         for served in models {
             let (counters, replicas) =
@@ -118,6 +123,7 @@ impl App {
             keys: ApiKeys::new(&config.access.api_keys, keys),
             router,
             metrics,
+            cache,
             turns: Turns::new(
                 config.api.max_concurrent_tokenizations,
                 config.api.max_queued_tokenizations,

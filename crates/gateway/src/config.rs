@@ -22,6 +22,8 @@ pub struct GatewayConfig {
     pub prices: Vec<ModelPrice>,
     /// What is told of requests.
     pub observability: ObservabilityConfig,
+    /// Answers that are kept for equal requests.
+    pub response_cache: ResponseCacheConfig,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a release build
@@ -233,6 +235,14 @@ impl Default for ObservabilityConfig {
         let (access_log, otlp_endpoint) = (None, None);
         Self { access_log, access_log_bodies: false, otlp_endpoint, max_explained_requests: 1024 }
     }
+}
+
+/// Answers that are kept for equal requests.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResponseCacheConfig {
+    /// Most bytes of all answers that are kept; 0: none are, and equal requests do not share a generation.
+    pub max_memory_bytes: usize,
 }
 
 /// Text that is never printed, not even by `{:?}` or when a configuration is written out.

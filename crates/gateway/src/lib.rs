@@ -24,6 +24,7 @@ mod observation;
 pub mod openai;
 mod phase;
 mod replica;
+mod response_cache;
 mod retry_after;
 mod router;
 mod routes;
@@ -34,8 +35,8 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::StoredKeys;
 pub use config::{
-    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, ModelPrice, ObservabilityConfig, Secret,
-    ServerConfig, TlsConfig,
+    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, ModelPrice, ObservabilityConfig,
+    ResponseCacheConfig, Secret, ServerConfig, TlsConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};

@@ -1,6 +1,6 @@
 //! A model as the gateway sees it: names, engines, and what turns text into tokens. Does not know weights.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use throng_core::request::{GenerationDefaults, TokenId};
 use throng_engine::EngineHandle;
@@ -13,6 +13,7 @@ use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
 use crate::replica::{LocalReplica, Replica};
+use crate::response_cache::ModelInstance;
 
 /// A model to serve.
 #[derive(Debug, Clone)]
@@ -73,6 +74,8 @@ pub(crate) struct ModelEntry {
     pub grammars: Option<ModelGrammars>,
     /// Its adapters.
     pub adapters: Adapters,
+    /// Tells its answers from those of other models, with the fingerprint of the worker that joined last.
+    instance: Mutex<(ModelInstance, Option<Arc<str>>)>,
     limits: ModelLimits,
 }
 
@@ -104,12 +107,32 @@ impl ModelEntry {
             .as_ref()
             .map(|tokenizer| ModelGrammars::new(tokenizer.clone(), served.eos_token_ids.clone()));
         let adapters = Adapters::new(served.adapters.take().as_ref());
-        Self { served, metrics, grammars, adapters, limits }
+        Self {
+            served,
+            metrics,
+            grammars,
+            adapters,
+            instance: Mutex::new((ModelInstance::next(), None)),
+            limits,
+        }
     }
 
     /// Whether other processes compute it.
     pub fn is_remote(&self) -> bool {
         self.served.engines.is_empty()
+    }
+
+    /// Tells its answers from those of other models.
+    pub fn instance(&self) -> ModelInstance {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// A worker computes it from now on. If its answers may differ from those of the one before, they are those of another model.
+    pub fn worker_joined(&self, fingerprint: &str) {
+        let mut instance = self.instance.lock().unwrap_or_else(PoisonError::into_inner);
+        if instance.1.as_deref() != Some(fingerprint) {
+            *instance = (ModelInstance::next(), Some(fingerprint.into()));
+        }
     }
 
     /// Whether requests may call it, or one of its adapters, by this name.

@@ -19,6 +19,7 @@ use crate::auth::Tenant;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::openai::{ApiError, ErrorCode};
+use crate::response_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -37,6 +38,8 @@ pub(crate) struct RequestContext {
     pub id: HeaderValue,
     /// When the head had arrived.
     pub arrived: Instant,
+    /// Whether its answer may be one that was generated before.
+    pub cache_policy: CachePolicy,
     connection: Arc<ConnectionState>,
     number: usize,
     body: Mutex<Option<Incoming>>,
@@ -77,6 +80,7 @@ impl RequestContext {
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
+            cache_policy: CachePolicy::of(headers),
             number: connection.n_started(),
             connection,
             body: Mutex::new(body),

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
+use sha2::{Digest, Sha256};
+use throng_core::constraint::{ConstraintError, ConstraintIdentity, TokenConstraint, TokenMask};
 use throng_core::request::TokenId;
 use throng_text::{AnswerFormat, ReasoningFormat, ThinkingBudget, Tokenizer};
 
@@ -143,6 +144,26 @@ impl TokenConstraint for AfterReasoning {
             Place::Lead(tokens) => forced.extend(tokens),
         }
     }
+
+    fn identity(&self) -> Option<ConstraintIdentity> {
+        let Self { tokens, is_open, budget, end_tokens, answer } = self;
+        let ReasoningTokens { open, close, lead, direct } = tokens;
+        let lists = [open, close, lead, direct, end_tokens];
+        let bounds = [u32::from(*is_open), u32::from(budget.is_some()), budget.unwrap_or_default()];
+        Some(identity(b"throng after reasoning", &lists, &bounds, &answer.identity()?.0))
+    }
+}
+
+/// Of lists and numbers of fixed count, each list with its length.
+fn identity(kind: &[u8], lists: &[&Vec<TokenId>], numbers: &[u32], inner: &[u8]) -> ConstraintIdentity {
+    let mut digest = Sha256::new_with_prefix(kind);
+    for list in lists {
+        digest.update((list.len() as u64).to_le_bytes());
+        list.iter().for_each(|token| digest.update(token.to_le_bytes()));
+    }
+    numbers.iter().for_each(|number| digest.update(number.to_le_bytes()));
+    digest.update(inner);
+    ConstraintIdentity(digest.finalize().into())
 }
 
 /// Bounds the reasoning of an output that is free otherwise.
@@ -160,6 +181,12 @@ impl TokenConstraint for BoundedReasoning {
 
     fn forced(&self, output: &[TokenId], forced: &mut Vec<TokenId>) {
         forced.extend(self.next(output));
+    }
+
+    fn identity(&self) -> Option<ConstraintIdentity> {
+        // The budget as it is before any output: plain numbers and lists.
+        let budget = format!("{:?}", self.0);
+        Some(identity(b"throng bounded reasoning", &[], &[], budget.as_bytes()))
     }
 }
 

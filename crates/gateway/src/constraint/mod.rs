@@ -6,7 +6,8 @@ mod source;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
+use sha2::{Digest, Sha256};
+use throng_core::constraint::{ConstraintError, ConstraintIdentity, TokenConstraint, TokenMask};
 use throng_core::request::TokenId;
 use throng_text::Tokenizer;
 use throng_text::grammar::{
@@ -29,6 +30,8 @@ pub struct ModelGrammars {
 #[derive(Debug)]
 pub struct GrammarConstraint {
     matcher: GrammarMatcher,
+    /// Of what it was compiled from.
+    identity: Option<ConstraintIdentity>,
     /// The buffer of the last mask, for the next one.
     words: Mutex<Vec<u32>>,
 }
@@ -49,7 +52,11 @@ impl ModelGrammars {
         spec: &ConstraintSpec,
         n: u32,
     ) -> Result<Arc<dyn TokenConstraint>, GrammarError> {
-        Ok(Arc::new(GrammarConstraint::new(self.grammar(spec)?, n)))
+        let mut constraint = GrammarConstraint::new(self.grammar(spec)?, n);
+        let mut digest = Sha256::new_with_prefix(b"throng grammar");
+        spec.write_content(|bytes| digest.update(bytes));
+        constraint.identity = Some(ConstraintIdentity(digest.finalize().into()));
+        Ok(Arc::new(constraint))
     }
 
     fn grammar(&self, spec: &ConstraintSpec) -> Result<Arc<CompiledGrammar>, GrammarError> {
@@ -65,7 +72,7 @@ impl ModelGrammars {
 impl GrammarConstraint {
     /// A grammar for the outputs of a request of `n` continuations.
     pub fn new(grammar: Arc<CompiledGrammar>, n: u32) -> Self {
-        Self { matcher: GrammarMatcher::new(grammar, n as usize), words: Mutex::default() }
+        Self { matcher: GrammarMatcher::new(grammar, n as usize), identity: None, words: Mutex::default() }
     }
 }
 
@@ -93,6 +100,10 @@ impl TokenConstraint for GrammarConstraint {
             // The mask will tell why.
             forced.clear();
         }
+    }
+
+    fn identity(&self) -> Option<ConstraintIdentity> {
+        self.identity
     }
 }
 

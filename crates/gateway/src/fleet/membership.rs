@@ -48,6 +48,7 @@ impl Membership {
         let mut models = self.models.lock().await;
         if let Some(model) = models.iter_mut().find(|model| model.description.names[0] == *name) {
             check_equal(&model.description, description)?;
+            model.route.model.worker_joined(&description.fingerprint);
             if model.description.fingerprint != description.fingerprint {
                 tracing::warn!(
                     worker = link.endpoint.address.to_string(),
@@ -71,6 +72,7 @@ impl Membership {
         let identity = Identity(name.as_str().into());
         let replica = RemoteReplica::new(link.clone(), identity.clone());
         let route = self.loading.add_remote(served, Arc::new(replica)).map_err(|error| error.to_string())?;
+        route.model.worker_joined(&description.fingerprint);
         let description = description.clone();
         models.push(FleetModel {
             description,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt;
+
 use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
@@ -10,10 +12,11 @@ use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error, refusal_name};
 use crate::openai::ApiError;
 use crate::replica::ReplicaRequest;
+use crate::response_cache::{ResponseCache, Sharing};
 use crate::router::Route;
 
-/// Charges the key's limits and submits all requests to the model's replicas. Either all are taken in or none; `prompt_param` is
-/// where the prompt stood.
+/// Charges the key's limits and submits all requests to the model's replicas, but for those whose answers the cache has. Either all are
+/// taken in or none; `prompt_param` is where the prompt stood.
 ///
 /// # Errors
 /// 400 for what can never run, 429 for what the key may not use now, 503 for what cannot run at present.
@@ -23,8 +26,11 @@ pub(crate) async fn admit(
     prompt_param: &'static str,
     context: &Arc<RequestContext>,
     (limits, ledger): (&Arc<RateLimits>, Option<&Arc<Ledger>>),
+    cache: &ResponseCache,
 ) -> Result<Session, ApiError> {
-    let Prepared { requests, text, memory, constraint_param, adapter, .. } = prepared;
+    let Prepared { requests, text, memory, constraint_param, adapter, is_deterministic, .. } = prepared;
+    let detokenize = text.as_ref().map(|text| &text.detokenize);
+    let sharing = Sharing { policy: context.cache_policy, is_deterministic, text: detokenize };
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     let charge = charge(route, &requests, context, limits)?;
@@ -34,13 +40,18 @@ pub(crate) async fn admit(
     for request in requests {
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
         let sampling = Arc::clone(&request.sampling);
-        let generation = route.generate(request).await.map_err(|error| {
+        let start = |request| {
+            let route = route.clone();
+            async move { route.generate(request).await }.boxed()
+        };
+        let begun = cache.generate(route.model.instance(), request, sharing, start).await;
+        let (generation, cache_use) = begun.map_err(|error| {
             metrics.rejected(error.kind.name());
             client_error(&error, &blamed, &route.model, context.id_text())
         })?;
         charge.begin(n_tokens as u64);
         metrics.admitted(n_tokens, n, sampling.max_tokens);
-        prompts.push(BegunPrompt { generation, n, n_tokens, sampling });
+        prompts.push(BegunPrompt { generation, cache_use, n, n_tokens, sampling });
     }
     let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone());
     Ok(session.with_adapter(adapter).with_charge(charge))

@@ -38,6 +38,8 @@ pub(crate) struct Prepared {
     pub reading: Option<AnswerReading>,
     /// The parameter that constrains the form of the outputs, for errors.
     pub constraint_param: Option<ConstraintParam>,
+    /// Whether the same request has the same answer: it is greedy or has a seed.
+    pub is_deterministic: bool,
     /// The adapter that computes it, kept in memory until it ends.
     pub adapter: Option<LoadedAdapter>,
     /// What is reserved for it until it ends.
@@ -112,9 +114,11 @@ pub(crate) fn prepare_chat(
     let constraint_param = asked.as_ref().map(OutputConstraint::blamed);
     let constraint = chat_constraint(model, request, asked.as_ref(), in_reasoning)?;
     memory.set(n_held + source_bytes(constraint.as_ref()))?;
+    let is_deterministic = request.generation.is_deterministic(&sampling);
     let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
     let (text, memory) = (Some(text), vec![memory]);
-    Ok(Prepared { requests, echo: None, text, reading, constraint_param, adapter: None, memory })
+    let echo = None;
+    Ok(Prepared { requests, echo, text, reading, constraint_param, is_deterministic, adapter: None, memory })
 }
 
 /// Prepares a text completion.
@@ -168,8 +172,9 @@ pub(crate) fn prepare_completion(
         .map(|t| TextOptions { tokenizer: t.clone(), detokenize: detokenize_options(generation, true) });
     let echo = request.echo.then_some(texts);
     let constraint_param = generation.constraint().map(OutputConstraint::blamed);
-    let memory = vec![memory];
-    Ok(Prepared { requests, echo, text, reading: None, constraint_param, adapter: None, memory })
+    let is_deterministic = requests.iter().all(|request| generation.is_deterministic(&request.sampling));
+    let (reading, adapter, memory) = (None, None, vec![memory]);
+    Ok(Prepared { requests, echo, text, reading, constraint_param, is_deterministic, adapter, memory })
 }
 
 /// Bytes that a prompt with `n` choices holds from its admission to its end.

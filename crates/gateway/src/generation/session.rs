@@ -18,6 +18,7 @@ use crate::memory::Reservation;
 use crate::observation::GenerationRecord;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
+use crate::response_cache::CacheUse;
 use crate::served_model::ModelEntry;
 
 /// Something happened to the request.
@@ -90,6 +91,8 @@ pub(crate) struct Session {
 pub(crate) struct BegunPrompt {
     /// What happens to it.
     pub generation: Box<dyn Generation>,
+    /// Where its tokens come from, if they may be shared.
+    pub cache_use: Option<CacheUse>,
     /// Its number of continuations.
     pub n: u32,
     /// Its number of tokens.
@@ -134,6 +137,7 @@ impl Session {
         let read = context.arrived.elapsed();
         let mut record = GenerationRecord::new(model.served.id(), n_choices, n_prompt_tokens, read);
         prompts.iter().for_each(|prompt| record.trace(prompt.generation.trace()));
+        record.cache_use = prompts.iter().filter_map(|prompt| prompt.cache_use).max();
         let choice = || ChoiceState {
             detokenizer: text.map(|t| Detokenizer::new(t.tokenizer.clone(), t.detokenize.clone())),
             n_tokens: 0,
@@ -184,6 +188,11 @@ impl Session {
     pub fn client_error(&self, error: &ReplicaError, request_id: &str) -> ApiError {
         tracing::warn!(request = request_id, %error, "a request failed");
         client_error(error, &self.blamed, &self.model, request_id)
+    }
+
+    /// Where its tokens come from, if they may be shared; of several prompts the one that was spared the least work.
+    pub fn cache_use(&self) -> Option<CacheUse> {
+        self.record.cache_use
     }
 
     /// How many choices there are, over all prompts.
@@ -276,7 +285,7 @@ impl Session {
             _ => String::new(),
         };
         if let (Some(_), Some(generation)) = (choice.stopped, &mut prompt.generation) {
-            generation.abort_continuation(index);
+            generation.stop_continuation(index);
         }
         Some(Output::Token { choice_idx: prompt_idx * n + index as usize, text, report })
     }

@@ -9,6 +9,7 @@ mod log;
 mod memory;
 mod process;
 mod requests;
+mod response_cache;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,8 +29,10 @@ use self::ledger::LedgerCollector;
 use self::log::LogCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
+use self::response_cache::CacheCollector;
 use crate::ledger::Ledger;
 use crate::replica::Replica;
+use crate::response_cache::ResponseCache;
 
 /// What there is when somebody asks.
 pub(crate) struct AtScrape<T>(Box<dyn Fn() -> Vec<T> + Send + Sync>);
@@ -68,12 +71,14 @@ impl Metrics {
         models: AtScrape<ModelInfoLabels>,
         memory: MemoryCollector,
         (process, ledger): (&ProcessFacts, Option<Arc<Ledger>>),
+        cache: Arc<ResponseCache>,
     ) -> Self {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(memory));
+        registry.register_collector(Box::new(CacheCollector(cache)));
         registry.register_collector(Box::new(LogCollector(process.n_log_lines_dropped)));
         registry.register_collector(Box::new(ProcessCollector));
         info::register(&mut registry, process);

@@ -8,6 +8,7 @@ use throng_store::Outcome;
 
 use super::GenerationReport;
 use crate::replica::{Timing, TraceSource};
+use crate::response_cache::CacheUse;
 
 /// Prompts of a request whose account by the engine is kept.
 const MAX_TRACED_PROMPTS: usize = 4;
@@ -38,6 +39,9 @@ pub(crate) struct GenerationRecord {
     last_token: Option<Duration>,
     outcome: Outcome,
     traces: Vec<Arc<dyn TraceSource>>,
+    /// Where the tokens came from, if they may be shared: those of a hit were not generated for this request, those of a
+    /// coalesced one for another too. What is to be paid for them is decided by who reads this.
+    pub cache_use: Option<CacheUse>,
 }
 
 impl GenerationRecord {
@@ -102,6 +106,7 @@ impl GenerationRecord {
             first_step: self.first_step,
             first_token: self.first_token,
             last_token: self.last_token,
+            cache: self.cache_use.map(CacheUse::name),
             outcome,
             traces: self.traces,
         }

@@ -67,6 +67,8 @@ pub struct GenerationReport {
     pub first_token: Option<Duration>,
     /// Its last token was chosen.
     pub last_token: Option<Duration>,
+    /// Where the tokens came from, if they may be shared.
+    pub cache: Option<&'static str>,
     /// `stop`, `length`, `abort` or `error`.
     pub outcome: &'static str,
     /// The engine's account of its first prompts.
@@ -159,6 +161,7 @@ impl RequestReport {
             choices = generation.n_choices,
             prompt_tokens = generation.prompt_tokens,
             cached_tokens = generation.cached_tokens,
+            cache = generation.cache,
             output_tokens = generation.output_tokens,
             queue_ms = generation.first_step.map(ms),
             ttft_ms = generation.first_token.map(|time| ms(generation.submitted + time)),

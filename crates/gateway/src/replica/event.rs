@@ -76,6 +76,25 @@ impl Timing {
         }
     }
 
+    /// The same times for who asked only `delay` after the request was submitted, and shares its result.
+    pub fn hastened_by(self, delay: Duration) -> Self {
+        let earlier = |time: Option<Duration>| time.map(|time| time.saturating_sub(delay));
+        Self {
+            first_step: earlier(self.first_step),
+            first_token: earlier(self.first_token),
+            last_token: earlier(self.last_token),
+            end: self.end.saturating_sub(delay),
+            n_output: self.n_output,
+        }
+    }
+
+    /// Of `n_output` tokens that were there already.
+    pub fn immediate(n_output: u32) -> Self {
+        let first_token = (n_output > 0).then_some(Duration::ZERO);
+        let first_step = Some(Duration::ZERO);
+        Self { first_step, first_token, last_token: first_token, end: Duration::ZERO, n_output }
+    }
+
     /// From the first step to the first token.
     pub fn prefill(&self) -> Option<Duration> {
         Some(self.first_token?.saturating_sub(self.first_step?))

@@ -65,6 +65,12 @@ pub(crate) trait Generation: Stream<Item = ReplicaEvent> + Unpin + Debug + Send 
     /// were on their way.
     fn abort_continuation(&mut self, index: u32);
 
+    /// Ends one continuation whose answer is whole although the replica would go on: a stop string was found. As aborting
+    /// it, but for who shares the generation or keeps it.
+    fn stop_continuation(&mut self, index: u32) {
+        self.abort_continuation(index);
+    }
+
     /// Where the account of its time is found, if there is one.
     fn trace(&self) -> Option<Arc<dyn TraceSource>> {
         None

@@ -21,6 +21,7 @@ use crate::generation::{
 use crate::memory::{Part, Reservation};
 use crate::openai::response::{chat_id, completion_id};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
+use crate::response_cache::CacheUse;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
@@ -193,7 +194,7 @@ async fn begin(
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
     let counting = (&app.limits, app.ledger.as_ref());
-    let session = admit(&route, prepared, prompt_param, context, counting).await?;
+    let session = admit(&route, prepared, prompt_param, context, counting, &app.cache).await?;
     let context = context.clone();
     let n_shown = asked.n();
     let running = Running { route, context, session, n_prompts, n_shown, bound, memory, ignored };
@@ -212,8 +213,10 @@ impl Running {
             slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),
             memory: app.memory.clone(),
         };
+        let cache_use = self.session.cache_use();
         let timing = [(SERVER_TIMING, header_value(setting.context.stages.server_timing()))];
-        with_ignored((timing, stream(self.session, format, setting)), &self.ignored)
+        let response = with_ignored((timing, stream(self.session, format, setting)), &self.ignored);
+        with_cache_use(response, cache_use)
     }
 
     /// Answers at once.
@@ -223,13 +226,13 @@ impl Running {
         write: impl FnOnce(&Answer, FrameWriter) -> Result<Frames, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
         let Self { context, session, n_prompts, n_shown, bound, memory, ignored, .. } = self;
-        let phase = app.phase.subscribe();
+        let (phase, cache_use) = (app.phase.subscribe(), session.cache_use());
         let mut answer = collect(session, n_prompts, &bound, memory, phase, context.id_text()).await?;
         answer.keep_best(n_shown);
         let timing = timing(&answer, &context);
         let n_bytes = answer.json_bytes;
         let frames = app.writing.write(&context, n_bytes, move |out| write(&answer, out)).await?;
-        Ok(with_ignored((timing, JSON, Body::new(frames)), &ignored))
+        Ok(with_cache_use(with_ignored((timing, JSON, Body::new(frames)), &ignored), cache_use))
     }
 }
 
@@ -241,6 +244,14 @@ fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, Ap
         return Err(ApiError::shutting_down(retry_after_s()));
     }
     Ok(route)
+}
+
+/// Says in a header where the answer came from, if it may be shared.
+fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>) -> Response {
+    if let Some(cache_use) = cache_use {
+        response.headers_mut().insert("x-cache", HeaderValue::from_static(cache_use.name()));
+    }
+    response
 }
 
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");

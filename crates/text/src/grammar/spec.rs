@@ -42,10 +42,15 @@ impl ConstraintSpec {
     /// The key of the content.
     pub fn key(&self) -> GrammarKey {
         let mut hash = Xxh3::new();
-        let (kind, text) = self.content();
-        hash.update(&[kind]);
-        hash.update(text.as_bytes());
+        self.write_content(|bytes| hash.update(bytes));
         GrammarKey(hash.digest128())
+    }
+
+    /// Gives `write` the kind and the content, of which equal bytes are equal specifications.
+    pub fn write_content(&self, mut write: impl FnMut(&[u8])) {
+        let (kind, text) = self.content();
+        write(&[kind]);
+        write(text.as_bytes());
     }
 
     /// Bytes of the content as text.

@@ -1,7 +1,7 @@
 //! What chat and text completions have in common: how to sample, when to stop, what to report. Holds what the
 //! client said, each value checked for itself. Does not know prompts and models.
 
-use throng_core::request::{EarlyStopping, Priority, TokenId};
+use throng_core::request::{EarlyStopping, Priority, SamplingParams, TokenId};
 use throng_text::grammar::ConstraintSpec;
 
 use crate::openai::error::{ApiError, ConstraintParam};
@@ -153,6 +153,11 @@ impl GenerationRequest {
     /// How many continuations of each prompt.
     pub fn n(&self) -> u32 {
         self.n.map_or(1, |n| n as u32)
+    }
+
+    /// Whether the same request has the same answer: nothing is drawn, or from a seed that the client chose.
+    pub fn is_deterministic(&self, sampling: &SamplingParams) -> bool {
+        !sampling.draws() || self.seed.is_some()
     }
 
     /// Which request goes first.

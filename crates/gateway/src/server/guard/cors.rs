@@ -9,7 +9,8 @@ use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, AllowPrivateNetw
 use crate::config::AccessConfig;
 
 /// Headers of answers that pages may read.
-const EXPOSED: [&str; 11] = [
+const EXPOSED: [&str; 12] = [
+    "x-cache",
     "x-request-id",
     "x-throng-ignored",
     "server-timing",

@@ -1,0 +1,49 @@
+//! What the response cache holds and has done. Does not know answers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+
+use crate::response_cache::{CacheUse, ResponseCache};
+
+/// Asks the cache at each scrape; says nothing where there is none.
+#[derive(Debug)]
+pub(super) struct CacheCollector(pub Arc<ResponseCache>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+impl Collector for CacheCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(stats) = self.0.stats() else { return Ok(()) };
+        let help = "Prompts whose answers may be shared, by where their tokens came from";
+        let name = "throng_response_cache_requests";
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (cache_use, n) in CacheUse::ALL.into_iter().zip(stats.requests) {
+            let labels = ResultLabels { result: cache_use.name() };
+            ConstCounter::new(n).encode(metric.encode_family(&labels)?)?;
+        }
+        let help = "Answers that are kept";
+        let mut metric =
+            encoder.encode_descriptor("throng_response_cache_answers", help, None, MetricType::Gauge)?;
+        metric.encode_gauge(&(stats.n_answers as i64))?;
+        let help = "Bytes of answers that are kept, and of those that are being generated";
+        let mut metric =
+            encoder.encode_descriptor("throng_response_cache_bytes", help, None, MetricType::Gauge)?;
+        for (state, n_bytes) in [("kept", stats.n_bytes), ("in_flight", stats.in_flight_bytes)] {
+            metric.encode_family(&StateLabels { state })?.encode_gauge(&(n_bytes as i64))?;
+        }
+        Ok(())
+    }
+}

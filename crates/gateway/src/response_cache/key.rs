@@ -1,0 +1,187 @@
+//! What an answer is kept under: everything that can change its tokens, and whose it is. Does not know how answers are kept.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+use throng_core::request::{BeamSearch, EarlyStopping, Priority, SamplingParams, TenantId};
+use throng_text::DetokenizeOptions;
+
+use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
+
+/// A model as it is computed: weights, build and instruction set, which do not change within one. Unique within the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ModelInstance(pub u64);
+
+impl ModelInstance {
+    /// One that no model had before.
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Names the answer to a request of one tenant. It is made of a request, which has a tenant, in no other way; the tenant
+/// itself is compared, not only a digest of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct CacheKey {
+    tenant: TenantId,
+    digest: [u8; 32],
+}
+
+impl CacheKey {
+    /// The key of a request to a model whose weights, build and instruction set do not change. `text` says how its
+    /// tokens become text, which decides where a stop string ends it. `None` for a request that goes on from earlier output,
+    /// and for one whose constraint has no identity.
+    pub fn new(
+        model: ModelInstance,
+        request: &ReplicaRequest,
+        text: Option<&DetokenizeOptions>,
+    ) -> Option<Self> {
+        // Each field is named, so that a new one is either in the key or left out on purpose.
+        let ReplicaRequest {
+            tenant,
+            cache_salt,
+            priority: _,
+            prompt,
+            sampling,
+            constraint,
+            adapter,
+            continuations,
+        } = request;
+        let Continuations::New { n } = continuations else { return None };
+        let constraint = constraint.as_ref().map(|form| form.compiled.identity().ok_or(()));
+        let mut fields = Fields(Sha256::new_with_prefix(b"throng answer"));
+        fields.number(model.0);
+        fields.optional(cache_salt.as_deref(), |fields, salt| fields.bytes(salt.as_bytes()));
+        fields.numbers(prompt);
+        fields.number(u64::from(*n));
+        fields.optional(constraint.transpose().ok()?, |fields, identity| fields.bytes(&identity.0));
+        fields.optional(adapter.as_ref(), |fields, RequestedAdapter { id, name }| {
+            fields.number(u64::from(id.0));
+            fields.bytes(name.as_bytes());
+        });
+        fields.sampling(sampling);
+        fields.optional(text.filter(|text| !text.stop.is_empty()), Fields::stops);
+        Some(Self { tenant: tenant.clone(), digest: fields.0.finalize().into() })
+    }
+}
+
+/// A request that is being answered, for equal ones that come meanwhile. One that may pass others does not wait for one
+/// that may not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct InFlightKey {
+    pub answer: CacheKey,
+    pub priority: Priority,
+}
+
+/// Fields of a request, each written so that no two lists of fields read the same.
+struct Fields(Sha256);
+
+impl Fields {
+    fn number(&mut self, number: u64) {
+        self.0.update(number.to_le_bytes());
+    }
+
+    fn float(&mut self, number: f32) {
+        // -0.0 and 0.0 mean the same.
+        self.0.update((number + 0.0).to_bits().to_le_bytes());
+    }
+
+    fn flag(&mut self, flag: bool) {
+        self.0.update([u8::from(flag)]);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.0.update(bytes);
+    }
+
+    fn numbers(&mut self, numbers: &[u32]) {
+        self.number(numbers.len() as u64);
+        numbers.iter().for_each(|number| self.0.update(number.to_le_bytes()));
+    }
+
+    fn optional<T>(&mut self, field: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.flag(field.is_some());
+        if let Some(field) = field {
+            write(self, field);
+        }
+    }
+
+    fn sampling(&mut self, sampling: &SamplingParams) {
+        let SamplingParams {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repetition_penalty,
+            presence_penalty,
+            frequency_penalty,
+            logit_bias,
+            allowed_token_ids,
+            bad_words,
+            min_tokens,
+            max_tokens,
+            eos_token_ids,
+            ignore_eos,
+            stop_token_ids,
+            seed,
+            logprobs,
+            prompt_logprobs,
+            beams,
+            max_draft_tokens: _,
+        } = sampling;
+        for number in [temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty] {
+            self.float(*number);
+        }
+        for number in [top_k, min_tokens, max_tokens] {
+            self.number(u64::from(*number));
+        }
+        self.number(logit_bias.len() as u64);
+        for (token, bias) in logit_bias {
+            self.number(u64::from(*token));
+            self.float(*bias);
+        }
+        self.optional(allowed_token_ids.as_deref(), Self::numbers);
+        self.number(bad_words.len() as u64);
+        bad_words.iter().for_each(|word| self.numbers(word));
+        self.numbers(eos_token_ids);
+        self.flag(*ignore_eos);
+        self.numbers(stop_token_ids);
+        self.optional(sampling.draws().then_some(*seed), Self::number);
+        self.optional(*logprobs, |fields, n| fields.number(u64::from(n)));
+        self.optional(*prompt_logprobs, |fields, n| fields.number(u64::from(n)));
+        self.optional(*beams, Self::beams);
+    }
+
+    fn beams(&mut self, beams: BeamSearch) {
+        let BeamSearch { width, length_penalty, early_stopping } = beams;
+        self.number(u64::from(width));
+        self.number(length_penalty.to_bits());
+        self.number(match early_stopping {
+            EarlyStopping::WhenFull => 0,
+            EarlyStopping::WhenUnlikelyToImprove => 1,
+            EarlyStopping::WhenUnableToImprove => 2,
+        });
+    }
+
+    /// What decides where a stop string ends the text.
+    fn stops(&mut self, text: &DetokenizeOptions) {
+        let DetokenizeOptions {
+            skip_special_tokens,
+            spaces_between_special_tokens,
+            stop,
+            include_stop_str_in_output,
+            markers,
+            continues_prompt,
+        } = text;
+        self.number(stop.len() as u64);
+        stop.iter().for_each(|text| self.bytes(text.as_bytes()));
+        for flag in
+            [skip_special_tokens, spaces_between_special_tokens, include_stop_str_in_output, continues_prompt]
+        {
+            self.flag(*flag);
+        }
+        self.numbers(markers);
+    }
+}

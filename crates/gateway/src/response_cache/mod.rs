@@ -1,0 +1,226 @@
+//! Answers that are generated once for equal requests of one tenant: those that come while it is generated read the same
+//! generation, those that come later are given what was kept. Below the session, so that text, stop strings, usage and limits are
+//! made for each request of its own. Does not know text and the wire.
+
+mod key;
+mod policy;
+mod reader;
+mod replay;
+mod shared_generation;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use tokio::time::Instant;
+
+use self::key::{CacheKey, InFlightKey};
+use self::reader::Reader;
+use self::replay::{KeptAnswer, Replay, event_bytes};
+use self::shared_generation::{LogBound, SharedGeneration, Starting};
+use crate::replica::{Generation, ReplicaError, ReplicaEvent, ReplicaRequest};
+
+pub(crate) use self::key::ModelInstance;
+pub(crate) use self::policy::{CachePolicy, Sharing};
+
+/// An answer takes at most this part of the cache, and so does what is generated at a time together.
+const MAX_ANSWER_SHARE: usize = 16;
+const MAX_IN_FLIGHT_SHARE: usize = 2;
+/// What an answer takes beside its events: its key and its places in the cache.
+const ANSWER_BYTES: usize = 256;
+/// The cache expects answers of about this size.
+const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
+
+/// Where the tokens of an answer come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum CacheUse {
+    /// They were kept.
+    Hit,
+    /// They are generated for an equal request too.
+    Coalesced,
+    /// They are generated for this request first.
+    Miss,
+}
+
+impl CacheUse {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Hit, Self::Coalesced, Self::Miss];
+
+    /// As the header `x-cache`, the log and the metrics say it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Coalesced => "coalesced",
+            Self::Miss => "miss",
+        }
+    }
+}
+
+/// The answers of all models.
+#[derive(Debug)]
+pub(crate) struct ResponseCache(Option<Arc<Kept>>);
+
+/// What is kept, and what is being generated.
+#[derive(Debug)]
+struct Kept {
+    answers: Cache<CacheKey, Arc<KeptAnswer>, Bytes>,
+    in_flight: Mutex<HashMap<InFlightKey, InFlight>>,
+    bound: Arc<LogBound>,
+    counts: [AtomicU64; CacheUse::ALL.len()],
+}
+
+#[derive(Debug, Clone)]
+struct InFlight {
+    shared: Weak<SharedGeneration>,
+    begun: Instant,
+}
+
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<CacheKey, Arc<KeptAnswer>> for Bytes {
+    fn weight(&self, _: &CacheKey, answer: &Arc<KeptAnswer>) -> u64 {
+        answer.n_bytes
+    }
+}
+
+/// What the cache holds and has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CacheStats {
+    /// Requests by [`CacheUse`], in the order of [`CacheUse::ALL`].
+    pub requests: [u64; CacheUse::ALL.len()],
+    /// Answers that are kept.
+    pub n_answers: usize,
+    /// What they hold.
+    pub n_bytes: usize,
+    /// What is held of answers that are being generated.
+    pub in_flight_bytes: usize,
+}
+
+/// Where the answer to a request comes from.
+enum Found {
+    Kept(Arc<KeptAnswer>),
+    Joined(Arc<SharedGeneration>, u64, Instant),
+    Begun(Arc<SharedGeneration>, Instant),
+}
+
+impl ResponseCache {
+    /// A cache of at most `max_bytes`; without room for an answer there is none.
+    pub fn new(max_bytes: usize) -> Self {
+        Self((max_bytes / MAX_ANSWER_SHARE > ANSWER_BYTES).then(|| {
+            let n_expected = (max_bytes / TYPICAL_ANSWER_BYTES).max(1);
+            Arc::new(Kept {
+                answers: Cache::with_weighter(n_expected, max_bytes as u64, Bytes),
+                in_flight: Mutex::default(),
+                bound: Arc::new(LogBound {
+                    max_bytes: max_bytes / MAX_ANSWER_SHARE,
+                    max_total_bytes: max_bytes / MAX_IN_FLIGHT_SHARE,
+                    total_bytes: AtomicUsize::new(0),
+                }),
+                counts: Default::default(),
+            })
+        }))
+    }
+
+    /// Answers a request to a model: from the cache, by a generation that runs for an equal one, or by one that `start` begins. Also where
+    /// its tokens come from; `None` where the request may not share them.
+    ///
+    /// # Errors
+    /// When no replica takes the request in.
+    pub async fn generate(
+        &self,
+        model: ModelInstance,
+        request: ReplicaRequest,
+        sharing: Sharing<'_>,
+        start: impl FnOnce(ReplicaRequest) -> Starting,
+    ) -> Result<(Box<dyn Generation>, Option<CacheUse>), ReplicaError> {
+        let shareable = self.0.as_ref().filter(|_| sharing.is_deterministic);
+        let key = shareable.and_then(|kept| Some((kept, key_of(model, &request, sharing)?)));
+        let Some((kept, key)) = key else {
+            return Ok((start(request).await?, None));
+        };
+        let n = request.n_continuations();
+        let found = kept.find(&key, sharing.policy, || start(request), n);
+        let (use_, reader) = match found {
+            Found::Kept(answer) => {
+                kept.count(CacheUse::Hit);
+                return Ok((Box::new(Replay::new(answer, n)), Some(CacheUse::Hit)));
+            }
+            Found::Joined(shared, id, begun) => (CacheUse::Coalesced, (shared, id, begun)),
+            Found::Begun(shared, begun) => (CacheUse::Miss, (shared, 0, begun)),
+        };
+        kept.count(use_);
+        let (shared, id, begun) = reader;
+        let reader = Reader::new(shared, id, n, begun, kept.clone(), key.answer).started().await?;
+        Ok((Box::new(reader), Some(use_)))
+    }
+
+    /// What it holds and has done; `None` where there is none.
+    pub fn stats(&self) -> Option<CacheStats> {
+        self.0.as_ref().map(|kept| CacheStats {
+            requests: [0, 1, 2].map(|idx| kept.counts[idx].load(Ordering::Relaxed)),
+            n_answers: kept.answers.len(),
+            n_bytes: usize::try_from(kept.answers.weight()).unwrap_or(usize::MAX),
+            in_flight_bytes: kept.bound.total_bytes.load(Ordering::Relaxed),
+        })
+    }
+}
+
+fn key_of(model: ModelInstance, request: &ReplicaRequest, sharing: Sharing<'_>) -> Option<InFlightKey> {
+    if sharing.policy == CachePolicy::Bypass {
+        return None;
+    }
+    let answer = CacheKey::new(model, request, sharing.text)?;
+    Some(InFlightKey { answer, priority: request.priority })
+}
+
+impl Kept {
+    fn find(
+        &self,
+        key: &InFlightKey,
+        policy: CachePolicy,
+        start: impl FnOnce() -> Starting,
+        n: u32,
+    ) -> Found {
+        let kept = || self.answers.get(&key.answer).filter(|_| policy == CachePolicy::Use);
+        if let Some(answer) = kept() {
+            return Found::Kept(answer);
+        }
+        let mut in_flight = self.in_flight();
+        // Dropped after the lock: the last holder of a generation ends it.
+        let running = in_flight.get(key).and_then(|found| Some((found.shared.upgrade()?, found.begun)));
+        if let Some((shared, begun)) = running.as_ref().filter(|_| policy == CachePolicy::Use)
+            && let Some(id) = shared.join()
+        {
+            return Found::Joined(shared.clone(), id, *begun);
+        }
+        // One that has ended meanwhile was kept before its last reader went.
+        if let Some(answer) = kept() {
+            return Found::Kept(answer);
+        }
+        let begun = Instant::now();
+        let shared = Arc::new(SharedGeneration::new(start(), n, self.bound.clone()));
+        in_flight.retain(|_, found| found.shared.strong_count() > 0);
+        in_flight.insert(key.clone(), InFlight { shared: Arc::downgrade(&shared), begun });
+        drop(in_flight);
+        drop(running);
+        Found::Begun(shared, begun)
+    }
+
+    fn keep(&self, key: &CacheKey, events: Box<[ReplicaEvent]>) {
+        let n_bytes = events.iter().map(event_bytes).sum::<usize>() + ANSWER_BYTES;
+        self.answers.insert(key.clone(), Arc::new(KeptAnswer { events, n_bytes: n_bytes as u64 }));
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<InFlightKey, InFlight>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, use_: CacheUse) {
+        self.counts[use_ as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
