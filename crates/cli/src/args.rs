@@ -1,5 +1,4 @@
-//! The command line: commands and flags, with vLLM's names where a flag means the same. Does not know defaults that
-//! depend on the machine or the model.
+//! The command line: commands and flags, with vLLM's names where a flag means the same. Does not know the machine's defaults.
 
 mod adapters;
 mod bench;
@@ -311,6 +310,9 @@ pub struct InspectArgs {
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
+    /// List which of the most used models are supported, and open none
+    #[arg(long, conflicts_with = "tensors")]
+    pub known: bool,
 }
 
 /// The formats for quantization at load time.

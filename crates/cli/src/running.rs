@@ -286,7 +286,7 @@ fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
 
 /// Bytes of one block of keys and values over all layers.
 fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64> {
-    let mut head_dims = model.config.attentions().map(|attention| attention.head_dim);
+    let mut head_dims = model.config.cache_shapes().map(|shape| shape.head_dim);
     if let Some(head_dim) = head_dims.find(|head_dim| dtype.bytes_of(*head_dim).is_none()) {
         bail!(
             "--kv-cache-dtype {dtype} needs heads whose size is a multiple of 32, and those of {} have {head_dim} elements: \

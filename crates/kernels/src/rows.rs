@@ -1,8 +1,10 @@
 //! Row-wise operations on the pool's ISA: norms, gated activations, sums, soft caps. A row's result bits depend on the row alone.
 
+mod activation;
 mod gate;
 mod rope;
 
+pub use activation::Activation;
 pub use gate::gate_columns;
 pub use rope::rope;
 
@@ -116,31 +118,6 @@ fn each_group(
         let row = unsafe { x.part(i * stride + columns.first, width) };
         row.chunks_exact_mut(columns.width).for_each(|group| work(i, group));
     });
-}
-
-/// The function of a gated linear unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activation {
-    /// `x / (1 + e^-x)` (arXiv:1702.03118).
-    Silu,
-    /// GELU in its tanh approximation (arXiv:1606.08415).
-    GeluTanh,
-    /// `max(x, 0)`.
-    Relu,
-}
-
-impl Activation {
-    #[inline(always)]
-    pub(crate) unsafe fn of<S: SimdIsa>(self, x: S::F) -> S::F {
-        // SAFETY: the caller guarantees the features.
-        unsafe {
-            match self {
-                Self::Silu => simd::silu::<S>(x),
-                Self::GeluTanh => simd::gelu_tanh::<S>(x),
-                Self::Relu => S::max(x, S::splat(0.0)),
-            }
-        }
-    }
 }
 
 /// `out[i] = gate(x[i, ..w]) * x[i, w..]` for rows of `2 w` (arXiv:2002.05202).
@@ -358,8 +335,8 @@ impl Kernel for Glu<'_> {
         for ((gate, up), out) in parts {
             // SAFETY: parts are at most sixteen elements.
             unsafe {
-                let y = self.function.of::<S>(load_part::<S>(gate));
-                store_part::<S>(out, S::mul(y, load_part::<S>(up)));
+                let y = self.function.glu::<S>(load_part::<S>(gate), load_part::<S>(up));
+                store_part::<S>(out, y);
             }
         }
     }

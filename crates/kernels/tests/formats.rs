@@ -61,6 +61,7 @@ fn encoding_then_decoding_stays_close() {
             Format::Q6_K => 0.03,
             Format::Q5_0 | Format::Q5_1 | Format::Q5_K => 0.06,
             Format::Q4_0 | Format::Q4_1 | Format::Q4_K | Format::IQ4_NL | Format::IQ4_XS => 0.12,
+            Format::MXFP4 => 0.17,
             Format::Q3_K => 0.25,
             Format::Q2_K => 0.4,
         };

@@ -59,7 +59,8 @@ fn activations_match_the_reference() {
     x[..8].copy_from_slice(&[0.0, -0.0, 100.0, -100.0, 1e30, -1e30, 88.0, -88.0]);
     for width in WIDTHS {
         let x = &x[..4 * width];
-        for gate in [Activation::Silu, Activation::GeluTanh, Activation::Relu] {
+        let clamped = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.8 };
+        for gate in [Activation::Silu, Activation::GeluTanh, Activation::Relu, clamped] {
             let got = on_every_lane(|pool| {
                 let mut out = vec![f32::NAN; 2 * width];
                 rows::glu(x, width, gate, &mut out, pool);
@@ -71,6 +72,9 @@ fn activations_match_the_reference() {
                     Activation::Silu => reference::silu_mul(&mut want, &x[width..]),
                     Activation::GeluTanh => reference::gelu_tanh_mul(&mut want, &x[width..]),
                     Activation::Relu => reference::relu_mul(&mut want, &x[width..]),
+                    Activation::ClampedSwiglu { alpha, limit } => {
+                        reference::clamped_swiglu(&mut want, &x[width..], alpha, limit);
+                    }
                 }
                 for (got, want) in got.iter().zip(want) {
                     assert!((got - want).abs() <= 2e-6 * want.abs().max(1.0), "{gate:?} {got} {want}");

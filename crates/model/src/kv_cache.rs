@@ -17,10 +17,8 @@ pub struct KvLayout {
 impl KvLayout {
     /// The cache of a model.
     pub fn new(config: &DecoderConfig, dtype: KvDtype, n_blocks: usize) -> Self {
-        let layer = config.layers.iter().map(|layer| {
-            let attention = layer.attention()?;
-            Some(KvShape { n_blocks, n_kv_heads: attention.n_kv_heads, head_dim: attention.head_dim, dtype })
-        });
+        let layer =
+            config.layers.iter().map(|layer| Some(KvShape::of(&layer.mixer.cache_shape()?, n_blocks, dtype)));
         Self { n_blocks, layers: layer.collect() }
     }
 
@@ -48,7 +46,7 @@ mod tests {
     #[test]
     fn bytes_follow_the_dtype() {
         let layout = |dtype, head_dim| {
-            let layer = KvShape { n_blocks: 5, n_kv_heads: 2, head_dim, dtype };
+            let layer = KvShape { n_blocks: 5, n_kv_heads: 2, head_dim, dtype, values_in_keys: None };
             KvLayout { n_blocks: 5, layers: vec![Some(layer), None, Some(layer), Some(layer)] }
         };
         assert_eq!(layout(KvDtype::F32, 64).bytes_per_token(), Some(3 * 2 * 2 * 64 * 4));

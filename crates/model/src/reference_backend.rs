@@ -2,7 +2,9 @@
 //! f32 whatever type is asked for. Activations are never rounded, so its results differ from exact arithmetic by float rounding
 //! only. It has no fusions and is not meant to be fast.
 
+mod experts;
 mod recurrent;
+mod routing;
 
 use std::ops::Range;
 
@@ -13,13 +15,15 @@ use throng_kernels::reference;
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
-    MatrixRole, Norm, Router, RowGroups,
+    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps,
+    Expert, HeadColumns, LowRankPart, MatrixRole, Norm, Router, RowGroups,
 };
 use crate::batch_input::BatchInput;
-use crate::config::{Activation, RopeStyle, RopeTable, Routing, RoutingScore};
+use crate::config::{Activation, RopeStyle, RopeTable};
 use crate::kv_cache::KvLayout;
 use crate::weights::TensorView;
+
+use experts::glu_row;
 
 /// Plain loops on one thread.
 #[derive(Debug, Default)]
@@ -68,7 +72,7 @@ impl Backend for ReferenceBackend {}
 impl DeviceMemory for ReferenceBackend {
     type Buffer = HostTensor;
     type Matrix = ReferenceMatrix;
-    type Experts = Vec<Expert<ReferenceMatrix>>;
+    type Experts = Vec<Expert<Self>>;
     type Vector = Vec<f32>;
     type LowRank = Vec<ReferenceLowRank>;
     type RopeTables = Vec<Rotations>;
@@ -100,10 +104,7 @@ impl DeviceMemory for ReferenceBackend {
         Ok(ReferenceMatrix { data, cols })
     }
 
-    fn experts(
-        &self,
-        experts: Vec<Expert<ReferenceMatrix>>,
-    ) -> Result<Vec<Expert<ReferenceMatrix>>, BackendError> {
+    fn experts(&self, experts: Vec<Expert<Self>>) -> Result<Vec<Expert<Self>>, BackendError> {
         Ok(experts)
     }
 
@@ -136,9 +137,10 @@ impl DeviceMemory for ReferenceBackend {
         let mut layers = Vec::new();
         for shape in &layout.layers {
             let n = shape.map_or(0, |s| s.n_blocks * BLOCK_TOKENS * s.n_kv_heads * s.head_dim);
+            let has_values = shape.is_none_or(|shape| shape.values_in_keys.is_none());
             let mut layer = KvLayer { keys: Vec::new(), values: Vec::new() };
             allocate(&mut layer.keys, "keys", n)?;
-            allocate(&mut layer.values, "values", n)?;
+            allocate(&mut layer.values, "values", if has_values { n } else { 0 })?;
             layers.push(layer);
         }
         Ok(ReferenceKvCache { n_blocks: layout.n_blocks, layers })
@@ -150,7 +152,9 @@ impl DeviceMemory for ReferenceBackend {
             for &BlockCopy { from, to } in copies {
                 let (from, to) = (from as usize * n..(from as usize + 1) * n, to as usize * n);
                 layer.keys.copy_within(from.clone(), to);
-                layer.values.copy_within(from, to);
+                if !layer.values.is_empty() {
+                    layer.values.copy_within(from, to);
+                }
             }
         }
     }
@@ -250,8 +254,10 @@ impl DeviceOps for ReferenceBackend {
                 let to = (block * BLOCK_TOKENS + slot) * width;
                 let from = qkv.row(span.first_row + i);
                 layer.keys[to..to + width].copy_from_slice(&from[Columns::of_keys(shape).first..][..width]);
-                layer.values[to..to + width]
-                    .copy_from_slice(&from[Columns::of_values(shape).first..][..width]);
+                if shape.values_in_keys.is_none() {
+                    let values = &from[Columns::of_values(shape).first..][..width];
+                    layer.values[to..to + width].copy_from_slice(values);
+                }
             }
         }
     }
@@ -261,8 +267,7 @@ impl DeviceOps for ReferenceBackend {
         cache: &ReferenceKvCache,
         layer_idx: usize,
         batch: &BatchInput,
-        qkv: &HostTensor,
-        shape: &AttentionShape,
+        AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
         out: &mut HostTensor,
     ) {
         let layer = &cache.layers[layer_idx];
@@ -275,6 +280,7 @@ impl DeviceOps for ReferenceBackend {
             };
             for i in 0..span.n_rows {
                 let q = &qkv.row(span.first_row + i)[..shape.n_heads * shape.head_dim];
+                let q = (q, sinks.map(Vec::as_slice));
                 reference::attention(shape, q, &kv, span.start + i, out.row_mut(span.first_row + i));
             }
         }
@@ -290,6 +296,36 @@ impl DeviceOps for ReferenceBackend {
         assert_eq!(x.as_slice().len(), y.as_slice().len());
         for (x, y) in x.as_mut_slice().iter_mut().zip(y.as_slice()) {
             *x += y * multiplier;
+        }
+    }
+
+    fn copy_columns(
+        &mut self,
+        (x, from): (&HostTensor, HeadColumns),
+        (out, to): (&mut HostTensor, HeadColumns),
+        n: usize,
+        width: usize,
+    ) {
+        for row_idx in 0..x.n_rows() {
+            for head in 0..n {
+                let (from, to) = (from.first + head * from.stride, to.first + head * to.stride);
+                out.row_mut(row_idx)[to..to + width].copy_from_slice(&x.row(row_idx)[from..from + width]);
+            }
+        }
+    }
+
+    fn matmul_heads(
+        &mut self,
+        (x, from): (&HostTensor, HeadColumns),
+        w: &[ReferenceMatrix],
+        (out, to): (&mut HostTensor, HeadColumns),
+    ) {
+        for row_idx in 0..x.n_rows() {
+            for (head, w) in w.iter().enumerate() {
+                let (from, to) = (from.first + head * from.stride, to.first + head * to.stride);
+                let out = &mut out.row_mut(row_idx)[to..to + w.n_rows()];
+                multiply(&x.row(row_idx)[from..from + w.cols], w, out);
+            }
         }
     }
 
@@ -310,24 +346,11 @@ impl DeviceOps for ReferenceBackend {
         &mut self,
         x: &HostTensor,
         router: Router<'_, Self>,
-        experts: &Vec<Expert<ReferenceMatrix>>,
+        experts: &Vec<Expert<Self>>,
         activation: Activation,
         out: &mut HostTensor,
     ) {
-        let width = experts[0].down.cols;
-        let (mut gate_up, mut hidden) = (vec![0.0; 2 * width], vec![0.0; width]);
-        let mut result = vec![0.0; out.cols()];
-        for row_idx in 0..x.n_rows() {
-            let sum = out.row_mut(row_idx);
-            sum.fill(0.0);
-            for (expert_idx, weight) in route(router.logits.row(row_idx), router.bias, router.routing) {
-                let expert = &experts[expert_idx];
-                multiply(x.row(row_idx), &expert.gate_up, &mut gate_up);
-                glu_row(&gate_up, activation, &mut hidden);
-                multiply(&hidden, &expert.down, &mut result);
-                sum.iter_mut().zip(&result).for_each(|(sum, result)| *sum += weight * result);
-            }
-        }
+        experts::mix(x, router, experts, activation, out);
     }
 
     fn gather_logit_rows(
@@ -342,7 +365,7 @@ impl DeviceOps for ReferenceBackend {
         }
     }
 
-    fn finish_logits(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
+    fn scale_and_cap(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         reference::scale(x.as_mut_slice(), scale);
         if let Some(cap) = softcap {
             reference::softcap(x.as_mut_slice(), cap);
@@ -350,38 +373,8 @@ impl DeviceOps for ReferenceBackend {
     }
 }
 
-/// The experts of one row with their weights, in increasing order of expert.
-fn route(logits: &[f32], bias: Option<&Vec<f32>>, routing: &Routing) -> Vec<(usize, f32)> {
-    let (mut experts, mut weights) = (vec![0; routing.n_used], vec![0.0; routing.n_used]);
-    match (routing.score, bias) {
-        (RoutingScore::Softmax, None) => {
-            reference::route_top_k(logits, reference::RouteScore::SoftmaxAll, &mut experts, &mut weights);
-        }
-        (RoutingScore::Softmax, Some(_)) => unreachable!("no family biases probabilities"),
-        (RoutingScore::Sigmoid, bias) => {
-            let bias = bias.cloned().unwrap_or_else(|| vec![0.0; logits.len()]);
-            reference::route_sigmoid(logits, &bias, &mut experts, &mut weights);
-        }
-    }
-    let sum: f32 = if routing.normalize { weights.iter().sum() } else { 1.0 };
-    weights.iter_mut().for_each(|weight| *weight *= routing.scale / sum);
-    let mut chosen: Vec<_> = experts.into_iter().map(|e| e as usize).zip(weights).collect();
-    chosen.sort_by_key(|(expert_idx, _)| *expert_idx);
-    chosen
-}
-
 fn multiply(x: &[f32], w: &ReferenceMatrix, out: &mut [f32]) {
     reference::matmul(x, &w.data, out, x.len() / w.cols, w.cols, w.n_rows());
-}
-
-fn glu_row(gate_up: &[f32], activation: Activation, out: &mut [f32]) {
-    let (gate, up) = gate_up.split_at(out.len());
-    out.copy_from_slice(gate);
-    match activation {
-        Activation::Silu => reference::silu_mul(out, up),
-        Activation::GeluTanh => reference::gelu_tanh_mul(out, up),
-        Activation::Relu => reference::relu_mul(out, up),
-    }
 }
 
 fn for_each_group(x: &mut HostTensor, columns: Columns, mut f: impl FnMut(usize, &mut [f32])) {

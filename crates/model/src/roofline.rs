@@ -74,7 +74,7 @@ fn caches(config: &DecoderConfig, dtype: KvDtype) -> Vec<LayerCache> {
     let of_layer = |(layer, shape): (&LayerConfig, &Option<KvShape>)| {
         Some(LayerCache {
             bytes_per_token: shape.as_ref()?.bytes_per_token().unwrap_or(0) as f64,
-            window: layer.attention()?.sliding_window,
+            window: layer.mixer.reach(),
         })
     };
     config.layers.iter().zip(&layout.layers).filter_map(of_layer).collect()

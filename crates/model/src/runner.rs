@@ -78,7 +78,7 @@ impl<B: Backend> ModelRunner<B> {
     ) -> Result<Self, BackendError> {
         let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
         if layout.bytes().is_none() {
-            let heads: BTreeSet<_> = config.attentions().map(|attention| attention.head_dim).collect();
+            let heads: BTreeSet<_> = config.cache_shapes().map(|shape| shape.head_dim).collect();
             let what = format!("a {} KV cache with heads of {heads:?}", limits.kv_dtype);
             return Err(BackendError::Unsupported(what));
         }

@@ -86,19 +86,28 @@ impl Uses<'_> {
             self.note(&format!("{prefix}{name}"), TensorRole::Vector);
         }
         self.note(&format!("{prefix}{}.bias", recurrent.conv), TensorRole::Vector);
+        self.note(&format!("{prefix}{}", names.sinks), TensorRole::Vector);
         match feed_forward {
             FeedForward::None => {}
             FeedForward::Dense { .. } => {
                 self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
             }
             FeedForward::Experts { n_experts, .. } => {
-                let products = [names.router, names.shared_router, names.latent_down, names.latent_up];
+                let products = [names.latent_down, names.latent_up];
                 self.weights(prefix, &products, TensorRole::Product);
+                self.linears(prefix, &[names.router, names.shared_router]);
                 self.note(&format!("{prefix}{}", names.router_bias), TensorRole::Vector);
                 let shared = [names.shared_gate, names.shared_up, names.shared_gate_up, names.shared_down];
                 self.linears(prefix, &shared);
                 let stacked = [names.experts_gate, names.experts_up, names.experts_down];
                 self.weights(prefix, &stacked, TensorRole::Expert);
+                for name in [names.experts_gate_up, names.experts_down] {
+                    self.note(&format!("{prefix}{name}"), TensorRole::Expert);
+                    self.note(&format!("{prefix}{name}_bias"), TensorRole::Vector);
+                }
+                for name in stacked {
+                    self.note(&format!("{prefix}{name}.bias"), TensorRole::Vector);
+                }
                 for expert_idx in 0..n_experts {
                     let alone = [names.expert_gate, names.expert_up, names.expert_down];
                     let alone = alone.map(|name| name.replace("{}", &expert_idx.to_string()));

@@ -97,7 +97,7 @@ fn rules(architecture: &'static str) -> Rules {
         architecture,
         permuted: ["llama", "granite", "smollm3"].contains(&architecture),
         gain_offset: if gemma || delta { 1.0 } else { 0.0 },
-        post_norms: gemma || delta || ["olmo2", "glm4moe", "seed_oss"].contains(&architecture),
+        post_norms: gemma || delta || ["olmo2", "glm4moe", "seed_oss", "gpt-oss"].contains(&architecture),
     }
 }
 
@@ -130,6 +130,7 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
         ("mlp.gate", "ffn_gate_inp"),
+        ("mlp.router", "ffn_gate_inp"),
         ("block_sparse_moe.gate", "ffn_gate_inp"),
         ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
         ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
@@ -164,6 +165,7 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         "e_score_correction_bias" | "expert_bias" => return format!("blk.{layer}.exp_probs_b.bias"),
         "A_log" => return format!("blk.{layer}.ssm_a"),
         "dt_bias" => return format!("blk.{layer}.ssm_dt.bias"),
+        "sinks" => return format!("blk.{layer}.attn_sinks.weight"),
         _ => {}
     }
     let (_, to) =
@@ -219,6 +221,11 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
     for (name, tensor) in checkpoint.tensors.iter().filter(|(name, _)| !name.starts_with(&beyond)) {
         if let Some((layer, rest)) = name.split_once(".experts.").or_else(|| name.split_once("_moe.experts."))
         {
+            if !rest.contains('.') {
+                let layer = layer.split('.').nth(2).unwrap();
+                converted.extend(split_experts(layer, rest, tensor));
+                continue;
+            }
             // The tensors come in order of name; there are fewer than ten experts, so in order of expert.
             let projection = rest.split_once('.').unwrap().1.trim_end_matches(".weight");
             let to = match projection {
@@ -258,6 +265,32 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
     }
     converted.extend(rope_tensors(checkpoint));
     converted
+}
+
+/// The experts of gpt-oss: `[experts, in, out]`, rows of gate and up alternating, and their biases.
+fn split_experts(layer: &str, name: &str, tensor: &Tensor) -> Vec<(String, Tensor)> {
+    let is_bias = name.ends_with("_bias");
+    let [n_experts, cols, n_rows] = match *tensor.shape {
+        [n_experts, n_rows] => [n_experts, 1, n_rows],
+        [n_experts, cols, n_rows] => [n_experts, cols, n_rows],
+        _ => panic!("{name} has shape {:?}", tensor.shape),
+    };
+    let parts: &[(&str, usize, usize)] = match name.starts_with("gate_up") {
+        true => &[("ffn_gate_exps", 0, 2), ("ffn_up_exps", 1, 2)],
+        false => &[("ffn_down_exps", 0, 1)],
+    };
+    let part = |&(to, first, step): &(&str, usize, usize)| {
+        let element = |expert: usize, row: usize, col: usize| {
+            tensor.data[(expert * cols + col) * n_rows + first + row * step]
+        };
+        let n_own = n_rows / step;
+        let rows = (0..n_experts).flat_map(|expert| (0..n_own).map(move |row| (expert, row)));
+        let data = rows.flat_map(|(expert, row)| (0..cols).map(move |col| element(expert, row, col)));
+        let shape = if is_bias { vec![n_experts, n_own] } else { vec![n_experts, n_own, cols] };
+        let kind = if is_bias { "bias" } else { "weight" };
+        (format!("blk.{layer}.{to}.{kind}"), Tensor { shape, data: data.collect() })
+    };
+    parts.iter().map(part).collect()
 }
 
 /// Rope scalings that GGUF stores as a divisor of each frequency.
@@ -407,6 +440,7 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("olmo2", "olmo2"),
         ("olmo3", "olmo2"),
         ("glm4-moe", "glm4moe"),
+        ("gpt-oss", "gpt-oss"),
         ("minimax-m2", "minimax-m2"),
         ("qwen2", "seed_oss"),
         ("smollm3", "smollm3"),

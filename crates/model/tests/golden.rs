@@ -9,10 +9,18 @@ use std::sync::Arc;
 
 use harness::{BACKENDS, Expected, LIMITS, OneSequence};
 use throng_core::request::SamplingParams;
-use throng_model::{LoadOptions, LoadedModel, RunnerOptions, load};
+use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 
 /// Tolerance: f32 sums in another order differ by less, a wrong formula by much more.
-const TOLERANCE: f32 = 2e-4;
+const TOLERANCE: f64 = 2e-4;
+
+/// Activations that are multiplied with MXFP4 are rounded to two terms of int8.
+const TOLERANCE_OF_MXFP4: f64 = 6e-4;
+
+fn tolerance(model: &LoadedModel, backend: BackendKind) -> f64 {
+    let rounds = backend != BackendKind::Reference && model.name.ends_with("mxfp4");
+    if rounds { TOLERANCE_OF_MXFP4 } else { TOLERANCE }
+}
 
 fn fixtures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
@@ -22,7 +30,7 @@ fn fixtures() -> Vec<PathBuf> {
         .filter(|path| path.join("expected.safetensors").exists())
         .collect();
     folders.sort();
-    assert_eq!(folders.len(), 29, "one fixture a family and a few variants");
+    assert_eq!(folders.len(), 38, "one fixture a family and a few variants");
     folders
 }
 
@@ -78,7 +86,7 @@ fn logits_are_those_of_transformers() {
                 }
                 let what = format!("{} on {backend:?} in chunks of {chunk}: off by {worst:.2e}", model.name);
                 println!("{what}");
-                assert!(worst < f64::from(TOLERANCE), "{what}");
+                assert!(worst < tolerance(&model, backend), "{what}");
             }
         }
     }
@@ -104,15 +112,10 @@ fn greedy_tokens_are_those_of_transformers() {
 
 #[test]
 fn other_families_are_refused_by_name() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/unsupported");
-    for (file, model_type) in [("gpt-oss.json", "gpt_oss"), ("deepseek-v3.json", "deepseek_v3")] {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::copy(root.join(file), folder.path().join("config.json")).unwrap();
-        let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
-        let error = load(folder.path(), &options, &mut |_| {}).err().unwrap().to_string();
-        assert!(
-            error.starts_with(&format!("not supported yet: {model_type} (supported: llama, ")),
-            "{error}"
-        );
-    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), r#"{"model_type": "rwkv7", "hidden_size": 64}"#)
+        .unwrap();
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+    let error = load(folder.path(), &options, &mut |_| {}).err().unwrap().to_string();
+    assert!(error.starts_with("not supported yet: rwkv7 (supported: llama, "), "{error}");
 }

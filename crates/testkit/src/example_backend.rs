@@ -4,6 +4,7 @@
 
 mod attention;
 mod experts;
+mod heads;
 mod low_rank;
 mod recurrent;
 
@@ -15,8 +16,8 @@ use throng_core::request::TokenId;
 use throng_kernels::quant::{Format, dequantize_row};
 use throng_model::backend::rotations::Rotations;
 use throng_model::backend::{
-    AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps, Expert, LowRankPart,
-    MatrixRole, NO_TOKEN, Norm, Router, RowGroups, Ticket,
+    AttentionQueries, AttentionShape, Backend, BackendError, BlockCopy, Columns, DeviceMemory, DeviceOps,
+    Expert, HeadColumns, LowRankPart, MatrixRole, NO_TOKEN, Norm, Router, RowGroups, Ticket,
 };
 use throng_model::batch_input::BatchInput;
 use throng_model::config::{Activation, RopeStyle, RopeTable};
@@ -92,7 +93,7 @@ pub type KvCache = Vec<[Vec<f32>; 2]>;
 impl DeviceMemory for ExampleBackend {
     type Buffer = Rows;
     type Matrix = Matrix;
-    type Experts = Vec<Expert<Matrix>>;
+    type Experts = Vec<Expert<Self>>;
     type Vector = Vec<f32>;
     type LowRank = Vec<LowRank>;
     type RopeTables = Vec<Rotations>;
@@ -125,7 +126,7 @@ impl DeviceMemory for ExampleBackend {
         Ok(Matrix { role, data, cols })
     }
 
-    fn experts(&self, experts: Vec<Expert<Matrix>>) -> Result<Vec<Expert<Matrix>>, BackendError> {
+    fn experts(&self, experts: Vec<Expert<Self>>) -> Result<Vec<Expert<Self>>, BackendError> {
         Ok(experts)
     }
 
@@ -267,7 +268,8 @@ impl DeviceOps for ExampleBackend {
         for span in &batch.spans {
             for i in 0..span.n_rows {
                 let (block, slot) = batch.slot(span, span.start + i);
-                for (columns, part) in columns.iter().zip(&mut layers[layer_idx]) {
+                let n_parts = if shape.values_in_keys.is_some() { 1 } else { 2 };
+                for (columns, part) in columns.iter().zip(&mut layers[layer_idx]).take(n_parts) {
                     let new = &qkv[span.first_row + i][columns.first..columns.end()];
                     part[(block * BLOCK_TOKENS + slot) * new.len()..][..new.len()].copy_from_slice(new);
                 }
@@ -280,11 +282,10 @@ impl DeviceOps for ExampleBackend {
         (_, layers): &(usize, KvCache),
         layer_idx: usize,
         batch: &BatchInput,
-        qkv: &Rows,
-        shape: &AttentionShape,
+        queries: AttentionQueries<'_, Self>,
         out: &mut Rows,
     ) {
-        attention::attend(&layers[layer_idx], batch, qkv, shape, out);
+        attention::attend(&layers[layer_idx], batch, queries, out);
     }
 
     fn glu(&mut self, gate_up: &Rows, activation: Activation, out: &mut Rows) {
@@ -295,6 +296,20 @@ impl DeviceOps for ExampleBackend {
 
     fn add(&mut self, x: &mut Rows, y: &Rows, multiplier: f32) {
         x.data.iter_mut().zip(&y.data).for_each(|(x, y)| *x += y * multiplier);
+    }
+
+    fn copy_columns(
+        &mut self,
+        (x, from): (&Rows, HeadColumns),
+        (out, to): (&mut Rows, HeadColumns),
+        n: usize,
+        width: usize,
+    ) {
+        heads::copy((x, from), (out, to), n, width);
+    }
+
+    fn matmul_heads(&mut self, x: (&Rows, HeadColumns), w: &[Matrix], out: (&mut Rows, HeadColumns)) {
+        heads::multiply(x, w, out);
     }
 
     fn gate_rows(&mut self, x: &mut Rows, gate: &Rows) {
@@ -313,7 +328,7 @@ impl DeviceOps for ExampleBackend {
         &mut self,
         x: &Rows,
         router: Router<'_, Self>,
-        experts: &Vec<Expert<Matrix>>,
+        experts: &Vec<Expert<Self>>,
         activation: Activation,
         out: &mut Rows,
     ) {
@@ -327,7 +342,7 @@ impl DeviceOps for ExampleBackend {
         }
     }
 
-    fn finish_logits(&mut self, x: &mut Rows, scale: f32, softcap: Option<f32>) {
+    fn scale_and_cap(&mut self, x: &mut Rows, scale: f32, softcap: Option<f32>) {
         let capped = |x: f32| softcap.map_or(x, |cap| cap * (x / cap).tanh());
         x.data.iter_mut().for_each(|x| *x = capped(*x * scale));
     }

@@ -9,7 +9,8 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
-use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward};
+use throng_model::arch::known::{KnownModel, Support, known_models};
+use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, Mixer};
 use throng_model::state_cache::StateLayout;
 use throng_model::tensor_role::TensorRole;
 
@@ -24,6 +25,10 @@ use crate::running;
 /// # Errors
 /// When the model cannot be opened or `throng serve` would refuse it.
 pub fn run(arguments: &InspectArgs) -> Result<()> {
+    if arguments.known {
+        output::line(known())?;
+        return Ok(());
+    }
     let section = ModelSection::of(&arguments.model);
     let (_, model) = running::open(&section)?;
     output::line(summary(&section, &model)?)?;
@@ -114,8 +119,16 @@ fn chat_templates(model: &LoadedModel) -> String {
 
 fn heads(config: &DecoderConfig) -> String {
     let mut shapes: Vec<String> = Vec::new();
-    for AttentionConfig { n_heads, n_kv_heads, head_dim, .. } in config.attentions() {
-        let shape = format!("{n_heads} of {head_dim}, {n_kv_heads} for keys and values");
+    for layer in &config.layers {
+        let shape = match &layer.mixer {
+            Mixer::Attention(AttentionConfig { n_heads, n_kv_heads, head_dim, .. }) => {
+                format!("{n_heads} of {head_dim}, {n_kv_heads} for keys and values")
+            }
+            Mixer::Latent(LatentConfig { n_heads, rank, rope_dim, .. }) => {
+                format!("{n_heads} over one vector of {rank} and a key of {rope_dim}")
+            }
+            _ => continue,
+        };
         if !shapes.contains(&shape) {
             shapes.push(shape);
         }
@@ -131,6 +144,23 @@ fn feed_forward(config: &DecoderConfig) -> String {
         }
         Some(FeedForward::None) | None => "none".to_owned(),
     }
+}
+
+/// The most used models, and what keeps those from loading that do not.
+fn known() -> Table {
+    let mut table = table();
+    for KnownModel { repository, support } in known_models() {
+        let found = match support {
+            Support::Whole => "supported".to_owned(),
+            Support::TextOnly => "text part only".to_owned(),
+            // Without the list of what is supported.
+            Support::None(error) => {
+                error.to_string().split(" (supported: ").next().unwrap_or_default().to_owned()
+            }
+        };
+        table.add_row([repository, found]);
+    }
+    table
 }
 
 fn tensors(model: &LoadedModel, isa: Isa) -> Table {

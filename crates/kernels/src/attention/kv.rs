@@ -7,6 +7,7 @@
 use super::KvDtype;
 use crate::memory::{AlignedBytes, Disjoint, Pages, SMALL_PAGE};
 use crate::quant::BLOCK;
+use crate::reference::AttentionShape;
 use crate::simd::{AmxIsa, AmxKernel, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
@@ -28,12 +29,35 @@ pub struct KvShape {
     pub head_dim: usize,
     /// How elements are stored.
     pub dtype: KvDtype,
+    /// Values are not stored: they are the elements of the keys from this one on.
+    pub values_in_keys: Option<usize>,
 }
 
 impl KvShape {
+    /// The cache of attention with such heads.
+    pub fn of(shape: &AttentionShape, n_blocks: usize, dtype: KvDtype) -> Self {
+        let &AttentionShape { n_kv_heads, head_dim, values_in_keys, .. } = shape;
+        Self { n_blocks, n_kv_heads, head_dim, dtype, values_in_keys }
+    }
+
     /// `head_dim` padded to whole vectors, as values are stored.
     pub(super) fn padded_dim(&self) -> usize {
         self.head_dim.next_multiple_of(16)
+    }
+
+    /// Panels of a block and a head: keys, and values where they are stored.
+    fn n_panels(&self) -> usize {
+        if self.values_in_keys.is_some() { 1 } else { 2 }
+    }
+
+    /// Elements of a value.
+    pub(super) fn value_dim(&self) -> usize {
+        self.head_dim - self.values_in_keys.unwrap_or(0)
+    }
+
+    /// The same, padded to whole vectors.
+    pub(super) fn padded_value_dim(&self) -> usize {
+        self.value_dim().next_multiple_of(16)
     }
 
     /// Bytes of a panel of keys; one of values has the same size.
@@ -53,11 +77,14 @@ impl KvShape {
 
     /// Bytes of one token's keys and values; `None` when `dtype` cannot hold such heads or it overflows.
     pub fn bytes_per_token(&self) -> Option<usize> {
-        self.dtype.bytes_of(self.head_dim)?.checked_mul(self.n_kv_heads)?.checked_mul(2)
+        self.dtype.bytes_of(self.head_dim)?.checked_mul(self.n_kv_heads)?.checked_mul(self.n_panels())
     }
 
     fn n_bytes(&self) -> Option<usize> {
-        self.panel_bytes().checked_mul(2)?.checked_mul(self.n_kv_heads)?.checked_mul(self.n_blocks)
+        self.panel_bytes()
+            .checked_mul(self.n_panels())?
+            .checked_mul(self.n_kv_heads)?
+            .checked_mul(self.n_blocks)
     }
 }
 
@@ -110,7 +137,7 @@ impl KvLayer {
     /// When a block does not exist.
     pub fn copy_block(&mut self, from: u32, to: u32) {
         assert!((from.max(to) as usize) < self.shape.n_blocks, "a block beyond the cache");
-        let n = self.shape.panel_bytes() * 2 * self.shape.n_kv_heads;
+        let n = self.shape.panel_bytes() * self.shape.n_panels() * self.shape.n_kv_heads;
         self.bytes.as_mut_slice().copy_within(from as usize * n..(from as usize + 1) * n, to as usize * n);
     }
 
@@ -123,8 +150,9 @@ impl KvLayer {
     }
 
     fn panel(&self, block: u32, kv_head: usize, which: usize) -> &[u8] {
-        let n = self.shape.panel_bytes();
-        &self.bytes.as_slice()[((block as usize * self.shape.n_kv_heads + kv_head) * 2 + which) * n..][..n]
+        let (n, n_panels) = (self.shape.panel_bytes(), self.shape.n_panels());
+        let panel = (block as usize * self.shape.n_kv_heads + kv_head) * n_panels + which;
+        &self.bytes.as_slice()[panel * n..][..n]
     }
 
     /// Writes row `i` of the new keys and values to `slots[i]` = 16 × block + offset in the block.
@@ -140,23 +168,24 @@ impl KvLayer {
             new.stride,
             slots.len()
         );
+        let has_values = shape.values_in_keys.is_none();
         assert!(
-            new.key_col + width <= new.stride && new.value_col + width <= new.stride,
+            new.key_col + width <= new.stride && (!has_values || new.value_col + width <= new.stride),
             "columns of {new:?}"
         );
         assert!(slots.iter().all(|s| s / BLOCK_TOKENS < shape.n_blocks), "a slot beyond the cache");
-        let n = shape.panel_bytes();
+        let (n, n_panels) = (shape.panel_bytes(), shape.n_panels());
         let bytes = Disjoint::new(self.bytes.as_mut_slice());
         // One work item per KV head, so that no two threads write to the same panel, whatever the slots.
         let head = |h: usize| {
             for (row, &slot) in new.rows.chunks_exact(new.stride).zip(slots) {
-                let at = (slot / BLOCK_TOKENS * shape.n_kv_heads + h) * 2 * n;
+                let at = (slot / BLOCK_TOKENS * shape.n_kv_heads + h) * n_panels * n;
                 // SAFETY: only this item touches the panels of head `h`, and it uses one at a time.
-                let (keys, values) = unsafe { bytes.part(at, 2 * n) }.split_at_mut(n);
+                let (keys, values) = unsafe { bytes.part(at, n_panels * n) }.split_at_mut(n);
                 let of = |col: usize| &row[col + h * shape.head_dim..][..shape.head_dim];
                 let token = slot % BLOCK_TOKENS;
-                let store =
-                    Store { shape, token, key: of(new.key_col), value: of(new.value_col), keys, values };
+                let value = if has_values { of(new.value_col) } else { &[] };
+                let store = Store { shape, token, key: of(new.key_col), value, keys, values };
                 match shape.dtype {
                     KvDtype::BF16 if pool.isa().has_tiles() => pool.isa().run_amx_checked(StoreBf16(store)),
                     _ => pool.isa().run_checked(store),
@@ -195,8 +224,10 @@ impl Kernel for Store<'_> {
                 for (d, x) in self.key.iter().enumerate() {
                     self.keys[(d * BLOCK_TOKENS + t) * 4..][..4].copy_from_slice(&x.to_le_bytes());
                 }
-                let out = &mut self.values[t * dim * 4..][..self.value.len() * 4];
-                out.copy_from_slice(bytemuck::cast_slice(self.value));
+                if !self.value.is_empty() {
+                    let out = &mut self.values[t * dim * 4..][..self.value.len() * 4];
+                    out.copy_from_slice(bytemuck::cast_slice(self.value));
+                }
             }
             KvDtype::F16 => {
                 for (i, x) in self.key.chunks(16).enumerate() {

@@ -10,6 +10,7 @@ mod kv_dtype;
 mod shared_prefix;
 mod split_attention;
 mod tiles;
+mod transpose;
 
 pub use kv::{BLOCK_TOKENS, KvLayer, KvShape, NewKv};
 pub use kv_dtype::{KvDtype, UnknownKvDtype};
@@ -26,6 +27,9 @@ use crate::threads::ThreadPool;
 use shared_prefix::{SharedPrefixGroup, rows_of};
 use split_attention::{Room, SplitAttention, TileRow};
 use tiles::{Finish, QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
+
+/// Most query heads that share the transposed values of a block, where values are parts of keys.
+const LATENT_ROWS: usize = 32;
 
 /// One sequence's new tokens in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +62,14 @@ pub struct QueryBatch<'a> {
     pub spans: &'a [QuerySpan],
     /// All block tables, concatenated.
     pub blocks: &'a [u32],
+    /// A further score of each head that has no value (gpt-oss, arXiv:2508.10925).
+    pub sinks: Option<&'a [f32]>,
     /// Which of these sequences begin with the same KV blocks.
     pub shared_prefixes: &'a SharedPrefixGroups,
 }
 
 /// Attention of every new token over the positions of its sequence that it sees, its own included; their keys and
-/// values are in the cache. `out` is `[n_rows, n_heads * head_dim]`; rows that belong to no span are not written.
+/// values are in the cache. `out` is `[n_rows, n_heads * value_dim]`; rows that belong to no span are not written.
 ///
 /// # Panics
 /// When shapes do not match, spans overlap or are out of order, the shared-prefix groups were computed for another number of
@@ -76,13 +82,17 @@ pub fn attention(
     pool: &ThreadPool,
 ) {
     check(shape, layer, queries, out.len());
-    let in_tiles = layer.shape().dtype == KvDtype::BF16 && pool.isa().has_tiles();
-    let most_rows = if in_tiles { amx::ROWS } else { TILE };
+    let has_values = shape.values_in_keys.is_none();
+    let in_tiles = layer.shape().dtype == KvDtype::BF16 && pool.isa().has_tiles() && has_values;
+    let most_rows = match () {
+        () if in_tiles => amx::ROWS,
+        () if has_values => TILE,
+        () => LATENT_ROWS,
+    };
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
     // A sliding window starts at another position for each token: nothing can be shared. Shared splits begin at position 0.
-    let is_shared = shape.window.is_none() && shape.first_position == 0;
     let shared_prefixes =
-        if is_shared { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
+        if shape.sees_all() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
     STATES.with_borrow_mut(|states| {
         if !shared_prefixes.all().is_empty() {
             let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
@@ -140,8 +150,11 @@ fn locate(n_items: impl Iterator<Item = usize>, mut item: usize) -> (usize, usiz
 
 fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_len: usize) {
     let (kv, width) = (layer.shape(), shape.n_heads * shape.head_dim);
-    assert!(kv.n_kv_heads == shape.n_kv_heads && kv.head_dim == shape.head_dim, "{shape:?} on {kv:?}");
-    assert!(shape.n_heads.is_multiple_of(shape.n_kv_heads) && shape.window != Some(0), "{shape:?}");
+    let same_heads = kv.n_kv_heads == shape.n_kv_heads && kv.head_dim == shape.head_dim;
+    assert!(same_heads && kv.values_in_keys == shape.values_in_keys, "{shape:?} on {kv:?}");
+    let reach = shape.window != Some(0) && shape.chunk != Some(0);
+    assert!(shape.n_heads.is_multiple_of(shape.n_kv_heads) && reach, "{shape:?}");
+    assert!(queries.sinks.is_none_or(|sinks| sinks.len() == shape.n_heads), "a sink for each head");
     assert!(
         queries.stride >= width && queries.rows.len().is_multiple_of(queries.stride),
         "query matrix shape"
@@ -161,7 +174,7 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
         assert!(in_use.iter().all(|&b| (b as usize) < kv.n_blocks), "a block beyond the cache");
     }
     assert!(
-        free * queries.stride <= queries.rows.len() && free * width <= out_len,
+        free * queries.stride <= queries.rows.len() && free * shape.n_heads * shape.value_dim() <= out_len,
         "rows beyond the buffers"
     );
 }
@@ -197,7 +210,7 @@ impl<'a> Call<'a> {
         if group.n_splits() > group.n_whole() {
             attention.shared_split(table, group.n_whole() * SPLIT_BLOCKS..group.n_blocks, room);
         }
-        let padded = self.layer.shape().padded_dim();
+        let padded = self.layer.shape().padded_value_dim();
         for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
             if spans[row.span].ends_within(group.n_splits()) {
                 self.finish(row, state, sums);
@@ -213,7 +226,7 @@ impl<'a> Call<'a> {
     fn attend_suffix(&self, first_block: usize, shared_splits: usize, room: &mut Room) {
         let attention = SplitAttention { call: self, kv_head: room.kv_head, config: TileConfig::default() };
         let (first, last) = (room.rows[0].position, room.rows[room.rows.len() - 1].position);
-        let padded = self.layer.shape().padded_dim();
+        let padded = self.layer.shape().padded_value_dim();
         if shared_splits > 0 {
             let places = room.state.iter_mut().zip(room.out.chunks_mut(padded));
             for (row, (state, sums)) in room.rows.iter().zip(places) {
@@ -238,7 +251,7 @@ impl<'a> Call<'a> {
 
     /// Where a query head's output goes; holds its unnormalized sums between the two passes.
     fn out_of(&self, row: &TileRow) -> &'a mut [f32] {
-        let dim = self.shape.head_dim;
+        let dim = self.shape.value_dim();
         // SAFETY: each query head belongs to one item of each of the two passes, and the passes run one after the other.
         unsafe { self.out.part((row.row * self.shape.n_heads + row.head) * dim, dim) }
     }
@@ -269,15 +282,17 @@ impl<'a> Call<'a> {
         let kv = self.layer.shape();
         let (dim, padded) = (self.shape.head_dim, kv.padded_dim());
         // The vector kernels always compute a power of two of query heads.
-        let n_places = if self.in_tiles { n } else { TILE };
-        let n_scores = if self.in_tiles { n * amx::SCORES_STRIDE } else { TILE * SPLIT };
+        let n_places = if self.in_tiles { n } else { n.next_multiple_of(TILE) };
+        let n_scores = if self.in_tiles { n * amx::SCORES_STRIDE } else { n_places * SPLIT };
         if room.scores.len() < n_scores {
             room.scores.resize(n_scores, 0.0);
         }
         room.out.clear();
-        room.out.resize(n_places * padded, 0.0);
+        room.out.resize(n_places * kv.padded_value_dim(), 0.0);
         room.state.clear();
-        room.state.resize(n, RowState::new());
+        let sinks = self.queries.sinks;
+        let state = |row: &TileRow| sinks.map_or(RowState::new(), |sinks| RowState::of_sink(sinks[row.head]));
+        room.state.extend(room.rows.iter().map(state));
         let queries = &mut room.queries;
         queries.floats.clear();
         queries.floats.resize(n_places * padded, 0.0);
@@ -289,10 +304,14 @@ impl<'a> Call<'a> {
             room.parts.set_queries(&queries.floats, dim, self.isa);
         }
         if kv.dtype == KvDtype::Q8_0 {
+            let group_bytes = dim / BLOCK * RECORD;
             queries.records.clear();
-            queries.records.resize(dim / BLOCK * RECORD, 0);
-            // SAFETY: there is room for more query heads than the `n` that were loaded.
-            unsafe { self.isa.run(QuantizeQueries { queries, n, head_dim: dim }) };
+            queries.records.resize(n.div_ceil(TILE) * group_bytes, 0);
+            for first in (0..n).step_by(TILE) {
+                let quantize = QuantizeQueries { queries, first, n: (n - first).min(TILE), head_dim: dim };
+                // SAFETY: there is room for more query heads than the `n` that were loaded.
+                unsafe { self.isa.run(quantize) };
+            }
         }
     }
 }

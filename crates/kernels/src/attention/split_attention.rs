@@ -4,10 +4,12 @@
 use std::ops::Range;
 
 use super::Call;
+use super::KvDtype;
 use super::amx::{self, Parts, TileSplit};
-use super::kv::BLOCK_TOKENS;
-use super::tiles::{Queries, RowState, SPLIT, Scores, Softmax, Values};
-use crate::simd::TileConfig;
+use super::kv::{BLOCK_TOKENS, KvShape};
+use super::tiles::{Queries, RowState, SPLIT, Scores, Softmax, TILE, Values};
+use super::transpose::ValuesOfKeys;
+use crate::simd::{Isa, TileConfig};
 
 /// A tile's query heads and intermediate values; one for each thread, reused.
 pub(super) struct Room {
@@ -19,8 +21,10 @@ pub(super) struct Room {
     pub(super) parts: Parts,
     /// [query head][SPLIT], or [query head][`amx::SCORES_STRIDE`] for AMX.
     pub(super) scores: Vec<f32>,
-    /// [query head][padded_dim].
+    /// [query head][padded dimension of values].
     pub(super) out: Vec<f32>,
+    /// A block's values where they are parts of keys, [token][padded dimension of values].
+    pub(super) values: Vec<f32>,
     /// Softmax state of each query head.
     pub(super) state: Vec<RowState>,
 }
@@ -34,6 +38,7 @@ impl Room {
             parts: Parts::new(),
             scores: Vec::new(),
             out: Vec::new(),
+            values: Vec::new(),
             state: Vec::new(),
         }
     }
@@ -119,6 +124,7 @@ impl SplitAttention<'_> {
             let keys = self.keys(table, b);
             let ahead = match b + 1 {
                 next if next < blocks.end => self.keys(table, next),
+                _ if shape.values_in_keys.is_some() => keys,
                 _ => self.values_of(table, blocks.start),
             };
             let scores = room.scores[first * SPLIT + b * BLOCK_TOKENS % SPLIT..].as_mut_ptr();
@@ -136,37 +142,44 @@ impl SplitAttention<'_> {
                 .tile_split(rows, tokens)
                 .values(&mut room.parts, &room.scores, &mut room.out, |b| self.values_of(table, b));
         }
-        each_tile(rows, room.rows.len(), self.call.isa.tile_tokens(), |first, n| match n {
-            1 => self.vector_values::<1>(first, table, tokens, room),
-            2 => self.vector_values::<2>(first, table, tokens, room),
-            4 => self.vector_values::<4>(first, table, tokens, room),
-            _ => self.vector_values::<8>(first, table, tokens, room),
-        });
+        if self.call.shape.values_in_keys.is_some() {
+            return self.values_in_keys(rows, table, tokens, room);
+        }
+        let shape = self.call.layer.shape();
+        self.each_values_tile(rows, shape, tokens, |b| self.values_of(table, b), room);
     }
 
-    fn vector_values<const T: usize>(
+    /// The same where values are parts of keys: each block's are transposed once for all query heads.
+    fn values_in_keys(&self, rows: &Range<usize>, table: usize, tokens: &Range<usize>, room: &mut Room) {
+        let stored = self.call.layer.shape();
+        let shape =
+            KvShape { head_dim: stored.value_dim(), dtype: KvDtype::F32, values_in_keys: None, ..*stored };
+        let mut values = std::mem::take(&mut room.values);
+        values.resize(shape.panel_bytes() / 4, 0.0);
+        for b in blocks_of(tokens) {
+            let of_block = tokens.start.max(b * BLOCK_TOKENS)..tokens.end.min((b + 1) * BLOCK_TOKENS);
+            let keys = self.keys(table, b);
+            // SAFETY: a whole panel on both sides.
+            unsafe { self.call.isa.run(ValuesOfKeys { shape: stored, keys, values: &mut values }) };
+            self.each_values_tile(rows, &shape, &of_block, |_| bytemuck::cast_slice(&values), room);
+        }
+        room.values = values;
+    }
+
+    fn each_values_tile<'v>(
         &self,
-        first: usize,
-        table: usize,
+        rows: &Range<usize>,
+        shape: &KvShape,
         tokens: &Range<usize>,
+        panel: impl Fn(usize) -> &'v [u8],
         room: &mut Room,
     ) {
-        let (shape, blocks) = (self.call.layer.shape(), blocks_of(tokens));
-        for b in blocks.clone() {
-            let start = b * BLOCK_TOKENS;
-            let next = (b + 1).min(blocks.end - 1);
-            let values = Values::<T> {
-                shape,
-                values: self.values_of(table, b),
-                ahead: self.values_of(table, next).as_ptr(),
-                first: tokens.start.saturating_sub(start),
-                last: (tokens.end - start).min(BLOCK_TOKENS),
-                weights: room.scores[first * SPLIT + start % SPLIT..].as_ptr(),
-                out: room.out[first * shape.padded_dim()..].as_mut_ptr(),
-            };
-            // SAFETY: T rows of weights and of outputs.
-            unsafe { self.call.isa.run(values) };
-        }
+        each_tile(rows, room.rows.len(), self.call.isa.tile_tokens(), |first, n| match n {
+            1 => vector_values::<1>(self.call.isa, shape, first, tokens, &panel, room),
+            2 => vector_values::<2>(self.call.isa, shape, first, tokens, &panel, room),
+            4 => vector_values::<4>(self.call.isa, shape, first, tokens, &panel, room),
+            _ => vector_values::<8>(self.call.isa, shape, first, tokens, &panel, room),
+        });
     }
 
     fn tile_split(&self, rows: &Range<usize>, tokens: &Range<usize>) -> TileSplit<'_> {
@@ -177,7 +190,7 @@ impl SplitAttention<'_> {
     /// Online softmax: turns the scores of some query heads for tokens of one split into weights.
     fn update_softmax(&self, rows: &Range<usize>, tokens: &Range<usize>, room: &mut Room) {
         let Call { shape, layer, isa, in_tiles, .. } = *self.call;
-        let padded = layer.shape().padded_dim();
+        let padded = layer.shape().padded_value_dim();
         let stride = if in_tiles { amx::SCORES_STRIDE } else { SPLIT };
         let blocks = blocks_of(tokens);
         let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
@@ -211,6 +224,33 @@ impl SplitAttention<'_> {
     }
 }
 
+/// Adds the weighted values of tokens of one split to the sums of a register tile of query heads from number `first` on.
+fn vector_values<'v, const T: usize>(
+    isa: Isa,
+    shape: &KvShape,
+    first: usize,
+    tokens: &Range<usize>,
+    panel: &impl Fn(usize) -> &'v [u8],
+    room: &mut Room,
+) {
+    let blocks = blocks_of(tokens);
+    for b in blocks.clone() {
+        let start = b * BLOCK_TOKENS;
+        let next = (b + 1).min(blocks.end - 1);
+        let values = Values::<T> {
+            shape,
+            values: panel(b),
+            ahead: panel(next).as_ptr(),
+            first: tokens.start.saturating_sub(start),
+            last: (tokens.end - start).min(BLOCK_TOKENS),
+            weights: room.scores[first * SPLIT + start % SPLIT..].as_ptr(),
+            out: room.out[first * shape.padded_dim()..].as_mut_ptr(),
+        };
+        // SAFETY: T rows of weights and of outputs.
+        unsafe { isa.run(values) };
+    }
+}
+
 /// Calls `take(first, size)` for register tiles that cover `rows` out of `n_rows` query heads, at most `most` a tile. A tile's size is
 /// a power of two. If `rows` are all of the heads, the last tile may extend past them into padding; otherwise tiles are sized
 /// to end exactly at the end of `rows`.
@@ -218,7 +258,8 @@ fn each_tile(rows: &Range<usize>, n_rows: usize, most: usize, mut take: impl FnM
     let are_all = *rows == (0..n_rows);
     let mut first = rows.start;
     while first < rows.end {
-        let left = (rows.end - first).min(most);
+        // Quantized queries lie in groups of eight.
+        let left = (rows.end - first).min(most).min(TILE - first % TILE);
         let n = if are_all { left.next_power_of_two() } else { 1 << left.ilog2() };
         take(first, n);
         first += n;

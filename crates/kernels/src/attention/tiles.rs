@@ -20,13 +20,14 @@ pub(super) const SPLIT_BLOCKS: usize = SPLIT / BLOCK_TOKENS;
 pub(super) struct Queries {
     /// [8][padded_dim].
     pub(super) floats: Vec<f32>,
-    /// int8 records ([`crate::layout`]) of one group, one for each 32 dimensions.
+    /// int8 records ([`crate::layout`]) of each group of eight heads, one for each 32 dimensions.
     pub(super) records: Vec<u8>,
 }
 
-/// Quantizes the first `n` query heads to int8 records.
+/// Quantizes `n` query heads from number `first` on, a multiple of eight, to int8 records.
 pub(super) struct QuantizeQueries<'a> {
     pub(super) queries: &'a mut Queries,
+    pub(super) first: usize,
     pub(super) n: usize,
     pub(super) head_dim: usize,
 }
@@ -37,8 +38,10 @@ impl Kernel for QuantizeQueries<'_> {
     #[inline(always)]
     unsafe fn run<S: SimdIsa>(self) {
         let n_blocks = self.head_dim / BLOCK;
-        assert!(self.queries.records.len() >= n_blocks * RECORD);
         let Queries { floats, records } = self.queries;
+        let (floats, records) =
+            (&floats[self.first * self.head_dim..], &mut records[self.first / TILE * n_blocks * RECORD..]);
+        assert!(records.len() >= n_blocks * RECORD);
         for (b, record) in records.chunks_exact_mut(RECORD).take(n_blocks).enumerate() {
             let mut x = [std::ptr::null(); TILE];
             for (x, row) in x.iter_mut().zip(floats.chunks_exact(self.head_dim)) {
@@ -148,7 +151,8 @@ impl<const T: usize> Scores<'_, T> {
         // SAFETY: the panel has `n_blocks` blocks of codes and of scales; records were quantized for T rows.
         unsafe {
             let scales = self.keys.as_ptr().add(self.shape.scales_at()).cast::<u16>();
-            let records = self.queries.records.as_ptr();
+            let group = self.first / TILE * n_blocks * RECORD;
+            let records = self.queries.records[group..].as_ptr();
             for b in 0..n_blocks {
                 simd::prefetch_bytes::<S, false>(
                     self.ahead.wrapping_add(b * BLOCK * BLOCK_TOKENS),
@@ -169,7 +173,7 @@ impl<const T: usize> Scores<'_, T> {
                     floats: false,
                     n_blocks: 1,
                     x: records.add(b * RECORD),
-                    first: self.first,
+                    first: self.first % TILE,
                     out: [acc.as_mut_ptr().cast()],
                     stride: BLOCK_TOKENS,
                     adds: b > 0,
@@ -185,7 +189,7 @@ impl<const T: usize> Scores<'_, T> {
 
 /// The first or the second element of each of sixteen bf16 pairs, as f32.
 #[inline(always)]
-unsafe fn half_of_pairs<S: SimdIsa>(pairs: *const u8, which: usize) -> S::F {
+pub(super) unsafe fn half_of_pairs<S: SimdIsa>(pairs: *const u8, which: usize) -> S::F {
     // SAFETY: sixteen pairs at the pointer, by the callers.
     unsafe {
         let pairs = S::iload(pairs.cast());
@@ -313,6 +317,11 @@ impl RowState {
     /// Before the first split.
     pub(super) const fn new() -> Self {
         Self { max: f32::NEG_INFINITY, sum: 0.0 }
+    }
+
+    /// Before the first split of a head with a sink: a score that has been seen, whose value is zero.
+    pub(super) const fn of_sink(score: f32) -> Self {
+        Self { max: score, sum: 1.0 }
     }
 }
 

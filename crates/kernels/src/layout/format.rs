@@ -19,11 +19,12 @@ pub enum Format {
     Q6_K,
     IQ4_NL,
     IQ4_XS,
+    MXFP4,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -39,13 +40,14 @@ impl Format {
         Self::Q6_K,
         Self::IQ4_NL,
         Self::IQ4_XS,
+        Self::MXFP4,
     ];
 
     /// Elements that share one block; a row's length is a multiple of it.
     pub const fn block_elements(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::IQ4_NL => 32,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::IQ4_NL | Self::MXFP4 => 32,
             Self::Q2_K | Self::Q3_K | Self::Q4_K | Self::Q5_K | Self::Q6_K | Self::IQ4_XS => 256,
         }
     }
@@ -66,6 +68,7 @@ impl Format {
             Self::Q5_K => 176,
             Self::Q6_K => 210,
             Self::IQ4_XS => 136,
+            Self::MXFP4 => 17,
         }
     }
 
@@ -93,6 +96,7 @@ impl Format {
             Self::Q6_K => "Q6_K",
             Self::IQ4_NL => "IQ4_NL",
             Self::IQ4_XS => "IQ4_XS",
+            Self::MXFP4 => "MXFP4",
         }
     }
 }

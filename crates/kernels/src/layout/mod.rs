@@ -11,5 +11,6 @@ pub(crate) use activations::{
     HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, ROW_BYTES, SCALE_AT, SUM_AT,
 };
 pub(crate) use panel::{
-    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PAIRS_BYTES, PANEL, PanelLayout, ScaleKind,
+    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Codebook, PAIRS_BYTES, PANEL, PanelLayout, ScaleKind,
+    power_of_two,
 };

@@ -31,6 +31,8 @@ pub(crate) enum ScaleKind {
     SuperHalves,
     /// u8 of 4-bit scale and 4-bit min (subtracted) of each half block; superblock f16 d, f16 dmin.
     SuperHalvesMin,
+    /// u8 exponent `e` of a scale `2^(e - 128)`.
+    Exponent,
 }
 
 impl ScaleKind {
@@ -38,13 +40,13 @@ impl ScaleKind {
         match self {
             Self::F16 | Self::SuperMin | Self::SuperHalves | Self::SuperHalvesMin => 32,
             Self::F16Min => 64,
-            Self::Super => 16,
+            Self::Super | Self::Exponent => 16,
         }
     }
 
     pub(crate) const fn super_bytes(self) -> usize {
         match self {
-            Self::F16 | Self::F16Min => 0,
+            Self::F16 | Self::F16Min | Self::Exponent => 0,
             Self::Super | Self::SuperHalves => 32,
             Self::SuperMin | Self::SuperHalvesMin => 64,
         }
@@ -61,6 +63,15 @@ impl ScaleKind {
     }
 }
 
+/// The values of 4-bit codes that are not evenly spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Codebook {
+    /// That of IQ4_NL and IQ4_XS.
+    Iq4,
+    /// The numbers of MXFP4, doubled so that they are integers.
+    E2m1,
+}
+
 /// How a quantized format's panel is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CodeLayout {
@@ -68,29 +79,30 @@ pub(crate) struct CodeLayout {
     pub(crate) bits: usize,
     /// The stored code that stands for zero, where there is no min; not used with a code book.
     pub(crate) zero: u8,
-    /// Codes are indices into the IQ4 code book.
-    pub(crate) codebook: bool,
+    /// The code book that codes are indices into.
+    pub(crate) codebook: Option<Codebook>,
     pub(crate) scales: ScaleKind,
 }
 
 impl CodeLayout {
     /// `None` for the float formats.
     pub(crate) const fn of(format: Format) -> Option<Self> {
-        use ScaleKind::{F16, F16Min, Super, SuperHalves, SuperHalvesMin, SuperMin};
+        use ScaleKind::{Exponent, F16, F16Min, Super, SuperHalves, SuperHalvesMin, SuperMin};
         let (bits, zero, codebook, scales) = match format {
             Format::F32 | Format::F16 | Format::BF16 => return None,
-            Format::Q8_0 => (8, 128, false, F16),
-            Format::Q4_0 => (4, 8, false, F16),
-            Format::Q4_1 => (4, 0, false, F16Min),
-            Format::Q5_0 => (5, 16, false, F16),
-            Format::Q5_1 => (5, 0, false, F16Min),
-            Format::Q2_K => (2, 0, false, SuperHalvesMin),
-            Format::Q3_K => (3, 4, false, SuperHalves),
-            Format::Q4_K => (4, 0, false, SuperMin),
-            Format::Q5_K => (5, 0, false, SuperMin),
-            Format::Q6_K => (6, 32, false, SuperHalves),
-            Format::IQ4_NL => (4, 128, true, F16),
-            Format::IQ4_XS => (4, 128, true, Super),
+            Format::Q8_0 => (8, 128, None, F16),
+            Format::Q4_0 => (4, 8, None, F16),
+            Format::Q4_1 => (4, 0, None, F16Min),
+            Format::Q5_0 => (5, 16, None, F16),
+            Format::Q5_1 => (5, 0, None, F16Min),
+            Format::Q2_K => (2, 0, None, SuperHalvesMin),
+            Format::Q3_K => (3, 4, None, SuperHalves),
+            Format::Q4_K => (4, 0, None, SuperMin),
+            Format::Q5_K => (5, 0, None, SuperMin),
+            Format::Q6_K => (6, 32, None, SuperHalves),
+            Format::IQ4_NL => (4, 128, Some(Codebook::Iq4), F16),
+            Format::IQ4_XS => (4, 128, Some(Codebook::Iq4), Super),
+            Format::MXFP4 => (4, 128, Some(Codebook::E2m1), Exponent),
         };
         Some(Self { bits, zero, codebook, scales })
     }
@@ -107,7 +119,7 @@ impl CodeLayout {
     /// An upper bound of the magnitude of a matrix's weights.
     pub(crate) fn largest_weight(self, [scale, min]: [f32; 2]) -> f32 {
         let (scales, mins) = match self.scales {
-            ScaleKind::F16 | ScaleKind::F16Min => (1.0, 1.0),
+            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::Exponent => (1.0, 1.0),
             ScaleKind::Super | ScaleKind::SuperHalves => (128.0, 0.0),
             ScaleKind::SuperMin => (63.0, 63.0),
             ScaleKind::SuperHalvesMin => (15.0, 15.0),
@@ -117,7 +129,7 @@ impl CodeLayout {
 
     /// Whether codes are unsigned, below 64 and offset from their values. ISAs with `WIDE_IS_SLOW` do not widen such codes.
     pub(crate) const fn is_narrow(self) -> bool {
-        self.bits < 8 && !self.codebook && !self.scales.has_min()
+        self.bits < 8 && self.codebook.is_none() && !self.scales.has_min()
     }
 
     /// Bytes of one block's codes.
@@ -156,12 +168,17 @@ impl PanelLayout {
         Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
     }
 
-    /// The largest magnitudes of a panel's f16 scales and mins (of superblocks where the format has them), as bits without the sign. NaN
-    /// counts as larger than all numbers.
-    pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u16; 2] {
+    /// The largest magnitudes of a panel's scales and mins (of superblocks where the format has them), as bits of an f32. NaN counts as
+    /// larger than all numbers.
+    pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u32; 2] {
         let stored = match kind {
             ScaleKind::F16 | ScaleKind::F16Min => {
                 &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()]
+            }
+            ScaleKind::Exponent => {
+                let exponents = &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()];
+                let largest = exponents.iter().copied().max().unwrap_or(0);
+                return [power_of_two(largest).to_bits(), 0];
             }
             _ => &panel[..self.n_blocks.div_ceil(BLOCKS_PER_SUPERBLOCK) * kind.super_bytes()],
         };
@@ -169,9 +186,16 @@ impl PanelLayout {
         for (i, of_rows) in stored.as_chunks::<{ 2 * PANEL }>().0.iter().enumerate() {
             let largest = &mut largest[if kind.has_min() { i % 2 } else { 0 }];
             for bits in of_rows.as_chunks::<2>().0 {
-                *largest = (*largest).max(u16::from_le_bytes(*bits) & 0x7FFF);
+                let magnitude = half::f16::from_bits(u16::from_le_bytes(*bits) & 0x7FFF);
+                *largest = (*largest).max(magnitude.to_f32().to_bits());
             }
         }
         largest
     }
+}
+
+/// The scale `2^(e - 128)` of an exponent; infinite for 255, which stands for NaN.
+pub(crate) fn power_of_two(e: u8) -> f32 {
+    // The smallest one is not a normal number.
+    f32::from_bits((u32::from(e) << 23).max(1 << 22)) * 0.5
 }

@@ -46,6 +46,7 @@ fn simple(format: Format, s: &[u8]) -> BlockCodes {
             fifth = Some(4);
             min = pair(s, 2);
         }
+        Format::MXFP4 => nibbles(1),
         _ => unreachable!("{} has no blocks of 32", format.name()),
     }
     if let Some(at) = fifth {
@@ -54,7 +55,8 @@ fn simple(format: Format, s: &[u8]) -> BlockCodes {
             *code |= ((bits >> j & 1) as u8) << 4;
         }
     }
-    BlockCodes { codes, scales: [pair(s, 0), min], superscales: [[0; 2]; 2] }
+    let scale = if format == Format::MXFP4 { [s[0], 0] } else { pair(s, 0) };
+    BlockCodes { codes, scales: [scale, min], superscales: [[0; 2]; 2] }
 }
 
 fn superblock(format: Format, s: &[u8], b: usize) -> BlockCodes {

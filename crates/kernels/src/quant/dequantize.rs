@@ -4,7 +4,8 @@
 //! are the same bits.
 
 use super::dequantize_k as k;
-use super::{Format, IQ4_VALUES, f16_at};
+use super::{E2M1_VALUES, Format, IQ4_VALUES, f16_at};
+use crate::layout::power_of_two;
 
 /// Writes the `out.len()` elements encoded in `bytes` to `out`.
 ///
@@ -35,6 +36,7 @@ pub fn dequantize_row(format: Format, bytes: &[u8], out: &mut [f32]) {
         Format::Q6_K => k::q6_k,
         Format::IQ4_NL => iq4_nl,
         Format::IQ4_XS => k::iq4_xs,
+        Format::MXFP4 => mxfp4,
     };
     let blocks = bytes.chunks_exact(format.block_bytes());
     for (bytes, out) in blocks.zip(out.chunks_exact_mut(format.block_elements())) {
@@ -98,4 +100,10 @@ fn q5_1(b: &[u8], out: &mut [f32]) {
 fn iq4_nl(b: &[u8], out: &mut [f32]) {
     let d = f16_at(b, 0);
     nibbles(&b[2..], out, |q, _| d * f32::from(IQ4_VALUES[q as usize]));
+}
+
+/// `x = 2^(e - 128) values[q]`; u8 e, 16 bytes of nibbles into the code book of doubled E2M1 numbers (OCP Microscaling Formats 1.0).
+fn mxfp4(b: &[u8], out: &mut [f32]) {
+    let d = power_of_two(b[0]);
+    nibbles(&b[1..], out, |q, _| d * f32::from(E2M1_VALUES[q as usize]));
 }

@@ -22,7 +22,7 @@ pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 
 pub(crate) use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
 pub(crate) use amx_unpack::{AmxUnpacker, WithUnpacker};
-use codebook::IQ4_VALUES;
+use codebook::{E2M1_VALUES, IQ4_VALUES};
 pub(crate) use unpack::{
     Unpack, Unpacked, code_sums, gather, scale_and_min, unpacked_block_bytes, with_offset,
 };

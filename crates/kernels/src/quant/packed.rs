@@ -1,13 +1,11 @@
 //! A weight matrix packed into panels. Multiplication is in `matmul`.
 
-use std::sync::atomic::{AtomicU16, Ordering};
-
-use half::f16;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::block_codes::block_codes;
 use super::pair_scale::PairScale;
-use super::{Format, IQ4_VALUES, f16_at};
-use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
+use super::{Format, f16_at};
+use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind, power_of_two};
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
 
@@ -100,7 +98,7 @@ impl PackedMatrix {
         let mut bytes =
             AlignedBytes::zeroed(n_bytes, Pages::Shared).ok_or(PackError::OutOfMemory(n_bytes))?;
         let codes = CodeLayout::of(format);
-        let largest = [const { AtomicU16::new(0) }; 2];
+        let largest = [const { AtomicU32::new(0) }; 2];
         let panels = Disjoint::new(bytes.as_mut_slice());
         pool.for_each(n_panels, |p| {
             // SAFETY: each panel belongs to one item.
@@ -113,7 +111,7 @@ impl PackedMatrix {
                 });
             }
         });
-        let largest = largest.map(|bits| f16::from_bits(bits.into_inner()).to_f32());
+        let largest = largest.map(|bits| f32::from_bits(bits.into_inner()));
         let of_codes = |codes: CodeLayout| PairScale::of(codes.largest_weight(largest));
         let pair_scale = codes.map_or(PairScale::NONE, of_codes);
         Ok(Self { format, rows, cols, layout, bytes, pair_scale })
@@ -286,7 +284,11 @@ fn put_scales(
                 out.copy_from_slice(scales.as_flattened());
             }
         }
-        ScaleKind::Super | ScaleKind::SuperMin | ScaleKind::SuperHalves | ScaleKind::SuperHalvesMin => {
+        ScaleKind::Super
+        | ScaleKind::SuperMin
+        | ScaleKind::SuperHalves
+        | ScaleKind::SuperHalvesMin
+        | ScaleKind::Exponent => {
             for (out, scales) in out.chunks_exact_mut(PANEL).zip(scales) {
                 std::iter::zip(out, scales).for_each(|(out, scale)| *out = scale[0]);
             }
@@ -339,13 +341,13 @@ fn dequantize_block(
     };
     for (i, out) in out.iter_mut().enumerate() {
         let code = code_at(codes.bits, block, r, i);
-        let signed = if codes.codebook {
-            f32::from(IQ4_VALUES[usize::from(code)])
-        } else {
-            f32::from(i16::from(code) - i16::from(codes.zero))
+        let signed = match codes.codebook {
+            Some(codebook) => f32::from(codebook.values()[usize::from(code)]),
+            None => f32::from(i16::from(code) - i16::from(codes.zero)),
         };
         *out = match codes.scales {
             ScaleKind::F16 => half(0) * signed,
+            ScaleKind::Exponent => power_of_two(byte(0)) * signed,
             ScaleKind::F16Min => half(0) * signed + half(1),
             ScaleKind::Super => d(0) * f32::from(byte(0) as i8) * signed,
             ScaleKind::SuperHalves => d(0) * f32::from(byte(i / 16) as i8) * signed,

@@ -1,8 +1,8 @@
 //! Unpacks a K block of a panel into the form that register tiles read: 8-bit codes with f32 scales and mins, or f32 weights for
 //! float formats. Done once for all tokens of a call. Does not multiply.
 
-use super::{Format, IQ4_VALUES};
-use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind};
+use super::Format;
+use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Codebook, PANEL, PanelLayout, ScaleKind};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
 /// An unpacked K block: in the panel itself where the stored form is that form already, otherwise in the scratch.
@@ -85,12 +85,12 @@ impl Kernel for Unpack<'_> {
             let offset = if has_min || is_narrow { 0 } else { 128 - codes.zero };
             let codes = match (codes.bits, codes.codebook) {
                 (8, _) => stored,
-                (4, true) => planes::<S, 4, true>(stored, out, self.n, 0),
-                (2, _) => planes::<S, 2, false>(stored, out, self.n, offset),
-                (3, _) => planes::<S, 3, false>(stored, out, self.n, offset),
-                (4, _) => planes::<S, 4, false>(stored, out, self.n, offset),
-                (5, _) => planes::<S, 5, false>(stored, out, self.n, offset),
-                _ => planes::<S, 6, false>(stored, out, self.n, offset),
+                (4, Some(codebook)) => planes::<S, 4>(stored, out, self.n, (Some(codebook), 0)),
+                (2, _) => planes::<S, 2>(stored, out, self.n, (None, offset)),
+                (3, _) => planes::<S, 3>(stored, out, self.n, (None, offset)),
+                (4, _) => planes::<S, 4>(stored, out, self.n, (None, offset)),
+                (5, _) => planes::<S, 5>(stored, out, self.n, (None, offset)),
+                _ => planes::<S, 6>(stored, out, self.n, (None, offset)),
             };
             for b in 0..self.n {
                 let block = codes.add(b * PANEL * BLOCK);
@@ -220,6 +220,11 @@ pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
         let zero = S::splat(0.0);
         match kind {
             ScaleKind::F16 => (S::load_f16(at.cast()), zero),
+            ScaleKind::Exponent => {
+                // The smallest scale is not a normal number.
+                let twice = S::imax(S::ishl::<23>(S::iload_u8(at)), S::isplat(1 << 22));
+                (S::mul(S::from_bits(twice), S::splat(0.5)), zero)
+            }
             ScaleKind::F16Min => (S::load_f16(at.cast()), S::load_f16(at.cast::<u16>().add(PANEL))),
             ScaleKind::Super | ScaleKind::SuperHalves => {
                 let scale = S::float(S::iload_i8(at.add(part * PANEL).cast()));
@@ -238,24 +243,13 @@ pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
     }
 }
 
-/// The code book's values + 128.
-const CODEBOOK: [u8; 16] = {
-    let mut table = [0; 16];
-    let mut i = 0;
-    while i < 16 {
-        table[i] = (IQ4_VALUES[i] as i16 + 128) as u8;
-        i += 1;
-    }
-    table
-};
-
 /// Reassembles codes from their bit planes and adds `offset`.
 #[inline(always)]
-unsafe fn planes<S: SimdIsa, const BITS: usize, const CODEBOOK_CODES: bool>(
+unsafe fn planes<S: SimdIsa, const BITS: usize>(
     stored: *const u8,
     out: *mut u8,
     n: usize,
-    offset: u8,
+    (codebook, offset): (Option<Codebook>, u8),
 ) -> *const u8 {
     for b in 0..n {
         // SAFETY: `n` blocks on both sides, by the caller; any address may be prefetched.
@@ -263,7 +257,7 @@ unsafe fn planes<S: SimdIsa, const BITS: usize, const CODEBOOK_CODES: bool>(
             let (stored, out) = (stored.add(b * BITS * 64), out.add(b * PANEL * BLOCK));
             prefetch_bytes::<S, false>(stored.wrapping_add(4096), BITS * 64);
             for (j, code) in gather::<S>(BITS, stored).into_iter().enumerate() {
-                S::bstore(out.add(j * 64), with_offset::<S>(CODEBOOK_CODES, code, offset));
+                S::bstore(out.add(j * 64), with_offset::<S>(codebook, code, offset));
             }
         }
     }
@@ -272,9 +266,14 @@ unsafe fn planes<S: SimdIsa, const BITS: usize, const CODEBOOK_CODES: bool>(
 
 /// Codes plus `offset`, or their codebook values plus 128.
 #[inline(always)]
-pub(crate) unsafe fn with_offset<S: SimdIsa>(codebook: bool, code: S::B, offset: u8) -> S::B {
+pub(crate) unsafe fn with_offset<S: SimdIsa>(codebook: Option<Codebook>, code: S::B, offset: u8) -> S::B {
     // SAFETY: no memory but the table is touched.
-    unsafe { if codebook { S::blookup(&CODEBOOK, code) } else { S::badd(code, S::bsplat(offset)) } }
+    unsafe {
+        match codebook {
+            Some(codebook) => S::blookup(codebook.biased(), code),
+            None => S::badd(code, S::bsplat(offset)),
+        }
+    }
 }
 
 /// A block's codes reassembled from their bit planes (the inverse of `packed::pack_codes`).

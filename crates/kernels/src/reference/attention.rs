@@ -19,13 +19,44 @@ pub struct AttentionShape {
     pub window: Option<usize>,
     /// Positions below it have no keys and values: only a query at such a position sees that one, its own (0: all have them).
     pub first_position: usize,
+    /// A query at position p sees positions `p / chunk * chunk ..= p` (Llama 4).
+    pub chunk: Option<usize>,
+    /// Values are not stored: they are the elements of the keys from this one on (multi-head latent attention in its absorbed form,
+    /// arXiv:2405.04434).
+    pub values_in_keys: Option<usize>,
 }
 
 impl AttentionShape {
+    /// Heads of these numbers and size that see all positions.
+    pub const fn new(n_heads: usize, n_kv_heads: usize, head_dim: usize, scale: f32) -> Self {
+        Self {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            scale,
+            softcap: None,
+            window: None,
+            first_position: 0,
+            chunk: None,
+            values_in_keys: None,
+        }
+    }
+
     /// The first position a query at `position` sees.
     pub fn first_visible(&self, position: usize) -> usize {
         let of_window = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
-        of_window.max(self.first_position.min(position))
+        let of_chunk = self.chunk.map_or(0, |chunk| position / chunk * chunk);
+        of_window.max(of_chunk).max(self.first_position.min(position))
+    }
+
+    /// Whether a query sees all positions before its own.
+    pub fn sees_all(&self) -> bool {
+        self.window.is_none() && self.chunk.is_none() && self.first_position == 0
+    }
+
+    /// Elements of a value.
+    pub fn value_dim(&self) -> usize {
+        self.head_dim - self.values_in_keys.unwrap_or(0)
     }
 }
 
@@ -34,7 +65,7 @@ impl AttentionShape {
 pub struct PagedKv<'a> {
     /// [n_blocks, block_tokens, n_kv_heads, head_dim].
     pub keys: &'a [f32],
-    /// As `keys`.
+    /// As `keys`; not read where values are parts of keys.
     pub values: &'a [f32],
     /// Position p lies in block `block_table[p / block_tokens]`, slot `p % block_tokens`.
     pub block_table: &'a [u32],
@@ -43,13 +74,21 @@ pub struct PagedKv<'a> {
 }
 
 /// One query row attends to its sequence: `out = softmax(mask(softcap(scale q K^T))) V` (Vaswani et al. 2017,
-/// arXiv:1706.03762) over the positions up to its own. `q` and `out` are [n_heads, head_dim].
+/// arXiv:1706.03762) over the positions up to its own. `q` is [n_heads, head_dim], `out` [n_heads, value_dim]. A sink of a head is
+/// a further score without a value: it takes its part of the softmax and adds nothing (gpt-oss, arXiv:2508.10925).
 ///
 /// # Panics
 /// When a length does not fit or the table is too short for `position`.
-pub fn attention(shape: &AttentionShape, q: &[f32], kv: &PagedKv<'_>, position: usize, out: &mut [f32]) {
-    let (d, n_kv) = (shape.head_dim, shape.n_kv_heads);
-    assert!(q.len() == shape.n_heads * d && out.len() == q.len() && shape.n_heads.is_multiple_of(n_kv));
+pub fn attention(
+    shape: &AttentionShape,
+    (q, sinks): (&[f32], Option<&[f32]>),
+    kv: &PagedKv<'_>,
+    position: usize,
+    out: &mut [f32],
+) {
+    let (d, n_kv, value_dim) = (shape.head_dim, shape.n_kv_heads, shape.value_dim());
+    assert!(q.len() == shape.n_heads * d && out.len() == shape.n_heads * value_dim);
+    assert!(shape.n_heads.is_multiple_of(n_kv));
     assert!(
         position / kv.block_tokens < kv.block_table.len(),
         "block table too short for position {position}"
@@ -70,11 +109,19 @@ pub fn attention(shape: &AttentionShape, q: &[f32], kv: &PagedKv<'_>, position: 
         if let Some(cap) = shape.softcap {
             softcap(&mut scores, cap);
         }
+        if let Some(sinks) = sinks {
+            scores.push(sinks[head]);
+        }
         softmax(&mut scores);
-        let out = &mut out[head * d..][..d];
+        scores.truncate(position + 1 - first);
+        let out = &mut out[head * value_dim..][..value_dim];
         out.fill(0.0);
         for (i, p) in scores.iter().enumerate() {
-            for (out, v) in out.iter_mut().zip(&kv.values[row(first + i, kv_head)]) {
+            let value = match shape.values_in_keys {
+                None => &kv.values[row(first + i, kv_head)],
+                Some(from) => &kv.keys[row(first + i, kv_head)][from..],
+            };
+            for (out, v) in out.iter_mut().zip(value) {
                 *out += p * v;
             }
         }

@@ -67,6 +67,18 @@ pub fn relu_mul(gate: &mut [f32], up: &[f32]) {
     }
 }
 
+/// `gate = g sigmoid(alpha g) (u + 1)` with `g = min(gate, limit)` and `u = clamp(up, -limit, limit)` (gpt-oss, arXiv:2508.10925).
+///
+/// # Panics
+/// When the lengths differ.
+pub fn clamped_swiglu(gate: &mut [f32], up: &[f32], alpha: f32, limit: f32) {
+    assert_eq!(gate.len(), up.len());
+    for (gate, up) in gate.iter_mut().zip(up) {
+        let (g, u) = (gate.min(limit), up.clamp(-limit, limit));
+        *gate = g / (1.0 + (-alpha * g).exp()) * (u + 1.0);
+    }
+}
+
 /// `x += y`.
 ///
 /// # Panics

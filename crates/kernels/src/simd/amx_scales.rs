@@ -26,6 +26,14 @@ pub(super) unsafe fn pair_scales(
         let one = |scale| [[scale; 2]; 2];
         match kind {
             ScaleKind::F16 => one(lower(scaled(_mm512_castsi256_si512(sixteen(scales))))),
+            ScaleKind::Exponent => {
+                let exponents = _mm256_cvtepu8_epi16(_mm_loadu_si128(scales.cast()));
+                let exponents = _mm256_sub_epi16(exponents, _mm256_set1_epi16(128));
+                let exponents = _mm512_cvtepi16_ph(_mm512_castsi256_si512(exponents));
+                let one_half = _mm512_set1_epi16(half::f16::ONE.to_bits() as i16);
+                let by = _mm512_add_ph(exponents, power);
+                one(lower(_mm512_scalef_ph(_mm512_castsi512_ph(one_half), by)))
+            }
             ScaleKind::F16Min => {
                 let both = scaled(_mm512_loadu_si512(scales.cast()));
                 [[lower(both), upper(both)]; 2]

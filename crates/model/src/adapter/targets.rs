@@ -2,7 +2,7 @@
 //! adapters.
 
 use crate::arch::hf_layer_names;
-use crate::config::{DecoderConfig, FeedForward, RopeStyle};
+use crate::config::{AttentionConfig, DecoderConfig, FeedForward, RopeStyle};
 
 /// A product of the forward pass, of one matrix or of several that are stacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,14 @@ pub(super) fn of_layer(config: &DecoderConfig, layer_idx: usize) -> Vec<Target> 
             target(Linear::Down, names.down, width, 0, hidden),
         ]);
     }
-    targets.retain(|target| !target.name.is_empty());
+    // Where values are the projections of keys, a change of one product would have to be made in two places.
+    let has_own = |target: &Target| {
+        let is_key = [names.key, names.value, names.query_key_value].contains(&target.name);
+        let shares =
+            |attention: &AttentionConfig| attention.kv_layer_idx.is_some() || attention.values_are_keys;
+        !(is_key && config.layers[layer_idx].attention().is_some_and(shares))
+    };
+    targets.retain(|target| !target.name.is_empty() && has_own(target));
     targets
 }
 

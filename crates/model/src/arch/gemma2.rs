@@ -36,6 +36,7 @@ pub(super) fn gemma(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig
     let config = hf.llama(family)?.with_attention(|attention| attention.scale = inverse_root(query_scalar));
     Ok(DecoderConfig {
         norm_gain_offset: 1.0,
+        final_norm_gain_offset: 1.0,
         embedding_scale: (config.hidden_size as f64).sqrt() as f32,
         norms: NormPlacement::PreAndPost,
         activation: match hf.get("hidden_activation") {

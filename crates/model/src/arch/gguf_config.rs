@@ -5,7 +5,7 @@ use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
     Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, RopeTable,
-    Routing, RoutingScore,
+    Routing,
 };
 use crate::weights::TensorSource;
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -107,6 +107,7 @@ impl<'a> GgufConfig<'a> {
             let feed_forward = self.feed_forward(layer_idx)?;
             Ok(LayerConfig { mixer: Mixer::Attention(attention), feed_forward })
         };
+        let norm_eps = self.number("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6) as f32;
         let embedding = self.tensors.tensor("token_embd.weight");
         let vocabulary_size = embedding.and_then(|tensor| tensor.shape.first().copied());
         Ok(DecoderConfig {
@@ -115,9 +116,14 @@ impl<'a> GgufConfig<'a> {
                 .ok_or_else(|| ConfigError::Missing("the tensor token_embd.weight".to_owned()))?,
             hidden_size,
             max_sequence_tokens: self.size("context_length")?.unwrap_or(2048),
-            norm_eps: self.number("attention.layer_norm_rms_epsilon")?.unwrap_or(1e-6) as f32,
+            norm_eps,
+            post_norm_eps: norm_eps,
             norm_gain_offset: 0.0,
+            final_norm_gain_offset: 0.0,
             embedding_scale: 1.0,
+            normalizes_embeddings: false,
+            per_layer_width: None,
+            has_layer_scalars: false,
             residual_scale: 1.0,
             logits_scale: 1.0,
             logits_softcap: None,
@@ -167,11 +173,9 @@ impl<'a> GgufConfig<'a> {
         // 0 means that there is none.
         let scale = self.number("expert_weights_scale")?.filter(|scale| *scale != 0.0);
         Ok(Routing {
-            n_used: self.required_size("expert_used_count")?,
             normalize: self.flag("expert_weights_norm")?.unwrap_or(true),
-            score: RoutingScore::Sigmoid,
-            is_biased: true,
             scale: scale.unwrap_or(1.0) as f32,
+            ..Routing::sigmoid(self.required_size("expert_used_count")?, true)
         })
     }
 
@@ -213,7 +217,8 @@ impl<'a> GgufConfig<'a> {
                         .unwrap_or(max_tokens),
                     beta_fast: self.number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
                     beta_slow: self.number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
-                    truncate: true,
+                    // gpt-oss was trained with bounds that are not rounded, which its files do not say.
+                    truncate: self.architecture != "gpt-oss",
                     amplitude: attention_factor * yarn_amplitude(factor, 1.0),
                 })
             }

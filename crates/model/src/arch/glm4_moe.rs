@@ -3,7 +3,7 @@
 
 use super::names::{GGUF_POST_ATTENTION_NORM, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
-use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing, RoutingScore, SharedExpert};
+use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing, SharedExpert};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "glm4_moe",
@@ -30,15 +30,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     // Experts are one group.
     hf.only("n_group", "1")?;
     hf.only("topk_group", "1")?;
-    hf.only("scoring_func", "sigmoid")?;
-    hf.only("topk_method", "noaux_tc")?;
-    let routing = Routing {
-        n_used: hf.required_size("num_experts_per_tok")?,
-        normalize: hf.flag("norm_topk_prob")?.unwrap_or(true),
-        score: RoutingScore::Sigmoid,
-        is_biased: true,
-        scale: hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32,
-    };
+    let routing = routing(hf)?;
     let width = hf.required_size("moe_intermediate_size")?;
     let n_shared = hf.size("n_shared_experts")?.unwrap_or(0);
     let feed_forward = FeedForward::Experts {
@@ -72,7 +64,22 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
+/// Routing by sigmoid and a bias that only chooses.
+pub(super) fn routing(hf: &HfConfig) -> Result<Routing, ConfigError> {
+    hf.only("scoring_func", "sigmoid")?;
+    hf.only("topk_method", "noaux_tc")?;
+    Ok(Routing {
+        normalize: hf.flag("norm_topk_prob")?.unwrap_or(true),
+        scale: hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32,
+        ..Routing::sigmoid(hf.required_size("num_experts_per_tok")?, true)
+    })
+}
+
 /// Several shared experts are one that is as wide as all together.
-fn shared(n_shared: usize, width: usize) -> Option<SharedExpert> {
-    (n_shared > 0).then_some(SharedExpert { width: n_shared.saturating_mul(width), is_gated: false })
+pub(super) fn shared(n_shared: usize, width: usize) -> Option<SharedExpert> {
+    (n_shared > 0).then_some(SharedExpert {
+        width: n_shared.saturating_mul(width),
+        is_gated: false,
+        has_norms: false,
+    })
 }

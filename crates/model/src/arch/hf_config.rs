@@ -54,6 +54,17 @@ impl HfConfig {
         for (key, size) in defaults {
             map.entry(*key).or_insert_with(|| Value::from(*size));
         }
+        self.with_map(map)
+    }
+
+    /// The same with this size, whatever the file says.
+    pub(super) fn with_size(&self, key: &str, size: usize) -> Self {
+        let mut map = self.map.clone();
+        map.insert(key.to_owned(), Value::from(size));
+        self.with_map(map)
+    }
+
+    fn with_map(&self, map: Map<String, Value>) -> Self {
         Self {
             model_type: self.model_type.clone(),
             text_model_type: self.text_model_type.clone(),
@@ -90,6 +101,11 @@ impl HfConfig {
         let key =
             ["quantization_config", "compression_config"].into_iter().find(|key| self.get(key).is_some());
         let Some((key, config)) = key.and_then(|key| Some((key, self.get(key)?))) else { return Ok(()) };
+        // Their experts are stored as bytes that the loader puts together.
+        let is_mxfp4 = config.get("quant_method").and_then(Value::as_str) == Some("mxfp4");
+        if is_mxfp4 && self.model_type == "gpt_oss" {
+            return Ok(());
+        }
         let text = |name: &str| config.get(name).and_then(Value::as_str).map(super::shorten);
         let method = text("quant_method").unwrap_or_else(|| "an unnamed format".to_owned());
         // Written in lower case, but known in upper case.
@@ -137,6 +153,11 @@ impl HfConfig {
         })
     }
 
+    /// A list of numbers, if it is there.
+    pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, ConfigError> {
+        self.typed(key, "a list of numbers", |value| value.as_array()?.iter().map(Value::as_f64).collect())
+    }
+
     fn typed<T>(
         &self,
         key: &str,
@@ -160,15 +181,21 @@ impl HfConfig {
             mixer: Mixer::Attention(AttentionConfig::llama(n_heads, n_kv_heads, head_dim)),
             feed_forward: FeedForward::Dense { width },
         };
+        let norm_eps = self.number("rms_norm_eps")?.unwrap_or(1e-6) as f32;
         let max_sequence_tokens = self.size("max_position_embeddings")?.unwrap_or(2048);
         Ok(DecoderConfig {
             family,
             vocabulary_size: self.required_size("vocab_size")?,
             hidden_size,
             max_sequence_tokens,
-            norm_eps: self.number("rms_norm_eps")?.unwrap_or(1e-6) as f32,
+            norm_eps,
+            post_norm_eps: norm_eps,
             norm_gain_offset: 0.0,
+            final_norm_gain_offset: 0.0,
             embedding_scale: 1.0,
+            normalizes_embeddings: false,
+            per_layer_width: None,
+            has_layer_scalars: false,
             residual_scale: 1.0,
             logits_scale: 1.0,
             logits_softcap: None,
@@ -247,6 +274,11 @@ impl HfConfig {
         Ok(self.rope_source(layer_type).number("rope_theta")?.unwrap_or(10_000.0))
     }
 
+    /// What YaRN multiplies the scores of latent attention with.
+    pub(super) fn yarn_score_factor(&self) -> Result<f64, ConfigError> {
+        self.rope_source("full_attention").score_factor()
+    }
+
     /// A parameter of the rotary embedding of layers of a type.
     pub(super) fn rope_number(&self, layer_type: &str, key: &str) -> Result<Option<f64>, ConfigError> {
         self.rope_source(layer_type).number(key)
@@ -291,6 +323,8 @@ impl HfConfig {
         }
         let n_rotated = match self.size("rotary_dim")? {
             Some(n_rotated) => n_rotated.min(head_dim),
+            // Angles beyond the share are zero.
+            None if source.is_proportional() => head_dim,
             None => (head_dim as f64 * share) as usize,
         };
         let scaling = source.scaling()?;

@@ -7,7 +7,7 @@ use super::names::{
     hf as hf_names,
 };
 use super::{ConfigError, Family, GgufConfig, HfConfig};
-use crate::config::{DecoderConfig, FeedForward, Mixer, QkNorm, Routing, RoutingScore};
+use crate::config::{DecoderConfig, FeedForward, Mixer, QkNorm, Routing};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "lfm2",
@@ -88,11 +88,12 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = lfm2(hf, "lfm2_moe", hf.required_size("intermediate_size")?)?;
     let routing = Routing {
-        n_used: hf.required_size("num_experts_per_tok")?,
         normalize: hf.flag("norm_topk_prob")?.unwrap_or(true),
-        score: RoutingScore::Sigmoid,
-        is_biased: hf.flag("use_expert_bias")?.unwrap_or(true),
         scale: hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32,
+        ..Routing::sigmoid(
+            hf.required_size("num_experts_per_tok")?,
+            hf.flag("use_expert_bias")?.unwrap_or(true),
+        )
     };
     let feed_forward = FeedForward::Experts {
         n_experts: hf.required_size("num_experts")?,

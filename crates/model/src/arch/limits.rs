@@ -1,7 +1,9 @@
 //! The sizes that a model may have: beyond these a file is broken, not large. Does not know files.
 
 use super::ConfigError;
-use crate::config::{AttentionConfig, DecoderConfig, DeltaShape, FeedForward, Mixer, RopeTable};
+use crate::config::{
+    AttentionConfig, DecoderConfig, DeltaShape, FeedForward, LatentConfig, Mixer, RopeTable, RoutingGroups,
+};
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
 const MAX_WIDTH: usize = 1 << 24;
@@ -37,12 +39,13 @@ pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
         }
     }
     check_numbers(config)?;
-    if config.attentions().next().is_none() {
+    if config.cache_shapes().next().is_none() {
         return Err(ConfigError::invalid("attention", "no layer", "at least one layer with attention"));
     }
     for layer in &config.layers {
         match &layer.mixer {
             Mixer::Attention(attention) => check_attention(attention, &config.ropes)?,
+            Mixer::Latent(latent) => check_latent(latent, &config.ropes)?,
             recurrent => check_recurrent(recurrent, config.hidden_size)?,
         }
         check_feed_forward(&layer.feed_forward)?;
@@ -76,8 +79,8 @@ fn check_attention(attention: &AttentionConfig, ropes: &[RopeTable]) -> Result<(
             return Err(ConfigError::invalid("rotated part of a head", n_rotated, expected));
         }
     }
-    if let Some(window) = attention.sliding_window {
-        in_range("sliding window", window, MAX_SEQUENCE_TOKENS)?;
+    for reach in [attention.sliding_window, attention.chunk].into_iter().flatten() {
+        in_range("sliding window", reach, MAX_SEQUENCE_TOKENS)?;
     }
     check_number("attention scale", attention.scale)?;
     check_number("attention cap", attention.softcap.unwrap_or(1.0))
@@ -118,7 +121,7 @@ fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError>
                 ));
             }
         }
-        Mixer::ShortConv { .. } | Mixer::Attention(_) | Mixer::None => {}
+        Mixer::ShortConv { .. } | Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None => {}
     }
     let Some(state) = mixer.state(hidden_size) else { return Ok(()) };
     if !(2..=MAX_CONV_TOKENS).contains(&state.kernel) {
@@ -134,6 +137,37 @@ fn check_recurrent(mixer: &Mixer, hidden_size: usize) -> Result<(), ConfigError>
     Ok(())
 }
 
+fn check_latent(latent: &LatentConfig, ropes: &[RopeTable]) -> Result<(), ConfigError> {
+    in_range("number of attention heads", latent.n_heads, MAX_HEADS)?;
+    let dims = [
+        ("rank of queries", latent.query_rank.unwrap_or(1)),
+        ("rank of keys and values", latent.rank),
+        ("elements of a head without rotation", latent.nope_dim),
+        ("rotated elements of a head", latent.rope_dim),
+        ("elements of a value", latent.value_dim),
+    ];
+    for (what, found) in dims {
+        in_range(what, found, MAX_HEAD_DIM)?;
+    }
+    let n_rotated = 2 * ropes[latent.rope_idx].frequencies.len();
+    if n_rotated != latent.rope_dim {
+        return Err(ConfigError::invalid("rotated elements of a head", latent.rope_dim, "an even number"));
+    }
+    check_number("norm epsilon", latent.norm_eps)?;
+    check_number("attention scale", latent.scale)
+}
+
+fn check_groups(groups: RoutingGroups, n_experts: usize, n_used: usize) -> Result<(), ConfigError> {
+    in_range("number of groups of experts", groups.n_groups, n_experts)?;
+    in_range("number of groups of a token", groups.n_used, groups.n_groups)?;
+    let of_group = n_experts / groups.n_groups;
+    if !n_experts.is_multiple_of(groups.n_groups) || groups.n_summed > of_group {
+        let expected = format!("a divisor of the {n_experts} experts");
+        return Err(ConfigError::invalid("number of groups of experts", groups.n_groups, expected));
+    }
+    in_range("number of experts of a token", n_used, groups.n_used * of_group)
+}
+
 fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
     match *feed_forward {
         FeedForward::None => Ok(()),
@@ -142,6 +176,9 @@ fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
             in_range("number of experts", n_experts, MAX_EXPERTS)?;
             in_range("expert size", width, MAX_WIDTH)?;
             in_range("number of experts of a token", routing.n_used, n_experts)?;
+            if let Some(groups) = routing.groups {
+                check_groups(groups, n_experts, routing.n_used)?;
+            }
             if !routing.scale.is_finite() {
                 return Err(ConfigError::invalid(
                     "scale of expert weights",
@@ -157,6 +194,7 @@ fn check_feed_forward(feed_forward: &FeedForward) -> Result<(), ConfigError> {
 fn check_numbers(config: &DecoderConfig) -> Result<(), ConfigError> {
     let numbers = [
         ("norm epsilon", config.norm_eps),
+        ("norm epsilon", config.post_norm_eps),
         ("embedding scale", config.embedding_scale),
         ("residual scale", config.residual_scale),
         ("logits scale", config.logits_scale),

@@ -3,7 +3,7 @@
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
-use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing, RoutingScore};
+use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "minimax_m2",
@@ -39,13 +39,8 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     if let Some(other) = hf.sizes("attn_type_list")?.into_iter().flatten().find(|kind| *kind != 1) {
         return Err(ConfigError::invalid("attn_type_list", other, "1 everywhere"));
     }
-    let routing = Routing {
-        n_used: hf.required_size("num_experts_per_tok")?,
-        normalize: true,
-        score: RoutingScore::Sigmoid,
-        is_biased: hf.flag("use_routing_bias")?.unwrap_or(true),
-        scale: 1.0,
-    };
+    let is_biased = hf.flag("use_routing_bias")?.unwrap_or(true);
+    let routing = Routing::sigmoid(hf.required_size("num_experts_per_tok")?, is_biased);
     let feed_forward = FeedForward::Experts {
         n_experts: hf.required_size("num_local_experts")?,
         width: hf.required_size("intermediate_size")?,

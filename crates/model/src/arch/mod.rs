@@ -1,19 +1,25 @@
 //! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`] and what
 //! its tensors are called. Does not know how anything is computed.
 
+mod deepseek;
 mod gemma2;
 mod gemma3;
+mod gemma4;
 mod gguf_config;
 mod glm4_moe;
+mod gpt_oss;
 mod granite;
 mod granite_hybrid;
 mod hf_config;
+pub mod known;
 mod lfm2;
 mod limits;
 mod llama;
+mod llama4;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
+mod muse_glimmer;
 mod names;
 mod nemotron_h;
 mod olmo2;
@@ -31,7 +37,7 @@ mod understood;
 
 pub use gguf_config::GgufConfig;
 pub use hf_config::HfConfig;
-pub use names::{LayerNames, TensorNames};
+pub use names::{ExpertsLayout, LayerNames, TensorNames};
 
 use crate::config::DecoderConfig;
 use crate::weights::TensorSource;
@@ -61,7 +67,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 23] = [
+const FAMILIES: [&Family; 28] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -85,7 +91,17 @@ const FAMILIES: [&Family; 23] = [
     &qwen3_next::FAMILY_3_5,
     &nemotron_h::FAMILY,
     &granite_hybrid::FAMILY,
+    &gpt_oss::FAMILY,
+    &gemma4::FAMILY,
+    &deepseek::FAMILY,
+    &llama4::FAMILY,
+    &muse_glimmer::FAMILY,
 ];
+
+/// For a family whose GGUF files are not read.
+fn without_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    Err(ConfigError::not_supported(gguf.architecture()))
+}
 
 /// A model's architecture and what its file calls the tensors.
 #[derive(Debug, Clone)]

@@ -7,6 +7,9 @@ pub struct TensorNames {
     pub embedding: &'static str,
     pub final_norm: &'static str,
     pub output: &'static str,
+    pub per_layer_embedding: &'static str,
+    pub per_layer_projection: &'static str,
+    pub per_layer_norm: &'static str,
     /// Before a layer's index and a dot.
     pub layer_prefix: &'static str,
     pub layer: LayerNames,
@@ -27,6 +30,20 @@ pub struct LayerNames {
     /// Query, key and value stacked in one tensor.
     pub query_key_value: &'static str,
     pub attention_output: &'static str,
+    pub attention_gate: &'static str,
+    /// Latent attention: of the vector that queries are made of, of the latent vector, and what is made of them.
+    pub query_compression: &'static str,
+    pub query_compression_norm: &'static str,
+    pub query_expansion: &'static str,
+    pub key_value_compression: &'static str,
+    pub key_value_compression_norm: &'static str,
+    /// Keys and values of all heads in one tensor.
+    pub key_value_expansion: &'static str,
+    /// Those of keys with rows and columns exchanged, and those of values, `[heads, out, in]`.
+    pub key_expansion: &'static str,
+    pub value_expansion: &'static str,
+    /// With its ending.
+    pub sinks: &'static str,
     pub query_norm: &'static str,
     pub key_norm: &'static str,
     pub gate: &'static str,
@@ -47,13 +64,42 @@ pub struct LayerNames {
     pub experts_gate: &'static str,
     pub experts_up: &'static str,
     pub experts_down: &'static str,
+    /// Gate and up of all experts of a layer in one tensor, with its ending.
+    pub experts_gate_up: &'static str,
+    pub experts_layout: ExpertsLayout,
     pub shared_router: &'static str,
     pub shared_gate: &'static str,
     pub shared_up: &'static str,
     /// Gate and up stacked in one tensor.
     pub shared_gate_up: &'static str,
     pub shared_down: &'static str,
+    /// With its ending.
+    pub router_scale: &'static str,
+    /// With its ending.
+    pub expert_scales: &'static str,
+    pub pre_experts_norm: &'static str,
+    pub post_experts_norm: &'static str,
+    pub post_shared_norm: &'static str,
+    pub per_layer_gate: &'static str,
+    pub per_layer_projection: &'static str,
+    pub per_layer_post_norm: &'static str,
+    /// With or without an ending.
+    pub scalar: &'static str,
     pub recurrent: RecurrentNames,
+}
+
+/// How a tensor of all experts is laid out.
+#[derive(Debug, Clone, Copy)]
+pub struct ExpertsLayout {
+    /// `[experts, in, out]` instead of `[experts, out, in]`.
+    pub is_transposed: bool,
+    /// Rows of gate and up alternate, instead of those of up following those of gate.
+    pub is_interleaved: bool,
+}
+
+impl ExpertsLayout {
+    /// `[experts, out, in]`, gate stacked on up.
+    pub const ROWS: Self = Self { is_transposed: false, is_interleaved: false };
 }
 
 /// What one kind of file calls the tensors of recurrent mixers.
@@ -108,6 +154,16 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     value: "self_attn.v_proj",
     query_key_value: "self_attn.qkv_proj",
     attention_output: "self_attn.o_proj",
+    attention_gate: "self_attn.gate_proj",
+    query_compression: "self_attn.q_a_proj",
+    query_compression_norm: "self_attn.q_a_layernorm",
+    query_expansion: "self_attn.q_b_proj",
+    key_value_compression: "self_attn.kv_a_proj_with_mqa",
+    key_value_compression_norm: "self_attn.kv_a_layernorm",
+    key_value_expansion: "self_attn.kv_b_proj",
+    key_expansion: "",
+    value_expansion: "",
+    sinks: "self_attn.sinks",
     query_norm: "self_attn.q_norm",
     key_norm: "self_attn.k_norm",
     gate: "mlp.gate_proj",
@@ -124,12 +180,23 @@ pub(super) const HF_LAYER: LayerNames = LayerNames {
     experts_gate: "",
     experts_up: "",
     experts_down: "",
+    experts_gate_up: "",
+    experts_layout: ExpertsLayout::ROWS,
     shared_router: "mlp.shared_expert_gate",
     shared_gate: "mlp.shared_expert.gate_proj",
     shared_up: "mlp.shared_expert.up_proj",
     shared_gate_up: "",
     shared_down: "mlp.shared_expert.down_proj",
     recurrent: NO_RECURRENT,
+    router_scale: "",
+    expert_scales: "",
+    pre_experts_norm: "",
+    post_experts_norm: "",
+    post_shared_norm: "",
+    per_layer_gate: "per_layer_input_gate",
+    per_layer_projection: "per_layer_projection",
+    per_layer_post_norm: "post_per_layer_input_norm",
+    scalar: "layer_scalar",
 };
 
 /// Gemma's layers have a norm before and after each block.
@@ -146,6 +213,9 @@ pub(super) const fn hf(layer: LayerNames) -> TensorNames {
         embedding: "model.embed_tokens",
         final_norm: "model.norm",
         output: "lm_head",
+        per_layer_embedding: "model.embed_tokens_per_layer",
+        per_layer_projection: "model.per_layer_model_projection",
+        per_layer_norm: "model.per_layer_projection_norm",
         layer_prefix: "model.layers.",
         layer,
     }
@@ -166,6 +236,9 @@ pub(super) const fn gguf(layer: LayerNames) -> TensorNames {
         embedding: "token_embd",
         final_norm: "output_norm",
         output: "output",
+        per_layer_embedding: "per_layer_token_embd",
+        per_layer_projection: "per_layer_model_proj",
+        per_layer_norm: "per_layer_proj_norm",
         layer_prefix: "blk.",
         layer,
     }
@@ -181,6 +254,16 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     value: "attn_v",
     query_key_value: "attn_qkv",
     attention_output: "attn_output",
+    attention_gate: "attn_gate",
+    query_compression: "attn_q_a",
+    query_compression_norm: "attn_q_a_norm",
+    query_expansion: "attn_q_b",
+    key_value_compression: "attn_kv_a_mqa",
+    key_value_compression_norm: "attn_kv_a_norm",
+    key_value_expansion: "attn_kv_b",
+    key_expansion: "attn_k_b",
+    value_expansion: "attn_v_b",
+    sinks: "attn_sinks.weight",
     query_norm: "attn_q_norm",
     key_norm: "attn_k_norm",
     gate: "ffn_gate",
@@ -198,11 +281,22 @@ pub(super) const GGUF_LAYER: LayerNames = LayerNames {
     experts_gate: "ffn_gate_exps",
     experts_up: "ffn_up_exps",
     experts_down: "ffn_down_exps",
+    experts_gate_up: "",
+    experts_layout: ExpertsLayout::ROWS,
     shared_router: "ffn_gate_inp_shexp",
     shared_gate: "ffn_gate_shexp",
     shared_up: "ffn_up_shexp",
     shared_gate_up: "",
     shared_down: "ffn_down_shexp",
+    router_scale: "ffn_gate_inp.scale",
+    expert_scales: "ffn_down_exps.scale",
+    pre_experts_norm: "pre_ffw_norm_2",
+    post_experts_norm: "post_ffw_norm_2",
+    post_shared_norm: "post_ffw_norm_1",
+    per_layer_gate: "inp_gate",
+    per_layer_projection: "proj",
+    per_layer_post_norm: "post_norm",
+    scalar: "layer_output_scale",
     recurrent: GGUF_RECURRENT,
 };
 

@@ -7,8 +7,7 @@ use serde_json::Value;
 use super::names::{GGUF, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{
-    Activation, DecoderConfig, FeedForward, LayerConfig, Mixer, Routing, RoutingScore, SharedExpert,
-    StateSpaceShape,
+    Activation, DecoderConfig, FeedForward, LayerConfig, Mixer, Routing, SharedExpert, StateSpaceShape,
 };
 
 pub(super) const FAMILY: Family = Family {
@@ -25,6 +24,9 @@ static NAMES: TensorNames = TensorNames {
     embedding: "backbone.embeddings",
     final_norm: "backbone.norm_f",
     output: "lm_head",
+    per_layer_embedding: "",
+    per_layer_projection: "",
+    per_layer_norm: "",
     layer_prefix: "backbone.layers.",
     layer: LayerNames {
         pre_attention_norm: "norm",
@@ -144,18 +146,16 @@ fn experts(hf: &HfConfig) -> Result<FeedForward, ConfigError> {
     hf.only("topk_group", "1")?;
     hf.only("n_shared_experts", "1")?;
     let routing = Routing {
-        n_used: hf.required_size("num_experts_per_tok")?,
         normalize: hf.flag("norm_topk_prob")?.unwrap_or(true),
-        score: RoutingScore::Sigmoid,
-        is_biased: true,
         scale: hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32,
+        ..Routing::sigmoid(hf.required_size("num_experts_per_tok")?, true)
     };
     let shared = hf.required_size("moe_shared_expert_intermediate_size")?;
     Ok(FeedForward::Experts {
         n_experts: hf.required_size("n_routed_experts")?,
         width: hf.required_size("moe_intermediate_size")?,
         routing,
-        shared: Some(SharedExpert { width: shared, is_gated: false }),
+        shared: Some(SharedExpert { width: shared, is_gated: false, has_norms: false }),
     })
 }
 

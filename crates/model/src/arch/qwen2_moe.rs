@@ -18,7 +18,7 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = hf.llama("qwen2_moe")?;
     qwen2::slide(hf, &mut config)?;
     let width = hf.required_size("shared_expert_intermediate_size")?;
-    place_experts(hf, &mut config, Some(SharedExpert { width, is_gated: true }))?;
+    place_experts(hf, &mut config, Some(SharedExpert { width, is_gated: true, has_norms: false }))?;
     Ok(config)
 }
 
@@ -55,7 +55,7 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
         if let FeedForward::Experts { routing, shared, .. } = &mut layer.feed_forward {
             // The file does not say either; llama.cpp fixes both for this family.
             routing.normalize = false;
-            *shared = Some(SharedExpert { width: shared_width, is_gated: true });
+            *shared = Some(SharedExpert { width: shared_width, is_gated: true, has_norms: false });
         }
     }
     Ok(config)

@@ -77,7 +77,7 @@ fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = hf.with_defaults(&[("intermediate_size", width)]).llama("qwen3_next")?;
     mix(hf, &mut config)?;
     let shared = hf.size("shared_expert_intermediate_size")?.filter(|width| *width > 0);
-    let shared = shared.map(|width| SharedExpert { width, is_gated: true });
+    let shared = shared.map(|width| SharedExpert { width, is_gated: true, has_norms: false });
     qwen2_moe::place_experts(hf, &mut config, shared)?;
     let always = hf.flag("norm_topk_prob")?.unwrap_or(true);
     for layer in &mut config.layers {
@@ -149,7 +149,7 @@ fn from_gguf(
             None => layer.mixer = Mixer::GatedDelta(delta),
         }
         if let FeedForward::Experts { shared: of_layer, .. } = &mut layer.feed_forward {
-            *of_layer = shared.map(|width| SharedExpert { width, is_gated: true });
+            *of_layer = shared.map(|width| SharedExpert { width, is_gated: true, has_norms: false });
         }
     }
     Ok(config)

@@ -18,6 +18,8 @@ pub(super) enum RopeScaling {
     Yarn { factor: f64, original_tokens: f64, beta_fast: f64, beta_slow: f64, truncate: bool, amplitude: f64 },
     /// Each frequency divided by its own factor (GGUF's `rope_freqs`).
     Factors(Factors),
+    /// Only a share of the angles, the fastest, divided by a factor; the others are zero (Gemma 4).
+    Proportional { share: f64, factor: f64 },
     /// LongRoPE (arXiv:2402.13753): other factors where no sequence is longer than the original context.
     LongRope { long: Factors, short: Factors, original_tokens: usize },
 }
@@ -74,6 +76,12 @@ impl RopeScaling {
                     *frequency = mix(*frequency, *frequency / factor, stretch);
                 }
                 amplitude = *a;
+            }
+            Self::Proportional { share, factor } => {
+                let n_turning = (share * n_rotated as f64 / 2.0) as usize;
+                for (i, frequency) in frequencies.iter_mut().enumerate() {
+                    *frequency = if i < n_turning { *frequency / factor } else { 0.0 };
+                }
             }
             Self::Factors(factors) => return factors.table(frequencies),
             Self::LongRope { long, short, original_tokens } => {

@@ -106,7 +106,7 @@ pub(super) fn first_unknown<'a>(
         let (inner, value) = unknown_of_rope(map.get(key)?.as_object()?, read)?;
         Some((format!("{key}.{inner}"), value))
     });
-    let is_known = |key: &str| read.contains(key) || WITHOUT_EFFECT.contains(&key);
+    let is_known = |key: &str| read.contains(key) || WITHOUT_EFFECT.contains(&key) || is_beside_text(key);
     let mut unknown = map.iter().filter(|(key, value)| !is_known(key) && !is_neutral(value));
     unknown.next().map(|(key, value)| (key.clone(), value)).or(of_rope)
 }
@@ -121,6 +121,12 @@ fn unknown_of_rope<'a>(
         _ if is_neutral(value) || OF_ROPE.contains(&key.as_str()) || read.contains(key) => None,
         _ => Some((key.as_str(), value)),
     })
+}
+
+/// A special token's id, or a size of what projects images and sounds to embeddings.
+fn is_beside_text(key: &str) -> bool {
+    let is_token = ["_token_id", "_token_ids", "_token_index"].iter().any(|end| key.ends_with(end));
+    is_token || key.starts_with("projector_") || key == "out_hidden_size"
 }
 
 /// A value that says that there is nothing.

@@ -51,7 +51,7 @@ pub trait DeviceMemory: Send + Sized + 'static {
     ///
     /// # Errors
     /// When memory does not suffice.
-    fn experts(&self, experts: Vec<Expert<Self::Matrix>>) -> Result<Self::Experts, BackendError>;
+    fn experts(&self, experts: Vec<Expert<Self>>) -> Result<Self::Experts, BackendError>;
 
     /// A vector.
     ///
@@ -144,11 +144,18 @@ pub struct BlockCopy {
     pub to: u32,
 }
 
-/// The matrices of one expert.
-#[derive(Debug)]
-pub struct Expert<M> {
+/// One expert.
+pub struct Expert<B: DeviceMemory> {
     /// Gate stacked on up, two parts: `[2 * width, hidden]`.
-    pub gate_up: M,
+    pub gate_up: Linear<B>,
     /// `[hidden, width]`.
-    pub down: M,
+    pub down: Linear<B>,
+}
+
+/// A matrix and the bias that is added to every row of its products.
+pub struct Linear<B: DeviceMemory> {
+    /// `[out, in]`.
+    pub weight: B::Matrix,
+    /// `[out]`.
+    pub bias: Option<B::Vector>,
 }

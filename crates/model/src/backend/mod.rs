@@ -32,8 +32,8 @@ pub use throng_kernels::rows::Columns;
 use crate::sampler::SamplingInput;
 
 use host::{HostThreads, OneThread, PackedWeights};
-pub use memory::{BlockCopy, DeviceMemory, Expert, MatrixRole};
-pub use operands::{GatedMlp, Linear, MlpScratch, Norm, Router, Scratch};
+pub use memory::{BlockCopy, DeviceMemory, Expert, Linear, MatrixRole};
+pub use operands::{AttentionQueries, GatedMlp, HeadColumns, MlpScratch, Norm, Router, Scratch};
 pub use ops::DeviceOps;
 pub use recurrent::{
     Conv, ConvWeights, DeltaNet, DeltaShape, DeltaWeights, LayerStates, RecurrentOps, StateSpace,

@@ -1,7 +1,7 @@
 //! What operations take: weights with their biases, norms, and the buffers between unfused operations.
 //! Does not know who computes.
 
-use super::{BackendError, DeviceMemory};
+use super::{AttentionShape, BackendError, DeviceMemory, Linear};
 use crate::config::Routing;
 
 /// A root mean square norm: its gain and what is added to the mean square.
@@ -21,14 +21,16 @@ impl<B: DeviceMemory> Clone for Norm<'_, B> {
 
 impl<B: DeviceMemory> Copy for Norm<'_, B> {}
 
-/// What chooses each row's experts: the `routing.n_used` with the highest sum of score and bias (ties: the smaller index). Their
+/// What chooses each row's experts, among all or among those of the best [groups](crate::config::RoutingGroups): the `routing.n_used` with the highest sum of score and bias (ties: the smaller index). Their
 /// weights are their scores without the bias, made to sum to 1 if `routing.normalize`, times `routing.scale`.
 #[derive(Debug)]
 pub struct Router<'a, B: DeviceMemory> {
     /// `[rows, experts]`.
     pub logits: &'a B::Buffer,
-    /// One element an expert.
+    /// Added to scores where experts are chosen; one element an expert.
     pub bias: Option<&'a B::Vector>,
+    /// A factor of each expert's weight.
+    pub scales: Option<&'a B::Vector>,
     /// How logits become weights.
     pub routing: &'a Routing,
 }
@@ -41,12 +43,32 @@ impl<B: DeviceMemory> Clone for Router<'_, B> {
 
 impl<B: DeviceMemory> Copy for Router<'_, B> {}
 
-/// A matrix and the bias that is added to every row of its products.
-pub struct Linear<B: DeviceMemory> {
-    /// `[out, in]`.
-    pub weight: B::Matrix,
-    /// `[out]`.
-    pub bias: Option<B::Vector>,
+/// The queries of an attention call: the first columns of a projection to queries, keys and values.
+#[derive(Debug)]
+pub struct AttentionQueries<'a, B: DeviceMemory> {
+    /// One row a token.
+    pub qkv: &'a B::Buffer,
+    /// The heads and what they see.
+    pub shape: &'a AttentionShape,
+    /// A further score of each head that has no value (gpt-oss, arXiv:2508.10925).
+    pub sinks: Option<&'a B::Vector>,
+}
+
+impl<B: DeviceMemory> Clone for AttentionQueries<'_, B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B: DeviceMemory> Copy for AttentionQueries<'_, B> {}
+
+/// Equally wide groups of columns at equal distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadColumns {
+    /// The first column of the first one.
+    pub first: usize,
+    /// From one to the next.
+    pub stride: usize,
 }
 
 /// A gated feed-forward network (SwiGLU, GeGLU; arXiv:2002.05202).

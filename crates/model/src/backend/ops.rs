@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use super::{AttentionShape, Columns, DeviceMemory, GatedMlp, MlpScratch, Norm, Router, RowGroups, Scratch};
+use super::{
+    AttentionQueries, AttentionShape, Columns, DeviceMemory, GatedMlp, HeadColumns, MlpScratch, Norm, Router,
+    RowGroups, Scratch,
+};
 use crate::config::{Activation, RopeStyle};
 
 /// The operations that a decoder needs of a device. Rows of a buffer are tokens unless said otherwise.
@@ -61,16 +64,15 @@ pub trait DeviceOps: DeviceMemory {
     );
 
     /// Causal attention of every token over the positions of its sequence up to its own (or the last
-    /// `window` of them), read through the block table. `out` is `[n, n_heads * head_dim]`. Keys and values
-    /// of the batch's own tokens are in the cache already. Blocks are read in order of position, and where this
+    /// `window` of them), read through the block table. `out` is `[n, n_heads * value_dim]`. Keys and values
+    /// of the batch's own tokens are in the cache already. A sink is a further score that has no value. Blocks are read in order of position, and where this
     /// is split over threads depends on the position only.
     fn attention(
         &mut self,
         cache: &Self::KvCache,
         layer_idx: usize,
         batch: &Self::Batch,
-        qkv: &Self::Buffer,
-        shape: &AttentionShape,
+        queries: AttentionQueries<'_, Self>,
         out: &mut Self::Buffer,
     );
 
@@ -80,6 +82,24 @@ pub trait DeviceOps: DeviceMemory {
 
     /// `x += y * multiplier`.
     fn add(&mut self, x: &mut Self::Buffer, y: &Self::Buffer, multiplier: f32);
+
+    /// Copies `width` columns of each of `n` groups from `x` to `out`.
+    fn copy_columns(
+        &mut self,
+        x: (&Self::Buffer, HeadColumns),
+        out: (&mut Self::Buffer, HeadColumns),
+        n: usize,
+        width: usize,
+    );
+
+    /// A product of each head with a matrix of its own: the columns of head `h` in `out` are those of head `h` in `x` times
+    /// `w[h]ᵀ`. Sums have one order as in [`Self::matmul`].
+    fn matmul_heads(
+        &mut self,
+        x: (&Self::Buffer, HeadColumns),
+        w: &[Self::Matrix],
+        out: (&mut Self::Buffer, HeadColumns),
+    );
 
     /// `x[i] *= sigmoid(gate[i])`, a gate of one column.
     fn gate_rows(&mut self, x: &mut Self::Buffer, gate: &Self::Buffer);
@@ -108,7 +128,7 @@ pub trait DeviceOps: DeviceMemory {
     );
 
     /// `x = x * scale`, then, with a cap, `cap * tanh(x / cap)`.
-    fn finish_logits(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);
+    fn scale_and_cap(&mut self, x: &mut Self::Buffer, scale: f32, softcap: Option<f32>);
 
     /// Sums a product with a [row-parallel](super::MatrixRole::RowParallel) matrix over the devices that have a part of the
     /// matrix. Every such product passes here once before anything is done with it; on one device it is the sum already.

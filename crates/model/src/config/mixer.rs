@@ -1,6 +1,7 @@
 //! What mixes the tokens of a sequence in a layer. Does not know feed-forward blocks and how anything is computed.
 
 use throng_kernels::recurrent::StateLayerShape;
+use throng_kernels::reference::AttentionShape;
 pub use throng_kernels::reference::{DeltaShape, StateSpaceShape};
 
 use super::RopeStyle;
@@ -10,6 +11,8 @@ use super::RopeStyle;
 pub enum Mixer {
     /// Softmax attention over keys and values in the KV cache.
     Attention(AttentionConfig),
+    /// Multi-head latent attention: keys and values of all heads are made of one vector a token (arXiv:2405.04434).
+    Latent(LatentConfig),
     /// A gated convolution over the last tokens.
     ShortConv {
         /// How many tokens, the token itself included.
@@ -27,7 +30,7 @@ impl Mixer {
     /// The recurrent state that it keeps of a sequence; `None` where it keeps none. `hidden` is the width of the residual stream.
     pub fn state(&self, hidden: usize) -> Option<StateLayerShape> {
         match *self {
-            Self::Attention(_) | Self::None => None,
+            Self::Attention(_) | Self::Latent(_) | Self::None => None,
             Self::ShortConv { kernel } => {
                 Some(StateLayerShape { n_channels: hidden, kernel, n_heads: 0, key_dim: 0, value_dim: 0 })
             }
@@ -51,11 +54,69 @@ impl Mixer {
     /// Columns of the input of a recurrent mixer and of its output; `None` for another one.
     pub fn recurrent_widths(&self, hidden: usize) -> Option<(usize, usize)> {
         match *self {
-            Self::Attention(_) | Self::None => None,
+            Self::Attention(_) | Self::Latent(_) | Self::None => None,
             Self::ShortConv { .. } => Some((3 * hidden, hidden)),
             Self::GatedDelta(shape) => Some((shape.input_width(), shape.value_width())),
             Self::StateSpace(shape) => Some((shape.input_width(), shape.width())),
         }
+    }
+
+    /// The attention over this layer's own keys and values; `None` where a layer has none.
+    pub fn cache_shape(&self) -> Option<AttentionShape> {
+        match self {
+            Self::Attention(attention) => attention.kv_layer_idx.is_none().then(|| attention.shape()),
+            Self::Latent(latent) => Some(latent.shape()),
+            _ => None,
+        }
+    }
+
+    /// How many positions a token sees, its own included, at most; all when absent.
+    pub fn reach(&self) -> Option<usize> {
+        let shape = match self {
+            Self::Attention(attention) => attention.shape(),
+            Self::Latent(latent) => latent.shape(),
+            _ => return None,
+        };
+        [shape.window, shape.chunk].into_iter().flatten().min()
+    }
+}
+
+/// Latent attention in its absorbed form: queries are multiplied with the matrices that would make keys of the latent vector, so
+/// that the latent vector is key and value of all heads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LatentConfig {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Elements of the vector that queries are made of; `None`: they are made of the layer's input.
+    pub query_rank: Option<usize>,
+    /// Elements of the latent vector.
+    pub rank: usize,
+    /// Elements of a head's query that are not rotated.
+    pub nope_dim: usize,
+    /// Elements of a query, and of the key that all heads share, that are rotated.
+    pub rope_dim: usize,
+    /// Elements of a head's value.
+    pub value_dim: usize,
+    /// Multiplies query · key.
+    pub scale: f32,
+    /// Added to the mean square in the norms of the vectors that queries, keys and values are made of.
+    pub norm_eps: f32,
+    /// Which elements are rotated together.
+    pub rope_style: RopeStyle,
+    /// The rotary embedding, an index into [`DecoderConfig::ropes`](super::DecoderConfig::ropes).
+    pub rope_idx: usize,
+}
+
+impl LatentConfig {
+    /// Elements of what the cache holds of a token: the rotated key, then the latent vector.
+    pub fn key_dim(&self) -> usize {
+        self.rope_dim + self.rank
+    }
+
+    /// What an attention operation needs to know.
+    pub fn shape(&self) -> AttentionShape {
+        let shape = AttentionShape::new(self.n_heads, 1, self.key_dim(), self.scale);
+        AttentionShape { values_in_keys: Some(self.rope_dim), ..shape }
     }
 }
 
@@ -83,8 +144,20 @@ pub struct AttentionConfig {
     pub query_rope_idx: Option<usize>,
     /// How many positions a token sees, its own included; all when absent.
     pub sliding_window: Option<usize>,
-    /// Whether the output is multiplied by the sigmoid of a projection of the input.
+    /// Whether the output is multiplied by the sigmoid of a projection of the input, which is stored with that of the queries.
     pub has_output_gate: bool,
+    /// A token sees the positions of its own chunk of this many, up to its own; all when absent.
+    pub chunk: Option<usize>,
+    /// Whether each head has a sink: a further score that has no value.
+    pub has_sinks: bool,
+    /// Whether values are normed a head at a time, without a gain.
+    pub normalizes_values: bool,
+    /// Whether values are the projections of keys, before norm and rotation.
+    pub values_are_keys: bool,
+    /// The earlier layer whose keys and values are read, where the layer has none of its own.
+    pub kv_layer_idx: Option<usize>,
+    /// The same of a projection of its own.
+    pub is_gated: bool,
 }
 
 impl AttentionConfig {
@@ -102,6 +175,22 @@ impl AttentionConfig {
             query_rope_idx: None,
             sliding_window: None,
             has_output_gate: false,
+            chunk: None,
+            has_sinks: false,
+            normalizes_values: false,
+            values_are_keys: false,
+            kv_layer_idx: None,
+            is_gated: false,
+        }
+    }
+
+    /// What an attention operation needs to know.
+    pub fn shape(&self) -> AttentionShape {
+        AttentionShape {
+            softcap: self.softcap,
+            window: self.sliding_window,
+            chunk: self.chunk,
+            ..AttentionShape::new(self.n_heads, self.n_kv_heads, self.head_dim, self.scale)
         }
     }
 
@@ -110,9 +199,9 @@ impl AttentionConfig {
         self.n_heads * self.head_dim
     }
 
-    /// Columns of all key heads; values have as many.
+    /// Columns of all key heads, 0 where another layer's are read; values have as many.
     pub fn key_width(&self) -> usize {
-        self.n_kv_heads * self.head_dim
+        if self.kv_layer_idx.is_some() { 0 } else { self.n_kv_heads * self.head_dim }
     }
 
     /// Columns of queries, keys, values and, where there are some, output gates.
@@ -131,4 +220,8 @@ pub enum QkNorm {
     PerHead,
     /// Over all heads together.
     WholeWidth,
+    /// Over each head, without a gain.
+    Plain,
+    /// The same after rotation.
+    PlainAfterRope,
 }

@@ -4,10 +4,11 @@
 mod mixer;
 mod rope;
 
+use throng_kernels::reference::AttentionShape;
 pub use throng_kernels::reference::RopeStyle;
 pub use throng_kernels::rows::Activation;
 
-pub use mixer::{AttentionConfig, DeltaShape, Mixer, QkNorm, StateSpaceShape};
+pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 
 /// A decoder-only transformer.
@@ -23,10 +24,20 @@ pub struct DecoderConfig {
     pub max_sequence_tokens: usize,
     /// Added to the mean square in every norm.
     pub norm_eps: f32,
+    /// The same in the norms after mixers and feed-forwards.
+    pub post_norm_eps: f32,
     /// Added to every stored norm gain (Gemma stores gain − 1 in safetensors).
     pub norm_gain_offset: f32,
+    /// The same for the norm before the logits.
+    pub final_norm_gain_offset: f32,
     /// Multiplies the embeddings.
     pub embedding_scale: f32,
+    /// Whether embeddings are normed, without a gain.
+    pub normalizes_embeddings: bool,
+    /// Elements of further embeddings of each token for each layer (Gemma 3n and 4); `None`: there are none.
+    pub per_layer_width: Option<usize>,
+    /// Whether the residual stream is multiplied with a stored factor after each layer.
+    pub has_layer_scalars: bool,
     /// Multiplies what a layer adds to the residual stream.
     pub residual_scale: f32,
     /// Multiplies the logits.
@@ -62,6 +73,11 @@ impl DecoderConfig {
     /// The same, to change them.
     pub fn attentions_mut(&mut self) -> impl Iterator<Item = &mut AttentionConfig> {
         self.layers.iter_mut().filter_map(LayerConfig::attention_mut)
+    }
+
+    /// What the keys and values of each layer are that has some of its own.
+    pub fn cache_shapes(&self) -> impl Iterator<Item = AttentionShape> {
+        self.layers.iter().filter_map(|layer| layer.mixer.cache_shape())
     }
 
     /// Gives each layer with attention a sliding window or none.
@@ -132,6 +148,9 @@ pub struct SharedExpert {
     pub width: usize,
     /// Whether its output is scaled by the sigmoid of a product with its input.
     pub is_gated: bool,
+    /// Whether it, the router and the other experts have norms of their own: the router and the experts read the residual stream
+    /// through one each, and there is one after the experts and one after the shared expert (Gemma 4).
+    pub has_norms: bool,
 }
 
 /// How experts are chosen: those with the `n_used` largest scores, which are also their weights.
@@ -147,6 +166,23 @@ pub struct Routing {
     pub is_biased: bool,
     /// Multiplies the weights in the end.
     pub scale: f32,
+    /// Groups of experts of which some are chosen first.
+    pub groups: Option<RoutingGroups>,
+    /// Whether each expert has a factor of its weight.
+    pub has_expert_scales: bool,
+    /// Whether weights multiply the inputs of the experts instead of their outputs (Llama 4).
+    pub scales_inputs: bool,
+}
+
+/// Only experts of the best groups may be chosen (arXiv:2405.04434, arXiv:2412.19437).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoutingGroups {
+    /// How many there are, of equal size.
+    pub n_groups: usize,
+    /// How many may be chosen from.
+    pub n_used: usize,
+    /// How many of its best experts a group's score is the sum of.
+    pub n_summed: usize,
 }
 
 /// How the logits of a router become scores.
@@ -161,7 +197,21 @@ pub enum RoutingScore {
 impl Routing {
     /// By softmax over all experts.
     pub fn softmax(n_used: usize, normalize: bool) -> Self {
-        Self { n_used, normalize, score: RoutingScore::Softmax, is_biased: false, scale: 1.0 }
+        Self {
+            n_used,
+            normalize,
+            score: RoutingScore::Softmax,
+            is_biased: false,
+            scale: 1.0,
+            groups: None,
+            has_expert_scales: false,
+            scales_inputs: false,
+        }
+    }
+
+    /// By the sigmoid of each expert.
+    pub fn sigmoid(n_used: usize, is_biased: bool) -> Self {
+        Self { score: RoutingScore::Sigmoid, is_biased, ..Self::softmax(n_used, true) }
     }
 }
 

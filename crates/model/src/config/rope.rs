@@ -13,19 +13,21 @@ pub struct RopeTable {
     pub short: Option<ShortRope>,
 }
 
-/// A factor of queries that grows with the position `p` (Llama 4): `1 + beta * ln(1 + floor(p / interval))`.
+/// A factor of queries that grows with the position `p` (Llama 4): `1 + beta * ln(1 + floor((p + offset) / interval))`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RopeGrowth {
     /// What the logarithm is multiplied with.
     pub beta: f64,
     /// Positions that have one factor.
     pub interval: f64,
+    /// Added to the position.
+    pub offset: f64,
 }
 
 impl RopeGrowth {
     /// The factor at a position.
     pub fn at(&self, position: usize) -> f64 {
-        1.0 + self.beta * (1.0 + (position as f64 / self.interval).floor()).ln()
+        1.0 + self.beta * (1.0 + ((position as f64 + self.offset) / self.interval).floor()).ln()
     }
 }
 

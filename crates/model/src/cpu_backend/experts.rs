@@ -8,10 +8,11 @@ use throng_kernels::reference::softmax;
 use throng_kernels::rows;
 use throng_kernels::threads::ThreadPool;
 
-use super::{CpuBackend, CpuMatrix};
+use super::CpuBackend;
+use super::heads::emptied;
 use crate::backend::host_tensor::HostTensor;
-use crate::backend::{Expert, Router};
-use crate::config::{Activation, RoutingScore};
+use crate::backend::{Expert, Linear, Router};
+use crate::config::{Activation, RoutingGroups, RoutingScore};
 
 /// Which expert computes which row, and the rows in between; buffers are kept from call to call.
 #[derive(Debug, Default)]
@@ -20,6 +21,10 @@ pub(super) struct ExpertsScratch {
     scores: Vec<f32>,
     /// The experts of that row that are not chosen yet, in increasing order, with what they are chosen by.
     free: Vec<(usize, f32)>,
+    /// Scores of that row's groups of experts; `None` for those that are not chosen from.
+    groups: Vec<Option<f32>>,
+    /// Scores of one group, the best first.
+    best: Vec<f32>,
     /// `[rows, n_used]` of (expert, weight), a row's experts in increasing order.
     chosen: Vec<(usize, f32)>,
     /// The first row of each expert among the sorted ones, and the end of the last expert's.
@@ -35,6 +40,9 @@ pub(super) struct ExpertsScratch {
     /// The list of a projection's products; empty between calls.
     products: Vec<Product<'static>>,
     sorted: Vec<f32>,
+    /// Where gate and up are not fused: their products, `[sorted rows, 2 * width]`, and the hidden activations.
+    gates: Vec<f32>,
+    hidden: Vec<f32>,
     results: Vec<f32>,
 }
 
@@ -44,7 +52,7 @@ impl ExpertsScratch {
         pool: &ThreadPool,
         x: &HostTensor,
         router: Router<'_, CpuBackend>,
-        experts: &[Expert<CpuMatrix>],
+        experts: &[Expert<CpuBackend>],
         activation: Activation,
         out: &mut HostTensor,
     ) {
@@ -56,6 +64,9 @@ impl ExpertsScratch {
 
         resize(&mut self.sorted, n_sorted * x.cols());
         rows::gather(x.as_slice(), x.cols(), &self.rows, &mut self.sorted, pool);
+        if router.routing.scales_inputs {
+            self.scale_inputs(x.cols());
+        }
         resize(&mut self.results, n_sorted * hidden);
         self.set_hidden(pool, experts, activation, x.cols());
         self.multiply_hidden(pool, experts, hidden);
@@ -64,7 +75,7 @@ impl ExpertsScratch {
     }
 
     /// The chosen experts of every row with their weights.
-    fn route(&mut self, Router { logits, bias, routing }: Router<'_, CpuBackend>) {
+    fn route(&mut self, Router { logits, bias, scales, routing }: Router<'_, CpuBackend>) {
         self.chosen.clear();
         for row_idx in 0..logits.n_rows() {
             self.scores.clear();
@@ -80,6 +91,9 @@ impl ExpertsScratch {
             if let Some(bias) = bias {
                 self.free.iter_mut().zip(bias).for_each(|((_, score), bias)| *score += bias);
             }
+            if let Some(groups) = routing.groups {
+                self.keep_best_groups(groups);
+            }
             let first = self.chosen.len();
             for _ in 0..routing.n_used {
                 let best = self.best();
@@ -91,11 +105,34 @@ impl ExpertsScratch {
                 let sum: f32 = chosen.iter().map(|(_, weight)| weight).sum();
                 chosen.iter_mut().for_each(|(_, weight)| *weight /= sum);
             }
+            if let Some(scales) = scales {
+                chosen.iter_mut().for_each(|(expert_idx, weight)| *weight *= scales[*expert_idx]);
+            }
             if routing.scale != 1.0 {
                 chosen.iter_mut().for_each(|(_, weight)| *weight *= routing.scale);
             }
             chosen.sort_unstable_by_key(|(expert_idx, _)| *expert_idx);
         }
+    }
+
+    /// Leaves the experts of the best groups: those with the largest sums of their best experts, the first of equals.
+    fn keep_best_groups(&mut self, groups: RoutingGroups) {
+        let size = self.free.len() / groups.n_groups;
+        self.groups.clear();
+        for group in self.free.chunks(size) {
+            self.best.clear();
+            self.best.extend(group.iter().map(|(_, score)| *score));
+            self.best.sort_unstable_by(|a, b| b.total_cmp(a));
+            self.groups.push(Some(self.best[..groups.n_summed].iter().sum()));
+        }
+        for _ in groups.n_used..groups.n_groups {
+            let score = |group: usize| self.groups[group].unwrap_or(f32::INFINITY);
+            let worse = |worst: usize, other: usize| if score(other) <= score(worst) { other } else { worst };
+            let worst = (0..groups.n_groups).reduce(worse).expect("there is a group");
+            self.groups[worst] = None;
+        }
+        let Self { free, groups, .. } = self;
+        free.retain(|(expert_idx, _)| groups[*expert_idx / size].is_some());
     }
 
     /// The index of the best expert that is not chosen yet: the first of equals.
@@ -133,31 +170,78 @@ impl ExpertsScratch {
         }
     }
 
+    /// Multiplies the sorted rows with their weights, which then are 1.
+    fn scale_inputs(&mut self, cols: usize) {
+        for (place, weight) in &mut self.terms {
+            let row = &mut self.sorted[*place * cols..][..cols];
+            row.iter_mut().for_each(|x| *x *= *weight);
+            *weight = 1.0;
+        }
+    }
+
     /// The hidden activations of all experts, in the forms that the down projections are multiplied with.
     fn set_hidden(
         &mut self,
         pool: &ThreadPool,
-        experts: &[Expert<CpuMatrix>],
+        experts: &[Expert<CpuBackend>],
         activation: Activation,
         cols: usize,
     ) {
+        for ((expert, rows), x) in used(experts, &self.starts).zip(&mut self.activations) {
+            let rows = &self.sorted[rows.start * cols..rows.end * cols];
+            x.set(rows, cols, expert.gate_up.weight.forms(), pool);
+        }
         let mut units = emptied(std::mem::take(&mut self.products));
         let mut forms = Forms::default();
-        for ((expert, rows), x) in used(experts, &self.starts).zip(&mut self.activations) {
-            x.set(&self.sorted[rows.start * cols..rows.end * cols], cols, expert.gate_up.forms(), pool);
-            let unit = expert.gate_up.gated_product(x, None, activation).expect("gate and up are two parts");
-            units.push(unit);
-            forms = forms.and(expert.down.forms());
+        let mut n_used = 0;
+        for ((expert, _), x) in used(experts, &self.starts).zip(&self.activations) {
+            let Linear { weight, bias } = &expert.gate_up;
+            units.extend(weight.gated_product(x, bias.as_deref(), activation));
+            forms = forms.and(expert.down.weight.forms());
+            n_used += 1;
         }
-        gated_matmul(&units, forms, &mut self.gated[..units.len()], pool);
+        let are_fused = units.len() == n_used;
+        if are_fused {
+            gated_matmul(&units, forms, &mut self.gated[..n_used], pool);
+        }
         self.products = emptied(units);
+        if !are_fused {
+            self.set_unfused_hidden(pool, experts, activation);
+        }
+    }
+
+    /// The same in single operations, where gate and up are no fused product.
+    fn set_unfused_hidden(
+        &mut self,
+        pool: &ThreadPool,
+        experts: &[Expert<CpuBackend>],
+        activation: Activation,
+    ) {
+        let (n_sorted, width) = (self.rows.len(), experts[0].down.weight.cols());
+        resize(&mut self.gates, n_sorted * 2 * width);
+        resize(&mut self.hidden, n_sorted * width);
+        let mut products = emptied(std::mem::take(&mut self.products));
+        for ((expert, rows), x) in used(experts, &self.starts).zip(&self.activations) {
+            let Linear { weight, bias } = &expert.gate_up;
+            products.extend(weight.products(x, bias.as_deref(), rows.start));
+        }
+        matmul(&products, &mut self.gates, 2 * width, pool);
+        self.products = emptied(products);
+        rows::glu(&self.gates, width, activation, &mut self.hidden, pool);
+        for ((expert, rows), x) in used(experts, &self.starts).zip(&mut self.gated) {
+            let rows = &self.hidden[rows.start * width..rows.end * width];
+            x.set(rows, width, expert.down.weight.forms(), pool);
+        }
     }
 
     /// Their products with the down projections, `[sorted rows, stride]`.
-    fn multiply_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuMatrix>], stride: usize) {
+    fn multiply_hidden(&mut self, pool: &ThreadPool, experts: &[Expert<CpuBackend>], stride: usize) {
         let mut products = emptied(std::mem::take(&mut self.products));
         let used = used(experts, &self.starts).zip(&self.gated);
-        products.extend(used.flat_map(|((expert, rows), x)| expert.down.products(x, None, rows.start)));
+        products.extend(used.flat_map(|((expert, rows), x)| {
+            let Linear { weight, bias } = &expert.down;
+            weight.products(x, bias.as_deref(), rows.start)
+        }));
         matmul(&products, &mut self.results, stride, pool);
         self.products = emptied(products);
     }
@@ -165,17 +249,11 @@ impl ExpertsScratch {
 
 /// The experts that have rows, and which of the sorted ones they are.
 fn used<'a>(
-    experts: &'a [Expert<CpuMatrix>],
+    experts: &'a [Expert<CpuBackend>],
     starts: &'a [usize],
-) -> impl Iterator<Item = (&'a Expert<CpuMatrix>, Range<usize>)> {
+) -> impl Iterator<Item = (&'a Expert<CpuBackend>, Range<usize>)> {
     let rows = starts.windows(2).map(|range| range[0]..range[1]);
     experts.iter().zip(rows).filter(|(_, rows)| !rows.is_empty())
-}
-
-/// The same allocation for products of other lifetimes: collected in place, so that nothing is allocated.
-fn emptied<'a>(mut products: Vec<Product<'_>>) -> Vec<Product<'a>> {
-    products.clear();
-    products.into_iter().map_while(|_| None).collect()
 }
 
 fn resize(buffer: &mut Vec<f32>, n: usize) {

@@ -43,6 +43,10 @@ impl CpuMatrix {
         // Errors in keys are magnified by the softmax over positions and read again by every later query.
         let refined = match role {
             MatrixRole::QueryKeyValue { n_query_rows, n_key_rows } => n_query_rows..n_query_rows + n_key_rows,
+            // Such models are trained with activations of sixteen bits, and small errors choose other experts.
+            _ if parts.iter().all(|part| part.format == Format::MXFP4) => {
+                0..parts.iter().map(|part| part.shape[0]).sum()
+            }
             _ => 0..0,
         };
         Ok(Self { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined })
@@ -83,7 +87,11 @@ impl CpuMatrix {
         bias: Option<&'a [f32]>,
         function: Activation,
     ) -> Option<Product<'a>> {
+        // What is refined is not fused.
         let [gate, up] = &self.parts[..] else { return None };
+        if !self.refined.is_empty() {
+            return None;
+        }
         let (bias, up_bias) = bias.map(|bias| bias.split_at(gate.rows())).unzip();
         let gated = Some(Gated { up, up_bias, function });
         (gate.rows() == up.rows()).then(|| Product { bias, gated, ..Product::new(x, gate) })

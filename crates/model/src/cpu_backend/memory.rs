@@ -34,7 +34,7 @@ pub struct CpuBatch {
 impl DeviceMemory for CpuBackend {
     type Buffer = HostTensor;
     type Matrix = CpuMatrix;
-    type Experts = Vec<Expert<CpuMatrix>>;
+    type Experts = Vec<Expert<Self>>;
     type Vector = Vec<f32>;
     type LowRank = LowRank;
     type RopeTables = Vec<Rotations>;
@@ -57,7 +57,7 @@ impl DeviceMemory for CpuBackend {
         CpuMatrix::pack(role, parts, PackedMatrix::pack, &self.pool)
     }
 
-    fn experts(&self, experts: Vec<Expert<CpuMatrix>>) -> Result<Vec<Expert<CpuMatrix>>, BackendError> {
+    fn experts(&self, experts: Vec<Expert<Self>>) -> Result<Vec<Expert<Self>>, BackendError> {
         Ok(experts)
     }
 

@@ -3,6 +3,7 @@
 //! computed), and nowhere else. Does not know architectures; the arithmetic is in `throng-kernels`.
 
 mod experts;
+mod heads;
 mod matrix;
 mod memory;
 mod ops;
@@ -23,6 +24,7 @@ use crate::backend::{Backend, BackendError, MatrixRole};
 use crate::weights::TensorView;
 
 use experts::ExpertsScratch;
+use heads::HeadsScratch;
 pub use matrix::CpuMatrix;
 pub use memory::CpuBatch;
 
@@ -41,6 +43,7 @@ pub struct CpuBackend {
     experts: ExpertsScratch,
     /// Of the heads of recurrent layers.
     gates_of_heads: GateScratch,
+    heads: HeadsScratch,
 }
 
 impl CpuBackend {
@@ -67,6 +70,7 @@ impl CpuBackend {
             gates: Vec::new(),
             experts: ExpertsScratch::default(),
             gates_of_heads: GateScratch::default(),
+            heads: HeadsScratch::default(),
         }
     }
 }

@@ -6,11 +6,13 @@ use throng_kernels::attention::{KvLayer, NewKv, QueryBatch, attention};
 use throng_kernels::low_rank::{LowRank, add_low_rank};
 use throng_kernels::rows;
 
+use super::heads::copy_heads;
 use super::{CpuBackend, CpuBatch, CpuMatrix};
 use crate::backend::host_tensor::HostTensor;
 use crate::backend::rotations::Rotations;
 use crate::backend::{
-    AttentionShape, Columns, DeviceOps, Expert, GatedMlp, Norm, Router, RowGroups, Scratch,
+    AttentionQueries, AttentionShape, Columns, DeviceOps, Expert, GatedMlp, HeadColumns, Norm, Router,
+    RowGroups, Scratch,
 };
 use crate::config::{Activation, RopeStyle};
 
@@ -138,8 +140,7 @@ impl DeviceOps for CpuBackend {
         cache: &Vec<Option<KvLayer>>,
         layer_idx: usize,
         batch: &CpuBatch,
-        qkv: &HostTensor,
-        shape: &AttentionShape,
+        AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, Self>,
         out: &mut HostTensor,
     ) {
         let queries = QueryBatch {
@@ -147,6 +148,7 @@ impl DeviceOps for CpuBackend {
             stride: qkv.cols(),
             spans: &batch.input.spans,
             blocks: &batch.input.blocks,
+            sinks: sinks.map(Vec::as_slice),
             shared_prefixes: &batch.shared_prefixes,
         };
         let layer = cache[layer_idx].as_ref().expect("the layer has keys and values of its own");
@@ -155,6 +157,25 @@ impl DeviceOps for CpuBackend {
 
     fn add(&mut self, x: &mut HostTensor, y: &HostTensor, multiplier: f32) {
         rows::add_scaled(x.as_mut_slice(), y.as_slice(), multiplier, &self.pool);
+    }
+
+    fn copy_columns(
+        &mut self,
+        (x, from): (&HostTensor, HeadColumns),
+        (out, to): (&mut HostTensor, HeadColumns),
+        n: usize,
+        width: usize,
+    ) {
+        self.each_row(out, |row_idx, row| copy_heads((x.row(row_idx), from), (row, to), n, width));
+    }
+
+    fn matmul_heads(
+        &mut self,
+        x: (&HostTensor, HeadColumns),
+        w: &[CpuMatrix],
+        out: (&mut HostTensor, HeadColumns),
+    ) {
+        self.heads.multiply(x, w, out, &self.pool);
     }
 
     fn gate_rows(&mut self, x: &mut HostTensor, gate: &HostTensor) {
@@ -172,7 +193,7 @@ impl DeviceOps for CpuBackend {
         &mut self,
         x: &HostTensor,
         router: Router<'_, Self>,
-        experts: &Vec<Expert<CpuMatrix>>,
+        experts: &Vec<Expert<Self>>,
         activation: Activation,
         out: &mut HostTensor,
     ) {
@@ -191,7 +212,7 @@ impl DeviceOps for CpuBackend {
         }
     }
 
-    fn finish_logits(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
+    fn scale_and_cap(&mut self, x: &mut HostTensor, scale: f32, softcap: Option<f32>) {
         if scale != 1.0 {
             rows::scale(x.as_mut_slice(), scale, &self.pool);
         }

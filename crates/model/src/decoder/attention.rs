@@ -1,50 +1,63 @@
 //! The attention of a layer, with adapters or without. Does not know feed-forward blocks and other mixers.
 
+use super::heads::prepare_heads;
 use super::weights::{AttentionWeights, LayerWeights};
-use super::{LayerAdapters, Workspace, add_output, adds_directly, norm};
+use super::{LayerAdapters, Workspace, add_output, adds_directly, norm, post_norm};
 use crate::adapter::LayerAdapter;
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Norm};
-use crate::config::{AttentionConfig, DecoderConfig, QkNorm};
+use crate::backend::{AttentionQueries, Backend, BackendError, Columns};
+use crate::config::{AttentionConfig, DecoderConfig};
 
 /// The weights of a layer, and those of its attention.
 type Weights<'a, B> = (&'a LayerWeights<B>, &'a AttentionWeights<B>);
 
 /// The buffers of attention, one pair for each shape of heads in the model.
-pub(super) struct AttentionBuffers<B: Backend>(Vec<HeadBuffers<B>>);
+pub(super) struct AttentionBuffers<B: Backend> {
+    all: Vec<HeadBuffers<B>>,
+    /// Whether the model gates the outputs of attention.
+    is_gated: bool,
+}
 
-struct HeadBuffers<B: Backend> {
+pub(super) struct HeadBuffers<B: Backend> {
     /// Columns of `qkv` and of `attended`.
     widths: (usize, usize),
     /// Queries, keys and values.
-    qkv: B::Buffer,
+    pub(super) qkv: B::Buffer,
     /// The output of attention, `[tokens, n_heads * head_dim]`.
     attended: B::Buffer,
+    /// What the output is multiplied with the sigmoid of, in a model that does so; of the same shape.
+    gates: B::Buffer,
 }
 
 impl<B: Backend> AttentionBuffers<B> {
     pub(super) fn new(backend: &B, config: &DecoderConfig, max_tokens: usize) -> Result<Self, BackendError> {
         let mut all: Vec<HeadBuffers<B>> = Vec::new();
+        let is_gated = config.attentions().any(|attention| attention.is_gated);
         for attention in config.attentions() {
             let widths = widths(attention);
             if all.iter().all(|buffers| buffers.widths != widths) {
                 let qkv = backend.buffer(max_tokens, widths.0)?;
                 let attended = backend.buffer(max_tokens, widths.1)?;
-                all.push(HeadBuffers { widths, qkv, attended });
+                let gates = backend.buffer(if is_gated { max_tokens } else { 0 }, widths.1)?;
+                all.push(HeadBuffers { widths, qkv, attended, gates });
             }
         }
-        Ok(Self(all))
+        Ok(Self { all, is_gated })
     }
 
     pub(super) fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
-        for HeadBuffers { qkv, attended, .. } in &mut self.0 {
+        let is_gated = self.is_gated;
+        for HeadBuffers { qkv, attended, gates, .. } in &mut self.all {
             backend.set_rows(qkv, n_rows);
             backend.set_rows(attended, n_rows);
+            if is_gated {
+                backend.set_rows(gates, n_rows);
+            }
         }
     }
 
-    fn of(&mut self, attention: &AttentionConfig) -> &mut HeadBuffers<B> {
+    pub(super) fn of(&mut self, attention: &AttentionConfig) -> &mut HeadBuffers<B> {
         let widths = widths(attention);
-        let buffers = self.0.iter_mut().find(|buffers| buffers.widths == widths);
+        let buffers = self.all.iter_mut().find(|buffers| buffers.widths == widths);
         buffers.expect("there are buffers for every shape of heads")
     }
 }
@@ -63,54 +76,32 @@ pub(super) fn attend<B: Backend>(
     ws: &mut Workspace<B>,
 ) {
     let layer_idx = adapters.layer_idx;
-    let shape = attention_shape(attention);
+    let shape = attention.shape();
+    project(backend, config, attention, ((weights, of_attention), adapters), ws);
+    prepare_heads(backend, attention, (of_attention, config.norm_eps), ws);
     let buffers = ws.attention.of(attention);
-    let linear = &of_attention.query_key_value;
-    let (weight, bias) = (&linear.weight, linear.bias.as_ref());
-    let qkv_of: fn(&LayerAdapter<B>) -> &Option<B::LowRank> = |layer| &layer.query_key_value;
-    match norm(config, &weights.pre_mixer_norm) {
-        None => {
-            backend.matmul(&ws.residual, weight, bias, &mut buffers.qkv);
-            adapters.add(backend, &ws.residual, qkv_of, &mut buffers.qkv);
-        }
-        Some(norm) => {
-            backend.norm_matmul(&ws.residual, norm, weight, bias, &mut ws.scratch, &mut buffers.qkv);
-            if adapters.any(qkv_of) {
+    if attention.kv_layer_idx.is_none() {
+        backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);
+    }
+    let kv_layer_idx = attention.kv_layer_idx.unwrap_or(layer_idx);
+    let queries = AttentionQueries { qkv: &buffers.qkv, shape: &shape, sinks: of_attention.sinks.as_ref() };
+    backend.attention(cache, kv_layer_idx, &ws.batch, queries, &mut buffers.attended);
+    if let Some(gate) = &of_attention.gate {
+        let input = match norm(config, &weights.pre_mixer_norm) {
+            None => &ws.residual,
+            Some(norm) => {
                 backend.rms_norm(&ws.residual, norm, &mut ws.input);
-                adapters.add(backend, &ws.input, qkv_of, &mut buffers.qkv);
+                &ws.input
             }
-        }
-    }
-    if let Some(norms) = &of_attention.query_key_norms {
-        let (mut queries, mut keys) = (Columns::of_queries(&shape), Columns::of_keys(&shape));
-        if attention.qk_norm == QkNorm::WholeWidth {
-            (queries, keys) = (one_group(queries), one_group(keys));
-        }
-        let norm = |gain| Norm { gain, eps: config.norm_eps };
-        backend.norm_columns(&mut buffers.qkv, queries, norm(&norms.query));
-        backend.norm_columns(&mut buffers.qkv, keys, norm(&norms.key));
-    }
-    if let Some(rope_idx) = attention.rope_idx {
-        let mut rope = |idx, heads| {
-            backend.rope(&mut buffers.qkv, &ws.batch, &ws.ropes, idx, heads, attention.rope_style);
         };
-        let queries = Columns::of_queries(&shape);
-        match attention.query_rope_idx {
-            // Keys follow queries, so both are rotated by one operation.
-            None => rope(rope_idx, Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..queries }),
-            Some(query_rope_idx) => {
-                rope(query_rope_idx, queries);
-                rope(rope_idx, Columns::of_keys(&shape));
-            }
-        }
+        backend.matmul(input, gate, None, &mut buffers.gates);
+        backend.gate_columns(&mut buffers.attended, &buffers.gates, 0);
     }
-    backend.store_kv(cache, layer_idx, &ws.batch, &buffers.qkv, &shape);
-    backend.attention(cache, layer_idx, &ws.batch, &buffers.qkv, &shape, &mut buffers.attended);
     if attention.has_output_gate {
         let first_col = Columns::of_values(&shape).end();
         backend.gate_columns(&mut buffers.attended, &buffers.qkv, first_col);
     }
-    let (linear, post_norm) = (&of_attention.output, norm(config, &weights.post_mixer_norm));
+    let (linear, post_norm) = (&of_attention.output, post_norm(config, &weights.post_mixer_norm));
     let (weight, bias) = (&linear.weight, linear.bias.as_ref());
     if adds_directly(config, post_norm) {
         backend.matmul_add(&buffers.attended, weight, bias, &mut ws.scratch, &mut ws.residual);
@@ -122,18 +113,29 @@ pub(super) fn attend<B: Backend>(
     add_output(backend, config, post_norm, ws);
 }
 
-fn attention_shape(attention: &AttentionConfig) -> AttentionShape {
-    AttentionShape {
-        n_heads: attention.n_heads,
-        n_kv_heads: attention.n_kv_heads,
-        head_dim: attention.head_dim,
-        scale: attention.scale,
-        softcap: attention.softcap,
-        window: attention.sliding_window,
-        first_position: 0,
+/// Queries, keys and values of the layer's input.
+fn project<B: Backend>(
+    backend: &mut B,
+    config: &DecoderConfig,
+    attention: &AttentionConfig,
+    ((weights, of_attention), adapters): (Weights<'_, B>, LayerAdapters<'_, B>),
+    ws: &mut Workspace<B>,
+) {
+    let qkv = &mut ws.attention.of(attention).qkv;
+    let linear = &of_attention.query_key_value;
+    let (weight, bias) = (&linear.weight, linear.bias.as_ref());
+    let qkv_of: fn(&LayerAdapter<B>) -> &Option<B::LowRank> = |layer| &layer.query_key_value;
+    match norm(config, &weights.pre_mixer_norm) {
+        None => {
+            backend.matmul(&ws.residual, weight, bias, qkv);
+            adapters.add(backend, &ws.residual, qkv_of, qkv);
+        }
+        Some(norm) => {
+            backend.norm_matmul(&ws.residual, norm, weight, bias, &mut ws.scratch, qkv);
+            if adapters.any(qkv_of) {
+                backend.rms_norm(&ws.residual, norm, &mut ws.input);
+                adapters.add(backend, &ws.input, qkv_of, qkv);
+            }
+        }
     }
-}
-
-fn one_group(columns: Columns) -> Columns {
-    Columns { n_groups: 1, width: columns.n_groups * columns.width, ..columns }
 }

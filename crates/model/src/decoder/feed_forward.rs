@@ -1,8 +1,9 @@
 //! The feed-forward block of a layer: a gated network or a mixture of them, with adapters or without. Does not know attention.
 
+use super::experts::mix_experts;
 use super::weights::{FeedForwardWeights, LayerWeights};
-use super::{LayerAdapters, Workspace, add_output, adds_directly, norm};
-use crate::backend::{Backend, GatedMlp, MlpScratch, Norm, Router};
+use super::{LayerAdapters, Workspace, add_output, adds_directly, norm, post_norm};
+use crate::backend::{Backend, GatedMlp, MlpScratch, Norm};
 use crate::config::{Activation, DecoderConfig, FeedForward, LayerConfig};
 
 /// The feed-forward block of a layer.
@@ -14,7 +15,7 @@ pub(super) fn feed_forward<B: Backend>(
     ws: &mut Workspace<B>,
 ) {
     let (pre_norm, post_norm) =
-        (norm(config, &weights.pre_feed_forward_norm), norm(config, &weights.post_feed_forward_norm));
+        (norm(config, &weights.pre_feed_forward_norm), post_norm(config, &weights.post_feed_forward_norm));
     let (activation, scratch) = (config.activation, &mut ws.scratch);
     match (&weights.feed_forward, layer.feed_forward) {
         (FeedForwardWeights::Dense(mlp), _) if adapters.any(|l| &l.gate_up) || adapters.any(|l| &l.down) => {
@@ -27,40 +28,11 @@ pub(super) fn feed_forward<B: Backend>(
             }
             backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
         }
-        (
-            FeedForwardWeights::Experts { router, router_bias, latent, experts, shared },
-            FeedForward::Experts { routing, .. },
-        ) => {
-            let input = match pre_norm {
-                None => &ws.residual,
-                Some(norm) => {
-                    backend.rms_norm(&ws.residual, norm, &mut ws.input);
-                    &ws.input
-                }
-            };
-            let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
-            backend.matmul(input, router, None, &mut routed.router_logits);
-            let router =
-                Router { logits: &routed.router_logits, bias: router_bias.as_ref(), routing: &routing };
-            match latent.as_ref().zip(routed.latent.as_mut()) {
-                None => backend.mixture_of_experts(input, router, experts, activation, &mut ws.output),
-                Some(([down, up], [narrow, result])) => {
-                    backend.matmul(input, down, None, narrow);
-                    backend.mixture_of_experts(narrow, router, experts, activation, result);
-                    backend.matmul(result, up, None, &mut ws.output);
-                }
-            }
-            if let (Some(weights), Some(buffers)) = (shared, &mut routed.shared) {
-                backend.gated_mlp(input, None, &weights.mlp, activation, scratch, &mut buffers.output);
-                if let Some(gate) = &weights.router {
-                    backend.matmul(input, gate, None, &mut buffers.gate);
-                    backend.gate_rows(&mut buffers.output, &buffers.gate);
-                }
-                backend.add(&mut ws.output, &buffers.output, 1.0);
-            }
+        (FeedForwardWeights::Experts(experts), FeedForward::Experts { routing, .. }) => {
+            mix_experts(backend, config, (experts, &routing), pre_norm, ws);
         }
         (FeedForwardWeights::None, _) => return,
-        (FeedForwardWeights::Experts { .. }, _) => {
+        (FeedForwardWeights::Experts(_), _) => {
             unreachable!("weights are loaded by the configuration")
         }
     }

@@ -2,7 +2,11 @@
 //! used for.
 
 mod attention;
+mod experts;
 mod feed_forward;
+mod heads;
+mod latent;
+mod per_layer;
 mod recurrent;
 pub mod weights;
 
@@ -12,12 +16,14 @@ use std::sync::Arc;
 use throng_core::batch::StateCopy;
 
 use crate::adapter::{LayerAdapter, StepAdapters};
-use crate::backend::{Backend, BackendError, Norm, Scratch, StepShape};
+use crate::backend::{Backend, BackendError, Columns, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
 use crate::config::{DecoderConfig, FeedForward, Mixer};
 
 use attention::{AttentionBuffers, attend};
 use feed_forward::feed_forward;
+use latent::{LatentBuffers, attend_latent};
+use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
 use weights::{DecoderWeights, MixerWeights};
 
@@ -56,6 +62,8 @@ struct Workspace<B: Backend> {
     output: B::Buffer,
     attention: AttentionBuffers<B>,
     recurrent: RecurrentBuffers<B>,
+    latent: Option<LatentBuffers<B>>,
+    per_layer: Option<PerLayerBuffers<B>>,
     routed: Option<Routed<B>>,
     /// Residual rows whose logits are wanted, `[logit rows, hidden]`.
     wanted: B::Buffer,
@@ -127,6 +135,13 @@ impl<B: Backend> Decoder<B> {
         backend.upload(input, &mut ws.batch);
         ws.set_rows(backend, input.n_tokens());
         backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual);
+        if let Some(gain) = &weights.embedding_norm {
+            let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
+            backend.norm_columns(&mut ws.residual, whole, Norm { gain, eps: config.norm_eps });
+        }
+        if let Some(per_layer) = &weights.per_layer {
+            embed_for_layers(backend, config, per_layer, ws);
+        }
         for (layer_idx, (layer, weights)) in config.layers.iter().zip(&weights.layers).enumerate() {
             let adapters = LayerAdapters { step: adapters, layer_idx };
             observe(backend, layer_idx, &ws.residual);
@@ -140,9 +155,19 @@ impl<B: Backend> Decoder<B> {
                     run_recurrent(backend, config, (&layer.mixer, layer_idx), weights, ws);
                 }
                 (_, MixerWeights::None) => {}
-                (_, MixerWeights::Attention(_)) => unreachable!("weights are loaded by the configuration"),
+                (Mixer::Latent(latent), MixerWeights::Latent(of_latent)) => {
+                    let weights = (weights, of_latent);
+                    attend_latent(backend, cache, config, (latent, layer_idx), weights, ws);
+                }
+                _ => unreachable!("weights are loaded by the configuration"),
             }
             feed_forward(backend, config, layer, (weights, adapters), ws);
+            if let Some(per_layer) = &weights.per_layer {
+                add_per_layer(backend, config, layer_idx, per_layer, ws);
+            }
+            if let Some(scalar) = weights.scalar {
+                backend.scale_and_cap(&mut ws.residual, scalar, None);
+            }
         }
     }
 
@@ -163,7 +188,7 @@ impl<B: Backend> Decoder<B> {
         let output = weights.output.as_ref().unwrap_or(&weights.embedding);
         let norm = Norm { gain: &weights.final_norm, eps: config.norm_eps };
         backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits);
-        backend.finish_logits(&mut ws.logits, config.logits_scale, config.logits_softcap);
+        backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
         &mut ws.logits
     }
 
@@ -210,6 +235,15 @@ impl<'a, B: Backend> LayerAdapters<'a, B> {
 
 fn norm<'a, B: Backend>(config: &DecoderConfig, gain: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
     gain.as_ref().map(|gain| Norm { gain, eps: config.norm_eps })
+}
+
+/// The norm after a mixer or a feed-forward.
+fn post_norm<'a, B: Backend>(config: &DecoderConfig, gain: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
+    gain.as_ref().map(|gain| post_norm_of(config, gain))
+}
+
+fn post_norm_of<'a, B: Backend>(config: &DecoderConfig, gain: &'a B::Vector) -> Norm<'a, B> {
+    Norm { gain, eps: config.post_norm_eps }
 }
 
 /// Whether the output of a block is added to the residual stream as it is.
@@ -273,6 +307,8 @@ impl<B: Backend> Workspace<B> {
             output: backend.buffer(max_tokens, hidden)?,
             attention: AttentionBuffers::new(backend, config, max_tokens)?,
             recurrent: RecurrentBuffers::new(backend, config, max_tokens, n_state_slots)?,
+            latent: LatentBuffers::new(backend, config, max_tokens)?,
+            per_layer: PerLayerBuffers::new(backend, config, max_tokens)?,
             routed,
             wanted: backend.buffer(max_logit_rows, hidden)?,
             logits: backend.buffer(max_logit_rows, config.vocabulary_size)?,
@@ -282,6 +318,12 @@ impl<B: Backend> Workspace<B> {
     fn set_rows(&mut self, backend: &mut B, n_rows: usize) {
         self.attention.set_rows(backend, n_rows);
         self.recurrent.set_rows(backend, n_rows);
+        if let Some(latent) = &mut self.latent {
+            latent.set_rows(backend, n_rows);
+        }
+        if let Some(per_layer) = &mut self.per_layer {
+            per_layer.set_rows(backend, n_rows);
+        }
         let buffers = [&mut self.residual, &mut self.input, &mut self.output];
         let routed = self.routed.iter_mut().flat_map(|routed| {
             let shared = routed.shared.iter_mut().flat_map(|shared| [&mut shared.gate, &mut shared.output]);

@@ -2,19 +2,27 @@
 //! formats and arithmetic.
 
 mod attention;
+mod experts;
 mod feed_forward;
 mod gated_attention;
+mod latent;
+mod per_layer;
 mod recurrent;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, StateSpace};
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
 use crate::quantization::Quantizer;
-use crate::weights::{TensorSource, TensorView};
+use crate::weights::{ByteTensor, TensorSource, TensorView};
+
+pub(crate) use latent::{LatentQuery, LatentWeights};
 
 /// The weights of a model on a device.
 pub struct DecoderWeights<B: Backend> {
     pub(crate) embedding: B::Matrix,
+    /// A gain of ones, where embeddings are normed.
+    pub(crate) embedding_norm: Option<B::Vector>,
+    pub(crate) per_layer: Option<PerLayerEmbedding<B>>,
     pub(crate) final_norm: B::Vector,
     /// Absent where the embedding table is also the output projection.
     pub(crate) output: Option<B::Matrix>,
@@ -28,10 +36,33 @@ pub(crate) struct LayerWeights<B: Backend> {
     pub(crate) post_feed_forward_norm: Option<B::Vector>,
     pub(crate) mixer: MixerWeights<B>,
     pub(crate) feed_forward: FeedForwardWeights<B>,
+    pub(crate) per_layer: Option<PerLayerWeights<B>>,
+    /// What the residual stream is multiplied with in the end.
+    pub(crate) scalar: Option<f32>,
+}
+
+/// What a layer does with its own embeddings of the tokens.
+pub(crate) struct PerLayerWeights<B: Backend> {
+    /// `[width, hidden]`.
+    pub(crate) gate: B::Matrix,
+    /// `[hidden, width]`.
+    pub(crate) projection: B::Matrix,
+    pub(crate) post_norm: B::Vector,
+}
+
+/// What makes the embeddings of all layers.
+pub(crate) struct PerLayerEmbedding<B: Backend> {
+    /// `[vocabulary, layers * width]`.
+    pub(crate) table: B::Matrix,
+    /// `[layers * width, hidden]`.
+    pub(crate) projection: B::Matrix,
+    /// Of the projections for one layer.
+    pub(crate) norm: B::Vector,
 }
 
 pub(crate) enum MixerWeights<B: Backend> {
     Attention(AttentionWeights<B>),
+    Latent(LatentWeights<B>),
     Recurrent(RecurrentWeights<B>),
     /// The layer is a feed-forward block alone.
     None,
@@ -53,7 +84,12 @@ pub(crate) enum RecurrentCore<B: Backend> {
 pub(crate) struct AttentionWeights<B: Backend> {
     pub(crate) query_key_value: Linear<B>,
     pub(crate) query_key_norms: Option<QueryKeyNorms<B>>,
+    /// The gain of ones of a norm of values.
+    pub(crate) value_norm: Option<B::Vector>,
+    /// What makes the factors of the output.
+    pub(crate) gate: Option<B::Matrix>,
     pub(crate) output: Linear<B>,
+    pub(crate) sinks: Option<B::Vector>,
 }
 
 pub(crate) struct QueryKeyNorms<B: Backend> {
@@ -65,18 +101,31 @@ pub(crate) enum FeedForwardWeights<B: Backend> {
     /// The layer is a mixer alone.
     None,
     Dense(GatedMlp<B>),
-    Experts {
-        router: B::Matrix,
-        /// Added to the scores of the experts where they are chosen.
-        router_bias: Option<B::Vector>,
-        /// To what the experts work on, and back.
-        latent: Option<[B::Matrix; 2]>,
-        experts: B::Experts,
-        shared: Option<SharedExpert<B>>,
-    },
+    Experts(ExpertsWeights<B>),
+}
+
+pub(crate) struct ExpertsWeights<B: Backend> {
+    pub(crate) router: Linear<B>,
+    /// Added to the scores of the experts where they are chosen.
+    pub(crate) router_bias: Option<B::Vector>,
+    /// To what the experts work on, and back.
+    pub(crate) latent: Option<[B::Matrix; 2]>,
+    /// Factors of the experts' weights.
+    pub(crate) scales: Option<B::Vector>,
+    pub(crate) experts: B::Experts,
+    pub(crate) shared: Option<SharedExpert<B>>,
+}
+
+/// Norms of a router, of experts and of a shared expert beside them.
+pub(crate) struct ExpertNorms<B: Backend> {
+    pub(crate) router: B::Vector,
+    pub(crate) before_experts: B::Vector,
+    pub(crate) after_experts: B::Vector,
+    pub(crate) after_shared: B::Vector,
 }
 
 pub(crate) struct SharedExpert<B: Backend> {
+    pub(crate) norms: Option<ExpertNorms<B>>,
     /// `[1, hidden]`; absent where its output is not scaled.
     pub(crate) router: Option<B::Matrix>,
     pub(crate) mlp: GatedMlp<B>,
@@ -153,6 +202,8 @@ impl<B: Backend> DecoderWeights<B> {
         let names = source.names();
         let sizes =
             names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
+        let bytes = source.byte_names();
+        let bytes = bytes.iter().filter_map(|name| source.byte_tensor(name)).map(|t| t.data.len() as u64);
         let mut loader = Loader {
             backend,
             source,
@@ -160,7 +211,7 @@ impl<B: Backend> DecoderWeights<B> {
             names: &architecture.names.layer,
             quantizer,
             progress,
-            state: LoadProgress { done_bytes: 0, total_bytes: sizes.sum() },
+            state: LoadProgress { done_bytes: 0, total_bytes: sizes.chain(bytes).sum() },
         };
         let names = architecture.names;
         let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
@@ -169,11 +220,15 @@ impl<B: Backend> DecoderWeights<B> {
         let embedding = loader.matrix(role, &[(names.embedding, vocabulary)], hidden)?;
         let output = || loader.matrix(MatrixRole::Output, &[(names.output, vocabulary)], hidden);
         let output = untied.then(output).transpose()?;
-        let final_norm = loader.norm(names.final_norm, hidden)?;
+        let final_norm = loader.norm_with(names.final_norm, hidden, config.final_norm_gain_offset)?;
         let layers = (0..config.layers.len())
             .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
             .collect::<Result<_, _>>()?;
-        Ok(Self { embedding, final_norm, output, layers })
+        let ones = || backend.vector(&vec![1.0; hidden]);
+        let embedding_norm = config.normalizes_embeddings.then(ones).transpose()?;
+        let per_layer = config.per_layer_width.map(|width| loader.per_layer_embedding(names, width));
+        let per_layer = per_layer.transpose()?;
+        Ok(Self { embedding, embedding_norm, per_layer, final_norm, output, layers })
     }
 }
 
@@ -219,9 +274,13 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     fn norm(&mut self, name: &str, width: usize) -> Result<B::Vector, TensorError> {
+        self.norm_with(name, width, self.config.norm_gain_offset)
+    }
+
+    fn norm_with(&mut self, name: &str, width: usize, offset: f32) -> Result<B::Vector, TensorError> {
         let tensor = self.checked(&weight(name), &[width])?;
         let mut gain = tensor.numbers();
-        gain.iter_mut().for_each(|gain| *gain += self.config.norm_gain_offset);
+        gain.iter_mut().for_each(|gain| *gain += offset);
         self.note(tensor.data.len());
         Ok(self.backend.vector(&gain)?)
     }
@@ -290,6 +349,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (has_mixer, has_feed_forward) = (*mixer != Mixer::None, *feed_forward != FeedForward::None);
         let mixer = match mixer {
             Mixer::Attention(attention) => MixerWeights::Attention(self.attention(layer, attention)?),
+            Mixer::Latent(latent) => MixerWeights::Latent(self.latent_attention(layer, latent)?),
             Mixer::None => MixerWeights::None,
             recurrent => MixerWeights::Recurrent(self.recurrent(layer, recurrent)?),
         };
@@ -308,19 +368,25 @@ impl<'a, B: Backend> Loader<'a, B> {
             )?,
             mixer,
             feed_forward: self.feed_forward(layer, layer_idx)?,
+            per_layer: config.per_layer_width.map(|width| self.per_layer(layer, width)).transpose()?,
+            scalar: config.has_layer_scalars.then(|| self.scalar(layer)).transpose()?,
         })
     }
 }
 
 /// A tensor by its name, or by the name that a multimodal or a headless checkpoint gives it.
 pub(crate) fn find_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Option<TensorView<'a>> {
-    if let Some(tensor) = source.tensor(name) {
-        return Some(tensor);
-    }
+    source.tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.tensor(name)))
+}
+
+/// The same for a tensor of bytes.
+pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> Option<ByteTensor<'a>> {
+    source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
+}
+
+fn other_names(name: &str) -> [String; 3] {
     let bare = name.strip_prefix("model.").unwrap_or(name);
     [format!("language_model.{name}"), format!("model.language_model.{bare}"), bare.to_owned()]
-        .iter()
-        .find_map(|name| source.tensor(name))
 }
 
 fn weight(name: &str) -> String {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::config::HeadConfig;
 use super::weights::HeadWeights;
-use crate::backend::{AttentionShape, Backend, BackendError, Columns, Linear, Norm, Scratch};
+use crate::backend::{
+    AttentionQueries, AttentionShape, Backend, BackendError, Columns, Linear, Norm, Scratch,
+};
 use crate::batch_input::BatchInput;
 use crate::decoder::DecoderLimits;
 use crate::decoder::weights::DecoderWeights;
@@ -57,14 +59,14 @@ impl<B: Backend> Head<B> {
         let ropes = [decoder.ropes[0].for_context(max_sequence_tokens)];
         Ok(Self {
             shape: AttentionShape {
-                n_heads: attention.n_heads,
-                n_kv_heads: attention.n_kv_heads,
-                head_dim: attention.head_dim,
-                scale: attention.scale,
-                softcap: None,
-                window: None,
                 // Nothing stands before the first token of a sequence: the head begins at the second one.
                 first_position: 1,
+                ..AttentionShape::new(
+                    attention.n_heads,
+                    attention.n_kv_heads,
+                    attention.head_dim,
+                    attention.scale,
+                )
             },
             batch: backend.batch()?,
             ropes: backend.rope_tables(&ropes, n_positions)?,
@@ -130,7 +132,8 @@ impl<B: Backend> Head<B> {
         let heads = Columns { n_groups: shape.n_heads + shape.n_kv_heads, ..Columns::of_queries(shape) };
         backend.rope(&mut self.qkv, &self.batch, &self.ropes, 0, heads, self.config.attention.rope_style);
         backend.store_kv(cache, 0, &self.batch, &self.qkv, shape);
-        backend.attention(cache, 0, &self.batch, &self.qkv, shape, &mut self.attended);
+        let queries = AttentionQueries { qkv: &self.qkv, shape, sinks: None };
+        backend.attention(cache, 0, &self.batch, queries, &mut self.attended);
         let Linear { weight, bias } = &weights.attention_output;
         backend.matmul_add(&self.attended, weight, bias.as_ref(), &mut self.scratch, &mut self.residual);
         let (mlp, activation) = (&weights.feed_forward, decoder.activation);

@@ -137,6 +137,17 @@ pub struct WeightSummary {
     pub formats: Vec<(Format, u64)>,
 }
 
+impl WeightSummary {
+    fn add(&mut self, format: Format, n_parameters: u64, n_bytes: u64) {
+        self.n_parameters += n_parameters;
+        self.n_bytes += n_bytes;
+        match self.formats.iter_mut().find(|(known, _)| *known == format) {
+            Some((_, bytes)) => *bytes += n_bytes,
+            None => self.formats.push((format, n_bytes)),
+        }
+    }
+}
+
 /// Why a model was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -343,7 +354,7 @@ impl LoadedModel {
     /// quantized weights where the backend multiplies those in AMX tiles of bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
         let has_tiles = backend.isa().is_some_and(Isa::has_tiles);
-        let fits = self.config.attentions().all(|a| KvDtype::BF16.bytes_of(a.head_dim).is_some());
+        let fits = self.config.cache_shapes().all(|shape| KvDtype::BF16.bytes_of(shape.head_dim).is_some());
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,
             Some((format, _)) if *format != Format::F16 && has_tiles && fits => KvDtype::BF16,
@@ -370,12 +381,13 @@ impl LoadedModel {
         let mut summary = WeightSummary { n_parameters: 0, n_bytes: 0, formats: Vec::new() };
         for tensor in self.tensors.names().into_iter().filter_map(|name| self.tensors.tensor(name)) {
             let (format, n_bytes) = of(&tensor);
-            summary.n_parameters += tensor.shape.iter().product::<usize>() as u64;
-            summary.n_bytes += n_bytes;
-            match summary.formats.iter_mut().find(|(known, _)| *known == format) {
-                Some((_, bytes)) => *bytes += n_bytes,
-                None => summary.formats.push((format, n_bytes)),
-            }
+            summary.add(format, tensor.shape.iter().product::<usize>() as u64, n_bytes);
+        }
+        for tensor in self.tensors.byte_names().into_iter().filter_map(|name| self.tensors.byte_tensor(name))
+        {
+            // Two codes a byte; scales are no parameters.
+            let n_codes = if tensor.name.ends_with("_blocks") { 2 * tensor.data.len() as u64 } else { 0 };
+            summary.add(Format::MXFP4, n_codes, tensor.data.len() as u64);
         }
         summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
         summary

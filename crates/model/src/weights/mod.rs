@@ -31,6 +31,17 @@ impl TensorView<'_> {
     }
 }
 
+/// One stored tensor of plain bytes: codes of few bits or their scales, which a loader puts together.
+#[derive(Debug, Clone, Copy)]
+pub struct ByteTensor<'a> {
+    /// The name in the file.
+    pub name: &'a str,
+    /// Dimensions, slowest first.
+    pub shape: &'a [usize],
+    /// One byte an element.
+    pub data: &'a [u8],
+}
+
 /// A weight file was truncated or written to while it was read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {}: {source}", path.display())]
@@ -48,6 +59,16 @@ pub trait TensorSource: Send + Sync {
 
     /// All names, sorted.
     fn names(&self) -> Vec<&str>;
+
+    /// The tensor of bytes of that name, if there is one. It is not among [`Self::names`].
+    fn byte_tensor(&self, _name: &str) -> Option<ByteTensor<'_>> {
+        None
+    }
+
+    /// The names of all tensors of bytes, sorted.
+    fn byte_names(&self) -> Vec<&str> {
+        Vec::new()
+    }
 
     /// The length and times of each file when it was opened; `None` when the tensors are not in files.
     fn stamps(&self) -> Option<Vec<FileStamp>> {

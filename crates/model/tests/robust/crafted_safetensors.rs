@@ -122,7 +122,7 @@ fn layouts() {
 fn types() {
     let read = SafetensorsFolder::parse;
     for (dtype, shape) in
-        [("I64", "[2]"), ("F64", "[2]"), ("U8", "[16]"), ("BOOL", "[16]"), ("F8_E4M3", "[16]")]
+        [("I64", "[2]"), ("F64", "[2]"), ("I8", "[16]"), ("BOOL", "[16]"), ("F8_E4M3", "[16]")]
     {
         refused!(
             read,

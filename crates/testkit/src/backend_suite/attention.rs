@@ -2,21 +2,13 @@
 
 use fastrand::Rng;
 use throng_core::batch::BLOCK_TOKENS;
-use throng_model::backend::{AttentionShape, Backend, BlockCopy, Columns};
+use throng_model::backend::{AttentionQueries, AttentionShape, Backend, BlockCopy, Columns};
 use throng_model::batch_input::{BatchInput, QuerySpan};
 use throng_model::kv_cache::{KvDtype, KvLayout, KvShape};
 
 use super::{Op, batch, buffer, check_op, download, output, random, same_bits};
 
-const PLAIN: AttentionShape = AttentionShape {
-    n_heads: 4,
-    n_kv_heads: 2,
-    head_dim: 32,
-    scale: 0.18,
-    softcap: None,
-    window: None,
-    first_position: 0,
-};
+const PLAIN: AttentionShape = AttentionShape::new(4, 2, 32, 0.18);
 
 /// Lengths of the sequences: within a block, at its end, over several.
 const LENGTHS: [usize; 6] = [1, 5, 16, 17, 70, 150];
@@ -34,8 +26,12 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         AttentionShape { first_position: 1, ..PLAIN },
         AttentionShape { head_dim: 16, ..PLAIN },
         AttentionShape { head_dim: 80, ..PLAIN },
+        AttentionShape { chunk: Some(24), ..PLAIN },
+        AttentionShape { n_kv_heads: 1, head_dim: 96, values_in_keys: Some(32), ..PLAIN },
     ];
-    for shape in shapes {
+    let all = shapes.map(|shape| (shape, false));
+    let with_sinks = [PLAIN, AttentionShape { window: Some(37), ..PLAIN }].map(|shape| (shape, true));
+    for (shape, has_sinks) in all.into_iter().chain(with_sinks) {
         for dtype in [KvDtype::F32, KvDtype::F16, KvDtype::BF16, KvDtype::Q8_0] {
             if dtype.bytes_of(shape.head_dim).is_none() {
                 continue;
@@ -46,6 +42,7 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
                 dtype,
                 chunk: usize::MAX,
                 copies: false,
+                sinks: has_sinks.then(|| random(rng, shape.n_heads)),
                 qkv: random(rng, n_tokens * Columns::of_values(&shape).end()),
             };
             check_op(backends, &op);
@@ -60,7 +57,7 @@ fn check_chunks<B: Backend>(backends: &mut [B], op: &Attention) {
     let all: Vec<usize> = (0..LENGTHS.len()).collect();
     let whole = op.run(&mut backends[0], &all);
     for chunk in [1, 7, 64] {
-        let op = Attention { chunk, qkv: op.qkv.clone(), ..*op };
+        let op = Attention { chunk, qkv: op.qkv.clone(), sinks: op.sinks.clone(), ..*op };
         let cut = op.run(&mut backends[1], &all);
         assert!(same_bits(&whole, &cut), "{}: depends on the chunks", op.name());
     }
@@ -85,6 +82,8 @@ struct Attention {
     chunk: usize,
     /// Whether all blocks are copied to the other half of the cache after each step.
     copies: bool,
+    /// Of each head, where there are any.
+    sinks: Option<Vec<f32>>,
     /// Of all tokens of all sequences.
     qkv: Vec<f32>,
 }
@@ -117,8 +116,10 @@ impl Attention {
 
 impl Op for Attention {
     fn name(&self) -> String {
-        let Self { chunk, copies, dtype, shape, .. } = self;
-        format!("attention in chunks of {chunk} over {dtype}, copied: {copies}, of {shape:?}")
+        let Self { chunk, copies, dtype, shape, sinks, .. } = self;
+        format!(
+            "attention in chunks of {chunk} over {dtype}, copied: {copies}, of {shape:?}, sinks {sinks:?}"
+        )
     }
 
     fn n_items(&self) -> usize {
@@ -128,13 +129,13 @@ impl Op for Attention {
     fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
         let shape = &self.shape;
         let n_blocks = 2 * N_USED as usize;
-        let own =
-            KvShape { n_blocks, n_kv_heads: shape.n_kv_heads, head_dim: shape.head_dim, dtype: self.dtype };
+        let own = KvShape::of(shape, n_blocks, self.dtype);
         // Heads differ from layer to layer, and a layer may have none.
-        let other = KvShape { n_kv_heads: 3, head_dim: 64, ..own };
+        let other = KvShape { n_kv_heads: 3, head_dim: 64, values_in_keys: None, ..own };
         let layout = KvLayout { n_blocks, layers: vec![Some(other), Some(own), None] };
         let mut cache = backend.kv_cache(&layout).expect("there is memory");
-        let width = shape.n_heads * shape.head_dim;
+        let sinks = self.sinks.as_ref().map(|sinks| backend.vector(sinks).expect("there is memory"));
+        let width = shape.n_heads * shape.value_dim();
         let mut results = vec![Vec::new(); LENGTHS.len()];
         let (mut start, mut first_block) = (0, 0);
         while start < LENGTHS[items[items.len() - 1]] {
@@ -144,7 +145,8 @@ impl Op for Attention {
             let on_device = batch(backend, &input);
             let mut out = output(backend, rows.len(), width);
             backend.store_kv(&mut cache, LAYER, &on_device, &qkv, shape);
-            backend.attention(&cache, LAYER, &on_device, &qkv, shape, &mut out);
+            let queries = AttentionQueries { qkv: &qkv, shape, sinks: sinks.as_ref() };
+            backend.attention(&cache, LAYER, &on_device, queries, &mut out);
             let out = download(backend, &mut out);
             let longer = items.iter().filter(|&&item| LENGTHS[item] > start);
             for (&item, span) in longer.zip(&input.spans) {

@@ -1,11 +1,11 @@
-//! Projections, embeddings and experts in every weight format.
+//! Projections and embeddings in every weight format.
 
 use fastrand::Rng;
 use throng_kernels::quant::{Format, dequantize_row, quantize_row};
 use throng_kernels::reference;
-use throng_model::backend::{Backend, Expert, GatedMlp, Linear, MatrixRole, Norm, Router, Scratch};
+use throng_model::backend::{Backend, GatedMlp, Linear, MatrixRole, Norm, Scratch};
 use throng_model::batch_input::BatchInput;
-use throng_model::config::{Activation, Routing, RoutingScore};
+use throng_model::config::Activation;
 use throng_model::weights::TensorView;
 
 use super::{Op, batch, buffer, check_op, download, output, random};
@@ -14,8 +14,8 @@ use super::{Op, batch, buffer, check_op, download, output, random};
 const EPS: f32 = 1e-5;
 
 /// One stored matrix.
-struct Stored {
-    format: Format,
+pub(super) struct Stored {
+    pub(super) format: Format,
     shape: [usize; 2],
     bytes: Vec<u8>,
     /// What the bytes mean.
@@ -23,7 +23,7 @@ struct Stored {
 }
 
 impl Stored {
-    fn random(rng: &mut Rng, format: Format, shape: [usize; 2]) -> Self {
+    pub(super) fn random(rng: &mut Rng, format: Format, shape: [usize; 2]) -> Self {
         let mut values = random(rng, shape[0] * shape[1]);
         let mut bytes = vec![0; format.bytes_of(values.len()).expect("rows are whole blocks")];
         quantize_row(format, &values, &mut bytes);
@@ -31,7 +31,7 @@ impl Stored {
         Self { format, shape, bytes, values }
     }
 
-    fn view(&self) -> TensorView<'_> {
+    pub(super) fn view(&self) -> TensorView<'_> {
         TensorView { name: "weight", shape: &self.shape, format: self.format, data: &self.bytes }
     }
 }
@@ -74,16 +74,6 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     for format in [Format::F32, Format::F16, Format::BF16] {
         let parts = vec![Stored::random(rng, format, [7, 45])];
         check_op(backends, &Projection::random(rng, 6, parts, true));
-    }
-    for format in [Format::F32, Format::Q8_0, Format::Q4_K] {
-        for normalize in [true, false] {
-            let softmax = Routing::softmax(2, normalize);
-            check_op(backends, &Experts::random(rng, format, softmax));
-            let sigmoid = Routing { score: RoutingScore::Sigmoid, scale: 2.5, ..softmax };
-            for is_biased in [true, false] {
-                check_op(backends, &Experts::random(rng, format, Routing { is_biased, ..sigmoid }));
-            }
-        }
     }
 }
 
@@ -226,6 +216,9 @@ impl Mlp {
                     Activation::Silu => reference::silu_mul(&mut value, &[up]),
                     Activation::GeluTanh => reference::gelu_tanh_mul(&mut value, &[up]),
                     Activation::Relu => reference::relu_mul(&mut value, &[up]),
+                    Activation::ClampedSwiglu { alpha, limit } => {
+                        reference::clamped_swiglu(&mut value, &[up], alpha, limit);
+                    }
                 }
                 (value[0], 1.13 * gate_off * (up.abs() + up_off) + gate.abs() * up_off)
             };
@@ -318,69 +311,5 @@ impl Op for Embedding {
     /// A product or two, in whatever order.
     fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
         reference.iter().map(|value| value.abs() * 1e-6).collect()
-    }
-}
-
-struct Experts {
-    x: Vec<f32>,
-    router_logits: Vec<f32>,
-    router_bias: Vec<f32>,
-    /// Gate, up, down.
-    experts: Vec<[Stored; 3]>,
-    routing: Routing,
-}
-
-impl Experts {
-    const WIDTH: usize = 256;
-    const N: usize = 5;
-
-    fn random(rng: &mut Rng, format: Format, routing: Routing) -> Self {
-        let (width, n_rows) = (Self::WIDTH, 21);
-        let expert = |rng: &mut Rng| std::array::from_fn(|_| Stored::random(rng, format, [width, width]));
-        let small = |value: f32| value * 0.2;
-        Self {
-            x: random(rng, n_rows * width).into_iter().map(small).collect(),
-            router_logits: random(rng, n_rows * Self::N),
-            router_bias: random(rng, Self::N),
-            experts: (0..Self::N).map(|_| expert(rng)).collect(),
-            routing,
-        }
-    }
-}
-
-impl Op for Experts {
-    fn name(&self) -> String {
-        format!("experts in {:?}, {:?}", self.experts[0][0].format, self.routing)
-    }
-
-    fn n_items(&self) -> usize {
-        self.x.len() / Self::WIDTH
-    }
-
-    fn run<B: Backend>(&self, backend: &mut B, items: &[usize]) -> Vec<f32> {
-        let x = buffer(backend, &self.x, Self::WIDTH, items);
-        let logits = buffer(backend, &self.router_logits, Self::N, items);
-        let matrix = |views: &[TensorView<'_>]| {
-            backend.matrix(MatrixRole::Expert, views).expect("every format can be held")
-        };
-        let experts = self.experts.iter().map(|[gate, up, down]| Expert {
-            gate_up: matrix(&[gate.view(), up.view()]),
-            down: matrix(&[down.view()]),
-        });
-        let experts = backend.experts(experts.collect()).expect("there is memory");
-        let mut out = output(backend, items.len(), Self::WIDTH);
-        let bias =
-            self.routing.is_biased.then(|| backend.vector(&self.router_bias).expect("there is memory"));
-        let router = Router { logits: &logits, bias: bias.as_ref(), routing: &self.routing };
-        backend.mixture_of_experts(&x, router, &experts, Activation::Silu, &mut out);
-        download(backend, &mut out)
-    }
-
-    /// Two roundings of activations one after the other: a share of the results' size, far below that of a wrong
-    /// expert or weight. Float formats only differ in the order of sums.
-    fn tolerances(&self, reference: &[f32]) -> Vec<f32> {
-        let size = (reference.iter().map(|r| r * r).sum::<f32>() / reference.len() as f32).sqrt();
-        let share = if self.experts[0][0].format == Format::F32 { 1e-4 } else { 0.08 };
-        vec![size * share; reference.len()]
     }
 }

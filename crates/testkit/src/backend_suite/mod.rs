@@ -4,6 +4,7 @@
 //! A new backend's test is one call of [`check`].
 
 mod attention;
+mod experts;
 mod low_rank;
 mod matmul;
 mod recurrent;
@@ -38,6 +39,7 @@ pub fn check<B: Backend>(make: impl Fn(usize) -> B) {
     let mut rng = Rng::with_seed(11);
     rows::check_all(&mut backends, &mut rng);
     matmul::check_all(&mut backends, &mut rng);
+    experts::check_all(&mut backends, &mut rng);
     low_rank::check_all(&mut backends, &mut rng);
     attention::check_all(&mut backends, &mut rng);
     recurrent::check_all(&mut backends, &mut rng);

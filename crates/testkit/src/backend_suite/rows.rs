@@ -21,7 +21,7 @@ enum Kind {
     GateRows,
     GateColumns,
     Gather,
-    FinishLogits,
+    ScaleAndCap,
 }
 
 struct RowOp {
@@ -46,11 +46,11 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
         Kind::GateRows,
         Kind::GateColumns,
         Kind::Gather,
-        Kind::FinishLogits,
+        Kind::ScaleAndCap,
     ];
     for kind in kinds {
         for (n, cols) in [(1, 24), (5, 96), (13, 72), (33, 264)] {
-            let scale = if matches!(kind, Kind::FinishLogits) { 12.0 } else { 1.0 };
+            let scale = if matches!(kind, Kind::ScaleAndCap) { 12.0 } else { 1.0 };
             let x = random(rng, n * cols).iter().map(|x| x * scale).collect();
             check_op(
                 backends,
@@ -140,7 +140,7 @@ impl Op for RowOp {
                 }
                 return gathered;
             }
-            Kind::FinishLogits => backend.finish_logits(&mut x, 0.5, Some(3.0)),
+            Kind::ScaleAndCap => backend.scale_and_cap(&mut x, 0.5, Some(3.0)),
         }
         download(backend, &mut x)
     }

@@ -2,17 +2,16 @@
 
 use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::reference;
-use throng_model::backend::AttentionShape;
+use throng_model::backend::AttentionQueries;
 use throng_model::batch_input::BatchInput;
 
-use super::Rows;
+use super::{ExampleBackend, Rows};
 
 /// Causal attention of every token of a batch over one layer's keys and values.
 pub(super) fn attend(
     [keys, values]: &[Vec<f32>; 2],
     batch: &BatchInput,
-    qkv: &Rows,
-    shape: &AttentionShape,
+    AttentionQueries { qkv, shape, sinks }: AttentionQueries<'_, ExampleBackend>,
     out: &mut Rows,
 ) {
     let (dim, width) = (shape.head_dim, shape.n_kv_heads * shape.head_dim);
@@ -21,7 +20,8 @@ pub(super) fn attend(
     for span in &batch.spans {
         for i in 0..span.n_rows {
             let (token, position) = (span.first_row + i, span.start + i);
-            let first = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+            let of_window = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
+            let first = shape.chunk.map_or(of_window, |chunk| of_window.max(position / chunk * chunk));
             for head in 0..shape.n_heads {
                 let kv_head = head * shape.n_kv_heads / shape.n_heads;
                 let at = |position| {
@@ -36,11 +36,17 @@ pub(super) fn attend(
                     shape.softcap.map_or(score, |cap| cap * (score / cap).tanh())
                 };
                 let mut weights: Vec<f32> = (first..=position).map(score).collect();
+                weights.extend(sinks.map(|sinks| sinks[head]));
                 reference::softmax(&mut weights);
-                let out = &mut out[token][head * dim..][..dim];
+                weights.truncate(position + 1 - first);
+                let value_dim = shape.value_dim();
+                let out = &mut out[token][head * value_dim..][..value_dim];
                 out.fill(0.0);
                 for (weight, position) in weights.iter().zip(first..) {
-                    let value = &values[at(position)..][..dim];
+                    let value = match shape.values_in_keys {
+                        None => &values[at(position)..][..dim],
+                        Some(from) => &keys[at(position) + from..][..value_dim],
+                    };
                     out.iter_mut().zip(value).for_each(|(out, v)| *out += weight * v);
                 }
             }

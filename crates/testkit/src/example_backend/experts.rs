@@ -1,16 +1,16 @@
 //! Experts and their hidden activations on the example device, in plain loops. Does not know layers.
 
 use throng_kernels::reference;
-use throng_model::backend::{Expert, Router};
+use throng_model::backend::{Expert, Linear, Router};
 use throng_model::config::{Activation, RoutingScore};
 
-use super::{ExampleBackend, Matrix, Rows};
+use super::{ExampleBackend, Rows};
 
 /// Mixes the experts of every row; `share` multiplies the results.
 pub(super) fn mix(
     x: &Rows,
     router: Router<'_, ExampleBackend>,
-    experts: &[Expert<Matrix>],
+    experts: &[Expert<ExampleBackend>],
     (activation, share): (Activation, f32),
     out: &mut Rows,
 ) {
@@ -21,7 +21,11 @@ pub(super) fn mix(
             RoutingScore::Softmax => reference::softmax(&mut weights),
             RoutingScore::Sigmoid => weights.iter_mut().for_each(|w| *w = 1.0 / (1.0 + (-*w).exp())),
         }
-        let biased = |e: usize| weights[e] + router.bias.map_or(0.0, |bias| bias[e]);
+        let in_groups = in_best_groups(&weights, router);
+        let biased = |e: usize| match in_groups[e] {
+            true => weights[e] + router.bias.map_or(0.0, |bias| bias[e]),
+            false => f32::NEG_INFINITY,
+        };
         let mut by_score: Vec<usize> = (0..weights.len()).collect();
         by_score.sort_by(|&a, &b| biased(b).total_cmp(&biased(a)));
         let used = &mut by_score[..routing.n_used];
@@ -29,23 +33,54 @@ pub(super) fn mix(
         let sum: f32 = if routing.normalize { used.iter().map(|&e| weights[e]).sum() } else { 1.0 };
         out.fill(0.0);
         for &mut expert in used {
-            let hidden = hidden(&experts[expert].gate_up.multiply(x), activation);
-            let result = experts[expert].down.multiply(&hidden);
-            let weight = weights[expert] / sum * routing.scale * share;
-            out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * result);
+            let mut weight = weights[expert] / sum * routing.scale;
+            weight *= router.scales.map_or(1.0, |scales| scales[expert]);
+            let input_scale = if routing.scales_inputs { std::mem::replace(&mut weight, 1.0) } else { 1.0 };
+            let input: Vec<f32> = x.iter().map(|x| x * input_scale).collect();
+            let hidden = hidden(&multiply(&experts[expert].gate_up, &input), activation);
+            let result = multiply(&experts[expert].down, &hidden);
+            out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * share * result);
         }
     }
+}
+
+/// Which experts are in a group that may be chosen from.
+fn in_best_groups(scores: &[f32], router: Router<'_, ExampleBackend>) -> Vec<bool> {
+    let Some(groups) = router.routing.groups else { return vec![true; scores.len()] };
+    let size = scores.len() / groups.n_groups;
+    let biased = |e: usize| scores[e] + router.bias.map_or(0.0, |bias| bias[e]);
+    let of_group = |group: usize| -> f32 {
+        let mut best: Vec<f32> = (group * size..(group + 1) * size).map(biased).collect();
+        best.sort_by(|a, b| b.total_cmp(a));
+        best[..groups.n_summed].iter().sum()
+    };
+    let mut by_score: Vec<usize> = (0..groups.n_groups).collect();
+    by_score.sort_by(|&a, &b| of_group(b).total_cmp(&of_group(a)));
+    (0..scores.len()).map(|e| by_score[..groups.n_used].contains(&(e / size))).collect()
+}
+
+fn multiply(linear: &Linear<ExampleBackend>, x: &[f32]) -> Vec<f32> {
+    let mut product = linear.weight.multiply(x);
+    if let Some(bias) = &linear.bias {
+        product.iter_mut().zip(bias).for_each(|(product, bias)| *product += bias);
+    }
+    product
 }
 
 /// The hidden activations of a gated network.
 pub(super) fn hidden(gate_up: &[f32], activation: Activation) -> Vec<f32> {
     let (gate, up) = gate_up.split_at(gate_up.len() / 2);
-    let function = |x: f32| match activation {
-        Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::Relu => x.max(0.0),
+    let of = |gate: f32, up: f32| match activation {
+        Activation::Silu => gate / (1.0 + (-gate).exp()) * up,
+        Activation::Relu => gate.max(0.0) * up,
         Activation::GeluTanh => {
-            0.5 * x * (1.0 + ((2.0 / std::f32::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+            let u = (2.0 / std::f32::consts::PI).sqrt() * (gate + 0.044715 * gate * gate * gate);
+            0.5 * gate * (1.0 + u.tanh()) * up
+        }
+        Activation::ClampedSwiglu { alpha, limit } => {
+            let gate = gate.min(limit);
+            gate / (1.0 + (-alpha * gate).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
     };
-    gate.iter().zip(up).map(|(gate, up)| function(*gate) * up).collect()
+    gate.iter().zip(up).map(|(gate, up)| of(*gate, *up)).collect()
 }

@@ -96,7 +96,7 @@ impl<'a, T: Iterator<Item = &'a mut [f32]>> Kernel for Finish<'_, T> {
                     let mut product = self.product.product::<S>(sums, i * PANEL);
                     if let Some((up, gate)) = &self.gated {
                         let up = up.product::<S>(&sums[TILE..], i * PANEL);
-                        product = S::mul(gate.of::<S>(product), up);
+                        product = gate.glu::<S>(product, up);
                     }
                     if self.adds {
                         product = S::add(load_part::<S>(out), product);

@@ -52,7 +52,7 @@ impl<const FORMAT: usize> AmxUnpacker for Codes<FORMAT> {
                 for v in 0..8 {
                     put(v, S::byte_pairs(has_min, S::bload(stored.add(v * 64)), scale));
                 }
-            } else if bits == 4 && !codebook {
+            } else if bits == 4 && codebook.is_none() {
                 for v in 0..4 {
                     let [low, high] = S::nibble_pairs(has_min, S::bload(stored.add(v * 64)), scale);
                     put(v, low);

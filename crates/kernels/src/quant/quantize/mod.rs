@@ -2,12 +2,12 @@
 
 pub(super) mod k_formats;
 
-use super::{Format, IQ4_VALUES};
+use super::{E2M1_VALUES, Format, IQ4_VALUES};
 use k_formats as k;
 
 /// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes).
 ///
-/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; the K formats and IQ4 use one
+/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; the K formats, IQ4 and MXFP4 use one
 /// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger. Models are quantized
 /// by [`super::quantize_rows`], which searches.
 ///
@@ -31,6 +31,7 @@ pub fn quantize_row(format: Format, x: &[f32], out: &mut [u8]) {
         Format::Q6_K => k::q6_k,
         Format::IQ4_NL => iq4_nl,
         Format::IQ4_XS => k::iq4_xs,
+        Format::MXFP4 => mxfp4,
     };
     let blocks = out.chunks_exact_mut(format.block_bytes());
     for (x, out) in x.chunks_exact(format.block_elements()).zip(blocks) {
@@ -112,7 +113,11 @@ fn q5_1(x: &[f32], out: &mut [u8]) {
 
 /// The index of the code-book value nearest to `x`.
 pub(super) fn nearest_iq4(x: f32) -> u8 {
-    let distance = |i: &usize| (x - f32::from(IQ4_VALUES[*i])).abs();
+    nearest(&IQ4_VALUES, x)
+}
+
+fn nearest(values: &[i8; 16], x: f32) -> u8 {
+    let distance = |i: &usize| (x - f32::from(values[*i])).abs();
     (0..16).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0) as u8
 }
 
@@ -120,4 +125,14 @@ fn iq4_nl(x: &[f32], out: &mut [u8]) {
     let d = extreme(x) / f32::from(IQ4_VALUES[0]);
     put_f16(out, 0, d);
     put_nibbles(&mut out[2..], |j| nearest_iq4(x[j] * inverse(d)));
+}
+
+/// The scale is the power of two with which the largest magnitude has the largest exponent of the code book.
+fn mxfp4(x: &[f32], out: &mut [u8]) {
+    let largest = extreme(x).abs();
+    // Twice the numbers of the code book end with 8 and 12: exponent 3.
+    let exponent = ((largest.to_bits() >> 23) as i32 - 127 - 3 + 128).clamp(0, 254);
+    out[0] = exponent as u8;
+    let d = crate::layout::power_of_two(out[0]);
+    put_nibbles(&mut out[1..], |j| nearest(&E2M1_VALUES, x[j] * inverse(d)));
 }

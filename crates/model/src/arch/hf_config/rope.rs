@@ -46,12 +46,31 @@ impl RopeSource<'_> {
             }),
             "yarn" => self.yarn(),
             "longrope" | "su" => self.longrope(),
+            "proportional" => Ok(RopeScaling::Proportional {
+                share: self.number("partial_rotary_factor")?.unwrap_or(1.0),
+                factor: self.number("factor")?.unwrap_or(1.0),
+            }),
             other => Err(ConfigError::Variant {
                 key: "rope_type".to_owned(),
                 found: shorten(other),
-                expected: "default, linear, llama3, yarn, longrope",
+                expected: "default, linear, llama3, yarn, longrope, proportional",
             }),
         }
+    }
+
+    /// Whether the rotated part of a head is a share of its angles.
+    pub(super) fn is_proportional(&self) -> bool {
+        self.own("rope_type").and_then(Value::as_str) == Some("proportional")
+    }
+
+    /// What attention scores are multiplied with besides, where YaRN is applied to a part of each head: the square of its
+    /// temperature with `mscale_all_dim`, as in DeepSeek's models.
+    pub(super) fn score_factor(&self) -> Result<f64, ConfigError> {
+        let multiplier = self.number("mscale_all_dim")?.unwrap_or(0.0);
+        if multiplier == 0.0 {
+            return Ok(1.0);
+        }
+        Ok(yarn_amplitude(self.required("factor")?, multiplier).powi(2))
     }
 
     /// As transformers' `_compute_yarn_parameters`.

@@ -18,7 +18,16 @@ impl<B: Backend> Loader<'_, B> {
         let query_key_norms = self.query_key_norms(layer, attention)?;
         let parts = [(output.as_str(), self.config.hidden_size)];
         let output = self.linear(MatrixRole::RowParallel, &parts, attention.query_width())?;
-        Ok(AttentionWeights { query_key_value, query_key_norms, output })
+        let sinks = || self.vector(&format!("{layer}{}", self.names.sinks), attention.n_heads);
+        let sinks = attention.has_sinks.then(sinks).transpose()?;
+        let ones = || self.backend.vector(&vec![1.0; attention.head_dim]);
+        let value_norm = attention.normalizes_values.then(ones).transpose()?;
+        let gate = format!("{layer}{}", self.names.attention_gate);
+        let parts = [(gate.as_str(), attention.query_width())];
+        let gate =
+            attention.is_gated.then(|| self.matrix(MatrixRole::Router, &parts, self.config.hidden_size));
+        let gate = gate.transpose()?;
+        Ok(AttentionWeights { query_key_value, query_key_norms, value_norm, gate, output, sinks })
     }
 
     fn query_key_value(
@@ -29,11 +38,16 @@ impl<B: Backend> Loader<'_, B> {
         let (config, names) = (self.config, self.names);
         let (query, key) = (attention.query_width(), attention.key_width());
         let role = MatrixRole::QueryKeyValue { n_query_rows: query, n_key_rows: key };
+        if attention.kv_layer_idx.is_some() {
+            let query_name = format!("{layer}{}", names.query);
+            return self.linear(role, &[(&query_name, query)], config.hidden_size);
+        }
         let stacked = format!("{layer}{}", names.query_key_value);
         if self.find(&weight(&stacked)).is_some() {
             return self.linear(role, &[(&stacked, query + 2 * key)], config.hidden_size);
         }
-        let [q, k, v] = [names.query, names.key, names.value].map(|name| format!("{layer}{name}"));
+        let value = if attention.values_are_keys { names.key } else { names.value };
+        let [q, k, v] = [names.query, names.key, value].map(|name| format!("{layer}{name}"));
         self.linear(role, &[(&q, query), (&k, key), (&v, key)], config.hidden_size)
     }
 
@@ -46,9 +60,18 @@ impl<B: Backend> Loader<'_, B> {
             QkNorm::None => return Ok(None),
             QkNorm::PerHead => (attention.head_dim, attention.head_dim),
             QkNorm::WholeWidth => (attention.query_width(), attention.key_width()),
+            QkNorm::Plain | QkNorm::PlainAfterRope => {
+                let ones = || self.backend.vector(&vec![1.0; attention.head_dim]);
+                return Ok(Some(QueryKeyNorms { query: ones()?, key: ones()? }));
+            }
         };
         let query = self.norm(&format!("{layer}{}", self.names.query_norm), query_width)?;
-        let key = self.norm(&format!("{layer}{}", self.names.key_norm), key_width)?;
+        let key_name = match attention.kv_layer_idx {
+            None => self.names.key_norm,
+            // There are no keys of its own to be normed.
+            Some(_) => self.names.query_norm,
+        };
+        let key = self.norm(&format!("{layer}{key_name}"), key_width)?;
         Ok(Some(QueryKeyNorms { query, key }))
     }
 }

@@ -299,7 +299,7 @@ fn format_of(type_id: u32) -> Result<Format, &'static str> {
 }
 
 /// ggml's numbers of the supported formats (`enum ggml_type` in ggml.h).
-pub(super) const FORMAT_IDS: [(u32, Format); 15] = [
+pub(super) const FORMAT_IDS: [(u32, Format); 16] = [
     (0, Format::F32),
     (1, Format::F16),
     (2, Format::Q4_0),
@@ -315,9 +315,10 @@ pub(super) const FORMAT_IDS: [(u32, Format); 15] = [
     (20, Format::IQ4_NL),
     (23, Format::IQ4_XS),
     (30, Format::BF16),
+    (39, Format::MXFP4),
 ];
 
-const UNSUPPORTED_TYPES: [(u32, &str); 17] = [
+const UNSUPPORTED_TYPES: [(u32, &str); 16] = [
     (9, "Q8_1"),
     (15, "Q8_K"),
     (16, "IQ2_XXS"),
@@ -334,5 +335,4 @@ const UNSUPPORTED_TYPES: [(u32, &str); 17] = [
     (29, "IQ1_M"),
     (34, "TQ1_0"),
     (35, "TQ2_0"),
-    (39, "MXFP4"),
 ];

@@ -12,7 +12,7 @@ pub use safetensors::Dtype;
 use throng_kernels::mapped_file::FileStamp;
 
 use crate::weights::file_bytes::FileBytes;
-use crate::weights::{FileChanged, TensorSource, TensorView};
+use crate::weights::{ByteTensor, FileChanged, TensorSource, TensorView};
 
 const SINGLE_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
@@ -73,7 +73,8 @@ impl SafetensorsFolder {
     }
 
     fn checked_floats(self) -> Result<Self, SafetensorsError> {
-        match self.tensors.iter().find(|(_, entry)| entry.format().is_none()) {
+        let is_read = |entry: &SafetensorsEntry| entry.format().is_some() || entry.dtype == Dtype::U8;
+        match self.tensors.iter().find(|(_, entry)| !is_read(entry)) {
             None => Ok(self),
             Some((_, entry)) => Err(SafetensorsError::UnsupportedDtype {
                 tensor: entry.name.clone(),
@@ -131,6 +132,16 @@ impl SafetensorsFolder {
         Ok(Self { files, tensors })
     }
 
+    fn find(&self, name: &str) -> Option<(&SafetensorsEntry, &[u8])> {
+        let (file_idx, entry) = self.entry(name)?;
+        Some((entry, &self.files[*file_idx][entry.start..entry.start + entry.n_bytes]))
+    }
+
+    fn names_of(&self, is_wanted: impl Fn(&SafetensorsEntry) -> bool) -> Vec<&str> {
+        let entries = self.tensors.iter().map(|(_, entry)| entry);
+        entries.filter(|entry| is_wanted(entry)).map(|entry| entry.name.as_str()).collect()
+    }
+
     /// Bytes of all files together.
     pub fn n_file_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.len() as u64).sum()
@@ -147,13 +158,17 @@ fn open_file(path: &Path) -> Result<(FileBytes, Vec<SafetensorsEntry>), Safetens
 
 impl TensorSource for SafetensorsFolder {
     fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
-        let (file_idx, entry) = self.entry(name)?;
-        Some(TensorView {
-            name: &entry.name,
-            shape: &entry.shape,
-            format: entry.format()?,
-            data: &self.files[*file_idx][entry.start..entry.start + entry.n_bytes],
-        })
+        let (entry, data) = self.find(name)?;
+        Some(TensorView { name: &entry.name, shape: &entry.shape, format: entry.format()?, data })
+    }
+
+    fn byte_tensor(&self, name: &str) -> Option<ByteTensor<'_>> {
+        let (entry, data) = self.find(name).filter(|(entry, _)| entry.dtype == Dtype::U8)?;
+        Some(ByteTensor { name: &entry.name, shape: &entry.shape, data })
+    }
+
+    fn byte_names(&self) -> Vec<&str> {
+        self.names_of(|entry| entry.dtype == Dtype::U8)
     }
 
     fn stamps(&self) -> Option<Vec<FileStamp>> {
@@ -171,6 +186,6 @@ impl TensorSource for SafetensorsFolder {
     }
 
     fn names(&self) -> Vec<&str> {
-        self.tensors.iter().map(|(_, entry)| entry.name.as_str()).collect()
+        self.names_of(|entry| entry.format().is_some())
     }
 }

@@ -1,0 +1,91 @@
+//! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2 and GLM 4.7 Flash: latent attention, and experts chosen among
+//! those of the best groups. Layers that predict further tokens are not part of the model.
+
+use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
+use super::{ConfigError, Family, HfConfig, glm4_moe, without_gguf};
+use crate::config::{DecoderConfig, FeedForward, LatentConfig, Mixer, RopeStyle, Routing, RoutingGroups};
+
+pub(super) const FAMILY: Family = Family {
+    model_type: "deepseek_v3",
+    aliases: &["deepseek_v2", "kimi_k2", "glm4_moe_lite"],
+    gguf_architectures: &[],
+    from_hf,
+    from_gguf: without_gguf,
+    hf_names: &NAMES,
+    gguf_names: &GGUF,
+};
+
+static NAMES: TensorNames = hf_names(LayerNames {
+    shared_gate: "mlp.shared_experts.gate_proj",
+    shared_up: "mlp.shared_experts.up_proj",
+    shared_down: "mlp.shared_experts.down_proj",
+    ..HF_LAYER
+});
+
+/// What is added to the mean square in the norms of compressed vectors, whatever the file says of the others.
+const COMPRESSED_NORM_EPS: f32 = 1e-6;
+
+fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+    let rope_dim = hf.required_size("qk_rope_head_dim")?;
+    // Files name the rotated part, or nothing, as the size of a head.
+    let hf = &hf.with_size("head_dim", rope_dim);
+    let mut config = hf.llama("deepseek_v3")?;
+    let (nope_dim, factor) = (hf.required_size("qk_nope_head_dim")?, hf.yarn_score_factor()?);
+    hf.size("qk_head_dim")?;
+    let is_paired = hf.flag("rope_interleave")?.unwrap_or(true);
+    let latent = LatentConfig {
+        n_heads: hf.required_size("num_attention_heads")?,
+        query_rank: hf.size("q_lora_rank")?,
+        rank: hf.required_size("kv_lora_rank")?,
+        nope_dim,
+        rope_dim,
+        value_dim: hf.required_size("v_head_dim")?,
+        scale: (factor / ((nope_dim + rope_dim) as f64).sqrt()) as f32,
+        norm_eps: COMPRESSED_NORM_EPS,
+        rope_style: if is_paired { RopeStyle::Interleaved } else { RopeStyle::HalfSplit },
+        rope_idx: 0,
+    };
+    config.layers.iter_mut().for_each(|layer| layer.mixer = Mixer::Latent(latent));
+    place_experts(hf, &mut config)?;
+    hf.check_understood()?;
+    Ok(config)
+}
+
+fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
+    // A model without experts names none.
+    let Some(n_experts) = hf.size("n_routed_experts")? else { return Ok(()) };
+    hf.only("moe_layer_freq", "1")?;
+    hf.only("ep_size", "1")?;
+    hf.only("seq_aux", "true")?;
+    let width = hf.required_size("moe_intermediate_size")?;
+    let n_groups = hf.size("n_group")?.unwrap_or(1);
+    let n_used_groups = hf.size("topk_group")?.unwrap_or(1);
+    let is_v2 = hf.model_type() == "deepseek_v2";
+    let mut routing = if is_v2 { softmax_routing(hf)? } else { glm4_moe::routing(hf)? };
+    let method = hf.get("topk_method").and_then(serde_json::Value::as_str);
+    if n_groups > 1 && method != Some("greedy") {
+        let n_summed = if is_v2 { 1 } else { 2 };
+        routing.groups = Some(RoutingGroups { n_groups, n_used: n_used_groups, n_summed });
+    }
+    let n_shared = hf.size("n_shared_experts")?.unwrap_or(0);
+    let shared = glm4_moe::shared(n_shared, width);
+    let feed_forward = FeedForward::Experts { n_experts, width, routing, shared };
+    let types = hf.get("mlp_layer_types").and_then(serde_json::Value::as_array);
+    let n_dense = match types {
+        Some(types) => types.iter().take_while(|kind| kind.as_str() == Some("dense")).count(),
+        None => hf.size("first_k_dense_replace")?.unwrap_or(0),
+    };
+    if types.is_some_and(|types| types.iter().skip(n_dense).any(|kind| kind.as_str() != Some("sparse"))) {
+        return Err(ConfigError::invalid("mlp_layer_types", "mixed", "dense layers, then sparse ones"));
+    }
+    config.layers.iter_mut().skip(n_dense).for_each(|layer| layer.feed_forward = feed_forward);
+    Ok(())
+}
+
+/// Version 2 chooses by probabilities, which stay as they are.
+fn softmax_routing(hf: &HfConfig) -> Result<Routing, ConfigError> {
+    hf.only("scoring_func", "softmax")?;
+    hf.only("norm_topk_prob", "false")?;
+    let scale = hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32;
+    Ok(Routing { scale, ..Routing::softmax(hf.required_size("num_experts_per_tok")?, false) })
+}

@@ -1,0 +1,148 @@
+//! The tensors of latent attention. Does not know other mixers.
+
+use throng_kernels::quant::{Format, dequantize_row};
+
+use super::{Loader, TensorError, weight};
+use crate::backend::{Backend, DeviceMemory, Linear, MatrixRole};
+use crate::config::LatentConfig;
+use crate::weights::TensorView;
+
+/// The weights of latent attention.
+pub(crate) struct LatentWeights<B: Backend> {
+    pub(crate) query: LatentQuery<B>,
+    /// The shared rotated key, then the latent vector.
+    pub(crate) key_value: Linear<B>,
+    /// Of the latent vector.
+    pub(crate) norm: B::Vector,
+    /// Of each head: what turns its query to one of latent vectors, `[rank, nope_dim]`.
+    pub(crate) absorbed: Vec<B::Matrix>,
+    /// Of each head: what makes its value of the latent vector, `[value_dim, rank]`.
+    pub(crate) values: Vec<B::Matrix>,
+    pub(crate) output: Linear<B>,
+}
+
+/// What makes queries.
+pub(crate) struct LatentQuery<B: Backend> {
+    /// What makes the vector that queries are made of, and its norm.
+    pub(crate) compression: Option<(Linear<B>, B::Vector)>,
+    pub(crate) projection: Linear<B>,
+}
+
+/// For each head, the matrix that its query is multiplied with, and the matrix of its values.
+type HeadMatrices<B> = (Vec<<B as DeviceMemory>::Matrix>, Vec<<B as DeviceMemory>::Matrix>);
+
+/// Rows of a matrix in a format of its own.
+struct Stored {
+    format: Format,
+    data: Vec<u8>,
+}
+
+impl<B: Backend> Loader<'_, B> {
+    pub(super) fn latent_attention(
+        &mut self,
+        layer: &str,
+        latent: &LatentConfig,
+    ) -> Result<LatentWeights<B>, TensorError> {
+        let (hidden, names) = (self.config.hidden_size, self.names);
+        let at = |name: &str| format!("{layer}{name}");
+        let query = self.latent_query(layer, latent)?;
+        let key_value = self.latent_key_value(&at(names.key_value_compression), latent)?;
+        let norm = self.norm(&at(names.key_value_compression_norm), latent.rank)?;
+        let (absorbed, values) = self.latent_heads(layer, latent)?;
+        let output = at(names.attention_output);
+        let width = latent.n_heads * latent.value_dim;
+        let output = self.linear(MatrixRole::Router, &[(&output, hidden)], width)?;
+        Ok(LatentWeights { query, key_value, norm, absorbed, values, output })
+    }
+
+    fn latent_query(&mut self, layer: &str, latent: &LatentConfig) -> Result<LatentQuery<B>, TensorError> {
+        let (hidden, names) = (self.config.hidden_size, self.names);
+        let at = |name: &str| format!("{layer}{name}");
+        let width = latent.n_heads * (latent.nope_dim + latent.rope_dim);
+        let Some(rank) = latent.query_rank else {
+            let projection = self.linear(MatrixRole::Router, &[(&at(names.query), width)], hidden)?;
+            return Ok(LatentQuery { compression: None, projection });
+        };
+        let down = self.linear(MatrixRole::Router, &[(&at(names.query_compression), rank)], hidden)?;
+        let norm = self.norm(&at(names.query_compression_norm), rank)?;
+        let projection = self.linear(MatrixRole::Router, &[(&at(names.query_expansion), width)], rank)?;
+        Ok(LatentQuery { compression: Some((down, norm)), projection })
+    }
+
+    /// The rows of the rotated key, which the file has last, before those of the latent vector.
+    fn latent_key_value(&mut self, name: &str, latent: &LatentConfig) -> Result<Linear<B>, TensorError> {
+        let (hidden, rank) = (self.config.hidden_size, latent.rank);
+        let tensor = self.checked(&weight(name), &[latent.key_dim(), hidden])?;
+        let (of_latent, of_key) = tensor.data.split_at(tensor.data.len() / latent.key_dim() * rank);
+        let shapes = [[latent.rope_dim, hidden], [rank, hidden]];
+        let part = |i: usize, data| TensorView { shape: &shapes[i], data, ..tensor.clone() };
+        let weight = self.make(MatrixRole::Router, &[part(0, of_key), part(1, of_latent)])?;
+        self.note(tensor.data.len());
+        let bias = format!("{name}.bias");
+        if self.find(&bias).is_none() {
+            return Ok(Linear { weight, bias: None });
+        }
+        let mut bias = self.checked(&bias, &[latent.key_dim()])?.numbers();
+        bias.rotate_left(rank);
+        Ok(Linear { weight, bias: Some(self.backend.vector(&bias)?) })
+    }
+
+    /// For each head, the matrix that its query is multiplied with in place of its keys, and the matrix of its values.
+    fn latent_heads(&mut self, layer: &str, latent: &LatentConfig) -> Result<HeadMatrices<B>, TensorError> {
+        let names = self.names;
+        let &LatentConfig { n_heads, rank, nope_dim, value_dim, .. } = latent;
+        let at = |name: &str| weight(&format!("{layer}{name}"));
+        let apart = at(names.key_expansion);
+        let (mut absorbed, mut values) = (Vec::new(), Vec::new());
+        if !names.key_expansion.is_empty() && self.find(&apart).is_some() {
+            let keys = self.checked(&apart, &[n_heads, rank, nope_dim])?;
+            let of_values = self.checked(&at(names.value_expansion), &[n_heads, value_dim, rank])?;
+            for head in 0..n_heads {
+                absorbed.push(self.head_matrix(&keys, head, [rank, nope_dim])?);
+                values.push(self.head_matrix(&of_values, head, [value_dim, rank])?);
+            }
+            self.note(keys.data.len() + of_values.data.len());
+            return Ok((absorbed, values));
+        }
+        let of_head = nope_dim + value_dim;
+        let both = self.checked(&at(names.key_value_expansion), &[n_heads * of_head, rank])?;
+        let row_bytes = both.data.len() / (n_heads * of_head);
+        for head in both.data.chunks_exact(of_head * row_bytes) {
+            let (keys, of_values) = head.split_at(nope_dim * row_bytes);
+            let Stored { format, data } = transposed(both.format, keys, [nope_dim, rank]);
+            let view = TensorView { shape: &[rank, nope_dim], format, data: &data, ..both.clone() };
+            absorbed.push(self.make(MatrixRole::Router, &[view])?);
+            let view = TensorView { shape: &[value_dim, rank], data: of_values, ..both.clone() };
+            values.push(self.make(MatrixRole::Router, &[view])?);
+        }
+        self.note(both.data.len());
+        Ok((absorbed, values))
+    }
+
+    fn head_matrix(
+        &mut self,
+        whole: &TensorView<'_>,
+        head: usize,
+        shape: [usize; 2],
+    ) -> Result<B::Matrix, TensorError> {
+        let n_bytes = whole.data.len() / whole.shape[0];
+        let data = &whole.data[head * n_bytes..][..n_bytes];
+        Ok(self.make(MatrixRole::Router, &[TensorView { shape: &shape, data, ..whole.clone() }])?)
+    }
+}
+
+/// Rows and columns exchanged: in the same format where elements are stored one by one, in f32 where they are stored in blocks.
+fn transposed(format: Format, data: &[u8], [n_rows, n_cols]: [usize; 2]) -> Stored {
+    let exchange = |data: &[u8], size: usize| -> Vec<u8> {
+        let element = |row: usize, col: usize| &data[(row * n_cols + col) * size..][..size];
+        let places = (0..n_cols).flat_map(|col| (0..n_rows).map(move |row| (row, col)));
+        places.flat_map(|(row, col)| element(row, col)).copied().collect()
+    };
+    if format.block_elements() == 1 {
+        return Stored { format, data: exchange(data, format.block_bytes()) };
+    }
+    let mut numbers = vec![0.0_f32; n_rows * n_cols];
+    dequantize_row(format, data, &mut numbers);
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    Stored { format: Format::F32, data: exchange(&bytes, size_of::<f32>()) }
+}
