@@ -361,9 +361,8 @@ impl Backend for ExampleBackend {
     ) -> bool {
         let is_plain = |row: SamplingInput<'_>| {
             let params = row.params;
-            let is_restricted = !params.logit_bias.is_empty() || params.allowed_token_ids.is_some();
-            let ends_too_early = row.n_output() < params.min_tokens;
-            params.is_greedy() && !params.reads_history() && !is_restricted && !ends_too_early
+            let is_free = params.logit_bias.is_empty() && params.allowed_token_ids.is_none();
+            is_free && params.is_greedy() && !params.reads_history() && row.n_output() >= params.min_tokens
         };
         for row in rows {
             if !is_plain(row) {
