@@ -10,7 +10,7 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 13] = [
     "model",
     "engine",
     "engine.speculation",
@@ -19,15 +19,20 @@ const SECTIONS: [&str; 10] = [
     "gateway.tls",
     "gateway.access",
     "gateway.api",
+    "gateway.prices",
+    "gateway.observability",
+    "gateway.response_cache",
     "worker",
     "replica",
 ];
+/// Those that may come several times.
+const REPEATED: [&str; 2] = ["gateway.prices", "replica"];
 
 /// The keys of a section: the error about an unknown key lists them.
 fn keys_of(section: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("throng.toml");
-    let head = if section == "replica" { format!("[[{section}]]") } else { format!("[{section}]") };
+    let head = if REPEATED.contains(&section) { format!("[[{section}]]") } else { format!("[{section}]") };
     std::fs::write(&file, format!("{head}\nno_such_key = 1\n")).unwrap();
     let output = throng(&["serve", "--config", file.to_str().unwrap()]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();

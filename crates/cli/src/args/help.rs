@@ -97,9 +97,7 @@ const USAGE: &str = "throng COMMAND [FLAGS]\n       throng [MODEL] [FLAGS]      
 
 const EXAMPLES: &str = "Examples:
   throng                           serve the built-in model on 127.0.0.1:8000
-  throng serve /models/model.gguf  serve a GGUF file or a safetensors folder
-  throng serve Qwen/Qwen3-0.6B     serve a model from the hub, cached afterwards
-  throng chat /models/model.gguf   chat in the terminal
+  throng serve /models/model.gguf  serve a GGUF file, a safetensors folder or a hub id
   throng COMMAND --help            all flags of a command";
 
 /// Puts flags into groups and says their defaults.
