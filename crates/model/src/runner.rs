@@ -79,7 +79,8 @@ impl<B: Backend> ModelRunner<B> {
         let layout = KvLayout::new(&config, limits.kv_dtype, limits.n_blocks as usize);
         if layout.bytes().is_none() {
             let heads: BTreeSet<_> = config.cache_shapes().map(|shape| shape.head_dim).collect();
-            let what = format!("a {} KV cache with heads of {heads:?}", limits.kv_dtype);
+            let heads: Vec<_> = heads.iter().map(usize::to_string).collect();
+            let what = format!("a {} KV cache with heads of {}", limits.kv_dtype, heads.join(" and "));
             return Err(BackendError::Unsupported(what));
         }
         let max_logit_rows = (limits.max_batch_sequences as usize).max(1);

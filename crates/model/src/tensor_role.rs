@@ -34,6 +34,11 @@ pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> H
         uses.weight(names.output, TensorRole::Output);
     }
     uses.weight(names.final_norm, TensorRole::Vector);
+    if config.per_layer_width.is_some() {
+        uses.weight(names.per_layer_embedding, TensorRole::Lookup);
+        uses.weight(names.per_layer_projection, TensorRole::Product);
+        uses.weight(names.per_layer_norm, TensorRole::Vector);
+    }
     for (layer_idx, layer) in config.layers.iter().enumerate() {
         uses.layer(&format!("{}{layer_idx}.", names.layer_prefix), &names.layer, layer.feed_forward);
     }
@@ -73,10 +78,34 @@ impl Uses<'_> {
     fn layer(&mut self, prefix: &str, names: &LayerNames, feed_forward: FeedForward) {
         let before = [names.pre_attention_norm, names.pre_feed_forward_norm];
         let after = [names.post_attention_norm, names.post_feed_forward_norm];
+        self.weights(prefix, &[before, after].concat(), TensorRole::Vector);
+        self.attention(prefix, names);
+        self.recurrent(prefix, names);
+        match feed_forward {
+            FeedForward::None => {}
+            FeedForward::Dense { .. } => {
+                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
+            }
+            FeedForward::Experts { n_experts, .. } => self.experts(prefix, names, n_experts),
+        }
+        self.weights(prefix, &[names.per_layer_gate, names.per_layer_projection], TensorRole::Product);
+        self.weights(prefix, &[names.per_layer_post_norm, names.scalar], TensorRole::Vector);
+        self.note(&format!("{prefix}{}", names.scalar), TensorRole::Vector);
+    }
+
+    fn attention(&mut self, prefix: &str, names: &LayerNames) {
         let heads = [names.query_norm, names.key_norm];
-        self.weights(prefix, &[before, after, heads].concat(), TensorRole::Vector);
+        let compressed = [names.query_compression_norm, names.key_value_compression_norm];
+        self.weights(prefix, &[heads, compressed].concat(), TensorRole::Vector);
         self.linears(prefix, &[names.query, names.key, names.value, names.query_key_value]);
-        self.linears(prefix, &[names.attention_output]);
+        self.linears(prefix, &[names.attention_output, names.attention_gate]);
+        self.linears(prefix, &[names.query_compression, names.query_expansion]);
+        self.linears(prefix, &[names.key_value_compression, names.key_value_expansion]);
+        self.linears(prefix, &[names.key_expansion, names.value_expansion]);
+        self.note(&format!("{prefix}{}", names.sinks), TensorRole::Vector);
+    }
+
+    fn recurrent(&mut self, prefix: &str, names: &LayerNames) {
         let recurrent = &names.recurrent;
         self.linears(prefix, &[recurrent.input, recurrent.output, recurrent.delta_gate]);
         self.linears(prefix, &[recurrent.delta_strength, recurrent.delta_time]);
@@ -86,34 +115,31 @@ impl Uses<'_> {
             self.note(&format!("{prefix}{name}"), TensorRole::Vector);
         }
         self.note(&format!("{prefix}{}.bias", recurrent.conv), TensorRole::Vector);
-        self.note(&format!("{prefix}{}", names.sinks), TensorRole::Vector);
-        match feed_forward {
-            FeedForward::None => {}
-            FeedForward::Dense { .. } => {
-                self.linears(prefix, &[names.gate, names.up, names.gate_up, names.down]);
-            }
-            FeedForward::Experts { n_experts, .. } => {
-                let products = [names.latent_down, names.latent_up];
-                self.weights(prefix, &products, TensorRole::Product);
-                self.linears(prefix, &[names.router, names.shared_router]);
-                self.note(&format!("{prefix}{}", names.router_bias), TensorRole::Vector);
-                let shared = [names.shared_gate, names.shared_up, names.shared_gate_up, names.shared_down];
-                self.linears(prefix, &shared);
-                let stacked = [names.experts_gate, names.experts_up, names.experts_down];
-                self.weights(prefix, &stacked, TensorRole::Expert);
-                for name in [names.experts_gate_up, names.experts_down] {
-                    self.note(&format!("{prefix}{name}"), TensorRole::Expert);
-                    self.note(&format!("{prefix}{name}_bias"), TensorRole::Vector);
-                }
-                for name in stacked {
-                    self.note(&format!("{prefix}{name}.bias"), TensorRole::Vector);
-                }
-                for expert_idx in 0..n_experts {
-                    let alone = [names.expert_gate, names.expert_up, names.expert_down];
-                    let alone = alone.map(|name| name.replace("{}", &expert_idx.to_string()));
-                    self.weights(prefix, &alone.each_ref().map(String::as_str), TensorRole::Expert);
-                }
-            }
+    }
+
+    fn experts(&mut self, prefix: &str, names: &LayerNames, n_experts: usize) {
+        self.weights(prefix, &[names.latent_down, names.latent_up], TensorRole::Product);
+        self.linears(prefix, &[names.router, names.shared_router]);
+        for name in [names.router_bias, names.router_scale, names.expert_scales] {
+            self.note(&format!("{prefix}{name}"), TensorRole::Vector);
+        }
+        let norms = [names.pre_experts_norm, names.post_experts_norm, names.post_shared_norm];
+        self.weights(prefix, &norms, TensorRole::Vector);
+        let shared = [names.shared_gate, names.shared_up, names.shared_gate_up, names.shared_down];
+        self.linears(prefix, &shared);
+        let stacked = [names.experts_gate, names.experts_up, names.experts_down];
+        self.weights(prefix, &stacked, TensorRole::Expert);
+        for name in [names.experts_gate_up, names.experts_down] {
+            self.note(&format!("{prefix}{name}"), TensorRole::Expert);
+            self.note(&format!("{prefix}{name}_bias"), TensorRole::Vector);
+        }
+        for name in stacked {
+            self.note(&format!("{prefix}{name}.bias"), TensorRole::Vector);
+        }
+        for expert_idx in 0..n_experts {
+            let alone = [names.expert_gate, names.expert_up, names.expert_down];
+            let alone = alone.map(|name| name.replace("{}", &expert_idx.to_string()));
+            self.weights(prefix, &alone.each_ref().map(String::as_str), TensorRole::Expert);
         }
     }
 }

@@ -51,7 +51,10 @@ fn to_old(mut config: Object) -> Object {
     if config["rope_scaling"].is_object() {
         config["rope_scaling"]["type"] = kind;
     }
-    config.remove("layer_types");
+    // Gemma 4 is younger than the older spelling, and its layers follow no fixed pattern.
+    if config["model_type"] != "gemma4_text" {
+        config.remove("layer_types");
+    }
     rename(config, "dtype", "torch_dtype")
 }
 

@@ -20,9 +20,9 @@ const MAX_SEQUENCE_TOKENS: usize = 1 << 28;
 pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
     let expert_size = config.expert_size.unwrap_or(config.hidden_size);
     let sizes = [
-        ("width of what experts work on", expert_size, MAX_WIDTH),
         ("vocabulary size", config.vocabulary_size, MAX_WIDTH),
         ("hidden size", config.hidden_size, MAX_WIDTH),
+        ("width of what experts work on", expert_size, MAX_WIDTH),
         ("context length", config.max_sequence_tokens, MAX_SEQUENCE_TOKENS),
     ];
     for (what, found, most) in sizes {

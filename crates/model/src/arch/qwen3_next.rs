@@ -91,7 +91,7 @@ fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
 
 /// What all have in common.
 fn mix(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
-    config.norm_gain_offset = 1.0;
+    (config.norm_gain_offset, config.final_norm_gain_offset) = (1.0, 1.0);
     hf.only("attn_output_gate", "true")?;
     let delta = DeltaShape {
         n_key_heads: hf.required_size("linear_num_key_heads")?,

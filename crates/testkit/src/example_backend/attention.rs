@@ -20,8 +20,7 @@ pub(super) fn attend(
     for span in &batch.spans {
         for i in 0..span.n_rows {
             let (token, position) = (span.first_row + i, span.start + i);
-            let of_window = shape.window.map_or(0, |window| (position + 1).saturating_sub(window));
-            let first = shape.chunk.map_or(of_window, |chunk| of_window.max(position / chunk * chunk));
+            let first = shape.first_visible(position);
             for head in 0..shape.n_heads {
                 let kv_head = head * shape.n_kv_heads / shape.n_heads;
                 let at = |position| {

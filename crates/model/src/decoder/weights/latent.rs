@@ -51,7 +51,7 @@ impl<B: Backend> Loader<'_, B> {
         let (absorbed, values) = self.latent_heads(layer, latent)?;
         let output = at(names.attention_output);
         let width = latent.n_heads * latent.value_dim;
-        let output = self.linear(MatrixRole::Router, &[(&output, hidden)], width)?;
+        let output = self.linear(MatrixRole::RowParallel, &[(&output, hidden)], width)?;
         Ok(LatentWeights { query, key_value, norm, absorbed, values, output })
     }
 
