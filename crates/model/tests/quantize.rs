@@ -177,7 +177,11 @@ fn folders_of_every_family_are_quantized_and_stay_close() {
         }
         n_folders += 1;
         let exact = bits(&open(&folder, None, 2), BackendKind::Reference);
-        for (to, bound) in [(Quantization::Q8_0, 0.05), (Quantization::Q4_K, 0.5)] {
+        // Norms in the middle of a block and states that go from token to token pass the rounding of weights on.
+        let is_sensitive =
+            ["gemma4-ple", "gemma4-moe", "qwen3-next"].iter().any(|name| folder.ends_with(name));
+        let of_q8_0 = if is_sensitive { 0.1 } else { 0.05 };
+        for (to, bound) in [(Quantization::Q8_0, of_q8_0), (Quantization::Q4_K, 0.5)] {
             let model = open(&folder, Some(to), 2);
             let found = bits(&model, BackendKind::Reference);
             let distance = |(a, b): (&u32, &u32)| f64::from((f32::from_bits(*a) - f32::from_bits(*b)).abs());
@@ -187,7 +191,7 @@ fn folders_of_every_family_are_quantized_and_stay_close() {
             n_changed += usize::from(mean > 0.0);
         }
     }
-    assert_eq!(n_folders, 22);
+    assert_eq!(n_folders, 38);
     // Rows of 40 elements fit no block.
     assert!(n_changed >= 2 * 17, "{n_changed}");
 }

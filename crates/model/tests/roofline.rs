@@ -15,7 +15,7 @@ use throng_model::roofline::{Steps, Work};
 use throng_model::tensor_role::{TensorRole, tensor_roles};
 use throng_model::weights::gguf::Gguf;
 use throng_model::weights::safetensors::SafetensorsFolder;
-use throng_model::weights::{TensorSource, TensorView};
+use throng_model::weights::{ByteTensor, TensorSource, TensorView};
 use throng_model::{LoadOptions, LoadedModel};
 use throng_testkit::tiny_model::TinyModel;
 
@@ -36,6 +36,11 @@ impl TensorSource for Counted<'_> {
 
     fn names(&self) -> Vec<&str> {
         self.source.names()
+    }
+
+    // Codes and scales are not among the tensors that have roles.
+    fn byte_tensor(&self, name: &str) -> Option<ByteTensor<'_>> {
+        self.source.byte_tensor(name)
     }
 }
 

@@ -51,10 +51,7 @@ fn to_old(mut config: Object) -> Object {
     if config["rope_scaling"].is_object() {
         config["rope_scaling"]["type"] = kind;
     }
-    // Gemma 4 is younger than the older spelling, and its layers follow no fixed pattern.
-    if config["model_type"] != "gemma4_text" {
-        config.remove("layer_types");
-    }
+    config.remove("layer_types");
     rename(config, "dtype", "torch_dtype")
 }
 
@@ -77,6 +74,10 @@ fn both_spellings_mean_the_same() {
             Architecture::from_config_json(&json).unwrap_or_else(|error| panic!("{name}: {error}")).config
         };
         let as_written = read(&config);
+        // Younger than the older spelling: its kinds of layers differ in more than their windows.
+        if name.as_str().is_some_and(|name| name.starts_with("gemma4")) {
+            continue;
+        }
         // A multimodal file has the dtype outside.
         let mut text = config.clone();
         if let Some(Value::Object(inner)) = text.remove("text_config") {

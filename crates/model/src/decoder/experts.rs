@@ -5,7 +5,7 @@ use super::{Workspace, post_norm_of};
 use crate::backend::{Backend, Columns, Norm, Router};
 use crate::config::{DecoderConfig, Routing};
 
-/// Computes the mixture of the residual stream, not yet summed over devices, into the output.
+/// Computes the mixture of the residual stream, summed over devices, into the output.
 pub(super) fn mix_experts<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
@@ -45,6 +45,7 @@ pub(super) fn mix_experts<B: Backend>(
         }
         backend.add(&mut ws.output, &buffers.output, 1.0);
     }
+    backend.all_reduce(&mut ws.output);
 }
 
 /// The same where the shared expert, the router and the other experts have norms of their own.
@@ -69,6 +70,7 @@ fn mix_normed_experts<B: Backend>(
     backend.rms_norm(&ws.residual, before(&norms.before_experts), &mut ws.input);
     let router = weights.router(&routed.router_logits, routing);
     backend.mixture_of_experts(&ws.input, router, &weights.experts, activation, &mut ws.output);
+    backend.all_reduce(&mut ws.output);
     backend.norm_columns(&mut ws.output, whole, post_norm_of(config, &norms.after_experts));
     backend.add(&mut ws.output, &buffers.output, 1.0);
 }

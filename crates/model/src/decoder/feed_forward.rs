@@ -27,6 +27,7 @@ pub(super) fn feed_forward<B: Backend>(
                 return backend.gated_mlp_add(pre_norm, mlp, activation, scratch, &mut ws.residual);
             }
             backend.gated_mlp(&ws.residual, pre_norm, mlp, activation, scratch, &mut ws.output);
+            backend.all_reduce(&mut ws.output);
         }
         (FeedForwardWeights::Experts(experts), FeedForward::Experts { routing, .. }) => {
             mix_experts(backend, config, (experts, &routing), pre_norm, ws);
@@ -36,7 +37,6 @@ pub(super) fn feed_forward<B: Backend>(
             unreachable!("weights are loaded by the configuration")
         }
     }
-    backend.all_reduce(&mut ws.output);
     add_output(backend, config, post_norm, ws);
 }
 
