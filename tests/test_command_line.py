@@ -98,11 +98,11 @@ def test_a_missing_model_is_a_clear_error(binary):
 
 
 def test_an_unsupported_model_type_lists_what_is(binary, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "deepseek_v3"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
     (tmp_path / "model.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
     answer = throng(binary, "inspect", str(tmp_path))
     assert answer.returncode != 0
-    assert "not supported yet: deepseek_v3" in answer.stderr
+    assert "not supported yet: t5" in answer.stderr
     assert "qwen3" in answer.stderr
 
 

@@ -14,6 +14,8 @@ from conftest import ROOT
 FIXTURES = ROOT / "crates/model/tests/fixtures"
 MODELS = sorted(folder.parent.name for folder in FIXTURES.glob("*/expected.safetensors"))
 TOLERANCE = 2e-4
+# Activations that are multiplied with MXFP4 are rounded to two terms of int8.
+TOLERANCE_OF_MXFP4 = 6e-4
 
 
 def tensors(path):
@@ -63,7 +65,8 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(start, name):
         given = answer.prompt_logprobs[position + 1]
         assert len(given) == n_tokens
         worst = max(abs(entry["logprob"] - exact[int(token)]) for token, entry in given.items())
-        assert worst <= TOLERANCE, f"{name}: position {position} differs by {worst}"
+        tolerance = TOLERANCE_OF_MXFP4 if name.endswith("mxfp4") else TOLERANCE
+        assert worst <= tolerance, f"{name}: position {position} differs by {worst}"
 
 
 def test_every_supported_architecture_is_here():

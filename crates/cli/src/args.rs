@@ -101,7 +101,7 @@ fn takes_underscores(command: clap::Command) -> clap::Command {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Answer OpenAI-compatible requests over HTTP, with a chat page at /
+    /// Answer OpenAI-compatible requests, with a chat page at /
     Serve(Box<ServeArgs>),
     /// Compute for gateways: an engine behind an internal listener
     Worker(Box<WorkerArgs>),
@@ -113,9 +113,9 @@ pub enum Command {
     Chat(ChatArgs),
     /// Continue one prompt and print the result
     Generate(GenerateArgs),
-    /// Print a model's sizes and formats, and how many tokens fit into memory
+    /// Print a model's sizes, formats and how many tokens fit
     Inspect(InspectArgs),
-    /// Measure the engine without HTTP: prefill and decode tokens/s by number of users
+    /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
     /// Make, list, revoke and restrict the API keys of a database
     Keys(KeysArgs),

@@ -97,7 +97,7 @@ const USAGE: &str = "throng COMMAND [FLAGS]\n       throng [MODEL] [FLAGS]      
 
 const EXAMPLES: &str = "Examples:
   throng                           serve the built-in model on 127.0.0.1:8000
-  throng serve /models/model.gguf  serve a GGUF file, a safetensors folder or a hub id
+  throng serve /models/model.gguf  serve a file, a folder or a hub id
   throng COMMAND --help            all flags of a command";
 
 /// Puts flags into groups and says their defaults.
