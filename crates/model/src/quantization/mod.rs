@@ -151,6 +151,10 @@ impl QuantizePlan {
 
     /// The format in which a tensor is held: its own when it is a vector or a router, or when no other fits its rows.
     pub(crate) fn format_of(&self, tensor: &TensorView<'_>) -> Format {
+        // Experts in MXFP4 are few bits already.
+        if !is_float(tensor.format) {
+            return tensor.format;
+        }
         let [_, .., cols] = tensor.shape else { return tensor.format };
         let fits = |format: &&Format| cols.is_multiple_of(format.block_elements());
         self.to.formats(self.role(tensor.name)).iter().find(fits).copied().unwrap_or(tensor.format)
