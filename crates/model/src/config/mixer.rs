@@ -156,7 +156,7 @@ pub struct AttentionConfig {
     pub values_are_keys: bool,
     /// The earlier layer whose keys and values are read, where the layer has none of its own.
     pub kv_layer_idx: Option<usize>,
-    /// The same of a projection of its own.
+    /// Whether the output is multiplied by the sigmoid of a projection of the input, which has a tensor of its own.
     pub is_gated: bool,
 }
 

@@ -8,6 +8,7 @@ mod gated_attention;
 mod latent;
 mod per_layer;
 mod recurrent;
+mod stored_rows;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, StateSpace};

@@ -5,26 +5,13 @@ use std::ops::Range;
 
 use throng_kernels::quant::Format;
 
+use super::stored_rows::StoredRows;
 use super::{Loader, TensorError, find_byte_tensor, weight};
 use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
 use crate::weights::{ByteTensor, TensorView};
 
 /// Bytes of the codes of a block of MXFP4.
 const MXFP4_CODES: usize = 16;
-
-/// Rows of one expert in a tensor's format, copied where the file has them in another order.
-struct Rows<'a> {
-    name: &'a str,
-    format: Format,
-    shape: [usize; 2],
-    data: Cow<'a, [u8]>,
-}
-
-impl Rows<'_> {
-    fn view(&self) -> TensorView<'_> {
-        TensorView { name: self.name, shape: &self.shape, format: self.format, data: &self.data }
-    }
-}
 
 /// Which rows of a tensor: the first, how many, and how far from each other.
 #[derive(Clone, Copy)]
@@ -123,10 +110,10 @@ impl<'a, B: Backend> Loader<'a, B> {
     /// The expert with these rows of gate, up and down.
     fn expert(
         &mut self,
-        rows: &[Rows<'_>],
+        rows: &[StoredRows<'_>],
         [gate_up_bias, down_bias]: [Option<Vec<f32>>; 2],
     ) -> Result<Expert<B>, TensorError> {
-        let views: Vec<_> = rows.iter().map(Rows::view).collect();
+        let views: Vec<_> = rows.iter().map(StoredRows::view).collect();
         let (gate_up, down) = views.split_at(2);
         let vector = |bias: Option<Vec<f32>>| bias.map(|bias| self.backend.vector(&bias)).transpose();
         let [gate_up_bias, down_bias] = [vector(gate_up_bias)?, vector(down_bias)?];
@@ -161,7 +148,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         expert_idx: usize,
         [n_experts, n_rows, cols]: [usize; 3],
         picked: Picked,
-    ) -> Result<Rows<'a>, TensorError> {
+    ) -> Result<StoredRows<'a>, TensorError> {
         if let Some(blocks) = find_byte_tensor(self.source, &format!("{name}_blocks")) {
             return self.rows_of_mxfp4((name, blocks), expert_idx, [n_experts, n_rows, cols], picked);
         }
@@ -176,7 +163,12 @@ impl<'a, B: Backend> Loader<'a, B> {
             let element = |row: usize, col: usize| part(own, col * n_rows + row, size);
             let elements = picked.indices().flat_map(|row| (0..cols).map(move |col| (row, col)));
             let data = elements.flat_map(|(row, col)| element(row, col)).copied().collect();
-            return Ok(Rows { name: tensor.name, format: tensor.format, shape, data: Cow::Owned(data) });
+            return Ok(StoredRows {
+                name: tensor.name,
+                format: tensor.format,
+                shape,
+                data: Cow::Owned(data),
+            });
         }
         let tensor = self.checked(name, &[n_experts, n_rows, cols])?;
         let own = part(tensor.data, expert_idx, tensor.data.len() / n_experts);
@@ -185,7 +177,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             1 => Cow::Borrowed(&own[picked.first * row_bytes..][..picked.n * row_bytes]),
             _ => Cow::Owned(picked.indices().flat_map(|row| part(own, row, row_bytes)).copied().collect()),
         };
-        Ok(Rows { name: tensor.name, format: tensor.format, shape, data })
+        Ok(StoredRows { name: tensor.name, format: tensor.format, shape, data })
     }
 
     /// Rows of codes, two of neighbouring columns in a byte, and scales, put together as ggml's MXFP4 has them: the exponent, then
@@ -196,7 +188,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         expert_idx: usize,
         [n_experts, n_rows, cols]: [usize; 3],
         picked: Picked,
-    ) -> Result<Rows<'a>, TensorError> {
+    ) -> Result<StoredRows<'a>, TensorError> {
         let per_row = cols / Format::MXFP4.block_elements();
         let scales = format!("{name}_scales");
         let scales =
@@ -213,7 +205,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             data.extend((0..MXFP4_CODES).map(|i| code(i) | code(i + 16) << 4));
         }
         let (format, shape) = (Format::MXFP4, [picked.n, cols]);
-        Ok(Rows { name: blocks.name, format, shape, data: Cow::Owned(data) })
+        Ok(StoredRows { name: blocks.name, format, shape, data: Cow::Owned(data) })
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use throng_kernels::quant::Format;
-
+use super::stored_rows::StoredRows;
 use super::{Loader, RecurrentCore, RecurrentWeights, TensorError, weight};
 use crate::backend::{Backend, Conv, DeltaNet, Linear, MatrixRole, StateSpace};
 use crate::config::{DeltaShape, Mixer};
@@ -96,7 +95,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             (names.gates_by_head, &[of_head; 2]),
             [(names.delta_strength, n_heads), (names.delta_time, n_heads)],
         )?);
-        let views: Vec<_> = parts.iter().map(Rows::view).collect();
+        let views: Vec<_> = parts.iter().map(StoredRows::view).collect();
         let weight = self.make(MatrixRole::RecurrentInput, &views)?;
         self.note(parts.iter().map(|rows| rows.data.len()).sum());
         Ok(Linear { weight, bias: None })
@@ -109,32 +108,18 @@ impl<'a, B: Backend> Loader<'a, B> {
         layer: &str,
         (by_head, sizes): (&str, &[usize]),
         kinds: [(&str, usize); 2],
-    ) -> Result<Vec<Rows<'a>>, TensorError> {
+    ) -> Result<Vec<StoredRows<'a>>, TensorError> {
         let hidden = self.config.hidden_size;
         let find = |name: &str, n_rows: usize| {
             let view = self.checked(&weight(&format!("{layer}{name}")), &[n_rows, hidden])?;
             let (shape, data) = ([n_rows, hidden], Cow::Borrowed(view.data));
-            Ok((Rows { name: view.name, format: view.format, shape, data }, view))
+            Ok((StoredRows { name: view.name, format: view.format, shape, data }, view))
         };
         if !by_head.is_empty() && self.find(&weight(&format!("{layer}{by_head}"))).is_some() {
             let (rows, view) = find(by_head, kinds.iter().map(|(_, n_rows)| n_rows).sum())?;
-            return Ok(vec![Rows { data: Cow::Owned(rows_by_kind(&view, sizes)), ..rows }]);
+            return Ok(vec![StoredRows { data: Cow::Owned(rows_by_kind(&view, sizes)), ..rows }]);
         }
         kinds.into_iter().map(|(name, n_rows)| find(name, n_rows).map(|(rows, _)| rows)).collect()
-    }
-}
-
-/// Rows of a matrix in a tensor's format, copied where the file has them in another order.
-struct Rows<'a> {
-    name: &'a str,
-    format: Format,
-    shape: [usize; 2],
-    data: Cow<'a, [u8]>,
-}
-
-impl Rows<'_> {
-    fn view(&self) -> TensorView<'_> {
-        TensorView { name: self.name, shape: &self.shape, format: self.format, data: &self.data }
     }
 }
 
