@@ -2,22 +2,18 @@
 //! the time of such a product is that of reading the weights. Sums in the same order as the register tiles, so that bits agree.
 
 use super::tile::Scales;
-use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout, RECORD};
+use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Format, PANEL, PanelLayout, RECORD};
 use crate::quant::{gather, scale_and_min, with_offset};
-use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
+use crate::simd::{Isa, Kernel, SimdIsa, prefetch_bytes};
 
 /// How far ahead of the arithmetic a panel's bytes are prefetched: panels follow one another in memory.
-const AHEAD_BYTES: usize = 2048;
+const AHEAD_BYTES: usize = 8192;
 
-/// `T` tokens times the sixteen rows of one panel, over a K block.
+/// `T` tokens times the sixteen rows of one panel.
 pub(super) struct FewTokens<'a, const T: usize> {
-    pub(super) codes: CodeLayout,
     pub(super) layout: &'a PanelLayout,
     pub(super) panel: &'a [u8],
-    /// The first quantization block and their number.
-    pub(super) first: usize,
-    pub(super) n: usize,
-    /// The token group's first record of the K block.
+    /// The token group's first record.
     pub(super) x: *const u8,
     /// The first token within the group.
     pub(super) token: usize,
@@ -28,68 +24,97 @@ pub(super) struct FewTokens<'a, const T: usize> {
     pub(super) adds: bool,
 }
 
-impl<const T: usize> Kernel for FewTokens<'_, T> {
+impl<const T: usize> FewTokens<'_, T> {
+    /// Multiplies with a panel in the format.
+    ///
+    /// # Safety
+    /// Records and outputs must be as the fields say, for every block of the panel.
+    ///
+    /// # Panics
+    /// When the panel is not as long as its layout says, or the format is of floats.
+    pub(super) unsafe fn multiply(self, format: Format, isa: Isa) {
+        assert_eq!(self.panel.len(), self.layout.bytes, "length of a panel");
+        macro_rules! of_format {
+            ($($format:ident)*) => {
+                match format {
+                    // SAFETY: the panel was checked; records and outputs by the caller.
+                    $(Format::$format => unsafe { isa.run(OfFormat::<T, { Format::$format as usize }>(self)) },)*
+                    Format::F32 | Format::F16 | Format::BF16 => panic!("floats have no codes"),
+                }
+            };
+        }
+        of_format!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4);
+    }
+}
+
+/// The same for a format given by its index in [`Format::ALL`]: the layout of codes and scales is a compile-time constant, so that no
+/// block branches on it.
+struct OfFormat<'a, const T: usize, const FORMAT: usize>(FewTokens<'a, T>);
+
+impl<const T: usize, const FORMAT: usize> Kernel for OfFormat<'_, T, FORMAT> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: SimdIsa>(self) {
-        assert!(self.first + self.n <= self.layout.n_blocks && self.panel.len() == self.layout.bytes);
-        let scales = self.codes.scales;
-        // SAFETY: the panel was checked; the caller provides as many records and outputs as the fields say.
+        let scales = Self::CODES.scales;
+        // SAFETY: the panel, records and outputs are as the fields say.
         unsafe {
-            match (self.codes.bits, scales.halves(), scales.has_min()) {
-                (8, ..) => self.blocks::<S, 8, false, false>(),
-                (2, ..) => self.blocks::<S, 2, true, true>(),
-                (3, ..) => self.blocks::<S, 3, true, false>(),
-                (4, _, false) => self.blocks::<S, 4, false, false>(),
-                (4, _, true) => self.blocks::<S, 4, false, true>(),
-                (5, _, false) => self.blocks::<S, 5, false, false>(),
-                (5, _, true) => self.blocks::<S, 5, false, true>(),
-                _ => self.blocks::<S, 6, true, false>(),
+            match (scales.halves(), scales.has_min()) {
+                (false, false) => self.blocks::<S, false, false>(),
+                (false, true) => self.blocks::<S, false, true>(),
+                (true, false) => self.blocks::<S, true, false>(),
+                (true, true) => self.blocks::<S, true, true>(),
             }
         }
     }
 }
 
-impl<const T: usize> FewTokens<'_, T> {
+impl<const T: usize, const FORMAT: usize> OfFormat<'_, T, FORMAT> {
+    const CODES: CodeLayout = CodeLayout::of(Format::ALL[FORMAT]).expect("a format of codes");
+    /// A block's share of the panel, rounded up.
+    const BLOCK_BYTES: usize = {
+        let scales = Self::CODES.scales;
+        Self::CODES.code_bytes() + scales.block_bytes() + scales.super_bytes().div_ceil(BLOCKS_PER_SUPERBLOCK)
+    };
+
     #[inline(always)]
-    unsafe fn blocks<S: SimdIsa, const BITS: usize, const HALVES: bool, const MIN: bool>(&self) {
-        let (layout, kind) = (self.layout, self.codes.scales);
-        assert!(kind.halves() == HALVES && kind.has_min() == MIN && self.codes.bits == BITS);
-        let is_narrow = S::WIDE_IS_SLOW && self.codes.is_narrow();
-        let is_wide = !MIN && !is_narrow;
-        let to_wide = if is_wide { 128 - self.codes.zero } else { 0 };
+    unsafe fn blocks<S: SimdIsa, const HALVES: bool, const MIN: bool>(self) {
+        let CodeLayout { bits, zero, codebook, scales: kind } = Self::CODES;
+        let FewTokens { layout, panel, x, token, out, stride, adds } = self.0;
+        let panel = panel.as_ptr();
+        let is_wide = !MIN && !Self::CODES.is_narrow();
+        let to_wide = if is_wide { 128 - zero } else { 0 };
         let offset = match () {
             () if MIN || (is_wide && S::WIDE_IS_SIGNED) => 0,
             () if is_wide => 128,
-            () => i32::from(self.codes.zero),
+            () => i32::from(zero),
         };
         let ones = [1i8; 16];
-        let step = layout.bytes / layout.n_blocks;
-        // SAFETY: blocks `first..first + n` are in the panel; records and outputs by contract; any address may be prefetched.
+        let mut ahead = panel.wrapping_add(AHEAD_BYTES);
+        // SAFETY: the blocks are in the panel; records and outputs by contract; any address may be prefetched.
         unsafe {
             let mut acc = [S::splat(0.0); T];
-            if self.adds {
+            if adds {
                 for (t, acc) in acc.iter_mut().enumerate() {
-                    *acc = S::load(self.out.add(t * self.stride));
+                    *acc = S::load(out.add(t * stride));
                 }
             }
-            for i in 0..self.n {
-                let b = self.first + i;
-                prefetch_bytes::<S, true>(self.panel.as_ptr().wrapping_add(AHEAD_BYTES + b * step), step);
-                let stored = self.panel.as_ptr().add(layout.codes_at + b * layout.code_bytes);
+            for b in 0..layout.n_blocks {
+                prefetch_bytes::<S, true>(ahead, Self::BLOCK_BYTES);
+                ahead = ahead.wrapping_add(Self::BLOCK_BYTES);
+                let stored = panel.add(layout.codes_at + b * Self::CODES.code_bytes());
                 let mut codes = [S::bsplat(0); 8];
-                if BITS == 8 {
+                if bits == 8 {
                     for (j, code) in codes.iter_mut().enumerate() {
                         *code = S::bload(stored.add(j * 64));
                     }
                 } else {
-                    codes = gather::<S>(BITS, stored);
+                    codes = gather::<S>(bits, stored);
                     for code in &mut codes {
-                        *code = with_offset::<S>(self.codes.codebook, *code, to_wide);
+                        *code = with_offset::<S>(codebook, *code, to_wide);
                     }
                 }
-                let record = self.x.add(i * RECORD);
+                let record = x.add(b * RECORD);
                 for part in 0..if HALVES { 2 } else { 1 } {
                     let mut dots = [S::isplat(0); T];
                     let mut sum = S::isplat(0);
@@ -97,7 +122,7 @@ impl<const T: usize> FewTokens<'_, T> {
                         let at = 4 * half;
                         let w = [codes[at], codes[at + 1], codes[at + 2], codes[at + 3]];
                         for (t, dots) in dots.iter_mut().enumerate() {
-                            let x = record.add((self.token + t) * BLOCK + half * PANEL).cast();
+                            let x = record.add((token + t) * BLOCK + half * PANEL).cast();
                             *dots =
                                 if is_wide { S::dot16_wide(*dots, &w, x) } else { S::dot16(*dots, &w, x) };
                         }
@@ -106,16 +131,16 @@ impl<const T: usize> FewTokens<'_, T> {
                         sum = S::isub(sum, S::isplat(offset * 16));
                     }
                     let sums = S::iadd(S::iand(sum, S::isplat(0xFFFF)), S::isplat(offset << 16));
-                    let (scale, min) = scale_and_min::<S>(kind, layout, self.panel.as_ptr(), (b, part));
+                    let (scale, min) = scale_and_min::<S>(kind, layout, panel, (b, part));
                     let scales =
-                        Scales::<S, HALVES, MIN>::new((sums, scale, min), record.add(self.token * 4), part);
+                        Scales::<S, HALVES, MIN>::new((sums, scale, min), record.add(token * 4), part);
                     for (t, acc) in acc.iter_mut().enumerate() {
                         *acc = scales.add(*acc, dots[t], t);
                     }
                 }
             }
             for (t, acc) in acc.iter().enumerate() {
-                S::store(self.out.add(t * self.stride), *acc);
+                S::store(out.add(t * stride), *acc);
             }
         }
     }

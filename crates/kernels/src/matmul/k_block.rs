@@ -1,4 +1,5 @@
-//! A K block of a weight panel, unpacked for the register tiles, and the scratch buffer that holds it. Does not multiply.
+//! A K block of a weight panel: unpacked for the register tiles, with the scratch buffer that holds it, or as it is stored. Does not
+//! multiply.
 
 use std::cell::RefCell;
 
@@ -57,7 +58,7 @@ impl Scratch {
             scratch_scales: &mut self.scales[slot * n_scales..][..n_scales],
         };
         // SAFETY: the kernel checks its sizes against the panel's layout.
-        KBlock { panel, first, n, weights: unsafe { isa.run(kernel) } }
+        KBlock { panel, first, n, unpacked: Some(unsafe { isa.run(kernel) }) }
     }
 }
 
@@ -73,22 +74,20 @@ pub(super) fn ahead(
     (weights.panel(panel).as_ptr().wrapping_add(panels_on * layout.bytes), next)
 }
 
-/// Quantization blocks `first..first + n` of a panel, unpacked.
+/// Quantization blocks `first..first + n` of a panel.
 #[derive(Clone, Copy)]
 pub(super) struct KBlock {
     pub(super) panel: usize,
     pub(super) first: usize,
     pub(super) n: usize,
-    pub(super) weights: Unpacked,
+    /// `None` where codes are read as they are stored.
+    pub(super) unpacked: Option<Unpacked>,
 }
 
 impl KBlock {
-    /// Blocks `first..first + n` of a panel that are read as they are stored.
-    pub(super) fn stored(panel: usize, first: usize, n: usize) -> Self {
-        let (codes, ahead) = (std::ptr::null(), std::ptr::null());
-        let (scales, sums) = (std::ptr::null(), std::ptr::null());
-        let weights = Unpacked { codes, scales, mins: scales, sums, ahead, ahead_bytes: 0 };
-        Self { panel, first, n, weights }
+    /// All blocks of a panel, read as they are stored.
+    pub(super) fn stored(weights: &PackedMatrix, panel: usize) -> Self {
+        Self { panel, first: 0, n: weights.layout().n_blocks, unpacked: None }
     }
 
     /// Whether it is the last K block of its panel.

@@ -203,8 +203,11 @@ struct Item<'a> {
 impl Item<'_> {
     fn run(&self, first: usize, last: usize, scratch: &mut Scratch) {
         let weights = self.product.weights;
-        let together = match self.product.x.n_rows() {
+        if self.unpacks_in_registers() {
             // Panels are contiguous in memory: one at a time is a sequential read.
+            return (first..last).for_each(|panel| self.group(0, &[KBlock::stored(weights, panel)]));
+        }
+        let together = match self.product.x.n_rows() {
             ..=FEW_TOKENS => 1,
             _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
             _ => PANELS_TOGETHER,
@@ -217,10 +220,8 @@ impl Item<'_> {
                 let n = K_BLOCK_BLOCKS.min(n_blocks - block);
                 let mut k_blocks = [None; PANELS_TOGETHER];
                 for (i, panel) in panels.clone().enumerate() {
-                    k_blocks[i] = Some(match self.unpacks_in_registers() {
-                        true => KBlock::stored(panel, block, n),
-                        false => scratch.unpack(self.isa, weights, (panel, block, n), (i, together)),
-                    });
+                    let unpacked = scratch.unpack(self.isa, weights, (panel, block, n), (i, together));
+                    k_blocks[i] = Some(unpacked);
                 }
                 for group in 0..self.product.n_groups() {
                     for pair in k_blocks[..panels.len()].chunks(PAIR) {
@@ -320,15 +321,14 @@ impl Item<'_> {
     ) {
         let p = self.product;
         let record = p.x.record(form);
-        if self.unpacks_in_registers() {
+        let Some(weights) = unpacked(k_blocks) else {
             return self.multiply_stored((group, tokens), &k_blocks[0], form, (out[0], stride, adds));
-        }
+        };
         let scales = CodeLayout::of(p.weights.format()).map(|codes| codes.scales);
         let n_blocks = k_blocks[0].n;
         // Only the first tile of a K block prefetches the next one.
         let asks = group == 0 && tokens.start == 0 && form != Form::Int8Residual;
-        let weights = k_blocks
-            .map(|s| Unpacked { ahead_bytes: if asks { s.weights.ahead_bytes } else { 0 }, ..s.weights });
+        let weights = weights.map(|w| Unpacked { ahead_bytes: if asks { w.ahead_bytes } else { 0 }, ..w });
         let halves = scales.is_some_and(|s| s.halves());
         let has_min = scales.is_some_and(|s| s.has_min());
         let is_narrow = CodeLayout::of(p.weights.format()).is_some_and(CodeLayout::is_narrow);
@@ -363,19 +363,14 @@ impl Item<'_> {
         (out, stride, adds): (*mut f32, usize, bool),
     ) {
         let p = self.product;
-        let codes = CodeLayout::of(p.weights.format()).expect("the form is of quantized weights");
         let (layout, panel) = (p.weights.layout(), p.weights.panel(k_block.panel));
-        let (first, n, record) = (k_block.first, k_block.n, p.x.record(form));
-        let records = p.x.records(group, form).expect("checked before the fork");
-        let x = records[first * record..][..n * record].as_ptr();
+        let x = p.x.records(group, form).expect("checked before the fork").as_ptr();
         let token = tokens.start;
         macro_rules! run {
             ($t:literal) => {{
-                let kernel =
-                    FewTokens::<$t> { codes, layout, panel, first, n, x, token, out, stride, adds };
-                // SAFETY: the panel's blocks are checked by the kernel; a group's records always have room for sixteen tokens, and the
-                // outputs for as many as the kernel has.
-                unsafe { self.isa.run(kernel) }
+                let kernel = FewTokens::<$t> { layout, panel, x, token, out, stride, adds };
+                // SAFETY: a group's records have all blocks and room for sixteen tokens, and the outputs are for as many as the kernel has.
+                unsafe { kernel.multiply(p.weights.format(), self.isa) }
             }};
         }
         match tokens.len() {
@@ -384,4 +379,13 @@ impl Item<'_> {
             _ => run!(4),
         }
     }
+}
+
+/// The unpacked weights of K blocks, `None` where they are read as they are stored.
+fn unpacked<const P: usize>(k_blocks: &[KBlock; P]) -> Option<[Unpacked; P]> {
+    let mut weights = [k_blocks[0].unpacked?; P];
+    for (weights, k_block) in weights.iter_mut().zip(k_blocks) {
+        *weights = k_block.unpacked?;
+    }
+    Some(weights)
 }
