@@ -32,14 +32,15 @@ def test_it_shows_what_the_server_does_and_where_the_time_of_a_request_went(brow
 
 
 def test_it_asks_for_a_key_and_says_when_the_server_is_gone(desktop, start):  # noqa: F811
-    with start("--api-key", "right-key") as server:
+    with start("--api-key", "clients-key", "--admin-key", "right-key") as server:
         desktop.get(server.url + "/dashboard")
         until(desktop, lambda page: page.find_element(By.ID, "key").is_displayed())
         key, show = desktop.find_element(By.ID, "key"), desktop.find_element(By.CSS_SELECTOR, "#key-form .primary")
-        key.send_keys("wrong-key")
-        show.click()
-        until(desktop, lambda page: "does not accept" in text_of("#key-error")(page))
-        key.clear()
+        for other, error in [("wrong-key", "does not accept"), ("clients-key", "operator's")]:
+            key.send_keys(other)
+            show.click()
+            until(desktop, lambda page, error=error: error in text_of("#key-error")(page))
+            key.clear()
         key.send_keys("right-key")
         show.click()
         until(desktop, is_live)

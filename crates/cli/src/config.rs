@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{
-    ClientCertificates, GatewayConfig, ObservabilityConfig, ReplicaConfig, Secret, TlsConfig,
+    AccessConfig, ClientCertificates, GatewayConfig, ObservabilityConfig, ReplicaConfig, Secret, TlsConfig,
 };
 use throng_kernels::Isa;
 
@@ -152,6 +152,7 @@ impl Settings {
         engine.overlay(arguments);
         let mut gateway = file.gateway;
         overlay_gateway(&mut gateway, arguments);
+        overlay_admin(&mut gateway.access, &arguments.network)?;
         let mut adapters = file.adapters;
         adapters.overlay(&arguments.adapters);
         let (worker, replicas) = (file.worker, file.replica);
@@ -293,6 +294,15 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
     if let Some(path) = &flags.root_path {
         gateway.server.root_path.clone_from(path);
     }
+}
+
+fn overlay_admin(access: &mut AccessConfig, flags: &NetworkArgs) -> Result<(), UsageError> {
+    overlay(&mut access.admin_listen, &flags.admin_listen);
+    overlay(&mut access.admin_key, &flags.admin_key.as_ref().map(Secret::new));
+    if let Some(path) = &flags.admin_key_file {
+        access.admin_key = Some(Secret::new(text_file::read(path)?.trim()));
+    }
+    Ok(())
 }
 
 fn overlay_observability(section: &mut ObservabilityConfig, flags: &ObservabilityArgs) {

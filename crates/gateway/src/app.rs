@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::GatewayConfig;
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
+    /// Told when the operator wants the server to end.
+    pub ending: Arc<Notify>,
 }
 
 impl Shared {
@@ -55,7 +57,8 @@ impl Shared {
         let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
-        Self { memory, phase, process, keys, limits, workers: Arc::default(), ledger, recent }
+        let (workers, ending) = (Arc::default(), Arc::default());
+        Self { memory, phase, process, keys, limits, workers, ledger, recent, ending }
     }
 }
 
@@ -72,6 +75,8 @@ pub(crate) struct App {
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
     pub recent: Arc<RecentRequests>,
+    /// Told when the operator wants the server to end.
+    pub ending: Arc<Notify>,
     /// The served models and who computes them.
     pub router: Arc<Router>,
     /// What is counted.
@@ -102,7 +107,7 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys, limits, workers, ledger, recent } = shared;
+        let Shared { memory, phase, process, keys, limits, workers, ledger, recent, ending } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes));
         let router = Arc::new(Router::default());
@@ -120,7 +125,7 @@ impl App {
             router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas));
         }
         Self {
-            keys: ApiKeys::new(&config.access.api_keys, keys),
+            keys: ApiKeys::new(&config.access.api_keys, keys).with_operator(config.access.admin_key.as_ref()),
             router,
             metrics,
             cache,
@@ -135,6 +140,7 @@ impl App {
             workers,
             ledger,
             recent,
+            ending,
             phase,
             loading,
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),

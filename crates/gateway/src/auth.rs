@@ -24,6 +24,7 @@ const MAX_KEY_BYTES: usize = 512;
 pub(crate) struct ApiKeys {
     keys: Vec<(KeyDigest, TenantId)>,
     stored: Option<StoredKeys>,
+    operator: Option<KeyDigest>,
 }
 
 impl ApiKeys {
@@ -34,11 +35,27 @@ impl ApiKeys {
             let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             (digest, TenantId(Arc::from(format!("key-{name}"))))
         };
-        Self { keys: keys.iter().map(entry).collect(), stored }
+        Self { keys: keys.iter().map(entry).collect(), stored, operator: None }
     }
 
-    /// Whether anyone may ask. With a database nobody may without a key, also while it has none.
-    fn is_open(&self) -> bool {
+    /// The same keys, and the operator's.
+    pub fn with_operator(mut self, key: Option<&Secret>) -> Self {
+        self.operator = key.map(|key| digest_of(key.reveal().as_bytes()));
+        self
+    }
+
+    /// Whether the operator has a key.
+    pub fn knows_operator(&self) -> bool {
+        self.operator.is_some()
+    }
+
+    /// The keys of the database, where there is one.
+    pub fn stored(&self) -> Option<&StoredKeys> {
+        self.stored.as_ref()
+    }
+
+    /// Whether clients need no key. With a database they need one, also while it has none.
+    pub fn is_open(&self) -> bool {
         self.keys.is_empty() && self.stored.is_none()
     }
 
@@ -50,17 +67,20 @@ impl ApiKeys {
     /// Finds the tenant of the request's one credential (`Authorization: Bearer` or `x-api-key`).
     ///
     /// # Errors
-    /// 401 for none, and others for several, malformed, unknown, revoked or expired ones. Anyone is the anonymous tenant
-    /// when no key is needed.
+    /// 401 for none, and others for several, malformed, unknown, revoked or expired ones. Anyone but the operator is the anonymous
+    /// tenant when no key is needed.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Tenant, ApiError> {
+        let digest = credential(headers).map(digest_of);
+        if self.operator.as_ref().zip(digest.as_ref()).is_some_and(|(known, sought)| is_same(known, sought)) {
+            return Ok(Tenant::operator());
+        }
         if self.is_open() {
             return Ok(Tenant::anonymous());
         }
         if !headers.contains_key(header::AUTHORIZATION) && !headers.contains_key("x-api-key") {
             return Err(ApiError::missing_api_key());
         }
-        let key = credential(headers).ok_or_else(ApiError::invalid_api_key)?;
-        let digest = digest_of(key);
+        let digest = digest.ok_or_else(ApiError::invalid_api_key)?;
         match (self.find(&digest), &self.stored) {
             (Some(tenant), _) => Ok(Tenant::without_key(tenant)),
             (None, Some(stored)) => stored.find(&digest).map(Tenant::of),
@@ -72,13 +92,17 @@ impl ApiKeys {
     fn find(&self, sought: &KeyDigest) -> Option<TenantId> {
         let mut found = None;
         for (digest, tenant) in &self.keys {
-            let difference = digest.iter().zip(sought).fold(0, |acc, (a, b)| black_box(acc | (a ^ b)));
-            if difference == 0 {
+            if is_same(digest, sought) {
                 found = Some(tenant.clone());
             }
         }
         found
     }
+}
+
+/// Compares in a time that does not tell where the digests differ.
+fn is_same(known: &KeyDigest, sought: &KeyDigest) -> bool {
+    known.iter().zip(sought).fold(0, |acc, (a, b)| black_box(acc | (a ^ b))) == 0
 }
 
 fn credential(headers: &HeaderMap) -> Option<&[u8]> {

@@ -129,6 +129,10 @@ pub struct AccessConfig {
     /// The beginning of the names of the files in which the ledger's entries wait for the database, on a local disk. When absent,
     /// beside a SQLite database, else in the user's folder for state.
     pub ledger_journal: Option<PathBuf>,
+    /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens operators' routes.
+    pub admin_key: Option<Secret>,
+    /// Where the operator's API listens besides, `ADDRESS:PORT`.
+    pub admin_listen: Option<String>,
     /// Allows listening on an address other machines can reach without any API key.
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.

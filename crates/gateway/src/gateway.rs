@@ -4,26 +4,31 @@
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
 use crate::auth::{ApiKeys, StoredKeys};
-use crate::config::{AccessConfig, GatewayConfig};
+use crate::config::{AccessConfig, GatewayConfig, Secret};
 use crate::ledger::{Ledger, PriceTable};
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::observation::{Observation, RequestObserver};
+use crate::phase::Phase;
 use crate::replica::{Link, Replica};
 use crate::router::Route;
-use crate::routes;
+use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Listener, Served, Service, Tls, TlsError};
+
+/// The last answers to the operator may take this long after the server for clients has ended.
+const ADMIN_SHUTDOWN_S: u64 = 1;
 
 /// Serves models over HTTP.
 #[derive(Debug)]
 pub struct Gateway {
     loading: Loading,
     observers: Vec<Arc<dyn RequestObserver>>,
+    admin_listener: Option<Listener>,
 }
 
 /// Brings the models to a gateway that serves already. Until then it answers requests for them with 503
@@ -34,6 +39,7 @@ pub struct Loading {
     shared: Shared,
     progress: Arc<Progress>,
     served: Arc<watch::Sender<Served>>,
+    served_to_operator: Arc<watch::Sender<Served>>,
     loaded: Arc<OnceLock<Arc<App>>>,
     tls: Option<Arc<Tls>>,
 }
@@ -65,6 +71,11 @@ pub enum GatewayError {
         /// Which one, counted from 1.
         number: usize,
     },
+    /// A listener for the operator without a key, or a key that no client could send or that clients have.
+    #[error(
+        "--admin-listen needs --admin-key: 1 to 512 printable ASCII characters without spaces, not one of --api-key"
+    )]
+    AdminKey,
     /// A model without a name, or a name that two models have.
     #[error("every served model needs a name of its own: {name:?} is empty or taken")]
     ModelName {
@@ -117,6 +128,7 @@ impl Gateway {
             || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
+        check_admin(&config.access)?;
         PriceTable::new(&config.prices).map_err(|value| GatewayError::Setting {
             setting: "gateway.prices",
             value,
@@ -130,9 +142,13 @@ impl Gateway {
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let (shared, progress) = (Shared::new(&config, process), Arc::new(Progress::default()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
-        let served = Arc::new(watch::Sender::new(served(Arc::new(app))));
-        let loading = Loading { config, shared, progress, served, loaded: Arc::default(), tls };
-        Ok((Self { loading: loading.clone(), observers: Vec::new() }, loading))
+        let (served, served_to_operator) = served(Arc::new(app));
+        let sender = |served| Arc::new(watch::Sender::new(served));
+        let (served, served_to_operator) = (sender(served), sender(served_to_operator));
+        let loaded = Arc::default();
+        let loading = Loading { config, shared, progress, served, served_to_operator, loaded, tls };
+        let gateway = Self { loading: loading.clone(), observers: Vec::new(), admin_listener: None };
+        Ok((gateway, loading))
     }
 
     /// The same gateway, which tells these of each request that is over.
@@ -141,7 +157,13 @@ impl Gateway {
         self
     }
 
-    /// Answers on `listener` until `shutdown` completes; then finishes what runs, for at most
+    /// The same gateway, which answers the operator on `listener`.
+    pub fn with_admin_listener(mut self, listener: impl Into<Listener>) -> Self {
+        self.admin_listener = Some(listener.into());
+        self
+    }
+
+    /// Answers on `listener` until `shutdown` completes or the operator ends it; then finishes what runs, for at most
     /// `shutdown_timeout_s`, and cuts the rest.
     ///
     /// # Errors
@@ -153,14 +175,47 @@ impl Gateway {
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
-        let Loading { config, shared, served, tls, .. } = self.loading;
+        let Loading { config, shared, served, served_to_operator, tls, .. } = self.loading;
         check_bind(&config.access, listener.is_local(), &listener.place())?;
-        let served = served.subscribe();
+        let shutdown = {
+            let ending = shared.ending.clone();
+            async move {
+                tokio::select! {
+                    () = shutdown => {}
+                    () = ending.notified() => tracing::info!("the operator ends the server: running streams may finish"),
+                }
+            }
+        };
         let (phase, memory, max_streams) = (shared.phase, shared.memory, server::MAX_CLIENT_STREAMS);
         let (observers, keeps_bodies) = (self.observers, config.observability.access_log_bodies);
-        let observation = Arc::new(Observation { recent: shared.recent, observers, keeps_bodies });
+        let observation =
+            Arc::new(Observation { recent: shared.recent, observers: observers.clone(), keeps_bodies });
+        // Answers the operator while the other one drains.
+        let of_operator = Service {
+            served: served_to_operator.subscribe(),
+            config: operators_config(&config),
+            phase: watch::Sender::new(Phase::Serving),
+            memory: memory.clone(),
+            tls: tls.clone(),
+            max_streams,
+            observation: Arc::new(Observation { recent: Arc::default(), observers, keeps_bodies }),
+        };
+        let served = served.subscribe();
         let service = Service { served, config, phase, memory, tls, max_streams, observation };
-        Ok(server::serve(service, listener, shutdown).await?)
+        let (serving, ended) = oneshot::channel::<()>();
+        let clients = async {
+            let result = server::serve(service, listener, shutdown).await;
+            drop(serving);
+            result
+        };
+        let operator = async {
+            match self.admin_listener {
+                Some(listener) => server::serve(of_operator, listener, async { drop(ended.await) }).await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(clients, operator)?;
+        Ok(())
     }
 }
 
@@ -178,8 +233,14 @@ impl Loading {
         check_names(&models)?;
         let app = Arc::new(App::new(self.config.clone(), models, self.shared.clone(), None));
         let _ = self.loaded.set(app.clone());
-        self.served.send_replace(served(app));
+        self.serve(app);
         Ok(())
+    }
+
+    fn serve(&self, app: Arc<App>) {
+        let (of_clients, of_operator) = served(app);
+        self.served.send_replace(of_clients);
+        self.served_to_operator.send_replace(of_operator);
     }
 
     /// The list of the fleet's workers, to be filled once.
@@ -207,7 +268,7 @@ impl Loading {
         check_names(std::slice::from_ref(&model))?;
         let route = app.add_remote(model, first);
         if routes.is_empty() {
-            self.served.send_replace(served(app.clone()));
+            self.serve(app.clone());
         }
         Ok(route)
     }
@@ -228,8 +289,33 @@ impl Loading {
     }
 }
 
-fn served(app: Arc<App>) -> Served {
-    Served { metrics: app.metrics.http.clone(), router: routes::router(app) }
+/// What clients are served, and what the operator.
+fn served(app: Arc<App>) -> (Served, Served) {
+    let of = |audience| {
+        let (metrics, router) = (app.metrics.http.clone(), routes::router(app.clone(), audience));
+        Served { metrics, router }
+    };
+    (of(Audience::Clients), of(Audience::Operator))
+}
+
+/// The rules of the operator's listener: no pages of other origins, no proxy, always a key.
+fn operators_config(config: &GatewayConfig) -> GatewayConfig {
+    let mut config = config.clone();
+    config.access.allowed_origins.clear();
+    config.server.root_path.clear();
+    config.server.shutdown_timeout_s = ADMIN_SHUTDOWN_S;
+    config.access.api_keys.extend(config.access.admin_key.clone());
+    config
+}
+
+fn check_admin(access: &AccessConfig) -> Result<(), GatewayError> {
+    let is_valid =
+        |key: &Secret| ApiKeys::is_well_formed(key.reveal().as_bytes()) && !access.api_keys.contains(key);
+    match &access.admin_key {
+        Some(key) if is_valid(key) => Ok(()),
+        None if access.admin_listen.is_none() => Ok(()),
+        _ => Err(GatewayError::AdminKey),
+    }
 }
 
 fn check_bind(access: &AccessConfig, is_local: bool, address: &str) -> Result<(), GatewayError> {

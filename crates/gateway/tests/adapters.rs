@@ -186,16 +186,19 @@ async fn an_adapter_in_use_stays_until_its_requests_end() {
 }
 
 #[tokio::test]
-async fn run_time_loading_needs_the_operators_word_and_a_key() {
+async fn run_time_loading_needs_the_operators_word_and_key() {
     let shelf = Arc::default();
     let mut setup = setup(&shelf, &["sql"], false);
-    setup.config.access.api_keys = vec![Secret::new("right")];
+    setup.config.access.api_keys = vec![Secret::new("client")];
+    setup.config.access.admin_key = Some(Secret::new("right"));
     let server = Server::start(setup).await;
     let mut client = server.connect().await;
     for path in ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"] {
         let body = json!({"lora_name": "sql", "lora_path": "/x"}).to_string();
         client.send(post_bytes(path, &body, &[])).await;
         assert_eq!(client.reply().await.expect("a response").status, 401);
+        client.send(post_bytes(path, &body, &["authorization: Bearer client"])).await;
+        assert_eq!(client.reply().await.expect("a response").status, 403);
         client.send(post_bytes(path, &body, &["authorization: Bearer right"])).await;
         let reply = client.reply().await.expect("a response");
         let (status, _, _, code) = reply.error();

@@ -15,6 +15,21 @@ pub struct NetworkArgs {
     /// The beginning of the names of the files in which entries of the ledger wait for the database
     #[arg(long, hide_short_help = true, value_name = "PATH", requires = "database")]
     pub ledger_journal: Option<PathBuf>,
+    /// The operator's key, for /metrics, /load, /fleet, adapters and the operator's API
+    #[arg(
+        long,
+        hide_short_help = true,
+        env = "THRONG_ADMIN_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
+    pub admin_key: Option<String>,
+    /// A file with the operator's key
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with = "admin_key")]
+    pub admin_key_file: Option<PathBuf>,
+    /// Serve the operator's API, with /admin, on this address besides: ADDRESS:PORT
+    #[arg(long, hide_short_help = true, env = "THRONG_ADMIN_LISTEN", value_name = "ADDRESS")]
+    pub admin_listen: Option<String>,
     /// Listen on this Unix domain socket instead of host and port
     #[arg(long, hide_short_help = true, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     pub uds: Option<PathBuf>,

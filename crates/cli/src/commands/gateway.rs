@@ -44,6 +44,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let fleet =
         Fleet::start(&replicas, token.as_ref(), &loading).map_err(|error| UsageError(error.to_string()))?;
     let (listener, listening) = listen::listen(&server).await?;
+    let gateway = listen::listen_for_operator(gateway, &access).await?;
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
     let address = address(&listening.place, is_encrypted);

@@ -65,6 +65,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
     let (listener, listening) = listen::listen(&server).await?;
+    let gateway = listen::listen_for_operator(gateway, &access).await?;
     let address = address(&listening.place, is_encrypted);
     tokio::spawn({
         let loading = loading.clone();

@@ -15,6 +15,8 @@ pub(crate) struct Tenant {
     pub id: TenantId,
     /// The stored key with its organisation, project and limits; configured keys and anonymous clients have none.
     pub key: Option<Arc<ApiKey>>,
+    /// Whether it came with the operator's key.
+    pub is_operator: bool,
 }
 
 impl Tenant {
@@ -25,12 +27,17 @@ impl Tenant {
 
     /// A tenant that may do everything.
     pub fn without_key(id: TenantId) -> Self {
-        Self { id, key: None }
+        Self { id, key: None, is_operator: false }
+    }
+
+    /// Who has the operator's key.
+    pub fn operator() -> Self {
+        Self { is_operator: true, ..Self::without_key(TenantId(Arc::from("operator"))) }
     }
 
     /// The tenant of a stored key.
     pub fn of(key: Arc<ApiKey>) -> Self {
-        Self { id: TenantId(Arc::from(key.project_id.as_str())), key: Some(key) }
+        Self { id: TenantId(Arc::from(key.project_id.as_str())), key: Some(key), is_operator: false }
     }
 
     /// The model named `name`, or the only one when no name is given.

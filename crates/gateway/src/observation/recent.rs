@@ -1,4 +1,4 @@
-//! The latest finished requests, for `/explain`. Bounded. A tenant finds its own only. Does not know how they are shown.
+//! The latest finished requests, for `/explain`. Bounded. A tenant finds its own only, the operator all. Does not know how they are shown.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,10 +36,12 @@ impl RecentRequests {
         drop(oldest);
     }
 
-    /// The latest request with this id among the tenant's.
-    pub fn find(&self, tenant: &str, request_id: &str) -> Option<Arc<RequestReport>> {
+    /// The latest request with this id among the tenant's; of all when there is no tenant.
+    pub fn find(&self, tenant: Option<&str>, request_id: &str) -> Option<Arc<RequestReport>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |report: &&Arc<RequestReport>| report.is_of(tenant) && report.request_id == request_id;
+        let is_it = |report: &&Arc<RequestReport>| {
+            tenant.is_none_or(|tenant| report.is_of(tenant)) && report.request_id == request_id
+        };
         reports.iter().rev().find(is_it).cloned()
     }
 
@@ -51,9 +53,10 @@ impl RecentRequests {
         active.filter_map(|report| report.tenant.as_deref()).collect::<BTreeSet<_>>().len()
     }
 
-    /// The tenant's latest requests, the newest first.
-    pub fn latest(&self, tenant: &str, n: usize) -> Vec<Arc<RequestReport>> {
+    /// The tenant's latest requests, the newest first; those of all when there is no tenant.
+    pub fn latest(&self, tenant: Option<&str>, n: usize) -> Vec<Arc<RequestReport>> {
         let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        reports.iter().rev().filter(|report| report.is_of(tenant)).take(n).cloned().collect()
+        let is_shown = |report: &&Arc<RequestReport>| tenant.is_none_or(|tenant| report.is_of(tenant));
+        reports.iter().rev().filter(is_shown).take(n).cloned().collect()
     }
 }

@@ -8,7 +8,8 @@ use utoipa::openapi::path::{
 };
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::{
-    AnyOfBuilder, ArrayBuilder, ComponentsBuilder, ObjectBuilder, Schema, SchemaType, Type,
+    AdditionalProperties, AnyOfBuilder, ArrayBuilder, ComponentsBuilder, ObjectBuilder, Schema, SchemaType,
+    Type,
 };
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
@@ -24,20 +25,34 @@ use super::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
 struct Operation {
     path: &'static str,
     summary: &'static str,
+    /// Of the answer; empty: it has no body.
     content_type: &'static str,
-    /// The name of the schema of its body; `None`: a GET.
+    /// The name of the schema of its body.
     body: Option<&'static str>,
+    is_post: bool,
+    /// The status of success.
+    status: &'static str,
 }
 
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain";
 
 const fn get(path: &'static str, summary: &'static str) -> Operation {
-    Operation { path, summary, content_type: JSON, body: None }
+    Operation { path, summary, content_type: JSON, body: None, is_post: false, status: "200" }
 }
 
 const fn post(path: &'static str, body: &'static str, summary: &'static str) -> Operation {
-    Operation { path, summary, content_type: JSON, body: Some(body) }
+    Operation { path, summary, content_type: JSON, body: Some(body), is_post: true, status: "200" }
+}
+
+/// A GET whose status is its answer.
+const fn empty(path: &'static str, summary: &'static str) -> Operation {
+    Operation { content_type: "", ..get(path, summary) }
+}
+
+/// A POST whose path says everything.
+const fn act(path: &'static str, summary: &'static str) -> Operation {
+    Operation { is_post: true, ..get(path, summary) }
 }
 
 const OPERATIONS: &[Operation] = &[
@@ -70,10 +85,10 @@ const OPERATIONS: &[Operation] = &[
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation."),
     post("/detokenize", "DetokenizeRequest", "The text of tokens."),
     get("/tokenizer_info", "The tokenizer's configuration, where the operator enabled it."),
-    get("/health", "Whether requests can be answered."),
-    get("/health/live", "Whether the process lives."),
-    get("/health/ready", "Whether requests can be answered."),
-    get("/ping", "Whether requests can be answered."),
+    empty("/health", "Whether requests can be answered."),
+    empty("/health/live", "Whether the process lives."),
+    empty("/health/ready", "Whether requests can be answered."),
+    empty("/ping", "Whether requests can be answered."),
     get("/version", "The version of this server."),
     get("/load", "How many sequences run or wait."),
     Operation { content_type: TEXT, ..get("/metrics", "Metrics for Prometheus.") },
@@ -81,6 +96,16 @@ const OPERATIONS: &[Operation] = &[
     get("/explain/{id}", "Where the time of one of the caller's finished requests went."),
     get("/fleet", "The workers of this gateway, for its operators."),
     get("/openapi.json", "This document."),
+    get("/admin/keys", "All API keys; like all of /admin on the operator's listener only."),
+    Operation {
+        status: "201",
+        ..post("/admin/keys", "CreateKeyRequest", "Make an API key, whose text is in this answer only.")
+    },
+    post("/admin/keys/{id}", "ChangeKeyRequest", "Change what a key may do."),
+    act("/admin/keys/{id}/revoke", "Refuse a key from now on."),
+    get("/admin/organisations", "Organisations and their projects, with limits."),
+    post("/admin/limits", "LimitRequest", "Limit an organisation, a project or each of its users."),
+    Operation { status: "202", ..act("/admin/drain", "Finish what runs and end the server.") },
     Operation { content_type: "text/html", ..get("/dashboard", "A page that shows the server at work.") },
     Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
 ];
@@ -94,7 +119,7 @@ pub fn document() -> &'static str {
             .description(Some("Large language models for many users at once, behind OpenAI's API."))
             .build();
         let paths = OPERATIONS.iter().fold(PathsBuilder::new(), |paths, operation| {
-            let method = if operation.body.is_some() { HttpMethod::Post } else { HttpMethod::Get };
+            let method = if operation.is_post { HttpMethod::Post } else { HttpMethod::Get };
             paths.path(operation.path, PathItem::new(method, operation.describe()))
         });
         let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components().build()));
@@ -111,8 +136,10 @@ pub fn paths() -> impl Iterator<Item = &'static str> {
 impl Operation {
     fn describe(&self) -> OperationBuilder {
         let any = ContentBuilder::new().schema(Some(anything())).build();
-        let mut answer =
-            ResponseBuilder::new().description(self.summary).content(self.content_type, any.clone());
+        let mut answer = ResponseBuilder::new().description(self.summary);
+        if !self.content_type.is_empty() {
+            answer = answer.content(self.content_type, any.clone());
+        }
         if self.body.is_some() && self.path.ends_with("/completions") {
             answer = answer.content("text/event-stream", any);
         }
@@ -120,7 +147,7 @@ impl Operation {
         let refusal = ResponseBuilder::new().description("What went wrong.").content(JSON, error);
         let mut operation = OperationBuilder::new()
             .summary(Some(self.summary))
-            .response("200", answer.build())
+            .response(self.status, answer.build())
             .response("default", refusal.build());
         if self.path.contains("{id}") {
             let id = ParameterBuilder::new().name("id").parameter_in(ParameterIn::Path);
@@ -137,33 +164,60 @@ impl Operation {
 }
 
 fn components() -> ComponentsBuilder {
-    let chat =
-        with_fields(with_fields(with_fields(object(), CONVERSATION_FIELDS), GENERATION_FIELDS), CHAT_FIELDS);
-    let completion = with_fields(with_fields(object(), COMPLETION_FIELDS), GENERATION_FIELDS);
-    let tokenize = with_fields(with_fields(object(), TOKENIZE_FIELDS), CONVERSATION_FIELDS);
-    let detokenize = with_fields(object(), DETOKENIZE_FIELDS);
-    let load = with_fields(object(), LOAD_ADAPTER_FIELDS);
-    let unload = with_fields(object(), UNLOAD_ADAPTER_FIELDS);
+    let chat = with_fields(object(), CONVERSATION_FIELDS, &["messages"]);
+    let chat = with_fields(chat, GENERATION_FIELDS, &["model"]);
+    let chat = with_fields(chat, CHAT_FIELDS, &[]);
+    let completion = with_fields(object(), COMPLETION_FIELDS, &["prompt"]);
+    let completion = with_fields(completion, GENERATION_FIELDS, &["model"]);
+    let tokenize = with_fields(with_fields(object(), TOKENIZE_FIELDS, &[]), CONVERSATION_FIELDS, &[]);
+    let detokenize = with_fields(object(), DETOKENIZE_FIELDS, &["tokens"]);
+    let load = with_fields(object(), LOAD_ADAPTER_FIELDS, &["lora_name", "lora_path"]);
+    let unload = with_fields(object(), UNLOAD_ADAPTER_FIELDS, &["lora_name"]);
     let fault = ["message", "type", "param", "code"].iter().fold(object(), |fault, key| {
         let text = match *key {
-            "param" => ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::String, Type::Null])),
+            "param" => ObjectBuilder::new().schema_type(or_null(Type::String)),
             _ => of_type(Type::String),
         };
         fault.property(*key, text.build()).required(*key)
     });
-    ComponentsBuilder::new()
-        .schema("ChatCompletionRequest", chat.required("model").required("messages").build())
-        .schema("CompletionRequest", completion.required("model").required("prompt").build())
+    admin_components()
+        .schema("ChatCompletionRequest", chat.build())
+        .schema("CompletionRequest", completion.build())
         .schema("TokenizeRequest", tokenize.build())
-        .schema("DetokenizeRequest", detokenize.required("tokens").build())
-        .schema("LoadAdapterRequest", load.required("lora_name").required("lora_path").build())
-        .schema("UnloadAdapterRequest", unload.required("lora_name").build())
+        .schema("DetokenizeRequest", detokenize.build())
+        .schema("LoadAdapterRequest", load.build())
+        .schema("UnloadAdapterRequest", unload.build())
         .schema("Error", object().property("error", fault.build()).required("error").build())
 }
 
-fn with_fields<T>(object: ObjectBuilder, fields: &[Field<T>]) -> ObjectBuilder {
+/// The bodies of the operator's API.
+fn admin_components() -> ComponentsBuilder {
+    let text = || of_type(Type::String).max_length(Some(256));
+    let count = || of_type(Type::Integer).minimum(Some(1));
+    let limits = || object().description(Some("A count, dollars as a text, or null, by the limit's name."));
+    let strict = || object().additional_properties(Some(AdditionalProperties::<Schema>::FreeForm(false)));
+    let models = || ArrayBuilder::new().items(RefOr::T(text().build().into())).max_items(Some(256));
+    let key = || {
+        strict().property("models", models()).property("expires_in_s", count()).property("limits", limits())
+    };
+    let named = |object: ObjectBuilder, names: &[&str]| {
+        names.iter().fold(object, |object, name| object.property(*name, text()))
+    };
+    let limit = named(strict(), &["organisation", "project"]).property("each_user", of_type(Type::Boolean));
+    let limit = limit.property("limits", limits()).required("organisation").required("limits");
+    ComponentsBuilder::new()
+        .schema("CreateKeyRequest", named(key(), &["organisation", "project", "name"]).build())
+        .schema("ChangeKeyRequest", key().build())
+        .schema("LimitRequest", limit.build())
+}
+
+/// The object with these fields. Null stands for the absence of a field that is not required.
+fn with_fields<T>(object: ObjectBuilder, fields: &[Field<T>], required: &[&str]) -> ObjectBuilder {
     fields.iter().fold(object, |object, field| {
-        object.property(field.name, schema(&field.kind.shape(), Some(field.about)))
+        let is_required = required.contains(&field.name);
+        let object =
+            object.property(field.name, schema(&field.kind.shape(), Some(field.about), !is_required));
+        if is_required { object.required(field.name) } else { object }
     })
 }
 
@@ -175,50 +229,55 @@ fn of_type(kind: Type) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(SchemaType::new(kind))
 }
 
+fn or_null(kind: Type) -> SchemaType {
+    SchemaType::from_iter([kind, Type::Null])
+}
+
 fn anything() -> Schema {
     ObjectBuilder::new().schema_type(SchemaType::any()).build().into()
 }
 
-/// The JSON Schema of a parameter. A length that is no limit is left out.
-fn schema(shape: &Shape, about: Option<&str>) -> RefOr<Schema> {
+/// The JSON Schema of a parameter, or of one that may be null. A length that is no limit is left out.
+fn schema(shape: &Shape, about: Option<&str>, nullable: bool) -> RefOr<Schema> {
     let limit = |max: usize| (max != usize::MAX).then_some(max);
+    let of_type = |kind: Type| match nullable {
+        true => ObjectBuilder::new().schema_type(or_null(kind)).description(about),
+        false => of_type(kind).description(about),
+    };
     let schema: Schema = match shape {
-        Shape::Array(max, item) => ArrayBuilder::new()
-            .items(schema(item, None))
-            .max_items(limit(*max))
-            .description(about)
-            .build()
-            .into(),
+        Shape::Array(max, item) => {
+            let kind = if nullable { or_null(Type::Array) } else { SchemaType::new(Type::Array) };
+            let array = ArrayBuilder::new().schema_type(kind).items(schema(item, None, false));
+            array.max_items(limit(*max)).description(about).build().into()
+        }
         Shape::AnyOf(shapes) => {
-            let any = shapes.iter().fold(AnyOfBuilder::new(), |any, shape| any.item(schema(shape, None)));
+            let any = AnyOfBuilder::new();
+            let any = shapes.iter().fold(any, |any, shape| any.item(schema(shape, None, false)));
+            let any = if nullable { any.item(self::of_type(Type::Null)) } else { any };
             any.description(about).build().into()
         }
         Shape::Any => ObjectBuilder::new().schema_type(SchemaType::any()).description(about).build().into(),
-        Shape::Boolean => of_type(Type::Boolean).description(about).build().into(),
+        Shape::Boolean => of_type(Type::Boolean).build().into(),
         Shape::Integer(min, max) => {
-            of_type(Type::Integer).minimum(Some(*min)).maximum(Some(*max)).description(about).build().into()
+            of_type(Type::Integer).minimum(Some(*min)).maximum(Some(*max)).build().into()
         }
         Shape::Number(range) => {
-            let number = of_type(Type::Number).maximum(Some(range.max)).description(about);
+            let number = of_type(Type::Number).maximum(Some(range.max));
             match range.above_min {
                 true => number.exclusive_minimum(Some(range.min)).build().into(),
                 false => number.minimum(Some(range.min)).build().into(),
             }
         }
-        Shape::Text(max) => of_type(Type::String).max_length(limit(*max)).description(about).build().into(),
+        Shape::Text(max) => of_type(Type::String).max_length(limit(*max)).build().into(),
         Shape::Choice(names) => {
             let names = names.iter().map(|name| serde_json::Value::from(*name));
-            of_type(Type::String).enum_values(Some(names)).description(about).build().into()
+            let null = nullable.then_some(serde_json::Value::Null);
+            of_type(Type::String).enum_values(Some(names.chain(null))).build().into()
         }
-        Shape::Object => object().description(about).build().into(),
+        Shape::Object => of_type(Type::Object).build().into(),
         Shape::StringMap => {
-            let value: Schema = of_type(Type::String).max_length(Some(512)).build().into();
-            object()
-                .max_properties(Some(16))
-                .additional_properties(Some(value))
-                .description(about)
-                .build()
-                .into()
+            let value: Schema = self::of_type(Type::String).max_length(Some(512)).build().into();
+            of_type(Type::Object).max_properties(Some(16)).additional_properties(Some(value)).build().into()
         }
     };
     RefOr::T(schema)
@@ -232,7 +291,7 @@ mod tests {
     fn the_document_lists_every_parameter_and_route() {
         let document: serde_json::Value = serde_json::from_str(document()).expect("JSON");
         for operation in OPERATIONS {
-            let method = if operation.body.is_some() { "post" } else { "get" };
+            let method = if operation.is_post { "post" } else { "get" };
             assert!(document["paths"][operation.path][method].is_object(), "{}", operation.path);
         }
         let lists = |name: &str, fields: &[&str]| {

@@ -1,5 +1,5 @@
 //! Where the time of a finished request went. Each caller finds its own requests only: those of the key's project, or of the
-//! key where it has none. Does not know who measured.
+//! key where it has none; the operator finds all. Does not know who measured.
 
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::path_text::PathText;
 use crate::app::App;
+use crate::auth::Tenant;
 use crate::connection::RequestContext;
 use crate::observation::{Explanation, Summary};
 use crate::openai::ApiError;
@@ -30,9 +31,14 @@ pub(super) async fn latest(
     State(app): State<Arc<App>>,
     Extension(context): Extension<Arc<RequestContext>>,
 ) -> Response {
-    let reports = app.recent.latest(&context.tenant().0, MAX_LISTED);
+    let reports = app.recent.latest(visible_to(&context.key_holder()), MAX_LISTED);
     let data = reports.iter().map(|report| Summary::new(report)).collect();
     Json(List { object: "list", data, active_tenants: app.recent.n_active_tenants() }).into_response()
+}
+
+/// Whose requests are shown; `None`: everyone's.
+fn visible_to(caller: &Tenant) -> Option<&str> {
+    (!caller.is_operator).then_some(&*caller.id.0)
 }
 
 /// One of the caller's requests.
@@ -41,7 +47,7 @@ pub(super) async fn request(
     Extension(context): Extension<Arc<RequestContext>>,
     PathText(id): PathText,
 ) -> Result<Response, ApiError> {
-    let found = app.recent.find(&context.tenant().0, &id);
+    let found = app.recent.find(visible_to(&context.key_holder()), &id);
     let report = found.ok_or_else(|| ApiError::request_not_found(&id))?;
     Ok(Json(Explanation::new(&report)).into_response())
 }

@@ -2,6 +2,7 @@
 //! not know what the routes do.
 
 mod adapters;
+mod admin;
 mod explain;
 mod fleet;
 mod generate;
@@ -24,6 +25,7 @@ use axum::routing::{MethodRouter, get, post};
 use http::Method;
 
 use crate::app::App;
+use crate::auth::Tenant;
 use crate::connection::RequestContext;
 use crate::openai::ApiError;
 
@@ -32,8 +34,23 @@ use crate::openai::ApiError;
 pub(crate) enum Access {
     /// Anyone.
     Open,
-    /// Holders of a key, when there are keys.
+    /// Clients: holders of a key, when there are keys. Not the operator, whose key belongs in no client.
     Key,
+    /// Clients for what is theirs, and the operator for all.
+    Shared,
+    /// The operator; on a server without any keys, anyone who can connect.
+    Operator,
+    /// The operator, on the operator's listener only.
+    Admin,
+}
+
+/// Whose listener a request came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// Clients'.
+    Clients,
+    /// The operator's.
+    Operator,
 }
 
 /// One route.
@@ -51,9 +68,15 @@ pub(crate) struct Route {
 impl Route {
     /// Whether it has no answer while no model is loaded.
     fn needs_models(&self) -> bool {
-        self.access == Access::Key
-            && !matches!(self.path, "/openapi.json" | "/metrics" | "/fleet")
-            && !self.path.starts_with("/v1/organization/")
+        matches!(self.access, Access::Key | Access::Operator) && !matches!(self.path, "/metrics" | "/fleet")
+    }
+
+    /// Whether this listener has it.
+    fn is_for(&self, audience: Audience) -> bool {
+        match audience {
+            Audience::Clients => self.access != Access::Admin,
+            Audience::Operator => self.access != Access::Key && self.path != "/",
+        }
     }
 }
 
@@ -67,6 +90,17 @@ const fn keyed(path: &'static str, allow: &'static str, handler: fn() -> MethodR
     Route { path, allow, access: Access::Key, handler }
 }
 
+const fn of(
+    access: Access,
+    path: &'static str,
+    allow: &'static str,
+    handler: fn() -> MethodRouter<Arc<App>>,
+) -> Route {
+    Route { path, allow, access, handler }
+}
+
+use Access::{Admin, Operator, Shared};
+
 /// All routes.
 pub(crate) const ROUTES: &[Route] = &[
     open("/", || get(page::index)),
@@ -77,35 +111,41 @@ pub(crate) const ROUTES: &[Route] = &[
     open("/health/ready", || get(health::ready)),
     open("/ping", || get(health::ready)),
     open("/version", || get(operations::version)),
-    keyed("/load", GET, || get(operations::load)),
-    keyed("/openapi.json", GET, || get(operations::openapi)),
-    keyed("/metrics", GET, || get(operations::metrics)),
-    keyed("/explain", GET, || get(explain::latest)),
-    keyed("/explain/{*id}", GET, || get(explain::request)),
-    keyed("/fleet", GET, || get(fleet::workers)),
+    of(Operator, "/load", GET, || get(operations::load)),
+    of(Shared, "/openapi.json", GET, || get(operations::openapi)),
+    of(Operator, "/metrics", GET, || get(operations::metrics)),
+    of(Shared, "/explain", GET, || get(explain::latest)),
+    of(Shared, "/explain/{*id}", GET, || get(explain::request)),
+    of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/models", GET, || get(models::list)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
-    keyed("/v1/organization/usage/completions", GET, || get(usage::completions)),
-    keyed("/v1/organization/costs", GET, || get(usage::costs)),
-    keyed("/v1/load_lora_adapter", "POST", || post(adapters::load)),
-    keyed("/v1/unload_lora_adapter", "POST", || post(adapters::unload)),
+    of(Shared, "/v1/organization/usage/completions", GET, || get(usage::completions)),
+    of(Shared, "/v1/organization/costs", GET, || get(usage::costs)),
+    of(Operator, "/v1/load_lora_adapter", "POST", || post(adapters::load)),
+    of(Operator, "/v1/unload_lora_adapter", "POST", || post(adapters::unload)),
     keyed("/tokenize", "POST", || post(tokenize::tokenize)),
     keyed("/tokenizer_info", GET, || get(tokenize::info)),
     keyed("/detokenize", "POST", || post(tokenize::detokenize)),
+    of(Admin, "/admin/keys", "GET, HEAD, POST", || get(admin::list_keys).post(admin::create_key)),
+    of(Admin, "/admin/keys/{id}", "POST", || post(admin::change_key)),
+    of(Admin, "/admin/keys/{id}/revoke", "POST", || post(admin::revoke_key)),
+    of(Admin, "/admin/organisations", GET, || get(admin::list_organisations)),
+    of(Admin, "/admin/limits", "POST", || post(admin::limit)),
+    of(Admin, "/admin/drain", "POST", || post(admin::drain)),
 ];
 
-/// The routes as a service. A request brings its [`RequestContext`] as an extension; its response brings its
+/// The routes of a listener as a service. A request brings its [`RequestContext`] as an extension; its response brings its
 /// [`MatchedPath`].
-pub(crate) fn router(app: Arc<App>) -> axum::Router {
+pub(crate) fn router(app: Arc<App>, audience: Audience) -> axum::Router {
     let mut router = axum::Router::new();
-    for route in ROUTES {
+    for route in ROUTES.iter().filter(|route| route.is_for(audience)) {
         router = router.route(route.path, (route.handler)());
     }
     router
         .method_not_allowed_fallback(method_not_allowed)
-        .route_layer(middleware::from_fn_with_state(app.clone(), authorize))
+        .route_layer(middleware::from_fn_with_state((app.clone(), audience), authorize))
         .fallback(unknown_url)
         .with_state(app)
 }
@@ -115,15 +155,16 @@ fn route_of(path: &MatchedPath) -> Option<&'static Route> {
 }
 
 async fn authorize(
-    State(app): State<Arc<App>>,
+    State((app, audience)): State<(Arc<App>, Audience)>,
     Extension(context): Extension<Arc<RequestContext>>,
     path: MatchedPath,
     request: Request,
     next: Next,
 ) -> Response {
-    let is_open = route_of(&path).is_some_and(|route| route.access == Access::Open);
-    let mut response = match app.keys.authenticate(request.headers()) {
-        Err(error) if !is_open => error.into_response(),
+    let access = route_of(&path).map_or(Access::Admin, |route| route.access);
+    let found = app.keys.authenticate(request.headers());
+    let mut response = match found.and_then(|tenant| permit(&app, audience, access, tenant)) {
+        Err(error) if access != Access::Open => error.into_response(),
         tenant => {
             if let Ok(tenant) = tenant {
                 context.set_tenant(tenant);
@@ -140,6 +181,22 @@ async fn authorize(
     response
 }
 
+/// The same tenant, if this listener lets it use such a route.
+fn permit(app: &App, audience: Audience, access: Access, tenant: Tenant) -> Result<Tenant, ApiError> {
+    let needs_no_key = app.keys.is_open();
+    match (audience, access) {
+        _ if access == Access::Open => Ok(tenant),
+        (Audience::Clients, Access::Shared) => Ok(tenant),
+        (Audience::Clients, Access::Key) if !tenant.is_operator => Ok(tenant),
+        (Audience::Clients, Access::Key) => Err(ApiError::not_for_the_operator()),
+        (Audience::Clients, _) if needs_no_key && !app.keys.knows_operator() => Ok(tenant),
+        _ if tenant.is_operator => Ok(tenant),
+        _ if needs_no_key => Err(ApiError::missing_api_key()),
+        (Audience::Operator, _) => Err(ApiError::invalid_api_key()),
+        (Audience::Clients, _) => Err(ApiError::only_for_the_operator()),
+    }
+}
+
 async fn method_not_allowed(path: MatchedPath) -> ApiError {
     ApiError::method_not_allowed(route_of(&path).map_or(GET, |route| route.allow))
 }
@@ -150,47 +207,16 @@ async fn unknown_url(method: Method, OriginalUri(uri): OriginalUri) -> ApiError 
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderMap, StatusCode, Version};
-    use tower::ServiceExt;
-
     use super::*;
-    use crate::app::Shared;
-    use crate::config::{GatewayConfig, Secret};
 
-    /// The routes that the documentation lists as open; any other must ask for a key.
+    /// The routes that the documentation lists as open. Who may use the others is tested over sockets, in `tests/route_access.rs`.
     const OPEN: &[&str] =
         &["/", "/dashboard", "/ui/{file}", "/health", "/health/live", "/health/ready", "/ping", "/version"];
 
-    async fn status(app: &Arc<App>, route: &Route, key: Option<&str>) -> StatusCode {
-        let method = route.allow.split(',').next().expect("a method");
-        let path = route.path.replace("{file}", "app.js").replace("{*id}", "some/model");
-        let mut request = http::Request::builder().method(method).uri(path);
-        if let Some(key) = key {
-            request = request.header("authorization", key);
-        }
-        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
-        let request = request.extension(Arc::new(context)).body(axum::body::Body::empty());
-        let answer = router(app.clone()).oneshot(request.expect("a valid request")).await;
-        answer.expect("the router always answers").status()
-    }
-
-    #[tokio::test]
-    async fn every_route_of_the_table_asks_for_a_key_but_the_listed_ones() {
-        let mut config = GatewayConfig::default();
-        config.access.api_keys = vec![Secret::new("right"), Secret::new("also-right")];
-        let shared = Shared::new(&config, Default::default());
-        let app = Arc::new(App::new(config, Vec::new(), shared, None));
-        for route in ROUTES {
-            let is_open = OPEN.contains(&route.path);
-            assert_eq!(route.access == Access::Open, is_open, "{}", route.path);
-            for key in [None, Some("Bearer wrong"), Some("right"), Some("Bearer "), Some("Basic right")] {
-                let refused = status(&app, route, key).await == StatusCode::UNAUTHORIZED;
-                assert_eq!(refused, !is_open, "{} with {key:?}", route.path);
-            }
-            for key in ["Bearer right", "Bearer also-right"] {
-                assert_ne!(status(&app, route, Some(key)).await, StatusCode::UNAUTHORIZED, "{}", route.path);
-            }
-        }
+    #[test]
+    fn no_other_routes_are_open_than_those_that_are_listed() {
+        let open = ROUTES.iter().filter(|route| route.access == Access::Open).map(|route| route.path);
+        assert_eq!(open.collect::<Vec<_>>(), OPEN);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What was used and what it costs, from the ledger, to those whom it belongs to.
+//! What was used and what it costs, from the ledger, to those whom it belongs to and to the operator.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -51,7 +51,7 @@ async fn answer(
     let accepts_csv = accepts.trim_start().starts_with("text/csv");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut question = UsageQuestion::parse(kind, query.as_deref().unwrap_or_default(), accepts_csv, now)?;
-    question.query.only.push(visible_to(&context.key_holder()));
+    question.query.only.extend(visible_to(&context.key_holder()));
     let rows = match tokio::time::timeout(ANSWER_LIMIT, store.usage(&question.query)).await {
         Ok(Ok(rows)) => rows,
         Ok(Err(StoreError::TooManyRows(_))) => {
@@ -75,10 +75,12 @@ async fn answer(
     Ok((fields, usage_report::json(kind, &question, &rows)).into_response())
 }
 
-/// What of the ledger a key may see: a stored key what its project used, a key of the configuration what was used with it.
-fn visible_to(tenant: &Tenant) -> (UsageGroup, Vec<String>) {
+/// What of the ledger is shown: to the operator all, to a stored key what its project used, to a key of the configuration what was
+/// used with it.
+fn visible_to(tenant: &Tenant) -> Option<(UsageGroup, Vec<String>)> {
     match tenant.key.as_deref() {
-        Some(key) => (UsageGroup::Project, vec![key.project_id.clone()]),
-        None => (UsageGroup::Key, vec![tenant.id.0.to_string()]),
+        _ if tenant.is_operator => None,
+        Some(key) => Some((UsageGroup::Project, vec![key.project_id.clone()])),
+        None => Some((UsageGroup::Key, vec![tenant.id.0.to_string()])),
     }
 }

@@ -9,15 +9,13 @@ const $ = (id) => document.getElementById(id);
 const looks = [];
 let shown = null;
 
+/** The operator's key; the chat page has another one. */
 function storedKey() {
-  try { return JSON.parse(sessionStorage.getItem("throng.settings"))?.key ?? ""; } catch { return ""; }
+  try { return sessionStorage.getItem("throng.operator") ?? ""; } catch { return ""; }
 }
 
 function storeKey(key) {
-  try {
-    const settings = JSON.parse(sessionStorage.getItem("throng.settings")) ?? {};
-    sessionStorage.setItem("throng.settings", JSON.stringify({ ...settings, key }));
-  } catch { /* it is asked for again */ }
+  try { sessionStorage.setItem("throng.operator", key); } catch { /* it is asked for again */ }
 }
 
 let key = storedKey();
@@ -110,9 +108,11 @@ function setState(name, text) {
 
 async function look() {
   const answer = await ask("metrics", "text/plain");
-  $("key-form").hidden = answer.status !== 401;
-  if (answer.status === 401) {
-    $("key-error").textContent = key ? "The server does not accept this key." : "";
+  const isRefused = answer.status === 401 || answer.status === 403;
+  $("key-form").hidden = !isRefused;
+  if (isRefused) {
+    const isClients = answer.status === 403;
+    $("key-error").textContent = isClients ? "Only the operator's key opens the dashboard." : key ? "The server does not accept this key." : "";
     return setState("lost", "needs a key");
   }
   if (!answer.ok) return setState("lost", `the server answered ${answer.status}`);

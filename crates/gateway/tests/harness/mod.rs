@@ -90,6 +90,8 @@ impl Executor for Paced {
 /// A running server.
 pub struct Server {
     pub address: SocketAddr,
+    /// The operator's listener, where the configuration has one.
+    pub admin_address: Option<SocketAddr>,
     /// The first of `engines`.
     pub engine: EngineHandle,
     pub engines: Vec<EngineHandle>,
@@ -184,16 +186,23 @@ impl Server {
             notice: Some("a paper model".to_owned()),
             held: Default::default(),
         };
+        let admin_listen = setup.config.access.admin_listen.clone();
         let (gateway, loading) =
             Gateway::loading(setup.config, Default::default()).expect("a valid configuration");
         let listener = TcpListener::bind(setup.bind).await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
+        let (mut gateway, mut admin_address) = (gateway, None);
+        if let Some(place) = admin_listen {
+            let admin = TcpListener::bind(place).await.expect("a free port");
+            admin_address = Some(admin.local_addr().expect("a bound socket"));
+            gateway = gateway.with_admin_listener(admin);
+        }
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(gateway.serve(listener, async move {
             let _ = stopped.await;
         }));
         let engine = engines[0].clone();
-        (Self { address, engine, engines, stop: Some(stop), task }, loading, model)
+        (Self { address, admin_address, engine, engines, stop: Some(stop), task }, loading, model)
     }
 
     pub async fn connect(&self) -> Client {

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use throng_gateway::{Listener, ServerConfig};
+use throng_gateway::{AccessConfig, Gateway, Listener, ServerConfig};
 use tokio::net::TcpListener;
 
 use crate::process::systemd::{self, PassedListener};
@@ -45,6 +45,20 @@ pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
     };
     let listening = Listening { place: listener.place(), file };
     Ok((listener, listening))
+}
+
+/// The same gateway, which serves the operator's API where the configuration says.
+///
+/// # Errors
+/// When the address is in use, not permitted or not of this machine.
+pub async fn listen_for_operator(gateway: Gateway, access: &AccessConfig) -> Result<Gateway> {
+    let Some(address) = &access.admin_listen else { return Ok(gateway) };
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address} (--admin-listen ADDRESS:PORT)"))?;
+    let listener = Listener::from(listener);
+    tracing::info!("the operator's API is on {}", listener.place());
+    Ok(gateway.with_admin_listener(listener))
 }
 
 fn adopt(passed: PassedListener) -> Result<Listener> {

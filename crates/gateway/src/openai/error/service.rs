@@ -114,6 +114,34 @@ impl ApiError {
         Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
     }
 
+    /// A client's key where only the operator's opens.
+    pub fn only_for_the_operator() -> Self {
+        let message = "Only the operator's key (--admin-key) permits this request.";
+        Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
+    }
+
+    /// The operator's key where a client's belongs.
+    pub fn not_for_the_operator() -> Self {
+        let message = "The operator's key does not permit this request: use an API key.";
+        Self::client(StatusCode::FORBIDDEN, "permission_denied", message)
+    }
+
+    /// What the operator names is not there.
+    pub fn not_found(reason: &str) -> Self {
+        Self::client(StatusCode::NOT_FOUND, "not_found", format!("{}.", echo(reason)))
+    }
+
+    /// What the operator asks for cannot be done; `reason` is a sentence without its full stop.
+    pub fn refused_change(reason: String) -> Self {
+        Self::bad_request("invalid_value", format!("Invalid request: {}.", echo(&reason)))
+    }
+
+    /// There are no keys to change.
+    pub fn no_database() -> Self {
+        let message = "This server has no database of keys: see --database.";
+        Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
+    }
+
     /// Requests or tokens a minute are used up.
     pub fn rate_limit_exceeded(what: &str, retry_after_s: u32) -> Self {
         let message = format!("Rate limit reached: {what}. Please retry after {retry_after_s} s.");
