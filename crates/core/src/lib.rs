@@ -15,6 +15,7 @@ pub mod constraint;
 pub mod executor;
 pub mod health;
 pub mod limits;
+pub mod overload;
 pub mod request;
 pub mod routing;
 pub mod scheduler;

@@ -1,5 +1,6 @@
 //! A look at the engine in numbers, enough for a metrics page. Does not know how they are shown.
 
+use throng_core::overload::Machine;
 use throng_core::scheduler::SchedulerStats;
 
 /// A snapshot of the engine.
@@ -7,6 +8,8 @@ use throng_core::scheduler::SchedulerStats;
 pub struct EngineStats {
     /// What runs and waits, whose the blocks are, and the counts of tokens, hits and preemptions.
     pub scheduler: SchedulerStats,
+    /// What is known of its speed; nothing before the first step.
+    pub machine: Option<Machine>,
     /// New tokens a step.
     pub iteration_tokens: IterationTokens,
     /// Time spent in steps, in seconds.

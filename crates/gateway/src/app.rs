@@ -122,7 +122,7 @@ impl App {
         for served in models {
             let (counters, replicas) =
                 (metrics.of_model(&ModelLabels::of_model(served.id())), served.replicas());
-            router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config.api)), replicas));
+            router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config)), replicas));
         }
         Self {
             keys: ApiKeys::new(&config.access.api_keys, keys).with_operator(config.access.admin_key.as_ref()),
@@ -151,7 +151,7 @@ impl App {
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config.api)), vec![first]);
+        let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), vec![first]);
         self.router.add(route.clone());
         route
     }

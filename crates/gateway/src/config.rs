@@ -1,10 +1,14 @@
 //! What an operator can set about the gateway, with good defaults. Does not know where settings come from:
 //! flags, files and the environment are read elsewhere.
 
+mod overload;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::overload::{ClassSetting, OverloadConfig};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -22,6 +26,8 @@ pub struct GatewayConfig {
     pub prices: Vec<ModelPrice>,
     /// What is told of requests.
     pub observability: ObservabilityConfig,
+    /// Who may wait, and for how long.
+    pub overload: OverloadConfig,
     /// Answers that are kept for equal requests.
     pub response_cache: ResponseCacheConfig,
 }

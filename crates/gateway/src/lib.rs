@@ -22,6 +22,7 @@ mod memory;
 mod metrics;
 mod observation;
 pub mod openai;
+mod overload;
 mod phase;
 mod replica;
 mod response_cache;
@@ -35,8 +36,8 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::StoredKeys;
 pub use config::{
-    AccessConfig, ApiConfig, ClientCertificates, GatewayConfig, ModelPrice, ObservabilityConfig,
-    ResponseCacheConfig, Secret, ServerConfig, TlsConfig,
+    AccessConfig, ApiConfig, ClassSetting, ClientCertificates, GatewayConfig, ModelPrice,
+    ObservabilityConfig, OverloadConfig, ResponseCacheConfig, Secret, ServerConfig, TlsConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};

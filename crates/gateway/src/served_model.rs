@@ -7,11 +7,12 @@ use throng_engine::EngineHandle;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 
 use crate::adapters::{AdapterSettings, Adapters, LoadedAdapter};
-use crate::config::ApiConfig;
+use crate::config::GatewayConfig;
 use crate::constraint::ModelGrammars;
 use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
+use crate::overload::OverloadControl;
 use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
 
@@ -74,6 +75,8 @@ pub(crate) struct ModelEntry {
     pub grammars: Option<ModelGrammars>,
     /// Its adapters.
     pub adapters: Adapters,
+    /// Lets its requests in.
+    pub overload: Arc<OverloadControl>,
     /// Tells its answers from those of other models, with the fingerprint of the worker that joined last.
     instance: Mutex<(ModelInstance, Option<Arc<str>>)>,
     limits: ModelLimits,
@@ -81,7 +84,7 @@ pub(crate) struct ModelEntry {
 
 impl ModelEntry {
     /// Prepares a model for serving.
-    pub fn new(mut served: ServedModel, metrics: ModelMetrics, config: &ApiConfig) -> Self {
+    pub fn new(mut served: ServedModel, metrics: ModelMetrics, config: &GatewayConfig) -> Self {
         for (parameter, value) in drop_invalid(&mut served.generation_defaults) {
             tracing::warn!(
                 parameter,
@@ -100,7 +103,7 @@ impl ModelEntry {
         let limits = ModelLimits {
             vocabulary_size: served.vocabulary_size,
             max_model_len: served.max_model_len,
-            max_logprobs: Some(config.max_logprobs),
+            max_logprobs: Some(config.api.max_logprobs),
         };
         let grammars = served
             .tokenizer
@@ -112,6 +115,7 @@ impl ModelEntry {
             metrics,
             grammars,
             adapters,
+            overload: Arc::new(OverloadControl::new(&config.overload)),
             instance: Mutex::new((ModelInstance::next(), None)),
             limits,
         }

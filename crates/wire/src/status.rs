@@ -2,6 +2,8 @@
 //! is shown and who decides by it.
 
 use serde::{Deserialize, Serialize};
+use throng_core::routing::StepTime;
+use throng_core::time::Nanos;
 
 use crate::WireError;
 
@@ -39,10 +41,48 @@ pub struct Load {
     pub n_running: u64,
     pub n_waiting: u64,
     pub n_paused: u64,
+    pub machine: Option<Machine>,
     pub total_blocks: u64,
     pub used_blocks: u64,
     pub totals: Totals,
     pub step_tokens: StepTokens,
+}
+
+/// How fast it computes: times of a step in nanoseconds, and the most sequences that run at a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of `throng_core::overload::Machine`")]
+pub struct Machine {
+    pub fixed_ns: u64,
+    pub per_prompt_token_ns: u64,
+    pub per_sequence_ns: u64,
+    pub max_step_tokens: u32,
+    pub n_slots: u32,
+}
+
+impl From<throng_core::overload::Machine> for Machine {
+    fn from(machine: throng_core::overload::Machine) -> Self {
+        let step_time = machine.step_time;
+        Self {
+            fixed_ns: step_time.fixed.0,
+            per_prompt_token_ns: step_time.per_prompt_token.0,
+            per_sequence_ns: step_time.per_sequence.0,
+            max_step_tokens: step_time.max_step_tokens,
+            n_slots: machine.n_slots,
+        }
+    }
+}
+
+impl From<Machine> for throng_core::overload::Machine {
+    fn from(machine: Machine) -> Self {
+        let step_time = StepTime {
+            fixed: Nanos(machine.fixed_ns),
+            per_prompt_token: Nanos(machine.per_prompt_token_ns),
+            per_sequence: Nanos(machine.per_sequence_ns),
+            max_step_tokens: machine.max_step_tokens,
+        };
+        Self { step_time, n_slots: machine.n_slots, n_replicas: 1 }
+    }
 }
 
 /// What it has done since it started.

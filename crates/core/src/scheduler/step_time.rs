@@ -1,6 +1,8 @@
 //! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`.
 //! Does not know why. Only the size of chunks and the number of drafts may depend on it, never what a request gets.
 
+mod machine;
+
 use crate::time::Nanos;
 
 /// One mean for each power of two of batch size, so that thousands of decode steps do not wash out what was

@@ -165,6 +165,7 @@ impl EngineCore {
     pub fn stats(&self) -> EngineStats {
         let mut stats = self.stats;
         stats.scheduler = self.scheduler.stats();
+        stats.machine = self.scheduler.machine();
         stats.failures.requests = self.streams.n_failed;
         stats
     }

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use throng_core::limits::Status;
+use throng_core::overload::ServiceClass;
 use throng_core::request::TenantId;
 use tokio::time::Instant;
 
@@ -19,6 +20,7 @@ use crate::auth::Tenant;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::openai::{ApiError, ErrorCode};
+use crate::overload::ServiceAsk;
 use crate::response_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
@@ -38,6 +40,8 @@ pub(crate) struct RequestContext {
     pub id: HeaderValue,
     /// When the head had arrived.
     pub arrived: Instant,
+    service: ServiceAsk,
+    service_tier: OnceLock<ServiceClass>,
     /// Whether its answer may be one that was generated before.
     pub cache_policy: CachePolicy,
     connection: Arc<ConnectionState>,
@@ -80,6 +84,8 @@ impl RequestContext {
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
+            service: ServiceAsk::of(headers),
+            service_tier: OnceLock::new(),
             cache_policy: CachePolicy::of(headers),
             number: connection.n_started(),
             connection,
@@ -133,6 +139,16 @@ impl RequestContext {
     /// Says what is left of the key's limits; the first word counts.
     pub fn set_limits(&self, status: Status) {
         let _ = self.limits.set(status);
+    }
+
+    /// Says how urgent the body says that it is; the first word counts.
+    pub fn set_service_tier(&self, class: Option<ServiceClass>) {
+        let _ = class.map(|class| self.service_tier.set(class));
+    }
+
+    /// How urgent it is: its header goes before its body.
+    pub fn service(&self) -> ServiceAsk {
+        self.service.or_class(self.service_tier.get().copied())
     }
 
     /// Says which user the request names; the first word counts.

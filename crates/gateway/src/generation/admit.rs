@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use throng_core::overload::Machine;
 
 use super::client_error::{BlamedParams, client_error};
 use super::prepare::Prepared;
@@ -11,6 +12,7 @@ use crate::connection::RequestContext;
 use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error, refusal_name};
 use crate::openai::ApiError;
+use crate::overload::{Urgency, within};
 use crate::replica::ReplicaRequest;
 use crate::response_cache::{ResponseCache, Sharing};
 use crate::router::Route;
@@ -33,6 +35,8 @@ pub(crate) async fn admit(
     let sharing = Sharing { policy: context.cache_policy, is_deterministic, text: detokenize };
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
+    let urgency = urgency(route, context)?;
+    let limits_of_time = route.model.overload.time_limits(&context.service());
     let charge = charge(route, &requests, context, limits)?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
     let mut charge = charge.with_meter(meter);
@@ -41,20 +45,36 @@ pub(crate) async fn admit(
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
         let sampling = Arc::clone(&request.sampling);
         let start = |request| {
-            let route = route.clone();
-            async move { route.generate(request).await }.boxed()
+            let (route, gate) = (route.clone(), route.model.overload.clone());
+            let machine = machine(&route);
+            async move { gate.start(request, urgency, machine, |request| route.generate(request)).await }
+                .boxed()
         };
         let begun = cache.generate(route.model.instance(), request, sharing, start).await;
         let (generation, cache_use) = begun.map_err(|error| {
             metrics.rejected(error.kind.name());
+            metrics.overloaded(error.kind, urgency.class);
             client_error(&error, &blamed, &route.model, context.id_text())
         })?;
+        let generation = within(generation, limits_of_time, context.arrived);
         charge.begin(n_tokens as u64);
         metrics.admitted(n_tokens, n, sampling.max_tokens);
         prompts.push(BegunPrompt { generation, cache_use, n, n_tokens, sampling });
     }
     let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone());
     Ok(session.with_adapter(adapter).with_charge(charge))
+}
+
+/// How urgent a request is, and how much of its time is left.
+fn urgency(route: &Route, context: &RequestContext) -> Result<Urgency, ApiError> {
+    let tenant = context.key_holder();
+    route.model.overload.urgency(tenant.key.as_deref(), &context.service(), context.arrived)
+}
+
+/// What is known of the speed of the model's replicas; nothing where one of them says nothing.
+fn machine(route: &Route) -> Option<Machine> {
+    let machines = route.loads().into_iter().map(|load| load.machine);
+    machines.reduce(|all, one| Some(all?.joined(one?))).flatten()
 }
 
 /// Charges with all tokens of the prompts, and all that may be generated.
@@ -109,14 +129,19 @@ fn most(requests: &[ReplicaRequest]) -> (u64, u64) {
     (n_prompt, requests.iter().map(generated).sum())
 }
 
-/// Refuses a request that all replicas would refuse now whatever its prompt is, before any work is spent on it.
+/// Refuses a request that would be refused now whatever its prompt is, before any work is spent on it.
 ///
 /// # Errors
-/// 503.
-pub(crate) fn check_room(route: &Route, request_id: &str) -> Result<(), ApiError> {
-    route.check_room().map_err(|error| {
+/// 503; 400 for headers that cannot be understood.
+pub(crate) fn check_room(route: &Route, context: &RequestContext) -> Result<(), ApiError> {
+    let urgency = urgency(route, context)?;
+    let overload = &route.model.overload;
+    let checked =
+        route.check_room().and_then(|()| overload.check(&context.tenant(), urgency, machine(route)));
+    checked.map_err(|error| {
         route.model.metrics.rejected(error.kind.name());
+        route.model.metrics.overloaded(error.kind, urgency.class);
         let blamed = BlamedParams { prompt: "", constraint: None };
-        client_error(&error, &blamed, &route.model, request_id)
+        client_error(&error, &blamed, &route.model, context.id_text())
     })
 }

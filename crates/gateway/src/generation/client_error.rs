@@ -4,7 +4,7 @@ use throng_core::admission::Refusal;
 
 use crate::openai::{ApiError, ConstraintParam};
 use crate::replica::{ReplicaError, ReplicaErrorKind};
-use crate::retry_after::retry_after_s;
+use crate::retry_after::{retry_after_at_least_s, retry_after_s};
 use crate::served_model::ModelEntry;
 
 /// Where in the request stood what an error may be about.
@@ -38,6 +38,12 @@ pub(super) fn client_error(
             }
             Refusal::QueueFull { .. } => ApiError::overloaded("The server's queue is full.", retry_after_s()),
         },
+        ReplicaErrorKind::Overloaded { retry_after_ms } => {
+            let reason = "The server is overloaded: the request would wait for too long.";
+            ApiError::overloaded(reason, retry_after_at_least_s(retry_after_ms))
+        }
+        ReplicaErrorKind::DeadlineTooShort { needed_ms } => ApiError::deadline_too_short(needed_ms),
+        ReplicaErrorKind::TimedOut => ApiError::generation_timeout(),
         ReplicaErrorKind::Draining | ReplicaErrorKind::Stopped => ApiError::shutting_down(retry_after_s()),
         ReplicaErrorKind::Unhealthy => ApiError::no_healthy_worker(retry_after_s()),
         ReplicaErrorKind::NothingAllowed => ApiError::nothing_allowed(blamed.constraint.as_ref()),

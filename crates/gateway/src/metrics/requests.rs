@@ -8,9 +8,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use throng_core::overload::ServiceClass;
 use throng_core::request::FinishReason;
 
-use crate::replica::Timing;
+use crate::replica::{ReplicaErrorKind, Timing};
 
 const TTFT_BUCKETS_S: [f64; 22] = [
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
@@ -71,6 +72,13 @@ struct RejectionLabels {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabels {
+    model_name: String,
+    engine: u32,
+    class: &'static str,
+}
+
 type Histograms = Family<ModelLabels, Histogram, fn() -> Histogram>;
 /// Makes a histogram known under a name, with a help text and buckets.
 type MakeHistograms<'a> = dyn FnMut(&str, &str, fn() -> Histogram) -> Histograms + 'a;
@@ -80,6 +88,7 @@ type MakeHistograms<'a> = dyn FnMut(&str, &str, fn() -> Histogram) -> Histograms
 pub(crate) struct RequestMetrics {
     success: Family<ReasonLabels, Counter>,
     rejections: Family<RejectionLabels, Counter>,
+    overloaded: Family<ClassLabels, Counter>,
     stream_errors: Family<ModelLabels, Counter>,
     time_to_first_token: Histograms,
     inter_token_latency: Histograms,
@@ -106,12 +115,14 @@ impl RequestMetrics {
             registry.register(format!("vllm:{name}"), help, family.clone());
             family
         });
-        let Self { success, rejections, stream_errors, inter_token_latency, .. } = &metrics;
+        let Self { success, rejections, overloaded, stream_errors, inter_token_latency, .. } = &metrics;
         // What vLLM called it before version 0.11, and many dashboards still do.
         let help = "Between two tokens; the same as vllm:inter_token_latency_seconds";
         registry.register("vllm:time_per_output_token_seconds", help, inter_token_latency.clone());
         registry.register("vllm:request_success", "Continuations ended, by reason", success.clone());
         registry.register("vllm:admission_rejections", "Requests refused, by reason", rejections.clone());
+        let help = "Requests refused because they would have waited for too long, by class of service";
+        registry.register("throng_overload_rejections", help, overloaded.clone());
         registry.register("throng_stream_errors", "Streams that ended with an error", stream_errors.clone());
         metrics
     }
@@ -123,6 +134,7 @@ impl RequestMetrics {
         Self {
             success: Family::default(),
             rejections: Family::default(),
+            overloaded: Family::default(),
             stream_errors: Family::default(),
             time_to_first_token: make(
                 "time_to_first_token_seconds",
@@ -176,6 +188,7 @@ impl RequestMetrics {
             labels: labels.clone(),
             success: self.success.clone(),
             rejections: self.rejections.clone(),
+            overloaded: self.overloaded.clone(),
             stream_errors: self.stream_errors.get_or_create_owned(labels),
             time_to_first_token: self.time_to_first_token.get_or_create_owned(labels),
             inter_token_latency: self.inter_token_latency.get_or_create_owned(labels),
@@ -202,6 +215,7 @@ pub(crate) struct ModelMetrics {
     labels: ModelLabels,
     success: Family<ReasonLabels, Counter>,
     rejections: Family<RejectionLabels, Counter>,
+    overloaded: Family<ClassLabels, Counter>,
     stream_errors: Counter,
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
@@ -232,6 +246,14 @@ impl ModelMetrics {
     pub fn rejected(&self, reason: &'static str) {
         let ModelLabels { model_name, engine } = self.labels.clone();
         self.rejections.get_or_create(&RejectionLabels { model_name, engine, reason }).inc();
+    }
+
+    /// Notes the class of a request that was refused with this error, if it was for overload.
+    pub fn overloaded(&self, kind: ReplicaErrorKind, class: ServiceClass) {
+        if let ReplicaErrorKind::Overloaded { .. } = kind {
+            let ModelLabels { model_name, engine } = self.labels.clone();
+            self.overloaded.get_or_create(&ClassLabels { model_name, engine, class: class.name() }).inc();
+        }
     }
 
     /// Notes the gap before an output token that is not the first.

@@ -19,6 +19,18 @@ pub(crate) struct ReplicaError {
 pub(crate) enum ReplicaErrorKind {
     /// The scheduler refused it: it can never run there, or too much waits.
     Refused(Refusal),
+    /// Too much is ahead of it.
+    Overloaded {
+        /// When it may be tried again.
+        retry_after_ms: u64,
+    },
+    /// Its deadline is too short for it, however little is ahead.
+    DeadlineTooShort {
+        /// What it would take.
+        needed_ms: u64,
+    },
+    /// It took longer than it may.
+    TimedOut,
     /// The replica takes no new requests: it finishes what it has and stops.
     Draining,
     /// The replica cannot compute anything.
@@ -41,6 +53,9 @@ impl ReplicaErrorKind {
             Self::Refused(Refusal::TooLong { .. }) => "too_long",
             Self::Refused(Refusal::NeverFits { .. }) => "never_fits",
             Self::Refused(Refusal::QueueFull { .. }) => "queue_full",
+            Self::Overloaded { .. } => "overloaded",
+            Self::DeadlineTooShort { .. } => "deadline",
+            Self::TimedOut => "timeout",
             Self::Draining => "draining",
             Self::Unhealthy => "unhealthy",
             Self::Stopped => "stopped",

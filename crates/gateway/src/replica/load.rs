@@ -1,5 +1,7 @@
 //! How busy a replica is and whether it answers, in plain numbers. Does not know how they are shown.
 
+use throng_core::overload::Machine;
+
 /// How busy a replica is, and what it has done since it started. A snapshot that may be some steps old.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Load {
@@ -9,6 +11,8 @@ pub(crate) struct Load {
     pub n_waiting: usize,
     /// Sequences that are paused because their readers are behind.
     pub n_paused: usize,
+    /// What is known of its speed; nothing before its first step.
+    pub machine: Option<Machine>,
     /// KV blocks in all.
     pub total_blocks: usize,
     /// KV blocks that sequences hold.

@@ -44,12 +44,14 @@ impl Replica for LocalReplica {
     }
 
     fn load(&self) -> Load {
-        let EngineStats { scheduler, iteration_tokens, failures, executor_restarts, .. } = self.0.stats();
+        let EngineStats { scheduler, machine, iteration_tokens, failures, executor_restarts, .. } =
+            self.0.stats();
         let counters = scheduler.counters;
         Load {
             n_running: scheduler.running,
             n_waiting: scheduler.waiting.max(scheduler.queued_requests),
             n_paused: scheduler.paused,
+            machine,
             total_blocks: scheduler.total_blocks,
             used_blocks: scheduler.used_blocks,
             totals: Totals {

@@ -81,7 +81,11 @@ pub(crate) fn sent_error(error: ReplicaError) -> throng_wire::WireError {
         ReplicaErrorKind::Stopped => throng_wire::ErrorKind::Stopped,
         ReplicaErrorKind::NothingAllowed => throng_wire::ErrorKind::NothingAllowed,
         ReplicaErrorKind::ConstraintTooComplex => throng_wire::ErrorKind::ConstraintTooComplex,
-        ReplicaErrorKind::Failed => throng_wire::ErrorKind::Failed,
+        // The rest is decided in front of replicas, never by one.
+        ReplicaErrorKind::Failed
+        | ReplicaErrorKind::Overloaded { .. }
+        | ReplicaErrorKind::DeadlineTooShort { .. }
+        | ReplicaErrorKind::TimedOut => throng_wire::ErrorKind::Failed,
     };
     throng_wire::WireError { kind, retryable: error.retryable, message: error.message }
 }
@@ -119,11 +123,13 @@ pub(crate) fn received_health(health: throng_wire::Health) -> Status {
 }
 
 fn sent_load(load: &Load) -> throng_wire::Load {
-    let Load { n_running, n_waiting, n_paused, total_blocks, used_blocks, totals, step_tokens } = *load;
+    let Load { n_running, n_waiting, n_paused, machine, total_blocks, used_blocks, totals, step_tokens } =
+        *load;
     throng_wire::Load {
         n_running: n_running as u64,
         n_waiting: n_waiting as u64,
         n_paused: n_paused as u64,
+        machine: machine.map(Into::into),
         total_blocks: total_blocks as u64,
         used_blocks: used_blocks as u64,
         totals: throng_wire::Totals {
@@ -155,6 +161,7 @@ pub(crate) fn received_load(load: &throng_wire::Load) -> Load {
         n_running: size(load.n_running),
         n_waiting: size(load.n_waiting),
         n_paused: size(load.n_paused),
+        machine: load.machine.map(Into::into),
         total_blocks: size(load.total_blocks),
         used_blocks: size(load.used_blocks),
         totals: Totals {

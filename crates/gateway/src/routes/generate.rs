@@ -78,7 +78,8 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     let context = body.context.clone();
     let (mut request, _memory) = body.read(ChatRequest::parse)?;
     let route = welcome(app, &context, request.generation.model())?;
-    check_room(&route, context.id_text())?;
+    context.set_service_tier(request.generation.service_class);
+    check_room(&route, &context)?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(request.generation.model())?;
     context.set_user(request.generation.user.as_deref());
@@ -111,7 +112,8 @@ fn read_completion(
     if request.prompts.len() * generation.n_generated() as usize > app.config.api.max_choices {
         return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
     }
-    check_room(&route, context.id_text())?;
+    context.set_service_tier(generation.service_class);
+    check_room(&route, &context)?;
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(generation.model())?;
     context.set_user(generation.user.as_deref());

@@ -336,6 +336,15 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "no_healthy_worker", message).retry_after(retry_after_s)
     }
 
+    /// The client's deadline is too short for what it asks; waiting does not help, so that it is not 503.
+    pub fn deadline_too_short(needed_ms: u64) -> Self {
+        let message = format!(
+            "The request needs about {needed_ms} ms, more than 'x-request-deadline-ms' allows. Raise it, shorten the prompt or \
+             lower 'max_tokens'."
+        );
+        Self::bad_request("deadline_too_short", message).with_param("x-request-deadline-ms")
+    }
+
     /// The generation took longer than allowed.
     pub fn generation_timeout() -> Self {
         let message = "The generation took longer than this server allows.";

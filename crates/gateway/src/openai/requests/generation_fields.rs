@@ -1,12 +1,15 @@
 //! The table of the parameters that chat and text completions share, row by row. Does not know what the parameters do to tokens.
 
+use throng_core::overload::ServiceClass;
+
 use super::generation_request::{GenerationRequest, TruncationSide};
 use super::generation_values::*;
 use super::several_answers::{EARLY_STOPPING, read_early_stopping};
 use super::structured_output::*;
+use crate::openai::error::ApiError;
 use crate::openai::field::Kind::{Boolean, Custom, Ignored, Integer, Number, Refused};
-use crate::openai::field::{Field, Range, Shape, field};
-use crate::openai::json::MAX_TREE_BYTES;
+use crate::openai::field::{Field, Range, ReadOptions, Shape, field};
+use crate::openai::json::{MAX_TREE_BYTES, Node};
 
 /// Most continuations of one prompt.
 pub const MAX_N: i64 = 128;
@@ -214,12 +217,31 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     ),
     field("metadata", Ignored(Shape::StringMap), IGNORED),
     field("store", Ignored(Shape::Boolean), IGNORED),
-    field("service_tier", Ignored(Shape::Choice(&["auto", "default", "flex", "scale", "priority"])), IGNORED),
+    field(
+        "service_tier",
+        Custom(Shape::Choice(&SERVICE_TIERS), read_service_tier),
+        "The class of service: 'flex' is batch, 'priority' interactive.",
+    ),
     field("safety_identifier", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
     field("prompt_cache_key", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
     field("prompt_cache_retention", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
     field("session_id", Ignored(Shape::Text(MAX_LABEL_BYTES)), IGNORED),
 ];
+
+const SERVICE_TIERS: [&str; 5] = ["auto", "default", "flex", "scale", "priority"];
+
+fn read_service_tier(
+    request: &mut GenerationRequest,
+    node: &Node<'_, '_>,
+    _: &ReadOptions,
+) -> Result<(), ApiError> {
+    request.service_class = match SERVICE_TIERS[node.one_of(&SERVICE_TIERS)?] {
+        "flex" => Some(ServiceClass::Batch),
+        "priority" => Some(ServiceClass::Interactive),
+        _ => None,
+    };
+    Ok(())
+}
 
 /// Said of parameters that are accepted and change nothing.
 pub const IGNORED: &str = "Accepted and without effect.";

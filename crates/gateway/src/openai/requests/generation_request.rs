@@ -1,6 +1,7 @@
 //! What chat and text completions have in common: how to sample, when to stop, what to report. Holds what the
 //! client said, each value checked for itself. Does not know prompts and models.
 
+use throng_core::overload::ServiceClass;
 use throng_core::request::{EarlyStopping, Priority, SamplingParams, TokenId};
 use throng_text::grammar::ConstraintSpec;
 
@@ -99,6 +100,8 @@ pub struct GenerationRequest {
     pub return_tokens_as_token_ids: Option<bool>,
     /// Smaller goes first; 0 unless said.
     pub priority: Option<i64>,
+    /// How urgent it is, if the body says so.
+    pub service_class: Option<ServiceClass>,
     /// The client's id for the request, printable ASCII, at most 128 bytes; part of the answer's id.
     pub request_id: Option<String>,
     /// Keeps cached prefixes apart; not empty.

@@ -1,0 +1,33 @@
+//! What is known of the executor's speed, for those who predict waits. Does not know who waits.
+
+use super::StepShape;
+use crate::overload::Machine;
+use crate::routing::StepTime;
+use crate::scheduler::Scheduler;
+use crate::time::Nanos;
+
+impl Scheduler {
+    /// How long steps take, with contexts as long as those that run now, and how many sequences fit beside each other; none
+    /// before the first step.
+    pub fn machine(&self) -> Option<Machine> {
+        let n_running = self.running.len();
+        let n_positions = self.running.iter().map(|sequence| sequence.n_computed()).sum::<usize>();
+        let n_context = n_positions.checked_div(n_running).unwrap_or(0);
+        let ms = |n_tokens: usize, n_attended: usize| {
+            self.step_time.predict_ms(StepShape { n_tokens, n_attended })
+        };
+        let fixed = ms(0, 0)?;
+        let more = |n_attended: usize| Some(Nanos(((ms(1, n_attended)? - fixed).max(0.0) * 1e6) as u64));
+        let step_time = StepTime {
+            fixed: Nanos((fixed.max(0.0) * 1e6) as u64),
+            // The prompt's tokens attend to half of it.
+            per_prompt_token: more(n_context / 2)?,
+            per_sequence: more(n_context)?,
+            max_step_tokens: self.config.max_batch_tokens,
+        };
+        // Those that run tell how many blocks one needs.
+        let n_fitting = (self.pool.n_total() * n_running).checked_div(self.pool.n_used());
+        let n_fitting = n_fitting.and_then(|n| u32::try_from(n).ok()).unwrap_or(u32::MAX).max(1);
+        Some(Machine { step_time, n_slots: self.config.max_batch_sequences.min(n_fitting), n_replicas: 1 })
+    }
+}
