@@ -13,6 +13,7 @@ use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
 use crate::metrics::{AtScrape, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
+use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
 use crate::replica::{Link, Replica, Status};
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub keys: Option<StoredKeys>,
     /// What of the keys' limits is in use.
     pub limits: Arc<RateLimits>,
+    /// What is not to be sent.
+    pub moderation: Arc<Moderation>,
     /// The workers of the fleet; none where the models are computed in this process.
     pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
     /// What requests use, where there is a database.
@@ -57,8 +60,8 @@ impl Shared {
         let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
-        let (workers, ending) = (Arc::default(), Arc::default());
-        Self { memory, phase, process, keys, limits, workers, ledger, recent, ending }
+        let (workers, ending, moderation) = (Arc::default(), Arc::default(), Arc::default());
+        Self { memory, phase, process, keys, limits, moderation, workers, ledger, recent, ending }
     }
 }
 
@@ -71,6 +74,8 @@ pub(crate) struct App {
     pub keys: ApiKeys,
     /// What of the keys' limits is in use.
     pub limits: Arc<RateLimits>,
+    /// What is not to be sent.
+    pub moderation: Arc<Moderation>,
     /// What requests use, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
@@ -107,10 +112,12 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys, limits, workers, ledger, recent, ending } = shared;
+        let Shared { memory, phase, process, keys, limits, moderation, workers, ledger, recent, ending } =
+            shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes));
         let router = Arc::new(Router::default());
+        let counted = moderation.clone();
         let (of_replicas, of_models) = (router.clone(), router.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
@@ -118,6 +125,7 @@ impl App {
             held,
             (&process, ledger.clone()),
             cache.clone(),
+            AtScrape::new(move || vec![counted.counts()]),
         );
         for served in models {
             let (counters, replicas) =
@@ -137,6 +145,7 @@ impl App {
             writing: AnswerWriting::new(MAX_WRITTEN_ANSWERS, config.api.max_answer_bytes, memory.clone()),
             memory,
             limits,
+            moderation,
             workers,
             ledger,
             recent,

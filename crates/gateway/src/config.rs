@@ -1,6 +1,7 @@
 //! What an operator can set about the gateway, with good defaults. Does not know where settings come from:
 //! flags, files and the environment are read elsewhere.
 
+mod moderation;
 mod overload;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::overload::{ClassSetting, OverloadConfig};
 
 /// All sections of the gateway.
@@ -28,6 +30,8 @@ pub struct GatewayConfig {
     pub observability: ObservabilityConfig,
     /// Who may wait, and for how long.
     pub overload: OverloadConfig,
+    /// What is not to be sent.
+    pub moderation: ModerationConfig,
     /// Answers that are kept for equal requests.
     pub response_cache: ResponseCacheConfig,
 }

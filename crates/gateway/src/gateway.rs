@@ -12,6 +12,7 @@ use crate::config::{AccessConfig, GatewayConfig, Secret};
 use crate::ledger::{Ledger, PriceTable};
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
+use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
 use crate::phase::Phase;
 use crate::replica::{Link, Replica};
@@ -92,6 +93,9 @@ pub enum GatewayError {
         /// What it must be.
         expected: &'static str,
     },
+    /// A rule of moderation cannot be used.
+    #[error("gateway.moderation: {0}")]
+    Moderation(String),
     /// The certificate or its key cannot be used.
     #[error("cannot use TLS: {0}")]
     Tls(#[from] TlsError),
@@ -140,7 +144,9 @@ impl Gateway {
             expected,
         })?;
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
-        let (shared, progress) = (Shared::new(&config, process), Arc::new(Progress::default()));
+        let mut shared = Shared::new(&config, process);
+        shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
+        let progress = Arc::new(Progress::default());
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let (served, served_to_operator) = served(Arc::new(app));
         let sender = |served| Arc::new(watch::Sender::new(served));

@@ -20,6 +20,7 @@ mod limits;
 mod loading;
 mod memory;
 mod metrics;
+mod moderation;
 mod observation;
 pub mod openai;
 mod overload;
@@ -36,8 +37,9 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::StoredKeys;
 pub use config::{
-    AccessConfig, ApiConfig, ClassSetting, ClientCertificates, GatewayConfig, ModelPrice,
-    ObservabilityConfig, OverloadConfig, ResponseCacheConfig, Secret, ServerConfig, TlsConfig,
+    AccessConfig, ApiConfig, ClassSetting, ClassifierConfig, ClientCertificates, GatewayConfig, ModelPrice,
+    ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig, ResponseCacheConfig,
+    Secret, ServerConfig, TlsConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};

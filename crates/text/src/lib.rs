@@ -8,6 +8,7 @@ mod detokenizer;
 mod disguise;
 mod error;
 pub mod grammar;
+pub mod moderation;
 mod reasoning;
 mod rendered_prompt;
 mod tokenizer;

@@ -157,9 +157,10 @@ impl StreamFormat for ChatFormat {
         match output {
             Output::Prompt { cached_tokens, .. } => self.tally.cached += u64::from(cached_tokens),
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
-            Output::Finished { choice_idx, text, reason, stop, timing } => {
+            Output::Finished { choice_idx, text, reason, stop, is_filtered, timing } => {
                 self.tally.ended(&timing);
-                let mut finish = Finish::new(reason, stop.as_deref());
+                let mut finish =
+                    if is_filtered { Finish::filtered() } else { Finish::new(reason, stop.as_deref()) };
                 let mut content = (!text.is_empty()).then_some(text.as_str());
                 if let Some(reader) = self.readers.get_mut(choice_idx) {
                     let told = reader.finish(&text);

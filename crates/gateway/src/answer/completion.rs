@@ -214,9 +214,11 @@ impl StreamFormat for CompletionFormat {
                     Some(Echoing { prompt_idx, reports, nth: 0, n_bytes: 0, n_tokens: 0, text_offset: 0 });
             }
             Output::Token { choice_idx, text, report } => self.push_token(choice_idx, &text, &report, events),
-            Output::Finished { choice_idx, text, reason, stop, timing } => {
+            Output::Finished { choice_idx, text, reason, stop, is_filtered, timing } => {
                 self.tally.ended(&timing);
-                let finish = Some(Finish::new(reason, stop.as_deref()));
+                let finish =
+                    if is_filtered { Finish::filtered() } else { Finish::new(reason, stop.as_deref()) };
+                let finish = Some(finish);
                 self.push(choice_idx, &text, (finish, None, None), events);
             }
             Output::Failed(_) => {}

@@ -11,6 +11,7 @@ use super::session::{BegunPrompt, Session};
 use crate::connection::RequestContext;
 use crate::ledger::{Counted, Ledger, Meter};
 use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error, refusal_name};
+use crate::moderation::Moderation;
 use crate::openai::ApiError;
 use crate::overload::{Urgency, within};
 use crate::replica::ReplicaRequest;
@@ -28,7 +29,7 @@ pub(crate) async fn admit(
     prompt_param: &'static str,
     context: &Arc<RequestContext>,
     (limits, ledger): (&Arc<RateLimits>, Option<&Arc<Ledger>>),
-    cache: &ResponseCache,
+    (cache, moderation): (&ResponseCache, &Arc<Moderation>),
 ) -> Result<Session, ApiError> {
     let Prepared { requests, text, memory, constraint_param, adapter, is_deterministic, .. } = prepared;
     let detokenize = text.as_ref().map(|text| &text.detokenize);
@@ -62,6 +63,7 @@ pub(crate) async fn admit(
         prompts.push(BegunPrompt { generation, cache_use, n, n_tokens, sampling });
     }
     let session = Session::new(route.model.clone(), prompts, blamed, text.as_ref(), memory, context.clone());
+    let session = if text.is_some() { session.with_moderation(moderation) } else { session };
     Ok(session.with_adapter(adapter).with_charge(charge))
 }
 

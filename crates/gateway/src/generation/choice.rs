@@ -27,6 +27,8 @@ pub(crate) struct ChoiceEnd {
     pub reason: FinishReason,
     /// The stop string that ended it.
     pub stop: Option<String>,
+    /// It ended before a text that must not be sent.
+    pub is_filtered: bool,
     /// When what happened.
     pub timing: Timing,
 }
@@ -46,6 +48,7 @@ impl Choice {
     /// Why it ended. One whose end is not known was aborted.
     pub fn finish(&self) -> Finish<'_> {
         match &self.end {
+            Some(end) if end.is_filtered => Finish::filtered(),
             Some(end) => Finish::new(end.reason, end.stop.as_deref()),
             None => Finish::new(FinishReason::Abort, None),
         }

@@ -6,7 +6,8 @@ use tokio::sync::watch;
 
 use super::answer_bound::AnswerBound;
 use super::choice::{Choice, ChoiceEnd};
-use super::session::{Output, Session};
+use super::output::Output;
+use super::session::Session;
 use crate::memory::Reservation;
 use crate::openai::ApiError;
 use crate::phase::Phase;
@@ -93,11 +94,11 @@ impl Answer {
                 choice.n_chars += text.chars().count();
                 choice.text.push_str(&text);
             }
-            Output::Finished { choice_idx, text, reason, stop, timing } => {
+            Output::Finished { choice_idx, text, reason, stop, is_filtered, timing } => {
                 self.count_text(&text);
                 let choice = &mut self.choices[choice_idx];
                 choice.text.push_str(&text);
-                choice.end = Some(ChoiceEnd { reason, stop, timing });
+                choice.end = Some(ChoiceEnd { reason, stop, is_filtered, timing });
             }
             Output::Failed(_) => {}
         }

@@ -9,23 +9,25 @@ mod client_error;
 mod collect;
 mod constraining;
 mod frames;
+mod moderating;
+mod output;
 mod prepare;
 mod reading;
 mod session;
 mod stream;
 mod turns;
-mod unfinished;
 mod work;
 
 pub(crate) use admit::{admit, check_room};
 pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
 pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
+pub(crate) use output::Output;
 pub(crate) use prepare::{
     Caller, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
 };
 pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
-pub(crate) use session::{Output, Session};
+pub(crate) use session::Session;
 pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
 pub(crate) use turns::Turns;
 pub(crate) use work::{Abandoned, on_blocking_thread};

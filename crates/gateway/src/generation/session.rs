@@ -1,6 +1,8 @@
 //! A request while it runs: the events of its prompts' generations, merged, as text and reports of numbered
 //! choices. Does not know the wire.
 
+mod unfinished;
+
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,55 +11,20 @@ use throng_core::request::{FinishReason, SamplingParams, TokenId};
 use throng_text::{DetokenizeOptions, Detokenizer, Tokenizer};
 use tokio::time::Instant;
 
+use self::unfinished::Unfinished;
 use super::client_error::{BlamedParams, client_error};
-use super::unfinished::{self, Unfinished};
+use super::moderating::Moderating;
+use super::output::Output;
 use crate::adapters::LoadedAdapter;
 use crate::connection::RequestContext;
 use crate::limits::Charge;
 use crate::memory::Reservation;
+use crate::moderation::Moderation;
 use crate::observation::GenerationRecord;
 use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, Timing, TokenReport};
 use crate::response_cache::CacheUse;
 use crate::served_model::ModelEntry;
-
-/// Something happened to the request.
-#[derive(Debug)]
-pub(crate) enum Output {
-    /// A prompt is computed.
-    Prompt {
-        /// Which prompt.
-        prompt_idx: usize,
-        /// Its tokens that were found in the cache.
-        cached_tokens: u32,
-        /// Its tokens' log-probabilities but the first's, when asked for.
-        logprobs: Vec<TokenReport>,
-    },
-    /// A token of a choice, with the text that it makes certain.
-    Token {
-        /// Which choice: the prompt's number × `n` + the continuation's.
-        choice_idx: usize,
-        /// Often empty.
-        text: String,
-        /// The token.
-        report: TokenReport,
-    },
-    /// A choice ended.
-    Finished {
-        /// Which choice.
-        choice_idx: usize,
-        /// Text that was held back.
-        text: String,
-        /// Why.
-        reason: FinishReason,
-        /// The stop string that ended it.
-        stop: Option<String>,
-        /// When what happened.
-        timing: Timing,
-    },
-    /// The request failed as a whole.
-    Failed(ReplicaError),
-}
 
 /// How the text of every choice is made.
 #[derive(Debug, Clone)]
@@ -82,6 +49,8 @@ pub(crate) struct Session {
     record: GenerationRecord,
     /// Kept in memory as long as the request runs.
     adapter: Option<LoadedAdapter>,
+    /// Holds back what must not be sent.
+    moderating: Option<Moderating>,
     /// What is given back of the key's limits when it ends.
     charge: Option<Charge>,
 }
@@ -163,6 +132,7 @@ impl Session {
             context,
             record,
             adapter: None,
+            moderating: None,
             charge: None,
         }
     }
@@ -170,6 +140,12 @@ impl Session {
     /// The same session, which keeps its adapter in memory as long as it lives.
     pub fn with_adapter(mut self, adapter: Option<LoadedAdapter>) -> Self {
         self.adapter = adapter;
+        self
+    }
+
+    /// The same session, which sends nothing that is not allowed.
+    pub fn with_moderation(mut self, moderation: &Arc<Moderation>) -> Self {
+        self.moderating = Moderating::new(moderation, &self.context.key_holder(), self.n_choices());
         self
     }
 
@@ -202,7 +178,25 @@ impl Session {
 
     /// What happens next; `None` after everything has ended. Can be dropped and called again without loss.
     pub async fn next(&mut self) -> Option<Output> {
-        std::future::poll_fn(|cx| self.poll_next(cx)).await
+        std::future::poll_fn(|cx| self.poll_moderated(cx)).await
+    }
+
+    fn poll_moderated(&mut self, cx: &mut Context<'_>) -> Poll<Option<Output>> {
+        let Some(mut moderating) = self.moderating.take() else { return self.poll_next(cx) };
+        let mut ended = Vec::new();
+        let polled = moderating.poll(cx, |cx| self.poll_next(cx), &mut ended);
+        self.moderating = Some(moderating);
+        ended.into_iter().for_each(|choice_idx| self.end_choice(choice_idx));
+        polled
+    }
+
+    /// A choice needs no more tokens.
+    fn end_choice(&mut self, choice_idx: usize) {
+        let n = self.prompts.first().map_or(1, |prompt| prompt.choices.len()).max(1);
+        let Some(prompt) = self.prompts.get_mut(choice_idx / n) else { return };
+        if let Some(generation) = &mut prompt.generation {
+            generation.abort_continuation((choice_idx % n) as u32);
+        }
     }
 
     /// Prompts take turns, so that one that is always ready does not hold the others back.
@@ -313,7 +307,14 @@ impl Session {
             let longest = prompt.choices.iter().map(|choice| choice.n_tokens).max();
             self.model.metrics.prompt_ended(longest.unwrap_or_default());
         }
-        Output::Finished { choice_idx: prompt_idx * n + index as usize, text, reason, stop, timing }
+        Output::Finished {
+            choice_idx: prompt_idx * n + index as usize,
+            text,
+            reason,
+            stop,
+            is_filtered: false,
+            timing,
+        }
     }
 }
 

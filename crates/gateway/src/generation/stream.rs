@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
-use super::session::{Output, Session};
+use super::output::Output;
+use super::session::Session;
 use crate::connection::{HALF_CLOSED_PING_INTERVAL, RequestContext};
 use crate::memory::MemoryBudget;
 use crate::openai::ApiError;

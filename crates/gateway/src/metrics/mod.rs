@@ -7,6 +7,7 @@ mod info;
 mod ledger;
 mod log;
 mod memory;
+mod moderation;
 mod process;
 mod requests;
 mod response_cache;
@@ -21,12 +22,14 @@ pub(crate) use self::http::{HttpLabels, HttpMetrics};
 pub(crate) use self::info::ModelInfoLabels;
 pub use self::info::ProcessFacts;
 pub(crate) use self::memory::MemoryCollector;
+pub(crate) use self::moderation::ModerationCounts;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
 use self::info::InfoCollector;
 use self::ledger::LedgerCollector;
 use self::log::LogCollector;
+use self::moderation::ModerationCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use self::response_cache::CacheCollector;
@@ -72,6 +75,7 @@ impl Metrics {
         memory: MemoryCollector,
         (process, ledger): (&ProcessFacts, Option<Arc<Ledger>>),
         cache: Arc<ResponseCache>,
+        moderation: AtScrape<ModerationCounts>,
     ) -> Self {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
@@ -79,6 +83,7 @@ impl Metrics {
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(memory));
         registry.register_collector(Box::new(CacheCollector(cache)));
+        registry.register_collector(Box::new(ModerationCollector(moderation)));
         registry.register_collector(Box::new(LogCollector(process.n_log_lines_dropped)));
         registry.register_collector(Box::new(ProcessCollector));
         info::register(&mut registry, process);

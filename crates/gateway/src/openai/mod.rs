@@ -10,8 +10,8 @@ mod responses;
 pub mod usage_report;
 
 pub use requests::{
-    adapters, chat, completion, conversation, generation_fields, generation_request, message, sampling,
-    several_answers, tokenize, tools,
+    adapters, chat, completion, conversation, generation_fields, generation_request, message, moderation,
+    sampling, several_answers, tokenize, tools,
 };
 pub use responses::{chat_response, completion_response, logprobs, models, response, timings, usage};
 

@@ -19,6 +19,7 @@ use super::completion::COMPLETION_FIELDS;
 use super::conversation::CONVERSATION_FIELDS;
 use super::field::{Field, Shape};
 use super::generation_fields::GENERATION_FIELDS;
+use super::moderation::MODERATION_FIELDS;
 use super::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
 
 /// A route for the document.
@@ -84,6 +85,7 @@ const OPERATIONS: &[Operation] = &[
     },
     post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation."),
     post("/detokenize", "DetokenizeRequest", "The text of tokens."),
+    post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match."),
     get("/tokenizer_info", "The tokenizer's configuration, where the operator enabled it."),
     empty("/health", "Whether requests can be answered."),
     empty("/health/live", "Whether the process lives."),
@@ -171,6 +173,7 @@ fn components() -> ComponentsBuilder {
     let completion = with_fields(completion, GENERATION_FIELDS, &["model"]);
     let tokenize = with_fields(with_fields(object(), TOKENIZE_FIELDS, &[]), CONVERSATION_FIELDS, &[]);
     let detokenize = with_fields(object(), DETOKENIZE_FIELDS, &["tokens"]);
+    let moderation = with_fields(object(), MODERATION_FIELDS, &["input"]);
     let load = with_fields(object(), LOAD_ADAPTER_FIELDS, &["lora_name", "lora_path"]);
     let unload = with_fields(object(), UNLOAD_ADAPTER_FIELDS, &["lora_name"]);
     let fault = ["message", "type", "param", "code"].iter().fold(object(), |fault, key| {
@@ -185,6 +188,7 @@ fn components() -> ComponentsBuilder {
         .schema("CompletionRequest", completion.build())
         .schema("TokenizeRequest", tokenize.build())
         .schema("DetokenizeRequest", detokenize.build())
+        .schema("ModerationRequest", moderation.build())
         .schema("LoadAdapterRequest", load.build())
         .schema("UnloadAdapterRequest", unload.build())
         .schema("Error", object().property("error", fault.build()).required("error").build())

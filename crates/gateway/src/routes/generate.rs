@@ -37,6 +37,14 @@ struct Job {
     bound: AnswerBound,
     is_streaming: bool,
     ignored: IgnoredParameters,
+    /// Texts of prompts that a classifier has to judge.
+    unjudged: Vec<String>,
+}
+
+impl Job {
+    fn unjudged(self, unjudged: Vec<String>) -> Self {
+        Self { unjudged, ..self }
+    }
 }
 
 /// `POST /v1/chat/completions`.
@@ -84,6 +92,7 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     let adapter = route.model.adapter_of(request.generation.model())?;
     context.set_user(request.generation.user.as_deref());
     let prepared = prepare_chat(&route.model, &caller, &mut request)?;
+    let unjudged = check_prompts(app, &context, &route, &prepared, "messages")?;
     let generation = &request.generation;
     let prepared = prepared.with_adapter(generation.model(), adapter);
     let shape = AnswerShape {
@@ -95,7 +104,7 @@ fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned)
     };
     let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
     let id = chat_id(generation.request_id.as_deref());
-    Ok(job(id, generation, route, prepared, EchoedPrompt::default(), bound))
+    Ok(job(id, generation, route, prepared, EchoedPrompt::default(), bound).unjudged(unjudged))
 }
 
 /// Reads and tokenizes a text completion, as [`read_chat`] does a chat.
@@ -119,6 +128,7 @@ fn read_completion(
     context.set_user(generation.user.as_deref());
     let prepared = prepare_completion(&route.model, &caller, &request)?;
     let mut prepared = prepared.with_adapter(generation.model(), adapter);
+    let unjudged = check_prompts(app, &context, &route, &prepared, "prompt")?;
     let echoes_logprobs = request.echo && generation.logprobs.is_some();
     let forms = [
         echoes_logprobs.then_some(LogprobBytes::COMPLETION),
@@ -134,7 +144,20 @@ fn read_completion(
     let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
     let echo = EchoedPrompt { texts: prepared.echo.take(), shows_logprobs: request.returns_prompt_logprobs };
     let id = completion_id(generation.request_id.as_deref());
-    Ok(job(id, generation, route, prepared, echo, bound))
+    Ok(job(id, generation, route, prepared, echo, bound).unjudged(unjudged))
+}
+
+/// Refuses prompts that the tenant's rules do not allow; the texts that remain to be judged.
+fn check_prompts(
+    app: &App,
+    context: &RequestContext,
+    route: &Route,
+    prepared: &Prepared,
+    param: &str,
+) -> Result<Vec<String>, ApiError> {
+    let prompts = prepared.requests.iter().map(|request| &*request.prompt);
+    let tokenizer = route.model.served.tokenizer.as_ref();
+    app.moderation.check_prompts(&context.key_holder(), tokenizer, prompts, param)
 }
 
 fn shape_of(generation: &GenerationRequest) -> AnswerShape {
@@ -162,7 +185,7 @@ fn job(
     let asked = Asked::new(id, generation, route.model.served.tokenizer.clone(), prompts);
     let asked = asked.with_reading(prepared.reading.take());
     let (is_streaming, ignored) = (generation.is_streaming(), generation.ignored.clone());
-    Job { route, prepared, asked, echo, bound, is_streaming, ignored }
+    Job { route, prepared, asked, echo, bound, is_streaming, ignored, unjudged: Vec::new() }
 }
 
 /// A request that runs, and how its answer is to be shown.
@@ -192,11 +215,13 @@ async fn begin(
     job: Job,
     prompt_param: &'static str,
 ) -> Result<Begun, ApiError> {
-    let Job { route, prepared, asked, echo, bound, is_streaming, ignored } = job;
+    let Job { route, prepared, asked, echo, bound, is_streaming, ignored, unjudged } = job;
+    app.moderation.judge_prompts(&unjudged, prompt_param).await?;
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
     let counting = (&app.limits, app.ledger.as_ref());
-    let session = admit(&route, prepared, prompt_param, context, counting, &app.cache).await?;
+    let session =
+        admit(&route, prepared, prompt_param, context, counting, (&app.cache, &app.moderation)).await?;
     let context = context.clone();
     let n_shown = asked.n();
     let running = Running { route, context, session, n_prompts, n_shown, bound, memory, ignored };

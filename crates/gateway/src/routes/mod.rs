@@ -9,6 +9,7 @@ mod generate;
 mod health;
 mod json_body;
 mod models;
+mod moderations;
 mod operations;
 mod page;
 mod path_text;
@@ -68,7 +69,8 @@ pub(crate) struct Route {
 impl Route {
     /// Whether it has no answer while no model is loaded.
     fn needs_models(&self) -> bool {
-        matches!(self.access, Access::Key | Access::Operator) && !matches!(self.path, "/metrics" | "/fleet")
+        matches!(self.access, Access::Key | Access::Operator)
+            && !matches!(self.path, "/metrics" | "/fleet" | "/v1/moderations")
     }
 
     /// Whether this listener has it.
@@ -119,6 +121,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Operator, "/fleet", GET, || get(fleet::workers)),
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
+    keyed("/v1/moderations", "POST", || post(moderations::moderations)),
     keyed("/v1/models", GET, || get(models::list)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
     of(Shared, "/v1/organization/usage/completions", GET, || get(usage::completions)),

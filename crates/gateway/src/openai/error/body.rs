@@ -12,6 +12,12 @@ impl ApiError {
         Self::bad_request("invalid_json", message)
     }
 
+    /// The operator's rules do not allow the text of `param`, which belongs to this category.
+    pub fn content_filter(param: &str, category: &str) -> Self {
+        let message = format!("The content of '{param}' is not allowed by this server: {}.", echo(category));
+        Self::bad_request("content_filter", message).with_param(param)
+    }
+
     /// The body is not UTF-8; `offset` in bytes of the first fault.
     pub fn invalid_utf8(offset: usize) -> Self {
         let message = format!("The request body is not valid UTF-8: the first fault is at byte {offset}.");

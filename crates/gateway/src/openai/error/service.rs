@@ -345,6 +345,13 @@ impl ApiError {
         Self::bad_request("deadline_too_short", message).with_param("x-request-deadline-ms")
     }
 
+    /// What has to judge the prompt does not answer.
+    pub fn moderation_unavailable(retry_after_s: u32) -> Self {
+        let message = "The prompt cannot be checked at present.";
+        Self::server(StatusCode::SERVICE_UNAVAILABLE, "moderation_unavailable", message)
+            .retry_after(retry_after_s)
+    }
+
     /// The generation took longer than allowed.
     pub fn generation_timeout() -> Self {
         let message = "The generation took longer than this server allows.";

@@ -8,6 +8,7 @@ pub mod generation_fields;
 pub mod generation_request;
 mod generation_values;
 pub mod message;
+pub mod moderation;
 pub mod sampling;
 pub mod several_answers;
 mod structured_output;

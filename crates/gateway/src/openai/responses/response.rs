@@ -77,6 +77,11 @@ impl<'a> Finish<'a> {
 }
 
 impl Finish<'_> {
+    /// How a choice ended that ends before a text that must not be sent.
+    pub fn filtered() -> Self {
+        Self { reason: "content_filter", stop: None }
+    }
+
     /// The same, for an answer with calls of tools: one that stopped by itself did so to call them.
     pub fn with_calls(self) -> Self {
         if self.reason == "stop" { Self { reason: "tool_calls", ..self } } else { self }

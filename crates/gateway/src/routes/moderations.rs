@@ -1,0 +1,60 @@
+//! `POST /v1/moderations`: what the operator's rules and classifier say of texts. Does not know rules.
+
+use std::collections::BTreeSet;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+
+use super::json_body::{AppState, JsonBody, with_ignored};
+use crate::generation::on_blocking_thread;
+use crate::moderation::{Judgement, Unavailable};
+use crate::openai::ApiError;
+use crate::openai::moderation::{ModerationRequest, ModerationResponse, ModerationResult};
+use crate::retry_after::retry_after_s;
+
+/// `POST /v1/moderations`.
+pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    let context = body.context.clone();
+    let state = app.clone();
+    let searched = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |_| {
+        let tenant = body.context.key_holder();
+        let (request, memory) = body.read(ModerationRequest::parse)?;
+        let rules = state.moderation.of(&tenant);
+        let found: Vec<BTreeSet<String>> = request
+            .inputs
+            .iter()
+            .map(|text| rules.categories_of(text).into_iter().map(str::to_owned).collect())
+            .collect();
+        Ok((request, memory, found))
+    });
+    let (request, _memory, mut found) = searched.await?;
+    let judgements: Vec<Judgement> = match app.moderation.classifier() {
+        Some(classifier) => {
+            let judged = classifier.judge(&request.inputs).await;
+            judged.map_err(|Unavailable| ApiError::moderation_unavailable(retry_after_s()))?
+        }
+        None => Vec::new(),
+    };
+    for (categories, judgement) in found.iter_mut().zip(judgements) {
+        categories.extend(judgement);
+    }
+    let response = ModerationResponse {
+        id: format!("modr-{}", uuid::Uuid::new_v4().simple()),
+        model: request.model.as_deref().unwrap_or("throng-rules"),
+        results: found.iter().map(|found| result(app.moderation.categories(), found)).collect(),
+    };
+    Ok(with_ignored(axum::Json(response).into_response(), &request.ignored))
+}
+
+/// Of all categories that there are rules for, and those of the classifier that were found.
+fn result<'a>(all: impl Iterator<Item = &'a str>, found: &'a BTreeSet<String>) -> ModerationResult<'a> {
+    let names: BTreeSet<&str> = all.chain(found.iter().map(String::as_str)).collect();
+    ModerationResult {
+        flagged: !found.is_empty(),
+        categories: names.iter().map(|&name| (name, found.contains(name))).collect(),
+        category_scores: names
+            .iter()
+            .map(|&name| (name, f32::from(u8::from(found.contains(name)))))
+            .collect(),
+    }
+}

@@ -1,0 +1,133 @@
+//! Rules as one automaton: searching takes time linear in the text, whatever the rules are. Does not know streams.
+
+use regex_automata::meta::{Config, Regex};
+use regex_automata::{Input, MatchKind, PatternSet};
+use regex_syntax::hir::Hir;
+
+/// The longest text, in bytes, that a rule may match: a stream is held back by as much.
+const MAX_MATCH_BYTES: usize = 1024;
+/// What the automaton of a rule set may take, in bytes.
+const MAX_AUTOMATON_BYTES: usize = 16 << 20;
+/// Patterns of all rules of a set.
+const MAX_PATTERNS: usize = 10_000;
+
+/// What a rule looks for. Upper and lower case count as the same unless the regular expression says otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextRule {
+    /// These texts, wherever they stand.
+    Literals(Vec<String>),
+    /// What matches a regular expression, in the syntax of the crate `regex`.
+    Regex(String),
+}
+
+/// Why rules cannot be used; `rule` is the number of the one at fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RuleError {
+    /// It is not a regular expression.
+    #[error("rule {rule}: {reason}")]
+    Syntax {
+        /// Which.
+        rule: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// It matches the empty text, which stands everywhere.
+    #[error("rule {rule} matches the empty text")]
+    Empty {
+        /// Which.
+        rule: usize,
+    },
+    /// What it matches has no bound, or is longer than what a stream can hold back.
+    #[error(
+        "rule {rule} matches texts of more than {MAX_MATCH_BYTES} bytes: bound its repetitions, as in .{{0,50}}"
+    )]
+    TooLong {
+        /// Which.
+        rule: usize,
+    },
+    /// All rules together are too large.
+    #[error("the rules are too large: {0}")]
+    TooLarge(String),
+}
+
+/// Rules that are searched for together.
+#[derive(Debug, Clone)]
+pub struct RuleSet {
+    /// Finds the leftmost match.
+    regex: Regex,
+    /// Finds all rules that match, also those that begin where another does.
+    all: Regex,
+    /// Of each pattern.
+    rule_of_pattern: Vec<usize>,
+    max_match_bytes: usize,
+}
+
+impl RuleSet {
+    /// Compiles rules, numbered in this order.
+    ///
+    /// # Errors
+    /// When one cannot be searched for in a stream, or all are too large.
+    pub fn new(rules: &[TextRule]) -> Result<Self, RuleError> {
+        let (mut patterns, mut rule_of_pattern) = (Vec::new(), Vec::new());
+        let mut max_match_bytes = 1;
+        for (rule, text) in rules.iter().enumerate() {
+            let of_rule = match text {
+                TextRule::Literals(literals) => {
+                    literals.iter().map(|text| regex_syntax::escape(text)).collect()
+                }
+                TextRule::Regex(regex) => vec![regex.clone()],
+            };
+            for pattern in of_rule {
+                let hir = parse(&pattern).map_err(|reason| RuleError::Syntax { rule, reason })?;
+                let properties = hir.properties();
+                if properties.minimum_len().is_none_or(|n| n == 0) {
+                    return Err(RuleError::Empty { rule });
+                }
+                let longest = properties.maximum_len().filter(|&n| n <= MAX_MATCH_BYTES);
+                max_match_bytes = max_match_bytes.max(longest.ok_or(RuleError::TooLong { rule })?);
+                patterns.push(hir);
+                rule_of_pattern.push(rule);
+            }
+        }
+        if patterns.len() > MAX_PATTERNS {
+            return Err(RuleError::TooLarge(format!("{} patterns, at most {MAX_PATTERNS}", patterns.len())));
+        }
+        let config = Config::new()
+            .nfa_size_limit(Some(MAX_AUTOMATON_BYTES))
+            .hybrid_cache_capacity(MAX_AUTOMATON_BYTES);
+        let build = |kind: MatchKind| {
+            let config = config.clone().match_kind(kind);
+            let regex = Regex::builder().configure(config).build_many_from_hir(&patterns);
+            regex.map_err(|error| RuleError::TooLarge(error.to_string()))
+        };
+        let (regex, all) = (build(MatchKind::LeftmostFirst)?, build(MatchKind::All)?);
+        Ok(Self { regex, all, rule_of_pattern, max_match_bytes })
+    }
+
+    /// The rules that match somewhere in a text, ascending.
+    pub fn matching(&self, text: &str) -> Vec<usize> {
+        let mut patterns = PatternSet::new(self.all.pattern_len());
+        self.all.which_overlapping_matches(&Input::new(text), &mut patterns);
+        let mut rules: Vec<usize> =
+            patterns.iter().map(|pattern| self.rule_of_pattern[pattern.as_usize()]).collect();
+        rules.dedup();
+        rules
+    }
+
+    /// The leftmost match that stands between two places of a text, what is around them being considered: its rule and where
+    /// it begins.
+    pub(super) fn first_between(&self, text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
+        let found = self.regex.search(&Input::new(text).range(start..end))?;
+        Some((self.rule_of_pattern[found.pattern().as_usize()], found.start()))
+    }
+
+    /// The longest text that a rule matches, in bytes.
+    pub(super) fn max_match_bytes(&self) -> usize {
+        self.max_match_bytes
+    }
+}
+
+fn parse(pattern: &str) -> Result<Hir, String> {
+    let mut parser = regex_syntax::ParserBuilder::new().case_insensitive(true).nest_limit(64).build();
+    parser.parse(pattern).map_err(|error| error.to_string())
+}

@@ -1,0 +1,102 @@
+//! A text that comes in pieces and may be cut: how much of it can be shown, so that nothing of a match ever is. Depends on the
+//! text alone, not on how it was cut into pieces. Does not know what is shown.
+
+use std::sync::Arc;
+
+use super::rules::RuleSet;
+
+/// A match that ends the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The rule.
+    pub rule: usize,
+    /// Where in the text the match begins, in bytes.
+    pub start: usize,
+}
+
+/// Looks for matches in a text that grows. The first one is that which is complete first, and of those that are complete at the same
+/// place the longest.
+#[derive(Debug, Clone)]
+pub struct TextFilter {
+    rules: Arc<RuleSet>,
+    /// The end of the text: what may still become part of a match, and one character before it.
+    buffer: String,
+    /// Where in the text the buffer begins.
+    buffer_start: usize,
+    /// It is known whether a match ends here or before.
+    n_decided: usize,
+    found: Option<Found>,
+}
+
+impl TextFilter {
+    /// Of the empty text.
+    pub fn new(rules: Arc<RuleSet>) -> Self {
+        Self { rules, buffer: String::new(), buffer_start: 0, n_decided: 0, found: None }
+    }
+
+    /// More of the text. Returns how many bytes of it, from its beginning, can be shown.
+    pub fn push(&mut self, text: &str) -> usize {
+        if self.found.is_none() {
+            self.buffer.push_str(text);
+            // What a rule says about the end of a match may depend on the character behind it.
+            let last = self.buffer.char_indices().next_back().map_or(0, |(start, _)| start);
+            self.decide_to(last);
+        }
+        self.n_shown()
+    }
+
+    /// No more comes. Returns how many bytes can be shown.
+    pub fn finish(&mut self) -> usize {
+        if let Some(found) = self.found {
+            return found.start;
+        }
+        self.decide_to(self.buffer.len());
+        self.found.map_or(self.buffer_start + self.buffer.len(), |found| found.start)
+    }
+
+    /// The match that ended the text.
+    pub fn found(&self) -> Option<Found> {
+        self.found
+    }
+
+    /// How many bytes of the text can be shown while more may come.
+    pub fn n_shown(&self) -> usize {
+        if let Some(found) = self.found {
+            return found.start;
+        }
+        // The next match ends behind what is decided, and so begins less than its length before that.
+        let safe = (self.n_decided + 1).saturating_sub(self.rules.max_match_bytes());
+        self.buffer_start + self.buffer.floor_char_boundary(safe.saturating_sub(self.buffer_start))
+    }
+
+    /// Looks for a match that ends at most `end` bytes into the buffer.
+    fn decide_to(&mut self, end: usize) {
+        // What stands before it has been looked at, but for what the first character here depends on.
+        let start = if self.buffer_start == 0 { 0 } else { self.buffer.ceil_char_boundary(1) };
+        if start < end && self.rules.first_between(&self.buffer, start, end).is_some() {
+            self.found = Some(self.first_complete(start, end));
+            return;
+        }
+        self.n_decided = self.n_decided.max(self.buffer_start + end);
+        self.forget();
+    }
+
+    /// The match that is complete first: if one ends before a place, then also before all later ones.
+    fn first_complete(&self, start: usize, end: usize) -> Found {
+        let ends: Vec<usize> =
+            self.buffer[start..end].char_indices().map(|(at, c)| start + at + c.len_utf8()).collect();
+        let is_before = |end: &usize| self.rules.first_between(&self.buffer, start, *end).is_none();
+        let first_end = ends.get(ends.partition_point(is_before)).copied().unwrap_or(end);
+        let (rule, at) = self.rules.first_between(&self.buffer, start, first_end).unwrap_or((0, start));
+        Found { rule, start: self.buffer_start + at }
+    }
+
+    /// Drops what cannot be part of a match any more, but for one character.
+    fn forget(&mut self) {
+        let n_safe = (self.n_decided + 1).saturating_sub(self.rules.max_match_bytes() + self.buffer_start);
+        let safe = self.buffer.floor_char_boundary(n_safe);
+        let kept = self.buffer[..safe].char_indices().next_back().map_or(0, |(start, _)| start);
+        self.buffer.drain(..kept);
+        self.buffer_start += kept;
+    }
+}
