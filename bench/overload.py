@@ -188,7 +188,7 @@ def main():
     command = [settings.throng, "serve", *([settings.model] if settings.model else []), "--port", "0"]
     command += ["--config", config.name, "--max-num-seqs", str(settings.slots)]
     command += ["--threads", str(settings.threads)] if settings.threads else []
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         line = next(line for line in server.stdout if line.startswith("Serving on"))
         port = int(line.split()[2].rsplit(":", 1)[1])

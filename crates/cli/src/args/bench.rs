@@ -75,6 +75,53 @@ pub enum BenchConstraint {
 pub enum BenchInstead {
     /// Measure the limits of this machine: bytes read and operations a second, by number of threads
     Machine(BenchMachineArgs),
+    /// Measure what the gateway adds to a request's time, with keys, limits and the ledger, and other routers beside it
+    Gateway(BenchGatewayArgs),
+}
+
+/// `throng bench gateway`.
+#[derive(Debug, Clone, Args)]
+pub struct BenchGatewayArgs {
+    /// Requests a second
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = within(bounds::BENCH_RATE))]
+    pub rate: u32,
+    /// Seconds of each measurement, after a tenth of that to warm up
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = within(bounds::BENCH_SECONDS))]
+    pub seconds: u32,
+    /// Connections that the requests are sent on
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = within(bounds::BENCH_CONNECTIONS))]
+    pub connections: u32,
+    /// How often all are measured, in turn
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = within(bounds::BENCH_ROUNDS))]
+    pub rounds: u32,
+    /// Another router, in front of a server that answers at once: a command with {upstream} (a URL) and {port} in it; repeatable
+    #[arg(long, value_name = "NAME=COMMAND")]
+    pub router: Vec<String>,
+    /// One JSON object a line instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Be one of the servers that are measured
+    #[arg(long, hide = true, value_enum)]
+    pub serve: Option<PaperServer>,
+}
+
+/// The servers that `throng bench gateway` starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PaperServer {
+    /// Answers at once.
+    Bare,
+    /// The gateway over an engine that answers at once.
+    Gateway,
+}
+
+impl PaperServer {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Gateway => "gateway",
+        }
+    }
 }
 
 /// `throng bench machine`.

@@ -2,6 +2,7 @@
 //! figure beside its share of the machine's limits. Does not know how limits are measured.
 
 mod constraint;
+mod gateway;
 mod limits;
 mod machine;
 mod phases;
@@ -45,8 +46,10 @@ struct Bench<'a> {
 /// # Errors
 /// When the model cannot be loaded or the sizes do not fit it.
 pub async fn run(arguments: &BenchArgs) -> Result<()> {
-    if let Some(BenchInstead::Machine(arguments)) = &arguments.instead {
-        return machine::run(arguments);
+    match &arguments.instead {
+        Some(BenchInstead::Machine(arguments)) => return machine::run(arguments),
+        Some(BenchInstead::Gateway(arguments)) => return gateway::run(arguments).await,
+        None => {}
     }
     if arguments.prompt_tokens == 0 || arguments.generate_tokens < 2 {
         bail!("--prompt-tokens must be at least 1 and --generate-tokens at least 2");

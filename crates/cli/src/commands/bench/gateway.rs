@@ -1,0 +1,173 @@
+//! `throng bench gateway`: how much time a gateway adds to a request, with keys, limits and the ledger, in front of an engine that
+//! answers at once; other routers in the same run. Does not know how requests are sent and answered.
+
+mod bare;
+mod load;
+mod paper;
+
+use std::net::TcpListener;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::args::{BenchGatewayArgs, PaperServer};
+use crate::process::output;
+use crate::usage_error::UsageError;
+use load::{Load, Measured, Target};
+
+/// How long a router may take until it answers.
+const START_LIMIT: Duration = Duration::from_secs(120);
+const START_INTERVAL: Duration = Duration::from_millis(250);
+/// Requests before the measured ones, as a part of these.
+const WARM_UP: f64 = 0.1;
+
+/// One line of the result; times in microseconds.
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    #[serde(flatten)]
+    measured: Measured,
+    /// More than the bare server's.
+    added_p50_us: f64,
+    added_p99_us: f64,
+}
+
+/// A process that is ended when it is dropped.
+struct Server {
+    _process: Child,
+    target: Target,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a server cannot be started or does not answer.
+pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
+    match arguments.serve {
+        Some(PaperServer::Bare) => return bare::serve().await,
+        Some(PaperServer::Gateway) => return paper::serve().await,
+        None => {}
+    }
+    let routers = arguments.router.iter().map(|router| parse(router)).collect::<Result<Vec<_>>>()?;
+    let load = Load {
+        rate: f64::from(arguments.rate),
+        seconds: f64::from(arguments.seconds),
+        n_connections: arguments.connections as usize,
+    };
+    let bare = own_server(PaperServer::Bare).await?;
+    let mut lines = Vec::new();
+    for round in 0..arguments.rounds {
+        let base = measure(&load, &bare.target).await?;
+        push(&mut lines, arguments, ("server without gateway".to_owned(), round), base, base)?;
+        let gateway = own_server(PaperServer::Gateway).await?;
+        let measured = measure(&load, &gateway.target).await?;
+        push(&mut lines, arguments, ("throng".to_owned(), round), measured, base)?;
+        drop(gateway);
+        for (name, command) in &routers {
+            let router = router(name, command, &bare.target).await?;
+            let measured = measure(&load, &router.target).await?;
+            push(&mut lines, arguments, (name.clone(), round), measured, base)?;
+        }
+    }
+    if !arguments.json {
+        output::line(table(&lines))?;
+    }
+    Ok(())
+}
+
+async fn measure(load: &Load, target: &Target) -> Result<Measured> {
+    load::run(&Load { seconds: (load.seconds * WARM_UP).max(1.0), ..*load }, target).await?;
+    load::run(load, target).await
+}
+
+fn push(
+    lines: &mut Vec<Line>,
+    arguments: &BenchGatewayArgs,
+    (name, round): (String, u32),
+    measured: Measured,
+    base: Measured,
+) -> Result<()> {
+    let line = Line {
+        name: if arguments.rounds > 1 { format!("{name}, round {}", round + 1) } else { name },
+        measured,
+        added_p50_us: measured.p50_us - base.p50_us,
+        added_p99_us: measured.p99_us - base.p99_us,
+    };
+    if arguments.json {
+        output::line(serde_json::to_string(&line)?)?;
+    }
+    lines.push(line);
+    Ok(())
+}
+
+/// `NAME=COMMAND`.
+fn parse(router: &str) -> Result<(String, String)> {
+    match router.split_once('=') {
+        Some((name, command)) if !name.is_empty() && command.contains("{port}") => {
+            Ok((name.to_owned(), command.to_owned()))
+        }
+        _ => Err(UsageError(format!("--router {router:?} must be NAME=COMMAND with {{port}} in it")).into()),
+    }
+}
+
+/// This program in one of its own roles.
+async fn own_server(role: PaperServer) -> Result<Server> {
+    let program = std::env::current_exe().context("this program's file is not known")?;
+    let mut command = Command::new(program);
+    command.args(["bench", "gateway", "--serve", role.name()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut process = command.kill_on_drop(true).spawn().context("cannot start a server")?;
+    let stdout = process.stdout.take().context("a server without output")?;
+    let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
+    let mut words = line.split_whitespace();
+    let Some(port) = words.next().and_then(|port| port.parse().ok()) else {
+        bail!("a server did not start: {line}")
+    };
+    Ok(Server { _process: process, target: Target { port, key: words.next().map(str::to_owned) } })
+}
+
+/// A router in front of the bare server, once it answers.
+async fn router(name: &str, command: &str, upstream: &Target) -> Result<Server> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let filled = command
+        .replace("{port}", &port.to_string())
+        .replace("{upstream}", &format!("http://127.0.0.1:{}", upstream.port));
+    // `exec`: the router itself is what is ended.
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("exec {filled}")])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut process = shell.kill_on_drop(true).spawn().with_context(|| format!("cannot start {name}"))?;
+    let target = Target { port, key: None };
+    let begun = Instant::now();
+    while !load::answers(&target).await {
+        if let Some(status) = process.try_wait()? {
+            bail!("{name} ended with {status}: {filled}");
+        }
+        if begun.elapsed() > START_LIMIT {
+            bail!("{name} does not answer: {filled}");
+        }
+        tokio::time::sleep(START_INTERVAL).await;
+    }
+    Ok(Server { _process: process, target })
+}
+
+fn table(lines: &[Line]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["", "requests/s", "failed", "p50 ms", "p99 ms", "added p50 ms", "added p99 ms"]);
+    let ms = |us: f64| format!("{:.3}", us / 1e3);
+    for line in lines {
+        let Measured { requests_per_s, n_failed, p50_us, p99_us, .. } = line.measured;
+        let figures = [p50_us, p99_us, line.added_p50_us, line.added_p99_us].map(ms);
+        let counts = [line.name.clone(), format!("{requests_per_s:.0}"), n_failed.to_string()];
+        table.add_row(counts.into_iter().chain(figures));
+    }
+    table
+}
