@@ -80,6 +80,7 @@ fn served_model(engines: Vec<EngineHandle>, reasoning: Option<&str>) -> ServedMo
     let capacity = engines[0].capacity();
     let template = MODEL.chat_templates.get("default").expect("the starter model has a template");
     ServedModel {
+        fingerprint: None,
         names: vec!["starter".to_owned()],
         root: "starter".to_owned(),
         engines,

@@ -17,7 +17,7 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
 use crate::replica::{Link, Replica, Status};
-use crate::response_cache::ResponseCache;
+use crate::response_cache::{DiskTier, ResponseCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub limits: Arc<RateLimits>,
     /// What is not to be sent.
     pub moderation: Arc<Moderation>,
+    /// Kept answers that outlive the process.
+    pub disk: Option<Arc<DiskTier>>,
     /// The workers of the fleet; none where the models are computed in this process.
     pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
     /// What requests use, where there is a database.
@@ -61,7 +63,8 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, ending, moderation) = (Arc::default(), Arc::default(), Arc::default());
-        Self { memory, phase, process, keys, limits, moderation, workers, ledger, recent, ending }
+        let disk = None;
+        Self { memory, phase, process, keys, limits, moderation, disk, workers, ledger, recent, ending }
     }
 }
 
@@ -112,10 +115,21 @@ impl App {
         shared: Shared,
         loading: Option<Arc<Progress>>,
     ) -> Self {
-        let Shared { memory, phase, process, keys, limits, moderation, workers, ledger, recent, ending } =
-            shared;
+        let Shared {
+            memory,
+            phase,
+            process,
+            keys,
+            limits,
+            moderation,
+            disk,
+            workers,
+            ledger,
+            recent,
+            ending,
+        } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
-        let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes));
+        let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk));
         let router = Arc::new(Router::default());
         let counted = moderation.clone();
         let (of_replicas, of_models) = (router.clone(), router.clone());

@@ -252,11 +252,21 @@ impl Default for ObservabilityConfig {
 }
 
 /// Answers that are kept for equal requests.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ResponseCacheConfig {
     /// Most bytes of all answers that are kept; 0: none are, and equal requests do not share a generation.
     pub max_memory_bytes: usize,
+    /// A folder for more answers, which outlive the process; none without. Answers in memory are needed beside it.
+    pub directory: Option<PathBuf>,
+    /// Most bytes of the answers in that folder.
+    pub max_disk_bytes: u64,
+}
+
+impl Default for ResponseCacheConfig {
+    fn default() -> Self {
+        Self { max_memory_bytes: 0, directory: None, max_disk_bytes: 1 << 30 }
+    }
 }
 
 /// Text that is never printed, not even by `{:?}` or when a configuration is written out.

@@ -16,6 +16,7 @@ use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
 use crate::phase::Phase;
 use crate::replica::{Link, Replica};
+use crate::response_cache::DiskTier;
 use crate::router::Route;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
@@ -93,6 +94,9 @@ pub enum GatewayError {
         /// What it must be.
         expected: &'static str,
     },
+    /// The folder of the response cache cannot be used.
+    #[error("cannot use gateway.response_cache.directory: {0}")]
+    Cache(std::io::Error),
     /// A rule of moderation cannot be used.
     #[error("gateway.moderation: {0}")]
     Moderation(String),
@@ -146,6 +150,7 @@ impl Gateway {
         let tls = config.tls.as_ref().map(Tls::load).transpose()?.map(Arc::new);
         let mut shared = Shared::new(&config, process);
         shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
+        shared.disk = DiskTier::of(&config.response_cache).map_err(GatewayError::Cache)?;
         let progress = Arc::new(Progress::default());
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let (served, served_to_operator) = served(Arc::new(app));

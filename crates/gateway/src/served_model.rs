@@ -26,6 +26,9 @@ pub struct ServedModel {
     /// What computes it in this process, all with the same weights and limits; none if workers do. When one fails, another goes
     /// on with its requests.
     pub engines: Vec<EngineHandle>,
+    /// Tells its build and weights from others beyond this process: answers are kept on disk under it. None for models that workers
+    /// compute, whose fingerprints they tell.
+    pub fingerprint: Option<Arc<str>>,
     /// Text to tokens and back. Without it, prompts and answers are token ids.
     pub tokenizer: Option<Arc<Tokenizer>>,
     /// What `/tokenizer_info` answers: the tokenizer's configuration as JSON.
@@ -110,13 +113,14 @@ impl ModelEntry {
             .as_ref()
             .map(|tokenizer| ModelGrammars::new(tokenizer.clone(), served.eos_token_ids.clone()));
         let adapters = Adapters::new(served.adapters.take().as_ref());
+        let fingerprint = served.fingerprint.clone();
         Self {
             served,
             metrics,
             grammars,
             adapters,
             overload: Arc::new(OverloadControl::new(&config.overload)),
-            instance: Mutex::new((ModelInstance::next(), None)),
+            instance: Mutex::new((ModelInstance::next(), fingerprint)),
             limits,
         }
     }
@@ -129,6 +133,11 @@ impl ModelEntry {
     /// Tells its answers from those of other models.
     pub fn instance(&self) -> ModelInstance {
         self.instance.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Tells its answers from those of other models, also in other processes.
+    pub fn fingerprint(&self) -> Option<Arc<str>> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
     /// A worker computes it from now on. If its answers may differ from those of the one before, they are those of another model.

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod explain;
+mod fingerprint;
 pub mod fleet;
 pub mod gateway;
 pub mod generate;

@@ -14,6 +14,7 @@ use throng_model::decoder::weights::LoadProgress;
 use throng_text::AnswerFormat;
 use tokio::sync::oneshot;
 
+use super::fingerprint::fingerprint;
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
 use crate::observability;
@@ -204,6 +205,7 @@ pub(super) fn served_model(running: RunningModel, section: &ModelSection) -> Ser
     }
     let held = HeldBytes { weights: running.model.weight_summary().n_bytes, kv: running.kv_bytes };
     ServedModel {
+        fingerprint: Some(fingerprint(&running, running::isa(section)).into()),
         root: running.names.last().cloned().unwrap_or_default(),
         eos_token_ids: running.eos_token_ids(),
         names: running.names,

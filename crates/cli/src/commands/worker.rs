@@ -1,7 +1,5 @@
 //! `throng worker`: an engine for gateways, until a signal ends it. Does not know clients.
 
-mod fingerprint;
-
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -10,7 +8,7 @@ use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
 use throng_wire::{ArtifactKind, Description, Versions, Vocabulary};
 
-use self::fingerprint::fingerprint;
+use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
 use crate::args::WorkerArgs;
 use crate::config::{ModelSection, Settings};

@@ -79,6 +79,7 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         .as_ref()
         .map(|tokenizer| AnswerFormat::of_model(chat_template.as_deref(), tokenizer, calls, reasoning));
     Ok(ServedModel {
+        fingerprint: None,
         root: description.names.last().cloned().unwrap_or_default(),
         names: description.names,
         engines: Vec::new(),

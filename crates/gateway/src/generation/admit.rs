@@ -33,7 +33,13 @@ pub(crate) async fn admit(
 ) -> Result<Session, ApiError> {
     let Prepared { requests, text, memory, constraint_param, adapter, is_deterministic, .. } = prepared;
     let detokenize = text.as_ref().map(|text| &text.detokenize);
-    let sharing = Sharing { policy: context.cache_policy, is_deterministic, text: detokenize };
+    let fingerprint = route.model.fingerprint();
+    let sharing = Sharing {
+        policy: context.cache_policy,
+        is_deterministic,
+        text: detokenize,
+        fingerprint: fingerprint.as_ref(),
+    };
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     let urgency = urgency(route, context)?;

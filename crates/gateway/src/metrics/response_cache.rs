@@ -38,10 +38,13 @@ impl Collector for CacheCollector {
         let mut metric =
             encoder.encode_descriptor("throng_response_cache_answers", help, None, MetricType::Gauge)?;
         metric.encode_gauge(&(stats.n_answers as i64))?;
-        let help = "Bytes of answers that are kept, and of those that are being generated";
+        let help = "Bytes of answers that are kept, of those that are being generated, and of those on disk";
         let mut metric =
             encoder.encode_descriptor("throng_response_cache_bytes", help, None, MetricType::Gauge)?;
-        for (state, n_bytes) in [("kept", stats.n_bytes), ("in_flight", stats.in_flight_bytes)] {
+        let on_disk = usize::try_from(stats.on_disk.1).unwrap_or(usize::MAX);
+        for (state, n_bytes) in
+            [("kept", stats.n_bytes), ("in_flight", stats.in_flight_bytes), ("on_disk", on_disk)]
+        {
             metric.encode_family(&StateLabels { state })?.encode_gauge(&(n_bytes as i64))?;
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! What an answer is kept under: everything that can change its tokens, and whose it is. Does not know how answers are kept.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use throng_core::request::{BeamSearch, EarlyStopping, Priority, SamplingParams, TenantId};
 use throng_text::DetokenizeOptions;
 
+use super::policy::Sharing;
 use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
 
 /// A model as it is computed: weights, build and instruction set, which do not change within one. Unique within the process.
@@ -25,7 +27,10 @@ impl ModelInstance {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     tenant: TenantId,
+    model: ModelInstance,
     digest: [u8; 32],
+    /// What tells the model from others beyond this process; only where nothing but the model's bits decides about the answer.
+    fingerprint: Option<Arc<str>>,
 }
 
 impl CacheKey {
@@ -51,7 +56,6 @@ impl CacheKey {
         let Continuations::New { n } = continuations else { return None };
         let constraint = constraint.as_ref().map(|form| form.compiled.identity().ok_or(()));
         let mut fields = Fields(Sha256::new_with_prefix(b"throng answer"));
-        fields.number(model.0);
         fields.optional(cache_salt.as_deref(), |fields, salt| fields.bytes(salt.as_bytes()));
         fields.numbers(prompt);
         fields.number(u64::from(*n));
@@ -62,7 +66,28 @@ impl CacheKey {
         });
         fields.sampling(sampling);
         fields.optional(text.filter(|text| !text.stop.is_empty()), Fields::stops);
-        Some(Self { tenant: tenant.clone(), digest: fields.0.finalize().into() })
+        let digest = fields.0.finalize().into();
+        Some(Self { tenant: tenant.clone(), model, digest, fingerprint: None })
+    }
+
+    /// The same key, which holds beyond this process where the model has a fingerprint. It does not hold for what depends on
+    /// adapters, constraints and stop strings: these depend on files that the fingerprint does not cover.
+    pub fn of_model(mut self, sharing: Sharing<'_>, request: &ReplicaRequest) -> Self {
+        let has_stops = sharing.text.is_some_and(|text| !text.stop.is_empty());
+        let is_durable = request.adapter.is_none() && request.constraint.is_none() && !has_stops;
+        self.fingerprint = sharing.fingerprint.filter(|_| is_durable).cloned();
+        self
+    }
+
+    /// Its name beyond this process, and whose answer it is: the fingerprint and the tenant themselves.
+    pub fn durable(&self) -> Option<([u8; 32], Vec<u8>)> {
+        let fingerprint = self.fingerprint.as_deref()?;
+        let owner = [fingerprint.as_bytes(), b"\n", self.tenant.0.as_bytes()].concat();
+        let mut fields = Fields(Sha256::new_with_prefix(b"throng answer on disk"));
+        fields.bytes(fingerprint.as_bytes());
+        fields.bytes(self.tenant.0.as_bytes());
+        fields.bytes(&self.digest);
+        Some((fields.0.finalize().into(), owner))
     }
 }
 

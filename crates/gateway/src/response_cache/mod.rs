@@ -2,6 +2,8 @@
 //! generation, those that come later are given what was kept. Below the session, so that text, stop strings, usage and limits are
 //! made for each request of its own. Does not know text and the wire.
 
+mod disk_store;
+mod disk_tier;
 mod key;
 mod policy;
 mod reader;
@@ -24,6 +26,7 @@ use self::replay::{KeptAnswer, Replay, event_bytes};
 use self::shared_generation::{LogBound, SharedGeneration, Starting};
 use crate::replica::{Generation, ReplicaError, ReplicaEvent, ReplicaRequest};
 
+pub(crate) use self::disk_tier::DiskTier;
 pub(crate) use self::key::ModelInstance;
 pub(crate) use self::policy::{CachePolicy, Sharing};
 
@@ -68,6 +71,8 @@ pub(crate) struct ResponseCache(Option<Arc<Kept>>);
 #[derive(Debug)]
 struct Kept {
     answers: Cache<CacheKey, Arc<KeptAnswer>, Bytes>,
+    /// More answers, which outlive the process.
+    disk: Option<Arc<DiskTier>>,
     in_flight: Mutex<HashMap<InFlightKey, InFlight>>,
     bound: Arc<LogBound>,
     counts: [AtomicU64; CacheUse::ALL.len()],
@@ -99,6 +104,8 @@ pub(crate) struct CacheStats {
     pub n_bytes: usize,
     /// What is held of answers that are being generated.
     pub in_flight_bytes: usize,
+    /// Answers on disk, and their bytes.
+    pub on_disk: (usize, u64),
 }
 
 /// Where the answer to a request comes from.
@@ -109,12 +116,13 @@ enum Found {
 }
 
 impl ResponseCache {
-    /// A cache of at most `max_bytes`; without room for an answer there is none.
-    pub fn new(max_bytes: usize) -> Self {
+    /// A cache of at most `max_bytes` in memory, over answers on disk; without room for an answer in memory there is none.
+    pub fn new(max_bytes: usize, disk: Option<Arc<DiskTier>>) -> Self {
         Self((max_bytes / MAX_ANSWER_SHARE > ANSWER_BYTES).then(|| {
             let n_expected = (max_bytes / TYPICAL_ANSWER_BYTES).max(1);
             Arc::new(Kept {
                 answers: Cache::with_weighter(n_expected, max_bytes as u64, Bytes),
+                disk,
                 in_flight: Mutex::default(),
                 bound: Arc::new(LogBound {
                     max_bytes: max_bytes / MAX_ANSWER_SHARE,
@@ -144,6 +152,9 @@ impl ResponseCache {
             return Ok((start(request).await?, None));
         };
         let n = request.n_continuations();
+        if sharing.policy == CachePolicy::Use {
+            kept.recall(&key.answer).await;
+        }
         let found = kept.find(&key, sharing.policy, || start(request), n);
         let (use_, reader) = match found {
             Found::Kept(answer) => {
@@ -166,6 +177,7 @@ impl ResponseCache {
             n_answers: kept.answers.len(),
             n_bytes: usize::try_from(kept.answers.weight()).unwrap_or(usize::MAX),
             in_flight_bytes: kept.bound.total_bytes.load(Ordering::Relaxed),
+            on_disk: kept.disk.as_ref().map(|disk| disk.size()).unwrap_or_default(),
         })
     }
 }
@@ -174,7 +186,7 @@ fn key_of(model: ModelInstance, request: &ReplicaRequest, sharing: Sharing<'_>) 
     if sharing.policy == CachePolicy::Bypass {
         return None;
     }
-    let answer = CacheKey::new(model, request, sharing.text)?;
+    let answer = CacheKey::new(model, request, sharing.text)?.of_model(sharing, request);
     Some(InFlightKey { answer, priority: request.priority })
 }
 
@@ -211,9 +223,24 @@ impl Kept {
         Found::Begun(shared, begun)
     }
 
+    /// Brings an answer that is kept on disk only into memory.
+    async fn recall(&self, key: &CacheKey) {
+        let Some(disk) = self.disk.as_ref().filter(|_| self.answers.peek(key).is_none()) else { return };
+        if let Some(events) = disk.find(key).await {
+            self.remember(key, events);
+        }
+    }
+
     fn keep(&self, key: &CacheKey, events: Box<[ReplicaEvent]>) {
+        let answer = self.remember(key, events);
+        self.disk.iter().for_each(|disk| disk.keep(key, &answer));
+    }
+
+    fn remember(&self, key: &CacheKey, events: Box<[ReplicaEvent]>) -> Arc<KeptAnswer> {
         let n_bytes = events.iter().map(event_bytes).sum::<usize>() + ANSWER_BYTES;
-        self.answers.insert(key.clone(), Arc::new(KeptAnswer { events, n_bytes: n_bytes as u64 }));
+        let answer = Arc::new(KeptAnswer { events, n_bytes: n_bytes as u64 });
+        self.answers.insert(key.clone(), answer.clone());
+        answer
     }
 
     fn in_flight(&self) -> MutexGuard<'_, HashMap<InFlightKey, InFlight>> {

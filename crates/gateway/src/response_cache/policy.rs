@@ -1,5 +1,7 @@
 //! What a request's headers and parameters say about the use of the cache. Does not know what is in it.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, header};
 use throng_text::DetokenizeOptions;
 
@@ -42,6 +44,8 @@ pub(crate) struct Sharing<'a> {
     pub is_deterministic: bool,
     /// How the answer's tokens become text.
     pub text: Option<&'a DetokenizeOptions>,
+    /// Tells the model's build and weights from others beyond this process; without it answers are not kept on disk.
+    pub fingerprint: Option<&'a Arc<str>>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The cache under random requests of several tenants and random readers: what each one reads is the answer to its own request.
 
+mod disk;
+
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -182,7 +184,7 @@ fn random_request(rng: &mut Rng) -> (ReplicaRequest, DetokenizeOptions, String) 
 #[test]
 fn requests_of_several_tenants_get_their_own_answers() {
     let mut rng = Rng::with_seed(1);
-    let cache = ResponseCache::new(1 << 20);
+    let cache = ResponseCache::new(1 << 20, None);
     let mut values: HashMap<String, u32> = HashMap::new();
     let mut uses = [0_u32; 3];
     let mut running: VecDeque<(Box<dyn Generation>, u32)> = VecDeque::new();
@@ -193,7 +195,12 @@ fn requests_of_several_tenants_get_their_own_answers() {
         let (request, text, content) = last.clone();
         let n_values = values.len() as u32;
         let value = *values.entry(content).or_insert(n_values);
-        let sharing = Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text) };
+        let sharing = Sharing {
+            policy: CachePolicy::Use,
+            is_deterministic: true,
+            text: Some(&text),
+            fingerprint: None,
+        };
         let key = key_of(ModelInstance(0), &request, sharing).expect("a key");
         let n = request.n_continuations();
         let (generation, cache_use) = answer(&cache, &key, n, || starting(script(value, n, 2, &mut rng)));
@@ -268,12 +275,17 @@ fn readers_of_one_generation_do_not_disturb_each_other() {
     for seed in 0..2_000 {
         let mut rng = Rng::with_seed(seed);
         // A small one keeps nothing to join, so that slow readers hold fast ones back.
-        let cache = ResponseCache::new(if rng.bool() { 1 << 20 } else { 8 << 10 });
+        let cache = ResponseCache::new(if rng.bool() { 1 << 20 } else { 8 << 10 }, None);
         let n_tokens = rng.u32(1..200);
         let fails = rng.u8(..4) == 0;
         let (request, text, _) = random_request(&mut rng);
         let request = ReplicaRequest { continuations: Continuations::New { n: 2 }, ..request };
-        let sharing = Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text) };
+        let sharing = Sharing {
+            policy: CachePolicy::Use,
+            is_deterministic: true,
+            text: Some(&text),
+            fingerprint: None,
+        };
         let key = key_of(ModelInstance(0), &request, sharing).expect("a key");
         let mut readers: Vec<(Box<dyn Generation>, Read, [bool; 2])> = Vec::new();
         let mut n_new = rng.usize(1..6);
@@ -329,9 +341,10 @@ fn readers_of_one_generation_do_not_disturb_each_other() {
 fn an_answer_that_a_stop_string_ended_is_whole_and_one_that_nobody_reads_is_not() {
     let mut rng = Rng::with_seed(3);
     let (request, text, _) = random_request(&mut rng);
-    let sharing = Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text) };
+    let sharing =
+        Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text), fingerprint: None };
     for stops in [true, false] {
-        let cache = ResponseCache::new(1 << 20);
+        let cache = ResponseCache::new(1 << 20, None);
         let key = key_of(ModelInstance(0), &request, sharing).expect("a key");
         let (mut generation, _) = answer(&cache, &key, 1, || starting(script(1, 1, 9, &mut rng)));
         for _ in 0..3 {
@@ -351,9 +364,10 @@ fn an_answer_that_a_stop_string_ended_is_whole_and_one_that_nobody_reads_is_not(
 
 #[test]
 fn a_refusal_is_told_to_all_and_nothing_is_kept_of_it() {
-    let cache = ResponseCache::new(1 << 20);
+    let cache = ResponseCache::new(1 << 20, None);
     let (request, text, _) = random_request(&mut Rng::with_seed(3));
-    let sharing = Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text) };
+    let sharing =
+        Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text), fingerprint: None };
     let key = key_of(ModelInstance(0), &request, sharing).expect("a key");
     let (tell, told) = tokio::sync::oneshot::channel::<ReplicaError>();
     let start = || async move { Err(told.await.expect("told")) }.boxed();

@@ -168,6 +168,7 @@ impl Server {
             Arc::new(tokenizer)
         });
         let model = ServedModel {
+            fingerprint: None,
             names: vec!["paper".to_owned(), "org/paper".to_owned()],
             root: "org/paper".to_owned(),
             engines: engines.clone(),
