@@ -1,0 +1,163 @@
+//! The health of a model's replicas together: who gets requests, who is probed, who is ejected and comes back. Passive: outcomes of
+//! attempts, delays compared with the others', the heartbeat of steps. Active: probes, which the caller runs. Does not know
+//! connections and what a probe asks.
+//!
+//! As Envoy's outlier detection and panic threshold, with one circuit breaker a replica: an ejected replica is an open circuit, its
+//! probe the one request of the half-open state.
+
+use std::collections::BTreeMap;
+
+use super::config::HealthConfig;
+use super::record::{Cause, Record, State};
+use crate::routing::ReplicaId;
+use crate::time::{Nanos, Timestamp};
+
+/// The health of all replicas of a model.
+#[derive(Debug)]
+pub struct Board {
+    config: HealthConfig,
+    replicas: BTreeMap<ReplicaId, Record>,
+    n_ejections: u64,
+}
+
+impl Board {
+    /// Without replicas.
+    pub fn new(config: HealthConfig) -> Self {
+        Self { config, replicas: BTreeMap::new(), n_ejections: 0 }
+    }
+
+    /// A new replica, which is starting.
+    pub fn add(&mut self, id: ReplicaId, now: Timestamp) {
+        self.replicas.insert(id, Record::new(now));
+    }
+
+    /// The replica is gone for good.
+    pub fn remove(&mut self, id: ReplicaId) {
+        self.replicas.remove(&id);
+    }
+
+    /// Its connection was lost, or made anew: it must answer a probe before it gets requests.
+    pub fn start_again(&mut self, id: ReplicaId, now: Timestamp) {
+        if let Some(record) = self.replicas.get_mut(&id) {
+            record.start_again(now);
+        }
+    }
+
+    /// It takes no new requests any more; [`Self::start_again`] ends that.
+    pub fn drain(&mut self, id: ReplicaId) {
+        if let Some(record) = self.replicas.get_mut(&id) {
+            record.state = State::Draining;
+        }
+    }
+
+    /// How far it is; `None` for one that is not known.
+    pub fn state(&self, id: ReplicaId) -> Option<State> {
+        self.replicas.get(&id).map(|record| record.state)
+    }
+
+    /// Why it is ejected.
+    pub fn cause(&self, id: ReplicaId) -> Option<Cause> {
+        self.replicas.get(&id).and_then(|record| record.cause)
+    }
+
+    /// How often replicas were ejected.
+    pub fn n_ejections(&self) -> u64 {
+        self.n_ejections
+    }
+
+    /// Whether so many replicas are ejected that the others could not carry the load: then all get requests.
+    pub fn is_panicking(&self) -> bool {
+        let n_ejected = self.count(State::Ejected);
+        let n_judged = n_ejected + self.count(State::Ready);
+        n_ejected > 0 && n_ejected * 100 > n_judged * u64::from(self.config.panic_percent)
+    }
+
+    /// Those that may get requests: the ready ones, and those that are ejected while most of them are.
+    pub fn eligible(&self) -> Vec<ReplicaId> {
+        let is_panicking = self.is_panicking();
+        let may = |state| state == State::Ready || is_panicking && state == State::Ejected;
+        self.replicas.iter().filter(|(_, record)| may(record.state)).map(|(id, _)| *id).collect()
+    }
+
+    /// An attempt has come to its first token, after so long if that can be compared with other replicas.
+    pub fn succeed(&mut self, id: ReplicaId, delay: Option<Nanos>, now: Timestamp) {
+        let Some(record) = self.replicas.get_mut(&id) else { return };
+        record.succeed(delay, &self.config, now);
+        if record.state == State::Ready && self.is_slow(id) {
+            self.eject(id, Cause::Slow, now);
+        }
+    }
+
+    /// An attempt has failed for a reason that is the replica's.
+    pub fn fail(&mut self, id: ReplicaId, now: Timestamp) {
+        let Some(record) = self.replicas.get_mut(&id) else { return };
+        let cause = record.fail(&self.config, now);
+        if let (State::Ready, Some(cause)) = (record.state, cause) {
+            self.eject(id, cause, now);
+        }
+    }
+
+    /// Its step counter, and whether it has anything to compute.
+    pub fn heartbeat(&mut self, id: ReplicaId, n_steps: u64, has_work: bool, now: Timestamp) {
+        let Some(record) = self.replicas.get_mut(&id) else { return };
+        let is_stalled = record.is_stalled(n_steps, has_work, &self.config, now);
+        if is_stalled && record.state == State::Ready {
+            self.eject(id, Cause::Stalled, now);
+        }
+    }
+
+    /// The replicas that must be probed now. Each is given out once, until [`Self::probed`] says what came of it.
+    pub fn probes_due(&mut self, now: Timestamp) -> Vec<ReplicaId> {
+        let is_due =
+            |record: &Record| record.state != State::Draining && !record.is_probed && record.probe_at <= now;
+        let due: Vec<_> = self.replicas.iter_mut().filter(|(_, record)| is_due(record)).collect();
+        due.into_iter()
+            .map(|(id, record)| {
+                record.is_probed = true;
+                *id
+            })
+            .collect()
+    }
+
+    /// A probe has ended. One of a replica that began to drain, or whose connection was lost meanwhile, changes nothing.
+    pub fn probed(&mut self, id: ReplicaId, has_answered: bool, now: Timestamp) {
+        let Some(record) = self.replicas.get_mut(&id) else { return };
+        if !std::mem::take(&mut record.is_probed) {
+            return;
+        }
+        match (record.state, has_answered) {
+            (State::Draining, _) => {}
+            (State::Ready, true) => record.probe_at = now + self.config.probe_interval,
+            (State::Starting | State::Ejected, true) => record.be_ready(&self.config, now),
+            (State::Starting, false) => record.probe_at = now + self.config.ejection,
+            (State::Ready | State::Ejected, false) => self.eject(id, Cause::FailedProbe, now),
+        }
+    }
+
+    fn count(&self, state: State) -> u64 {
+        self.replicas.values().filter(|record| record.state == state).count() as u64
+    }
+
+    fn eject(&mut self, id: ReplicaId, cause: Cause, now: Timestamp) {
+        let Some(record) = self.replicas.get_mut(&id) else { return };
+        record.eject(cause, &self.config, now);
+        self.n_ejections += 1;
+    }
+
+    /// Compared with the median of the other ready replicas, of which there must be two that can be compared.
+    fn is_slow(&self, id: ReplicaId) -> bool {
+        let min = self.config.min_outcomes;
+        let Some(own) = self.replicas.get(&id).and_then(|record| record.mean_delay(min)) else {
+            return false;
+        };
+        let others =
+            self.replicas.iter().filter(|(other, record)| **other != id && record.state == State::Ready);
+        let mut delays: Vec<f64> = others.filter_map(|(_, record)| record.mean_delay(min)).collect();
+        if delays.len() < 2 {
+            return false;
+        }
+        delays.sort_by(f64::total_cmp);
+        let median = delays[delays.len() / 2];
+        own > median * f64::from(self.config.max_slowness) && own - median > self.config.min_excess.0 as f64
+    }
+}

@@ -1,0 +1,194 @@
+//! What is known of one replica's health: its state, how its latest attempts ended and how long they took. Does not know the
+//! other replicas.
+
+use super::config::HealthConfig;
+use crate::time::{Nanos, Timestamp};
+
+/// How far a replica is on its way through its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It has not answered a probe since it was found, or since its connection was lost.
+    Starting,
+    /// It gets requests.
+    Ready,
+    /// It ends: what runs there may finish, nothing new comes.
+    Draining,
+    /// It failed or was slow: it gets no requests until a probe succeeds.
+    Ejected,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Starting, Self::Ready, Self::Draining, Self::Ejected];
+
+    /// The name in tables and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Draining => "draining",
+            Self::Ejected => "ejected",
+        }
+    }
+}
+
+/// Why a replica was ejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Attempts failed one after the other.
+    ConsecutiveFailures,
+    /// Too many of the latest attempts failed.
+    FailureRate,
+    /// It is much slower than the others.
+    Slow,
+    /// Its step counter stood still while it had work.
+    Stalled,
+    /// A probe failed.
+    FailedProbe,
+}
+
+impl Cause {
+    /// The name in tables and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ConsecutiveFailures => "consecutive failures",
+            Self::FailureRate => "failure rate",
+            Self::Slow => "slow",
+            Self::Stalled => "stalled",
+            Self::FailedProbe => "failed probe",
+        }
+    }
+}
+
+/// Attempts that ended in one span of time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    n_ended: u32,
+    n_failed: u32,
+}
+
+/// One replica.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub state: State,
+    pub cause: Option<Cause>,
+    /// When the next probe is due; meaningless while one runs.
+    pub probe_at: Timestamp,
+    pub is_probed: bool,
+    n_consecutive_failures: u32,
+    /// The span that runs, its number, and the one before it.
+    spans: (u64, Counts, Counts),
+    /// Moving average of delays, in nanoseconds, and how many went into it.
+    delay: (f64, u32),
+    /// Ejections since the replica was last ready for as long as the longest ejection.
+    n_ejections: u32,
+    ready_since: Timestamp,
+    /// The step counter when it last moved, or when there was last nothing to do.
+    steps: (u64, Timestamp),
+}
+
+impl Record {
+    /// A replica that was just found: its first probe is due at once.
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            state: State::Starting,
+            cause: None,
+            probe_at: now,
+            is_probed: false,
+            n_consecutive_failures: 0,
+            spans: Default::default(),
+            delay: (0.0, 0),
+            n_ejections: 0,
+            ready_since: now,
+            steps: (0, now),
+        }
+    }
+
+    /// The mean delay, once enough went into it.
+    pub fn mean_delay(&self, min_outcomes: u32) -> Option<f64> {
+        (self.delay.1 >= min_outcomes).then_some(self.delay.0)
+    }
+
+    pub fn succeed(&mut self, delay: Option<Nanos>, config: &HealthConfig, now: Timestamp) {
+        self.n_consecutive_failures = 0;
+        self.count(false, config, now);
+        if let Some(delay) = delay {
+            let (mean, n) = self.delay;
+            let weight = 1.0 / f64::from((n + 1).min(config.min_outcomes.max(1)));
+            self.delay = (mean + weight * (delay.0 as f64 - mean), n.saturating_add(1));
+        }
+    }
+
+    /// Why the replica must be ejected after one more failure.
+    pub fn fail(&mut self, config: &HealthConfig, now: Timestamp) -> Option<Cause> {
+        self.n_consecutive_failures += 1;
+        self.count(true, config, now);
+        let (_, present, before) = self.spans;
+        let (n_ended, n_failed) = (present.n_ended + before.n_ended, present.n_failed + before.n_failed);
+        if self.n_consecutive_failures >= config.max_consecutive_failures {
+            return Some(Cause::ConsecutiveFailures);
+        }
+        let is_too_often = n_failed >= config.min_failures
+            && n_ended >= config.min_outcomes
+            && u64::from(n_failed) * 100 > u64::from(n_ended) * u64::from(config.max_failure_percent);
+        is_too_often.then_some(Cause::FailureRate)
+    }
+
+    /// Whether its steps stand still although it has work.
+    pub fn is_stalled(
+        &mut self,
+        n_steps: u64,
+        has_work: bool,
+        config: &HealthConfig,
+        now: Timestamp,
+    ) -> bool {
+        if !has_work || n_steps != self.steps.0 {
+            self.steps = (n_steps, now);
+        }
+        now.since(self.steps.1) > config.max_step_silence
+    }
+
+    pub fn be_ready(&mut self, config: &HealthConfig, now: Timestamp) {
+        self.state = State::Ready;
+        self.cause = None;
+        self.ready_since = now;
+        self.probe_at = now + config.probe_interval;
+        self.forget();
+        self.steps.1 = now;
+    }
+
+    /// Out, for twice as long as the last time if that was not long ago.
+    pub fn eject(&mut self, cause: Cause, config: &HealthConfig, now: Timestamp) {
+        if self.state == State::Ready && now.since(self.ready_since) >= config.max_ejection {
+            self.n_ejections = 0;
+        }
+        let doubled = config.ejection.0.checked_shl(self.n_ejections.min(32)).unwrap_or(u64::MAX);
+        self.n_ejections += 1;
+        self.state = State::Ejected;
+        self.cause = Some(cause);
+        self.probe_at = now + Nanos(doubled.min(config.max_ejection.0));
+        self.forget();
+    }
+
+    /// Its connection was lost, or it was started again: it must answer a probe first.
+    pub fn start_again(&mut self, now: Timestamp) {
+        (self.state, self.cause, self.probe_at, self.is_probed) = (State::Starting, None, now, false);
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        self.n_consecutive_failures = 0;
+        self.spans = Default::default();
+        self.delay = (0.0, 0);
+    }
+
+    fn count(&mut self, has_failed: bool, config: &HealthConfig, now: Timestamp) {
+        let number = now.as_ns() / config.window.0.max(1);
+        if number != self.spans.0 {
+            let before = if number == self.spans.0 + 1 { self.spans.1 } else { Counts::default() };
+            self.spans = (number, Counts::default(), before);
+        }
+        self.spans.1.n_ended += 1;
+        self.spans.1.n_failed += u32::from(has_failed);
+    }
+}
