@@ -150,8 +150,8 @@ fn workers_are_not_open_by_accident() {
     };
     let (code, told) = run(&["worker", "--listen", "0.0.0.0:0", "--threads", "1"]);
     assert!(code == Some(1) && told.contains("without a token"), "{told}");
-    let (code, told) = run(&["gateway", "--replica", "http://127.0.0.1:1"]);
+    let (code, told) = run(&["gateway", "--replica", "ftp://127.0.0.1:1"]);
     assert!(code == Some(2) && told.contains("no address of a worker"), "{told}");
     let (code, told) = run(&["gateway", "--port", "0"]);
-    assert!(code == Some(2) && told.contains("no worker is named"), "{told}");
+    assert!(code == Some(2) && told.contains("no replica is named"), "{told}");
 }

@@ -7,12 +7,15 @@ use tokio::sync::{Notify, watch};
 
 use crate::auth::{ApiKeys, StoredKeys};
 use crate::config::GatewayConfig;
+use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
 use crate::ledger::{Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
-use crate::metrics::{AtScrape, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts};
+use crate::metrics::{
+    AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts,
+};
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
@@ -43,6 +46,8 @@ pub(crate) struct Shared {
     pub disk: Option<Arc<DiskTier>>,
     /// The workers of the fleet; none where the models are computed in this process.
     pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
+    /// The models of foreign engines.
+    pub foreign: Arc<ForeignModels>,
     /// What requests use, where there is a database.
     pub ledger: Option<Arc<Ledger>>,
     /// The latest finished requests.
@@ -62,9 +67,22 @@ impl Shared {
         let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
-        let (workers, ending, moderation) = (Arc::default(), Arc::default(), Arc::default());
+        let (workers, foreign, ending, moderation) = Default::default();
         let disk = None;
-        Self { memory, phase, process, keys, limits, moderation, disk, workers, ledger, recent, ending }
+        Self {
+            memory,
+            phase,
+            process,
+            keys,
+            limits,
+            moderation,
+            disk,
+            workers,
+            foreign,
+            ledger,
+            recent,
+            ending,
+        }
     }
 }
 
@@ -99,6 +117,8 @@ pub(crate) struct App {
     pub memory: Arc<MemoryBudget>,
     /// The workers of the fleet.
     pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
+    /// The models of foreign engines.
+    pub foreign: Arc<ForeignModels>,
     /// How far the server is on its way to its end.
     pub phase: watch::Sender<Phase>,
     /// How far loading is while there are no models yet.
@@ -124,6 +144,7 @@ impl App {
             moderation,
             disk,
             workers,
+            foreign,
             ledger,
             recent,
             ending,
@@ -132,10 +153,13 @@ impl App {
         let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk));
         let router = Arc::new(Router::default());
         let counted = moderation.clone();
-        let (of_replicas, of_models) = (router.clone(), router.clone());
+        let (of_replicas, of_models, of_engines) = (router.clone(), router.clone(), foreign.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
-            AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
+            (
+                AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
+                AtScrape::new(move || engines(&of_engines)),
+            ),
             held,
             (&process, ledger.clone()),
             cache.clone(),
@@ -161,6 +185,7 @@ impl App {
             limits,
             moderation,
             workers,
+            foreign,
             ledger,
             recent,
             ending,
@@ -182,7 +207,9 @@ impl App {
     /// Whether a model may answer without a restart of the process, now or later.
     pub fn is_live(&self) -> bool {
         let routes = self.router.routes();
-        routes.is_empty() || routes.iter().any(|route| route.status() != Status::Lost)
+        routes.is_empty()
+            || !self.foreign.now().is_empty()
+            || routes.iter().any(|route| route.status() != Status::Lost)
     }
 
     /// Whether new requests are refused because the server is ending.
@@ -195,4 +222,17 @@ fn model_info(route: &Route) -> ModelInfoLabels {
     let model = &route.model.served;
     let (model_name, root) = (model.id().to_owned(), model.root.clone());
     ModelInfoLabels { model_name, root, max_model_len: model.max_model_len }
+}
+
+fn engines(models: &ForeignModels) -> Vec<EngineStatus> {
+    let of_model = |model: &Arc<ForeignModel>| {
+        let status = |replica: Arc<ForeignReplica>| EngineStatus {
+            model_name: model.id().to_owned(),
+            replica: replica.upstream.name.clone(),
+            state: model.dispatcher.state(replica.id).0,
+            n_running: model.dispatcher.n_running(replica.id),
+        };
+        model.replicas().into_iter().map(status).collect::<Vec<_>>()
+    };
+    models.now().iter().flat_map(of_model).collect()
 }

@@ -1,6 +1,8 @@
 //! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to serve
 //! where strangers could ask without a key.
 
+mod foreign_models;
+
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
@@ -259,6 +261,11 @@ impl Loading {
         &self.shared.workers
     }
 
+    fn app(&self) -> &Arc<App> {
+        let new_app = || Arc::new(App::new(self.config.clone(), Vec::new(), self.shared.clone(), None));
+        self.loaded.get_or_init(new_app)
+    }
+
     /// Serves a model that a worker computes, beside those that are served already. The first one ends the loading.
     ///
     /// # Errors
@@ -268,12 +275,13 @@ impl Loading {
         model: ServedModel,
         first: Arc<dyn Replica>,
     ) -> Result<Route, GatewayError> {
-        let new_app = || Arc::new(App::new(self.config.clone(), Vec::new(), self.shared.clone(), None));
-        let app = self.loaded.get_or_init(new_app);
+        let app = self.app();
         let routes = app.router.routes();
-        if let Some(name) =
-            model.names.iter().find(|name| routes.iter().any(|other| other.model.answers_to(name)))
-        {
+        let is_taken = |name: &&String| {
+            routes.iter().any(|other| other.model.answers_to(name))
+                || self.shared.foreign.find(name).is_some()
+        };
+        if let Some(name) = model.names.iter().find(is_taken) {
             return Err(GatewayError::ModelName { name: name.clone() });
         }
         check_names(std::slice::from_ref(&model))?;

@@ -152,7 +152,7 @@ fn request_ids_are_the_clients_or_generated() {
 
 #[test]
 fn a_model_has_the_fields_that_clients_expect() {
-    let card = serde_json::to_value(models::ModelCard::new("m", "org/m", None, 7, 4096)).expect("JSON");
+    let card = serde_json::to_value(models::ModelCard::new("m", "org/m", None, 7, Some(4096))).expect("JSON");
     assert_eq!((&card["object"], &card["root"]), (&"model".into(), &"org/m".into()));
     assert_eq!(card["max_model_len"], 4096);
     assert_eq!(card["permission"][0]["object"], "model_permission");

@@ -81,13 +81,16 @@ impl WorkerArgs {
 /// `throng gateway`.
 #[derive(Debug, Clone, Args)]
 pub struct GatewayArgs {
-    /// A worker: throng://HOST:PORT; again for each further one
+    /// A worker, throng://HOST:PORT, or an engine with OpenAI's API, https://HOST/v1; again for each further one
     #[arg(long, env = "THRONG_REPLICA", value_delimiter = ',', value_name = "URL")]
     pub replica: Vec<String>,
     /// The token that the workers ask for
     #[arg(long, env = "THRONG_WORKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub worker_token: Option<String>,
-    /// The certificates that those of throngs:// workers must come from (PEM)
+    /// The API key of the engines
+    #[arg(long, env = "THRONG_REPLICA_API_KEY", hide_env_values = true, value_name = "KEY")]
+    pub replica_api_key: Option<String>,
+    /// The certificates that those of throngs:// workers and https:// engines must come from (PEM)
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub replica_ca: Option<PathBuf>,
     /// The certificate to show to workers (PEM)

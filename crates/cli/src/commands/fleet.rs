@@ -1,4 +1,4 @@
-//! `throng fleet status`: the workers of a gateway as a table. Does not know workers beyond what their gateway says.
+//! `throng fleet status`: the workers and engines of a gateway as a table. Does not know them beyond what their gateway says.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -25,7 +25,7 @@ struct Worker {
     url: String,
     state: String,
     reason: Option<String>,
-    seconds: u64,
+    seconds: Option<u64>,
     models: Vec<String>,
     fingerprint: String,
     running: usize,
@@ -77,7 +77,7 @@ fn table(workers: &[Worker]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header([
-        "WORKER",
+        "REPLICA",
         "STATE",
         "FOR",
         "MODEL",
@@ -92,7 +92,7 @@ fn table(workers: &[Worker]) -> Table {
         table.add_row([
             worker.url.clone(),
             worker.state.clone(),
-            format!("{} s", worker.seconds),
+            worker.seconds.map(|seconds| format!("{seconds} s")).unwrap_or_default(),
             worker.models.first().cloned().unwrap_or_default(),
             worker.running.to_string(),
             worker.waiting.to_string(),

@@ -28,8 +28,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let Settings { mut gateway, worker, replicas, .. } = Settings::of(&arguments.as_serve())?;
     let replicas = fleet::replicas(replicas, arguments);
     if replicas.is_empty() {
-        let fault =
-            "no worker is named: --replica throng://HOST:PORT, or [[replica]] in the file of --config";
+        let fault = "no replica is named: --replica throng://HOST:PORT or https://HOST/v1, or [[replica]] in the file of --config";
         return Err(UsageError(fault.to_owned()).into());
     }
     fit_connections(&mut gateway.server);
@@ -48,7 +47,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
     let address = address(&listening.place, is_encrypted);
-    out.push(&format!("Serving on {address} with {} workers (throng fleet status)", fleet.n_workers()));
+    out.push(&format!("Serving on {address} with {} replicas (throng fleet status)", fleet.n_replicas()));
     tokio::spawn(systemd::feed_watchdog(move || loading.is_live()));
     systemd::ready(&format!("serving on {address}"));
     let served = gateway.serve(listener, told_to_end(signals)).await;

@@ -13,13 +13,18 @@ pub struct WorkerSection {
     pub token: Option<Secret>,
 }
 
-/// The workers of a gateway: those of the file and those of the flags, which share the flags' certificates.
+/// The workers and engines of a gateway: those of the file and those of the flags, which share the flags' certificates.
 pub fn replicas(mut of_file: Vec<ReplicaConfig>, flags: &GatewayArgs) -> Vec<ReplicaConfig> {
-    of_file.extend(flags.replica.iter().map(|url| ReplicaConfig {
-        ca: flags.replica_ca.clone(),
-        certificate: flags.replica_cert.clone(),
-        key: flags.replica_key.clone(),
-        ..ReplicaConfig::of_url(url)
+    of_file.extend(flags.replica.iter().map(|url| {
+        let is_engine = url.starts_with("http");
+        ReplicaConfig {
+            // Those that the flags name for workers are not for engines in clear text beside them.
+            ca: flags.replica_ca.clone().filter(|_| !url.starts_with("http:")),
+            certificate: flags.replica_cert.clone().filter(|_| !is_engine),
+            key: flags.replica_key.clone().filter(|_| !is_engine),
+            api_key: flags.replica_api_key.as_ref().map(Secret::new).filter(|_| is_engine),
+            ..ReplicaConfig::of_url(url)
+        }
     }));
     of_file
 }

@@ -59,7 +59,11 @@ impl Tenant {
     /// Whether the key permits the model `route` under `name`. The names of a model permit one another; an adapter is
     /// permitted by its own name only.
     pub fn permits(&self, name: &str, route: &Route) -> bool {
-        let served = &route.model.served.names;
+        self.permits_name_of(name, &route.model.served.names)
+    }
+
+    /// Whether the key permits `name`, which may be one of a model's names: these permit one another.
+    pub fn permits_name_of(&self, name: &str, served: &[String]) -> bool {
         self.names(name)
             || served.iter().any(|known| known == name) && served.iter().any(|one| self.names(one))
     }

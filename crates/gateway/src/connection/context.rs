@@ -25,6 +25,8 @@ use crate::response_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
+/// The only replica that a client wants, by its name.
+const REPLICA_HEADER: &str = "x-throng-replica";
 /// A refused request's body up to this size is read away, so that the connection can be used again.
 const DRAIN_BYTES: u64 = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -44,6 +46,7 @@ pub(crate) struct RequestContext {
     service_tier: OnceLock<ServiceClass>,
     /// Whether its answer may be one that was generated before.
     pub cache_policy: CachePolicy,
+    pinned_replica: Option<HeaderValue>,
     connection: Arc<ConnectionState>,
     number: usize,
     body: Mutex<Option<Incoming>>,
@@ -87,6 +90,7 @@ impl RequestContext {
             service: ServiceAsk::of(headers),
             service_tier: OnceLock::new(),
             cache_policy: CachePolicy::of(headers),
+            pinned_replica: headers.get(REPLICA_HEADER).cloned(),
             number: connection.n_started(),
             connection,
             body: Mutex::new(body),
@@ -119,6 +123,11 @@ impl RequestContext {
     /// The request's id as text.
     pub fn id_text(&self) -> &str {
         self.id.to_str().unwrap_or("?")
+    }
+
+    /// The name of the only replica that the client wants.
+    pub fn pinned_replica(&self) -> Option<&str> {
+        self.pinned_replica.as_ref().map(|name| name.to_str().unwrap_or("?"))
     }
 
     /// Who asks, for fairness; the anonymous tenant until a key has been checked.

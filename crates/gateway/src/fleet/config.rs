@@ -1,4 +1,4 @@
-//! What an operator says about one worker, and the files that this names. Does not connect.
+//! What an operator says about one worker or foreign engine, and the files that this names. Does not connect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,16 +13,33 @@ use serde::Deserialize;
 use crate::config::Secret;
 use crate::replica::{Endpoint, InvalidAddress};
 
-/// A worker as an operator names it.
+/// A worker or a foreign engine as an operator names it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaConfig {
-    /// `throng://host:port`, or `throngs://host:port` for an encrypted connection.
+    /// A worker: `throng://host:port`, or `throngs://host:port` for an encrypted connection. An engine with OpenAI's API: the address
+    /// before `/chat/completions`, as `https://host/v1`.
     pub url: String,
-    /// The token that it asks for, if it is not that of all workers.
+    /// The name by which clients can ask for it; host and port without.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// The key of an engine.
+    #[serde(default)]
+    pub api_key: Option<Secret>,
+    /// The model of an engine, as the engine calls it; without, all models that it tells.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// What clients call that model; without, as the engine does.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Seconds after which an engine that says nothing has failed.
+    #[serde(default)]
+    pub timeout_s: Option<u64>,
+    /// The token that a worker asks for, if it is not that of all workers.
     #[serde(default)]
     pub token: Option<Secret>,
-    /// The certificates that its own must come from (PEM); needed with `throngs`.
+    /// The certificates that its own must come from (PEM); needed with `throngs`, and
+    /// for engines instead of those that the system trusts.
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// The certificate to show (PEM), if it asks for one, …
@@ -67,13 +84,22 @@ impl ReplicaConfig {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// Where it is and what it must be shown.
+    /// Where a worker is and what it must be shown.
     ///
     /// # Errors
     /// When something cannot be used.
     pub(super) fn endpoint(&self, default_token: Option<&Secret>) -> Result<Endpoint, FleetError> {
         let address: crate::replica::WorkerAddress = self.url.parse()?;
         let unusable = |reason: String| FleetError::Unusable { url: self.url.clone(), reason };
+        if self.api_key.is_some()
+            || self.model.is_some()
+            || !self.names.is_empty()
+            || self.timeout_s.is_some()
+        {
+            return Err(unusable(
+                "api_key, model, names and timeout_s are for engines, not for workers".into(),
+            ));
+        }
         let authorization = self.token.as_ref().or(default_token).map(|token| {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))?;
             value.set_sensitive(true);
@@ -92,7 +118,8 @@ impl ReplicaConfig {
         Ok(Endpoint { address, authorization, tls })
     }
 
-    fn tls(&self, ca: &Path) -> Result<rustls::ClientConfig, String> {
+    /// Trusts these certificates, and shows its own.
+    pub(super) fn tls(&self, ca: &Path) -> Result<rustls::ClientConfig, String> {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca)? {
             roots.add(certificate).map_err(|error| format!("{}: {error}", ca.display()))?;

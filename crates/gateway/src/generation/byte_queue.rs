@@ -16,7 +16,7 @@ pub(super) const QUEUE_BYTES: usize = 8 << 10;
 
 /// The end that is written to.
 #[derive(Debug)]
-pub(super) struct ByteSender {
+pub(crate) struct ByteSender {
     frames: mpsc::UnboundedSender<Queued>,
     room: Arc<Semaphore>,
     memory: Arc<MemoryBudget>,
@@ -24,7 +24,7 @@ pub(super) struct ByteSender {
 
 /// The end that is a response's body.
 #[derive(Debug)]
-pub(super) struct ByteBody {
+pub(crate) struct ByteBody {
     frames: mpsc::UnboundedReceiver<Queued>,
     room: Arc<Semaphore>,
 }
@@ -37,10 +37,10 @@ struct Queued {
 
 /// The reader has gone.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Closed;
+pub(crate) struct Closed;
 
 /// Makes a queue.
-pub(super) fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
+pub(crate) fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(QUEUE_BYTES));
     (

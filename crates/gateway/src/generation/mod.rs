@@ -20,6 +20,7 @@ mod work;
 
 pub(crate) use admit::{admit, check_room};
 pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
+pub(crate) use byte_queue::{ByteSender, Closed, byte_queue};
 pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use output::Output;

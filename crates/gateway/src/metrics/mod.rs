@@ -1,6 +1,7 @@
 //! What is counted, and how it is told to Prometheus. Names and labels are those of vLLM where vLLM has them.
 
 mod engine;
+mod engines;
 mod exposition;
 mod http;
 mod info;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
+pub(crate) use self::engines::EngineStatus;
 pub(crate) use self::exposition::Exposition;
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
 pub(crate) use self::info::ModelInfoLabels;
@@ -26,6 +28,7 @@ pub(crate) use self::moderation::ModerationCounts;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
+use self::engines::EngineStatusCollector;
 use self::info::InfoCollector;
 use self::ledger::LedgerCollector;
 use self::log::LogCollector;
@@ -67,11 +70,11 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counters for what there is at each scrape of models and replicas, beside the memory that is held, what is known of the process
+    /// Counters for what there is at each scrape of models, replicas and foreign engines, beside the memory that is held, what is known of the process
     /// and the ledger.
     pub fn new(
         replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
-        models: AtScrape<ModelInfoLabels>,
+        (models, engines): (AtScrape<ModelInfoLabels>, AtScrape<EngineStatus>),
         memory: MemoryCollector,
         (process, ledger): (&ProcessFacts, Option<Arc<Ledger>>),
         cache: Arc<ResponseCache>,
@@ -81,6 +84,7 @@ impl Metrics {
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
+        registry.register_collector(Box::new(EngineStatusCollector(engines)));
         registry.register_collector(Box::new(memory));
         registry.register_collector(Box::new(CacheCollector(cache)));
         registry.register_collector(Box::new(ModerationCollector(moderation)));

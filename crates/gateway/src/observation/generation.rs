@@ -57,6 +57,20 @@ impl GenerationRecord {
         }
     }
 
+    /// Of a request that a foreign engine has answered: prompt, cached and output tokens as it told or as they were counted.
+    pub fn of_upstream(
+        model: &str,
+        n_choices: usize,
+        [prompt_tokens, cached_tokens, output_tokens]: [u64; 3],
+        read: Duration,
+        timing: &Timing,
+        outcome: Outcome,
+    ) -> Self {
+        let &Timing { first_token, last_token, .. } = timing;
+        let record = Self::new(model, n_choices, prompt_tokens as usize, read);
+        Self { n_running: 0, cached_tokens, output_tokens, first_token, last_token, outcome, ..record }
+    }
+
     /// Notes a computed prompt.
     pub fn prompt(&mut self, cached_tokens: u32) {
         self.cached_tokens += u64::from(cached_tokens);

@@ -1,4 +1,4 @@
-//! How the fleet's workers are, for operators. Does not know how this is found out.
+//! How the fleet's workers and engines are, for operators. Does not know how this is found out.
 
 use std::sync::Arc;
 
@@ -6,8 +6,10 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use throng_core::health::State as Health;
 
 use crate::app::App;
+use crate::foreign::{ForeignModel, ForeignReplica};
 use crate::replica::Link;
 
 #[derive(Serialize)]
@@ -20,7 +22,8 @@ struct Worker {
     url: String,
     state: &'static str,
     reason: Option<String>,
-    seconds: u64,
+    /// Since it has this state, where that is known.
+    seconds: Option<u64>,
     models: Vec<String>,
     fingerprint: String,
     running: usize,
@@ -29,10 +32,14 @@ struct Worker {
     total_blocks: usize,
 }
 
-/// All workers in the order of the configuration.
+/// All workers in the order of the configuration, and the engines of each foreign model.
 pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
     let links = app.workers.get().map_or(&[][..], Vec::as_slice);
-    Json(Workers { workers: links.iter().map(worker).collect() }).into_response()
+    let models = app.foreign.now();
+    let engines = models.iter().flat_map(|model| {
+        model.replicas().into_iter().map(|replica| engine(model, &replica)).collect::<Vec<_>>()
+    });
+    Json(Workers { workers: links.iter().map(worker).chain(engines).collect() }).into_response()
 }
 
 fn worker(link: &Arc<Link>) -> Worker {
@@ -41,12 +48,30 @@ fn worker(link: &Arc<Link>) -> Worker {
         url: link.endpoint.address.to_string(),
         state: report.state,
         reason: report.reason,
-        seconds: report.since.elapsed().as_secs(),
+        seconds: Some(report.since.elapsed().as_secs()),
         models: report.names,
         fingerprint: report.fingerprint.to_string(),
         running: report.load.n_running,
         waiting: report.load.n_waiting,
         used_blocks: report.load.used_blocks,
         total_blocks: report.load.total_blocks,
+    }
+}
+
+fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
+    let (state, cause) = model.dispatcher.state(replica.id);
+    let reason = [cause.map(|cause| cause.name().to_owned()), replica.last_fault()];
+    let reason = reason.into_iter().flatten().reduce(|cause, fault| format!("{cause}: {fault}"));
+    Worker {
+        url: replica.upstream.url().to_owned(),
+        state: state.name(),
+        reason: reason.filter(|_| state != Health::Ready),
+        seconds: None,
+        models: model.names.clone(),
+        fingerprint: String::new(),
+        running: model.dispatcher.n_running(replica.id),
+        waiting: 0,
+        used_blocks: 0,
+        total_blocks: 0,
     }
 }

@@ -13,6 +13,7 @@ use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
 use crate::connection::RequestContext;
+use crate::foreign;
 use crate::generation::{
     Abandoned, Answer, AnswerBound, AnswerShape, Caller, FrameWriter, Frames, LogprobBytes, Prepared,
     Session, StreamFormat, StreamSetting, admit, check_room, collect, on_blocking_thread, prepare_chat,
@@ -49,6 +50,10 @@ impl Job {
 
 /// `POST /v1/chat/completions`.
 pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    if let Some(model) = app.foreign.named_in(body.bytes()) {
+        let (body, context) = body.into_parts();
+        return foreign::answer(&foreign_setting(&app)?, model, foreign::Endpoint::Chat, body, context).await;
+    }
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
@@ -66,6 +71,17 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
 
 /// `POST /v1/completions`.
 pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    if let Some(model) = app.foreign.named_in(body.bytes()) {
+        let (body, context) = body.into_parts();
+        return foreign::answer(
+            &foreign_setting(&app)?,
+            model,
+            foreign::Endpoint::Completions,
+            body,
+            context,
+        )
+        .await;
+    }
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
@@ -79,6 +95,15 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
     }
     let Begun { asked, echo, running, .. } = begun;
     running.answer(&app, move |answer, out| text_completion(&asked, &echo, answer, out)).await
+}
+
+/// What answers of foreign engines need, if new requests are welcome.
+fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {
+    if app.is_draining() {
+        return Err(ApiError::shutting_down(retry_after_s()));
+    }
+    let App { config, turns, limits, ledger, memory, phase, .. } = app;
+    Ok(foreign::Setting { config, turns, limits, ledger: ledger.as_ref(), memory, phase })
 }
 
 /// Reads, renders and tokenizes a chat. The body goes as soon as it is read, the request when this returns.

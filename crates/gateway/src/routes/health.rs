@@ -27,7 +27,9 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     if let Some(progress) = &app.loading {
         return progress.health();
     }
-    if !app.router.routes().iter().all(|route| route.status() == Status::Ready) {
+    let is_ready = app.router.routes().iter().all(|route| route.status() == Status::Ready)
+        && app.foreign.now().iter().all(|model| model.dispatcher.is_ready());
+    if !is_ready {
         return ApiError::no_healthy_worker(retry_after_s()).into_response();
     }
     StatusCode::OK.into_response()

@@ -31,6 +31,16 @@ impl JsonBody {
         self.body.bytes.len()
     }
 
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.body.bytes
+    }
+
+    /// The body and its request, for those who do not read it here.
+    pub fn into_parts(self) -> (HeldBody, Arc<RequestContext>) {
+        (self.body, self.context)
+    }
+
     /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is reserved for
     /// what was read.
     ///

@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use super::path_text::PathText;
 use crate::app::App;
 use crate::connection::RequestContext;
+use crate::foreign::ForeignModel;
 use crate::openai::ApiError;
 use crate::openai::models::{ModelCard, ModelList};
 use crate::router::Route;
@@ -28,6 +29,10 @@ pub(super) async fn list(
         let names = names.map(|name| card_of(&app, route, name));
         names.chain(adapters.map(|(name, path)| adapter_card(&app, route, name, path)))
     });
+    let foreign = app.foreign.now();
+    let names = foreign.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
+    let permitted = names.filter(|(model, name)| caller.permits_name_of(name, &model.names));
+    let cards = cards.chain(permitted.map(|(model, name)| foreign_card(&app, model, name)));
     Json(ModelList::new(cards.collect())).into_response()
 }
 
@@ -38,6 +43,11 @@ pub(super) async fn card(
     PathText(id): PathText,
 ) -> Result<Response, ApiError> {
     let caller = context.key_holder();
+    if let Some(model) = app.foreign.find(&id) {
+        let is_permitted = caller.permits_name_of(&id, &model.names);
+        let card = || Json(foreign_card(&app, &model, &id)).into_response();
+        return is_permitted.then(card).ok_or_else(ApiError::permission_denied);
+    }
     let route = caller.find_or_only(&app.router, Some(&id))?;
     let adapters = route.model.adapters.list();
     if let Some((name, path)) = adapters.iter().find(|(name, _)| *name == id) {
@@ -49,11 +59,17 @@ pub(super) async fn card(
 fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     let served = &route.model.served;
     let parent = (name != served.id()).then(|| served.id());
-    ModelCard::new(name, &served.root, parent, app.started_unix_s, served.max_model_len)
+    ModelCard::new(name, &served.root, parent, app.started_unix_s, Some(served.max_model_len))
         .with_notice(served.notice.as_deref())
+}
+
+/// What a foreign engine loaded is not known here.
+fn foreign_card<'a>(app: &App, model: &'a ForeignModel, name: &'a str) -> ModelCard<'a> {
+    let parent = (name != model.id()).then(|| model.id());
+    ModelCard::new(name, model.id(), parent, app.started_unix_s, None)
 }
 
 fn adapter_card<'a>(app: &App, route: &'a Route, name: &'a str, path: &'a str) -> ModelCard<'a> {
     let served = &route.model.served;
-    ModelCard::new(name, path, Some(served.id()), app.started_unix_s, served.max_model_len)
+    ModelCard::new(name, path, Some(served.id()), app.started_unix_s, Some(served.max_model_len))
 }

@@ -352,6 +352,26 @@ impl ApiError {
             .retry_after(retry_after_s)
     }
 
+    /// A foreign engine failed, or answered what cannot be passed on.
+    pub fn upstream_error() -> Self {
+        let message = "The engine that serves this model failed.";
+        Self::server(StatusCode::BAD_GATEWAY, "upstream_error", message)
+    }
+
+    /// A foreign engine did not answer in time.
+    pub fn upstream_timeout() -> Self {
+        let message = "The engine that serves this model did not answer in time.";
+        Self::server(StatusCode::GATEWAY_TIMEOUT, "upstream_timeout", message)
+    }
+
+    /// A foreign engine refuses the request and does not say why.
+    pub fn upstream_rejected() -> Self {
+        Self::bad_request(
+            "upstream_rejected",
+            "The engine that serves this model rejects the request.".to_owned(),
+        )
+    }
+
     /// The generation took longer than allowed.
     pub fn generation_timeout() -> Self {
         let message = "The generation took longer than this server allows.";

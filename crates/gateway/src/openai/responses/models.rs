@@ -18,7 +18,8 @@ pub struct ModelCard<'a> {
     owned_by: &'static str,
     root: &'a str,
     parent: Option<&'a str>,
-    max_model_len: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_model_len: Option<u32>,
     permission: [ModelPermission; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<&'a str>,
@@ -49,13 +50,14 @@ impl<'a> ModelList<'a> {
 
 impl<'a> ModelCard<'a> {
     /// The card of the name `id`. `created`: seconds since 1970, of the server's start; `root`: the path or hub
-    /// id that was loaded; `parent`: the model that an adapter belongs to; `max_model_len` in tokens.
+    /// id that was loaded; `parent`: the model that an adapter belongs to; `max_model_len` in tokens,
+    /// where it is known.
     pub fn new(
         id: &'a str,
         root: &'a str,
         parent: Option<&'a str>,
         created: u64,
-        max_model_len: u32,
+        max_model_len: Option<u32>,
     ) -> Self {
         let permission = ModelPermission {
             id: format!("modelperm-{id}"),

@@ -1,0 +1,135 @@
+//! Where the attempts of a model's requests go: the router, the health and the retry budget of `throng_core` behind one lock, with a
+//! clock. Does not know what a replica is nor how it is asked.
+
+mod placement;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use throng_core::block_hash::BlockHash;
+use throng_core::health::{Board, Cause, HealthConfig, RetryBudget, State};
+use throng_core::routing::{Knowledge, Policy, Query, ReplicaId, Router};
+use throng_core::time::{Nanos, Timestamp};
+use tokio::time::Instant;
+
+pub(crate) use placement::Placement;
+
+/// Retries that a model may make before it has seen requests, and most that it may save up.
+const RESERVED_RETRIES: u32 = 10;
+const MAX_SAVED_RETRIES: u32 = 100;
+
+/// Most block names that are kept of what one replica has cached.
+const MAX_BLOCKS: usize = 1 << 16;
+
+/// Distributes the attempts of one model's requests.
+#[derive(Debug)]
+pub(crate) struct Dispatcher {
+    inner: Mutex<Inner>,
+    origin: Instant,
+}
+
+#[derive(Debug)]
+struct Inner {
+    router: Router,
+    board: Board,
+    budget: RetryBudget,
+    /// Attempts that run, by replica.
+    n_running: BTreeMap<ReplicaId, usize>,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Tokens of the prompt, with those already generated.
+    pub n_tokens: u32,
+    /// The names of its full blocks, in their order.
+    pub blocks: &'a [BlockHash],
+    /// The name of the only replica that the client wants.
+    pub pinned: Option<&'a str>,
+    /// Replicas that are no longer asked.
+    pub tried: &'a [ReplicaId],
+}
+
+impl Dispatcher {
+    /// Without replicas.
+    pub fn new(policy: Policy, health: HealthConfig) -> Arc<Self> {
+        let inner = Inner {
+            router: Router::new(policy, fastrand::u64(..)),
+            board: Board::new(health),
+            budget: RetryBudget::new(RESERVED_RETRIES, MAX_SAVED_RETRIES),
+            n_running: BTreeMap::new(),
+        };
+        Arc::new(Self { inner: Mutex::new(inner), origin: Instant::now() })
+    }
+
+    /// A new replica, which is starting.
+    pub fn add(&self, name: &str, knowledge: Knowledge) -> ReplicaId {
+        let (mut inner, now) = self.lock();
+        let id = inner.router.add(name, knowledge, MAX_BLOCKS);
+        inner.board.add(id, now);
+        id
+    }
+
+    /// A request has come: its first attempt is paid for.
+    pub fn request(&self) {
+        self.lock().0.budget.request();
+    }
+
+    /// Whether one more attempt may be made; it is paid for then.
+    pub fn may_retry(&self) -> bool {
+        self.lock().0.budget.retry()
+    }
+
+    /// Where the next attempt goes; `None` where nothing may be asked.
+    pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
+        let (mut inner, now) = self.lock();
+        let Inner { router, board, .. } = &mut *inner;
+        let mut eligible = board.eligible();
+        eligible.retain(|id| !wanted.tried.contains(id));
+        let pinned = match wanted.pinned {
+            // A name that no replica has leads nowhere.
+            Some(name) => Some(router.named(name)?),
+            None => None,
+        };
+        let query = Query { n_tokens: wanted.n_tokens, blocks: wanted.blocks, pinned, eligible: &eligible };
+        let choice = router.choose(&query, now)?;
+        let ticket = router.start(&choice, &query);
+        *inner.n_running.entry(choice.replica).or_default() += 1;
+        drop(inner);
+        Some(Placement::new(self.clone(), choice, ticket))
+    }
+
+    /// The replicas that must be probed now.
+    pub fn probes_due(&self) -> Vec<ReplicaId> {
+        let (mut inner, now) = self.lock();
+        inner.board.probes_due(now)
+    }
+
+    /// A probe has ended.
+    pub fn probed(&self, id: ReplicaId, has_answered: bool) {
+        let (mut inner, now) = self.lock();
+        inner.board.probed(id, has_answered, now);
+    }
+
+    /// How a replica is, and why.
+    pub fn state(&self, id: ReplicaId) -> (State, Option<Cause>) {
+        let (inner, _) = self.lock();
+        (inner.board.state(id).unwrap_or(State::Starting), inner.board.cause(id))
+    }
+
+    /// How many attempts run at a replica.
+    pub fn n_running(&self, id: ReplicaId) -> usize {
+        self.lock().0.n_running.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Whether anything may be asked.
+    pub fn is_ready(&self) -> bool {
+        !self.lock().0.board.eligible().is_empty()
+    }
+
+    fn lock(&self) -> (MutexGuard<'_, Inner>, Timestamp) {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock, so that the time never goes back.
+        (inner, Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0))
+    }
+}

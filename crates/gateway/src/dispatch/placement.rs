@@ -1,0 +1,70 @@
+//! One attempt of a request at one replica. However it ends, its load is given back once. Does not know what was asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_core::routing::{Choice, ReplicaId, Ticket};
+use throng_core::time::Nanos;
+use tokio::time::Instant;
+
+use super::Dispatcher;
+
+/// A delay that was predicted exactly counts as this; so prompts of any length can be compared.
+const PREDICTED: Nanos = Nanos::from_ms(100);
+
+/// One attempt; dropping it ends it. If nothing was said before, it says nothing about its replica.
+#[derive(Debug)]
+pub(crate) struct Placement {
+    dispatcher: Arc<Dispatcher>,
+    choice: Choice,
+    /// Taken when the attempt ends.
+    ticket: Option<Ticket>,
+    began: Instant,
+    has_answered: bool,
+}
+
+impl Placement {
+    pub(super) fn new(dispatcher: Arc<Dispatcher>, choice: Choice, ticket: Ticket) -> Self {
+        Self { dispatcher, choice, ticket: Some(ticket), began: Instant::now(), has_answered: false }
+    }
+
+    /// Where it goes.
+    pub fn replica(&self) -> ReplicaId {
+        self.choice.replica
+    }
+
+    /// The first token has come; later ones change nothing.
+    pub fn token(&mut self) {
+        if std::mem::replace(&mut self.has_answered, true) {
+            return;
+        }
+        let delay = relative(self.began.elapsed(), self.choice.ttft);
+        let (mut inner, now) = self.dispatcher.lock();
+        inner.board.succeed(self.choice.replica, Some(delay), now);
+        if let Some(ticket) = &mut self.ticket {
+            inner.router.first_token(ticket);
+        }
+    }
+
+    /// It failed for a reason that is the replica's.
+    pub fn failed(self) {
+        let (mut inner, now) = self.dispatcher.lock();
+        inner.board.fail(self.choice.replica, now);
+    }
+}
+
+impl Drop for Placement {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            let (mut inner, _) = self.dispatcher.lock();
+            inner.router.end(ticket);
+            inner.n_running.entry(self.choice.replica).and_modify(|n| *n -= 1);
+        }
+    }
+}
+
+/// How long it took, in parts of what was predicted.
+fn relative(took: Duration, predicted: Nanos) -> Nanos {
+    let scale = PREDICTED.0 as f64 / predicted.0.max(1) as f64;
+    Nanos((took.as_nanos() as f64 * scale) as u64)
+}

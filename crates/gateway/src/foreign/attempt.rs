@@ -1,0 +1,155 @@
+//! From a request to an engine that answers it: attempts at one engine after the other, until one has something to tell. Nothing of an
+//! answer has reached the client before that. Does not know how answers are shown.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use throng_core::routing::ReplicaId;
+
+use super::events::{EventSplitter, Seen, see};
+use super::model::{ForeignModel, ForeignReplica};
+use super::request::{Endpoint, ForeignRequest};
+use super::upstream::{Fault, read_all};
+use crate::connection::RequestContext;
+use crate::dispatch::{Placement, Wanted};
+use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
+
+/// Most engines that a request is sent to, each at most once.
+const MAX_ATTEMPTS: usize = 3;
+
+/// What an engine has begun to tell.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// The whole answer.
+    Whole(Bytes),
+    /// The rest of a stream of which the first event has come.
+    Stream {
+        /// Events that came, and the beginning of the next.
+        first: Vec<(Bytes, Seen)>,
+        /// What came after them.
+        splitter: EventSplitter,
+        /// The rest.
+        body: Incoming,
+    },
+    /// That the request is wrong.
+    Rejected(StatusCode, Bytes),
+}
+
+/// An engine that answers, and its part of the load.
+#[derive(Debug)]
+pub(super) struct Answering {
+    /// What it has begun to tell.
+    pub told: Told,
+    /// Held as long as it does.
+    pub placement: Placement,
+    /// The engine.
+    pub replica: Arc<ForeignReplica>,
+}
+
+/// Asks engines until one tells something.
+///
+/// # Errors
+/// What clients are told when none does.
+pub(super) async fn begin(
+    model: &ForeignModel,
+    endpoint: Endpoint,
+    request: &ForeignRequest,
+    context: &RequestContext,
+    max_answer_bytes: usize,
+) -> Result<Answering, ApiError> {
+    let blocks = request.blocks(&context.tenant());
+    let n_tokens = u32::try_from(request.n_prompt_tokens).unwrap_or(u32::MAX);
+    let mut tried: Vec<ReplicaId> = Vec::new();
+    let mut first_fault: Option<Fault> = None;
+    model.dispatcher.request();
+    loop {
+        let wanted = Wanted { n_tokens, blocks: &blocks, pinned: context.pinned_replica(), tried: &tried };
+        let Some(placement) = model.dispatcher.place(&wanted) else { break };
+        let Some(replica) = model.replica(placement.replica()) else { break };
+        tried.push(replica.id);
+        match attempt(&replica, endpoint, request, max_answer_bytes).await {
+            Ok(told) => return Ok(Answering { told, placement, replica }),
+            Err(Fault::Rejected(status, body)) => {
+                return Ok(Answering { told: Told::Rejected(status, body), placement, replica });
+            }
+            Err(fault) => {
+                let engine = replica.upstream.url();
+                tracing::warn!(request = context.id_text(), engine, ?fault, "an engine failed");
+                replica.note(Some(&fault));
+                placement.failed();
+                first_fault.get_or_insert(fault);
+            }
+        }
+        if tried.len() == MAX_ATTEMPTS || !model.dispatcher.may_retry() {
+            break;
+        }
+    }
+    let reason = first_fault.as_ref().map_or("no_healthy_worker", Fault::name);
+    model.metrics.rejected(reason);
+    Err(match first_fault {
+        None | Some(Fault::Broken(_)) => ApiError::no_healthy_worker(retry_after_s()),
+        Some(Fault::Busy(_)) => ApiError::overloaded("The engines of this model are busy.", retry_after_s()),
+        Some(Fault::Silent) => ApiError::upstream_timeout(),
+        Some(_) => ApiError::upstream_error(),
+    })
+}
+
+async fn attempt(
+    replica: &ForeignReplica,
+    endpoint: Endpoint,
+    request: &ForeignRequest,
+    max_answer_bytes: usize,
+) -> Result<Told, Fault> {
+    let upstream = &replica.upstream;
+    let body = request.body_for(&replica.model_there);
+    let answer = upstream.post(endpoint.path(), body, upstream.timeout).await?;
+    let is_stream = answer
+        .headers()
+        .get(http::header::CONTENT_TYPE)
+        .is_some_and(|media_type| media_type.as_bytes().starts_with(b"text/event-stream"));
+    if is_stream != request.is_streaming {
+        return Err(Fault::Nonsense("it does not answer in the form that was asked for"));
+    }
+    let reading = async {
+        if is_stream {
+            first_events(answer.into_body()).await
+        } else {
+            whole(answer.into_body(), max_answer_bytes).await
+        }
+    };
+    tokio::time::timeout(upstream.timeout, reading).await.unwrap_or(Err(Fault::Silent))
+}
+
+async fn whole(body: Incoming, max_bytes: usize) -> Result<Told, Fault> {
+    let bytes = read_all(body, max_bytes).await?;
+    match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
+        Ok(_) => Ok(Told::Whole(bytes)),
+        Err(_) => Err(Fault::Nonsense("its answer is no JSON")),
+    }
+}
+
+/// Reads until the first event that says something.
+async fn first_events(mut body: Incoming) -> Result<Told, Fault> {
+    let (mut splitter, mut first) = (EventSplitter::default(), Vec::new());
+    loop {
+        while let Some(event) = splitter.next() {
+            match see(&event) {
+                Seen::Nothing => {}
+                Seen::Error => return Err(Fault::Nonsense("its stream began with an error")),
+                seen => first.push((event, seen)),
+            }
+        }
+        if !first.is_empty() {
+            return Ok(Told::Stream { first, splitter, body });
+        }
+        let broke_off = || Fault::Broken("the stream broke off before its first event".to_owned());
+        let frame = body.frame().await.ok_or_else(broke_off)?.map_err(|_| broke_off())?;
+        if let Ok(data) = frame.into_data() {
+            splitter.push(&data).map_err(|_| Fault::Nonsense("an event of its stream is too large"))?;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The event stream of a foreign engine: cut into events, which are passed on as they came. Only what must be known is read: usage,
+//! the end of a choice, errors. Does not know where it goes.
+
+use bytes::{Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::usage::Usage;
+
+/// Most bytes of one event.
+const MAX_EVENT_BYTES: usize = 4 << 20;
+
+/// Cuts a stream of bytes into events.
+#[derive(Debug, Default)]
+pub(super) struct EventSplitter {
+    buffer: BytesMut,
+    /// Up to here no event ends.
+    n_searched: usize,
+}
+
+/// An event is longer than any may be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+impl EventSplitter {
+    /// Adds bytes as they came.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        if self.buffer.len() + bytes.len() > MAX_EVENT_BYTES {
+            return Err(TooLong);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The next whole event, with the empty line behind it.
+    pub fn next(&mut self) -> Option<Bytes> {
+        let bytes = &self.buffer[..];
+        let mut at = self.n_searched;
+        while let Some(found) = bytes[at..].iter().position(|byte| *byte == b'\n') {
+            let end_of_line = at + found + 1;
+            let rest = &bytes[end_of_line..];
+            let empty_line = if rest.starts_with(b"\r\n") { 2 } else { usize::from(rest.starts_with(b"\n")) };
+            if empty_line > 0 {
+                self.n_searched = 0;
+                return Some(self.buffer.split_to(end_of_line + empty_line).freeze());
+            }
+            if rest.len() < 2 && !rest.starts_with(b"\n") && rest.iter().all(|byte| *byte == b'\r') {
+                // The empty line may still come.
+                self.n_searched = at + found;
+                return None;
+            }
+            at = end_of_line;
+        }
+        self.n_searched = at;
+        None
+    }
+
+    /// Whether an event has begun and not ended.
+    pub fn is_inside_event(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+}
+
+/// What an event says, as far as it must be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// A comment, or a kind of event that is not known.
+    Nothing,
+    /// A part of an answer.
+    Part {
+        /// Choices that end in it.
+        n_ended: u32,
+        /// One of them at its bound of tokens.
+        at_length: bool,
+        /// What was used, where it says so.
+        usage: Option<Usage>,
+        /// It says nothing but that.
+        is_only_usage: bool,
+    },
+    /// The stream ends with an error.
+    Error,
+    /// The stream is whole.
+    Done,
+}
+
+#[derive(Debug, Deserialize)]
+struct Chunk<'a> {
+    #[serde(default)]
+    choices: Vec<Choice>,
+    usage: Option<Usage>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Choice {
+    finish_reason: Option<String>,
+}
+
+/// Reads an event.
+pub(super) fn see(event: &[u8]) -> Seen {
+    let Some(data) = data_of(event) else { return Seen::Nothing };
+    if data == b"[DONE]" {
+        return Seen::Done;
+    }
+    // Most events are a few tokens of text: they are not parsed.
+    let is_plain = !contains(data, b"\"usage\"")
+        && !contains(data, b"\"error\"")
+        && !contains(data, b"\"finish_reason\":\"")
+        && !contains(data, b"\"finish_reason\": \"");
+    let plain = Seen::Part { n_ended: 0, at_length: false, usage: None, is_only_usage: false };
+    if is_plain {
+        return plain;
+    }
+    let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else { return plain };
+    if chunk.error.is_some_and(|error| error.get() != "null") {
+        return Seen::Error;
+    }
+    let ended = chunk.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
+    Seen::Part {
+        n_ended: ended.clone().count() as u32,
+        at_length: ended.clone().any(|reason| reason == "length"),
+        usage: chunk.usage,
+        is_only_usage: chunk.choices.is_empty() && chunk.usage.is_some(),
+    }
+}
+
+/// The data of an event with one line of it, which is how all engines write.
+fn data_of(event: &[u8]) -> Option<&[u8]> {
+    let mut lines = event.split(|byte| *byte == b'\n');
+    lines.find_map(|line| Some(line.strip_prefix(b"data:")?.trim_ascii()))
+}
+
+fn contains(text: &[u8], sought: &[u8]) -> bool {
+    text.windows(sought.len()).any(|window| window == sought)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_the_same_however_they_were_cut() {
+        let stream = b"data: {\"a\":1}\n\n: ping\r\n\r\ndata: x\r\ndata: y\n\ndata: [DONE]\n\n";
+        let expected =
+            ["data: {\"a\":1}\n\n", ": ping\r\n\r\n", "data: x\r\ndata: y\n\n", "data: [DONE]\n\n"];
+        for size in 1..=stream.len() {
+            let (mut splitter, mut events) = (EventSplitter::default(), Vec::new());
+            for piece in stream.chunks(size) {
+                splitter.push(piece).expect("short");
+                while let Some(event) = splitter.next() {
+                    events.push(String::from_utf8(event.to_vec()).expect("text"));
+                }
+            }
+            assert_eq!(events, expected, "pieces of {size} bytes");
+            assert!(!splitter.is_inside_event());
+        }
+        assert_eq!(EventSplitter::default().push(&vec![b'x'; MAX_EVENT_BYTES + 1]), Err(TooLong));
+    }
+
+    #[test]
+    fn only_what_must_be_known_is_read() {
+        let part = |n_ended, at_length, usage, is_only_usage| Seen::Part {
+            n_ended,
+            at_length,
+            usage,
+            is_only_usage,
+        };
+        let usage = Usage { prompt_tokens: 3, completion_tokens: 2, cached_tokens: 0 };
+        for (event, seen) in [
+            (": ping\n\n", Seen::Nothing),
+            ("event: x\n\n", Seen::Nothing),
+            ("data: [DONE]\n\n", Seen::Done),
+            (
+                r#"data: {"choices":[{"delta":{"content":"usage"},"finish_reason":null}]}"#,
+                part(0, false, None, false),
+            ),
+            (
+                r#"data: {"choices":[{"delta":{},"finish_reason":"length"}],"usage":null}"#,
+                part(1, true, None, false),
+            ),
+            (
+                r#"data:{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}"#,
+                part(0, false, Some(usage), true),
+            ),
+            (r#"data: {"error":{"message":"no"}}"#, Seen::Error),
+            (
+                r#"data: {"choices":[{"delta":{"content":"\"error\""},"finish_reason":"stop"}],"error":null}"#,
+                part(1, false, None, false),
+            ),
+        ] {
+            assert_eq!(see(event.as_bytes()), seen, "{event}");
+        }
+    }
+}

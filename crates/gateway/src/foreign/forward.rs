@@ -1,0 +1,147 @@
+//! A request for a model of foreign engines, from its body to its answer. Does not know HTTP connections to engines.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::attempt::{Answering, Told, begin};
+use super::model::ForeignModel;
+use super::request::{Endpoint, ForeignRequest, named_model};
+use super::running::Running;
+use super::setting::Setting;
+use super::stream::{Stream, respond};
+use super::usage::{Usage, UsageCount};
+use crate::connection::{HeldBody, RequestContext};
+use crate::generation::on_blocking_thread;
+use crate::ledger::Counted;
+use crate::limits::{Charge, budget_name, budget_scopes, limit_error, refusal_name};
+use crate::openai::ApiError;
+use crate::phase::Phase;
+use crate::retry_after::retry_after_s;
+
+/// The body that was sent, and the one that is sent on.
+const COPIES: usize = 2;
+
+/// Answers a request for the model.
+///
+/// # Errors
+/// 403 for a model that the key does not permit, 400 for what cannot be read, 429 for what the key may not use now, and 502, 503 and
+/// 504 where no engine answers.
+pub(crate) async fn answer(
+    setting: &Setting<'_>,
+    model: Arc<ForeignModel>,
+    endpoint: Endpoint,
+    body: HeldBody,
+    context: Arc<RequestContext>,
+) -> Result<Response, ApiError> {
+    let n_bytes = body.bytes.len();
+    let (request, memory, name) = on_blocking_thread(setting.turns, &context, n_bytes, move |_| {
+        let HeldBody { bytes, mut memory } = body;
+        memory.cover(bytes.len().saturating_mul(COPIES))?;
+        let name = named_model(&bytes).unwrap_or_default().into_owned();
+        Ok((ForeignRequest::read(endpoint, &bytes)?, memory, name))
+    })
+    .await?;
+    if !context.key_holder().permits_name_of(&name, &model.names) {
+        return Err(ApiError::permission_denied());
+    }
+    context.set_user(request.user.as_deref());
+    let charge = charge(setting, &model, &request, &name, &context)?;
+    model.metrics.admitted(request.n_prompt_tokens as usize, request.n as u32, request.max_tokens as u32);
+    let began = Instant::now();
+    let max_bytes = setting.config.api.max_answer_bytes;
+    let mut phase = setting.phase.subscribe();
+    let begun = tokio::select! {
+        begun = begin(&model, endpoint, &request, &context, max_bytes) => begun?,
+        _ = phase.wait_for(|phase| *phase == Phase::Cut) => return Err(ApiError::shutting_down(retry_after_s())),
+    };
+    let Answering { told, placement, replica } = begun;
+    let running = |charge| {
+        let count = UsageCount::new(charge, request.n_prompt_tokens);
+        Running::new(context.clone(), model.clone(), placement, count, request.n, began)
+    };
+    match told {
+        Told::Rejected(status, body) => {
+            model.metrics.rejected("upstream_rejected");
+            Ok(rejected(status, body))
+        }
+        Told::Whole(bytes) => Ok(whole(running(charge), bytes)),
+        Told::Stream { first, splitter, body } => {
+            let (wants_usage, timeout) = (request.wants_usage, replica.upstream.timeout);
+            let running = running(charge);
+            drop((request, memory));
+            Ok(respond(setting, Stream { running, wants_usage, first, splitter, body, timeout }))
+        }
+    }
+}
+
+/// Charges with the most that the prompt has by its bytes, and all that may be generated.
+fn charge(
+    setting: &Setting<'_>,
+    model: &ForeignModel,
+    request: &ForeignRequest,
+    name: &str,
+    context: &RequestContext,
+) -> Result<Charge, ApiError> {
+    let tenant = context.key_holder();
+    let generated_tokens = request.n.saturating_mul(request.max_tokens);
+    let n_tokens = request.most_prompt_tokens().saturating_add(generated_tokens);
+    let charged = setting.limits.charge(&tenant, context.user(), n_tokens);
+    context.set_limits(charged.status);
+    let charge = charged.charge.map_err(|refusal| {
+        model.metrics.rejected(refusal_name(&refusal));
+        limit_error(&refusal)
+    })?;
+    let counted = Counted {
+        tenant: &tenant.id.0,
+        key: tenant.key.as_deref(),
+        scopes: &budget_scopes(&tenant),
+        request_id: context.id_text(),
+        user: context.user().unwrap_or_default(),
+        models: [name, model.id()],
+        prompt_tokens: request.most_prompt_tokens(),
+        generated_tokens,
+    };
+    let meter = setting.ledger.map(|ledger| ledger.begin(&counted)).transpose();
+    let meter = meter.map_err(|refusal| {
+        model.metrics.rejected(budget_name(refusal));
+        ApiError::insufficient_quota()
+    })?;
+    Ok(charge.with_meter(meter.flatten()))
+}
+
+#[derive(Deserialize)]
+struct WholeAnswer {
+    usage: Option<Usage>,
+    #[serde(default)]
+    choices: Vec<WholeChoice>,
+}
+
+#[derive(Deserialize)]
+struct WholeChoice {
+    finish_reason: Option<String>,
+}
+
+fn whole(mut running: Running, bytes: Bytes) -> Response {
+    let read = serde_json::from_slice(&bytes).unwrap_or(WholeAnswer { usage: None, choices: Vec::new() });
+    let at_length = read.choices.iter().any(|choice| choice.finish_reason.as_deref() == Some("length"));
+    running.whole(read.usage, at_length);
+    json(StatusCode::OK, bytes)
+}
+
+/// What an engine says of a request that is wrong, if it says it as OpenAI does.
+fn rejected(status: StatusCode, body: Bytes) -> Response {
+    let is_error = serde_json::from_slice::<serde_json::Value>(&body)
+        .is_ok_and(|told| told.get("error").is_some_and(|error| error["message"].is_string()));
+    if is_error { json(status, body) } else { ApiError::upstream_rejected().into_response() }
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response {
+    let field = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    (status, [field], Body::from(body)).into_response()
+}

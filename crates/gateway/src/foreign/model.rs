@@ -1,0 +1,127 @@
+//! The models that foreign engines serve, and the engines of each. Does not know requests.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use throng_core::health::HealthConfig;
+use throng_core::routing::{Knowledge, Policy, ReplicaId};
+use throng_core::time::Nanos;
+
+use super::request::named_model;
+use super::upstream::{Fault, Upstream};
+use crate::dispatch::Dispatcher;
+use crate::metrics::ModelMetrics;
+
+/// Most foreign models.
+pub(crate) const MAX_MODELS: usize = 256;
+
+/// All of them. Some may come; none goes.
+#[derive(Debug, Default)]
+pub(crate) struct ForeignModels(RwLock<Arc<[Arc<ForeignModel>]>>);
+
+/// A model that foreign engines serve.
+#[derive(Debug)]
+pub(crate) struct ForeignModel {
+    /// What clients call it; the first is its id.
+    pub names: Vec<String>,
+    /// What is counted about it.
+    pub metrics: ModelMetrics,
+    /// Distributes its requests.
+    pub dispatcher: Arc<Dispatcher>,
+    replicas: RwLock<Vec<Arc<ForeignReplica>>>,
+}
+
+/// One engine that serves the model.
+#[derive(Debug)]
+pub(crate) struct ForeignReplica {
+    /// Its number for the dispatcher.
+    pub id: ReplicaId,
+    /// The engine.
+    pub upstream: Arc<Upstream>,
+    /// What it calls the model.
+    pub model_there: String,
+    /// What went wrong last, for operators.
+    last_fault: Mutex<Option<String>>,
+}
+
+impl ForeignModels {
+    /// Those of now.
+    pub fn now(&self) -> Arc<[Arc<ForeignModel>]> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The one that answers to a name.
+    pub fn find(&self, name: &str) -> Option<Arc<ForeignModel>> {
+        self.now().iter().find(|model| model.answers_to(name)).cloned()
+    }
+
+    /// The one that the body of a request names.
+    pub fn named_in(&self, body: &[u8]) -> Option<Arc<ForeignModel>> {
+        if self.now().is_empty() {
+            return None;
+        }
+        self.find(&named_model(body)?)
+    }
+
+    /// Adds one.
+    pub fn add(&self, model: Arc<ForeignModel>) {
+        let mut models = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        *models = models.iter().cloned().chain([model]).collect();
+    }
+}
+
+impl ForeignModel {
+    /// A model without engines.
+    pub fn new(names: Vec<String>, metrics: ModelMetrics, policy: Policy) -> Self {
+        // A probe is a request that somebody pays for: only engines that are new or ejected get one.
+        let health = HealthConfig { probe_interval: Nanos(u64::MAX), ..HealthConfig::default() };
+        let dispatcher = Dispatcher::new(policy, health);
+        Self { names, metrics, dispatcher, replicas: RwLock::default() }
+    }
+
+    /// The id: the first name.
+    pub fn id(&self) -> &str {
+        self.names.first().map_or("model", String::as_str)
+    }
+
+    /// Whether requests may call it so.
+    pub fn answers_to(&self, name: &str) -> bool {
+        self.names.iter().any(|known| known == name)
+    }
+
+    /// An engine serves it from now on, once it has answered a probe.
+    pub fn add(&self, upstream: Arc<Upstream>, model_there: String) {
+        let id = self.dispatcher.add(&upstream.name, Knowledge::Sent);
+        let replica = ForeignReplica { id, upstream, model_there, last_fault: Mutex::default() };
+        self.replicas.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(replica));
+    }
+
+    /// Its engines.
+    pub fn replicas(&self) -> Vec<Arc<ForeignReplica>> {
+        self.replicas.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The engine of this number.
+    pub fn replica(&self, id: ReplicaId) -> Option<Arc<ForeignReplica>> {
+        self.replicas().into_iter().find(|replica| replica.id == id)
+    }
+}
+
+impl ForeignReplica {
+    /// Notes what went wrong, or that nothing does any more.
+    pub(super) fn note(&self, fault: Option<&Fault>) {
+        let told = fault.map(|fault| match fault {
+            Fault::Broken(reason) => reason.clone(),
+            Fault::Silent => "it did not answer in time".to_owned(),
+            Fault::Busy(status) | Fault::Failed(status) | Fault::Rejected(status, _) => {
+                format!("it answered with {status}")
+            }
+            Fault::Nonsense(reason) => (*reason).to_owned(),
+        });
+        *self.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = told;
+    }
+
+    /// What went wrong last.
+    pub fn last_fault(&self) -> Option<String> {
+        self.last_fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,102 @@
+//! Asks engines for their models, and probes those that are new or ejected with a request of one token. Does not know clients' requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
+use super::request::Endpoint;
+use super::upstream::{Fault, Upstream, read_all};
+
+/// Between two looks at which probes are due.
+const PROBE_TICK: Duration = Duration::from_millis(100);
+/// For the answer to a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two attempts to learn the models of an engine.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Of a list of models, and of the answer to a probe.
+const MAX_BYTES: usize = 1 << 20;
+
+#[derive(Debug, Deserialize)]
+struct ModelList {
+    data: Vec<ModelCard>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ModelCard {
+    id: String,
+}
+
+/// Asks an engine for its models until it tells them.
+pub(crate) async fn learn_models(upstream: &Upstream) -> Vec<String> {
+    loop {
+        match upstream
+            .get("/models", MAX_BYTES, PROBE_TIMEOUT)
+            .await
+            .map(|list| serde_json::from_slice(&list))
+        {
+            Ok(Ok(ModelList { data })) if !data.is_empty() => {
+                return data.into_iter().take(MAX_MODELS).map(|card| card.id).collect();
+            }
+            told => tracing::warn!(engine = upstream.url(), ?told, "an engine does not tell its models"),
+        }
+        tokio::time::sleep(LIST_INTERVAL).await;
+    }
+}
+
+/// Probes the engines of all models for ever.
+pub(crate) async fn probe(models: Arc<ForeignModels>) {
+    let mut ticks = tokio::time::interval(PROBE_TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        for model in models.now().iter() {
+            for id in model.dispatcher.probes_due() {
+                match model.replica(id) {
+                    Some(replica) => drop(tokio::spawn(probe_one(model.clone(), replica))),
+                    // It is added in the next moment.
+                    None => model.dispatcher.probed(id, false),
+                }
+            }
+        }
+    }
+}
+
+async fn probe_one(model: Arc<ForeignModel>, replica: Arc<ForeignReplica>) {
+    let outcome = one_token(&replica).await;
+    let is_new = outcome.is_ok();
+    if let Err(fault) = &outcome {
+        tracing::warn!(engine = replica.upstream.url(), model = model.id(), ?fault, "a probe failed");
+    } else {
+        tracing::info!(engine = replica.upstream.url(), model = model.id(), "an engine answers");
+    }
+    replica.note(outcome.err().as_ref());
+    model.dispatcher.probed(replica.id, is_new);
+}
+
+/// A chat of one token; for engines that cannot chat a completion. One that says that it is busy is alive.
+async fn one_token(replica: &ForeignReplica) -> Result<(), Fault> {
+    let model = &replica.model_there;
+    let chat = json!({"model": model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1});
+    match ask(&replica.upstream, Endpoint::Chat, chat.to_string()).await {
+        Err(Fault::Rejected(..)) => {}
+        Err(Fault::Failed(status)) if status.is_client_error() => {}
+        outcome => return outcome,
+    }
+    let completion = json!({"model": model, "prompt": ".", "max_tokens": 1});
+    ask(&replica.upstream, Endpoint::Completions, completion.to_string()).await
+}
+
+async fn ask(upstream: &Upstream, endpoint: Endpoint, body: String) -> Result<(), Fault> {
+    let asking = async {
+        match upstream.post(endpoint.path(), Bytes::from(body), PROBE_TIMEOUT).await {
+            Ok(answer) => read_all(answer.into_body(), MAX_BYTES).await.map(drop),
+            Err(Fault::Busy(http::StatusCode::TOO_MANY_REQUESTS)) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    };
+    tokio::time::timeout(PROBE_TIMEOUT, asking).await.unwrap_or(Err(Fault::Silent))
+}

@@ -1,0 +1,265 @@
+//! What must be read of a request that goes to a foreign engine, and the body that is sent there: the client's own, but for the model's
+//! name and the wish for usage. Everything else is passed through as text. Does not know engines.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use throng_core::batch::BLOCK_TOKENS;
+use throng_core::block_hash::BlockHash;
+use throng_core::request::TenantId;
+
+use crate::openai::ApiError;
+use crate::openai::json::{MAX_MEMBERS, Node};
+
+/// Longest `user`, as for models of this gateway.
+const MAX_USER_BYTES: usize = 512;
+/// Most choices.
+const MAX_CHOICES: i64 = 128;
+/// Bytes of JSON that count as a token where the engine has not said how many there are.
+const BYTES_PER_TOKEN: usize = 4;
+/// A prompt is taken to have at most a token for so many bytes of its JSON …
+const MIN_BYTES_PER_TOKEN: u64 = 2;
+/// … and these, which its template adds.
+const TEMPLATE_TOKENS: u64 = 64;
+/// Output tokens of a request that does not bound them, for the limits of its key until its end.
+const ASSUMED_MAX_TOKENS: u64 = 1_024;
+
+/// Which of the two endpoints of generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Endpoint {
+    /// `/chat/completions`.
+    Chat,
+    /// `/completions`.
+    Completions,
+}
+
+impl Endpoint {
+    /// Below the engine's base address.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Chat => "/chat/completions",
+            Self::Completions => "/completions",
+        }
+    }
+
+    /// The member that holds the prompt.
+    pub fn prompt(self) -> &'static str {
+        match self {
+            Self::Chat => "messages",
+            Self::Completions => "prompt",
+        }
+    }
+}
+
+/// What was read of a request.
+#[derive(Debug)]
+pub(super) struct ForeignRequest {
+    /// Whether the answer is an event stream.
+    pub is_streaming: bool,
+    /// Whether the client wants usage in the stream.
+    pub wants_usage: bool,
+    /// How many answers it asks for.
+    pub n: u64,
+    /// Output tokens of each, or what is assumed of them.
+    pub max_tokens: u64,
+    /// Its `user`.
+    pub user: Option<String>,
+    /// Prompt tokens, by its bytes.
+    pub n_prompt_tokens: u64,
+    /// The members of the body but for `model`, each with a comma before it.
+    members: String,
+    /// The text of the prompt's JSON, in `members`.
+    prompt: std::ops::Range<usize>,
+}
+
+/// The one name that is looked at before anything else.
+#[derive(Debug, Deserialize)]
+struct Named<'a> {
+    #[serde(borrow)]
+    model: Option<Cow<'a, str>>,
+}
+
+/// The model that a body names, if it can be read; what is wrong with it otherwise is said by who reads it all.
+pub(super) fn named_model(body: &[u8]) -> Option<Cow<'_, str>> {
+    serde_json::from_slice::<Named<'_>>(body).ok()?.model
+}
+
+impl ForeignRequest {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// 400 for what is no JSON object, a member that is read here and stands twice, or has a type that it cannot have.
+    pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, ApiError> {
+        let mut read = Reading::default();
+        let mut members = String::with_capacity(body.len() + 64);
+        let mut prompt = 0..0;
+        Node::body(body)?.members(MAX_MEMBERS, |key, value| {
+            if read.member(key, &value)? {
+                return Ok(());
+            }
+            let name = serde_json::Value::from(key);
+            let _ = write!(members, ",{name}:");
+            let start = members.len();
+            members.push_str(value.text());
+            if key == endpoint.prompt() {
+                value.put(&mut read.prompt, ())?;
+                prompt = start..members.len();
+            }
+            Ok(())
+        })?;
+        let is_streaming = read.stream.unwrap_or(false);
+        if is_streaming {
+            let options = read.stream_options.as_deref().unwrap_or_default();
+            let _ = write!(members, ",\"stream_options\":{{\"include_usage\":true{options}}}");
+        }
+        Ok(Self {
+            is_streaming,
+            wants_usage: read.wants_usage.unwrap_or(false),
+            n: read.n.map_or(1, |n| n as u64),
+            max_tokens: read.max_tokens.map_or(ASSUMED_MAX_TOKENS, |n| n as u64),
+            user: read.user,
+            n_prompt_tokens: prompt.len().div_ceil(BYTES_PER_TOKEN) as u64,
+            members,
+            prompt,
+        })
+    }
+
+    /// The most tokens that its prompt is taken to have: what a key's limits are charged with, of which the rest is given back.
+    pub fn most_prompt_tokens(&self) -> u64 {
+        (self.prompt.len() as u64).div_ceil(MIN_BYTES_PER_TOKEN) + TEMPLATE_TOKENS
+    }
+
+    /// The body for an engine that calls the model so.
+    pub fn body_for(&self, model: &str) -> Bytes {
+        format!("{{\"model\":{}{}}}", serde_json::Value::from(model), self.members).into()
+    }
+
+    /// Names for prefixes of the prompt, one for each 64 bytes: what a foreign engine has cached is guessed from what was sent to it.
+    pub fn blocks(&self, tenant: &TenantId) -> Vec<BlockHash> {
+        let (mut name, mut names) = (BlockHash::root(tenant, None, None), Vec::new());
+        let bytes = &self.members.as_bytes()[self.prompt.clone()];
+        for block in bytes.chunks_exact(BLOCK_TOKENS * BYTES_PER_TOKEN) {
+            let mut tokens = [0; BLOCK_TOKENS];
+            for (token, bytes) in tokens.iter_mut().zip(block.chunks_exact(BYTES_PER_TOKEN)) {
+                *token = bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+            }
+            name = name.child(&tokens);
+            names.push(name);
+        }
+        names
+    }
+}
+
+/// The members that are read.
+#[derive(Debug, Default)]
+struct Reading {
+    model: Option<()>,
+    prompt: Option<()>,
+    stream: Option<bool>,
+    wants_usage: Option<bool>,
+    /// The options of the stream but for usage, each with a comma before it.
+    stream_options: Option<String>,
+    n: Option<i64>,
+    max_tokens: Option<i64>,
+    user: Option<String>,
+}
+
+impl Reading {
+    /// Reads a member; whether it is written anew.
+    fn member(&mut self, key: &str, value: &Node<'_, '_>) -> Result<bool, ApiError> {
+        match key {
+            "model" => value.put(&mut self.model, ())?,
+            "stream" if value.is_null() => value.put(&mut self.stream, false)?,
+            "stream" => value.put(&mut self.stream, value.boolean()?)?,
+            "stream_options" => self.options(value)?,
+            "n" if !value.is_null() => value.put(&mut self.n, value.integer(1, MAX_CHOICES)?)?,
+            "max_tokens" | "max_completion_tokens" if !value.is_null() => {
+                let asked = value.integer(0, i64::from(u32::MAX))?;
+                // The engine decides which of the two counts: the larger one is charged.
+                self.max_tokens = self.max_tokens.max(Some(asked));
+            }
+            "user" if !value.is_null() => {
+                value.put(&mut self.user, value.string(MAX_USER_BYTES)?.into_owned())?;
+            }
+            _ => {}
+        }
+        Ok(matches!(key, "model" | "stream_options"))
+    }
+
+    fn options(&mut self, value: &Node<'_, '_>) -> Result<(), ApiError> {
+        let mut others = String::new();
+        if !value.is_null() {
+            value.members(MAX_MEMBERS, |key, option| {
+                if key == "include_usage" {
+                    return option.put(&mut self.wants_usage, option.boolean()?);
+                }
+                let _ = write!(others, ",{}:{}", serde_json::Value::from(key), option.text());
+                Ok(())
+            })?;
+        }
+        value.put(&mut self.stream_options, others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &str) -> Result<ForeignRequest, String> {
+        let read = ForeignRequest::read(Endpoint::Chat, body.as_bytes());
+        read.map_err(|error| format!("{} {}", error.code(), error.param().unwrap_or_default()))
+    }
+
+    #[test]
+    fn only_the_model_and_the_wish_for_usage_are_written_anew() {
+        let body = r#"{"messages": [ {"role":"user", "content":"\u00e9 1.50"} ],"model":"here","x":1.0e2,"n":2, "user": "u"}"#;
+        let request = read(body).expect("valid");
+        assert_eq!(
+            request.body_for("org/\"there\""),
+            r#"{"model":"org/\"there\"","messages":[ {"role":"user", "content":"\u00e9 1.50"} ],"x":1.0e2,"n":2,"user":"u"}"#
+        );
+        assert_eq!((request.n, request.max_tokens, request.user.as_deref()), (2, 1_024, Some("u")));
+        let streamed = r#"{"model":"m","stream":true,"max_tokens":3,"max_completion_tokens":5,"stream_options":{"continuous_usage_stats":true,"include_usage":false}}"#;
+        let request = read(streamed).expect("valid");
+        assert_eq!(
+            request.body_for("m"),
+            r#"{"model":"m","stream":true,"max_tokens":3,"max_completion_tokens":5,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}"#
+        );
+        assert!(request.is_streaming && !request.wants_usage && request.max_tokens == 5);
+        let plain = read(r#"{"model":"m","stream":null,"messages":[]}"#).expect("valid");
+        assert_eq!(plain.body_for("m"), r#"{"model":"m","stream":null,"messages":[]}"#);
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        for (body, told) in [
+            (r#"{"model":"a","model":"b"}"#, "duplicate_key model"),
+            (r#"{"model":"a","messages":[],"messages":[]}"#, "duplicate_key messages"),
+            (r#"{"stream":true,"stream":false}"#, "duplicate_key stream"),
+            (r#"{"stream":1}"#, "invalid_type stream"),
+            (r#"{"n":0}"#, "integer_below_min_value n"),
+            (r#"{"stream_options":{"include_usage":"x"}}"#, "invalid_type stream_options.include_usage"),
+            ("[]", "invalid_type "),
+            ("{", "invalid_json "),
+        ] {
+            assert_eq!(read(body).expect_err(told), told, "{body}");
+        }
+    }
+
+    #[test]
+    fn a_longer_conversation_begins_with_the_same_blocks() {
+        let tenant = TenantId("t".into());
+        let content = "a long question ".repeat(20);
+        let first =
+            read(&format!(r#"{{"messages":[{{"role":"user","content":"{content}"}}]}}"#)).expect("valid");
+        let second = format!(
+            r#"{{"messages":[{{"role":"user","content":"{content}"}},{{"role":"assistant","content":"yes"}}],"n":1}}"#
+        );
+        let second = read(&second).expect("valid");
+        let (first_blocks, second_blocks) = (first.blocks(&tenant), second.blocks(&tenant));
+        assert!(first_blocks.len() >= 5 && second_blocks.starts_with(&first_blocks[..5]));
+        assert_ne!(first_blocks[0], first.blocks(&TenantId("other".into()))[0]);
+    }
+}

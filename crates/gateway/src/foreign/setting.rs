@@ -1,0 +1,29 @@
+//! What answering needs of the server. Does not know requests.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::config::GatewayConfig;
+use crate::generation::Turns;
+use crate::ledger::Ledger;
+use crate::limits::RateLimits;
+use crate::memory::MemoryBudget;
+use crate::phase::Phase;
+
+/// What answering needs of the server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    /// As the operator set it.
+    pub config: &'a GatewayConfig,
+    /// Bounds how many bodies are read at a time.
+    pub turns: &'a Turns,
+    /// What of the keys' limits is in use.
+    pub limits: &'a Arc<RateLimits>,
+    /// What requests use, where there is a database.
+    pub ledger: Option<&'a Arc<Ledger>>,
+    /// Bounds what all requests hold.
+    pub memory: &'a Arc<MemoryBudget>,
+    /// How far the server is on its way to its end.
+    pub phase: &'a watch::Sender<Phase>,
+}

@@ -1,0 +1,178 @@
+//! The connections to one foreign engine, and what a request to it can come to. Does not know what is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+
+/// For the way to the engine.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// An idle connection is kept for so long …
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// … and at most so many of them.
+const MAX_IDLE_CONNECTIONS: usize = 64;
+/// Of an answer that says what is wrong.
+pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
+
+/// One foreign engine.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    /// As operators call it.
+    pub name: String,
+    base: Arc<str>,
+    authorization: Option<HeaderValue>,
+    /// The longest that it may say nothing.
+    pub timeout: Duration,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+/// Why an attempt came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// There is no connection, or it broke.
+    Broken(String),
+    /// It said nothing for too long.
+    Silent,
+    /// It refuses: too many requests, or not now.
+    Busy(StatusCode),
+    /// It failed, or it does not accept what this gateway shows it.
+    Failed(StatusCode),
+    /// It says that the request is wrong: status and body are the client's.
+    Rejected(StatusCode, Bytes),
+    /// Its answer is not what it should be.
+    Nonsense(&'static str),
+}
+
+impl Fault {
+    /// A word for metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Broken(_) => "upstream_broken",
+            Self::Silent => "upstream_timeout",
+            Self::Busy(_) => "upstream_busy",
+            Self::Failed(_) => "upstream_error",
+            Self::Rejected(..) => "upstream_rejected",
+            Self::Nonsense(_) => "upstream_nonsense",
+        }
+    }
+}
+
+impl Upstream {
+    /// An engine that is reached at `base`.
+    pub fn new(
+        name: String,
+        base: Arc<str>,
+        authorization: Option<HeaderValue>,
+        timeout: Duration,
+        tls: Option<rustls::ClientConfig>,
+    ) -> Self {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        let mut tls = tls.unwrap_or_else(no_tls);
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let connector = HttpsConnector::from((http, Arc::new(tls)));
+        let client = Client::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .build(connector);
+        Self { name, base, authorization, timeout, client }
+    }
+
+    /// Where it is, for operators.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// Sends a body and waits for the head of a good answer. Dropping the future or the answer's body ends the request there.
+    ///
+    /// # Errors
+    /// What came instead.
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Response<Incoming>, Fault> {
+        let request = Request::post(format!("{}{path}", self.base))
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.send(request, body, timeout).await
+    }
+
+    /// A document.
+    ///
+    /// # Errors
+    /// As [`Self::post`].
+    pub(super) async fn get(&self, path: &str, max_bytes: usize, timeout: Duration) -> Result<Bytes, Fault> {
+        let request = Request::get(format!("{}{path}", self.base));
+        let read = async {
+            let answer = self.send(request, Bytes::new(), timeout).await?;
+            read_all(answer.into_body(), max_bytes).await
+        };
+        tokio::time::timeout(timeout, read).await.unwrap_or(Err(Fault::Silent))
+    }
+
+    async fn send(
+        &self,
+        mut request: http::request::Builder,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Response<Incoming>, Fault> {
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let request = request.body(Full::new(body)).map_err(|error| Fault::Broken(error.to_string()))?;
+        let sending = tokio::time::timeout(timeout, self.client.request(request));
+        let answer = sending.await.map_err(|_| Fault::Silent)?.map_err(|error| broken(&error))?;
+        let status = answer.status();
+        match status {
+            StatusCode::OK => Ok(answer),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(Fault::Busy(status)),
+            StatusCode::BAD_REQUEST
+            | StatusCode::CONFLICT
+            | StatusCode::PAYLOAD_TOO_LARGE
+            | StatusCode::UNPROCESSABLE_ENTITY => {
+                let read = tokio::time::timeout(timeout, read_all(answer.into_body(), MAX_ERROR_BYTES));
+                let body = read.await.unwrap_or(Err(Fault::Silent))?;
+                Err(Fault::Rejected(status, body))
+            }
+            _ => Err(Fault::Failed(status)),
+        }
+    }
+}
+
+/// All bytes of an answer.
+pub(super) async fn read_all(body: Incoming, max_bytes: usize) -> Result<Bytes, Fault> {
+    let read = Limited::new(body, max_bytes).collect().await;
+    Ok(read.map_err(|_| Fault::Nonsense("the answer broke off or is too large"))?.to_bytes())
+}
+
+/// The chain of causes: hyper's own sentence does not say what happened.
+fn broken(error: &(dyn std::error::Error + 'static)) -> Fault {
+    let mut sentence = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        sentence = format!("{sentence}: {cause}");
+        source = cause.source();
+    }
+    Fault::Broken(sentence)
+}
+
+/// For engines that are reached in clear text: nothing is trusted.
+fn no_tls() -> rustls::ClientConfig {
+    rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(rustls::DEFAULT_VERSIONS)
+        .expect("the provider has the default versions")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth()
+}
