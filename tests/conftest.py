@@ -18,6 +18,8 @@ STARTUP_LIMIT_S = 120
 def pytest_addoption(parser):
     parser.addoption("--throng", required=True, help="the binary to test")
     parser.addoption("--axe", help="axe.min.js of axe-core; without it, its test is skipped")
+    parser.addoption("--llama-server", help="llama.cpp's server; without it and --gguf, its test is skipped")
+    parser.addoption("--gguf", help="a model for it")
     parser.addoption("--prometheus", help="a Prometheus that scrapes it; without one, its test is skipped")
 
 

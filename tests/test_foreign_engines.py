@@ -1,0 +1,139 @@
+"""Engines of other makers behind a gateway, through the official client library: `throng serve` as the engine, and llama.cpp's
+`llama-server` where one is named:
+
+    pytest tests/test_foreign_engines.py --throng target/debug/throng --llama-server build/bin/llama-server --gguf model.gguf
+"""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+LIMIT_S = 120
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def wait_for(condition, what):
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        with contextlib.suppress(httpx.TransportError):
+            if found := condition():
+                return found
+        time.sleep(0.02)
+    raise AssertionError(f"never: {what}")
+
+
+@contextlib.contextmanager
+def process(arguments, **environment):
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("THRONG_")}
+    running = subprocess.Popen(
+        [str(argument) for argument in arguments],
+        env={**inherited, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield running
+    finally:
+        running.terminate()
+        try:
+            running.wait(60)
+        except subprocess.TimeoutExpired:
+            running.kill()
+
+
+@contextlib.contextmanager
+def gateway(binary, *urls, **environment):
+    """The base address of a gateway over these engines."""
+    port = free_port()
+    replicas = [argument for url in urls for argument in ("--replica", url)]
+    with process([binary, "gateway", "--port", port, *replicas], **environment):
+        yield f"http://127.0.0.1:{port}"
+
+
+def engines(url):
+    return httpx.get(f"{url}/fleet").json()["workers"]
+
+
+def until_state(url, state):
+    return wait_for(lambda: (found := engines(url)) and all(one["state"] == state for one in found) and found, state)
+
+
+def client(url, key="none"):
+    return openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, timeout=LIMIT_S)
+
+
+def check_chats(url, model):
+    """Whole and streamed answers, usage and errors, as any engine must have them."""
+    ask = client(url).chat.completions.create
+    messages = [{"role": "user", "content": "Hello"}]
+    whole = ask(model=model, messages=messages, max_tokens=8, temperature=0)
+    assert whole.usage.completion_tokens <= 8 and whole.usage.prompt_tokens > 0
+    plain = list(ask(model=model, messages=messages, max_tokens=8, temperature=0, stream=True))
+    assert all(chunk.choices for chunk in plain), "nobody asked for usage"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in plain)
+    assert text == (whole.choices[0].message.content or "")
+    assert plain[-1].choices[0].finish_reason == whole.choices[0].finish_reason
+    options = {"include_usage": True}
+    counted = list(ask(model=model, messages=messages, max_tokens=8, temperature=0, stream=True, stream_options=options))
+    assert counted[-1].usage.completion_tokens == whole.usage.completion_tokens
+    with pytest.raises(openai.BadRequestError):
+        ask(model=model, messages="no messages")
+    with pytest.raises(openai.NotFoundError):
+        ask(model="nobody", messages=messages)
+    metrics = httpx.get(f"{url}/metrics").text
+    generated = re.search(rf'^vllm:request_generation_tokens_sum{{model_name="{re.escape(model)}".*?}} (\S+)$', metrics, re.M)
+    assert float(generated.group(1)) == 3 * whole.usage.completion_tokens
+
+
+def test_throng_is_an_engine_like_others(binary, start):
+    with start("--api-key", "engine-key") as engine:
+        with gateway(binary, f"{engine.url}/v1", THRONG_REPLICA_API_KEY="engine-key") as url:
+            found = until_state(url, "ready")
+            assert found[0]["url"] == f"{engine.url}/v1"
+            check_chats(url, found[0]["models"][0])
+            status = subprocess.run([binary, "fleet", "status", "--once", "--url", url], capture_output=True, text=True)
+            assert "ready" in status.stdout and engine.url in status.stdout
+        with gateway(binary, f"{engine.url}/v1", THRONG_API_KEY="here", THRONG_REPLICA_API_KEY="engine-key") as url:
+            model = wait_for(lambda: httpx.get(f"{url}/v1/models", headers={"x-api-key": "here"}).json().get("data"), "models")
+            with pytest.raises(openai.AuthenticationError):
+                client(url, "engine-key").completions.create(model=model[0]["id"], prompt="Hi")
+
+
+def test_llama_server(binary, request):
+    program, gguf = (request.config.getoption(name) for name in ("--llama-server", "--gguf"))
+    if not program or not gguf:
+        pytest.skip("no llama.cpp server is named: --llama-server PROGRAM --gguf FILE")
+    port = free_port()
+    arguments = [program, "-m", Path(gguf), "--port", port, "--host", "127.0.0.1", "-c", 512, "-t", 1, "--alias", "llama"]
+    with process(arguments):
+        wait_for(lambda: httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200, "the engine is ready")
+        with gateway(binary, f"http://127.0.0.1:{port}/v1") as url:
+            until_state(url, "ready")
+            check_chats(url, "llama")
+    # The breaker: without its engine a gateway refuses, and finds it by itself when it is back.
+    with process(arguments) as engine, gateway(binary, f"http://127.0.0.1:{port}/v1") as url:
+        until_state(url, "ready")
+        body = {"model": "llama", "prompt": "Hello", "max_tokens": 2}
+        ask = lambda: httpx.post(f"{url}/v1/completions", json=body, timeout=LIMIT_S)
+        assert ask().status_code == 200
+        engine.kill()
+        engine.wait()
+        for _ in range(5):
+            assert (ask().status_code, ask().json()["error"]["code"]) == (503, "no_healthy_worker")
+        assert until_state(url, "ejected")[0]["reason"].startswith("consecutive failures")
+        with process(arguments):
+            until_state(url, "ready")
+            assert ask().status_code == 200
