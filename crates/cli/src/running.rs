@@ -2,6 +2,7 @@
 //! requests come from.
 
 mod draft_model;
+mod sizes;
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -18,13 +19,11 @@ use throng_model::decoder::weights::LoadProgress;
 use throng_model::kv_cache::KvDtype;
 use throng_model::load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions};
 use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions, QuantizeReport};
-use throng_model::runner::RunnerLimits;
-use throng_model::state_cache::StateLayout;
 use throng_text::{ChatTemplate, Tokenizer};
 
-use crate::args::{self, ModelLength};
+use crate::args;
 use crate::config::{EngineSection, ModelSection};
-use crate::kv_budget::{KvBudget, show};
+use crate::kv_budget::show;
 use crate::process::memory;
 use crate::source::{HubPlace, ModelSource, STARTER_NOTICE};
 use crate::text_file;
@@ -32,6 +31,7 @@ use crate::vocabulary;
 
 use draft_model::DraftModel;
 pub use draft_model::WrapDraft;
+use sizes::sizes;
 
 /// A running model.
 pub struct RunningModel {
@@ -105,7 +105,7 @@ pub fn check(section: &ModelSection, engine: &EngineSection, model: &LoadedModel
         own_chat_template(model)?;
     }
     let free = memory::available_bytes().map(|free| free.saturating_sub(model.weight_summary().n_bytes));
-    sizes(section, &engine.scheduler(), (model, 0), free).map(drop)
+    sizes(section, &engine.scheduler_of(model), (model, 0), free).map(drop)
 }
 
 /// Loads a model and starts an engine on it.
@@ -162,14 +162,15 @@ pub fn start_with(
         }
         None => None,
     };
+    let scheduler = engine.scheduler_of(&model);
     let draft_block_bytes = draft_model.as_ref().map_or(0, |draft| draft.block_bytes);
     let available_bytes = memory::available_bytes();
-    let sizes = sizes(section, &engine.scheduler(), (&model, draft_block_bytes), available_bytes)?;
+    let sizes = sizes(section, &scheduler, (&model, draft_block_bytes), available_bytes)?;
     let options =
         RunnerOptions { backend: backend(section), n_threads: n_threads(section), limits: sizes.limits };
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
-    let config = engine_config(engine);
+    let config = engine_config(engine, scheduler);
     let handle = Engine::start(config, move || {
         draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft)
     })?;
@@ -284,20 +285,6 @@ fn own_chat_template(model: &LoadedModel) -> Result<Option<ChatTemplate>> {
     Ok(if named.is_empty() { None } else { Some(ChatTemplate::from_named(named)?) })
 }
 
-/// Bytes of one block of keys and values over all layers.
-fn kv_block_bytes(model: &LoadedModel, dtype: KvDtype) -> Result<u64> {
-    let mut head_dims = model.config.cache_shapes().map(|shape| shape.head_dim);
-    if let Some(head_dim) = head_dims.find(|head_dim| dtype.bytes_of(*head_dim).is_none()) {
-        bail!(
-            "--kv-cache-dtype {dtype} needs heads whose size is a multiple of 32, and those of {} have {head_dim} elements: \
-             take f16, f32 or auto",
-            model.name
-        );
-    }
-    let bytes = model.kv_layout(dtype, 1).bytes().context("the KV block is too large")?;
-    Ok(bytes as u64)
-}
-
 /// The backend.
 fn backend(section: &ModelSection) -> BackendKind {
     match section.isa {
@@ -331,67 +318,15 @@ fn quantization(to: args::Quantization) -> Quantization {
     }
 }
 
-/// How large a runner is.
-struct Sizes {
-    limits: RunnerLimits,
-    kv_bytes: u64,
-}
-
-fn sizes(
-    section: &ModelSection,
-    scheduler: &SchedulerConfig,
-    (model, draft_block_bytes): (&LoadedModel, u64),
-    available_bytes: Option<u64>,
-) -> Result<Sizes> {
-    let kv_dtype = kv_dtype(section, model);
-    // A block holds the same tokens for both models.
-    let block_bytes = kv_block_bytes(model, kv_dtype)? + draft_block_bytes;
-    let budget = KvBudget {
-        asked_bytes: section.kv_cache_memory_bytes,
-        available_bytes,
-        block_bytes,
-        state_bytes: StateLayout::new(&model.config, 1).bytes().context("the recurrent state is too large")?
-            as u64,
-        max_sequence_tokens: max_sequence_tokens(section, model)?,
-        max_rows: scheduler.max_batch_sequences,
-    };
-    let n_blocks = budget.n_blocks()?;
-    let held_tokens = n_blocks.saturating_mul(BLOCK_TOKENS as u32);
-    let max_sequence_tokens = match section.max_model_len_tokens {
-        Some(ModelLength::Auto) => budget.max_sequence_tokens.min(held_tokens),
-        _ => budget.max_sequence_tokens,
-    };
-    let limits = RunnerLimits {
-        n_blocks,
-        kv_dtype,
-        max_batch_tokens: scheduler.max_batch_tokens,
-        max_batch_sequences: budget.n_rows(),
-        max_sequence_tokens: Some(max_sequence_tokens),
-    };
-    Ok(Sizes { limits, kv_bytes: block_bytes * u64::from(n_blocks) })
-}
-
-/// Before it is known how many tokens the KV cache holds.
-fn max_sequence_tokens(section: &ModelSection, model: &LoadedModel) -> Result<u32> {
-    let own = u32::try_from(model.config.max_sequence_tokens).unwrap_or(u32::MAX);
-    match section.max_model_len_tokens {
-        Some(ModelLength::Tokens(asked)) if asked > own => {
-            bail!("--max-model-len {asked} exceeds the model's own context of {own} tokens")
-        }
-        Some(ModelLength::Tokens(asked)) => Ok(asked),
-        Some(ModelLength::Auto) | None => Ok(own),
-    }
-}
-
 /// The number of compute threads.
 pub fn n_threads(section: &ModelSection) -> usize {
     section.n_threads.filter(|&n| n > 0).unwrap_or_else(default_threads)
 }
 
-fn engine_config(section: &EngineSection) -> EngineConfig {
+fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineConfig {
     let default = EngineConfig::default();
     EngineConfig {
-        scheduler: section.scheduler(),
+        scheduler,
         step_timeout_ms: section.step_timeout_s.map_or(default.step_timeout_ms, |s| s.saturating_mul(1000)),
         ..default
     }

@@ -68,6 +68,11 @@ impl Admission {
         (self.capacity.max_steps_in_flight as usize).clamp(1, MAX_STEPS_IN_FLIGHT)
     }
 
+    /// Whether all tokens of a sequence are computed in one step.
+    pub fn takes_whole_prompts(&self) -> bool {
+        self.capacity.takes_whole_prompts
+    }
+
     /// Whether `token` is in the vocabulary.
     pub fn is_token(&self, token: TokenId) -> bool {
         token < self.capacity.vocabulary_size
@@ -84,7 +89,11 @@ impl Admission {
         let longest_output = request.continuations().map(|(_, output)| output.len()).max().unwrap_or(0);
         let n_first = usize::from(request.sampling.max_tokens > 0);
         let n_tokens = request.prompt.len() + longest_output.max(n_first);
-        let limit = self.capacity.max_sequence_tokens as usize;
+        let most = self.capacity.max_sequence_tokens as usize;
+        let limit = match self.takes_whole_prompts() {
+            true => most.min(self.capacity.max_batch_tokens as usize + n_first),
+            false => most,
+        };
         if n_tokens > limit {
             return Err(Refusal::TooLong { n_tokens, limit });
         }

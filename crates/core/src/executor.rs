@@ -61,6 +61,9 @@ pub struct ExecutorCapacity {
     /// Most steps that are submitted and not collected, of [`MAX_STEPS_IN_FLIGHT`]. With 2, the next step is planned while one
     /// runs, which pays where the device would else wait for the host.
     pub max_steps_in_flight: u32,
+    /// Whether all tokens of a sequence are computed in one step, none of them from the cache, because they see each other in both
+    /// directions. No request of it asks for more than one output token, which stands for a vector.
+    pub takes_whole_prompts: bool,
 }
 
 /// Why a whole step failed.

@@ -129,6 +129,18 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
     }
 
+    /// Adds a vector in the place of an output token, as a pooling model answers: element `i` is the `logprob` of the `i`th of the
+    /// tokens in `top`, which is token `i`.
+    pub fn push_vector(&mut self, vector: &[f32]) {
+        let first = self.top.len();
+        let element = |(i, &logprob): (usize, &f32)| TokenLogprob { token: i as TokenId, logprob, rank: 0 };
+        self.top.extend(vector.iter().enumerate().map(element));
+        let chosen = TokenLogprob { token: 0, logprob: 0.0, rank: 0 };
+        self.chosen.push(ChosenRange { chosen, top: first..self.top.len() });
+        let end = self.chosen.len();
+        self.sequences.last_mut().expect("begin_sequence comes first").sampled.end = end;
+    }
+
     /// Proposes a token for the sequence's next step: the draft after the tokens that were added and those drafts that were
     /// pushed before. The scheduler uses as many as there is room for.
     pub fn push_draft(&mut self, token: TokenId) {

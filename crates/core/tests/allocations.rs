@@ -18,6 +18,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     vocabulary_size: 1000,
     n_state_slots: 0,
     max_steps_in_flight: 1,
+    takes_whole_prompts: false,
 };
 
 #[test]

@@ -23,6 +23,7 @@ const CAPACITY: ExecutorCapacity = ExecutorCapacity {
     vocabulary_size: 50,
     n_state_slots: 0,
     max_steps_in_flight: 1,
+    takes_whole_prompts: false,
 };
 
 /// What a continuation was reported to have done.

@@ -13,6 +13,7 @@ use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
 use crate::overload::OverloadControl;
+use crate::pooling::PoolingModel;
 use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
 
@@ -47,6 +48,8 @@ pub struct ServedModel {
     pub max_model_len: u32,
     /// Token ids are below this.
     pub vocabulary_size: u32,
+    /// What its vectors are, where it answers with vectors; `None` where it generates text.
+    pub pooling: Option<PoolingModel>,
     /// What loads adapters over it; none can be used without.
     pub adapters: Option<AdapterSettings>,
     /// What people should be told about the model once ("a toy; load a real one with …").

@@ -42,6 +42,7 @@ impl RunningWorker {
             vocabulary_size: VOCABULARY,
             n_state_slots: 0,
             max_steps_in_flight: 1,
+            takes_whole_prompts: false,
         };
         let make = move || Ok(Box::new(PaperExecutor::new(capacity)) as _);
         let engine = Engine::start(EngineConfig::default(), make).expect("the paper executor starts");

@@ -2,10 +2,12 @@
 
 mod activation;
 mod gate;
+mod layer_norm;
 mod rope;
 
 pub use activation::Activation;
 pub use gate::gate_columns;
+pub use layer_norm::layer_norm;
 pub use rope::rope;
 
 use crate::memory::Disjoint;
@@ -87,7 +89,7 @@ pub fn rms_norm(x: &[f32], gain: &[f32], eps: f32, out: &mut [f32], pool: &Threa
     });
 }
 
-/// The same norm in place over groups of columns, one gain for all groups.
+/// [`rms_norm`] in place over groups of columns, one gain for all groups.
 ///
 /// # Panics
 /// When `x` is not whole rows or the gain is not a group wide.
@@ -120,23 +122,29 @@ fn each_group(
     });
 }
 
-/// `out[i] = gate(x[i, ..w]) * x[i, w..]` for rows of `2 w` (arXiv:2002.05202).
+/// `out[i] = gate(x[i, ..w]) * x[i, w..]` for rows of `2 w` (arXiv:2002.05202), `gate(x[i])` for rows of `w`.
 ///
 /// # Panics
 /// When the lengths are not whole rows.
 pub fn glu(gate_up: &[f32], width: usize, function: Activation, out: &mut [f32], pool: &ThreadPool) {
     assert!(
-        width > 0 && out.len().is_multiple_of(width) && gate_up.len() == 2 * out.len(),
+        width > 0
+            && out.len().is_multiple_of(width)
+            && [1, 2].map(|n| n * out.len()).contains(&gate_up.len()),
         "rows of {width}"
     );
-    let out_rows = out.len() / width;
+    let (out_rows, is_gated) = (out.len() / width, gate_up.len() > out.len());
     let out = Disjoint::new(out);
     // An activation function costs several times an addition.
     for_each_row(out_rows, 4 * width, pool, |i| {
-        let (g, up) = gate_up[2 * i * width..][..2 * width].split_at(width);
         // SAFETY: row `i` belongs to one call.
         let out = unsafe { out.part(i * width, width) };
-        pool.isa().run_checked(Glu { gate: g, up, out, function });
+        if is_gated {
+            let (gate, up) = gate_up[2 * i * width..][..2 * width].split_at(width);
+            pool.isa().run_checked(Glu { gate, up, out, function });
+        } else {
+            pool.isa().run_checked(Activate { x: &gate_up[i * width..][..width], out, function });
+        }
     });
 }
 
@@ -336,6 +344,31 @@ impl Kernel for Glu<'_> {
             // SAFETY: parts are at most sixteen elements.
             unsafe {
                 let y = self.function.glu::<S>(load_part::<S>(gate), load_part::<S>(up));
+                store_part::<S>(out, y);
+            }
+        }
+    }
+}
+
+/// One row of a network without gates.
+struct Activate<'a> {
+    x: &'a [f32],
+    out: &'a mut [f32],
+    function: Activation,
+}
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for Activate<'_> {}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: SimdIsa>(self) {
+        for (x, out) in self.x.chunks(16).zip(self.out.chunks_mut(16)) {
+            // SAFETY: parts are at most sixteen elements.
+            unsafe {
+                let y = self.function.glu::<S>(load_part::<S>(x), S::splat(1.0));
                 store_part::<S>(out, y);
             }
         }

@@ -15,6 +15,7 @@ pub mod drafting;
 mod eagle;
 pub mod kv_cache;
 pub mod load;
+pub mod pooling;
 pub mod quantization;
 pub mod reference_backend;
 pub mod roofline;

@@ -194,8 +194,13 @@ impl DeviceOps for ReferenceBackend {
         }
     }
 
-    fn rms_norm(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
-        reference::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice());
+    fn norm_rows(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
+        match norm.bias {
+            None => reference::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice()),
+            Some(bias) => {
+                reference::layer_norm(x.as_slice(), (norm.gain, bias), norm.eps, out.as_mut_slice())
+            }
+        }
     }
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {
@@ -277,6 +282,7 @@ impl DeviceOps for ReferenceBackend {
                 values: &layer.values,
                 block_table: &batch.blocks[span.first_block..],
                 block_tokens: BLOCK_TOKENS,
+                n_tokens: span.start + span.n_rows,
             };
             for i in 0..span.n_rows {
                 let q = &qkv.row(span.first_row + i)[..shape.n_heads * shape.head_dim];

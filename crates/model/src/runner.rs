@@ -94,6 +94,7 @@ impl<B: Backend> ModelRunner<B> {
             n_state_slots: StateLayout::new(&config, n_state_slots(limits.max_batch_sequences)).n_slots
                 as u32,
             max_steps_in_flight: backend.max_steps_in_flight() as u32,
+            takes_whole_prompts: false,
         };
         let max_sequence_tokens = capacity.max_sequence_tokens as usize;
         let decoder_limits = DecoderLimits {

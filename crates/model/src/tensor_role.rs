@@ -34,6 +34,11 @@ pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> H
         uses.weight(names.output, TensorRole::Output);
     }
     uses.weight(names.final_norm, TensorRole::Vector);
+    if config.encoder.is_some() {
+        uses.weight(names.positions, TensorRole::Lookup);
+        uses.weight(names.segments, TensorRole::Lookup);
+        uses.norm(names.embedding_norm);
+    }
     if config.per_layer_width.is_some() {
         uses.weight(names.per_layer_embedding, TensorRole::Lookup);
         uses.weight(names.per_layer_projection, TensorRole::Product);
@@ -61,6 +66,13 @@ impl Uses<'_> {
         }
     }
 
+    /// Gain and bias.
+    fn norm(&mut self, name: &str) {
+        for end in ["weight", "bias", "gamma", "beta"] {
+            self.note(&format!("{name}.{end}"), TensorRole::Vector);
+        }
+    }
+
     /// Those of the names that this kind of file has.
     fn weights(&mut self, prefix: &str, names: &[&str], role: TensorRole) {
         for name in names.iter().filter(|name| !name.is_empty()) {
@@ -78,7 +90,9 @@ impl Uses<'_> {
     fn layer(&mut self, prefix: &str, names: &LayerNames, feed_forward: FeedForward) {
         let before = [names.pre_attention_norm, names.pre_feed_forward_norm];
         let after = [names.post_attention_norm, names.post_feed_forward_norm];
-        self.weights(prefix, &[before, after].concat(), TensorRole::Vector);
+        for name in [before, after].concat().into_iter().filter(|name| !name.is_empty()) {
+            self.norm(&format!("{prefix}{name}"));
+        }
         self.attention(prefix, names);
         self.recurrent(prefix, names);
         match feed_forward {

@@ -123,7 +123,7 @@ fn invalid_sizes_are_refused_before_anything_is_allocated() {
         (
             "hidden_act",
             json!("relu"),
-            "not supported yet: hidden_act = relu (supported: silu, gelu_pytorch_tanh)",
+            "not supported yet: hidden_act = relu (supported: silu, gelu, gelu_pytorch_tanh)",
         ),
     ];
     for (key, value, expected) in cases {

@@ -6,6 +6,7 @@ mod attention;
 mod experts;
 mod heads;
 mod low_rank;
+mod norm;
 mod recurrent;
 
 use std::collections::VecDeque;
@@ -27,6 +28,7 @@ use throng_model::weights::TensorView;
 
 use experts::hidden;
 pub use low_rank::LowRank;
+use norm::normalize;
 
 /// The device.
 #[derive(Debug, Default)]
@@ -206,7 +208,7 @@ impl DeviceOps for ExampleBackend {
         }
     }
 
-    fn rms_norm(&mut self, x: &Rows, norm: Norm<'_, Self>, out: &mut Rows) {
+    fn norm_rows(&mut self, x: &Rows, norm: Norm<'_, Self>, out: &mut Rows) {
         for (x, out) in x.iter().zip(out.iter_mut()) {
             out.copy_from_slice(x);
             normalize(norm, out);
@@ -290,7 +292,7 @@ impl DeviceOps for ExampleBackend {
 
     fn glu(&mut self, gate_up: &Rows, activation: Activation, out: &mut Rows) {
         for (gate_up, out) in gate_up.iter().zip(out.iter_mut()) {
-            out.copy_from_slice(&hidden(gate_up, activation));
+            out.copy_from_slice(&hidden(gate_up, out.len(), activation));
         }
     }
 
@@ -391,10 +393,4 @@ impl Backend for ExampleBackend {
         chosen.extend(tokens);
         Ok(())
     }
-}
-
-fn normalize(norm: Norm<'_, ExampleBackend>, x: &mut [f32]) {
-    let mean = x.iter().map(|x| x * x).sum::<f32>() / x.len() as f32;
-    let inverse = 1.0 / (mean + norm.eps).sqrt();
-    x.iter_mut().zip(norm.gain).for_each(|(x, gain)| *x *= inverse * gain);
 }

@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
-use throng_gateway::{Gateway, HeldBytes, Loading, ProcessFacts, ServedModel, ServerConfig};
+use throng_gateway::{
+    Gateway, HeldBytes, Loading, PoolingModel, PoolingOutput, ProcessFacts, ServedModel, ServerConfig,
+};
+use throng_model::LoadedModel;
 use throng_model::decoder::weights::LoadProgress;
+use throng_model::pooling::{self, ClassifierActivation};
 use throng_text::AnswerFormat;
 use tokio::sync::oneshot;
 
@@ -204,6 +208,9 @@ pub(super) fn served_model(running: RunningModel, section: &ModelSection) -> Ser
         );
     }
     let held = HeldBytes { weights: running.model.weight_summary().n_bytes, kv: running.kv_bytes };
+    let pooling = pooling_model(&running.model);
+    // A vector counts as one token of the engine's sequences.
+    let max_model_len = capacity.max_sequence_tokens - u32::from(pooling.is_some());
     ServedModel {
         fingerprint: Some(fingerprint(&running, running::isa(section)).into()),
         root: running.names.last().cloned().unwrap_or_default(),
@@ -216,12 +223,31 @@ pub(super) fn served_model(running: RunningModel, section: &ModelSection) -> Ser
         chat_template: running.chat_template,
         chat_template_defaults: section.default_chat_template_kwargs.clone(),
         generation_defaults: section.override_generation_config.over(recommended),
-        max_model_len: capacity.max_sequence_tokens,
+        max_model_len,
         vocabulary_size: capacity.vocabulary_size,
+        pooling,
         adapters: None,
         notice: running.notice.map(str::to_owned),
         held,
     }
+}
+
+/// What the gateway knows of a model that answers with vectors.
+fn pooling_model(model: &LoadedModel) -> Option<PoolingModel> {
+    let pooler = model.pooler.as_ref()?;
+    let output = match &pooler.config.output {
+        pooling::PoolingOutput::Embedding => PoolingOutput::Embedding,
+        pooling::PoolingOutput::Labels { names, activation } => PoolingOutput::Labels {
+            names: names.clone(),
+            are_exclusive: *activation == ClassifierActivation::Softmax,
+        },
+    };
+    Some(PoolingModel {
+        output,
+        normalizes: pooler.config.normalizes,
+        n_segments: model.config.encoder.map_or(0, |encoder| encoder.n_segments as u32),
+        segment_stride: model.config.vocabulary_size as u32,
+    })
 }
 
 pub(super) async fn told_to_end(signals: Signals) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use throng_gateway::{AdapterSettings, ModelGrammars, Secret, ServedModel, Worker, WorkerModel};
 use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
@@ -80,6 +80,9 @@ fn worker_model(
     section: &ModelSection,
     adapters: AdapterSettings,
 ) -> Result<WorkerModel> {
+    if running.model.pooler.is_some() {
+        bail!("models that give vectors are served by throng serve alone, not by workers");
+    }
     let isa = running::isa(section);
     let fingerprint = fingerprint(&running, isa);
     let context_tokens = running.model.config.max_sequence_tokens as u64;

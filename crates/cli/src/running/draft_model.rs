@@ -17,7 +17,8 @@ use crate::config::ModelSection;
 use crate::source::{HubPlace, ModelSource};
 use crate::vocabulary;
 
-use super::{kv_block_bytes, kv_dtype, open, prepare};
+use super::sizes::kv_block_bytes;
+use super::{kv_dtype, open, prepare};
 
 /// Vocabularies of one tokenizer may differ by so many unused tokens at their ends (as in llama.cpp).
 const MOST_UNSHARED_TOKENS: usize = 128;

@@ -34,6 +34,11 @@ impl StepBudget {
         self.target_ms.and_then(within).unwrap_or(self.tokens_left)
     }
 
+    /// All of the `wanted` tokens, or none if they do not fit into the step.
+    pub(super) fn whole(&self, wanted: usize) -> usize {
+        if wanted <= self.tokens_left { wanted } else { 0 }
+    }
+
     /// How many of the `wanted` tokens from `start` on may join the step. While others want a chunk too, at
     /// most half of what is left: so a short prompt passes a long one.
     pub(super) fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {

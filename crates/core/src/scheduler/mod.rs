@@ -105,6 +105,7 @@ impl Scheduler {
     /// A scheduler for an executor of this capacity.
     pub fn new(config: SchedulerConfig, capacity: ExecutorCapacity) -> Self {
         let config = config.within(&capacity);
+        let capacity = ExecutorCapacity { max_batch_tokens: config.max_batch_tokens, ..capacity };
         let max_queued_tokens = usize::try_from(config.max_queued_tokens).unwrap_or(usize::MAX);
         Self {
             admission: Admission::new(capacity),

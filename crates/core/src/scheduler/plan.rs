@@ -158,7 +158,8 @@ impl Scheduler {
         let others = self.waiting.len() > 1;
         let Some(head) = self.waiting.first_mut() else { return Err(None) };
         let Some(progress) = self.requests.get_mut(&head.request.id) else { return Err(None) };
-        let needs_whole_prompt = progress.needs_whole_prompt();
+        let at_once = self.admission.takes_whole_prompts();
+        let needs_whole_prompt = at_once || progress.needs_whole_prompt();
         self.hits.clear();
         if !needs_whole_prompt {
             head.find_cached(&self.pool, &mut self.hits);
@@ -187,7 +188,10 @@ impl Scheduler {
         if n_lacking > 0 {
             return Err(Some(Lack::Blocks(n_lacking)));
         }
-        let n = budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others);
+        let n = match at_once {
+            true => budget.whole(n_tokens),
+            false => budget.chunk(&self.step_time, n_cached, n_tokens - n_cached, others),
+        };
         if n == 0 {
             return Err(None);
         }

@@ -71,6 +71,7 @@ impl Stage {
             vocabulary_size: VOCABULARY_SIZE,
             n_state_slots: 0,
             max_steps_in_flight: get(options, "steps_in_flight", 1),
+            takes_whole_prompts: get(options, "whole_prompts", 0) > 0,
         };
         let config = SchedulerConfig {
             inter_token_target_ms: get(options, "target_ms", 1_000_000),

@@ -92,6 +92,7 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         eos_token_ids: description.eos_token_ids,
         max_model_len: description.max_model_len,
         vocabulary_size: description.vocabulary_size,
+        pooling: None,
         adapters: (!description.adapters.is_empty()).then(|| remote_adapters(&description.adapters)),
         notice: description.notice,
         held: HeldBytes::default(),

@@ -25,7 +25,8 @@ pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use output::Output;
 pub(crate) use prepare::{
-    Caller, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, tokenizer_of,
+    Caller, Prepared, encode_conversation, encode_text, prepare_chat, prepare_completion, text_error,
+    tokenizer_of,
 };
 pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
 pub(crate) use session::Session;

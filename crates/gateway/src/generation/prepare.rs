@@ -357,7 +357,8 @@ fn template_error(error: &TemplateError) -> ApiError {
     }
 }
 
-fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
+/// What a client is told of a text that cannot be tokenized.
+pub(crate) fn text_error(error: &TextError, param: &str, model: &ModelEntry) -> ApiError {
     match error {
         TextError::TooLong { n_bytes, .. } => {
             ApiError::text_too_long(param, *n_bytes, model.limits().max_model_len)

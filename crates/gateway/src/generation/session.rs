@@ -261,7 +261,9 @@ impl Session {
         }
         choice.n_tokens += 1;
         self.record.token();
-        self.charge.iter_mut().for_each(Charge::token);
+        if self.model.served.pooling.is_none() {
+            self.charge.iter_mut().for_each(Charge::token);
+        }
         let now = Instant::now();
         // All tokens of a beam come at once.
         if let Some(last) = choice.last_token_at.replace(now).filter(|_| prompt.sampling.beams.is_none()) {
@@ -298,7 +300,10 @@ impl Session {
         let reason = if stop.is_some() { FinishReason::Stop(None) } else { reason };
         self.model.metrics.finished(reason, &timing, n_computed);
         self.record.ended(reason, &timing);
-        self.charge.iter_mut().for_each(|charge| charge.answer_ended(u64::from(timing.n_output), n_seen));
+        // A vector stands in the place of a token, but is none.
+        let is_text = self.model.served.pooling.is_none();
+        let (n_output, n_seen) = if is_text { (u64::from(timing.n_output), n_seen) } else { (0, 0) };
+        self.charge.iter_mut().for_each(|charge| charge.answer_ended(n_output, n_seen));
         if self.prompts.iter().all(PromptState::has_ended) {
             self.charge.iter_mut().for_each(|charge| charge.end(self.record.outcome()));
         }

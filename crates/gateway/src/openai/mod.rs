@@ -11,9 +11,11 @@ pub mod usage_report;
 
 pub use requests::{
     adapters, chat, completion, conversation, generation_fields, generation_request, message, moderation,
-    sampling, several_answers, tokenize, tools,
+    pooling, sampling, several_answers, tokenize, tools,
 };
-pub use responses::{chat_response, completion_response, logprobs, models, response, timings, usage};
+pub use responses::{
+    chat_response, completion_response, logprobs, models, pooling_response, response, timings, usage,
+};
 
 pub use adapters::{LoadAdapterRequest, UnloadAdapterRequest};
 pub use chat::ChatRequest;

@@ -20,6 +20,7 @@ use super::conversation::CONVERSATION_FIELDS;
 use super::field::{Field, Shape};
 use super::generation_fields::GENERATION_FIELDS;
 use super::moderation::MODERATION_FIELDS;
+use super::pooling::{CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS};
 use super::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
 
 /// A route for the document.
@@ -67,6 +68,13 @@ const OPERATIONS: &[Operation] = &[
         "CompletionRequest",
         "Continue texts or token ids; with stream as server-sent events, ended by [DONE].",
     ),
+    post("/v1/embeddings", "EmbeddingRequest", "The embeddings of texts."),
+    post("/v1/rerank", "RerankRequest", "Documents in the order of their relevance to a query."),
+    post("/rerank", "RerankRequest", "Documents in the order of their relevance to a query."),
+    post("/score", "ScoreRequest", "The scores of pairs of texts."),
+    post("/v1/score", "ScoreRequest", "The scores of pairs of texts."),
+    post("/v1/classify", "ClassifyRequest", "The classes of texts."),
+    post("/classify", "ClassifyRequest", "The classes of texts."),
     get("/v1/models", "The models that are served."),
     get("/v1/models/{id}", "One model."),
     get("/v1/organization/usage/completions", "Requests and tokens by time, project, user, key and model."),
@@ -174,6 +182,11 @@ fn components() -> ComponentsBuilder {
     let tokenize = with_fields(with_fields(object(), TOKENIZE_FIELDS, &[]), CONVERSATION_FIELDS, &[]);
     let detokenize = with_fields(object(), DETOKENIZE_FIELDS, &["tokens"]);
     let moderation = with_fields(object(), MODERATION_FIELDS, &["input"]);
+    let pooling = || with_fields(object(), POOLING_FIELDS, &[]);
+    let embedding = with_fields(pooling(), EMBEDDING_FIELDS, &["input"]);
+    let rerank = with_fields(pooling(), RERANK_FIELDS, &["query", "documents"]);
+    let score = with_fields(pooling(), SCORE_FIELDS, &["text_1", "text_2"]);
+    let classify = with_fields(pooling(), CLASSIFY_FIELDS, &["input"]);
     let load = with_fields(object(), LOAD_ADAPTER_FIELDS, &["lora_name", "lora_path"]);
     let unload = with_fields(object(), UNLOAD_ADAPTER_FIELDS, &["lora_name"]);
     let fault = ["message", "type", "param", "code"].iter().fold(object(), |fault, key| {
@@ -189,6 +202,10 @@ fn components() -> ComponentsBuilder {
         .schema("TokenizeRequest", tokenize.build())
         .schema("DetokenizeRequest", detokenize.build())
         .schema("ModerationRequest", moderation.build())
+        .schema("EmbeddingRequest", embedding.build())
+        .schema("RerankRequest", rerank.build())
+        .schema("ScoreRequest", score.build())
+        .schema("ClassifyRequest", classify.build())
         .schema("LoadAdapterRequest", load.build())
         .schema("UnloadAdapterRequest", unload.build())
         .schema("Error", object().property("error", fault.build()).required("error").build())
@@ -317,6 +334,11 @@ mod tests {
         lists("CompletionRequest", &[generation, names(COMPLETION_FIELDS)].concat());
         lists("TokenizeRequest", &[conversation, names(TOKENIZE_FIELDS)].concat());
         lists("DetokenizeRequest", &names(DETOKENIZE_FIELDS));
+        let pooled = |own: Vec<&'static str>| [names(POOLING_FIELDS), own].concat();
+        lists("EmbeddingRequest", &pooled(names(EMBEDDING_FIELDS)));
+        lists("RerankRequest", &pooled(names(RERANK_FIELDS)));
+        lists("ScoreRequest", &pooled(names(SCORE_FIELDS)));
+        lists("ClassifyRequest", &pooled(names(CLASSIFY_FIELDS)));
         lists("LoadAdapterRequest", &names(LOAD_ADAPTER_FIELDS));
         lists("UnloadAdapterRequest", &names(UNLOAD_ADAPTER_FIELDS));
         let top_p = &document["components"]["schemas"]["ChatCompletionRequest"]["properties"]["top_p"];

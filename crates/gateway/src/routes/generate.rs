@@ -295,6 +295,10 @@ fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, Ap
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }
+    if route.model.served.pooling.is_some() {
+        let reason = "This model gives vectors, not text; use /v1/embeddings, /v1/rerank or /v1/classify.";
+        return Err(ApiError::unsupported_by_model("model", reason));
+    }
     Ok(route)
 }
 

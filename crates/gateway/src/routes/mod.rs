@@ -13,6 +13,7 @@ mod moderations;
 mod operations;
 mod page;
 mod path_text;
+mod pooling;
 mod tokenize;
 mod usage;
 
@@ -122,6 +123,13 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/chat/completions", "POST", || post(generate::chat)),
     keyed("/v1/completions", "POST", || post(generate::completions)),
     keyed("/v1/moderations", "POST", || post(moderations::moderations)),
+    keyed("/v1/embeddings", "POST", || post(pooling::embeddings)),
+    keyed("/v1/rerank", "POST", || post(pooling::rerank)),
+    keyed("/rerank", "POST", || post(pooling::rerank)),
+    keyed("/score", "POST", || post(pooling::score)),
+    keyed("/v1/score", "POST", || post(pooling::score)),
+    keyed("/v1/classify", "POST", || post(pooling::classify)),
+    keyed("/classify", "POST", || post(pooling::classify)),
     keyed("/v1/models", GET, || get(models::list)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
     of(Shared, "/v1/organization/usage/completions", GET, || get(usage::completions)),

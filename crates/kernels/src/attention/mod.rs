@@ -1,4 +1,4 @@
-//! Paged causal attention: an online softmax over KV blocks of sixteen tokens (FlashAttention, arXiv:2205.14135). All query
+//! Paged attention: an online softmax over KV blocks of sixteen tokens (FlashAttention, arXiv:2205.14135). All query
 //! heads of a KV head share each load of its keys and values. Knows sequences only by their block tables.
 //!
 //! A query head processes the positions it sees in order, in splits at fixed multiples of 128 tokens: its output bits depend
@@ -45,9 +45,14 @@ pub struct QuerySpan {
 }
 
 impl QuerySpan {
+    /// Tokens of the sequence, with those of the batch.
+    pub fn n_tokens(&self) -> usize {
+        self.start + self.n_rows
+    }
+
     /// Whether its last token sees at most `n_splits` splits.
     fn ends_within(&self, n_splits: usize) -> bool {
-        self.start + self.n_rows <= n_splits * SPLIT
+        self.n_tokens() <= n_splits * SPLIT
     }
 }
 
@@ -92,7 +97,7 @@ pub fn attention(
     let tiles_of = |n_rows: usize| (n_rows * (shape.n_heads / shape.n_kv_heads)).div_ceil(most_rows);
     // A sliding window starts at another position for each token: nothing can be shared. Shared splits begin at position 0.
     let shared_prefixes =
-        if shape.sees_all() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
+        if shape.sees_all_before() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
     STATES.with_borrow_mut(|states| {
         if !shared_prefixes.all().is_empty() {
             let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
@@ -168,7 +173,7 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
     for span in queries.spans {
         assert!(span.first_row >= free, "spans overlap or are out of order");
         free = span.first_row + span.n_rows;
-        let n_tokens = span.start + span.n_rows;
+        let n_tokens = span.n_tokens();
         let table = &queries.blocks[span.first_block..][..n_tokens.div_ceil(BLOCK_TOKENS)];
         let in_use = &table[shape.first_visible(span.start) / BLOCK_TOKENS..];
         assert!(in_use.iter().all(|&b| (b as usize) < kv.n_blocks), "a block beyond the cache");
@@ -225,7 +230,9 @@ impl<'a> Call<'a> {
     /// The splits of one sequence after its first `shared_splits`.
     fn attend_suffix(&self, first_block: usize, shared_splits: usize, room: &mut Room) {
         let attention = SplitAttention { call: self, kv_head: room.kv_head, config: TileConfig::default() };
-        let (first, last) = (room.rows[0].position, room.rows[room.rows.len() - 1].position);
+        let first = room.rows[0].position;
+        // One sequence: the last query sees the furthest.
+        let end = self.end_visible(&room.rows[room.rows.len() - 1]);
         let padded = self.layer.shape().padded_value_dim();
         if shared_splits > 0 {
             let places = room.state.iter_mut().zip(room.out.chunks_mut(padded));
@@ -236,12 +243,17 @@ impl<'a> Call<'a> {
             }
         }
         let begin = self.shape.first_visible(first).max(shared_splits * SPLIT);
-        for split in begin / SPLIT..=last / SPLIT {
-            attention.split(first_block, begin.max(split * SPLIT)..(last + 1).min((split + 1) * SPLIT), room);
+        for split in begin / SPLIT..end.div_ceil(SPLIT) {
+            attention.split(first_block, begin.max(split * SPLIT)..end.min((split + 1) * SPLIT), room);
         }
         for (row, (state, sums)) in room.rows.iter().zip(room.state.iter().zip(room.out.chunks(padded))) {
             self.finish(row, state, sums);
         }
+    }
+
+    /// The position after the last one that a query head sees.
+    fn end_visible(&self, row: &TileRow) -> usize {
+        self.shape.end_visible(row.position, self.queries.spans[row.span].n_tokens())
     }
 
     fn finish(&self, row: &TileRow, state: &RowState, sums: &[f32]) {

@@ -195,9 +195,9 @@ impl SplitAttention<'_> {
         let blocks = blocks_of(tokens);
         let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
         for i in rows.clone() {
-            let position = room.rows[i].position;
-            let first = shape.first_visible(position).clamp(from, to);
-            let visible = first - from..(position + 1).clamp(first, to) - from;
+            let row = &room.rows[i];
+            let first = shape.first_visible(row.position).clamp(from, to);
+            let visible = first - from..self.call.end_visible(row).clamp(first, to) - from;
             let softmax = Softmax {
                 scores: &mut room.scores[i * stride + from % SPLIT..][..to - from],
                 visible,

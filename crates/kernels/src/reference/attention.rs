@@ -1,4 +1,4 @@
-//! Paged causal attention in plain loops.
+//! Paged attention in plain loops.
 
 use super::rows::{softcap, softmax};
 
@@ -15,7 +15,8 @@ pub struct AttentionShape {
     pub scale: f32,
     /// `s = cap tanh(s / cap)` before the mask (Gemma 2).
     pub softcap: Option<f32>,
-    /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825).
+    /// A query at position p sees positions `p - window + 1 ..= p` (Mistral, arXiv:2310.06825) and, in both directions, `p + window - 1`
+    /// at most.
     pub window: Option<usize>,
     /// Positions below it have no keys and values: only a query at such a position sees that one, its own (0: all have them).
     pub first_position: usize,
@@ -24,6 +25,9 @@ pub struct AttentionShape {
     /// Values are not stored: they are the elements of the keys from this one on (multi-head latent attention in its absorbed form,
     /// arXiv:2405.04434).
     pub values_in_keys: Option<usize>,
+    /// Whether a query sees the positions after its own, too (encoders, arXiv:1810.04805). All tokens of a sequence are then of one
+    /// step.
+    pub is_bidirectional: bool,
 }
 
 impl AttentionShape {
@@ -39,6 +43,7 @@ impl AttentionShape {
             first_position: 0,
             chunk: None,
             values_in_keys: None,
+            is_bidirectional: false,
         }
     }
 
@@ -49,9 +54,17 @@ impl AttentionShape {
         of_window.max(of_chunk).max(self.first_position.min(position))
     }
 
-    /// Whether a query sees all positions before its own.
-    pub fn sees_all(&self) -> bool {
-        self.window.is_none() && self.chunk.is_none() && self.first_position == 0
+    /// The position after the last one that a query at `position` sees, in a sequence of `n_tokens`.
+    pub fn end_visible(&self, position: usize, n_tokens: usize) -> usize {
+        if !self.is_bidirectional {
+            return position + 1;
+        }
+        self.window.map_or(n_tokens, |window| n_tokens.min(position + window))
+    }
+
+    /// Whether a query sees all positions before its own and none after it.
+    pub fn sees_all_before(&self) -> bool {
+        self.window.is_none() && self.chunk.is_none() && self.first_position == 0 && !self.is_bidirectional
     }
 
     /// Elements of a value.
@@ -71,10 +84,12 @@ pub struct PagedKv<'a> {
     pub block_table: &'a [u32],
     /// Tokens of one block.
     pub block_tokens: usize,
+    /// Tokens of the sequence.
+    pub n_tokens: usize,
 }
 
 /// One query row attends to its sequence: `out = softmax(mask(softcap(scale q K^T))) V` (Vaswani et al. 2017,
-/// arXiv:1706.03762) over the positions up to its own. `q` is [n_heads, head_dim], `out` [n_heads, value_dim]. A sink of a head is
+/// arXiv:1706.03762) over the positions that it sees. `q` is [n_heads, head_dim], `out` [n_heads, value_dim]. A sink of a head is
 /// a further score without a value: it takes its part of the softmax and adds nothing (gpt-oss, arXiv:2508.10925).
 ///
 /// # Panics
@@ -97,8 +112,8 @@ pub fn attention(
         let slot = kv.block_table[p / kv.block_tokens] as usize * kv.block_tokens + p % kv.block_tokens;
         (slot * n_kv + kv_head) * d..(slot * n_kv + kv_head + 1) * d
     };
-    let first = shape.first_visible(position);
-    let mut scores = vec![0.0; position + 1 - first];
+    let (first, end) = (shape.first_visible(position), shape.end_visible(position, kv.n_tokens));
+    let mut scores = vec![0.0; end - first];
     for head in 0..shape.n_heads {
         let kv_head = head / (shape.n_heads / n_kv);
         let q = &q[head * d..][..d];
@@ -113,7 +128,7 @@ pub fn attention(
             scores.push(sinks[head]);
         }
         softmax(&mut scores);
-        scores.truncate(position + 1 - first);
+        scores.truncate(end - first);
         let out = &mut out[head * value_dim..][..value_dim];
         out.fill(0.0);
         for (i, p) in scores.iter().enumerate() {

@@ -19,6 +19,6 @@ pub use recurrent::{
 pub use rope::{RopeStyle, rope};
 pub use routing::{RouteScore, route_sigmoid, route_top_k};
 pub use rows::{
-    add, argmax, clamped_swiglu, gelu_tanh, gelu_tanh_mul, log_softmax, logsumexp, relu_mul, rms_norm, scale,
-    silu, silu_mul, softcap, softmax, top_k,
+    add, argmax, clamped_swiglu, gelu, gelu_mul, gelu_tanh, gelu_tanh_mul, layer_norm, log_softmax,
+    logsumexp, relu_mul, rms_norm, scale, silu, silu_mul, softcap, softmax, top_k,
 };

@@ -23,6 +23,54 @@ pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     }
 }
 
+/// Layer norm, `out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias` (Ba et al. 2016, arXiv:1607.06450), in f64.
+///
+/// # Panics
+/// When the lengths differ or are not whole rows.
+pub fn layer_norm(x: &[f32], (weight, bias): (&[f32], &[f32]), eps: f32, out: &mut [f32]) {
+    let d = weight.len();
+    assert!(x.len() == out.len() && x.len().is_multiple_of(d) && bias.len() == d, "rows of {d}");
+    for (x, out) in x.chunks_exact(d).zip(out.chunks_exact_mut(d)) {
+        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / d as f64;
+        let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / d as f64;
+        let inverse = 1.0 / (variance + f64::from(eps)).sqrt();
+        for (i, (out, &x)) in out.iter_mut().zip(x).enumerate() {
+            *out = ((f64::from(x) - mean) * inverse * f64::from(weight[i]) + f64::from(bias[i])) as f32;
+        }
+    }
+}
+
+/// `x Φ(x)` with the distribution function `Φ` of a normal variable (Hendrycks & Gimpel 2016, arXiv:1606.08415), in f64.
+pub fn gelu(x: f32) -> f32 {
+    let x = f64::from(x);
+    (0.5 * x * (1.0 + erf(x / std::f64::consts::SQRT_2))) as f32
+}
+
+/// The error function by its series of positive terms, `2/√π e^{-x²} Σ 2^n x^{2n+1} / (2n+1)!!` (DLMF 7.6.2).
+fn erf(x: f64) -> f64 {
+    if x.abs() > 6.0 || x.is_nan() {
+        return if x.is_nan() { x } else { x.signum() };
+    }
+    let (mut term, mut sum, mut n) = (x, x, 1.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        term *= 2.0 * x * x / (2.0 * n + 1.0);
+        sum += term;
+        n += 1.0;
+    }
+    2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp() * sum
+}
+
+/// `gate = gelu(gate) * up` (GeGLU; Shazeer 2020, arXiv:2002.05202).
+///
+/// # Panics
+/// When the lengths differ.
+pub fn gelu_mul(gate: &mut [f32], up: &[f32]) {
+    assert_eq!(gate.len(), up.len());
+    for (g, u) in gate.iter_mut().zip(up) {
+        *g = gelu(*g) * u;
+    }
+}
+
 /// `x / (1 + exp(-x))` (Elfwing et al. 2017, arXiv:1702.03118).
 pub fn silu(x: f32) -> f32 {
     x / (1.0 + (-x).exp())

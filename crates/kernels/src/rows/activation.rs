@@ -9,6 +9,8 @@ pub enum Activation {
     Silu,
     /// GELU in its tanh approximation (arXiv:1606.08415).
     GeluTanh,
+    /// GELU by the error function (arXiv:1606.08415).
+    Gelu,
     /// `max(x, 0)`.
     Relu,
     /// `g / (1 + e^(-alpha g)) (u + 1)` of a gate and an input that are bounded first: `g = min(gate, limit)`,
@@ -30,6 +32,7 @@ impl Activation {
             match self {
                 Self::Silu => S::mul(simd::silu::<S>(gate), up),
                 Self::GeluTanh => S::mul(simd::gelu_tanh::<S>(gate), up),
+                Self::Gelu => S::mul(simd::gelu::<S>(gate), up),
                 Self::Relu => S::mul(S::max(gate, S::splat(0.0)), up),
                 Self::ClampedSwiglu { alpha, limit } => {
                     let (low, high) = (S::splat(-limit), S::splat(limit));

@@ -61,6 +61,28 @@ pub(crate) unsafe fn gelu_tanh<S: SimdIsa>(x: S::F) -> S::F {
     }
 }
 
+/// `x/2 (1 + erf(x / √2))`, the error function to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
+#[inline(always)]
+pub(crate) unsafe fn gelu<S: SimdIsa>(x: S::F) -> S::F {
+    const COEFFICIENTS: [f32; 4] = [-1.453_152_1, 1.421_413_8, -0.284_496_72, 0.254_829_6];
+    // SAFETY: as for `exp`.
+    unsafe {
+        let (zero, one) = (S::splat(0.0), S::splat(1.0));
+        let z = S::mul(x, S::splat(std::f32::consts::FRAC_1_SQRT_2));
+        let z = S::max(z, S::sub(zero, z));
+        let t = S::div(one, S::fma(z, S::splat(0.327_591_1), one));
+        let mut p = S::splat(1.061_405_4);
+        for c in COEFFICIENTS {
+            p = S::fma(p, t, S::splat(c));
+        }
+        // 1 - erf(|z|); for a negative x it is half of what x is multiplied with.
+        let rest = S::mul(S::mul(p, t), exp::<S>(S::sub(zero, S::mul(z, z))));
+        // |x| (1 - rest) is |x| erf(|z|), and x + |x| erf(|z|) is x (1 + erf(z)) for either sign; x + |x| is exact.
+        let size = S::max(x, S::sub(zero, x));
+        S::mul(S::splat(0.5), S::sub(S::add(x, size), S::mul(size, rest)))
+    }
+}
+
 /// The sum of the sixteen elements, pairwise from the two halves down.
 #[inline(always)]
 pub(crate) unsafe fn sum<S: SimdIsa>(x: S::F) -> f32 {

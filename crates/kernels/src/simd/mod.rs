@@ -31,7 +31,7 @@ mod tile_operands;
 mod tiles;
 
 pub(crate) use amx_isa::{AmxIsa, AmxKernel};
-pub(crate) use math::{exp, gelu_tanh, silu, sum, tanh};
+pub(crate) use math::{exp, gelu, gelu_tanh, silu, sum, tanh};
 pub(crate) use tile_operands::{KeyRun, TILE_DOTS_BY, ValueRun};
 pub(crate) use tiles::TileConfig;
 

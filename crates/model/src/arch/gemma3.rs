@@ -45,7 +45,15 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         }
     };
     config.ropes.push(local);
-    Ok(finish(config))
+    let config = finish(config);
+    if !hf.flag("use_bidirectional_attention")?.unwrap_or(false) {
+        return Ok(config);
+    }
+    // EmbeddingGemma: half of the window to each side.
+    Ok(config.with_attention(|attention| {
+        attention.is_bidirectional = true;
+        attention.sliding_window = attention.sliding_window.map(|window| window / 2 + 1);
+    }))
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {

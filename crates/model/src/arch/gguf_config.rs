@@ -4,8 +4,8 @@ use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
-    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, RopeTable,
-    Routing,
+    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, NormPlacement,
+    RopeTable, Routing,
 };
 use crate::weights::TensorSource;
 use crate::weights::gguf::{GgufMetadata, GgufValue};
@@ -122,6 +122,11 @@ impl<'a> GgufConfig<'a> {
             final_norm_gain_offset: 0.0,
             embedding_scale: 1.0,
             normalizes_embeddings: false,
+            encoder: None,
+            norm_kind: NormKind::RootMeanSquare,
+            has_final_norm: true,
+            lacks_first_norm: false,
+            has_gates: true,
             per_layer_width: None,
             has_layer_scalars: false,
             residual_scale: 1.0,

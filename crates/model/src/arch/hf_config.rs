@@ -14,7 +14,8 @@ use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::RopeScaling;
 use super::understood;
 use crate::config::{
-    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormPlacement, RopeTable,
+    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, NormPlacement,
+    RopeTable,
 };
 use rope::RopeSource;
 
@@ -194,6 +195,11 @@ impl HfConfig {
             final_norm_gain_offset: 0.0,
             embedding_scale: 1.0,
             normalizes_embeddings: false,
+            encoder: None,
+            norm_kind: NormKind::RootMeanSquare,
+            has_final_norm: true,
+            lacks_first_norm: false,
+            has_gates: true,
             per_layer_width: None,
             has_layer_scalars: false,
             residual_scale: 1.0,
@@ -226,10 +232,11 @@ impl HfConfig {
         match self.get(key).map(|value| value.as_str().unwrap_or_default()) {
             None | Some("silu" | "swish") => Ok(Activation::Silu),
             Some("gelu_pytorch_tanh" | "gelu_new") => Ok(Activation::GeluTanh),
+            Some("gelu") => Ok(Activation::Gelu),
             Some(other) => Err(ConfigError::Variant {
                 key: key.to_owned(),
                 found: super::shorten(other),
-                expected: "silu, gelu_pytorch_tanh",
+                expected: "silu, gelu, gelu_pytorch_tanh",
             }),
         }
     }

@@ -7,6 +7,8 @@ use crate::config::{
 
 /// Most elements of anything that is one row (hidden state, feed-forward, vocabulary).
 const MAX_WIDTH: usize = 1 << 24;
+/// Ids of tokens in all segments are `u32`.
+const MAX_TOKEN_IDS: usize = 1 << 31;
 const MAX_LAYERS: usize = 4096;
 const MAX_HEADS: usize = 4096;
 const MAX_HEAD_DIM: usize = 4096;
@@ -18,12 +20,15 @@ const MAX_SEQUENCE_TOKENS: usize = 1 << 28;
 
 /// Refuses a configuration with which later arithmetic could overflow, divide by zero or index out of range.
 pub(super) fn check(config: &DecoderConfig) -> Result<(), ConfigError> {
+    let learned = config.encoder.and_then(|encoder| encoder.positions);
     let expert_size = config.expert_size.unwrap_or(config.hidden_size);
     let sizes = [
         ("vocabulary size", config.vocabulary_size, MAX_WIDTH),
         ("hidden size", config.hidden_size, MAX_WIDTH),
         ("width of what experts work on", expert_size, MAX_WIDTH),
         ("context length", config.max_sequence_tokens, MAX_SEQUENCE_TOKENS),
+        ("number of token ids", config.n_token_ids(), MAX_TOKEN_IDS),
+        ("number of positions", learned.map_or(1, |positions| positions.n_rows), MAX_SEQUENCE_TOKENS),
     ];
     for (what, found, most) in sizes {
         in_range(what, found, most)?;

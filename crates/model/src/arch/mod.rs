@@ -1,6 +1,7 @@
 //! The families of decoders, one small file each: how a family's configuration becomes a [`DecoderConfig`] and what
 //! its tensors are called. Does not know how anything is computed.
 
+mod bert;
 mod deepseek;
 mod gemma2;
 mod gemma3;
@@ -19,9 +20,11 @@ mod llama4;
 mod minimax_m2;
 mod mistral;
 mod mixtral;
+mod modernbert;
 mod muse_glimmer;
 mod names;
 mod nemotron_h;
+mod nomic_bert;
 mod olmo2;
 mod olmo3;
 mod phi3;
@@ -67,7 +70,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 28] = [
+const FAMILIES: [&Family; 32] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -96,6 +99,10 @@ const FAMILIES: [&Family; 28] = [
     &deepseek::FAMILY,
     &llama4::FAMILY,
     &muse_glimmer::FAMILY,
+    &bert::FAMILY,
+    &bert::FAMILY_XLM_ROBERTA,
+    &nomic_bert::FAMILY,
+    &modernbert::FAMILY,
 ];
 
 /// For a family whose GGUF files are not read.

@@ -10,6 +10,10 @@ pub struct TensorNames {
     pub per_layer_embedding: &'static str,
     pub per_layer_projection: &'static str,
     pub per_layer_norm: &'static str,
+    /// What an encoder adds to embeddings, and the norm after it.
+    pub positions: &'static str,
+    pub segments: &'static str,
+    pub embedding_norm: &'static str,
     /// Before a layer's index and a dot.
     pub layer_prefix: &'static str,
     pub layer: LayerNames,
@@ -216,6 +220,9 @@ pub(super) const fn hf(layer: LayerNames) -> TensorNames {
         per_layer_embedding: "model.embed_tokens_per_layer",
         per_layer_projection: "model.per_layer_model_projection",
         per_layer_norm: "model.per_layer_projection_norm",
+        positions: "",
+        segments: "",
+        embedding_norm: "",
         layer_prefix: "model.layers.",
         layer,
     }
@@ -239,6 +246,9 @@ pub(super) const fn gguf(layer: LayerNames) -> TensorNames {
         per_layer_embedding: "per_layer_token_embd",
         per_layer_projection: "per_layer_model_proj",
         per_layer_norm: "per_layer_proj_norm",
+        positions: "position_embd",
+        segments: "token_types",
+        embedding_norm: "token_embd_norm",
         layer_prefix: "blk.",
         layer,
     }

@@ -27,6 +27,9 @@ static NAMES: TensorNames = TensorNames {
     per_layer_embedding: "",
     per_layer_projection: "",
     per_layer_norm: "",
+    positions: "",
+    segments: "",
+    embedding_norm: "",
     layer_prefix: "backbone.layers.",
     layer: LayerNames {
         pre_attention_norm: "norm",

@@ -4,13 +4,22 @@
 use super::{AttentionShape, BackendError, DeviceMemory, Linear};
 use crate::config::Routing;
 
-/// A root mean square norm: its gain and what is added to the mean square.
+/// A norm of rows: a root mean square norm or, with a bias, a layer norm.
 #[derive(Debug)]
 pub struct Norm<'a, B: DeviceMemory> {
     /// One element a column.
     pub gain: &'a B::Vector,
-    /// Added to the mean square.
+    /// That of a layer norm, one element a column: rows are centred first, and this is added in the end.
+    pub bias: Option<&'a B::Vector>,
+    /// Added to the mean square, or to the variance.
     pub eps: f32,
+}
+
+impl<'a, B: DeviceMemory> Norm<'a, B> {
+    /// A root mean square norm.
+    pub fn rms(gain: &'a B::Vector, eps: f32) -> Self {
+        Self { gain, bias: None, eps }
+    }
 }
 
 impl<B: DeviceMemory> Clone for Norm<'_, B> {
@@ -71,11 +80,11 @@ pub struct HeadColumns {
     pub stride: usize,
 }
 
-/// A gated feed-forward network (SwiGLU, GeGLU; arXiv:2002.05202).
+/// A gated feed-forward network (SwiGLU, GeGLU; arXiv:2002.05202), or one without gates.
 pub struct GatedMlp<B: DeviceMemory> {
     /// Rows of gate, and of up.
     pub width: usize,
-    /// Gate stacked on up, `[2 * width, in]`: two parts, or one.
+    /// Gate stacked on up, `[2 * width, in]`: two parts, or one. Without gates `[width, in]`.
     pub gate_up: Linear<B>,
     /// `[out, width]`.
     pub down: Linear<B>,
@@ -91,18 +100,18 @@ pub struct Scratch<B: DeviceMemory> {
     pub mlps: Vec<MlpScratch<B>>,
 }
 
-/// The buffers within a gated feed-forward network of one width.
+/// The buffers within a feed-forward network of one width.
 pub struct MlpScratch<B: DeviceMemory> {
     /// Columns of `hidden`.
     pub width: usize,
-    /// `[tokens, 2 * width]`.
+    /// `[tokens, 2 * width]`, without gates `[tokens, width]`.
     pub gate_up: B::Buffer,
     /// `[tokens, width]`.
     pub hidden: B::Buffer,
 }
 
 impl<B: DeviceMemory> Scratch<B> {
-    /// Buffers for `max_rows` rows of `hidden` columns, and for networks of these widths.
+    /// Buffers for `max_rows` rows of `hidden` columns, and for networks of these widths, all gated or none.
     ///
     /// # Errors
     /// When the memory of the device does not suffice.
@@ -110,13 +119,14 @@ impl<B: DeviceMemory> Scratch<B> {
         backend: &B,
         max_rows: usize,
         hidden: usize,
-        widths: impl IntoIterator<Item = usize>,
+        (widths, are_gated): (impl IntoIterator<Item = usize>, bool),
     ) -> Result<Self, BackendError> {
         let mut mlps: Vec<MlpScratch<B>> = Vec::new();
         for width in widths {
             if mlps.iter().all(|mlp| mlp.width != width) {
+                let n_inputs = if are_gated { 2 * width } else { width };
                 let (gate_up, hidden) =
-                    (backend.buffer(max_rows, 2 * width)?, backend.buffer(max_rows, width)?);
+                    (backend.buffer(max_rows, n_inputs)?, backend.buffer(max_rows, width)?);
                 mlps.push(MlpScratch { width, gate_up, hidden });
             }
         }

@@ -23,10 +23,11 @@ pub trait DeviceOps: DeviceMemory {
         out: &mut Self::Buffer,
     );
 
-    /// Root mean square norm of every row (arXiv:1910.07467): `out = x / sqrt(mean(x²) + eps) * gain`.
-    fn rms_norm(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
+    /// A norm of every row: root mean square (arXiv:1910.07467), `out = x / sqrt(mean(x²) + eps) * gain`, or with a bias a layer norm
+    /// (arXiv:1607.06450), `out = (x - mean(x)) / sqrt(variance(x) + eps) * gain + bias`.
+    fn norm_rows(&mut self, x: &Self::Buffer, norm: Norm<'_, Self>, out: &mut Self::Buffer);
 
-    /// The same norm in place over groups of columns, one gain for all: the heads of queries or keys, or their whole width.
+    /// A root mean square norm in place over groups of columns, one gain for all: the heads of queries or keys, or their whole width.
     fn norm_columns(&mut self, x: &mut Self::Buffer, columns: Columns, norm: Norm<'_, Self>);
 
     /// Adds the products of adapters (LoRA, arXiv:2106.09685) to the output of a linear layer: for the rows of every group that `of`
@@ -63,8 +64,7 @@ pub trait DeviceOps: DeviceMemory {
         shape: &AttentionShape,
     );
 
-    /// Causal attention of every token over the positions of its sequence up to its own (or the last
-    /// `window` of them), read through the block table. `out` is `[n, n_heads * value_dim]`. Keys and values
+    /// Attention of every token over the positions of its sequence that the shape says it sees, read through the block table. `out` is `[n, n_heads * value_dim]`. Keys and values
     /// of the batch's own tokens are in the cache already. A sink is a further score that has no value. Blocks are read in order of position, and where this
     /// is split over threads depends on the position only.
     fn attention(
@@ -77,7 +77,8 @@ pub trait DeviceOps: DeviceMemory {
     );
 
     /// The hidden activations of a gated feed-forward network: `out = activation(g) * u`, where `g` and `u` are the first and
-    /// the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`.
+    /// the second half of the columns of `gate_up`: `[n, 2w] → [n, w]`. Of a network without gates `out = activation(x)`:
+    /// `[n, w] → [n, w]`.
     fn glu(&mut self, gate_up: &Self::Buffer, activation: Activation, out: &mut Self::Buffer);
 
     /// `x += y * multiplier`.
@@ -136,7 +137,7 @@ pub trait DeviceOps: DeviceMemory {
 
     // Fusions.
 
-    /// [`Self::rms_norm`], then [`Self::matmul`].
+    /// [`Self::norm_rows`], then [`Self::matmul`].
     fn norm_matmul(
         &mut self,
         x: &Self::Buffer,
@@ -148,7 +149,7 @@ pub trait DeviceOps: DeviceMemory {
     ) {
         let n_rows = self.n_rows(x);
         self.set_rows(&mut scratch.normed, n_rows);
-        self.rms_norm(x, norm, &mut scratch.normed);
+        self.norm_rows(x, norm, &mut scratch.normed);
         self.matmul(&scratch.normed, w, bias, out);
     }
 
@@ -218,7 +219,7 @@ fn unfused_mlp<B: DeviceOps>(
         None => x,
         Some(norm) => {
             backend.set_rows(normed, n_rows);
-            backend.rms_norm(x, norm, normed);
+            backend.norm_rows(x, norm, normed);
             normed
         }
     };

@@ -158,6 +158,8 @@ pub struct AttentionConfig {
     pub kv_layer_idx: Option<usize>,
     /// Whether the output is multiplied by the sigmoid of a projection of the input, which has a tensor of its own.
     pub is_gated: bool,
+    /// Whether a token sees those after it too, within the window in either direction.
+    pub is_bidirectional: bool,
 }
 
 impl AttentionConfig {
@@ -181,6 +183,7 @@ impl AttentionConfig {
             values_are_keys: false,
             kv_layer_idx: None,
             is_gated: false,
+            is_bidirectional: false,
         }
     }
 
@@ -190,6 +193,7 @@ impl AttentionConfig {
             softcap: self.softcap,
             window: self.sliding_window,
             chunk: self.chunk,
+            is_bidirectional: self.is_bidirectional,
             ..AttentionShape::new(self.n_heads, self.n_kv_heads, self.head_dim, self.scale)
         }
     }

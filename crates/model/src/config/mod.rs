@@ -11,7 +11,7 @@ pub use throng_kernels::rows::Activation;
 pub use mixer::{AttentionConfig, DeltaShape, LatentConfig, Mixer, QkNorm, StateSpaceShape};
 pub use rope::{RopeGrowth, RopeTable, ShortRope};
 
-/// A decoder-only transformer.
+/// A transformer: a decoder, or an encoder, whose tokens see each other in both directions.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DecoderConfig {
     /// The family, as `model_type` of a `config.json` spells it.
@@ -34,6 +34,16 @@ pub struct DecoderConfig {
     pub embedding_scale: f32,
     /// Whether embeddings are normed, without a gain.
     pub normalizes_embeddings: bool,
+    /// What an encoder adds to the embeddings, and the norm after it; `None`: nothing.
+    pub encoder: Option<EncoderEmbedding>,
+    /// How rows are normed.
+    pub norm_kind: NormKind,
+    /// Whether there is a norm after the last layer.
+    pub has_final_norm: bool,
+    /// Whether the first layer's mixer has no norm before it (ModernBERT norms embeddings instead).
+    pub lacks_first_norm: bool,
+    /// Whether feed-forward networks have gates.
+    pub has_gates: bool,
     /// Elements of further embeddings of each token for each layer (Gemma 3n and 4); `None`: there are none.
     pub per_layer_width: Option<usize>,
     /// Whether the residual stream is multiplied with a stored factor after each layer.
@@ -59,7 +69,36 @@ pub struct DecoderConfig {
     pub layers: Vec<LayerConfig>,
 }
 
+/// What an encoder adds to the embeddings of tokens before it norms them (arXiv:1810.04805).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncoderEmbedding {
+    /// Learned embeddings of positions; none where they are rotated.
+    pub positions: Option<LearnedPositions>,
+    /// Segments that a token may be of, each with an embedding; 0: there are no such embeddings. A token of segment `s` has the id
+    /// `token + s * vocabulary_size`.
+    pub n_segments: usize,
+}
+
+/// A table of embeddings of positions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LearnedPositions {
+    /// Its rows.
+    pub n_rows: usize,
+    /// The row of position 0.
+    pub first_row: usize,
+}
+
 impl DecoderConfig {
+    /// Token ids are below this.
+    pub fn n_token_ids(&self) -> usize {
+        self.vocabulary_size.saturating_mul(self.encoder.map_or(1, |encoder| encoder.n_segments.max(1)))
+    }
+
+    /// Whether tokens see those after them.
+    pub fn is_bidirectional(&self) -> bool {
+        self.attentions().any(|attention| attention.is_bidirectional)
+    }
+
     /// Whether a layer has a recurrent state.
     pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| layer.mixer.state(self.hidden_size).is_some())
@@ -224,12 +263,23 @@ pub enum NormPlacement {
     Post,
     /// Both (Gemma 2).
     PreAndPost,
+    /// After each, of the residual stream with its result (BERT, arXiv:1706.03762).
+    PostSum,
+}
+
+/// How rows are normed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormKind {
+    /// By their root mean square (arXiv:1910.07467).
+    RootMeanSquare,
+    /// By mean and variance (arXiv:1607.06450), with a bias where the file has one.
+    Layer,
 }
 
 impl NormPlacement {
     /// Whether there is one before.
     pub fn has_pre(self) -> bool {
-        self != Self::Post
+        matches!(self, Self::Pre | Self::PreAndPost)
     }
 
     /// Whether there is one after.

@@ -56,6 +56,10 @@ impl CpuMatrix {
         self.parts[0].cols()
     }
 
+    pub(super) fn rows(&self) -> usize {
+        self.parts.iter().map(PackedMatrix::rows).sum()
+    }
+
     /// The forms of activations that its parts are multiplied with.
     pub(super) fn forms(&self) -> Forms {
         let of_part = |part: &PackedMatrix| Forms::of(part.format());

@@ -36,9 +36,11 @@ const ROWS_WORTH_SHARING: usize = 32;
 pub struct CpuBackend {
     pool: Arc<ThreadPool>,
     activations: Activations,
+    /// Rows after a layer norm.
+    normed: Vec<f32>,
     /// Hidden activations of a feed-forward network.
     hidden: Activations,
-    /// Where gate and up are one part: their product, `[rows, 2 * width]`, and the hidden activations after it.
+    /// Where gate and up are not two parts: their product, `[rows, 2 * width]`, and the hidden activations after it.
     gates: Vec<f32>,
     experts: ExpertsScratch,
     /// Of the heads of recurrent layers.
@@ -66,6 +68,7 @@ impl CpuBackend {
         Self {
             pool,
             activations,
+            normed: Vec::new(),
             hidden,
             gates: Vec::new(),
             experts: ExpertsScratch::default(),

@@ -29,8 +29,12 @@ impl DeviceOps for CpuBackend {
         self.project((x, None), w, bias, out, false);
     }
 
-    fn rms_norm(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
-        rows::rms_norm(x.as_slice(), norm.gain, norm.eps, out.as_mut_slice(), &self.pool);
+    fn norm_rows(&mut self, x: &HostTensor, norm: Norm<'_, Self>, out: &mut HostTensor) {
+        let Norm { gain, bias, eps } = norm;
+        match bias {
+            None => rows::rms_norm(x.as_slice(), gain, eps, out.as_mut_slice(), &self.pool),
+            Some(bias) => rows::layer_norm(x.as_slice(), (gain, bias), eps, out.as_mut_slice(), &self.pool),
+        }
     }
 
     fn norm_columns(&mut self, x: &mut HostTensor, columns: Columns, norm: Norm<'_, Self>) {

@@ -29,11 +29,17 @@ impl CpuBackend {
 
     /// Converts rows to the forms that the matrix is multiplied with.
     fn set_activations(&mut self, (x, norm): Rows<'_>, w: &CpuMatrix) {
-        let rows = x.as_slice();
+        let x = x.as_slice();
         match norm {
-            None => self.activations.set(rows, w.cols(), w.forms(), &self.pool),
-            Some(Norm { gain, eps }) => {
-                self.activations.set_normed(rows, RowNorm { gain, eps }, w.forms(), &self.pool);
+            None => self.activations.set(x, w.cols(), w.forms(), &self.pool),
+            Some(Norm { gain, bias: None, eps }) => {
+                self.activations.set_normed(x, RowNorm { gain, eps }, w.forms(), &self.pool);
+            }
+            Some(Norm { gain, bias: Some(bias), eps }) => {
+                self.normed.resize(self.normed.len().max(x.len()), 0.0);
+                let normed = &mut self.normed[..x.len()];
+                rows::layer_norm(x, (gain, bias), eps, normed, &self.pool);
+                self.activations.set(normed, w.cols(), w.forms(), &self.pool);
             }
         }
     }
@@ -51,12 +57,13 @@ impl CpuBackend {
                 &self.pool,
             );
         }
-        let (width, n_gates) = (down.cols(), x.0.n_rows() * 2 * down.cols());
+        let (width, n_cols) = (down.cols(), gate_up.weight.rows());
+        let (n_gates, n_hidden) = (x.0.n_rows() * n_cols, x.0.n_rows() * width);
         let buffer = &mut self.gates;
-        buffer.resize(buffer.len().max(n_gates / 2 * 3), 0.0);
-        let (gates, hidden) = buffer[..n_gates / 2 * 3].split_at_mut(n_gates);
+        buffer.resize(buffer.len().max(n_gates + n_hidden), 0.0);
+        let (gates, hidden) = buffer[..n_gates + n_hidden].split_at_mut(n_gates);
         let bias = gate_up.bias.as_ref();
-        multiply(&self.activations, &gate_up.weight, bias, (gates, 2 * width), false, &self.pool);
+        multiply(&self.activations, &gate_up.weight, bias, (gates, n_cols), false, &self.pool);
         rows::glu(gates, width, activation, hidden, &self.pool);
         self.hidden.set(hidden, width, down.forms(), &self.pool);
     }

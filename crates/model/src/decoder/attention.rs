@@ -90,7 +90,7 @@ pub(super) fn attend<B: Backend>(
         let input = match norm(config, &weights.pre_mixer_norm) {
             None => &ws.residual,
             Some(norm) => {
-                backend.rms_norm(&ws.residual, norm, &mut ws.input);
+                backend.norm_rows(&ws.residual, norm, &mut ws.input);
                 &ws.input
             }
         };
@@ -133,7 +133,7 @@ fn project<B: Backend>(
         Some(norm) => {
             backend.norm_matmul(&ws.residual, norm, weight, bias, &mut ws.scratch, qkv);
             if adapters.any(qkv_of) {
-                backend.rms_norm(&ws.residual, norm, &mut ws.input);
+                backend.norm_rows(&ws.residual, norm, &mut ws.input);
                 adapters.add(backend, &ws.input, qkv_of, qkv);
             }
         }

@@ -20,7 +20,7 @@ pub(super) fn mix_experts<B: Backend>(
     let input = match pre_norm {
         None => &ws.residual,
         Some(norm) => {
-            backend.rms_norm(&ws.residual, norm, &mut ws.input);
+            backend.norm_rows(&ws.residual, norm, &mut ws.input);
             &ws.input
         }
     };
@@ -60,14 +60,14 @@ fn mix_normed_experts<B: Backend>(
     let routed = ws.routed.as_mut().expect("a model with experts has their buffers");
     let (shared, buffers) = weights.shared.as_ref().zip(routed.shared.as_mut()).expect("it has norms");
     let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
-    let before = |gain| Norm { gain, eps: config.norm_eps };
+    let before = |gain| Norm::rms(gain, config.norm_eps);
     backend.gated_mlp(&ws.residual, pre_norm, &shared.mlp, activation, scratch, &mut buffers.output);
     backend.all_reduce(&mut buffers.output);
     backend.norm_columns(&mut buffers.output, whole, post_norm_of(config, &norms.after_shared));
 
-    backend.rms_norm(&ws.residual, before(&norms.router), &mut ws.input);
+    backend.norm_rows(&ws.residual, before(&norms.router), &mut ws.input);
     backend.matmul(&ws.input, &weights.router.weight, None, &mut routed.router_logits);
-    backend.rms_norm(&ws.residual, before(&norms.before_experts), &mut ws.input);
+    backend.norm_rows(&ws.residual, before(&norms.before_experts), &mut ws.input);
     let router = weights.router(&routed.router_logits, routing);
     backend.mixture_of_experts(&ws.input, router, &weights.experts, activation, &mut ws.output);
     backend.all_reduce(&mut ws.output);

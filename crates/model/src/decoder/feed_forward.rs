@@ -68,7 +68,7 @@ fn adapted_mlp<B: Backend>(
     let input = match norm {
         None => &ws.residual,
         Some(norm) => {
-            backend.rms_norm(&ws.residual, norm, &mut ws.input);
+            backend.norm_rows(&ws.residual, norm, &mut ws.input);
             &ws.input
         }
     };

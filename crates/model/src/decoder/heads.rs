@@ -20,7 +20,7 @@ pub(super) fn prepare_heads<B: Backend>(
         && attention.kv_layer_idx.is_none()
     {
         let values = Columns::of_values(&attention.shape());
-        backend.norm_columns(&mut ws.attention.of(attention).qkv, values, Norm { gain, eps });
+        backend.norm_columns(&mut ws.attention.of(attention).qkv, values, Norm::rms(gain, eps));
     }
     rotate_heads(backend, attention, ws);
     if norms_last {
@@ -41,9 +41,9 @@ fn norm_heads<B: Backend>(
     if attention.qk_norm == QkNorm::WholeWidth {
         (queries, keys) = (one_group(queries), one_group(keys));
     }
-    backend.norm_columns(qkv, queries, Norm { gain: &norms.query, eps });
+    backend.norm_columns(qkv, queries, Norm::rms(&norms.query, eps));
     if attention.kv_layer_idx.is_none() {
-        backend.norm_columns(qkv, keys, Norm { gain: &norms.key, eps });
+        backend.norm_columns(qkv, keys, Norm::rms(&norms.key, eps));
     }
 }
 

@@ -102,7 +102,7 @@ fn set_queries<B: Backend>(
     let input = match norm(config, &weights.pre_mixer_norm) {
         None => &*residual,
         Some(norm) => {
-            backend.rms_norm(residual, norm, input);
+            backend.norm_rows(residual, norm, input);
             &*input
         }
     };
@@ -113,14 +113,14 @@ fn set_queries<B: Backend>(
             backend.matmul(input, &down.weight, down.bias.as_ref(), compressed);
             let width = latent.query_rank.unwrap_or(1);
             let whole = Columns { first: 0, n_groups: 1, width };
-            backend.norm_columns(compressed, whole, Norm { gain, eps: norm_eps });
+            backend.norm_columns(compressed, whole, Norm::rms(gain, norm_eps));
             backend.matmul(compressed, &projection.weight, projection.bias.as_ref(), query);
         }
     }
     let linear = &of_latent.key_value;
     backend.matmul(input, &linear.weight, linear.bias.as_ref(), key);
     let vector = Columns { first: rope_dim, n_groups: 1, width: rank };
-    backend.norm_columns(key, vector, Norm { gain: &of_latent.norm, eps: norm_eps });
+    backend.norm_columns(key, vector, Norm::rms(&of_latent.norm, norm_eps));
 
     let key_dim = latent.key_dim();
     let stride = nope_dim + rope_dim;

@@ -2,6 +2,7 @@
 //! used for.
 
 mod attention;
+mod encoder;
 mod experts;
 mod feed_forward;
 mod heads;
@@ -18,14 +19,15 @@ use throng_core::batch::StateCopy;
 use crate::adapter::{LayerAdapter, StepAdapters};
 use crate::backend::{Backend, BackendError, Columns, Norm, Scratch, StepShape};
 use crate::batch_input::BatchInput;
-use crate::config::{DecoderConfig, FeedForward, Mixer};
+use crate::config::{DecoderConfig, FeedForward, Mixer, NormPlacement};
 
 use attention::{AttentionBuffers, attend};
+use encoder::{Lookup, embed_segments};
 use feed_forward::feed_forward;
 use latent::{LatentBuffers, attend_latent};
 use per_layer::{PerLayerBuffers, add_per_layer, embed_for_layers};
 use recurrent::{RecurrentBuffers, run_recurrent};
-use weights::{DecoderWeights, MixerWeights};
+use weights::{DecoderWeights, MixerWeights, NormWeights};
 
 /// A model on a device, with the buffers of its forward pass.
 pub struct Decoder<B: Backend> {
@@ -52,6 +54,7 @@ pub struct DecoderLimits {
 /// The buffers of a forward pass, reused from step to step.
 struct Workspace<B: Backend> {
     batch: B::Batch,
+    lookup: Option<Lookup<B>>,
     ropes: B::RopeTables,
     scratch: Scratch<B>,
     /// The residual stream, `[tokens, hidden]`.
@@ -134,10 +137,13 @@ impl<B: Backend> Decoder<B> {
         backend.begin_step(StepShape::of(input));
         backend.upload(input, &mut ws.batch);
         ws.set_rows(backend, input.n_tokens());
-        backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual);
+        match &weights.encoder {
+            None => backend.embed(&weights.embedding, &ws.batch, config.embedding_scale, &mut ws.residual),
+            Some(encoder) => embed_segments(backend, config, (&weights.embedding, encoder), input, ws),
+        }
         if let Some(gain) = &weights.embedding_norm {
             let whole = Columns { first: 0, n_groups: 1, width: config.hidden_size };
-            backend.norm_columns(&mut ws.residual, whole, Norm { gain, eps: config.norm_eps });
+            backend.norm_columns(&mut ws.residual, whole, Norm::rms(gain, config.norm_eps));
         }
         if let Some(per_layer) = &weights.per_layer {
             embed_for_layers(backend, config, per_layer, ws);
@@ -186,10 +192,31 @@ impl<B: Backend> Decoder<B> {
         }
         backend.gather_logit_rows(&ws.residual, &ws.batch, wanted, &mut ws.wanted);
         let output = weights.output.as_ref().unwrap_or(&weights.embedding);
-        let norm = Norm { gain: &weights.final_norm, eps: config.norm_eps };
-        backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits);
+        match norm(config, &weights.final_norm) {
+            None => backend.matmul(&ws.wanted, output, None, &mut ws.logits),
+            Some(norm) => {
+                backend.norm_matmul(&ws.wanted, norm, output, None, &mut ws.scratch, &mut ws.logits)
+            }
+        }
         backend.scale_and_cap(&mut ws.logits, config.logits_scale, config.logits_softcap);
         &mut ws.logits
+    }
+
+    /// The outputs of the last layer, normed where there is a norm after it, of the tokens number `wanted` among those that the last
+    /// step's input wants: in one of the two buffers, which are `[wanted, hidden]`.
+    pub(crate) fn outputs<'a>(
+        &mut self,
+        backend: &mut B,
+        wanted: Range<usize>,
+        [gathered, normed]: [&'a mut B::Buffer; 2],
+    ) -> &'a mut B::Buffer {
+        let (config, weights, ws) = (&*self.config, &*self.weights, &self.workspace);
+        backend.set_rows(gathered, wanted.len());
+        backend.gather_logit_rows(&ws.residual, &ws.batch, wanted.clone(), gathered);
+        let Some(norm) = norm(config, &weights.final_norm) else { return gathered };
+        backend.set_rows(normed, wanted.len());
+        backend.norm_rows(gathered, norm, normed);
+        normed
     }
 
     /// The logits that were computed last.
@@ -233,17 +260,20 @@ impl<'a, B: Backend> LayerAdapters<'a, B> {
     }
 }
 
-fn norm<'a, B: Backend>(config: &DecoderConfig, gain: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
-    gain.as_ref().map(|gain| Norm { gain, eps: config.norm_eps })
+fn norm<'a, B: Backend>(config: &DecoderConfig, norm: &'a Option<NormWeights<B>>) -> Option<Norm<'a, B>> {
+    norm.as_ref().map(|norm| norm.with(config.norm_eps))
 }
 
 /// The norm after a mixer or a feed-forward.
-fn post_norm<'a, B: Backend>(config: &DecoderConfig, gain: &'a Option<B::Vector>) -> Option<Norm<'a, B>> {
-    gain.as_ref().map(|gain| post_norm_of(config, gain))
+fn post_norm<'a, B: Backend>(
+    config: &DecoderConfig,
+    norm: &'a Option<NormWeights<B>>,
+) -> Option<Norm<'a, B>> {
+    norm.as_ref().map(|norm| norm.with(config.post_norm_eps))
 }
 
 fn post_norm_of<'a, B: Backend>(config: &DecoderConfig, gain: &'a B::Vector) -> Norm<'a, B> {
-    Norm { gain, eps: config.post_norm_eps }
+    Norm::rms(gain, config.post_norm_eps)
 }
 
 /// Whether the output of a block is added to the residual stream as it is.
@@ -251,17 +281,22 @@ fn adds_directly<B: Backend>(config: &DecoderConfig, post_norm: Option<Norm<'_, 
     post_norm.is_none() && config.residual_scale == 1.0
 }
 
-/// Adds the output of a block, summed over devices, to the residual stream, normed first where the family does so.
+/// Adds the output of a block, summed over devices, to the residual stream, normed first or with it where the family does so.
 fn add_output<B: Backend>(
     backend: &mut B,
     config: &DecoderConfig,
     post_norm: Option<Norm<'_, B>>,
     ws: &mut Workspace<B>,
 ) {
+    if let (NormPlacement::PostSum, Some(norm)) = (config.norms, post_norm) {
+        backend.add(&mut ws.residual, &ws.output, config.residual_scale);
+        backend.norm_rows(&ws.residual, norm, &mut ws.input);
+        return std::mem::swap(&mut ws.residual, &mut ws.input);
+    }
     let output = match post_norm {
         None => &ws.output,
         Some(norm) => {
-            backend.rms_norm(&ws.output, norm, &mut ws.input);
+            backend.norm_rows(&ws.output, norm, &mut ws.input);
             &ws.input
         }
     };
@@ -300,8 +335,14 @@ impl<B: Backend> Workspace<B> {
         let ropes: Vec<_> = config.ropes.iter().map(|rope| rope.for_context(max_sequence_tokens)).collect();
         Ok(Self {
             batch: backend.batch()?,
+            lookup: config.encoder.map(|_| Lookup::new(backend)).transpose()?,
             ropes: backend.rope_tables(&ropes, n_positions)?,
-            scratch: Scratch::new(backend, max_tokens.max(max_logit_rows), hidden, widths)?,
+            scratch: Scratch::new(
+                backend,
+                max_tokens.max(max_logit_rows),
+                hidden,
+                (widths, config.has_gates),
+            )?,
             residual: backend.buffer(max_tokens, hidden)?,
             input: backend.buffer(max_tokens, hidden)?,
             output: backend.buffer(max_tokens, hidden)?,

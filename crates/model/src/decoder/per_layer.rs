@@ -59,7 +59,7 @@ pub(super) fn embed_for_layers<B: Backend>(
     backend.matmul(&ws.residual, &weights.projection, None, embedded);
     backend.scale_and_cap(embedded, (1.0 / root(config.hidden_size)) as f32, None);
     let layers = Columns { first: 0, n_groups: config.layers.len(), width: *width };
-    backend.norm_columns(embedded, layers, Norm { gain: &weights.norm, eps: config.norm_eps });
+    backend.norm_columns(embedded, layers, Norm::rms(&weights.norm, config.norm_eps));
     backend.add(embedded, of_tokens, 1.0);
     backend.scale_and_cap(embedded, (1.0 / root(2)) as f32, None);
 }
@@ -80,6 +80,6 @@ pub(super) fn add_per_layer<B: Backend>(
     backend.copy_columns((embedded, at(layer_idx * *width)), (gated, at(*width)), 1, *width);
     backend.glu(gated, config.activation, hidden);
     backend.matmul(hidden, &weights.projection, None, &mut ws.output);
-    backend.rms_norm(&ws.output, post_norm_of(config, &weights.post_norm), &mut ws.input);
+    backend.norm_rows(&ws.output, post_norm_of(config, &weights.post_norm), &mut ws.input);
     backend.add(&mut ws.residual, &ws.input, 1.0);
 }

@@ -2,6 +2,8 @@
 //! formats and arithmetic.
 
 mod attention;
+mod encoder;
+mod error;
 mod experts;
 mod feed_forward;
 mod gated_attention;
@@ -11,11 +13,12 @@ mod recurrent;
 mod stored_rows;
 
 use crate::arch::{Architecture, LayerNames};
-use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, StateSpace};
+use crate::backend::{Backend, BackendError, Conv, DeltaNet, GatedMlp, Linear, MatrixRole, Norm, StateSpace};
 use crate::config::{DecoderConfig, FeedForward, LayerConfig, Mixer};
 use crate::quantization::Quantizer;
 use crate::weights::{ByteTensor, TensorSource, TensorView};
 
+pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};
 
 /// The weights of a model on a device.
@@ -23,18 +26,39 @@ pub struct DecoderWeights<B: Backend> {
     pub(crate) embedding: B::Matrix,
     /// A gain of ones, where embeddings are normed.
     pub(crate) embedding_norm: Option<B::Vector>,
+    pub(crate) encoder: Option<EncoderWeights<B>>,
     pub(crate) per_layer: Option<PerLayerEmbedding<B>>,
-    pub(crate) final_norm: B::Vector,
+    pub(crate) final_norm: Option<NormWeights<B>>,
     /// Absent where the embedding table is also the output projection.
     pub(crate) output: Option<B::Matrix>,
     pub(crate) layers: Vec<LayerWeights<B>>,
 }
 
+/// A norm of whole rows.
+pub(crate) struct NormWeights<B: Backend> {
+    pub(crate) gain: B::Vector,
+    /// Of a layer norm.
+    pub(crate) bias: Option<B::Vector>,
+}
+
+impl<B: Backend> NormWeights<B> {
+    pub(crate) fn with(&self, eps: f32) -> Norm<'_, B> {
+        Norm { gain: &self.gain, bias: self.bias.as_ref(), eps }
+    }
+}
+
+/// What an encoder adds to embeddings, and the norm after it.
+pub(crate) struct EncoderWeights<B: Backend> {
+    pub(crate) positions: Option<B::Matrix>,
+    pub(crate) segments: Option<B::Matrix>,
+    pub(crate) norm: NormWeights<B>,
+}
+
 pub(crate) struct LayerWeights<B: Backend> {
-    pub(crate) pre_mixer_norm: Option<B::Vector>,
-    pub(crate) post_mixer_norm: Option<B::Vector>,
-    pub(crate) pre_feed_forward_norm: Option<B::Vector>,
-    pub(crate) post_feed_forward_norm: Option<B::Vector>,
+    pub(crate) pre_mixer_norm: Option<NormWeights<B>>,
+    pub(crate) post_mixer_norm: Option<NormWeights<B>>,
+    pub(crate) pre_feed_forward_norm: Option<NormWeights<B>>,
+    pub(crate) post_feed_forward_norm: Option<NormWeights<B>>,
     pub(crate) mixer: MixerWeights<B>,
     pub(crate) feed_forward: FeedForwardWeights<B>,
     pub(crate) per_layer: Option<PerLayerWeights<B>>,
@@ -132,51 +156,6 @@ pub(crate) struct SharedExpert<B: Backend> {
     pub(crate) mlp: GatedMlp<B>,
 }
 
-/// Why a model's tensors were refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TensorError {
-    /// A tensor that the architecture needs is not in the file.
-    #[error("the model lacks the tensor {name}")]
-    Missing {
-        /// Its name.
-        name: String,
-    },
-    /// A tensor's shape is not what the configuration says.
-    #[error("tensor {name}: expected shape {expected:?}, found {found:?}")]
-    Shape {
-        /// Its name.
-        name: String,
-        /// By the configuration, slowest dimension first.
-        expected: Vec<usize>,
-        /// In the file.
-        found: Vec<usize>,
-    },
-    /// A tensor of a head whose meaning is not known.
-    #[error("tensor {name} is not one of an EAGLE-3 head")]
-    Unknown {
-        /// Its name.
-        name: String,
-    },
-    /// A tensor does not hold what it should.
-    #[error("{what}")]
-    Malformed {
-        /// What is wrong.
-        what: String,
-    },
-    /// The device refused it.
-    #[error(transparent)]
-    Backend(#[from] BackendError),
-}
-
-/// How much of a model's tensors has been prepared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadProgress {
-    /// Bytes prepared.
-    pub done_bytes: u64,
-    /// Bytes of all tensors.
-    pub total_bytes: u64,
-}
-
 impl<B: Backend> DecoderWeights<B> {
     /// Checks all tensors and copies them to the device.
     ///
@@ -221,7 +200,9 @@ impl<B: Backend> DecoderWeights<B> {
         let embedding = loader.matrix(role, &[(names.embedding, vocabulary)], hidden)?;
         let output = || loader.matrix(MatrixRole::Output, &[(names.output, vocabulary)], hidden);
         let output = untied.then(output).transpose()?;
-        let final_norm = loader.norm_with(names.final_norm, hidden, config.final_norm_gain_offset)?;
+        let final_norm = || loader.row_norm(names.final_norm, hidden, config.final_norm_gain_offset);
+        let final_norm = config.has_final_norm.then(final_norm).transpose()?;
+        let encoder = config.encoder.map(|encoder| loader.encoder_embedding(names, encoder)).transpose()?;
         let layers = (0..config.layers.len())
             .map(|layer_idx| loader.layer(&format!("{}{layer_idx}.", names.layer_prefix), layer_idx))
             .collect::<Result<_, _>>()?;
@@ -229,7 +210,7 @@ impl<B: Backend> DecoderWeights<B> {
         let embedding_norm = config.normalizes_embeddings.then(ones).transpose()?;
         let per_layer = config.per_layer_width.map(|width| loader.per_layer_embedding(names, width));
         let per_layer = per_layer.transpose()?;
-        Ok(Self { embedding, embedding_norm, per_layer, final_norm, output, layers })
+        Ok(Self { embedding, embedding_norm, encoder, per_layer, final_norm, output, layers })
     }
 }
 
@@ -286,13 +267,15 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(self.backend.vector(&gain)?)
     }
 
+    /// The norm of a layer's block, of whole rows.
     fn optional_norm(
         &mut self,
         present: bool,
         layer: &str,
         name: &str,
-    ) -> Result<Option<B::Vector>, TensorError> {
-        present.then(|| self.norm(&format!("{layer}{name}"), self.config.hidden_size)).transpose()
+    ) -> Result<Option<NormWeights<B>>, TensorError> {
+        let (hidden, offset) = (self.config.hidden_size, self.config.norm_gain_offset);
+        present.then(|| self.row_norm(&format!("{layer}{name}"), hidden, offset)).transpose()
     }
 
     /// Tensors of some rows each, stacked.
@@ -348,6 +331,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         let (pre, post) = (config.norms.has_pre(), config.norms.has_post());
         let LayerConfig { mixer, feed_forward } = &config.layers[layer_idx];
         let (has_mixer, has_feed_forward) = (*mixer != Mixer::None, *feed_forward != FeedForward::None);
+        let skips = layer_idx == 0 && config.lacks_first_norm;
         let mixer = match mixer {
             Mixer::Attention(attention) => MixerWeights::Attention(self.attention(layer, attention)?),
             Mixer::Latent(latent) => MixerWeights::Latent(self.latent_attention(layer, latent)?),
@@ -355,7 +339,11 @@ impl<'a, B: Backend> Loader<'a, B> {
             recurrent => MixerWeights::Recurrent(self.recurrent(layer, recurrent)?),
         };
         Ok(LayerWeights {
-            pre_mixer_norm: self.optional_norm(pre && has_mixer, layer, names.pre_attention_norm)?,
+            pre_mixer_norm: self.optional_norm(
+                pre && has_mixer && !skips,
+                layer,
+                names.pre_attention_norm,
+            )?,
             post_mixer_norm: self.optional_norm(post && has_mixer, layer, names.post_attention_norm)?,
             pre_feed_forward_norm: self.optional_norm(
                 pre && has_feed_forward,
@@ -385,9 +373,17 @@ pub(crate) fn find_byte_tensor<'a>(source: &'a dyn TensorSource, name: &str) -> 
     source.byte_tensor(name).or_else(|| other_names(name).iter().find_map(|name| source.byte_tensor(name)))
 }
 
-fn other_names(name: &str) -> [String; 3] {
+fn other_names(name: &str) -> [String; 6] {
     let bare = name.strip_prefix("model.").unwrap_or(name);
-    [format!("language_model.{name}"), format!("model.language_model.{bare}"), bare.to_owned()]
+    let of_encoder = |prefix: &str| format!("{prefix}.{name}");
+    [
+        format!("language_model.{name}"),
+        format!("model.language_model.{bare}"),
+        bare.to_owned(),
+        of_encoder("bert"),
+        of_encoder("roberta"),
+        of_encoder("model"),
+    ]
 }
 
 fn weight(name: &str) -> String {

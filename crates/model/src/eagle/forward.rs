@@ -74,7 +74,7 @@ impl<B: Backend> Head<B> {
                 backend,
                 max_tokens.max(max_logit_rows),
                 hidden,
-                [config.feed_forward_width],
+                ([config.feed_forward_width], true),
             )?,
             residual: rows(hidden)?,
             normed: rows(hidden)?,
@@ -104,7 +104,7 @@ impl<B: Backend> Head<B> {
     ) {
         let weights = &*self.weights;
         let (decoder, shape) = (&self.config.decoder, &self.shape);
-        let norm = |gain| Norm { gain, eps: decoder.norm_eps };
+        let norm = |gain| Norm::rms(gain, decoder.norm_eps);
         backend.upload(input, &mut self.batch);
         let buffers = [
             &mut self.normed,
@@ -119,10 +119,10 @@ impl<B: Backend> Head<B> {
         backend.embed(table, &self.batch, 1.0, &mut self.embedded);
         let linear = &weights.query_key_value_of_token;
         let bias = linear.bias.as_ref();
-        backend.rms_norm(&self.embedded, norm(&weights.token_norm), &mut self.normed);
+        backend.norm_rows(&self.embedded, norm(&weights.token_norm), &mut self.normed);
         backend.matmul(&self.normed, &linear.weight, bias, &mut self.qkv);
         backend.write_rows(&mut self.residual, features);
-        backend.rms_norm(&self.residual, norm(&weights.feature_norm), &mut self.normed);
+        backend.norm_rows(&self.residual, norm(&weights.feature_norm), &mut self.normed);
         backend.matmul(&self.normed, &weights.query_key_value_of_feature, None, &mut self.qkv_of_feature);
         backend.add(&mut self.qkv, &self.qkv_of_feature, 1.0);
         if self.config.has_normed_residual {
@@ -157,7 +157,7 @@ impl<B: Backend> Head<B> {
     pub(super) fn logits(&mut self, backend: &mut B, wanted: Range<usize>) -> Result<&[f32], BackendError> {
         backend.set_rows(&mut self.logits, wanted.len());
         self.gather(backend, wanted);
-        let norm = Norm { gain: &self.weights.final_norm, eps: self.config.decoder.norm_eps };
+        let norm = Norm::rms(&self.weights.final_norm, self.config.decoder.norm_eps);
         let output = &self.weights.output;
         backend.norm_matmul(&self.wanted, norm, output, None, &mut self.scratch, &mut self.logits);
         Ok(backend.download(&mut self.logits)?)

@@ -9,6 +9,7 @@ use throng_core::request::GenerationDefaults;
 use super::json_file::{object, read, read_object};
 use super::{LoadError, LoadedModel, VocabularySource, chat_templates};
 use crate::arch::Architecture;
+use crate::pooling;
 use crate::weights::safetensors::SafetensorsFolder;
 
 pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
@@ -36,6 +37,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let full_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name =
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
+    let pooler = pooling::of_folder(folder, &config, &architecture.config)?;
     Ok(LoadedModel {
         path: folder.to_owned(),
         name,
@@ -45,6 +47,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         generation_defaults: generation_defaults(&generation),
         eos_token_ids,
         bos_token_id,
+        pooler,
         architecture,
         tensors: Arc::new(SafetensorsFolder::open(folder)?),
         quantize: None,

@@ -32,6 +32,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         generation_defaults: generation_defaults(metadata),
         eos_token_ids: eos_token_ids(metadata),
         bos_token_id: token_id(metadata, "bos_token_id"),
+        pooler: None,
         architecture,
         tensors: gguf,
         quantize: None,

@@ -6,8 +6,9 @@ mod chat_templates;
 mod eagle;
 mod folder;
 mod gguf_file;
-mod json_file;
+pub(crate) mod json_file;
 mod prepare;
+mod summary;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::backend::{Backend, BackendError};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::{DecoderWeights, LoadProgress, TensorError};
 use crate::kv_cache::{KvDtype, KvLayout};
+use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizeError, QuantizeOptions, QuantizePlan, QuantizeReport};
 use crate::roofline::{ForwardWork, HeldTensor};
 use crate::runner::{ModelRunner, RunnerLimits};
@@ -34,6 +36,7 @@ use crate::weights::{FileChanged, TensorSource, TensorView};
 pub use eagle::{EagleHead, ModelAndHead, is_eagle_head};
 pub use folder::tokenizer_files;
 use prepare::{PreparedWeights, UnpreparedWeights};
+pub use summary::WeightSummary;
 
 /// Which backend computes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,6 +103,8 @@ pub struct LoadedModel {
     pub eos_token_ids: Vec<u32>,
     /// The token that begins a text.
     pub bos_token_id: Option<u32>,
+    /// What the model makes of its outputs where it answers with vectors; `None` where it generates text.
+    pub pooler: Option<Pooler>,
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
     quantize: Option<QuantizePlan>,
@@ -124,28 +129,6 @@ pub enum VocabularySource {
     },
     /// In the metadata of a GGUF file.
     Gguf(Arc<Gguf>),
-}
-
-/// Sizes and formats of a model's tensors, as stored or as held in memory.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WeightSummary {
-    /// Elements of all tensors.
-    pub n_parameters: u64,
-    /// Bytes of all tensors.
-    pub n_bytes: u64,
-    /// Formats with the bytes they take, most bytes first.
-    pub formats: Vec<(Format, u64)>,
-}
-
-impl WeightSummary {
-    fn add(&mut self, format: Format, n_parameters: u64, n_bytes: u64) {
-        self.n_parameters += n_parameters;
-        self.n_bytes += n_bytes;
-        match self.formats.iter_mut().find(|(known, _)| *known == format) {
-            Some((_, bytes)) => *bytes += n_bytes,
-            None => self.formats.push((format, n_bytes)),
-        }
-    }
 }
 
 /// Why a model was not loaded.
@@ -309,6 +292,24 @@ impl LoadedModel {
         Ok(ModelRunner::new(backend, Arc::clone(&self.config), weights, limits)?)
     }
 
+    /// As [`Self::runner_with`], of a pooling model.
+    ///
+    /// # Errors
+    /// As there, and when tensors of the head are missing or of wrong shapes.
+    ///
+    /// # Panics
+    /// When the model generates text.
+    pub fn pooling_runner_with<B: Backend>(
+        &self,
+        backend: B,
+        limits: &RunnerLimits,
+    ) -> Result<PoolingRunner<B>, LoadError> {
+        let weights = self.weights_on(&backend, &mut |_| {})?;
+        let pooler = self.pooler.as_ref().expect("a pooling model");
+        let pooler = (pooler, &self.tensors);
+        Ok(PoolingRunner::new(backend, Arc::clone(&self.config), weights, limits, pooler)?)
+    }
+
     /// The weights as stored.
     pub fn tensors(&self) -> &dyn TensorSource {
         &*self.tensors
@@ -365,31 +366,5 @@ impl LoadedModel {
     /// The shape of a KV cache of `n_blocks`.
     pub fn kv_layout(&self, dtype: KvDtype, n_blocks: usize) -> KvLayout {
         KvLayout::new(&self.config, dtype, n_blocks)
-    }
-
-    /// How the tensors are stored.
-    pub fn stored_summary(&self) -> WeightSummary {
-        self.summary(|tensor| (tensor.format, tensor.data.len() as u64))
-    }
-
-    /// How the tensors are held: as they are stored, unless the model is quantized.
-    pub fn weight_summary(&self) -> WeightSummary {
-        self.summary(|tensor| (self.held_format(tensor), self.held_bytes(tensor)))
-    }
-
-    fn summary(&self, of: impl Fn(&TensorView<'_>) -> (Format, u64)) -> WeightSummary {
-        let mut summary = WeightSummary { n_parameters: 0, n_bytes: 0, formats: Vec::new() };
-        for tensor in self.tensors.names().into_iter().filter_map(|name| self.tensors.tensor(name)) {
-            let (format, n_bytes) = of(&tensor);
-            summary.add(format, tensor.shape.iter().product::<usize>() as u64, n_bytes);
-        }
-        for tensor in self.tensors.byte_names().into_iter().filter_map(|name| self.tensors.byte_tensor(name))
-        {
-            // Two codes a byte; scales are no parameters.
-            let n_codes = if tensor.name.ends_with("_blocks") { 2 * tensor.data.len() as u64 } else { 0 };
-            summary.add(Format::MXFP4, n_codes, tensor.data.len() as u64);
-        }
-        summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
-        summary
     }
 }

@@ -14,6 +14,7 @@ use crate::backend::Backend;
 use crate::config::DecoderConfig;
 use crate::cpu_backend::CpuBackend;
 use crate::decoder::weights::{DecoderWeights, LoadProgress};
+use crate::pooling::{Pooler, PoolingRunner};
 use crate::quantization::{CachePlace, QuantizePlan, QuantizeReport, Quantizer};
 use crate::reference_backend::ReferenceBackend;
 use crate::runner::ModelRunner;
@@ -49,6 +50,9 @@ pub(super) struct PreparedWeights {
     cpu: Prepared<CpuBackend>,
     reference: Prepared<ReferenceBackend>,
 }
+
+/// What a model makes of its outputs, and its stored tensors.
+type PoolerTensors<'a> = (&'a Pooler, &'a Arc<dyn TensorSource>);
 
 /// One backend's weights, once made.
 struct Prepared<B: Backend> {
@@ -89,9 +93,14 @@ impl<B: Backend> Prepared<B> {
         backend: B,
         options: &RunnerOptions,
         config: &Arc<DecoderConfig>,
-        from: &UnpreparedWeights<'_>,
+        (from, pooler): (&UnpreparedWeights<'_>, Option<PoolerTensors<'_>>),
     ) -> Result<Box<dyn Executor>, LoadError> {
         let (weights, adapters) = self.parts(&backend, from)?;
+        if let Some(pooler) = pooler {
+            let config = Arc::clone(config);
+            let runner = PoolingRunner::new(backend, config, weights, &options.limits, pooler)?;
+            return Ok(Box::new(runner));
+        }
         let runner = ModelRunner::new(backend, Arc::clone(config), weights, &options.limits)?;
         Ok(Box::new(runner.with_adapters(adapters)))
     }
@@ -189,7 +198,7 @@ impl PreparedWeights {
         options: &RunnerOptions,
         threads: &Arc<ThreadPool>,
         config: &Arc<DecoderConfig>,
-        from: &UnpreparedWeights<'_>,
+        from: (&UnpreparedWeights<'_>, Option<PoolerTensors<'_>>),
     ) -> Result<Box<dyn Executor>, LoadError> {
         match options.backend.isa() {
             Some(_) => self.cpu.runner(CpuBackend::on(Arc::clone(threads)), options, config, from),
@@ -221,6 +230,7 @@ impl LoadedModel {
         threads: &Arc<ThreadPool>,
         options: &RunnerOptions,
     ) -> Result<Box<dyn Executor>, LoadError> {
-        self.prepared.runner(options, threads, &self.config, &self.unprepared())
+        let pooler = self.pooler.as_ref().map(|pooler| (pooler, &self.tensors));
+        self.prepared.runner(options, threads, &self.config, (&self.unprepared(), pooler))
     }
 }

@@ -43,13 +43,16 @@ fn multiply_linear(x: &[f32], linear: &Linear<ReferenceBackend>, out: &mut [f32]
     }
 }
 
-/// The hidden activations of a gated network.
+/// The hidden activations of a network, gated or not.
 pub(super) fn glu_row(gate_up: &[f32], activation: Activation, out: &mut [f32]) {
     let (gate, up) = gate_up.split_at(out.len());
+    let ones = vec![1.0; if up.is_empty() { out.len() } else { 0 }];
+    let up = if up.is_empty() { &ones } else { up };
     out.copy_from_slice(gate);
     match activation {
         Activation::Silu => reference::silu_mul(out, up),
         Activation::GeluTanh => reference::gelu_tanh_mul(out, up),
+        Activation::Gelu => reference::gelu_mul(out, up),
         Activation::Relu => reference::relu_mul(out, up),
         Activation::ClampedSwiglu { alpha, limit } => reference::clamped_swiglu(out, up, alpha, limit),
     }

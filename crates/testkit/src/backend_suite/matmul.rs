@@ -173,7 +173,7 @@ impl Op for Projection {
             (None, None) => backend.matmul(&x, &w, bias.as_ref(), &mut out),
             (Some(gain), _) => {
                 let gain = backend.vector(gain).expect("there is memory");
-                let norm = Norm { gain: &gain, eps: EPS };
+                let norm = Norm::rms(&gain, EPS);
                 let mut scratch = scratch(backend, items.len(), self.cols(), None);
                 backend.norm_matmul(&x, norm, &w, bias.as_ref(), &mut scratch, &mut out);
             }
@@ -191,7 +191,7 @@ impl Op for Projection {
 }
 
 fn scratch<B: Backend>(backend: &B, n_rows: usize, hidden: usize, width: Option<usize>) -> Scratch<B> {
-    Scratch::new(backend, n_rows, hidden, width).expect("there is memory")
+    Scratch::new(backend, n_rows, hidden, (width, true)).expect("there is memory")
 }
 
 /// Gate stacked on up, then down.
@@ -215,6 +215,7 @@ impl Mlp {
                 match self.activation {
                     Activation::Silu => reference::silu_mul(&mut value, &[up]),
                     Activation::GeluTanh => reference::gelu_tanh_mul(&mut value, &[up]),
+                    Activation::Gelu => reference::gelu_mul(&mut value, &[up]),
                     Activation::Relu => reference::relu_mul(&mut value, &[up]),
                     Activation::ClampedSwiglu { alpha, limit } => {
                         reference::clamped_swiglu(&mut value, &[up], alpha, limit);
@@ -252,7 +253,7 @@ impl Op for Mlp {
         let width = self.down.shape[1];
         let mlp = GatedMlp { width, gate_up, down };
         let gain = self.gate_up.gain.as_ref().map(|gain| backend.vector(gain).expect("there is memory"));
-        let norm = gain.as_ref().map(|gain| Norm { gain, eps: EPS });
+        let norm = gain.as_ref().map(|gain| Norm::rms(gain, EPS));
         let mut x = buffer(backend, &self.gate_up.x, self.gate_up.cols(), items);
         let mut scratch = scratch(backend, items.len(), self.gate_up.cols(), Some(width));
         if self.adds {

@@ -14,9 +14,12 @@ const TOLERANCE: f32 = 2e-6;
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     RmsNorm,
+    LayerNorm,
     NormHeads,
     Rope(RopeStyle),
     Glu(Activation),
+    /// Of a network without gates.
+    Activation(Activation),
     Add,
     GateRows,
     GateColumns,
@@ -36,12 +39,15 @@ struct RowOp {
 pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
     let kinds = [
         Kind::RmsNorm,
+        Kind::LayerNorm,
         Kind::NormHeads,
         Kind::Rope(RopeStyle::HalfSplit),
         Kind::Rope(RopeStyle::Interleaved),
         Kind::Glu(Activation::Silu),
         Kind::Glu(Activation::GeluTanh),
         Kind::Glu(Activation::Relu),
+        Kind::Glu(Activation::Gelu),
+        Kind::Activation(Activation::Gelu),
         Kind::Add,
         Kind::GateRows,
         Kind::GateColumns,
@@ -93,12 +99,19 @@ impl Op for RowOp {
             Kind::RmsNorm => {
                 let mut out = output(backend, items.len(), self.cols);
                 let gain = backend.vector(&self.gain).expect("there is memory");
-                backend.rms_norm(&x, Norm { gain: &gain, eps: 1e-5 }, &mut out);
+                backend.norm_rows(&x, Norm::rms(&gain, 1e-5), &mut out);
+                return download(backend, &mut out);
+            }
+            Kind::LayerNorm => {
+                let mut out = output(backend, items.len(), self.cols);
+                let [gain, bias] = [&self.gain, &self.y[..self.cols].to_vec()]
+                    .map(|values| backend.vector(values).expect("there is memory"));
+                backend.norm_rows(&x, Norm { gain: &gain, bias: Some(&bias), eps: 1e-5 }, &mut out);
                 return download(backend, &mut out);
             }
             Kind::NormHeads => {
                 let gain = backend.vector(&self.gain[..12]).expect("there is memory");
-                backend.norm_columns(&mut x, self.heads(), Norm { gain: &gain, eps: 1e-5 });
+                backend.norm_columns(&mut x, self.heads(), Norm::rms(&gain, 1e-5));
             }
             Kind::Rope(style) => {
                 let ropes = [RopeTable { amplitude: 9.0, ..Self::rope() }, Self::rope()];
@@ -108,6 +121,11 @@ impl Op for RowOp {
             }
             Kind::Glu(activation) => {
                 let mut out = output(backend, items.len(), self.cols / 2);
+                backend.glu(&x, activation, &mut out);
+                return download(backend, &mut out);
+            }
+            Kind::Activation(activation) => {
+                let mut out = output(backend, items.len(), self.cols);
                 backend.glu(&x, activation, &mut out);
                 return download(backend, &mut out);
             }

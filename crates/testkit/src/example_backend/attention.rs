@@ -7,7 +7,7 @@ use throng_model::batch_input::BatchInput;
 
 use super::{ExampleBackend, Rows};
 
-/// Causal attention of every token of a batch over one layer's keys and values.
+/// Attention of every token of a batch over one layer's keys and values.
 pub(super) fn attend(
     [keys, values]: &[Vec<f32>; 2],
     batch: &BatchInput,
@@ -21,6 +21,7 @@ pub(super) fn attend(
         for i in 0..span.n_rows {
             let (token, position) = (span.first_row + i, span.start + i);
             let first = shape.first_visible(position);
+            let end = shape.end_visible(position, span.n_tokens());
             for head in 0..shape.n_heads {
                 let kv_head = head * shape.n_kv_heads / shape.n_heads;
                 let at = |position| {
@@ -34,10 +35,10 @@ pub(super) fn attend(
                     let score = dot * shape.scale;
                     shape.softcap.map_or(score, |cap| cap * (score / cap).tanh())
                 };
-                let mut weights: Vec<f32> = (first..=position).map(score).collect();
+                let mut weights: Vec<f32> = (first..end).map(score).collect();
                 weights.extend(sinks.map(|sinks| sinks[head]));
                 reference::softmax(&mut weights);
-                weights.truncate(position + 1 - first);
+                weights.truncate(end - first);
                 let value_dim = shape.value_dim();
                 let out = &mut out[token][head * value_dim..][..value_dim];
                 out.fill(0.0);

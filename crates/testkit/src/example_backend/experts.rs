@@ -37,7 +37,8 @@ pub(super) fn mix(
             weight *= router.scales.map_or(1.0, |scales| scales[expert]);
             let input_scale = if routing.scales_inputs { std::mem::replace(&mut weight, 1.0) } else { 1.0 };
             let input: Vec<f32> = x.iter().map(|x| x * input_scale).collect();
-            let hidden = hidden(&multiply(&experts[expert].gate_up, &input), activation);
+            let gates = multiply(&experts[expert].gate_up, &input);
+            let hidden = hidden(&gates, gates.len() / 2, activation);
             let result = multiply(&experts[expert].down, &hidden);
             out.iter_mut().zip(result).for_each(|(out, result)| *out += weight * share * result);
         }
@@ -67,11 +68,13 @@ fn multiply(linear: &Linear<ExampleBackend>, x: &[f32]) -> Vec<f32> {
     product
 }
 
-/// The hidden activations of a gated network.
-pub(super) fn hidden(gate_up: &[f32], activation: Activation) -> Vec<f32> {
-    let (gate, up) = gate_up.split_at(gate_up.len() / 2);
+/// The hidden activations of a network, gated or not.
+pub(super) fn hidden(gate_up: &[f32], width: usize, activation: Activation) -> Vec<f32> {
+    let (gate, up) = gate_up.split_at(width);
+    let up = up.iter().copied().chain(std::iter::repeat(1.0));
     let of = |gate: f32, up: f32| match activation {
         Activation::Silu => gate / (1.0 + (-gate).exp()) * up,
+        Activation::Gelu => reference::gelu(gate) * up,
         Activation::Relu => gate.max(0.0) * up,
         Activation::GeluTanh => {
             let u = (2.0 / std::f32::consts::PI).sqrt() * (gate + 0.044715 * gate * gate * gate);
@@ -82,5 +85,5 @@ pub(super) fn hidden(gate_up: &[f32], activation: Activation) -> Vec<f32> {
             gate / (1.0 + (-alpha * gate).exp()) * (up.clamp(-limit, limit) + 1.0)
         }
     };
-    gate.iter().zip(up).map(|(gate, up)| of(*gate, *up)).collect()
+    gate.iter().zip(up).map(|(gate, up)| of(*gate, up)).collect()
 }

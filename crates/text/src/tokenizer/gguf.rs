@@ -118,6 +118,7 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
         rule,
         prefix: run(vocabulary.add_bos_token.unwrap_or(adds_bos), roles.bos),
         suffix: run(vocabulary.add_eos_token.unwrap_or(false), roles.eos),
+        pair: None,
         named: named_tokens(vocabulary, &roles),
         roles,
     })

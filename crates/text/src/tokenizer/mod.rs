@@ -6,6 +6,7 @@ mod byte_pairs;
 mod encode;
 mod gguf;
 mod normalize;
+mod pairs;
 mod pieces;
 mod pre_tokenizers;
 mod sentencepiece;
@@ -24,6 +25,7 @@ pub(crate) use pieces::PieceJoiner;
 use pieces::Pieces;
 
 pub use gguf::GgufVocabulary;
+pub use pairs::PairFrame;
 pub use tokenizer_config::TokenizerConfig;
 
 /// A vocabulary with more ids than this is a broken file: no model has 16 million tokens.
@@ -54,6 +56,7 @@ pub struct Tokenizer {
     /// What `add_special_tokens` puts before and after a sequence.
     prefix: Vec<u32>,
     suffix: Vec<u32>,
+    pair: PairFrame,
     roles: TokenRoles,
     special_tokens: SpecialTokens,
     max_text_bytes: usize,
@@ -91,6 +94,8 @@ pub(crate) struct Parts {
     rule: pieces::PieceRule,
     prefix: Vec<u32>,
     suffix: Vec<u32>,
+    /// What the file puts around a pair of sequences; `None`: what it puts around one.
+    pair: Option<PairFrame>,
     roles: TokenRoles,
     /// [`SpecialTokens::named`].
     named: Vec<(String, String)>,
@@ -118,7 +123,9 @@ impl Tokenizer {
     fn assemble(parts: Parts) -> Result<Self, TokenizerError> {
         let pieces = Pieces::build(&parts.entries, &parts.rule)?;
         let known = |id: &u32| (*id as usize) < pieces.len();
-        if !parts.prefix.iter().chain(&parts.suffix).all(known) {
+        let around_one = || PairFrame::of_one(&parts.prefix, &parts.suffix);
+        let pair = parts.pair.clone().unwrap_or_else(around_one);
+        if !parts.prefix.iter().chain(&parts.suffix).chain(pair.token_ids()).all(known) {
             return Err(TokenizerError::Malformed(
                 "the post-processor adds ids outside the vocabulary".to_owned(),
             ));
@@ -143,6 +150,7 @@ impl Tokenizer {
             pieces,
             prefix: parts.prefix,
             suffix: parts.suffix,
+            pair,
             roles,
             special_tokens,
             max_text_bytes: DEFAULT_MAX_TEXT_BYTES,

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
-use tokenizers::pipeline::{PipelineNormalizer, PipelineTokenizer};
+use tokenizers::pipeline::{PipelineNormalizer, PipelineToken, PipelineTokenizer};
 use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
 use super::added_tokens::{AddedEntry, added_vocabulary};
 use super::byte_pairs::BytePairs;
+use super::pairs::PairFrame;
 use super::pieces::{PieceRule, TokenEntry};
 use super::{MAX_VOCABULARY, Parts, TokenRoles, TokenizerConfig};
 use crate::error::TokenizerError;
@@ -59,6 +60,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
         n_late_normalizers,
         prefix: template_ids(&frame, true),
         suffix: template_ids(&frame, false),
+        pair: pair_frame(&frame),
         frame,
         model,
         entries,
@@ -79,6 +81,20 @@ fn template_ids(frame: &PipelineTokenizer, before: bool) -> Vec<u32> {
     let template = &frame.get_post_processor().single;
     let run = if before { &template.prefix } else { &template.suffix };
     run.iter().map(|&(token, _)| token.id()).collect()
+}
+
+/// What the file puts around a pair; `None` where it adds no token to one.
+fn pair_frame(frame: &PipelineTokenizer) -> Option<PairFrame> {
+    let template = &frame.get_post_processor().pair;
+    let run =
+        |run: &[(PipelineToken, u8)]| run.iter().map(|&(token, segment)| (token.id(), segment)).collect();
+    let pair = PairFrame {
+        prefix: run(&template.prefix),
+        infix: run(&template.infix),
+        suffix: run(&template.suffix),
+        segments: [template.a_type_id, template.b_type_id.unwrap_or(0)],
+    };
+    (pair.n_special() > 0).then_some(pair)
 }
 
 /// Applies the names of BOS and EOS and the `add_bos_token`/`add_eos_token` switches, which in transformers override

@@ -57,6 +57,7 @@ impl Executor for Replay {
             vocabulary_size: u32::MAX,
             n_state_slots: 0,
             max_steps_in_flight: 1,
+            takes_whole_prompts: false,
         };
         self.draft_model.as_ref().map_or(any, |model| model.capacity())
     }

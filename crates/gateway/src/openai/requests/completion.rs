@@ -63,7 +63,7 @@ pub const COMPLETION_FIELDS: &[Field<CompletionOptions>] = &[
     field(
         "prompt",
         Custom(PROMPT_SHAPE, |o, node, _| {
-            o.prompts = read_prompts(node)?;
+            o.prompts = read_prompts(node, MAX_PROMPTS)?;
             Ok(())
         }),
         "Text, token ids, or a list of either.",
@@ -142,23 +142,24 @@ impl CompletionRequest {
 }
 
 /// Reads `prompt`: its first element decides what a list is of. Errors name the parameter as a whole.
-fn read_prompts(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+/// One prompt, or a list of at most `max`.
+pub(super) fn read_prompts(node: &Node<'_, '_>, max: usize) -> Result<Vec<Prompt>, ApiError> {
     match node.json_type() {
         JsonType::String => Ok(vec![Prompt::Text(node.string(usize::MAX)?.into_owned())]),
-        JsonType::Array => read_list(node).map_err(|error| error.with_param(node.path())),
+        JsonType::Array => read_list(node, max).map_err(|error| error.with_param(node.path())),
         _ => Err(node.wrong_type("a string, an array of strings or an array of token ids")),
     }
 }
 
-fn read_list(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+fn read_list(node: &Node<'_, '_>, max: usize) -> Result<Vec<Prompt>, ApiError> {
     let (mut prompts, mut first) = (Vec::new(), None);
     let outcome = node.elements(usize::MAX, |_, element| {
         let first = *first.get_or_insert(element.json_type());
         if first == JsonType::Number {
             return Err(element.wrong_type("a string or an array of token ids"));
         }
-        if prompts.len() == MAX_PROMPTS {
-            return Err(ApiError::array_above_max_length(node.path(), MAX_PROMPTS));
+        if prompts.len() == max {
+            return Err(ApiError::array_above_max_length(node.path(), max));
         }
         match first {
             JsonType::String => prompts.push(Prompt::Text(element.string(usize::MAX)?.into_owned())),

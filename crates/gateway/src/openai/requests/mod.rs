@@ -9,6 +9,7 @@ pub mod generation_request;
 mod generation_values;
 pub mod message;
 pub mod moderation;
+pub mod pooling;
 pub mod sampling;
 pub mod several_answers;
 mod structured_output;

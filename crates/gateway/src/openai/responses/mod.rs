@@ -4,6 +4,7 @@ pub mod chat_response;
 pub mod completion_response;
 pub mod logprobs;
 pub mod models;
+pub mod pooling_response;
 pub mod response;
 pub mod timings;
 pub mod usage;

@@ -78,6 +78,11 @@ impl<B: Backend> Loader<'_, B> {
     fn gated_mlp(&mut self, names: [String; 4], width: usize) -> Result<GatedMlp<B>, TensorError> {
         let [gate, up, gate_up, down] = &names;
         let hidden = self.config.hidden_size;
+        if !self.config.has_gates {
+            let gate_up = self.linear(MatrixRole::GateUp, &[(up, width)], hidden)?;
+            let down = self.linear(MatrixRole::RowParallel, &[(down, hidden)], width)?;
+            return Ok(GatedMlp { width, gate_up, down });
+        }
         let stacked = self.find(&weight(gate)).is_none() && self.find(&weight(gate_up)).is_some();
         let gate_up = match stacked {
             true => self.linear(MatrixRole::GateUp, &[(gate_up, 2 * width)], hidden)?,

@@ -1,0 +1,41 @@
+//! The vectors of a session, in the order of its texts. Does not know what they mean.
+
+use tokio::sync::watch;
+
+use crate::generation::{Output, Session};
+use crate::memory::Reservation;
+use crate::openai::ApiError;
+use crate::phase::Phase;
+use crate::retry_after::retry_after_s;
+
+/// Waits for all vectors of a session, one a text; `memory` grows with them and is to be kept until they are written.
+///
+/// # Errors
+/// 500 when it fails on the way, 503 when the server ends first or memory is full.
+pub(crate) async fn collect_vectors(
+    mut session: Session,
+    mut memory: Reservation,
+    mut phase: watch::Receiver<Phase>,
+    request_id: &str,
+) -> Result<(Vec<Vec<f32>>, Reservation), ApiError> {
+    let (mut vectors, mut n_bytes) = (vec![Vec::new(); session.n_choices()], 0);
+    loop {
+        let output = tokio::select! {
+            output = session.next() => output,
+            _ = phase.wait_for(|phase| *phase == Phase::Cut) => {
+                return Err(ApiError::shutting_down(retry_after_s()));
+            }
+        };
+        match output {
+            None if vectors.iter().any(Vec::is_empty) => return Err(ApiError::internal_error(request_id)),
+            None => return Ok((vectors, memory)),
+            Some(Output::Failed(error)) => return Err(session.client_error(&error, request_id)),
+            Some(Output::Token { choice_idx, report, .. }) => {
+                n_bytes += report.top.len() * size_of::<f32>();
+                memory.cover(n_bytes)?;
+                vectors[choice_idx] = report.top.iter().map(|element| element.logprob).collect();
+            }
+            Some(Output::Prompt { .. } | Output::Finished { .. }) => {}
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Texts to token ids that fit the model, each a request of its own. Does not know what its answer means.
+
+use std::sync::Arc;
+
+use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
+use throng_text::{EncodeOptions, Tokenizer};
+
+use super::PoolingModel;
+use crate::generation::{Abandoned, Prepared, text_error, tokenizer_of};
+use crate::memory::{MemoryBudget, Part};
+use crate::openai::pooling::PoolingOptions;
+use crate::openai::{ApiError, Prompt, check_prompt};
+use crate::replica::{Continuations, ReplicaRequest};
+use crate::served_model::ModelEntry;
+
+/// What a prompt holds from its admission to its end, beside its tokens.
+const PROMPT_BYTES: usize = 512;
+
+/// What one vector is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum PooledInput<'a> {
+    /// One text.
+    Text(&'a Prompt),
+    /// Two texts, read together.
+    Pair(&'a Prompt, &'a Prompt),
+}
+
+/// The texts of a request, and the parameter that a fault in them is about.
+#[derive(Debug)]
+pub(crate) struct Inputs<'a> {
+    /// One a vector.
+    pub inputs: Vec<PooledInput<'a>>,
+    /// See above.
+    pub param: &'static str,
+}
+
+/// Makes a request of each input.
+///
+/// # Errors
+/// 400 for a text that the model does not take, 503 without memory for it.
+pub(crate) fn prepare(
+    model: &ModelEntry,
+    pooling: &PoolingModel,
+    inputs: &Inputs<'_>,
+    options: &PoolingOptions,
+    (tenant, memory, abandoned): (&TenantId, &Arc<MemoryBudget>, &Abandoned),
+) -> Result<Prepared, ApiError> {
+    let reader = Reader { model, pooling, param: inputs.param, options, abandoned };
+    let sampling = Arc::new(SamplingParams {
+        temperature: 0.0,
+        max_tokens: 1,
+        ignore_eos: true,
+        logprobs: Some(0),
+        ..Default::default()
+    });
+    let (mut held, mut n_held) = (memory.reservation(Part::Prompts), 0);
+    let mut requests = Vec::with_capacity(inputs.inputs.len());
+    for input in &inputs.inputs {
+        abandoned.check()?;
+        let tokens = reader.tokens(input)?;
+        n_held += PROMPT_BYTES + 2 * std::mem::size_of_val(tokens.as_slice());
+        held.cover(n_held)?;
+        requests.push(ReplicaRequest {
+            tenant: tenant.clone(),
+            cache_salt: None,
+            constraint: None,
+            adapter: None,
+            prompt: tokens.into(),
+            priority: Priority::default(),
+            sampling: Arc::clone(&sampling),
+            continuations: Continuations::New { n: 1 },
+        });
+    }
+    Ok(Prepared {
+        requests,
+        echo: None,
+        text: None,
+        reading: None,
+        constraint_param: None,
+        is_deterministic: true,
+        adapter: None,
+        memory: vec![held],
+    })
+}
+
+struct Reader<'a> {
+    model: &'a ModelEntry,
+    pooling: &'a PoolingModel,
+    param: &'static str,
+    options: &'a PoolingOptions,
+    abandoned: &'a Abandoned,
+}
+
+impl Reader<'_> {
+    fn tokens(&self, input: &PooledInput<'_>) -> Result<Vec<TokenId>, ApiError> {
+        let tokens = match input {
+            PooledInput::Text(Prompt::Tokens(tokens)) => self.fitting(tokens.clone(), 0)?,
+            PooledInput::Text(text) => {
+                let [before, after] = match self.options.add_special_tokens {
+                    Some(false) => [&[][..], &[]],
+                    _ => tokenizer_of(self.model, self.param)?.around_one(),
+                };
+                let tokens = self.fitting(self.encoded(text)?, before.len() + after.len())?;
+                [before, &tokens, after].concat()
+            }
+            PooledInput::Pair(first, second) => self.pair(first, second)?,
+        };
+        check_prompt(&tokens, self.model.limits(), self.param)?;
+        Ok(tokens)
+    }
+
+    /// A pair in the model's frame. The second text is the one that may be cut.
+    fn pair(&self, first: &Prompt, second: &Prompt) -> Result<Vec<TokenId>, ApiError> {
+        let frame = tokenizer_of(self.model, self.param)?.around_pair();
+        let first = self.encoded(first)?;
+        let second = self.fitting(self.encoded(second)?, first.len() + frame.n_special())?;
+        let last_segment = self.pooling.n_segments.saturating_sub(1);
+        let id = |(token, segment): (u32, u8)| {
+            token + u32::from(segment).min(last_segment) * self.pooling.segment_stride
+        };
+        Ok(frame.join(&first, &second).into_iter().map(id).collect())
+    }
+
+    fn encoded(&self, text: &Prompt) -> Result<Vec<TokenId>, ApiError> {
+        let text = match text {
+            Prompt::Tokens(tokens) => return Ok(tokens.clone()),
+            Prompt::Text(text) => text,
+        };
+        let tokenizer: &Tokenizer = tokenizer_of(self.model, self.param)?;
+        let options = EncodeOptions { add_special_tokens: false, parse_special: true };
+        let tokens = tokenizer.encode_unless(text, options, self.abandoned.flag());
+        tokens.map_err(|error| text_error(&error, self.param, self.model))
+    }
+
+    /// The tokens, cut if that was asked for, where `n_beside` others stand around them.
+    fn fitting(&self, mut tokens: Vec<TokenId>, n_beside: usize) -> Result<Vec<TokenId>, ApiError> {
+        let max_model_len = self.model.limits().max_model_len;
+        let most = max_model_len as usize;
+        let limit = match self.options.truncate_prompt_tokens {
+            Some(n) if n > most as i64 => {
+                return Err(ApiError::integer_above_max_value("truncate_prompt_tokens", most as i64));
+            }
+            Some(n) if n >= 0 => n as usize,
+            _ => most,
+        };
+        let n_tokens = tokens.len() + n_beside;
+        if n_tokens > limit {
+            if self.options.truncate_prompt_tokens.is_none() || n_beside >= limit {
+                return Err(ApiError::prompt_too_long(self.param, n_tokens, max_model_len));
+            }
+            tokens.truncate(limit - n_beside);
+        }
+        Ok(tokens)
+    }
+}

@@ -1,0 +1,291 @@
+//! Embeddings, reranking, scores and classes: from a body to an answer. Does not know how vectors are computed.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use http::header;
+
+use super::json_body::{AppState, JsonBody, with_ignored};
+use crate::app::App;
+use crate::connection::RequestContext;
+use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
+use crate::memory::Part;
+use crate::openai::pooling::{
+    ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions,
+};
+use crate::openai::pooling_response::{
+    Classification, Embedding, PooledList, PooledUsage, Reranked, RerankedDocument, Score,
+};
+use crate::openai::{ApiError, IgnoredParameters, Prompt};
+use crate::pooling::{
+    Inputs, PooledInput, PoolingModel, PoolingOutput, collect_vectors, cosine, prepare, shorten,
+};
+use crate::retry_after::retry_after_s;
+use crate::router::Route;
+
+/// A request that was read, and what its answer needs.
+struct Job {
+    route: Route,
+    prepared: Prepared,
+    param: &'static str,
+    /// The name under which the model was asked for.
+    model: String,
+    pooling: PoolingModel,
+    form: Form,
+    gives_logits: bool,
+    ignored: IgnoredParameters,
+}
+
+/// What an answer says.
+enum Form {
+    Embeddings {
+        format: EncodingFormat,
+        dimensions: Option<usize>,
+    },
+    Classes,
+    /// Of so many pairs.
+    Scores {
+        n_first: usize,
+    },
+    /// With the documents, where they are given back.
+    Ranks {
+        top_n: usize,
+        documents: Option<Vec<Prompt>>,
+    },
+}
+
+/// `POST /v1/embeddings`.
+pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer(app, body, |reading, body| {
+        let (EmbeddingRequest { options, input, encoding_format, dimensions, ignored }, _memory) =
+            body.read(EmbeddingRequest::parse)?;
+        let dimensions = dimensions.map(|n| n as usize);
+        let form = Form::Embeddings { format: encoding_format, dimensions };
+        reading.job((&options, ignored), (texts(&input), "input"), form)
+    })
+    .await
+}
+
+/// `POST /v1/classify`.
+pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer(app, body, |reading, body| {
+        let (ClassifyRequest { options, input, ignored }, _memory) = body.read(ClassifyRequest::parse)?;
+        reading.job((&options, ignored), (texts(&input), "input"), Form::Classes)
+    })
+    .await
+}
+
+/// `POST /score`.
+pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer(app, body, |reading, body| {
+        let (request, _memory) = body.read(PairsRequest::parse_score)?;
+        let form = Form::Scores { n_first: request.first.len() };
+        reading.pairs(request, "text_2", form)
+    })
+    .await
+}
+
+/// `POST /v1/rerank`.
+pub(super) async fn rerank(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer(app, body, |reading, body| {
+        let (request, _memory) = body.read(PairsRequest::parse_rerank)?;
+        let top_n = request.top_n.filter(|&n| n > 0).map_or(usize::MAX, |n| n as usize);
+        let documents = request.return_documents.unwrap_or(true).then(|| request.second.clone());
+        reading.pairs(request, "documents", Form::Ranks { top_n, documents })
+    })
+    .await
+}
+
+fn texts(input: &[Prompt]) -> Vec<PooledInput<'_>> {
+    input.iter().map(PooledInput::Text).collect()
+}
+
+/// What reading a body needs of the server.
+struct Reading<'a> {
+    app: &'a App,
+    context: &'a Arc<RequestContext>,
+    abandoned: &'a Abandoned,
+}
+
+impl Reading<'_> {
+    /// Pairs are read together by a model with a classifier; of others each text has an embedding.
+    fn pairs(&self, request: PairsRequest, param: &'static str, form: Form) -> Result<Job, ApiError> {
+        let PairsRequest { options, first, second, ignored, .. } = request;
+        let route = self.route(&options)?;
+        let inputs = match &pooling_of(&route)?.output {
+            PoolingOutput::Embedding => texts(&first).into_iter().chain(texts(&second)).collect(),
+            PoolingOutput::Labels { .. } => {
+                let first_of = |i: usize| &first[i.min(first.len() - 1)];
+                let pairs = second.iter().enumerate();
+                pairs.map(|(i, second)| PooledInput::Pair(first_of(i), second)).collect()
+            }
+        };
+        self.job((&options, ignored), (inputs, param), form)
+    }
+
+    fn route(&self, options: &PoolingOptions) -> Result<Route, ApiError> {
+        let caller = self.context.key_holder();
+        let route = caller.find_or_only(&self.app.router, options.model.as_deref())?;
+        if self.app.is_draining() {
+            return Err(ApiError::shutting_down(retry_after_s()));
+        }
+        Ok(route)
+    }
+
+    fn job(
+        &self,
+        (options, ignored): (&PoolingOptions, IgnoredParameters),
+        (inputs, param): (Vec<PooledInput<'_>>, &'static str),
+        form: Form,
+    ) -> Result<Job, ApiError> {
+        let route = self.route(options)?;
+        check_room(&route, self.context.id_text())?;
+        let pooling = pooling_of(&route)?.clone();
+        form.check(&pooling)?;
+        self.context.set_user(options.user.as_deref());
+        let caller = (&self.context.tenant(), &self.app.memory, self.abandoned);
+        let inputs = Inputs { inputs, param };
+        let prepared = prepare(&route.model, &pooling, &inputs, options, caller)?;
+        let model = options.model.clone().unwrap_or_else(|| route.model.served.id().to_owned());
+        let gives_logits = options.use_activation == Some(false);
+        Ok(Job { route, prepared, param, model, pooling, form, gives_logits, ignored })
+    }
+}
+
+fn pooling_of(route: &Route) -> Result<&PoolingModel, ApiError> {
+    route.model.served.pooling.as_ref().ok_or_else(|| {
+        ApiError::unsupported_by_model("model", "This model generates text; use /v1/chat/completions.")
+    })
+}
+
+impl Form {
+    /// Refuses what the model's vectors are not.
+    fn check(&self, pooling: &PoolingModel) -> Result<(), ApiError> {
+        let refused = |reason: &str| Err(ApiError::unsupported_by_model("model", reason));
+        match (self, &pooling.output) {
+            (Self::Embeddings { .. }, PoolingOutput::Labels { .. }) => {
+                refused("This model classifies; use /v1/rerank, /score or /v1/classify.")
+            }
+            (Self::Classes, PoolingOutput::Embedding) => {
+                refused("This model gives embeddings; use /v1/embeddings.")
+            }
+            (Self::Scores { .. } | Self::Ranks { .. }, PoolingOutput::Labels { names, .. })
+                if names.len() != 1 =>
+            {
+                refused("This model has several labels, and no single score; use /v1/classify.")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Texts before those whose vectors are compared with theirs, where the model gives embeddings.
+    fn n_first(&self) -> usize {
+        match self {
+            Self::Scores { n_first } => *n_first,
+            Self::Ranks { .. } => 1,
+            Self::Embeddings { .. } | Self::Classes => 0,
+        }
+    }
+}
+
+async fn answer(
+    app: Arc<App>,
+    body: JsonBody,
+    read: impl FnOnce(&Reading<'_>, JsonBody) -> Result<Job, ApiError> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let (context, state) = (body.context.clone(), app.clone());
+    let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
+        let context = body.context.clone();
+        read(&Reading { app: &state, context: &context, abandoned }, body)
+    })
+    .await?;
+    let Job { route, prepared, param, model, pooling, form, gives_logits, ignored } = job;
+    let n_tokens = prepared.requests.iter().map(|request| request.prompt.len() as u64).sum();
+    let counting = (&app.limits, app.ledger.as_ref());
+    let session = admit(&route, prepared, param, &context, counting, &app.cache).await?;
+    let memory = app.memory.reservation(Part::Answers);
+    let phase = app.phase.subscribe();
+    let (mut vectors, held) = collect_vectors(session, memory, phase, context.id_text()).await?;
+    if let (Form::Embeddings { dimensions: Some(n), .. }, Some(first)) = (&form, vectors.first())
+        && *n > first.len()
+    {
+        return Err(ApiError::integer_above_max_value("dimensions", first.len() as i64));
+    }
+    // A number of an embedding takes about a dozen characters.
+    let n_bytes = 12 * vectors.iter().map(Vec::len).sum::<usize>();
+    let usage = PooledUsage::new(n_tokens);
+    let writing = move |out: FrameWriter| {
+        let _held = held;
+        write((&model, &pooling), &form, &mut vectors, (gives_logits, usage), out)
+    };
+    let frames = app.writing.write(&context, n_bytes, writing).await?;
+    let fields = [(header::CONTENT_TYPE, "application/json")];
+    Ok(with_ignored((fields, Body::new(frames)), &ignored))
+}
+
+fn write(
+    (model, pooling): (&str, &PoolingModel),
+    form: &Form,
+    vectors: &mut [Vec<f32>],
+    (gives_logits, usage): (bool, PooledUsage),
+    out: FrameWriter,
+) -> Result<Frames, ApiError> {
+    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if !gives_logits {
+        vectors.iter_mut().for_each(|logits| pooling.activate(logits));
+    }
+    match form {
+        Form::Embeddings { format, dimensions } => {
+            if let Some(n) = dimensions {
+                vectors.iter_mut().for_each(|vector| shorten(vector, *n, pooling.normalizes));
+            }
+            let embedding = |(i, vector)| Embedding::new(i, vector, *format);
+            let vectors = vectors.iter().map(Vec::as_slice).enumerate();
+            out.json(&PooledList::new(model, vectors.map(embedding).collect(), usage))
+        }
+        Form::Classes => {
+            let PoolingOutput::Labels { names, .. } = &pooling.output else { return out.json(&()) };
+            let classes =
+                vectors.iter().enumerate().map(|(i, numbers)| classified(names, i, numbers)).collect();
+            out.json(&PooledList::new(model, classes, usage).with_id("classify", created))
+        }
+        Form::Scores { .. } => {
+            let scores = scores(pooling, vectors, form.n_first());
+            let scores = scores.into_iter().enumerate().map(|(i, score)| Score::new(i, score)).collect();
+            out.json(&PooledList::new(model, scores, usage).with_id("score", created))
+        }
+        Form::Ranks { top_n, documents } => {
+            let scores = scores(pooling, vectors, form.n_first());
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            let text = |i: usize| match documents.as_ref().map(|documents| &documents[i]) {
+                Some(Prompt::Text(text)) => Some(text.as_str()),
+                _ => None,
+            };
+            let ranked = order.into_iter().take(*top_n);
+            let results = ranked.map(|i| RerankedDocument::new(i, text(i), scores[i])).collect();
+            out.json(&Reranked::new(model, results, usage))
+        }
+    }
+}
+
+/// Text number `i` with the label of its largest number.
+fn classified<'a>(names: &'a [String], i: usize, numbers: &'a [f32]) -> Classification<'a> {
+    let best = numbers.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(best, _)| best);
+    Classification::new(i, names.get(best).map_or("", String::as_str), numbers)
+}
+
+/// One score a pair: of a classifier its only output, of embeddings their cosine.
+fn scores(pooling: &PoolingModel, vectors: &[Vec<f32>], n_first: usize) -> Vec<f32> {
+    match pooling.output {
+        PoolingOutput::Labels { .. } => vectors.iter().map(|vector| vector[0]).collect(),
+        PoolingOutput::Embedding => {
+            let (first, second) = vectors.split_at(n_first);
+            let pairs = second.iter().enumerate();
+            pairs.map(|(i, second)| cosine(&first[i.min(first.len() - 1)], second)).collect()
+        }
+    }
+}

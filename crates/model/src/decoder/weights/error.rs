@@ -1,0 +1,48 @@
+//! Why tensors are refused, and how far loading them is. Does not know files.
+
+use crate::backend::BackendError;
+
+/// Why a model's tensors were refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TensorError {
+    /// A tensor that the architecture needs is not in the file.
+    #[error("the model lacks the tensor {name}")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor's shape is not what the configuration says.
+    #[error("tensor {name}: expected shape {expected:?}, found {found:?}")]
+    Shape {
+        /// Its name.
+        name: String,
+        /// By the configuration, slowest dimension first.
+        expected: Vec<usize>,
+        /// In the file.
+        found: Vec<usize>,
+    },
+    /// A tensor of a head whose meaning is not known.
+    #[error("tensor {name} is not one of an EAGLE-3 head")]
+    Unknown {
+        /// Its name.
+        name: String,
+    },
+    /// A tensor does not hold what it should.
+    #[error("{what}")]
+    Malformed {
+        /// What is wrong.
+        what: String,
+    },
+    /// The device refused it.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// How much of a model's tensors has been prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// Bytes prepared.
+    pub done_bytes: u64,
+    /// Bytes of all tensors.
+    pub total_bytes: u64,
+}

@@ -1,0 +1,56 @@
+//! How much memory a model's tensors take, by format. Does not know what they are for.
+
+use throng_kernels::quant::Format;
+
+use super::LoadedModel;
+use crate::weights::TensorView;
+
+/// Sizes and formats of a model's tensors, as stored or as held in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSummary {
+    /// Elements of all tensors.
+    pub n_parameters: u64,
+    /// Bytes of all tensors.
+    pub n_bytes: u64,
+    /// Formats with the bytes they take, most bytes first.
+    pub formats: Vec<(Format, u64)>,
+}
+
+impl WeightSummary {
+    fn add(&mut self, format: Format, n_parameters: u64, n_bytes: u64) {
+        self.n_parameters += n_parameters;
+        self.n_bytes += n_bytes;
+        match self.formats.iter_mut().find(|(known, _)| *known == format) {
+            Some((_, bytes)) => *bytes += n_bytes,
+            None => self.formats.push((format, n_bytes)),
+        }
+    }
+}
+
+impl LoadedModel {
+    /// How the tensors are stored.
+    pub fn stored_summary(&self) -> WeightSummary {
+        self.summary(|tensor| (tensor.format, tensor.data.len() as u64))
+    }
+
+    /// How the tensors are held: as they are stored, unless the model is quantized.
+    pub fn weight_summary(&self) -> WeightSummary {
+        self.summary(|tensor| (self.held_format(tensor), self.held_bytes(tensor)))
+    }
+
+    fn summary(&self, of: impl Fn(&TensorView<'_>) -> (Format, u64)) -> WeightSummary {
+        let mut summary = WeightSummary { n_parameters: 0, n_bytes: 0, formats: Vec::new() };
+        for tensor in self.tensors.names().into_iter().filter_map(|name| self.tensors.tensor(name)) {
+            let (format, n_bytes) = of(&tensor);
+            summary.add(format, tensor.shape.iter().product::<usize>() as u64, n_bytes);
+        }
+        for tensor in self.tensors.byte_names().into_iter().filter_map(|name| self.tensors.byte_tensor(name))
+        {
+            // Two codes a byte; scales are no parameters.
+            let n_codes = if tensor.name.ends_with("_blocks") { 2 * tensor.data.len() as u64 } else { 0 };
+            summary.add(Format::MXFP4, n_codes, tensor.data.len() as u64);
+        }
+        summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
+        summary
+    }
+}

@@ -1,0 +1,139 @@
+//! The layers of a head on a device. Does not know pooling.
+
+use std::sync::Arc;
+
+use super::config::HeadActivation;
+use super::{Pooler, PoolingOutput};
+use crate::backend::{Backend, BackendError, Linear, MatrixRole, Norm};
+use crate::decoder::weights::{TensorError, find_tensor};
+use crate::weights::{TensorSource, TensorView};
+
+/// The largest layer of a head, which bounds what a file can make the host allocate.
+const MAX_WIDTH: usize = 1 << 24;
+
+/// The layers of a head, with their outputs.
+pub(crate) struct PoolingHead<B: Backend> {
+    layers: Vec<Layer<B>>,
+    /// What is pooled, `[sequences, hidden]`.
+    input: B::Buffer,
+}
+
+struct Layer<B: Backend> {
+    linear: Linear<B>,
+    activation: HeadActivation,
+    /// Gain and bias of a norm.
+    norm: Option<[B::Vector; 2]>,
+    output: B::Buffer,
+    normed: Option<B::Buffer>,
+}
+
+impl<B: Backend> PoolingHead<B> {
+    /// Loads the layers, for vectors of `hidden` elements, with buffers for so many sequences.
+    pub(crate) fn load(
+        backend: &B,
+        pooler: &Pooler,
+        model: &Arc<dyn TensorSource>,
+        (max_sequences, hidden, norm_eps): (usize, usize, f32),
+    ) -> Result<(Self, f32), TensorError> {
+        let (mut layers, mut width) = (Vec::new(), hidden);
+        for (layer, own) in pooler.layers.iter().zip(&pooler.own_files) {
+            let source = &**own.as_ref().unwrap_or(model);
+            let weight = matrix(source, &format!("{}.weight", layer.name), width)?;
+            let n_rows = weight.shape[0];
+            let bias = find_tensor(source, &format!("{}.bias", layer.name));
+            let bias = bias.map(|bias| vector(backend, &bias, n_rows)).transpose()?;
+            let norm = |name: &String| {
+                let part = |end: &str| find_tensor(source, &format!("{name}.{end}"));
+                let gain = part("weight").ok_or_else(|| TensorError::Missing { name: name.clone() })?;
+                let bias = match part("bias") {
+                    Some(bias) => vector(backend, &bias, n_rows)?,
+                    None => backend.vector(&vec![0.0; n_rows])?,
+                };
+                Ok::<_, TensorError>([vector(backend, &gain, n_rows)?, bias])
+            };
+            let norm = layer.norm.as_ref().map(norm).transpose()?;
+            let buffer = || backend.buffer(max_sequences, n_rows);
+            layers.push(Layer {
+                linear: Linear { weight: backend.matrix(MatrixRole::Router, &[weight])?, bias },
+                activation: layer.activation,
+                normed: norm.is_some().then(buffer).transpose()?,
+                norm,
+                output: buffer()?,
+            });
+            width = n_rows;
+        }
+        if let PoolingOutput::Labels { names, .. } = &pooler.config.output
+            && names.len() != width
+        {
+            let what =
+                format!("the classifier has {width} outputs, config.json names {} labels", names.len());
+            return Err(TensorError::Malformed { what });
+        }
+        Ok((Self { layers, input: backend.buffer(max_sequences, hidden)? }, norm_eps))
+    }
+
+    /// The output for pooled rows, row after row.
+    pub(crate) fn run<'a>(
+        &'a mut self,
+        backend: &mut B,
+        pooled: &[f32],
+        norm_eps: f32,
+    ) -> Result<&'a mut [f32], BackendError> {
+        backend.write_rows(&mut self.input, pooled);
+        let n_rows = backend.n_rows(&self.input);
+        let mut x = &mut self.input;
+        for layer in &mut self.layers {
+            let Layer { linear, activation, norm, output, normed } = layer;
+            backend.set_rows(output, n_rows);
+            backend.matmul(x, &linear.weight, linear.bias.as_ref(), output);
+            if *activation != HeadActivation::Identity {
+                let mut rows = backend.download(output)?.to_vec();
+                rows.iter_mut().for_each(|x| *x = activation.of(*x));
+                backend.write_rows(output, &rows);
+            }
+            x = match (norm, normed) {
+                (Some([gain, bias]), Some(normed)) => {
+                    backend.set_rows(normed, n_rows);
+                    backend.norm_rows(output, Norm { gain, bias: Some(bias), eps: norm_eps }, normed);
+                    normed
+                }
+                _ => output,
+            };
+        }
+        backend.download(x)
+    }
+}
+
+impl HeadActivation {
+    fn of(self, x: f32) -> f32 {
+        match self {
+            Self::Identity => x,
+            Self::Tanh => x.tanh(),
+            Self::Gelu => throng_kernels::reference::gelu(x),
+        }
+    }
+}
+
+/// A matrix of `cols` columns.
+fn matrix<'a>(source: &'a dyn TensorSource, name: &str, cols: usize) -> Result<TensorView<'a>, TensorError> {
+    let tensor = find_tensor(source, name).ok_or_else(|| TensorError::Missing { name: name.to_owned() })?;
+    match *tensor.shape {
+        [rows, found] if found == cols && (1..=MAX_WIDTH).contains(&rows) => Ok(tensor),
+        _ => Err(TensorError::Shape {
+            name: tensor.name.to_owned(),
+            expected: vec![tensor.shape.first().copied().unwrap_or(1), cols],
+            found: tensor.shape.to_vec(),
+        }),
+    }
+}
+
+fn vector<B: Backend>(backend: &B, tensor: &TensorView<'_>, width: usize) -> Result<B::Vector, TensorError> {
+    if tensor.shape != [width] {
+        return Err(TensorError::Shape {
+            name: tensor.name.to_owned(),
+            expected: vec![width],
+            found: tensor.shape.to_vec(),
+        });
+    }
+    Ok(backend.vector(&tensor.numbers())?)
+}

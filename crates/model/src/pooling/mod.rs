@@ -1,0 +1,34 @@
+//! Models that answer with a vector: embedding models, rerankers and classifiers. What is pooled of a sequence's outputs goes through
+//! the layers of a head. Does not know requests and what vectors are compared with.
+
+mod config;
+mod head;
+mod runner;
+
+use std::sync::Arc;
+
+use crate::config::DecoderConfig;
+use crate::weights::TensorSource;
+
+pub use config::{ClassifierActivation, Pooling, PoolingConfig, PoolingOutput};
+pub(crate) use config::{HeadLayer, of_folder};
+pub(crate) use head::PoolingHead;
+pub use runner::PoolingRunner;
+
+/// What a model makes of its outputs, and the tensors of its head.
+#[derive(Clone)]
+pub struct Pooler {
+    /// What is pooled and what becomes of it.
+    pub config: PoolingConfig,
+    /// The layers of the head, in order.
+    pub(crate) layers: Vec<HeadLayer>,
+    /// Tensors that are not in the model's own files, by the index of their layer.
+    pub(crate) own_files: Vec<Option<Arc<dyn TensorSource>>>,
+}
+
+impl Pooler {
+    /// Whether all tokens of a text are computed in one step: they see each other in both directions, or all of them are pooled.
+    pub fn takes_whole_prompts(&self, config: &DecoderConfig) -> bool {
+        config.is_bidirectional() || self.config.pooling != Pooling::Last
+    }
+}
