@@ -13,7 +13,7 @@ use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
 use crate::overload::OverloadControl;
-use crate::pooling::PoolingModel;
+use crate::pooling_model::PoolingModel;
 use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
 

@@ -8,6 +8,8 @@ mod config;
 mod corpus;
 #[path = "../../../fuzz/checks/gguf.rs"]
 mod gguf;
+#[path = "../../../fuzz/checks/quantized.rs"]
+mod quantized;
 #[path = "../../../fuzz/checks/safetensors.rs"]
 mod safetensors;
 
@@ -16,6 +18,7 @@ fn the_checks_pass_on_the_corpora() {
     corpus::replay("gguf", 2, gguf::check);
     corpus::replay("safetensors", 2, safetensors::check);
     corpus::replay("config", 2, config::check);
+    corpus::replay("quantized", 3, quantized::check);
 }
 
 /// The seeds are valid files, so that fuzzing starts past the first checks.

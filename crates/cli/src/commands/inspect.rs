@@ -13,6 +13,7 @@ use throng_model::arch::known::{KnownModel, Support, known_models};
 use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, Mixer};
 use throng_model::state_cache::StateLayout;
 use throng_model::tensor_role::TensorRole;
+use throng_model::weights::quantized::Encoding;
 
 use crate::args::InspectArgs;
 use crate::config::{EngineSection, ModelSection};
@@ -74,6 +75,13 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     );
     for (format, n_bytes) in &weights.formats {
         row(&format!("  {}", format.name()), show(*n_bytes));
+    }
+    if let Some(Encoding { name, held, n_stored_bytes, .. }) = model.tensors().encoding() {
+        let held = match held {
+            Format::F32 => "computed exactly, as BF16 or F32".to_owned(),
+            held => format!("held as {} where that is exact, else as F32", held.name()),
+        };
+        row("stored as", format!("{name}, {}: {held}", show(n_stored_bytes)));
     }
     for (path, n_bytes) in paths(model, isa(section)) {
         row(&format!("  {path}"), show(n_bytes));

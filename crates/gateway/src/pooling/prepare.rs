@@ -5,11 +5,11 @@ use std::sync::Arc;
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
 use throng_text::{EncodeOptions, Tokenizer};
 
-use super::PoolingModel;
 use crate::generation::{Abandoned, Prepared, text_error, tokenizer_of};
 use crate::memory::{MemoryBudget, Part};
 use crate::openai::pooling::PoolingOptions;
 use crate::openai::{ApiError, Prompt, check_prompt};
+use crate::pooling_model::PoolingModel;
 use crate::replica::{Continuations, ReplicaRequest};
 use crate::served_model::ModelEntry;
 

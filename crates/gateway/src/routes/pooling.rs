@@ -20,9 +20,8 @@ use crate::openai::pooling_response::{
     Classification, Embedding, PooledList, PooledUsage, Reranked, RerankedDocument, Score,
 };
 use crate::openai::{ApiError, IgnoredParameters, Prompt};
-use crate::pooling::{
-    Inputs, PooledInput, PoolingModel, PoolingOutput, collect_vectors, cosine, prepare, shorten,
-};
+use crate::pooling::{Inputs, PooledInput, collect_vectors, prepare};
+use crate::pooling_model::{PoolingModel, PoolingOutput, cosine, shorten};
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
@@ -142,7 +141,7 @@ impl Reading<'_> {
         form: Form,
     ) -> Result<Job, ApiError> {
         let route = self.route(options)?;
-        check_room(&route, self.context.id_text())?;
+        check_room(&route, self.context)?;
         let pooling = pooling_of(&route)?.clone();
         form.check(&pooling)?;
         self.context.set_user(options.user.as_deref());
@@ -205,7 +204,7 @@ async fn answer(
     let Job { route, prepared, param, model, pooling, form, gives_logits, ignored } = job;
     let n_tokens = prepared.requests.iter().map(|request| request.prompt.len() as u64).sum();
     let counting = (&app.limits, app.ledger.as_ref());
-    let session = admit(&route, prepared, param, &context, counting, &app.cache).await?;
+    let session = admit(&route, prepared, param, &context, counting, (&app.cache, &app.moderation)).await?;
     let memory = app.memory.reservation(Part::Answers);
     let phase = app.phase.subscribe();
     let (mut vectors, held) = collect_vectors(session, memory, phase, context.id_text()).await?;

@@ -17,6 +17,7 @@ use crate::config::{
     Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, NormPlacement,
     RopeTable,
 };
+use crate::weights::quantized::Scheme;
 use rope::RopeSource;
 
 /// A parsed `config.json`; of a multimodal one the part about text.
@@ -96,28 +97,20 @@ impl HfConfig {
         }
     }
 
-    /// Refuses a model whose weights are quantized: all such formats (AWQ, GPTQ, FP8, …) need tensors and arithmetic of
-    /// their own.
-    pub(super) fn check_not_quantized(&self) -> Result<(), ConfigError> {
+    /// Refuses a model whose weights are quantized in a way that is not known.
+    pub(super) fn check_quantization(&self) -> Result<(), ConfigError> {
         let key =
             ["quantization_config", "compression_config"].into_iter().find(|key| self.get(key).is_some());
-        let Some((key, config)) = key.and_then(|key| Some((key, self.get(key)?))) else { return Ok(()) };
-        // Their experts are stored as bytes that the loader puts together.
-        let is_mxfp4 = config.get("quant_method").and_then(Value::as_str) == Some("mxfp4");
-        if is_mxfp4 && self.model_type == "gpt_oss" {
-            return Ok(());
-        }
-        let text = |name: &str| config.get(name).and_then(Value::as_str).map(super::shorten);
-        let method = text("quant_method").unwrap_or_else(|| "an unnamed format".to_owned());
-        // Written in lower case, but known in upper case.
-        let shown = match method.as_str() {
-            "awq" | "gptq" | "fp8" | "mxfp4" | "aqlm" | "hqq" => method.to_ascii_uppercase(),
-            _ => method,
+        let refused = |found: String| {
+            let key = key.unwrap_or("quantization_config");
+            ConfigError::Quantized { found: format!("{} (by {key} in config.json)", super::shorten(&found)) }
         };
-        let bits = config.get("bits").and_then(Value::as_u64).map(|bits| format!(" with {bits} bits"));
-        let format = text("quant_algo").or_else(|| text("format")).map(|format| format!(" ({format})"));
-        let (bits, format) = (bits.unwrap_or_default(), format.unwrap_or_default());
-        Err(ConfigError::Quantized { found: format!("{shown}{format}{bits} (by {key} in config.json)") })
+        // Experts of this family are bytes that the loader puts together.
+        let method = key.and_then(|key| self.get(key)?.get("quant_method")?.as_str());
+        if method == Some("mxfp4") && self.model_type != "gpt_oss" {
+            return Err(refused("MXFP4".to_owned()));
+        }
+        Scheme::of_config(&self.map).map(drop).map_err(|error| refused(error.to_string()))
     }
 
     /// A value that is there and not null.

@@ -70,7 +70,7 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 32] = [
+const FAMILIES: [&Family; 33] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
@@ -92,6 +92,7 @@ const FAMILIES: [&Family; 32] = [
     &lfm2::FAMILY_MOE,
     &qwen3_next::FAMILY,
     &qwen3_next::FAMILY_3_5,
+    &qwen3_next::FAMILY_3_5_MOE,
     &nemotron_h::FAMILY,
     &granite_hybrid::FAMILY,
     &gpt_oss::FAMILY,
@@ -135,7 +136,7 @@ impl Architecture {
         if let Some(text_type) = hf.text_model_type().filter(|text_type| !family.is_called(text_type)) {
             return Err(ConfigError::not_supported(text_type));
         }
-        hf.check_not_quantized()?;
+        hf.check_quantization()?;
         let config = (family.from_hf)(&hf)?;
         limits::check(&config)?;
         Ok(Self { config, names: family.hf_names })

@@ -1,4 +1,4 @@
-//! Qwen3-Next and dense Qwen 3.5: gated delta nets on most layers, attention with an output gate on the others.
+//! Qwen3-Next and Qwen 3.5, dense and with experts: gated delta nets on most layers, attention with an output gate on the others.
 //! Gains of norms are stored minus 1, but for that of the delta net.
 
 use serde_json::Value;
@@ -7,14 +7,14 @@ use super::names::{
     GGUF_LAYER, GGUF_RECURRENT, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames,
     gguf as gguf_names, hf as hf_names,
 };
-use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2_moe};
+use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2_moe, without_gguf};
 use crate::config::{DecoderConfig, DeltaShape, FeedForward, Mixer, QkNorm, SharedExpert};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "qwen3_next",
     aliases: &[],
     gguf_architectures: &["qwen3next"],
-    from_hf: from_hf_moe,
+    from_hf: |hf| from_hf_moe(hf, "qwen3_next"),
     from_gguf: |gguf| from_gguf(gguf, "qwen3_next", false),
     hf_names: &NAMES,
     gguf_names: &GGUF_NAMES,
@@ -26,6 +26,15 @@ pub(super) const FAMILY_3_5: Family = Family {
     gguf_architectures: &["qwen35"],
     from_hf,
     from_gguf: |gguf| from_gguf(gguf, "qwen3_5", true),
+    ..FAMILY
+};
+
+pub(super) const FAMILY_3_5_MOE: Family = Family {
+    model_type: "qwen3_5_moe",
+    aliases: &["qwen3_5_moe_text"],
+    gguf_architectures: &[],
+    from_hf: |hf| from_hf_moe(hf, "qwen3_5_moe"),
+    from_gguf: without_gguf,
     ..FAMILY
 };
 
@@ -48,6 +57,8 @@ static GGUF_NAMES: TensorNames = gguf_names(LayerNames {
 const ATTENTION_INTERVAL: usize = 4;
 
 static NAMES: TensorNames = hf_names(LayerNames {
+    experts_gate_up: "mlp.experts.gate_up_proj",
+    experts_down: "mlp.experts.down_proj",
     recurrent: RecurrentNames {
         input: "linear_attn.in_proj_qkv",
         delta_gate: "linear_attn.in_proj_z",
@@ -72,9 +83,9 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
-fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
+fn from_hf_moe(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, ConfigError> {
     let width = hf.required_size("moe_intermediate_size")?;
-    let mut config = hf.with_defaults(&[("intermediate_size", width)]).llama("qwen3_next")?;
+    let mut config = hf.with_defaults(&[("intermediate_size", width)]).llama(family)?;
     mix(hf, &mut config)?;
     let shared = hf.size("shared_expert_intermediate_size")?.filter(|width| *width > 0);
     let shared = shared.map(|width| SharedExpert { width, is_gated: true, has_norms: false });

@@ -20,6 +20,7 @@ use crate::weights::{ByteTensor, TensorSource, TensorView};
 
 pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};
+use stored_rows::StoredRows;
 
 /// The weights of a model on a device.
 pub struct DecoderWeights<B: Backend> {
@@ -184,6 +185,7 @@ impl<B: Backend> DecoderWeights<B> {
             names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
         let bytes = source.byte_names();
         let bytes = bytes.iter().filter_map(|name| source.byte_tensor(name)).map(|t| t.data.len() as u64);
+        let encoded = source.encoding().map_or(0, |encoding| encoding.n_stored_bytes);
         let mut loader = Loader {
             backend,
             source,
@@ -191,7 +193,7 @@ impl<B: Backend> DecoderWeights<B> {
             names: &architecture.names.layer,
             quantizer,
             progress,
-            state: LoadProgress { done_bytes: 0, total_bytes: sizes.chain(bytes).sum() },
+            state: LoadProgress { done_bytes: 0, total_bytes: sizes.chain(bytes).sum::<u64>() + encoded },
         };
         let names = architecture.names;
         let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
@@ -285,13 +287,12 @@ impl<'a, B: Backend> Loader<'a, B> {
         parts: &[(&str, usize)],
         cols: usize,
     ) -> Result<B::Matrix, TensorError> {
-        let views = parts.iter().map(|(name, rows)| self.checked(&weight(name), &[*rows, cols]));
-        let mut views = views.collect::<Result<Vec<_>, _>>()?;
-        let shapes: Vec<[usize; 2]> = parts.iter().map(|(_, rows)| [*rows, cols]).collect();
-        views.iter_mut().zip(&shapes).for_each(|(view, shape)| view.shape = shape);
+        let stored = parts.iter().map(|(name, rows)| self.stored(&weight(name), [*rows, cols]));
+        let stored = stored.collect::<Result<Vec<_>, _>>()?;
+        let views: Vec<_> = stored.iter().map(StoredRows::view).collect();
         let matrix = self.make(role, &views)?;
         views.iter().for_each(|view| self.source.release(view.name));
-        self.note(views.iter().map(|view| view.data.len()).sum());
+        self.note(stored.iter().map(|rows| rows.n_stored_bytes).sum());
         Ok(matrix)
     }
 

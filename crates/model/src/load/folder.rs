@@ -7,9 +7,10 @@ use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
 
 use super::json_file::{object, read, read_object};
-use super::{LoadError, LoadedModel, VocabularySource, chat_templates};
+use super::{LoadError, LoadedModel, VocabularySource, chat_templates, pooler};
 use crate::arch::Architecture;
-use crate::pooling;
+use crate::weights::TensorSource;
+use crate::weights::quantized::{QuantizedFolder, Scheme};
 use crate::weights::safetensors::SafetensorsFolder;
 
 pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
@@ -37,7 +38,15 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let full_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name =
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
-    let pooler = pooling::of_folder(folder, &config, &architecture.config)?;
+    let scheme = Scheme::of_config(&config).map_err(|error| LoadError::Malformed {
+        path: folder.join("config.json"),
+        reason: error.to_string(),
+    })?;
+    let tensors: Arc<dyn TensorSource> = match scheme {
+        None => Arc::new(SafetensorsFolder::open(folder)?),
+        Some(scheme) => Arc::new(QuantizedFolder::new(SafetensorsFolder::open_any(folder)?, scheme)),
+    };
+    let pooler = pooler::of_folder(folder, &config, &architecture.config)?;
     Ok(LoadedModel {
         path: folder.to_owned(),
         name,
@@ -49,7 +58,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         bos_token_id,
         pooler,
         architecture,
-        tensors: Arc::new(SafetensorsFolder::open(folder)?),
+        tensors,
         quantize: None,
         cache: None,
         prepared: Default::default(),

@@ -12,7 +12,7 @@ use super::LoadError;
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// A whole file; `None` when there is none.
-pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
     let io_error = |source| LoadError::Io { path: path.to_owned(), source };
     let file = match open_regular(path) {
         Ok(file) => file,
@@ -27,17 +27,17 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, LoadError> {
     Ok(Some(bytes))
 }
 
-pub(crate) fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value>, LoadError> {
+pub(super) fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value>, LoadError> {
     let path = folder.join(name);
     object(&path, read(&path)?)
 }
 
 /// An empty object where there is no file.
-pub(crate) fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
+pub(super) fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
     let Some(json) = json else { return Ok(Map::new()) };
     serde_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))
 }
 
-pub(crate) fn malformed(path: &Path, reason: String) -> LoadError {
+pub(super) fn malformed(path: &Path, reason: String) -> LoadError {
     LoadError::Malformed { path: path.to_owned(), reason }
 }

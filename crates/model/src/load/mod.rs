@@ -6,7 +6,8 @@ mod chat_templates;
 mod eagle;
 mod folder;
 mod gguf_file;
-pub(crate) mod json_file;
+mod json_file;
+mod pooler;
 mod prepare;
 mod summary;
 

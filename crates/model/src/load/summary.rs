@@ -30,15 +30,15 @@ impl WeightSummary {
 impl LoadedModel {
     /// How the tensors are stored.
     pub fn stored_summary(&self) -> WeightSummary {
-        self.summary(|tensor| (tensor.format, tensor.data.len() as u64))
+        self.summary(false, |tensor| (tensor.format, tensor.data.len() as u64))
     }
 
     /// How the tensors are held: as they are stored, unless the model is quantized.
     pub fn weight_summary(&self) -> WeightSummary {
-        self.summary(|tensor| (self.held_format(tensor), self.held_bytes(tensor)))
+        self.summary(true, |tensor| (self.held_format(tensor), self.held_bytes(tensor)))
     }
 
-    fn summary(&self, of: impl Fn(&TensorView<'_>) -> (Format, u64)) -> WeightSummary {
+    fn summary(&self, holds: bool, of: impl Fn(&TensorView<'_>) -> (Format, u64)) -> WeightSummary {
         let mut summary = WeightSummary { n_parameters: 0, n_bytes: 0, formats: Vec::new() };
         for tensor in self.tensors.names().into_iter().filter_map(|name| self.tensors.tensor(name)) {
             let (format, n_bytes) = of(&tensor);
@@ -49,6 +49,17 @@ impl LoadedModel {
             // Two codes a byte; scales are no parameters.
             let n_codes = if tensor.name.ends_with("_blocks") { 2 * tensor.data.len() as u64 } else { 0 };
             summary.add(Format::MXFP4, n_codes, tensor.data.len() as u64);
+        }
+        if let Some(encoding) = self.tensors.encoding() {
+            let bytes = |format: Format| {
+                encoding.n_elements * format.block_bytes() as u64 / format.block_elements() as u64
+            };
+            let held = match self.quantize {
+                Some(plan) if holds && encoding.held == Format::F32 => plan.to.format(),
+                _ => encoding.held,
+            };
+            let n_bytes = if holds { bytes(held) } else { encoding.n_stored_bytes };
+            summary.add(held, encoding.n_elements, n_bytes);
         }
         summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
         summary

@@ -11,7 +11,7 @@ use crate::config::DecoderConfig;
 use crate::weights::TensorSource;
 
 pub use config::{ClassifierActivation, Pooling, PoolingConfig, PoolingOutput};
-pub(crate) use config::{HeadLayer, of_folder};
+pub(crate) use config::{HeadActivation, HeadLayer};
 pub(crate) use head::PoolingHead;
 pub use runner::PoolingRunner;
 

@@ -2,12 +2,15 @@
 
 mod file_bytes;
 pub mod gguf;
+pub mod quantized;
 pub mod safetensors;
 
 use std::path::PathBuf;
 
 use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::{Format, dequantize_row};
+
+use quantized::{DecodeError, DecodedMatrix, Encoding};
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
 #[derive(Debug, Clone)]
@@ -68,6 +71,27 @@ pub trait TensorSource: Send + Sync {
     /// The names of all tensors of bytes, sorted.
     fn byte_names(&self) -> Vec<&str> {
         Vec::new()
+    }
+
+    /// Whether the weight of that name is stored in the layout of another library, and has to be [decoded](Self::decode). It is not
+    /// among [`Self::names`].
+    fn has_encoded(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// The names of all such weights, sorted.
+    fn encoded_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How such weights are stored, and the format in which they are held where that has their numbers exactly.
+    fn encoding(&self) -> Option<Encoding> {
+        None
+    }
+
+    /// Such a weight of `[rows, cols]`; `None` if there is none of that name.
+    fn decode(&self, _name: &str, _shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
+        None
     }
 
     /// The length and times of each file when it was opened; `None` when the tensors are not in files.

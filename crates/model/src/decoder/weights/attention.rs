@@ -43,7 +43,7 @@ impl<B: Backend> Loader<'_, B> {
             return self.linear(role, &[(&query_name, query)], config.hidden_size);
         }
         let stacked = format!("{layer}{}", names.query_key_value);
-        if self.find(&weight(&stacked)).is_some() {
+        if self.has(&weight(&stacked)) {
             return self.linear(role, &[(&stacked, query + 2 * key)], config.hidden_size);
         }
         let value = if attention.values_are_keys { names.key } else { names.value };

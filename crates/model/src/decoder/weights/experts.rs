@@ -163,12 +163,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             let element = |row: usize, col: usize| part(own, col * n_rows + row, size);
             let elements = picked.indices().flat_map(|row| (0..cols).map(move |col| (row, col)));
             let data = elements.flat_map(|(row, col)| element(row, col)).copied().collect();
-            return Ok(StoredRows {
-                name: tensor.name,
-                format: tensor.format,
-                shape,
-                data: Cow::Owned(data),
-            });
+            return Ok(stored_rows(tensor.name, tensor.format, shape, Cow::Owned(data)));
         }
         let tensor = self.checked(name, &[n_experts, n_rows, cols])?;
         let own = part(tensor.data, expert_idx, tensor.data.len() / n_experts);
@@ -177,7 +172,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             1 => Cow::Borrowed(&own[picked.first * row_bytes..][..picked.n * row_bytes]),
             _ => Cow::Owned(picked.indices().flat_map(|row| part(own, row, row_bytes)).copied().collect()),
         };
-        Ok(StoredRows { name: tensor.name, format: tensor.format, shape, data })
+        Ok(stored_rows(tensor.name, tensor.format, shape, data))
     }
 
     /// Rows of codes, two of neighbouring columns in a byte, and scales, put together as ggml's MXFP4 has them: the exponent, then
@@ -204,9 +199,12 @@ impl<'a, B: Backend> Loader<'a, B> {
             let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
             data.extend((0..MXFP4_CODES).map(|i| code(i) | code(i + 16) << 4));
         }
-        let (format, shape) = (Format::MXFP4, [picked.n, cols]);
-        Ok(StoredRows { name: blocks.name, format, shape, data: Cow::Owned(data) })
+        Ok(stored_rows(blocks.name, Format::MXFP4, [picked.n, cols], Cow::Owned(data)))
     }
+}
+
+fn stored_rows<'a>(name: &'a str, format: Format, shape: [usize; 2], data: Cow<'a, [u8]>) -> StoredRows<'a> {
+    StoredRows { name: Cow::Borrowed(name), format, shape, n_stored_bytes: data.len(), data }
 }
 
 /// Part number `idx` of parts of `n` elements.

@@ -83,7 +83,7 @@ impl<B: Backend> Loader<'_, B> {
             let down = self.linear(MatrixRole::RowParallel, &[(down, hidden)], width)?;
             return Ok(GatedMlp { width, gate_up, down });
         }
-        let stacked = self.find(&weight(gate)).is_none() && self.find(&weight(gate_up)).is_some();
+        let stacked = !self.has(&weight(gate)) && self.has(&weight(gate_up));
         let gate_up = match stacked {
             true => self.linear(MatrixRole::GateUp, &[(gate_up, 2 * width)], hidden)?,
             false => self.linear(MatrixRole::GateUp, &[(gate, width), (up, width)], hidden)?,

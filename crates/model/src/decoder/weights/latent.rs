@@ -72,12 +72,13 @@ impl<B: Backend> Loader<'_, B> {
     /// The rows of the rotated key, which the file has last, before those of the latent vector.
     fn latent_key_value(&mut self, name: &str, latent: &LatentConfig) -> Result<Linear<B>, TensorError> {
         let (hidden, rank) = (self.config.hidden_size, latent.rank);
-        let tensor = self.checked(&weight(name), &[latent.key_dim(), hidden])?;
+        let stored = self.stored(&weight(name), [latent.key_dim(), hidden])?;
+        let tensor = stored.view();
         let (of_latent, of_key) = tensor.data.split_at(tensor.data.len() / latent.key_dim() * rank);
         let shapes = [[latent.rope_dim, hidden], [rank, hidden]];
         let part = |i: usize, data| TensorView { shape: &shapes[i], data, ..tensor.clone() };
         let weight = self.make(MatrixRole::Router, &[part(0, of_key), part(1, of_latent)])?;
-        self.note(tensor.data.len());
+        self.note(stored.n_stored_bytes);
         let bias = format!("{name}.bias");
         if self.find(&bias).is_none() {
             return Ok(Linear { weight, bias: None });
@@ -105,7 +106,8 @@ impl<B: Backend> Loader<'_, B> {
             return Ok((absorbed, values));
         }
         let of_head = nope_dim + value_dim;
-        let both = self.checked(&at(names.key_value_expansion), &[n_heads * of_head, rank])?;
+        let stored = self.stored(&at(names.key_value_expansion), [n_heads * of_head, rank])?;
+        let both = stored.view();
         let row_bytes = both.data.len() / (n_heads * of_head);
         for head in both.data.chunks_exact(of_head * row_bytes) {
             let (keys, of_values) = head.split_at(nope_dim * row_bytes);
@@ -115,7 +117,7 @@ impl<B: Backend> Loader<'_, B> {
             let view = TensorView { shape: &[value_dim, rank], data: of_values, ..both.clone() };
             values.push(self.make(MatrixRole::Router, &[view])?);
         }
-        self.note(both.data.len());
+        self.note(stored.n_stored_bytes);
         Ok((absorbed, values))
     }
 

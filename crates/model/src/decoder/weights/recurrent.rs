@@ -97,7 +97,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         )?);
         let views: Vec<_> = parts.iter().map(StoredRows::view).collect();
         let weight = self.make(MatrixRole::RecurrentInput, &views)?;
-        self.note(parts.iter().map(|rows| rows.data.len()).sum());
+        self.note(parts.iter().map(|rows| rows.n_stored_bytes).sum());
         Ok(Linear { weight, bias: None })
     }
 
@@ -110,16 +110,14 @@ impl<'a, B: Backend> Loader<'a, B> {
         kinds: [(&str, usize); 2],
     ) -> Result<Vec<StoredRows<'a>>, TensorError> {
         let hidden = self.config.hidden_size;
-        let find = |name: &str, n_rows: usize| {
-            let view = self.checked(&weight(&format!("{layer}{name}")), &[n_rows, hidden])?;
-            let (shape, data) = ([n_rows, hidden], Cow::Borrowed(view.data));
-            Ok((StoredRows { name: view.name, format: view.format, shape, data }, view))
-        };
-        if !by_head.is_empty() && self.find(&weight(&format!("{layer}{by_head}"))).is_some() {
-            let (rows, view) = find(by_head, kinds.iter().map(|(_, n_rows)| n_rows).sum())?;
-            return Ok(vec![StoredRows { data: Cow::Owned(rows_by_kind(&view, sizes)), ..rows }]);
+        let find =
+            |name: &str, n_rows: usize| self.stored(&weight(&format!("{layer}{name}")), [n_rows, hidden]);
+        if !by_head.is_empty() && self.has(&weight(&format!("{layer}{by_head}"))) {
+            let rows = find(by_head, kinds.iter().map(|(_, n_rows)| n_rows).sum())?;
+            let data = rows_by_kind(&rows.view(), sizes);
+            return Ok(vec![StoredRows { data: Cow::Owned(data), ..rows }]);
         }
-        kinds.into_iter().map(|(name, n_rows)| find(name, n_rows).map(|(rows, _)| rows)).collect()
+        kinds.into_iter().map(|(name, n_rows)| find(name, n_rows)).collect()
     }
 }
 

@@ -1,21 +1,74 @@
-//! Rows of a matrix as a file stores them. Does not know what the matrix is for.
+//! Rows of a matrix as a file stores them, or decoded from the layout of another library. Does not know what the matrix is for.
 
 use std::borrow::Cow;
 
 use throng_kernels::quant::Format;
 
-use crate::weights::TensorView;
+use super::{Loader, TensorError, other_names};
+use crate::backend::Backend;
+use crate::weights::quantized::{DecodeError, DecodedMatrix};
+use crate::weights::{TensorSource, TensorView};
 
-/// Rows of a matrix in a tensor's format, copied where the file has them in another order.
+/// Rows of a matrix in a tensor's format, copied where the file has them in another order or another layout.
 pub(super) struct StoredRows<'a> {
-    pub(super) name: &'a str,
+    pub(super) name: Cow<'a, str>,
     pub(super) format: Format,
     pub(super) shape: [usize; 2],
     pub(super) data: Cow<'a, [u8]>,
+    /// Bytes that they take in the file.
+    pub(super) n_stored_bytes: usize,
 }
 
-impl StoredRows<'_> {
+impl<'a> StoredRows<'a> {
     pub(super) fn view(&self) -> TensorView<'_> {
-        TensorView { name: self.name, shape: &self.shape, format: self.format, data: &self.data }
+        TensorView { name: &self.name, shape: &self.shape, format: self.format, data: &self.data }
     }
+
+    fn of(tensor: &TensorView<'a>, shape: [usize; 2]) -> Self {
+        let (name, data) = (Cow::Borrowed(tensor.name), Cow::Borrowed(tensor.data));
+        Self { name, format: tensor.format, shape, data, n_stored_bytes: tensor.data.len() }
+    }
+}
+
+impl<'a, B: Backend> Loader<'a, B> {
+    /// Whether the weight is there, in whatever layout.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.find(name).is_some() || has_encoded(self.source, name)
+    }
+
+    /// A matrix of this shape.
+    pub(super) fn stored(&self, name: &str, shape: [usize; 2]) -> Result<StoredRows<'a>, TensorError> {
+        let decoded = match self.find(name) {
+            Some(_) => None,
+            None => find_decoded(self.source, name, shape),
+        };
+        let Some(decoded) = decoded else { return Ok(StoredRows::of(&self.checked(name, &shape)?, shape)) };
+        let decoded = decoded.map_err(|error| TensorError::Malformed { what: error.to_string() })?;
+        Ok(StoredRows {
+            name: Cow::Owned(decoded.name),
+            format: decoded.format,
+            shape,
+            data: Cow::Owned(decoded.data),
+            n_stored_bytes: decoded.n_stored_bytes,
+        })
+    }
+}
+
+/// Whether the weight of a name, or of another name of it, is in the layout of another library.
+fn has_encoded(source: &dyn TensorSource, name: &str) -> bool {
+    encoded_name(source, name).is_some()
+}
+
+/// The weight, decoded.
+fn find_decoded(
+    source: &dyn TensorSource,
+    name: &str,
+    shape: [usize; 2],
+) -> Option<Result<DecodedMatrix, DecodeError>> {
+    source.decode(&encoded_name(source, name)?, shape)
+}
+
+fn encoded_name(source: &dyn TensorSource, name: &str) -> Option<String> {
+    let names = std::iter::once(name.to_owned()).chain(other_names(name));
+    names.into_iter().find(|name| source.has_encoded(name))
 }

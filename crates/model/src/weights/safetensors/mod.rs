@@ -104,6 +104,20 @@ impl SafetensorsFolder {
         Self::of_one(FileBytes::Owned(bytes.to_vec()), entries).checked_floats()
     }
 
+    /// The same with tensors of any type.
+    ///
+    /// # Errors
+    /// When `bytes` are not a consistent safetensors file.
+    pub fn parse_any(bytes: &[u8]) -> Result<Self, SafetensorsError> {
+        let entries = parse_header(bytes)?;
+        Ok(Self::of_one(FileBytes::Owned(bytes.to_vec()), entries))
+    }
+
+    /// The names of all tensors, of whatever type, sorted.
+    pub fn all_names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.iter().map(|(_, entry)| entry.name.as_str())
+    }
+
     fn of_one(file: FileBytes, entries: Vec<SafetensorsEntry>) -> Self {
         Self { files: vec![file], tensors: entries.into_iter().map(|entry| (0, entry)).collect() }
     }

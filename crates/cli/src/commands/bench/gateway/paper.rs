@@ -85,6 +85,7 @@ impl Executor for Instantly {
             vocabulary_size: self.vocabulary_size,
             n_state_slots: 0,
             max_steps_in_flight: 1,
+            takes_whole_prompts: false,
         }
     }
 

@@ -1,0 +1,90 @@
+//! What the vectors of a model are, and what becomes of them: probabilities, shorter embeddings, similarities. Does not know requests
+//! and how vectors are computed.
+
+/// What a model that answers with vectors makes of a text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolingModel {
+    /// What its vectors are.
+    pub output: PoolingOutput,
+    /// Whether embeddings are divided by their length.
+    pub normalizes: bool,
+    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s * segment_stride`.
+    pub n_segments: u32,
+    /// See [`Self::n_segments`].
+    pub segment_stride: u32,
+}
+
+/// What the vectors of a model are.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PoolingOutput {
+    /// Embeddings of texts.
+    Embedding,
+    /// A logit for each label.
+    Labels {
+        /// Their names.
+        names: Vec<String>,
+        /// Whether probabilities are of all labels together; else of each alone.
+        are_exclusive: bool,
+    },
+}
+
+impl PoolingModel {
+    /// Turns logits into probabilities, in place.
+    pub(crate) fn activate(&self, logits: &mut [f32]) {
+        let PoolingOutput::Labels { are_exclusive, .. } = &self.output else { return };
+        if !are_exclusive {
+            return logits.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
+        }
+        let max = logits.iter().fold(f32::NEG_INFINITY, |max, &x| max.max(x));
+        logits.iter_mut().for_each(|x| *x = (*x - max).exp());
+        let sum: f32 = logits.iter().sum();
+        logits.iter_mut().for_each(|x| *x /= sum);
+    }
+}
+
+/// The first elements of an embedding, divided by their length where the model does so.
+pub(crate) fn shorten(embedding: &mut Vec<f32>, n: usize, normalizes: bool) {
+    embedding.truncate(n);
+    if normalizes {
+        let length = embedding.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>().sqrt().max(1e-12);
+        embedding.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
+    }
+}
+
+/// The cosine of the angle between two embeddings.
+pub(crate) fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    (dot(a, b) / (dot(a, a) * dot(b, b)).sqrt().max(1e-24)) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortened_embedding_has_length_one_again_where_it_had() {
+        let mut embedding = vec![0.6, 0.0, 0.8];
+        shorten(&mut embedding, 2, true);
+        assert_eq!(embedding, [1.0, 0.0]);
+        let mut plain = vec![3.0, 4.0, 5.0];
+        shorten(&mut plain, 2, false);
+        assert_eq!(plain, [3.0, 4.0]);
+        assert!((cosine(&[1.0, 1.0], &[2.0, 0.0]) - 0.5_f32.sqrt()).abs() < 1e-6);
+    }
+
+    #[test]
+    fn probabilities_are_of_each_label_or_of_all() {
+        let model = |are_exclusive| PoolingModel {
+            output: PoolingOutput::Labels { names: vec!["a".into(), "b".into()], are_exclusive },
+            normalizes: false,
+            n_segments: 0,
+            segment_stride: 0,
+        };
+        let mut alone = [0.0, 1000.0];
+        model(false).activate(&mut alone);
+        assert_eq!(alone, [0.5, 1.0]);
+        let mut together = [1000.0, 1000.0];
+        model(true).activate(&mut together);
+        assert_eq!(together, [0.5, 0.5]);
+    }
+}

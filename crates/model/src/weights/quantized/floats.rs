@@ -1,0 +1,121 @@
+//! Layers stored as short floats with scales: FP8 (OCP 8-bit Floating Point Specification, E4M3) and NVFP4 (E2M1 with E4M3 scales for
+//! sixteen columns). Their numbers are products of floats: held as BF16 where that has all of them exactly, else as F32.
+
+use safetensors::Dtype;
+use throng_kernels::quant::{Format, dequantize_row};
+
+use super::{DecodeError, Layer, RawTensor};
+
+/// Columns of NVFP4 that share a scale.
+const NVFP4_GROUP: usize = 16;
+/// E2M1 by its code, sign apart.
+const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+
+/// The numbers of a tensor of F32, F16 or BF16.
+pub(super) fn numbers(tensor: &RawTensor<'_>) -> Vec<f32> {
+    let format = match tensor.dtype {
+        Dtype::F16 => Format::F16,
+        Dtype::BF16 => Format::BF16,
+        _ => Format::F32,
+    };
+    let mut numbers = vec![0.0; tensor.data.len() / format.block_bytes()];
+    dequantize_row(format, tensor.data, &mut numbers);
+    numbers
+}
+
+/// E4M3 without infinities: four bits of exponent, three of mantissa.
+pub(super) fn e4m3(code: u8) -> f32 {
+    let (exponent, mantissa) = (i32::from(code >> 3 & 15), f32::from(code & 7));
+    let size = match (exponent, code & 7) {
+        (15, 7) => f32::NAN,
+        (0, _) => mantissa * 2.0_f32.powi(-9),
+        _ => (8.0 + mantissa) * 2.0_f32.powi(exponent - 10),
+    };
+    if code & 0x80 == 0 { size } else { -size }
+}
+
+/// FP8 with a scale for each block of rows and columns; blocks at the edges may be short.
+pub(super) fn fp8_blocks(
+    layer: &Layer<'_>,
+    [high, wide]: [usize; 2],
+) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let per_row = cols.div_ceil(wide);
+    let scales = layer.floats("weight_scale_inv", &[rows.div_ceil(high), per_row])?;
+    fp8(layer, |row, col| scales[row / high * per_row + col / wide])
+}
+
+/// FP8 with a scale for each row, or one for all.
+pub(super) fn fp8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, _] = layer.shape;
+    let shape: &[usize] = match layer.find("weight_scale").map(|scale| scale.shape) {
+        Some([]) => &[],
+        Some([1]) if rows != 1 => &[1],
+        Some([_]) => &[rows],
+        _ => &[rows, 1],
+    };
+    let scales = layer.floats("weight_scale", shape)?;
+    fp8(layer, |row, _| scales[row % scales.len()])
+}
+
+fn fp8(layer: &Layer<'_>, scale: impl Fn(usize, usize) -> f32) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [_, cols] = layer.shape;
+    let codes = layer.tensor("weight", &[Dtype::F8_E4M3], &layer.shape)?;
+    let table: [f32; 256] = std::array::from_fn(|code| e4m3(code as u8));
+    let number = |(i, &code): (usize, &u8)| table[code as usize] * scale(i / cols, i % cols);
+    Ok(shortest(codes.data.iter().enumerate().map(number)))
+}
+
+/// NVFP4: the scales of groups multiply one scale of the tensor, which compressed-tensors stores as its inverse.
+pub(super) fn nvfp4(layer: &Layer<'_>, is_modelopt: bool) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    if !cols.is_multiple_of(NVFP4_GROUP) {
+        return Err(DecodeError::Tensor {
+            name: format!("{}.weight", layer.name),
+            expected: format!("a multiple of {NVFP4_GROUP} columns"),
+            found: format!("{cols}"),
+        });
+    }
+    let (codes, global) =
+        if is_modelopt { ("weight", "weight_scale_2") } else { ("weight_packed", "weight_global_scale") };
+    let codes = layer.tensor(codes, &[Dtype::U8], &[rows, cols / 2])?;
+    let per_row = cols / NVFP4_GROUP;
+    let scales = layer.tensor("weight_scale", &[Dtype::F8_E4M3], &[rows, per_row])?;
+    let global_shape: &[usize] =
+        if layer.find(global).is_some_and(|tensor| tensor.shape.is_empty()) { &[] } else { &[1] };
+    let global = layer.floats(global, global_shape)?[0];
+    let global = if is_modelopt { global } else { 1.0 / global };
+    let number = |i: usize| {
+        let (row, col) = (i / cols, i % cols);
+        let code = codes.data[i / 2] >> (4 * (i % 2)) & 15;
+        let size = E2M1[(code & 7) as usize];
+        let element = if code & 8 == 0 { size } else { -size };
+        element * (e4m3(scales.data[row * per_row + col / NVFP4_GROUP]) * global)
+    };
+    Ok(shortest((0..rows * cols).map(number)))
+}
+
+/// The numbers as BF16 if that has all of them, else as F32.
+fn shortest(numbers: impl Iterator<Item = f32>) -> (Format, Vec<u8>) {
+    let numbers: Vec<f32> = numbers.collect();
+    if numbers.iter().all(|x| x.to_bits() & 0xffff == 0) {
+        let bytes = numbers.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes());
+        return (Format::BF16, bytes.collect());
+    }
+    (Format::F32, numbers.iter().flat_map(|x| x.to_le_bytes()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e4m3_has_the_numbers_of_its_specification() {
+        let known =
+            [(0x00, 0.0), (0x01, 2.0_f32.powi(-9)), (0x08, 2.0_f32.powi(-6)), (0x38, 1.0), (0x7e, 448.0)];
+        for (code, number) in known {
+            assert_eq!((e4m3(code), e4m3(code | 0x80)), (number, -number));
+        }
+        assert!(e4m3(0x7f).is_nan() && e4m3(0xff).is_nan());
+    }
+}

@@ -1,0 +1,220 @@
+//! Layers stored as integers with scales for groups of columns, and zero points: AWQ, GPTQ, and the packed and plain integers of
+//! compressed-tensors. An element is `(code - zero) * scale`. The differences of code and zero point are small integers again: with
+//! scales that F16 has exactly they are blocks of Q4_0, Q5_0 or Q8_0, exactly. What does not fit is held as F32.
+
+use half::f16;
+use safetensors::Dtype;
+use throng_kernels::quant::Format;
+
+use super::{DecodeError, Layer};
+
+/// Elements of a block of the formats that hold integers.
+const BLOCK: usize = 32;
+/// Which of eight neighbouring rows stands at each place of a word of AWQ.
+const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
+
+/// The integers of a layer and their scales.
+struct Integers {
+    shape: [usize; 2],
+    /// Code less zero point, row after row.
+    differences: Vec<i16>,
+    /// `[rows, groups]`.
+    scales: Vec<f32>,
+    /// The group of each column.
+    groups: Vec<usize>,
+    n_groups: usize,
+}
+
+/// AWQ (arXiv:2306.00978): words of eight rows at a column, `[in, out / 8]`.
+pub(super) fn awq(layer: &Layer<'_>, group: Option<usize>) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let group = group.unwrap_or(cols).max(1);
+    let (n_groups, n_words) = (cols.div_ceil(group), rows.div_ceil(8));
+    let words = layer.integers("qweight", &[cols, n_words])?;
+    let zeros = layer.integers("qzeros", &[n_groups, n_words])?;
+    let scales = layer.floats("scales", &[n_groups, rows])?;
+    let place: [usize; 8] = std::array::from_fn(|row| AWQ_ORDER.iter().position(|&r| r == row).unwrap_or(0));
+    let at = |words: &[u32], i: usize, row: usize| words[i * n_words + row / 8] >> (4 * place[row % 8]) & 15;
+    let difference = |row, col: usize| at(&words, col, row) as i16 - at(&zeros, col / group, row) as i16;
+    let scales = by_row(&scales, n_groups, rows);
+    Ok(Integers::new(layer.shape, difference, scales, in_order(cols, group), n_groups).encode())
+}
+
+/// GPTQ (arXiv:2210.17323): words of neighbouring columns of a row, `[in / per word, out]`; with act-order, each column has a group
+/// of its own choice.
+pub(super) fn gptq(
+    layer: &Layer<'_>,
+    bits: usize,
+    group: Option<usize>,
+    zeros_are_less_one: bool,
+) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let (per_word, mask) = (32 / bits, (1_u32 << bits) - 1);
+    let group = group.unwrap_or(cols).max(1);
+    let n_groups = cols.div_ceil(group);
+    let words = layer.integers("qweight", &[cols.div_ceil(per_word), rows])?;
+    let n_zero_words = rows.div_ceil(per_word);
+    let zeros = layer.integers("qzeros", &[n_groups, n_zero_words])?;
+    let scales = layer.floats("scales", &[n_groups, rows])?;
+    let groups = match layer.find("g_idx") {
+        None => in_order(cols, group),
+        Some(_) => chosen_groups(layer, "g_idx", n_groups)?,
+    };
+    let code =
+        |row: usize, col: usize| words[col / per_word * rows + row] >> (bits * (col % per_word)) & mask;
+    let zero = |row: usize, group: usize| {
+        let word = zeros[group * n_zero_words + row / per_word];
+        // A zero point of 2^bits is stored as the largest code.
+        (word >> (bits * (row % per_word)) & mask) + u32::from(zeros_are_less_one)
+    };
+    let difference = |row: usize, col: usize| code(row, col) as i16 - zero(row, groups[col]) as i16;
+    let scales = by_row(&scales, n_groups, rows);
+    Ok(Integers::new(layer.shape, difference, scales, groups.clone(), n_groups).encode())
+}
+
+/// Packed integers of compressed-tensors: words of neighbouring columns of a row, `[out, in / per word]`, codes with an offset of half
+/// their range.
+pub(super) fn packed(
+    layer: &Layer<'_>,
+    bits: usize,
+    group: Option<usize>,
+    is_symmetric: bool,
+) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let (per_word, mask) = (32 / bits, (1_u32 << bits) - 1);
+    let group = group.unwrap_or(cols).max(1);
+    let (n_groups, n_words) = (cols.div_ceil(group), cols.div_ceil(per_word));
+    let words = layer.integers("weight_packed", &[rows, n_words])?;
+    let scales = layer.floats("weight_scale", &[rows, n_groups])?;
+    let zeros = match is_symmetric {
+        true => None,
+        false => Some(layer.integers("weight_zero_point", &[rows.div_ceil(per_word), n_groups])?),
+    };
+    let groups = match layer.find("weight_g_idx") {
+        None => in_order(cols, group),
+        Some(_) => chosen_groups(layer, "weight_g_idx", n_groups)?,
+    };
+    let code =
+        |row: usize, col: usize| words[row * n_words + col / per_word] >> (bits * (col % per_word)) & mask;
+    let zero = |row: usize, group: usize| match &zeros {
+        None => 1 << (bits - 1),
+        Some(zeros) => zeros[row / per_word * n_groups + group] >> (bits * (row % per_word)) & mask,
+    };
+    let difference = |row: usize, col: usize| code(row, col) as i16 - zero(row, groups[col]) as i16;
+    Ok(Integers::new(layer.shape, difference, scales, groups.clone(), n_groups).encode())
+}
+
+/// Plain bytes with a scale for each row, or one for all.
+pub(super) fn int8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let codes = layer.tensor("weight", &[Dtype::I8], &layer.shape)?;
+    let shape: &[usize] = match layer.find("weight_scale").map(|scale| scale.shape) {
+        Some([]) => &[],
+        Some([1]) if rows != 1 => &[1],
+        Some([_]) => &[rows],
+        _ => &[rows, 1],
+    };
+    let scales = layer.floats("weight_scale", shape)?;
+    let scales = (0..rows).map(|row| scales[row % scales.len()]).collect();
+    let difference = |row: usize, col: usize| i16::from(codes.data[row * cols + col] as i8);
+    Ok(Integers::new(layer.shape, difference, scales, vec![0; cols], 1).encode())
+}
+
+fn in_order(cols: usize, group: usize) -> Vec<usize> {
+    (0..cols).map(|col| col / group).collect()
+}
+
+fn chosen_groups(layer: &Layer<'_>, end: &str, n_groups: usize) -> Result<Vec<usize>, DecodeError> {
+    let groups = layer.integers(end, &[layer.shape[1]])?;
+    match groups.iter().find(|&&group| group as usize >= n_groups) {
+        None => Ok(groups.into_iter().map(|group| group as usize).collect()),
+        Some(group) => Err(DecodeError::Tensor {
+            name: format!("{}.{end}", layer.name),
+            expected: format!("groups below {n_groups}"),
+            found: group.to_string(),
+        }),
+    }
+}
+
+/// From `[groups, rows]` to `[rows, groups]`.
+fn by_row(scales: &[f32], n_groups: usize, rows: usize) -> Vec<f32> {
+    (0..rows).flat_map(|row| (0..n_groups).map(move |group| scales[group * rows + row])).collect()
+}
+
+impl Integers {
+    fn new(
+        shape: [usize; 2],
+        difference: impl Fn(usize, usize) -> i16,
+        scales: Vec<f32>,
+        groups: Vec<usize>,
+        n_groups: usize,
+    ) -> Self {
+        let [rows, cols] = shape;
+        let differences = (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col)));
+        let differences = differences.map(|(row, col)| difference(row, col)).collect();
+        Self { shape, differences, scales, groups, n_groups }
+    }
+
+    /// In the smallest format that has all numbers exactly.
+    fn encode(&self) -> (Format, Vec<u8>) {
+        let (least, most) =
+            self.differences.iter().fold((0, 0), |(least, most), &d| (least.min(d), most.max(d)));
+        let formats = [
+            (Format::Q4_0, -8, 7),
+            (Format::Q5_0, -16, 15),
+            (Format::Q8_0, i16::from(i8::MIN), i16::from(i8::MAX)),
+        ];
+        let fitting = formats.iter().find(|(_, low, high)| least >= *low && most <= *high);
+        match fitting.filter(|_| self.has_blocks() && self.scales.iter().all(is_f16)) {
+            Some(&(format, ..)) => (format, self.blocks(format)),
+            None => (Format::F32, self.floats()),
+        }
+    }
+
+    /// Whether all columns of a block have one scale.
+    fn has_blocks(&self) -> bool {
+        let blocks = self.groups.chunks(BLOCK);
+        self.shape[1].is_multiple_of(BLOCK)
+            && blocks.clone().all(|block| block.iter().all(|g| *g == block[0]))
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&[i16], &[f32])> {
+        self.differences.chunks(self.shape[1]).zip(self.scales.chunks(self.n_groups))
+    }
+
+    fn blocks(&self, format: Format) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.differences.len() / BLOCK * format.block_bytes());
+        for (differences, scales) in self.rows() {
+            for (block, groups) in differences.chunks(BLOCK).zip(self.groups.chunks(BLOCK)) {
+                bytes.extend(f16::from_f32(scales[groups[0]]).to_le_bytes());
+                let code = |i: usize| match format {
+                    Format::Q4_0 => (block[i] + 8) as u32,
+                    _ => (block[i] + 16) as u32,
+                };
+                if format == Format::Q8_0 {
+                    bytes.extend(block.iter().map(|&d| d as i8 as u8));
+                    continue;
+                }
+                if format == Format::Q5_0 {
+                    let fifth = (0..BLOCK).fold(0, |bits, i| bits | (code(i) >> 4 & 1) << i);
+                    bytes.extend(fifth.to_le_bytes());
+                }
+                bytes.extend((0..BLOCK / 2).map(|i| (code(i) & 15 | (code(i + BLOCK / 2) & 15) << 4) as u8));
+            }
+        }
+        bytes
+    }
+
+    fn floats(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.differences.len() * size_of::<f32>());
+        for (differences, scales) in self.rows() {
+            let numbers = differences.iter().zip(&self.groups);
+            bytes.extend(numbers.flat_map(|(&d, &group)| (f32::from(d) * scales[group]).to_le_bytes()));
+        }
+        bytes
+    }
+}
+
+fn is_f16(scale: &f32) -> bool {
+    f16::from_f32(*scale).to_f32() == *scale
+}

@@ -1,0 +1,233 @@
+//! Checkpoints whose linear layers are stored in few bits, in the layouts of other libraries. Each is decoded when it is loaded, into
+//! the smallest format of this engine that holds exactly the same numbers. Does not know what layers are for.
+
+mod floats;
+mod integers;
+mod scheme;
+
+use safetensors::Dtype;
+use throng_kernels::mapped_file::FileStamp;
+use throng_kernels::quant::Format;
+
+use super::safetensors::{RawTensor, SafetensorsFolder};
+use super::{ByteTensor, FileChanged, TensorSource, TensorView};
+
+pub use scheme::{QuantizedBy, Scheme, SchemeError};
+
+/// A folder of such a checkpoint. What is stored in floats is read as it is.
+#[derive(Debug)]
+pub struct QuantizedFolder {
+    folder: SafetensorsFolder,
+    scheme: Scheme,
+}
+
+/// A matrix that was decoded, row after row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecodedMatrix {
+    /// The name of its weight in the file.
+    pub name: String,
+    /// How its elements are encoded now.
+    pub format: Format,
+    /// All elements.
+    pub data: Vec<u8>,
+    /// Bytes that it takes in the file.
+    pub n_stored_bytes: usize,
+}
+
+/// How the linear layers of a checkpoint are stored, and how large they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoding {
+    /// The name of the layout.
+    pub name: &'static str,
+    /// The format in which their numbers are held where it has them exactly; else F32.
+    pub held: Format,
+    /// Their elements.
+    pub n_elements: u64,
+    /// Bytes of them in the files, scales included.
+    pub n_stored_bytes: u64,
+}
+
+/// Why a layer was not decoded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// A tensor that belongs to it is not there.
+    #[error("the model lacks the tensor {0}")]
+    Missing(String),
+    /// A tensor that belongs to it has another type or shape than the scheme and the layer say.
+    #[error("tensor {name}: expected {expected}, found {found}")]
+    Tensor {
+        /// Its name.
+        name: String,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+/// Endings of tensors that belong to a layer's weight.
+const PARTS: [&str; 11] = [
+    "weight_scale_inv",
+    "weight_scale",
+    "weight_scale_2",
+    "weight_global_scale",
+    "weight_packed",
+    "weight_shape",
+    "weight_zero_point",
+    "weight_g_idx",
+    "input_scale",
+    "input_global_scale",
+    "scales",
+];
+
+impl QuantizedFolder {
+    /// The folder's tensors by this scheme.
+    pub fn new(folder: SafetensorsFolder, scheme: Scheme) -> Self {
+        Self { folder, scheme }
+    }
+
+    /// How the layers are stored.
+    pub fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+}
+
+/// The tensors of one linear layer.
+pub(super) struct Layer<'a> {
+    folder: &'a SafetensorsFolder,
+    /// Its name without an ending.
+    name: &'a str,
+    /// Rows and columns of its weight.
+    shape: [usize; 2],
+}
+
+impl<'a> Layer<'a> {
+    fn find(&self, end: &str) -> Option<RawTensor<'a>> {
+        self.folder.raw(&format!("{}.{end}", self.name))
+    }
+
+    /// The tensor with this ending, of one of these types and this shape.
+    fn tensor(&self, end: &str, dtypes: &[Dtype], shape: &[usize]) -> Result<RawTensor<'a>, DecodeError> {
+        let name = || format!("{}.{end}", self.name);
+        let tensor = self.find(end).ok_or_else(|| DecodeError::Missing(name()))?;
+        if dtypes.contains(&tensor.dtype) && tensor.shape == shape {
+            return Ok(tensor);
+        }
+        let dtypes: Vec<String> = dtypes.iter().map(ToString::to_string).collect();
+        Err(DecodeError::Tensor {
+            name: name(),
+            expected: format!("{} {shape:?}", dtypes.join(" or ")),
+            found: format!("{} {:?}", tensor.dtype, tensor.shape),
+        })
+    }
+
+    /// The numbers of a tensor of floats of this shape.
+    fn floats(&self, end: &str, shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
+        let tensor = self.tensor(end, &[Dtype::F32, Dtype::F16, Dtype::BF16], shape)?;
+        Ok(floats::numbers(&tensor))
+    }
+
+    /// The 32-bit integers of a tensor of this shape.
+    fn integers(&self, end: &str, shape: &[usize]) -> Result<Vec<u32>, DecodeError> {
+        let tensor = self.tensor(end, &[Dtype::I32], shape)?;
+        Ok(tensor.data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
+    }
+
+    fn decode(&self, scheme: &Scheme) -> Result<(Format, Vec<u8>), DecodeError> {
+        match scheme.by {
+            QuantizedBy::Fp8Blocks { block } => floats::fp8_blocks(self, block),
+            QuantizedBy::Fp8Rows => floats::fp8_rows(self),
+            QuantizedBy::Nvfp4 { is_modelopt } => floats::nvfp4(self, is_modelopt),
+            QuantizedBy::Awq { group } => integers::awq(self, group),
+            QuantizedBy::Gptq { bits, group, zeros_are_less_one } => {
+                integers::gptq(self, bits, group, zeros_are_less_one)
+            }
+            QuantizedBy::Packed { bits, group, is_symmetric } => {
+                integers::packed(self, bits, group, is_symmetric)
+            }
+            QuantizedBy::Int8Rows => integers::int8_rows(self),
+        }
+    }
+
+    /// Bytes of all its tensors.
+    fn n_stored_bytes(&self) -> usize {
+        let ends = PARTS.iter().chain(&["weight", "qweight", "qzeros", "g_idx"]);
+        ends.filter_map(|end| self.find(end)).map(|tensor| tensor.data.len()).sum()
+    }
+}
+
+impl TensorSource for QuantizedFolder {
+    fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        self.folder.tensor(name)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let is_part = |name: &&str| PARTS.iter().any(|part| name.ends_with(part));
+        self.folder.names().into_iter().filter(|name| !is_part(name)).collect()
+    }
+
+    fn has_encoded(&self, name: &str) -> bool {
+        let Some(layer) = name.strip_suffix(".weight") else { return false };
+        self.folder.tensor(name).is_none()
+            && ["weight", "qweight", "weight_packed"]
+                .iter()
+                .any(|end| self.folder.raw(&format!("{layer}.{end}")).is_some())
+    }
+
+    fn encoded_names(&self) -> Vec<String> {
+        let weight = |name: &str| {
+            let layer =
+                [".weight_packed", ".qweight", ".weight"].iter().find_map(|end| name.strip_suffix(end))?;
+            Some(format!("{layer}.weight"))
+        };
+        let mut names: Vec<String> = self.folder.all_names().filter_map(weight).collect();
+        names.dedup();
+        names.into_iter().filter(|name| self.has_encoded(name)).collect()
+    }
+
+    fn encoding(&self) -> Option<Encoding> {
+        let (name, held, bits) = (self.scheme.name, self.scheme.by.usual_format(), self.scheme.by.bits());
+        let (mut n_elements, mut n_stored_bytes) = (0, 0);
+        for name in self.encoded_names() {
+            let layer = Layer { folder: &self.folder, name: name.trim_end_matches(".weight"), shape: [0, 0] };
+            let codes = ["weight_packed", "qweight", "weight"].iter().find_map(|end| layer.find(end));
+            n_elements += codes.map_or(0, |codes| codes.data.len() as u64 * 8 / bits as u64);
+            n_stored_bytes += layer.n_stored_bytes() as u64;
+        }
+        Some(Encoding { name, held, n_elements, n_stored_bytes })
+    }
+
+    fn decode(&self, name: &str, shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
+        let layer = name.strip_suffix(".weight").filter(|_| self.has_encoded(name))?;
+        let layer = Layer { folder: &self.folder, name: layer, shape };
+        let n_stored_bytes = layer.n_stored_bytes();
+        let decoded = layer.decode(&self.scheme);
+        Some(decoded.map(|(format, data)| DecodedMatrix {
+            name: name.to_owned(),
+            format,
+            data,
+            n_stored_bytes,
+        }))
+    }
+
+    fn byte_tensor(&self, name: &str) -> Option<ByteTensor<'_>> {
+        self.folder.byte_tensor(name)
+    }
+
+    fn stamps(&self) -> Option<Vec<FileStamp>> {
+        self.folder.stamps()
+    }
+
+    fn check_unchanged(&self) -> Result<(), FileChanged> {
+        self.folder.check_unchanged()
+    }
+
+    fn release(&self, name: &str) {
+        self.folder.release(name);
+        if let Some(layer) = name.strip_suffix(".weight") {
+            ["qweight", "weight_packed"]
+                .iter()
+                .for_each(|end| self.folder.release(&format!("{layer}.{end}")));
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Any bytes as a layer of a quantized checkpoint: the first says which layout, the next two rows and columns, the rest is a safetensors
+//! file. The layer is refused, or every row of it has exactly the bytes of its format.
+
+use throng_model::weights::TensorSource;
+use throng_model::weights::quantized::{QuantizedBy, QuantizedFolder, Scheme};
+use throng_model::weights::safetensors::SafetensorsFolder;
+
+const LAYOUTS: [QuantizedBy; 9] = [
+    QuantizedBy::Fp8Blocks { block: [4, 8] },
+    QuantizedBy::Fp8Rows,
+    QuantizedBy::Nvfp4 { is_modelopt: false },
+    QuantizedBy::Nvfp4 { is_modelopt: true },
+    QuantizedBy::Awq { group: Some(32) },
+    QuantizedBy::Gptq { bits: 4, group: Some(32), zeros_are_less_one: true },
+    QuantizedBy::Packed { bits: 4, group: None, is_symmetric: true },
+    QuantizedBy::Packed { bits: 8, group: Some(16), is_symmetric: false },
+    QuantizedBy::Int8Rows,
+];
+
+/// Panics when a decoder violates its contract.
+pub fn check(bytes: &[u8]) {
+    if let Ok(config) = serde_json::from_slice(bytes) {
+        let _ = Scheme::of_config(&config);
+    }
+    let [layout, rows, cols, file @ ..] = bytes else { return };
+    let Ok(folder) = SafetensorsFolder::parse_any(file) else { return };
+    let (by, shape) =
+        (LAYOUTS[usize::from(*layout) % LAYOUTS.len()], [rows, cols].map(|n| usize::from(*n).max(1)));
+    let folder = QuantizedFolder::new(folder, Scheme { by, name: "fuzzed" });
+    for name in folder.encoded_names() {
+        if let Ok(decoded) = folder.decode(&name, shape).expect("it is listed") {
+            assert_eq!(Some(decoded.data.len()), decoded.format.bytes_of(shape[1]).map(|n| n * shape[0]));
+        }
+    }
+}
