@@ -78,17 +78,25 @@ class Load:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 22)
             head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
             outcome.arrived = time.perf_counter()
-            writer.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+            writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
             outcome.status = int((await reader.readline()).split()[1])
-            async for line in reader:
+            length = None
+            while (line := (await reader.readline()).lower()) != b"\r\n":
+                if line.startswith(b"retry-after:"):
+                    outcome.retry_after = int(line.split(b":")[1])
+                elif line.startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            if length is not None:
+                await reader.readexactly(length)
+            while length is None and not (line := await reader.readline()).startswith(b"data: [DONE]"):
                 if line.startswith(b"data: {"):
                     outcome.n_tokens += 1
                     outcome.first_token = outcome.first_token or time.perf_counter() - outcome.arrived
-                elif line.lower().startswith(b"retry-after:"):
-                    outcome.retry_after = int(line.split(b":")[1])
+                elif not line:
+                    raise ValueError("the stream is broken off")
             writer.close()
-        except (OSError, IndexError, ValueError) as error:
-            outcome.status = outcome.status or str(error)
+        except (OSError, EOFError, IndexError, ValueError) as error:
+            outcome.status = str(error)
         outcome.end = time.perf_counter() - outcome.arrived
         return outcome
 
@@ -107,7 +115,8 @@ class Load:
         async def client():
             nonlocal n_done
             while time.perf_counter() < begun + seconds:
-                n_done += (await self.attempt()).status == 200
+                outcome = await self.attempt()
+                n_done += outcome.status == 200
 
         await asyncio.gather(*(client() for _ in range(self.settings.slots)))
         return n_done / (time.perf_counter() - begun)

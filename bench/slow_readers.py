@@ -6,7 +6,7 @@
 One healthy client streams answers without a break, and the gaps between its tokens are measured: first alone, then while the readers
 connect, then while all of them are there. Half of the readers never read, the others a few bytes a second. They open a new connection
 when theirs is closed. Printed as one line of JSON for each phase: the healthy client's gaps, also by those alone, the server's memory
-(RSS) above that before, in all and for each open connection, and how many of the readers had a stream.
+(RSS) above that before, in all and for each open connection, the keys and values that were touched meanwhile included, and how many of the readers had a stream.
 
 Readers use the machine's processors as well. Needs only Python's standard library.
 """
