@@ -165,8 +165,13 @@ def test_inspect_refuses_what_serve_would_refuse(binary, tmp_path):
 
 
 def test_quantized_folders_are_refused_by_the_name_of_their_format(binary, tmp_path):
-    for method, shown in (("awq", "AWQ"), ("gptq", "GPTQ"), ("fp8", "FP8")):
-        config = {"model_type": "qwen3", "quantization_config": {"quant_method": method}}
+    quantizations = (
+        ({"quant_method": "hqq"}, "hqq"),
+        ({"quant_method": "gptq", "bits": 3}, "bits = 3 of GPTQ"),
+        ({"quant_method": "awq", "rotation": "hadamard"}, 'rotation = "hadamard" of AWQ'),
+    )
+    for quantization, shown in quantizations:
+        config = {"model_type": "qwen3", "quantization_config": quantization}
         (tmp_path / "config.json").write_text(json.dumps(config))
         for command in ("inspect", "serve"):
             answer = throng(binary, command, str(tmp_path), *(["--port", "0"] if command == "serve" else []))
