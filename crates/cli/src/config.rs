@@ -14,6 +14,7 @@ use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{
     AccessConfig, ClientCertificates, GatewayConfig, ObservabilityConfig, ReplicaConfig, Secret, TlsConfig,
+    TokenConfig,
 };
 use throng_kernels::Isa;
 
@@ -152,7 +153,7 @@ impl Settings {
         engine.overlay(arguments);
         let mut gateway = file.gateway;
         overlay_gateway(&mut gateway, arguments);
-        overlay_admin(&mut gateway.access, &arguments.network)?;
+        overlay_operator_and_tokens(&mut gateway.access, &arguments.network)?;
         let mut adapters = file.adapters;
         adapters.overlay(&arguments.adapters);
         let (worker, replicas) = (file.worker, file.replica);
@@ -296,11 +297,21 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
     }
 }
 
-fn overlay_admin(access: &mut AccessConfig, flags: &NetworkArgs) -> Result<(), UsageError> {
+fn overlay_operator_and_tokens(access: &mut AccessConfig, flags: &NetworkArgs) -> Result<(), UsageError> {
     overlay(&mut access.admin_listen, &flags.admin_listen);
     overlay(&mut access.admin_key, &flags.admin_key.as_ref().map(Secret::new));
     if let Some(path) = &flags.admin_key_file {
         access.admin_key = Some(Secret::new(text_file::read(path)?.trim()));
+    }
+    if let (Some(issuer), Some(audience)) = (&flags.jwt_issuer, &flags.jwt_audience) {
+        let of_file = access.tokens.take();
+        access.tokens = Some(TokenConfig {
+            issuer: issuer.clone(),
+            audience: audience.clone(),
+            jwks_url: flags.jwt_jwks_url.clone(),
+            refresh_s: of_file.as_ref().map_or(TokenConfig::DEFAULT_REFRESH_S, |tokens| tokens.refresh_s),
+            claims: of_file.map(|tokens| tokens.claims).unwrap_or_default(),
+        });
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 15] = [
     "model",
     "engine",
     "engine.speculation",
@@ -18,6 +18,8 @@ const SECTIONS: [&str; 13] = [
     "gateway.server",
     "gateway.tls",
     "gateway.access",
+    "gateway.access.tokens",
+    "gateway.access.tokens.claims",
     "gateway.api",
     "gateway.prices",
     "gateway.observability",

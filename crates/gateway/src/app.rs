@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{Notify, watch};
 
-use crate::auth::{ApiKeys, StoredKeys};
+use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub process: ProcessFacts,
     /// The keys of the database, where there is one.
     pub keys: Option<StoredKeys>,
+    /// The keys of the tokens' issuer, where there is one.
+    pub issuer_keys: Option<IssuerKeys>,
     /// What of the keys' limits is in use.
     pub limits: Arc<RateLimits>,
     /// What is not to be sent.
@@ -61,6 +63,7 @@ impl Shared {
     pub fn new(config: &GatewayConfig, process: ProcessFacts) -> Self {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);
+        let issuer_keys = config.access.tokens.is_some().then(IssuerKeys::default);
         let limits = Arc::new(RateLimits::new());
         // The gateway has checked the prices.
         let prices = PriceTable::new(&config.prices).unwrap_or_default();
@@ -74,6 +77,7 @@ impl Shared {
             phase,
             process,
             keys,
+            issuer_keys,
             limits,
             moderation,
             disk,
@@ -140,6 +144,7 @@ impl App {
             phase,
             process,
             keys,
+            issuer_keys,
             limits,
             moderation,
             disk,
@@ -171,7 +176,9 @@ impl App {
             router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config)), replicas));
         }
         Self {
-            keys: ApiKeys::new(&config.access.api_keys, keys).with_operator(config.access.admin_key.as_ref()),
+            keys: ApiKeys::new(&config.access.api_keys, keys)
+                .with_operator(config.access.admin_key.as_ref())
+                .with_tokens(config.access.tokens.as_ref().zip(issuer_keys)),
             router,
             metrics,
             cache,

@@ -1,7 +1,9 @@
-//! API keys: who asks. Keeps only digests of the keys. Does not know what routes do.
+//! API keys, and tokens in their place: who asks. Keeps only digests of the keys. Does not know what routes do.
 
+mod named_limits;
 mod stored;
 mod tenant;
+mod tokens;
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,11 +12,15 @@ use http::{HeaderMap, header};
 use throng_core::request::TenantId;
 use throng_store::{KeyDigest, digest_of};
 
-use crate::config::Secret;
+use crate::config::{Secret, TokenConfig};
 use crate::openai::ApiError;
 
+pub(crate) use named_limits::{LimitFault, read_limits};
+use stored::KnownScopes;
 pub use stored::StoredKeys;
 pub(crate) use tenant::Tenant;
+use tokens::TokenVerifier;
+pub use tokens::{IssuerKeys, KeySetError};
 
 /// Longest key that is looked at.
 const MAX_KEY_BYTES: usize = 512;
@@ -25,6 +31,7 @@ pub(crate) struct ApiKeys {
     keys: Vec<(KeyDigest, TenantId)>,
     stored: Option<StoredKeys>,
     operator: Option<KeyDigest>,
+    tokens: Option<TokenVerifier>,
 }
 
 impl ApiKeys {
@@ -35,12 +42,18 @@ impl ApiKeys {
             let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
             (digest, TenantId(Arc::from(format!("key-{name}"))))
         };
-        Self { keys: keys.iter().map(entry).collect(), stored, operator: None }
+        Self { keys: keys.iter().map(entry).collect(), stored, operator: None, tokens: None }
     }
 
     /// The same keys, and the operator's.
     pub fn with_operator(mut self, key: Option<&Secret>) -> Self {
         self.operator = key.map(|key| digest_of(key.reveal().as_bytes()));
+        self
+    }
+
+    /// The same keys, and the tokens of an identity provider.
+    pub fn with_tokens(mut self, tokens: Option<(&TokenConfig, IssuerKeys)>) -> Self {
+        self.tokens = tokens.map(|(config, keys)| TokenVerifier::new(config.clone(), keys));
         self
     }
 
@@ -56,7 +69,7 @@ impl ApiKeys {
 
     /// Whether clients need no key. With a database they need one, also while it has none.
     pub fn is_open(&self) -> bool {
-        self.keys.is_empty() && self.stored.is_none()
+        self.keys.is_empty() && self.stored.is_none() && self.tokens.is_none()
     }
 
     /// Whether a client could send this as a key.
@@ -70,7 +83,8 @@ impl ApiKeys {
     /// 401 for none, and others for several, malformed, unknown, revoked or expired ones. Anyone but the operator is the anonymous
     /// tenant when no key is needed.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Tenant, ApiError> {
-        let digest = credential(headers).map(digest_of);
+        let credential = credential(headers);
+        let digest = credential.filter(|key| Self::is_well_formed(key)).map(digest_of);
         if self.operator.as_ref().zip(digest.as_ref()).is_some_and(|(known, sought)| is_same(known, sought)) {
             return Ok(Tenant::operator());
         }
@@ -79,6 +93,16 @@ impl ApiKeys {
         }
         if !headers.contains_key(header::AUTHORIZATION) && !headers.contains_key("x-api-key") {
             return Err(ApiError::missing_api_key());
+        }
+        if let (Some(tokens), Some(token)) =
+            (&self.tokens, credential.filter(|one| TokenVerifier::is_token(one)))
+        {
+            let known = self.stored.as_ref().map(StoredKeys::current);
+            let key = match &known {
+                Some(table) => tokens.verify(token, &table.scopes),
+                None => tokens.verify(token, &KnownScopes::default()),
+            };
+            return key.map(|key| Tenant::of(Arc::new(key)));
         }
         let digest = digest.ok_or_else(ApiError::invalid_api_key)?;
         match (self.find(&digest), &self.stored) {
@@ -113,7 +137,7 @@ fn credential(headers: &HeaderMap) -> Option<&[u8]> {
     let plain = headers.get_all("x-api-key").iter().map(|value| Some(value.as_bytes()));
     let mut all = bearer.chain(plain);
     let (Some(only), None) = (all.next(), all.next()) else { return None };
-    only.map(<[u8]>::trim_ascii).filter(|key| ApiKeys::is_well_formed(key))
+    only.map(<[u8]>::trim_ascii).filter(|key| !key.is_empty() && key.iter().all(u8::is_ascii_graphic))
 }
 
 #[cfg(test)]

@@ -143,6 +143,8 @@ pub struct AccessConfig {
     pub admin_key: Option<Secret>,
     /// Where the operator's API listens besides, `ADDRESS:PORT`.
     pub admin_listen: Option<String>,
+    /// Tokens of an identity provider, which are accepted beside keys.
+    pub tokens: Option<TokenConfig>,
     /// Allows listening on an address other machines can reach without any API key.
     pub allow_unauthenticated: bool,
     /// Browser origins (`scheme://host[:port]`, or `*`) that may call the API from their pages. None by default.
@@ -164,8 +166,60 @@ pub struct AccessConfig {
 impl AccessConfig {
     /// Whether each request must have a key.
     pub(crate) fn needs_key(&self) -> bool {
-        !self.api_keys.is_empty() || self.database.is_some()
+        !self.api_keys.is_empty() || self.database.is_some() || self.tokens.is_some()
     }
+}
+
+/// Bearer tokens (JSON Web Tokens) of an identity provider.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenConfig {
+    /// Who makes them: what their `iss` must be.
+    pub issuer: String,
+    /// Whom they are for: what their `aud` must have.
+    pub audience: String,
+    /// Where the issuer's keys are; when absent, where `ISSUER/.well-known/openid-configuration` says.
+    #[serde(default)]
+    pub jwks_url: Option<String>,
+    /// The keys are read again after this many seconds, and when a token names an unknown one.
+    #[serde(default = "default_refresh_s")]
+    pub refresh_s: u64,
+    /// Which claims say what.
+    #[serde(default)]
+    pub claims: ClaimNames,
+}
+
+/// The names of the claims that say who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClaimNames {
+    /// The organisation; `default` when absent.
+    pub organisation: String,
+    /// The project, which is the tenant; one of the user's own when absent.
+    pub project: String,
+    /// The user; must be there.
+    pub user: String,
+    /// The models that the user may use: a list, or a text with blanks between names; all when absent.
+    pub models: String,
+    /// How much the user may use: an object as in the operator's API.
+    pub limits: String,
+}
+
+impl Default for ClaimNames {
+    fn default() -> Self {
+        let [organisation, project, user, models, limits] =
+            ["organisation", "project", "sub", "models", "limits"].map(str::to_owned);
+        Self { organisation, project, user, models, limits }
+    }
+}
+
+impl TokenConfig {
+    /// How often keys are read where nothing is set.
+    pub const DEFAULT_REFRESH_S: u64 = 300;
+}
+
+fn default_refresh_s() -> u64 {
+    TokenConfig::DEFAULT_REFRESH_S
 }
 
 /// What may be asked.

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
-use crate::auth::{ApiKeys, StoredKeys};
+use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::config::{AccessConfig, GatewayConfig, Secret};
 use crate::ledger::{Ledger, PriceTable};
 use crate::loading::Progress;
@@ -132,9 +132,8 @@ impl Gateway {
     /// As [`Self::new`], but for the models' names.
     pub fn loading(config: GatewayConfig, process: ProcessFacts) -> Result<(Self, Loading), GatewayError> {
         let host = config.server.host.as_str();
-        let is_local_name = host.eq_ignore_ascii_case("localhost");
         let is_local = config.server.uds.is_some()
-            || is_local_name
+            || host.eq_ignore_ascii_case("localhost")
             || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
         check_bind(&config.access, is_local, host)?;
         check_keys(&config.access)?;
@@ -295,6 +294,11 @@ impl Loading {
     /// The keys of the database, to be read from it and to follow it; `None` without a configured database.
     pub fn stored_keys(&self) -> Option<StoredKeys> {
         self.shared.keys.clone()
+    }
+
+    /// The keys of the tokens' issuer, to be read and followed; `None` without a configured one.
+    pub fn issuer_keys(&self) -> Option<IssuerKeys> {
+        self.shared.issuer_keys.clone()
     }
 
     /// The ledger, to be opened over the database; `None` without a configured one.

@@ -39,11 +39,11 @@ mod server;
 mod worker;
 
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
-pub use auth::StoredKeys;
+pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
-    AccessConfig, ApiConfig, ClassSetting, ClassifierConfig, ClientCertificates, GatewayConfig, ModelPrice,
-    ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig, ResponseCacheConfig,
-    Secret, ServerConfig, TlsConfig,
+    AccessConfig, ApiConfig, ClaimNames, ClassSetting, ClassifierConfig, ClientCertificates, GatewayConfig,
+    ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig,
+    ResponseCacheConfig, Secret, ServerConfig, TlsConfig, TokenConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};

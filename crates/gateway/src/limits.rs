@@ -2,7 +2,6 @@
 //! use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does not know how tokens are counted.
 
 mod headers;
-mod named;
 mod scopes;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +17,6 @@ use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
 pub(crate) use headers::insert_headers;
-pub(crate) use named::{LimitFault, read_limits};
 pub(crate) use scopes::budget_scopes;
 
 /// Most scopes that are in use at a time: all keys, and as many projects, organisations and users.

@@ -30,6 +30,15 @@ pub struct NetworkArgs {
     /// Serve the operator's API, with /admin, on this address besides: ADDRESS:PORT
     #[arg(long, hide_short_help = true, env = "THRONG_ADMIN_LISTEN", value_name = "ADDRESS")]
     pub admin_listen: Option<String>,
+    /// Accept tokens (JWT) of this issuer beside keys: what their iss must be
+    #[arg(long, hide_short_help = true, value_name = "URL", requires = "jwt_audience")]
+    pub jwt_issuer: Option<String>,
+    /// What the aud of those tokens must have
+    #[arg(long, hide_short_help = true, value_name = "NAME", requires = "jwt_issuer")]
+    pub jwt_audience: Option<String>,
+    /// Where the issuer's keys are (JWK Set); found through the issuer's discovery document when absent
+    #[arg(long, hide_short_help = true, value_name = "URL", requires = "jwt_issuer")]
+    pub jwt_jwks_url: Option<String>,
     /// Listen on this Unix domain socket instead of host and port
     #[arg(long, hide_short_help = true, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     pub uds: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_gateway::{Fleet, Gateway, Secret};
 
-use super::serve::{address, database, fit_connections, listen, process_facts, told_to_end};
+use super::serve::{address, database, fit_connections, issuer, listen, process_facts, told_to_end};
 use crate::args::GatewayArgs;
 use crate::config::{Settings, fleet};
 use crate::observability;
@@ -39,6 +39,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let (gateway, loading) = Gateway::loading(gateway, process_facts("none".to_owned()))?;
     let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
+    issuer::follow(&access, &loading);
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     let fleet =
         Fleet::start(&replicas, token.as_ref(), &loading).map_err(|error| UsageError(error.to_string()))?;

@@ -2,6 +2,7 @@
 
 pub(super) mod adapters;
 pub(super) mod database;
+pub(super) mod issuer;
 pub(super) mod listen;
 
 use std::sync::Arc;
@@ -69,6 +70,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
     let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
+    issuer::follow(&access, &loading);
     let (listener, listening) = listen::listen(&server).await?;
     let gateway = listen::listen_for_operator(gateway, &access).await?;
     let address = address(&listening.place, is_encrypted);

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use throng_gateway::GatewayConfig;
+use throng_gateway::{GatewayConfig, TokenConfig};
 
 use super::{EngineSection, ModelSection, Settings};
 use crate::args::{check_variables, is_path};
@@ -21,6 +21,32 @@ pub fn check(settings: &Settings) -> Result<(), UsageError> {
     engine(&settings.engine)?;
     settings.adapters.check()?;
     gateway(&settings.gateway)
+}
+
+/// The issuer of tokens is asked for its keys over encrypted connections, or on this machine.
+fn tokens(section: &TokenConfig) -> Result<(), UsageError> {
+    let is_local = |rest: &str| {
+        ["127.0.0.1", "localhost", "[::1]"].iter().any(|host| {
+            rest.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '/']))
+        })
+    };
+    let is_safe = |url: &str| {
+        url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty())
+            || url.strip_prefix("http://").is_some_and(is_local)
+    };
+    let (setting, url) = match &section.jwks_url {
+        Some(url) => ("jwks_url", url),
+        None => ("issuer", &section.issuer),
+    };
+    if !is_safe(url) {
+        let expected =
+            "must be an https:// URL, or an http:// one of this machine, to read the issuer's keys from";
+        return Err(UsageError(format!("gateway.access.tokens.{setting} = {url:?}: {expected}")));
+    }
+    if section.issuer.is_empty() || section.audience.is_empty() {
+        return Err(UsageError("gateway.access.tokens: issuer and audience must not be empty".to_owned()));
+    }
+    chosen("gateway.access.tokens.refresh_s", Some(section.refresh_s), 10..=86_400)
 }
 
 fn model(section: &ModelSection) -> Result<(), UsageError> {
@@ -75,6 +101,7 @@ fn engine(section: &EngineSection) -> Result<(), UsageError> {
 }
 
 fn gateway(config: &GatewayConfig) -> Result<(), UsageError> {
+    config.access.tokens.as_ref().map_or(Ok(()), tokens)?;
     let (server, api) = (&config.server, &config.api);
     let connection = bounds::CONNECTION_TIMEOUT_S;
     number("gateway.server.max_connections", server.max_connections, bounds::CONNECTIONS)?;

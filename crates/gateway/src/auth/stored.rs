@@ -21,9 +21,38 @@ pub struct StoredKeys {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+pub(super) struct Table {
     revision: i64,
     keys: HashMap<KeyDigest, Arc<ApiKey>>,
+    /// Those that have keys.
+    pub(super) scopes: KnownScopes,
+}
+
+/// The organisations and projects of stored keys by their names, each as one of its keys, which has its id and its limits.
+#[derive(Debug, Default)]
+pub(super) struct KnownScopes {
+    organisations: HashMap<String, HashMap<String, Arc<ApiKey>>>,
+}
+
+impl KnownScopes {
+    fn of<'a>(keys: impl Iterator<Item = &'a Arc<ApiKey>>) -> Self {
+        let mut organisations: HashMap<String, HashMap<String, Arc<ApiKey>>> = HashMap::new();
+        for key in keys {
+            let projects = organisations.entry(key.organisation.clone()).or_default();
+            projects.insert(key.project.clone(), key.clone());
+        }
+        Self { organisations }
+    }
+
+    /// A key of this organisation.
+    pub fn organisation(&self, name: &str) -> Option<&ApiKey> {
+        self.organisations.get(name)?.values().next().map(Arc::as_ref)
+    }
+
+    /// A key of this project.
+    pub fn project(&self, organisation: &str, name: &str) -> Option<&ApiKey> {
+        self.organisations.get(organisation)?.get(name).map(Arc::as_ref)
+    }
 }
 
 impl StoredKeys {
@@ -34,8 +63,10 @@ impl StoredKeys {
     pub async fn refresh(&self, store: &dyn Store) -> Result<(), StoreError> {
         if store.revision().await? != self.current().revision {
             let KeyTable { revision, keys } = store.keys().await?;
-            let keys = keys.into_iter().map(|key| (key.digest, Arc::new(key))).collect();
-            *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Table { revision, keys });
+            let keys: HashMap<_, _> = keys.into_iter().map(|key| (key.digest, Arc::new(key))).collect();
+            let scopes = KnownScopes::of(keys.values());
+            let table = Arc::new(Table { revision, keys, scopes });
+            *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         }
         Ok(())
     }
@@ -80,7 +111,8 @@ impl StoredKeys {
         Ok(key.clone())
     }
 
-    fn current(&self) -> Arc<Table> {
+    /// The table as it is now.
+    pub(super) fn current(&self) -> Arc<Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -108,6 +108,18 @@ impl ApiError {
         Self::client(StatusCode::UNAUTHORIZED, "api_key_revoked", "This API key is no longer valid.")
     }
 
+    /// A token that is not accepted, and why; the message never repeats what was sent.
+    pub fn refused_token(reason: &str) -> Self {
+        let message = format!("The bearer token is not accepted: {reason}.");
+        Self::client(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
+    }
+
+    /// The token was valid until now.
+    pub fn token_expired() -> Self {
+        let message = "The bearer token has expired: ask for a new one.";
+        Self::client(StatusCode::UNAUTHORIZED, "token_expired", message)
+    }
+
     /// The key is valid but not for this.
     pub fn permission_denied() -> Self {
         let message = "This API key does not permit this request.";

@@ -8,7 +8,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Value};
 use throng_store::{KeyChange, LimitChange, LimitKind, LimitScope, Limits};
 
-use crate::limits::{LimitFault, read_limits};
+use crate::auth::{LimitFault, read_limits};
 use crate::openai::{ApiError, ReadOptions};
 
 /// Longest lifetime of a key: a hundred years.
