@@ -10,7 +10,7 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 17] = [
     "model",
     "engine",
     "engine.speculation",
@@ -23,6 +23,8 @@ const SECTIONS: [&str; 15] = [
     "gateway.api",
     "gateway.prices",
     "gateway.observability",
+    "gateway.overload",
+    "gateway.moderation",
     "gateway.response_cache",
     "worker",
     "replica",
