@@ -54,9 +54,9 @@ class Server:
     def _read(self, ready):
         for line in self.process.stdout:
             self.output.append(line)
-            found = re.search(r"http://127\.0\.0\.1:\d+", line)
+            found = re.search(r"Serving on (http://127\.0\.0\.1:\d+)", line)
             if found and not ready.is_set():
-                self.url = found.group(0)
+                self.url = found.group(1)
                 ready.set()
         ready.set()
 

@@ -48,12 +48,12 @@ def test_the_official_parsers_read_every_metric(busy, accept, parse):
 
 @pytest.fixture(scope="module")
 def prometheus(request, busy, tmp_path_factory):
-    """A Prometheus that scrapes the server with its key. Answers queries."""
+    """A Prometheus that scrapes the server with the operator's key. Answers queries."""
     program = request.config.getoption("--prometheus")
     if program is None:
         pytest.skip("needs --prometheus PATH")
     folder = tmp_path_factory.mktemp("prometheus")
-    (folder / "key").write_text(KEY)
+    (folder / "key").write_text(ADMIN_KEY)
     scrape_config = {
         "job_name": "throng",
         "scrape_interval": "1s",

@@ -170,16 +170,18 @@ fn rows_that_are_no_multiple_of_superblocks_get_plain_blocks_and_are_reported() 
 #[test]
 fn folders_of_every_family_are_quantized_and_stay_close() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let (mut n_folders, mut n_changed) = (0, 0);
+    let (mut n_folders, mut n_changed, mut far) = (0, 0, Vec::new());
     for folder in std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
         if !folder.join("model.safetensors").exists() {
             continue;
         }
         n_folders += 1;
         let exact = bits(&open(&folder, None, 2), BackendKind::Reference);
-        // Norms in the middle of a block and states that go from token to token pass the rounding of weights on.
-        let is_sensitive =
-            ["gemma4-ple", "gemma4-moe", "qwen3-next"].iter().any(|name| folder.ends_with(name));
+        // Norms in the middle of a block and states that go from token to token pass the rounding of weights on; the embeddings and
+        // logits of the reranker are nine times as large as those of the same architecture.
+        let is_sensitive = ["gemma4-ple", "gemma4-moe", "qwen3-next", "qwen3-5-moe", "qwen3-reranker"]
+            .iter()
+            .any(|name| folder.ends_with(name));
         let of_q8_0 = if is_sensitive { 0.1 } else { 0.05 };
         for (to, bound) in [(Quantization::Q8_0, of_q8_0), (Quantization::Q4_K, 0.5)] {
             let model = open(&folder, Some(to), 2);
@@ -187,11 +189,14 @@ fn folders_of_every_family_are_quantized_and_stay_close() {
             let distance = |(a, b): (&u32, &u32)| f64::from((f32::from_bits(*a) - f32::from_bits(*b)).abs());
             let mean = exact.iter().zip(&found).map(distance).sum::<f64>() / exact.len() as f64;
             println!("{} {to}: {mean:.4}", folder.display());
-            assert!(mean < bound, "{} {to}: {mean}", folder.display());
+            if mean >= bound {
+                far.push(format!("{} {to}: {mean}", folder.display()));
+            }
             n_changed += usize::from(mean > 0.0);
         }
     }
-    assert_eq!(n_folders, 38);
+    assert!(far.is_empty(), "{far:?}");
+    assert_eq!(n_folders, 49);
     // Rows of 40 elements fit no block.
     assert!(n_changed >= 2 * 17, "{n_changed}");
 }
