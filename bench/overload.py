@@ -21,10 +21,10 @@ import asyncio
 import json
 import random
 import statistics
-import subprocess
 import tempfile
 import time
-import urllib.request
+
+from comparison import servers
 
 SPIKE_SECONDS, BEFORE_SECONDS, AFTER_SECONDS, MAX_RETRIES = 5, 15, 25, 4
 
@@ -194,15 +194,9 @@ def main():
     config = tempfile.NamedTemporaryFile("w", suffix=".toml")
     config.write(f"[gateway.overload]\nmax_queue_wait_ms = {settings.max_queue_wait_ms}\n")
     config.flush()
-    command = [settings.throng, "serve", *([settings.model] if settings.model else []), "--port", "0"]
-    command += ["--config", config.name, "--max-num-seqs", str(settings.slots)]
-    command += ["--threads", str(settings.threads)] if settings.threads else []
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        line = next(line for line in server.stdout if line.startswith("Serving on"))
-        port = int(line.split()[2].rsplit(":", 1)[1])
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as models:
-            load = Load(settings, port, json.load(models)["data"][0]["id"])
+    slots = ["--config", config.name, "--max-num-seqs", settings.slots]
+    with servers.throng(settings, *slots) as server:
+        load = Load(settings, server.port, server.model())
         asyncio.run(load.closed_loop(3))
         capacity = asyncio.run(load.closed_loop(max(5, settings.seconds / 4)))
         print(json.dumps({"capacity_requests_per_s": round(capacity, 2)}), flush=True)
@@ -211,9 +205,6 @@ def main():
             steady(load, capacity, times, reference)
         if settings.spike:
             spike(load, capacity)
-    finally:
-        server.terminate()
-        server.wait()
 
 
 if __name__ == "__main__":

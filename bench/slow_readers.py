@@ -18,10 +18,10 @@ import random
 import resource
 import socket
 import statistics
-import subprocess
 import threading
 import time
-import urllib.request
+
+from comparison import servers
 
 
 def arguments():
@@ -134,14 +134,8 @@ def main():
     settings = arguments()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    command = [settings.throng, "serve", *([settings.model] if settings.model else []), "--port", "0", *settings.server]
-    command += ["--threads", str(settings.threads)] if settings.threads else []
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        line = next(line for line in server.stdout if line.startswith("Serving on"))
-        port = int(line.split()[2].rsplit(":", 1)[1])
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as models:
-            name = json.load(models)["data"][0]["id"]
+    with servers.throng(settings, *settings.server) as server:
+        port, name = server.port, server.model()
         gaps(port, name, lambda end=time.monotonic() + 5: time.monotonic() > end)
         before, alone = rss_bytes(server.pid), None
         readers = Readers(settings, port, name)
@@ -172,9 +166,6 @@ def main():
                 "never_read": readers.heads(),
                 "reconnects": readers.n_reconnects,
             }), flush=True)
-    finally:
-        server.terminate()
-        server.wait()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Starts, watches and ends the servers of the comparison."""
 
 import http.client
+import json
+import os
 import socket
 import subprocess
 import time
@@ -44,6 +46,12 @@ class Server:
         except OSError:
             return False
 
+    def model(self):
+        """The name of the first model that it serves."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection.request("GET", "/v1/models")
+        return json.load(connection.getresponse())["data"][0]["id"]
+
     @property
     def pid(self):
         return self.process.pid
@@ -62,3 +70,10 @@ class Server:
 
     def __exit__(self, *_):
         self.end()
+
+
+def throng(settings, *arguments):
+    """`throng serve` as a script's settings say (`throng`, `model`, `threads`), with more arguments. What it prints is dropped."""
+    command = [settings.throng, "serve", *([settings.model] if settings.model else []), *arguments]
+    command += ["--threads", settings.threads] if settings.threads else []
+    return Server(lambda port: [*command, "--port", port], Path(os.devnull))
