@@ -8,7 +8,7 @@ use super::predict::{Ahead, Machine};
 use crate::request::TenantId;
 use crate::time::{Nanos, Timestamp};
 
-/// What a class is given of all that is admitted, if it asks for that much, however much others ask for.
+/// The share of admitted tokens that a class is guaranteed when it asks for that much, whatever the other classes ask for.
 const LEAST_SHARE: f64 = 0.05;
 /// The part of the longest wait that is left to classes below that share.
 const RESERVED: f64 = 0.05;

@@ -32,7 +32,7 @@ pub struct DecoderConfig {
     pub final_norm_gain_offset: f32,
     /// Multiplies the embeddings.
     pub embedding_scale: f32,
-    /// Whether embeddings are normed, without a gain.
+    /// Whether an RMS norm without a gain is applied to the embeddings.
     pub normalizes_embeddings: bool,
     /// What an encoder adds to the embeddings, and the norm after it; `None`: nothing.
     pub encoder: Option<EncoderEmbedding>,
