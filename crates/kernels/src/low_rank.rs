@@ -15,7 +15,7 @@ use std::cell::RefCell;
 
 use crate::memory::Disjoint;
 use crate::rows::{load_part, store_part};
-use crate::simd::{Kernel, SimdIsa, sum};
+use crate::simd::{Kernel, SimdIsa, prefetch_bytes, sum};
 use crate::threads::ThreadPool;
 use matrices::{Numbers, Part, RANKS, VECTOR};
 
@@ -25,10 +25,13 @@ const ITEM_ROWS: usize = 16;
 const TILE_ROWS: usize = 4;
 /// Vectors of outputs that a register tile has.
 const TILE_VECTORS: usize = 4;
+/// How far ahead of the arithmetic the matrices are prefetched, as in products of few tokens.
+const AHEAD_BYTES: usize = 8192;
 
 /// Some rows of a group and the part of the group's matrices that they are multiplied with.
 struct Item<'a> {
     part: &'a Part,
+    numbers: &'a Numbers,
     rows: &'a [usize],
 }
 
@@ -55,22 +58,23 @@ pub fn add_low_rank<'a>(
     for group in 0..groups.len() {
         let Some(low_rank) = of(group) else { continue };
         assert!(low_rank.cols() == cols && low_rank.end_col() <= stride, "columns of an adapter");
+        let numbers = low_rank.numbers();
         for part in low_rank.parts() {
-            items.extend(groups.rows(group).chunks(ITEM_ROWS).map(|rows| Item { part, rows }));
+            items.extend(groups.rows(group).chunks(ITEM_ROWS).map(|rows| Item { part, numbers, rows }));
         }
     }
     let out = Disjoint::new(out);
     pool.for_each(items.len(), |i| {
-        let Item { part, rows } = items[i];
+        let Item { part, numbers, rows } = items[i];
         SHRUNK.with_borrow_mut(|shrunk| {
             shrunk.resize(shrunk.len().max(rows.len() * part.rank), 0.0);
             let work = Work { part, x, cols, rows, shrunk, out: &out, stride };
             // SAFETY: a row is in one group, and the parts of a group's matrices have columns of
             // their own, so an item's outputs are its own.
             unsafe {
-                match &part.numbers {
-                    Numbers::F32 { a, b } => pool.isa().run(Product { a, b, work }),
-                    Numbers::BF16 { a, b } => pool.isa().run(Product { a, b, work }),
+                match numbers {
+                    Numbers::F32(numbers) => pool.isa().run(Product::of(numbers, work)),
+                    Numbers::BF16(numbers) => pool.isa().run(Product::of(numbers, work)),
                 }
             }
         });
@@ -141,7 +145,22 @@ impl<N: Number> Kernel for Product<'_, N> {
     }
 }
 
-impl<N: Number> Product<'_, N> {
+/// Prefetches what is read after these numbers; an item's first tile does so for all.
+#[inline(always)]
+unsafe fn prefetch_after<S: SimdIsa, N>(first: usize, numbers: &[N]) {
+    if first == 0 {
+        let ahead = numbers.as_ptr().cast::<u8>().wrapping_add(AHEAD_BYTES);
+        // SAFETY: the ISA's features are available by the caller; any address may be prefetched.
+        unsafe { prefetch_bytes::<S, true>(ahead, size_of_val(numbers)) };
+    }
+}
+
+impl<'a, N: Number> Product<'a, N> {
+    fn of(numbers: &'a [N], work: Work<'a>) -> Self {
+        let Part { a, b, .. } = work.part;
+        Self { a: &numbers[a.clone()], b: &numbers[b.clone()], work }
+    }
+
     /// Computes `T` rows from row number `first` of the item on.
     #[inline(always)]
     unsafe fn tile<S: SimdIsa, const T: usize>(&mut self, first: usize) {
@@ -153,7 +172,9 @@ impl<N: Number> Product<'_, N> {
             let b = self.b;
             let n_whole = b.len() / n_together;
             for i in 0..n_whole {
-                let panels = std::array::from_fn(|p| &b[i * n_together + p * panel..][..panel]);
+                let together = &b[i * n_together..][..n_together];
+                prefetch_after::<S, N>(first, together);
+                let panels = std::array::from_fn(|p| &together[p * panel..][..panel]);
                 self.expand::<S, T, TILE_VECTORS>(first, i * TILE_VECTORS, panels);
             }
             for (i, panel) in b[n_whole * n_together..].chunks_exact(panel).enumerate() {
@@ -174,6 +195,7 @@ impl<N: Number> Product<'_, N> {
                 let mut sums = [[S::splat(0.0); RANKS]; T];
                 for (c, a) in panel.as_chunks::<{ RANKS * VECTOR }>().0.iter().enumerate() {
                     let columns = c * VECTOR..(*cols).min((c + 1) * VECTOR);
+                    prefetch_after::<S, N>(first, a);
                     let a: [S::F; RANKS] = std::array::from_fn(|r| N::load::<S>(a[r * VECTOR..].as_ptr()));
                     for (x, sums) in x.iter().zip(&mut sums) {
                         let x = load_part::<S>(&x[columns.clone()]);

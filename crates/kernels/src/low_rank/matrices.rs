@@ -1,6 +1,8 @@
 //! The low-rank matrices of one adapter for one linear layer, in the layout that the kernel reads from front to back. Does not
 //! compute.
 
+use std::ops::Range;
+
 use crate::quant::Format;
 
 /// Elements of a vector.
@@ -28,6 +30,7 @@ pub struct LowRankPart<'a> {
 pub struct LowRank {
     cols: usize,
     parts: Vec<Part>,
+    numbers: Numbers,
 }
 
 #[derive(Debug)]
@@ -36,21 +39,18 @@ pub(super) struct Part {
     pub(super) n_cols: usize,
     pub(super) rank: usize,
     pub(super) scale: f32,
-    pub(super) numbers: Numbers,
+    /// Where its matrices are among the numbers.
+    pub(super) a: Range<usize>,
+    pub(super) b: Range<usize>,
 }
 
-/// `a`: `[rank / 4, cols / 16, 4, 16]`, `b`: `[n_cols / 16, rank, 16]`, padded with zeros.
+/// `a`: `[rank / 4, cols / 16, 4, 16]`, then `b`: `[n_cols / 16, rank, 16]`, padded with zeros, of all parts: one run of memory, so that
+/// what is read next can be prefetched across matrices.
 #[derive(Debug)]
 pub(super) enum Numbers {
-    F32 {
-        a: Vec<f32>,
-        b: Vec<f32>,
-    },
+    F32(Vec<f32>),
     /// The bits of bfloat16.
-    BF16 {
-        a: Vec<u16>,
-        b: Vec<u16>,
-    },
+    BF16(Vec<u16>),
 }
 
 impl LowRank {
@@ -60,7 +60,7 @@ impl LowRank {
     /// # Panics
     /// When the lengths do not fit, parts overlap or are out of order, or the format is another one.
     pub fn pack(cols: usize, parts: &[LowRankPart<'_>], format: Format) -> Option<Self> {
-        let mut end = 0;
+        let (mut end, mut n) = (0, 0);
         let mut packed = Vec::with_capacity(parts.len());
         for &LowRankPart { first_col, a, b, rank, scale } in parts {
             assert!(cols > 0 && rank > 0 && a.len() == rank * cols, "A of rank {rank} over {cols} columns");
@@ -68,14 +68,17 @@ impl LowRank {
             assert!(first_col >= end, "parts overlap or are out of order");
             let n_cols = b.len() / rank;
             end = first_col + n_cols;
-            let numbers = match format {
-                Format::F32 => Numbers::F32 { a: pack_a(a, cols, |x| x)?, b: pack_b(b, rank, |x| x)? },
-                Format::BF16 => Numbers::BF16 { a: pack_a(a, cols, bf16)?, b: pack_b(b, rank, bf16)? },
-                _ => panic!("adapters are held in F32 or BF16, not in {}", format.name()),
-            };
-            packed.push(Part { first_col, n_cols, rank, scale, numbers });
+            let a = n..n + rank.next_multiple_of(RANKS) * cols.next_multiple_of(VECTOR);
+            let b = a.end..a.end + n_cols.next_multiple_of(VECTOR) * rank;
+            n = b.end;
+            packed.push(Part { first_col, n_cols, rank, scale, a, b });
         }
-        Some(Self { cols, parts: packed })
+        let numbers = match format {
+            Format::F32 => Numbers::F32(pack(parts, &packed, n, cols, |x| x)?),
+            Format::BF16 => Numbers::BF16(pack(parts, &packed, n, cols, bf16)?),
+            _ => panic!("adapters are held in F32 or BF16, not in {}", format.name()),
+        };
+        Some(Self { cols, parts: packed, numbers })
     }
 
     /// Bytes that one pair takes: `rank` rows over `cols` columns of the input and `n_cols` of the output.
@@ -98,28 +101,44 @@ impl LowRank {
     pub(super) fn parts(&self) -> &[Part] {
         &self.parts
     }
+
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
 }
 
-fn pack_a<N: Copy + Default>(a: &[f32], cols: usize, number: impl Fn(f32) -> N) -> Option<Vec<N>> {
-    let (rank, n_vectors) = (a.len() / cols, cols.div_ceil(VECTOR));
-    let mut packed = zeros(rank.div_ceil(RANKS) * n_vectors * RANKS * VECTOR)?;
+/// The `n` numbers of all parts, which lie where `packed` says.
+fn pack<N: Copy + Default>(
+    parts: &[LowRankPart<'_>],
+    packed: &[Part],
+    n: usize,
+    cols: usize,
+    number: impl Fn(f32) -> N + Copy,
+) -> Option<Vec<N>> {
+    let mut numbers = zeros(n)?;
+    for (part, at) in parts.iter().zip(packed) {
+        pack_a(part.a, cols, number, &mut numbers[at.a.clone()]);
+        pack_b(part.b, part.rank, number, &mut numbers[at.b.clone()]);
+    }
+    Some(numbers)
+}
+
+fn pack_a<N>(a: &[f32], cols: usize, number: impl Fn(f32) -> N, packed: &mut [N]) {
+    let n_vectors = cols.div_ceil(VECTOR);
     for (r, row) in a.chunks_exact(cols).enumerate() {
         let panel = r / RANKS * n_vectors;
         for (c, &x) in row.iter().enumerate() {
             packed[((panel + c / VECTOR) * RANKS + r % RANKS) * VECTOR + c % VECTOR] = number(x);
         }
     }
-    Some(packed)
 }
 
-fn pack_b<N: Copy + Default>(b: &[f32], rank: usize, number: impl Fn(f32) -> N) -> Option<Vec<N>> {
-    let mut packed = zeros((b.len() / rank).div_ceil(VECTOR) * rank * VECTOR)?;
+fn pack_b<N>(b: &[f32], rank: usize, number: impl Fn(f32) -> N, packed: &mut [N]) {
     for (o, row) in b.chunks_exact(rank).enumerate() {
         for (r, &x) in row.iter().enumerate() {
             packed[(o / VECTOR * rank + r) * VECTOR + o % VECTOR] = number(x);
         }
     }
-    Some(packed)
 }
 
 fn zeros<N: Copy + Default>(n: usize) -> Option<Vec<N>> {

@@ -1,10 +1,13 @@
 //! Products of a few tokens: a panel's stored codes are unpacked in registers and multiplied at once, in one pass over memory, because
 //! the time of such a product is that of reading the weights. Sums in the same order as the register tiles, so that bits agree.
 
+mod floats;
+
 use super::tile::Scales;
 use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Format, PANEL, PanelLayout, RECORD};
 use crate::quant::{gather, scale_and_min, with_offset};
 use crate::simd::{Isa, Kernel, SimdIsa, prefetch_bytes};
+use floats::OfFloats;
 
 /// How far ahead of the arithmetic a panel's bytes are prefetched: panels follow one another in memory.
 const AHEAD_BYTES: usize = 8192;
@@ -13,7 +16,7 @@ const AHEAD_BYTES: usize = 8192;
 pub(super) struct FewTokens<'a, const T: usize> {
     pub(super) layout: &'a PanelLayout,
     pub(super) panel: &'a [u8],
-    /// The token group's first record.
+    /// The token group's first record, in the form that the format is multiplied with.
     pub(super) x: *const u8,
     /// The first token within the group.
     pub(super) token: usize,
@@ -31,23 +34,22 @@ impl<const T: usize> FewTokens<'_, T> {
     /// Records and outputs must be as the fields say, for every block of the panel.
     ///
     /// # Panics
-    /// When the panel is not as long as its layout says, or the format is of floats.
+    /// When the panel is not as long as its layout says.
     pub(super) unsafe fn multiply(self, format: Format, isa: Isa) {
         assert_eq!(self.panel.len(), self.layout.bytes, "length of a panel");
         macro_rules! of_format {
-            ($($format:ident)*) => {
+            ($($kernel:ident: $($format:ident)*;)*) => {
                 match format {
                     // SAFETY: the panel was checked; records and outputs by the caller.
-                    $(Format::$format => unsafe { isa.run(OfFormat::<T, { Format::$format as usize }>(self)) },)*
-                    Format::F32 | Format::F16 | Format::BF16 => panic!("floats have no codes"),
+                    $($(Format::$format => unsafe { isa.run($kernel::<T, { Format::$format as usize }>(self)) },)*)*
                 }
             };
         }
-        of_format!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4);
+        of_format!(OfFloats: F32 F16 BF16; OfFormat: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4;);
     }
 }
 
-/// The same for a format given by its index in [`Format::ALL`]: the layout of codes and scales is a compile-time constant, so that no
+/// The product for a format of codes given by its index in [`Format::ALL`]: the layout of codes and scales is a compile-time constant, so that no
 /// block branches on it.
 struct OfFormat<'a, const T: usize, const FORMAT: usize>(FewTokens<'a, T>);
 

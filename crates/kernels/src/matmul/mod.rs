@@ -207,11 +207,7 @@ impl Item<'_> {
             // Panels are contiguous in memory: one at a time is a sequential read.
             return (first..last).for_each(|panel| self.group(0, &[KBlock::stored(weights, panel)]));
         }
-        let together = match self.product.x.n_rows() {
-            ..=FEW_TOKENS => 1,
-            _ if self.product.n_groups() <= FEW_GROUPS => PAIR,
-            _ => PANELS_TOGETHER,
-        };
+        let together = if self.product.n_groups() <= FEW_GROUPS { PAIR } else { PANELS_TOGETHER };
         scratch.reserve(weights, together);
         let n_blocks = weights.layout().n_blocks;
         for panels in (first..last).step_by(together) {
@@ -235,9 +231,9 @@ impl Item<'_> {
         }
     }
 
-    /// Whether the tokens are so few that weights are unpacked in registers.
+    /// Whether the tokens are so few that weights are unpacked in registers. The other forms are those of AMX.
     fn unpacks_in_registers(&self) -> bool {
-        self.product.x.n_rows() <= FEW_TOKENS && self.form == Form::Int8
+        self.product.x.n_rows() <= FEW_TOKENS && matches!(self.form, Form::Int8 | Form::F32)
     }
 
     /// Multiplies a group's tokens with one or two panels, as many tokens at a time as the ISA's registers hold.
@@ -354,7 +350,7 @@ impl Item<'_> {
         }
     }
 
-    /// The same for few tokens and one panel of a quantized format, unpacked in registers.
+    /// The same for few tokens and one panel, unpacked in registers.
     fn multiply_stored(
         &self,
         (group, tokens): (usize, &Range<usize>),

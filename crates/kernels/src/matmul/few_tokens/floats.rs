@@ -1,0 +1,69 @@
+//! Products of a few tokens with weights that are floats: widened in registers as they are read.
+
+use super::{AHEAD_BYTES, FewTokens};
+use crate::layout::{BLOCK, Format, PANEL};
+use crate::matmul::activations::FLOAT_RECORD;
+use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
+
+/// The product for a format of floats given by its index in [`Format::ALL`].
+pub(super) struct OfFloats<'a, const T: usize, const FORMAT: usize>(pub(super) FewTokens<'a, T>);
+
+impl<const T: usize, const FORMAT: usize> OfFloats<'_, T, FORMAT> {
+    const FORMAT: Format = Format::ALL[FORMAT];
+    /// Of one weight.
+    const BYTES: usize = match Self::FORMAT {
+        Format::F32 => 4,
+        Format::F16 | Format::BF16 => 2,
+        _ => panic!("a format of floats"),
+    };
+
+    /// Sixteen weights, one of each row of the panel.
+    #[inline(always)]
+    unsafe fn load<S: SimdIsa>(stored: *const u8) -> S::F {
+        // SAFETY: by the caller.
+        unsafe {
+            match Self::FORMAT {
+                Format::F32 => S::load(stored.cast()),
+                Format::F16 => S::load_f16(stored.cast()),
+                _ => S::load_bf16(stored.cast()),
+            }
+        }
+    }
+}
+
+impl<const T: usize, const FORMAT: usize> Kernel for OfFloats<'_, T, FORMAT> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: SimdIsa>(self) {
+        let FewTokens { layout, panel, x, token, out, stride, adds } = self.0;
+        let column_bytes = PANEL * Self::BYTES;
+        // SAFETY: the blocks are in the panel; records and outputs by contract; any address may be prefetched.
+        unsafe {
+            let mut acc = [S::splat(0.0); T];
+            if adds {
+                for (t, acc) in acc.iter_mut().enumerate() {
+                    *acc = S::load(out.add(t * stride));
+                }
+            }
+            for b in 0..layout.n_blocks {
+                let stored = panel.as_ptr().add(layout.codes_at + b * BLOCK * column_bytes);
+                prefetch_bytes::<S, true>(stored.wrapping_add(AHEAD_BYTES), BLOCK * column_bytes);
+                let x = x.add(b * FLOAT_RECORD).cast::<f32>().add(token * BLOCK);
+                let mut dots = [S::splat(0.0); T];
+                for k in 0..BLOCK {
+                    let w = Self::load::<S>(stored.add(k * column_bytes));
+                    for (t, dots) in dots.iter_mut().enumerate() {
+                        *dots = S::fma(w, S::splat(*x.add(t * BLOCK + k)), *dots);
+                    }
+                }
+                for (acc, dots) in acc.iter_mut().zip(dots) {
+                    *acc = S::add(*acc, dots);
+                }
+            }
+            for (t, acc) in acc.iter().enumerate() {
+                S::store(out.add(t * stride), *acc);
+            }
+        }
+    }
+}
