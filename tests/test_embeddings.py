@@ -4,19 +4,17 @@ The models are fixtures of `crates/model`; `expected_embeddings.safetensors` bes
 the logit of each.
 """
 
-import json
 import math
-import shutil
 
 import pytest
 import requests
 from conftest import ROOT
+from encoder_folder import with_tokenizer
 from test_reference_models import tensors
 
 FIXTURES = ROOT / "crates/model/tests/fixtures"
 EMBEDDERS = ["bert-cls", "xlm-roberta-mean", "modernbert-mean", "nomic-bert", "qwen3-embedding", "embeddinggemma"]
 TOLERANCE = 1e-5
-WORDS = ["the", "quick", "brown", "fox", "jump", "##ed", "##s", "over", "a", "lazy", "dog", "."]
 
 
 def expected(name):
@@ -56,54 +54,12 @@ def test_embeddings_are_those_of_transformers(start, name):
         assert_close(short.embedding, [x / length for x in vectors[2][:8]])
 
 
-def with_tokenizer(name, folder):
-    """A copy of a fixture with a WordPiece tokenizer, as BERT has them."""
-    shutil.copytree(FIXTURES / name, folder)
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS]
-    special = [
-        {"id": i, "content": vocabulary[i], "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-        for i in range(4)
-    ]
-    piece = lambda part, kind: {part: {"id": kind[0], "type_id": kind[1]}}
-    frame = {
-        "type": "TemplateProcessing",
-        "single": [piece("SpecialToken", ("[CLS]", 0)), piece("Sequence", ("A", 0)), piece("SpecialToken", ("[SEP]", 0))],
-        "pair": [
-            piece("SpecialToken", ("[CLS]", 0)),
-            piece("Sequence", ("A", 0)),
-            piece("SpecialToken", ("[SEP]", 0)),
-            piece("Sequence", ("B", 1)),
-            piece("SpecialToken", ("[SEP]", 1)),
-        ],
-        "special_tokens": {name: {"id": name, "ids": [i], "tokens": [name]} for i, name in [(2, "[CLS]"), (3, "[SEP]")]},
-    }
-    tokenizer = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": special,
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True},
-        "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": frame,
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-        "model": {
-            "type": "WordPiece",
-            "unk_token": "[UNK]",
-            "continuing_subword_prefix": "##",
-            "max_input_chars_per_word": 100,
-            "vocab": {word: i for i, word in enumerate(vocabulary)},
-        },
-    }
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return folder
-
-
 def post(server, path, body):
     return requests.post(server.url + path, json=body, timeout=60)
 
 
 def test_texts_are_read_by_wordpiece_and_cut_or_refused(start, tmp_path):
-    with start(with_tokenizer("bert-cls", tmp_path / "bert-cls")) as server:
+    with start(with_tokenizer(FIXTURES / "bert-cls", tmp_path / "bert-cls")) as server:
         client = server.client()
         embed = lambda text, **options: client.embeddings.create(
             model="bert-cls", input=text, encoding_format="float", **options
@@ -134,7 +90,7 @@ def test_texts_are_read_by_wordpiece_and_cut_or_refused(start, tmp_path):
 
 def test_rerankers_order_documents_by_their_scores(start, tmp_path):
     documents = ["the lazy dog", "a quick brown fox jumps", "over ."]
-    with start(with_tokenizer("bert-reranker", tmp_path / "bert-reranker")) as server:
+    with start(with_tokenizer(FIXTURES / "bert-reranker", tmp_path / "bert-reranker")) as server:
         body = {"model": "bert-reranker", "query": "the fox", "documents": documents}
         ranked = post(server, "/v1/rerank", body).json()
         scores = [result["relevance_score"] for result in ranked["results"]]

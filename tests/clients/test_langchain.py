@@ -9,7 +9,7 @@ from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
 
-from conftest import MODEL
+from conftest import EMBEDDER, MODEL
 
 QUESTION = "What is 17 + 25? Use the tool."
 
@@ -96,10 +96,10 @@ def test_text_completions(base_url):
     assert model.invoke("Once upon") == "".join(model.stream("Once upon"))
 
 
-@pytest.mark.xfail(strict=True, reason="embeddings are not built yet")
-def test_embeddings(base_url):
-    model = OpenAIEmbeddings(base_url=base_url, model=MODEL, check_embedding_ctx_length=False, max_retries=0)
-    assert model.embed_query("Hello!")
+def test_embeddings(embedder_url):
+    model = OpenAIEmbeddings(base_url=embedder_url, model=EMBEDDER, check_embedding_ctx_length=False, max_retries=0)
+    one, many = model.embed_query("the lazy dog"), model.embed_documents(["a quick fox", "the lazy dog"])
+    assert many[1] == one != many[0]
 
 
 @pytest.mark.xfail(strict=True, reason="the Responses API is not built yet")

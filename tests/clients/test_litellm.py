@@ -7,7 +7,7 @@ import litellm
 import pydantic
 import pytest
 
-from conftest import MODEL
+from conftest import EMBEDDER, MODEL
 
 HELLO = [{"role": "user", "content": "Hello!"}]
 ADD = {
@@ -81,10 +81,10 @@ def test_errors_are_litellm_s_own(settings):
         litellm.completion(messages=HELLO, **{**settings, "temperature": -1})
 
 
-@pytest.mark.xfail(strict=True, reason="embeddings are not built yet")
-def test_embeddings(base_url):
-    settings = dict(api_base=base_url, api_key="none", max_retries=0)
-    assert litellm.embedding(model=f"openai/{MODEL}", input=["Hello!"], **settings).data
+def test_embeddings(embedder_url):
+    settings = dict(api_base=embedder_url, api_key="none", max_retries=0)
+    one, other = litellm.embedding(model=f"openai/{EMBEDDER}", input=["the lazy dog", "a quick fox"], **settings).data
+    assert len(one["embedding"]) == len(other["embedding"]) and one["embedding"] != other["embedding"]
 
 
 @pytest.mark.xfail(strict=True, reason="the Responses API is not built yet")
