@@ -64,7 +64,8 @@ impl Shared {
         let memory = MemoryBudget::new(config.memory_limit_bytes());
         let keys = config.access.database.is_some().then(StoredKeys::default);
         let issuer_keys = config.access.tokens.is_some().then(IssuerKeys::default);
-        let limits = Arc::new(RateLimits::new());
+        let n_gateways = u64::from(config.access.redis_gateways.unwrap_or(1));
+        let limits = Arc::new(RateLimits::new(config.access.redis.is_some().then_some(n_gateways)));
         // The gateway has checked the prices.
         let prices = PriceTable::new(&config.prices).unwrap_or_default();
         let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));

@@ -139,6 +139,10 @@ pub struct AccessConfig {
     /// The beginning of the names of the files in which the ledger's entries wait for the database, on a local disk. When absent,
     /// beside a SQLite database, else in the user's folder for state.
     pub ledger_journal: Option<PathBuf>,
+    /// The Redis through which gateways share the limits of keys: `redis://…` or `rediss://…`. Each gateway by itself without one.
+    pub redis: Option<Secret>,
+    /// How many gateways share limits at least: each uses such a part of them where Redis has never answered. One when absent.
+    pub redis_gateways: Option<u32>,
     /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens operators' routes.
     pub admin_key: Option<Secret>,
     /// Where the operator's API listens besides, `ADDRESS:PORT`.

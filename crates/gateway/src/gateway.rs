@@ -1,6 +1,7 @@
 //! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to serve
 //! where strangers could ask without a key.
 
+mod followed;
 mod foreign_models;
 
 use std::net::IpAddr;
@@ -9,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::{oneshot, watch};
 
 use crate::app::{App, Shared};
-use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
+use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig, Secret};
-use crate::ledger::{Ledger, PriceTable};
+use crate::ledger::PriceTable;
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
@@ -289,21 +290,6 @@ impl Loading {
             self.serve(app.clone());
         }
         Ok(route)
-    }
-
-    /// The keys of the database, to be read from it and to follow it; `None` without a configured database.
-    pub fn stored_keys(&self) -> Option<StoredKeys> {
-        self.shared.keys.clone()
-    }
-
-    /// The keys of the tokens' issuer, to be read and followed; `None` without a configured one.
-    pub fn issuer_keys(&self) -> Option<IssuerKeys> {
-        self.shared.issuer_keys.clone()
-    }
-
-    /// The ledger, to be opened over the database; `None` without a configured one.
-    pub fn ledger(&self) -> Option<Arc<Ledger>> {
-        self.shared.ledger.clone()
     }
 
     /// Whether a model may answer without a restart of the process, now or later.

@@ -49,6 +49,7 @@ pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use ledger::{Ledger, LedgerError};
+pub use limits::SharedLimits;
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};

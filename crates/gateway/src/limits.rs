@@ -1,32 +1,46 @@
 //! The limits of keys, users, projects and organisations, enforced: each request is charged before it runs, and what it did not
 //! use is given back at its end. Gives `throng_core::limits` the clock and the lock. Does not know how tokens are counted.
 
+mod books;
 mod headers;
 mod scopes;
+mod shared;
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use throng_core::limits::{BudgetRefusal, LimitKind, LimitRefusal, Limiter, Reservation, Status};
+use throng_core::limits::shared::{Ask, Told};
+use throng_core::limits::{BudgetRefusal, LimitKind, LimitRefusal, Reservation, Scope, Status};
 use throng_core::time::{Nanos, Timestamp};
 use throng_store::{MAX_KEYS, Outcome};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
 
 use crate::auth::Tenant;
 use crate::ledger::Meter;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
+use self::books::{Books, Denied};
 pub(crate) use headers::insert_headers;
 pub(crate) use scopes::budget_scopes;
+pub use shared::SharedLimits;
 
 /// Most scopes that are in use at a time: all keys, and as many projects, organisations and users.
 const MAX_SCOPES: usize = 2 * MAX_KEYS;
 
+/// A request waits this long for a share of a limit that other gateways have.
+const PATIENCE: Duration = Duration::from_millis(250);
+
 /// What all of them use.
 #[derive(Debug)]
 pub(crate) struct RateLimits {
-    limiter: Mutex<Limiter>,
+    books: Mutex<Books>,
     origin: Instant,
+    /// Told when a request waits for a share.
+    wanted: Notify,
+    /// How often Redis was asked.
+    n_asked: watch::Sender<u64>,
 }
 
 /// What came of charging a request.
@@ -49,28 +63,85 @@ pub(crate) struct Charge {
 }
 
 impl RateLimits {
-    /// Nothing is in use.
-    pub fn new() -> Self {
-        Self { limiter: Mutex::new(Limiter::new(MAX_SCOPES)), origin: Instant::now() }
+    /// Nothing is in use. With `n_gateways`, limits are shared with other gateways, and there are so many of them as far as is known.
+    pub fn new(n_gateways: Option<u64>) -> Self {
+        let books = Mutex::new(Books::new(MAX_SCOPES, n_gateways));
+        Self { books, origin: Instant::now(), wanted: Notify::new(), n_asked: watch::Sender::new(0) }
     }
 
-    /// Charges whoever asks with a request that uses at most `n_tokens` tokens.
-    pub fn charge(self: &Arc<Self>, tenant: &Tenant, user: Option<&str>, n_tokens: u64) -> Charged {
+    /// Charges whoever asks with a request that uses at most `n_tokens` tokens. Where limits are shared, it waits for a share that
+    /// others have, for a bounded time.
+    pub async fn charge(self: &Arc<Self>, tenant: &Tenant, user: Option<&str>, n_tokens: u64) -> Charged {
         let scopes = scopes::scopes(tenant, user);
         if scopes.is_empty() {
             return Charged { status: Status::default(), charge: Ok(Charge::default()) };
         }
-        let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0);
-        let reserved = limiter.reserve(&scopes, n_tokens, now);
-        let status = limiter.status(&scopes, now);
-        drop(limiter);
-        let charge = reserved.map(|reservation| Charge {
-            reserved: Some((self.clone(), reservation)),
-            n_used: None,
-            meter: None,
-        });
-        Charged { status, charge }
+        let deadline = Instant::now() + PATIENCE;
+        let mut asked = self.n_asked.subscribe();
+        loop {
+            let (reserved, status) = self.reserve(&scopes, n_tokens);
+            let charge = match reserved {
+                Ok(reservation) => {
+                    Ok(Charge { reserved: Some((self.clone(), reservation)), n_used: None, meter: None })
+                }
+                Err(Denied::Refused(refusal)) => Err(refusal),
+                Err(Denied::AskOthers(refusal)) => {
+                    self.wanted.notify_one();
+                    if matches!(timeout_at(deadline, asked.changed()).await, Ok(Ok(()))) {
+                        continue;
+                    }
+                    Err(refusal)
+                }
+            };
+            return Charged { status, charge };
+        }
+    }
+
+    fn reserve(&self, scopes: &[Scope], n_tokens: u64) -> (Result<Reservation, Denied>, Status) {
+        let mut books = self.books();
+        let now = self.now();
+        let reserved = books.reserve(scopes, n_tokens, now);
+        let status = books.status(scopes, now);
+        (reserved, status)
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0)
+    }
+
+    /// What to ask Redis next; `None` where limits are not shared.
+    fn question(&self) -> Option<Ask> {
+        self.books().shared().map(|leases| leases.ask(self.now()))
+    }
+
+    /// What to tell Redis at the end.
+    fn last_question(&self) -> Option<Ask> {
+        self.books().shared().map(|leases| leases.ask_last(self.now()))
+    }
+
+    /// Redis has answered, or has not.
+    fn answered(&self, ask: &Ask, told: Option<&Told>) {
+        if let Some(leases) = self.books().shared() {
+            match told {
+                Some(told) => leases.told(ask, told, self.now()),
+                None => leases.not_told(),
+            }
+        }
+        self.n_asked.send_modify(|n| *n += 1);
+    }
+
+    /// Waits until a request wants more than this gateway has.
+    async fn wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Whether the last question had no room for all.
+    fn has_more_to_say(&self) -> bool {
+        self.books().shared().is_some_and(|leases| leases.has_more())
     }
 }
 
@@ -117,10 +188,10 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let Some((limits, reservation)) = self.reserved.take() else { return };
-        let mut limiter = limits.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut books = limits.books();
         match self.n_used {
-            Some(n_used) => limiter.settle(reservation, n_used),
-            None => limiter.cancel(reservation),
+            Some(n_used) => books.settle(reservation, n_used, limits.now()),
+            None => books.cancel(reservation),
         }
     }
 }

@@ -386,6 +386,14 @@ async fn keys_limits_and_the_ledger_count_what_an_engine_says() {
         reply.header("x-ratelimit-remaining-tokens").expect("a limit").parse::<u64>().expect("a number");
     // The first request has used 25; the second is charged with half of the prompt's 7 bytes, 64 for the template, and 20.
     assert_eq!(left, 1_000 - 25 - (4 + 64 + 20));
+    // A prompt with more tokens than its bytes suggest is charged in full at its end, with what no reservation has.
+    let long = completion(json!({"prompt": "b".repeat(300), "max_tokens": 1, "ignore_eos": true}));
+    let used = place.ask("/v1/completions", &long).await.json()["usage"]["total_tokens"].as_u64();
+    let used = used.expect("a number");
+    assert!(used > 302_u64.div_ceil(2) + 64 + 1, "{used} tokens are no more than were reserved");
+    let reply = place.ask("/v1/completions", &body).await;
+    let left = reply.header("x-ratelimit-remaining-tokens").and_then(|left| left.parse::<u64>().ok());
+    assert_eq!(left, Some(1_000 - 25 - 25 - used - (4 + 64 + 20)));
     let refused = place.ask("/v1/completions", &completion(json!({"max_tokens": 5_000}))).await;
     assert_eq!(refused.error().3, "request_exceeds_rate_limit");
     let without_key = {
@@ -399,13 +407,13 @@ async fn keys_limits_and_the_ledger_count_what_an_engine_says() {
             ledger.write().await.expect("written");
             let all = UsageQuery { end_unix_s: u64::MAX >> 1, ..UsageQuery::default() };
             let row = store.usage(&all).await.expect("read").into_iter().next().unwrap_or_default();
-            if (row.prompt_tokens, row.generated_tokens) == (10, 40) {
+            if (row.prompt_tokens, row.generated_tokens) == (15 + used - 1, 61) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, counting).await.expect("both requests are counted");
+    tokio::time::timeout(PATIENCE, counting).await.expect("all requests are counted");
 }
 
 #[tokio::test]

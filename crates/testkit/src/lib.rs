@@ -9,5 +9,6 @@ pub mod paper_constraint;
 pub mod paper_executor;
 mod paper_states;
 pub mod postgres;
+pub mod redis;
 pub mod shared_files;
 pub mod tiny_model;

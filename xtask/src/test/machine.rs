@@ -1,4 +1,4 @@
-//! Installs what the tests need and the machine lacks: a browser and PostgreSQL from Debian's packages, a Python environment with the
+//! Installs what the tests need and the machine lacks: a browser, PostgreSQL and Redis from Debian's packages, a Python environment with the
 //! client libraries, a Prometheus, axe-core. Asks nothing; prints what it installs before it does.
 
 use std::path::{Path, PathBuf};
@@ -61,6 +61,17 @@ pub fn postgres() -> Result<()> {
     }
     if debian(&["postgresql"]).is_err() {
         skipped::note("PostgreSQL: apt-get cannot install it")?;
+    }
+    Ok(())
+}
+
+/// A Redis, of which tests start servers of their own. Where it cannot be had, those tests are skipped and say so.
+pub fn redis() -> Result<()> {
+    if Path::new("/usr/bin/redis-server").exists() || !exists("apt-get") || !is_root()? {
+        return Ok(());
+    }
+    if debian(&["redis-server"]).is_err() {
+        skipped::note("Redis: apt-get cannot install it")?;
     }
     Ok(())
 }

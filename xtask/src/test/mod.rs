@@ -49,6 +49,7 @@ fn run_part(part: Part) -> Result<()> {
             let _ = preparing.join();
         }
         machine::postgres()?;
+        machine::redis()?;
         let test = ["test", "--workspace", "--lib", "--bins", "--tests"];
         run_with(env!("CARGO"), &test, &[(skipped::VARIABLE, skipped::file())])?;
     }

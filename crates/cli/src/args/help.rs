@@ -35,6 +35,8 @@ const GROUPS: &[(&str, &[&str])] = &[
             "api_key",
             "database",
             "ledger_journal",
+            "redis",
+            "redis_gateways",
             "admin_key",
             "admin_key_file",
             "admin_listen",

@@ -15,6 +15,12 @@ pub struct NetworkArgs {
     /// The beginning of the names of the files in which entries of the ledger wait for the database
     #[arg(long, hide_short_help = true, value_name = "PATH", requires = "database")]
     pub ledger_journal: Option<PathBuf>,
+    /// A Redis through which several gateways keep the limits of keys together: redis://… or rediss://…
+    #[arg(long, hide_short_help = true, env = "THRONG_REDIS", hide_env_values = true, value_name = "URL")]
+    pub redis: Option<String>,
+    /// How many gateways share limits through Redis at least: each uses its part of them where Redis has never answered
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "redis", value_parser = clap::value_parser!(u32).range(1..))]
+    pub redis_gateways: Option<u32>,
     /// The operator's key, for /metrics, /load, /fleet, adapters and the operator's API
     #[arg(
         long,

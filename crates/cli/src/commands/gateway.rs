@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_gateway::{Fleet, Gateway, Secret};
 
-use super::serve::{address, database, fit_connections, issuer, listen, process_facts, told_to_end};
+use super::serve::{address, database, fit_connections, issuer, limits, listen, process_facts, told_to_end};
 use crate::args::GatewayArgs;
 use crate::config::{Settings, fleet};
 use crate::observability;
@@ -39,6 +39,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let (gateway, loading) = Gateway::loading(gateway, process_facts("none".to_owned()))?;
     let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
+    let limits = limits::share(&loading)?;
     issuer::follow(&access, &loading);
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     let fleet =
@@ -52,6 +53,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     tokio::spawn(systemd::feed_watchdog(move || loading.is_live()));
     systemd::ready(&format!("serving on {address}"));
     let served = gateway.serve(listener, told_to_end(signals)).await;
+    limits::finish(limits).await;
     database::finish(ledger).await;
     out.flush(OUTPUT_LIMIT);
     served.map_err(Into::into)

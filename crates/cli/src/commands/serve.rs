@@ -3,6 +3,7 @@
 pub(super) mod adapters;
 pub(super) mod database;
 pub(super) mod issuer;
+pub(super) mod limits;
 pub(super) mod listen;
 
 use std::sync::Arc;
@@ -70,6 +71,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let (gateway, loading) = Gateway::loading(gateway, process_facts(isa))?;
     let gateway = gateway.observed_by(observers);
     let ledger = database::follow(&access, &loading).await?;
+    let limits = limits::share(&loading)?;
     issuer::follow(&access, &loading);
     let (listener, listening) = listen::listen(&server).await?;
     let gateway = listen::listen_for_operator(gateway, &access).await?;
@@ -98,6 +100,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
         ready = getting_ready => ready?,
     };
     let served = serving.await;
+    limits::finish(limits).await;
     database::finish(ledger).await;
     engine.shutdown();
     served.map_err(Into::into)

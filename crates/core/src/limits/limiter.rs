@@ -131,8 +131,20 @@ impl Limiter {
         n_tokens: u64,
         now: Timestamp,
     ) -> Result<Reservation, LimitRefusal> {
+        self.reserve_within(scopes, |scope| scope.limits, n_tokens, now)
+    }
+
+    /// The same where only a part of each scope's limits may be used here. What is over the whole limit never fits, and refusals name
+    /// the whole limit.
+    pub(super) fn reserve_within(
+        &mut self,
+        scopes: &[Scope],
+        allowed: impl Fn(&Scope) -> Limits,
+        n_tokens: u64,
+        now: Timestamp,
+    ) -> Result<Reservation, LimitRefusal> {
         self.advance(scopes, now);
-        self.check(scopes, Use { requests: 1, tokens: n_tokens }, now)?;
+        self.check(scopes, allowed, Use { requests: 1, tokens: n_tokens }, now)?;
         self.make_room(scopes)?;
         for scope in scopes {
             let usage = self.scopes.entry(scope.name.clone()).or_default();
@@ -143,8 +155,18 @@ impl Limiter {
         Ok(Reservation { scopes: names, bucket: self.now, n_tokens })
     }
 
-    /// The request has ended and has used this many tokens. The others are given back.
-    pub fn settle(&mut self, reservation: Reservation, n_used: u64) {
+    /// The request has ended and has used this many tokens. Those that it did not use are given back to the time at which they were
+    /// charged; those that it used beyond its reservation are charged now, whatever the limit, and keep later requests waiting.
+    pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
+        let excess = n_used.saturating_sub(reservation.n_tokens);
+        if excess > 0 {
+            self.now = self.now.max(BucketId::at(now));
+            for name in &reservation.scopes {
+                if let Some(usage) = self.scopes.get_mut(name) {
+                    usage.window.add(self.now, Use { requests: 0, tokens: excess });
+                }
+            }
+        }
         let tokens = reservation.n_tokens.saturating_sub(n_used);
         self.give_back(reservation, Use { requests: 0, tokens });
     }
@@ -168,6 +190,15 @@ impl Limiter {
         status
     }
 
+    /// What a scope uses: requests and tokens of the last minute, and running requests.
+    pub(super) fn used(&mut self, name: &str, now: Timestamp) -> [u64; 3] {
+        self.now = self.now.max(BucketId::at(now));
+        let Some(usage) = self.scopes.get_mut(name) else { return [0; 3] };
+        usage.window.forget_before(self.now);
+        let Use { requests, tokens } = usage.window.total();
+        [requests, tokens, usage.n_running]
+    }
+
     /// How many scopes are in memory.
     pub fn n_scopes(&self) -> usize {
         self.scopes.len()
@@ -183,20 +214,27 @@ impl Limiter {
         }
     }
 
-    fn check(&self, scopes: &[Scope], needed: Use, now: Timestamp) -> Result<(), LimitRefusal> {
+    fn check(
+        &self,
+        scopes: &[Scope],
+        allowed: impl Fn(&Scope) -> Limits,
+        needed: Use,
+        now: Timestamp,
+    ) -> Result<(), LimitRefusal> {
         let mut refusal = None;
         for scope in scopes {
             let usage = self.scopes.get(&scope.name);
             let (window, n_running) = (usage.map(|u| &u.window), usage.map_or(0, |u| u.n_running));
-            let Limits { requests_per_minute, tokens_per_minute, concurrent_requests } = scope.limits;
+            let (limits, here) = (scope.limits, allowed(scope));
+            let of_requests = (limits.requests_per_minute, here.requests_per_minute);
+            let of_tokens = (limits.tokens_per_minute, here.tokens_per_minute);
             let requests =
-                exceeds(LimitKind::Requests, requests_per_minute, window, needed, now, |used| used.requests)?;
-            let tokens =
-                exceeds(LimitKind::Tokens, tokens_per_minute, window, needed, now, |used| used.tokens)?;
+                exceeds(LimitKind::Requests, of_requests, window, needed, now, |used| used.requests)?;
+            let tokens = exceeds(LimitKind::Tokens, of_tokens, window, needed, now, |used| used.tokens)?;
             let kind = LimitKind::ConcurrentRequests;
-            let concurrent = match concurrent_requests {
-                Some(0) => return Err(LimitRefusal::NeverFits { kind, limit: 0, needed: 1 }),
-                Some(limit) if n_running >= limit => Some((None, kind, limit)),
+            let concurrent = match limits.concurrent_requests.zip(here.concurrent_requests) {
+                Some((0, _)) => return Err(LimitRefusal::NeverFits { kind, limit: 0, needed: 1 }),
+                Some((limit, here)) if n_running >= here => Some((None, kind, limit)),
                 _ => None,
             };
             refusal = [requests, tokens, concurrent].into_iter().flatten().chain(refusal).max();
@@ -232,25 +270,26 @@ impl Limiter {
     }
 }
 
-/// Whether a limit is exceeded, and then how long it is so.
+/// Whether what of a limit may be used here is exceeded, and then how long it is so.
 fn exceeds(
     kind: LimitKind,
-    limit: Option<u64>,
+    (limit, here): (Option<u64>, Option<u64>),
     window: Option<&Window>,
     needed: Use,
     now: Timestamp,
     of: impl Fn(&Use) -> u64,
 ) -> Result<Option<(Option<Nanos>, LimitKind, u64)>, LimitRefusal> {
-    let (Some(limit), needed) = (limit, of(&needed)) else { return Ok(None) };
+    let (Some((limit, here)), needed) = (limit.zip(here), of(&needed)) else { return Ok(None) };
     if needed > limit {
         return Err(LimitRefusal::NeverFits { kind, limit, needed });
     }
-    let Some(window) = window else { return Ok(None) };
-    let excess = of(&window.total()).saturating_add(needed).saturating_sub(limit);
+    let used = window.map_or(0, |window| of(&window.total()));
+    let excess = used.saturating_add(needed).saturating_sub(here);
     if excess == 0 {
         return Ok(None);
     }
-    Ok(Some((window.frees(excess, of).map(|bucket| bucket.counts_for(now)), kind, limit)))
+    let freed = window.and_then(|window| window.frees(excess, of));
+    Ok(Some((freed.map(|bucket| bucket.counts_for(now)), kind, limit)))
 }
 
 fn tighten(

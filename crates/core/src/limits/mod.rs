@@ -3,11 +3,13 @@
 //!
 //! All scopes of a request are checked and charged in one call, so that no other request comes between. A request is charged
 //! with the most that it can use; what it did not use is given back when it ends, to the time at which it was charged.
+//! [`shared`] makes limits hold over several gateways.
 
 mod budget;
 mod limiter;
 #[cfg(test)]
 mod schedules;
+pub mod shared;
 mod window;
 
 pub use budget::{

@@ -31,9 +31,11 @@ enum Bug {
     FirstScopeOnly,
     /// A request that has ended counts as running.
     LeakedRequest,
+    /// What a request used beyond its reservation is not charged.
+    ForgivenExcess,
 }
 
-const BUGS: [Bug; 7] = [
+const BUGS: [Bug; 8] = [
     Bug::RefundToPresent,
     Bug::RefundOfExpired,
     Bug::ForgottenRefund,
@@ -41,6 +43,7 @@ const BUGS: [Bug; 7] = [
     Bug::ShortWindow,
     Bug::FirstScopeOnly,
     Bug::LeakedRequest,
+    Bug::ForgivenExcess,
 ];
 
 /// A request as the plain list knows it.
@@ -49,6 +52,8 @@ struct Begun {
     scopes: Vec<usize>,
     /// What it is charged with: the most that it can use, or what it has used.
     n_tokens: u64,
+    /// What a request used beyond its reservation is an entry of its own, from when it was charged.
+    is_excess: bool,
     reservation: Option<Reservation>,
 }
 
@@ -119,6 +124,7 @@ impl World {
             Err(refusal) => self.check_wait(&scopes, n_tokens, refusal),
             Ok(reservation) => {
                 self.begin(asked.clone(), n_tokens, reservation);
+                self.check_tokens(&asked)?;
                 if self.bug == Some(Bug::CheckThenReserve)
                     && before.reserve(&scopes, n_tokens, self.now).is_ok()
                 {
@@ -138,7 +144,8 @@ impl World {
             let (bucket, n_tokens) = (reservation.bucket, reservation.n_tokens);
             self.limiter.cancel(Reservation { scopes: others, bucket, n_tokens });
         }
-        self.begun.push(Begun { at: self.now, scopes, n_tokens, reservation: Some(reservation) });
+        let reservation = Some(reservation);
+        self.begun.push(Begun { at: self.now, scopes, n_tokens, is_excess: false, reservation });
     }
 
     fn end_one(&mut self) {
@@ -148,13 +155,22 @@ impl World {
         let begun = &mut self.begun[i];
         let Some(mut reservation) = begun.reservation.take() else { return };
         let n_used = self.rng.u64(..=begun.n_tokens);
+        if self.rng.u8(..8) == 0 {
+            let (n_excess, n_reserved, scopes) = (self.rng.u64(1..200), begun.n_tokens, begun.scopes.clone());
+            let n_charged = if self.bug == Some(Bug::ForgivenExcess) { 0 } else { n_excess };
+            self.limiter.settle(reservation, n_reserved + n_charged, self.now);
+            let excess =
+                Begun { at: self.now, scopes, n_tokens: n_excess, is_excess: true, reservation: None };
+            self.begun.push(excess);
+            return;
+        }
         match self.bug {
             Some(Bug::RefundToPresent) => reservation.bucket = self.limiter.now,
             Some(Bug::RefundOfExpired) => {
                 reservation.bucket = reservation.bucket.max(BucketId::at(self.now - MINUTE + BUCKET));
             }
             Some(Bug::ForgottenRefund) => {
-                self.limiter.settle(reservation, begun.n_tokens);
+                self.limiter.settle(reservation, begun.n_tokens, self.now);
                 begun.n_tokens = n_used;
                 return;
             }
@@ -168,7 +184,7 @@ impl World {
             self.limiter.cancel(reservation);
             self.begun.remove(i);
         } else {
-            self.limiter.settle(reservation, n_used);
+            self.limiter.settle(reservation, n_used, self.now);
             begun.n_tokens = n_used;
         }
     }
@@ -178,7 +194,17 @@ impl World {
         let of_scope = || self.begun.iter().filter(move |begun| begun.scopes.contains(&scope));
         let recent = || of_scope().filter(|begun| begun.at >= from);
         let running = of_scope().filter(|begun| begun.reservation.is_some()).count();
-        (recent().count() as u64, recent().map(|begun| begun.n_tokens).sum(), running as u64)
+        let n_requests = recent().filter(|begun| !begun.is_excess).count();
+        (n_requests as u64, recent().map(|begun| begun.n_tokens).sum(), running as u64)
+    }
+
+    /// A request was admitted: all that counts is within the limits, what was used beyond reservations included.
+    fn check_tokens(&self, asked: &[usize]) -> Result<(), String> {
+        let over = |&&i: &&usize| {
+            let (_, used, _) = self.used(i, self.minute());
+            self.scopes[i].limits.tokens_per_minute.is_some_and(|limit| used > limit)
+        };
+        asked.iter().find(over).map_or(Ok(()), |i| Err(format!("scope {i} had no tokens left")))
     }
 
     /// The first point in time that is in one minute with the present.
@@ -193,6 +219,9 @@ impl World {
         for (i, scope) in self.scopes.iter().enumerate() {
             let (requests, tokens, running) = self.used(i, self.minute());
             let Limits { requests_per_minute, tokens_per_minute, concurrent_requests } = scope.limits;
+            let excess =
+                |begun: &&Begun| begun.is_excess && begun.scopes.contains(&i) && begun.at >= self.minute();
+            let tokens = tokens - self.begun.iter().filter(excess).map(|begun| begun.n_tokens).sum::<u64>();
             for (used, limit) in
                 [(requests, requests_per_minute), (tokens, tokens_per_minute), (running, concurrent_requests)]
             {
@@ -278,7 +307,7 @@ fn the_status_is_that_of_the_scope_with_the_least_left() {
     let status = limiter.status(&scopes, at(1100));
     assert_eq!(status.requests, Some(Remaining { limit: 10, remaining: 9, reset: Nanos::from_ms(59_150) }));
     assert_eq!(status.tokens, Some(Remaining { limit: 60, remaining: 10, reset: Nanos::from_ms(59_150) }));
-    limiter.settle(first, 20);
+    limiter.settle(first, 20, at(1100));
     assert_eq!(limiter.status(&scopes, at(1100)).tokens.map(|left| left.remaining), Some(40));
     // A limit that is lowered below what is used leaves nothing.
     let lowered = [scope("key", None, Some(5))];
@@ -292,11 +321,11 @@ fn scopes_that_use_nothing_make_room() {
     let mut ask = |name: &str, ms| limiter.reserve(&[scope(name, Some(1), None)], 1, at(ms));
     let (first, second) = (ask("a", 0).expect("room"), ask("b", 0).expect("room"));
     assert_eq!(ask("c", 1000).err(), Some(LimitRefusal::TooManyScopes));
-    limiter.settle(first, 1);
+    limiter.settle(first, 1, at(1000));
     limiter.cancel(second);
     let third = limiter.reserve(&[scope("c", Some(1), None)], 1, at(2000)).expect("b has used nothing");
     assert_eq!(limiter.n_scopes(), 2, "a has a request within the last minute");
-    limiter.settle(third, 1);
+    limiter.settle(third, 1, at(2000));
     let _last = limiter.reserve(&[scope("d", None, Some(1))], 1, at(200_000)).expect("room");
     assert_eq!(limiter.n_scopes(), 1);
 }

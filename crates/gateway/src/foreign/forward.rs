@@ -51,7 +51,7 @@ pub(crate) async fn answer(
         return Err(ApiError::permission_denied());
     }
     context.set_user(request.user.as_deref());
-    let charge = charge(setting, &model, &request, &name, &context)?;
+    let charge = charge(setting, &model, &request, &name, &context).await?;
     model.metrics.admitted(request.n_prompt_tokens as usize, request.n as u32, request.max_tokens as u32);
     let began = Instant::now();
     let max_bytes = setting.config.api.max_answer_bytes;
@@ -81,7 +81,7 @@ pub(crate) async fn answer(
 }
 
 /// Charges with the most that the prompt has by its bytes, and all that may be generated.
-fn charge(
+async fn charge(
     setting: &Setting<'_>,
     model: &ForeignModel,
     request: &ForeignRequest,
@@ -91,7 +91,7 @@ fn charge(
     let tenant = context.key_holder();
     let generated_tokens = request.n.saturating_mul(request.max_tokens);
     let n_tokens = request.most_prompt_tokens().saturating_add(generated_tokens);
-    let charged = setting.limits.charge(&tenant, context.user(), n_tokens);
+    let charged = setting.limits.charge(&tenant, context.user(), n_tokens).await;
     context.set_limits(charged.status);
     let charge = charged.charge.map_err(|refusal| {
         model.metrics.rejected(refusal_name(&refusal));

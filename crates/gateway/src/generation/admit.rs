@@ -44,7 +44,7 @@ pub(crate) async fn admit(
     let metrics = &route.model.metrics;
     let urgency = urgency(route, context)?;
     let limits_of_time = route.model.overload.time_limits(&context.service());
-    let charge = charge(route, &requests, context, limits)?;
+    let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
     let mut charge = charge.with_meter(meter);
     let mut prompts = Vec::with_capacity(requests.len());
@@ -86,14 +86,14 @@ fn machine(route: &Route) -> Option<Machine> {
 }
 
 /// Charges with all tokens of the prompts, and all that may be generated.
-fn charge(
+async fn charge(
     route: &Route,
     requests: &[ReplicaRequest],
     context: &RequestContext,
     limits: &Arc<RateLimits>,
 ) -> Result<Charge, ApiError> {
     let (n_prompt, n_generated) = most(requests);
-    let charged = limits.charge(&context.key_holder(), context.user(), n_prompt + n_generated);
+    let charged = limits.charge(&context.key_holder(), context.user(), n_prompt + n_generated).await;
     context.set_limits(charged.status);
     charged.charge.map_err(|refusal| {
         route.model.metrics.rejected(refusal_name(&refusal));

@@ -1,0 +1,137 @@
+//! Limits over several gateways: asks Redis for shares of them, off the way of requests. Does not decide: `throng_core::limits::shared`
+//! does.
+
+mod script;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, RedisError};
+use throng_core::limits::shared::{Ask, Told};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use self::script::PoolScript;
+use super::RateLimits;
+use crate::config::Secret;
+
+/// Redis answers within this time, or the gateway goes on without it.
+const ANSWER_LIMIT: Duration = Duration::from_millis(250);
+/// A connection is there within this time.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How often Redis hears of this gateway at least.
+const INTERVAL: Duration = Duration::from_millis(50);
+/// How far questions are apart at least.
+const PAUSE: Duration = Duration::from_millis(2);
+/// After a failure, the next attempt begins after this time.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Keeps a gateway's shares of the limits while it runs.
+#[derive(Debug)]
+pub struct SharedLimits {
+    limits: Arc<RateLimits>,
+    pool: Arc<tokio::sync::Mutex<RedisPool>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct RedisPool {
+    client: Client,
+    connection: Option<MultiplexedConnection>,
+    script: PoolScript,
+    /// This gateway's name among those that share the limits.
+    me: String,
+}
+
+impl SharedLimits {
+    /// Begins to share the limits. The URL is not in the error, for it may have a password.
+    pub(crate) fn start(url: &Secret, limits: Arc<RateLimits>) -> Result<Self, String> {
+        let client = Client::open(url.reveal()).map_err(|error| match error.detail() {
+            Some(detail) if !detail.contains("://") => format!("{}: {detail}", error.category()),
+            _ => error.category().to_owned(),
+        })?;
+        let me = uuid::Uuid::new_v4().simple().to_string();
+        let pool = RedisPool { client, connection: None, script: PoolScript::new(), me };
+        let pool = Arc::new(tokio::sync::Mutex::new(pool));
+        let task = tokio::spawn(follow(limits.clone(), pool.clone()));
+        Ok(Self { limits, pool, task })
+    }
+
+    /// Gives back what is not used. What is used counts until its minute is over.
+    pub async fn finish(self) {
+        self.task.abort();
+        let Ok(mut pool) = timeout(ANSWER_LIMIT, self.pool.lock()).await else { return };
+        if let Some(ask) = self.limits.last_question() {
+            let _ = pool.exchange(&ask).await;
+        }
+    }
+}
+
+async fn follow(limits: Arc<RateLimits>, pool: Arc<tokio::sync::Mutex<RedisPool>>) {
+    let mut was_answered = None;
+    loop {
+        let asked_at = Instant::now();
+        let Some(ask) = limits.question() else { return };
+        let answer = pool.lock().await.exchange(&ask).await;
+        let is_answered = answer.is_ok();
+        if was_answered != Some(is_answered) {
+            match &answer {
+                Ok(_) => tracing::info!("Redis answers: limits are shared with the other gateways"),
+                Err(fault) => {
+                    tracing::warn!(
+                        "Redis does not answer ({fault}): this gateway uses its part of the limits"
+                    );
+                }
+            }
+            was_answered = Some(is_answered);
+        }
+        limits.answered(&ask, answer.ok().flatten().as_ref());
+        if is_answered {
+            let next = asked_at + INTERVAL;
+            tokio::select! {
+                () = limits.wanted(), if !limits.has_more_to_say() => {}
+                () = std::future::ready(()), if limits.has_more_to_say() => {}
+                () = sleep_until(next) => {}
+            }
+            sleep_until(asked_at + PAUSE).await;
+        } else {
+            sleep_until(asked_at.max(Instant::now()) + RETRY).await;
+        }
+    }
+}
+
+impl RedisPool {
+    /// Asks on the open connection, or opens one.
+    async fn exchange(&mut self, ask: &Ask) -> Result<Option<Told>, String> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            connection => connection.insert(connect(&self.client).await?),
+        };
+        let asked = self.script.exchange(connection, &self.me, ask, None);
+        let answer = match timeout(ANSWER_LIMIT, asked).await {
+            Ok(Ok(told)) => return Ok(told),
+            Ok(Err(error)) => without_detail(&error),
+            Err(_) => format!("no answer within {} ms", ANSWER_LIMIT.as_millis()),
+        };
+        // The answer to this question may still come.
+        self.connection = None;
+        Err(answer)
+    }
+}
+
+async fn connect(client: &Client) -> Result<MultiplexedConnection, String> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_LIMIT))
+        .set_response_timeout(Some(CONNECT_LIMIT));
+    let connecting = client.get_multiplexed_async_connection_with_config(&config);
+    match timeout(CONNECT_LIMIT, connecting).await {
+        Ok(connected) => connected.map_err(|error| without_detail(&error)),
+        Err(_) => Err("no connection in time".to_owned()),
+    }
+}
+
+/// What failed, without what Redis wrote: it may quote what it was sent.
+fn without_detail(error: &RedisError) -> String {
+    error.category().to_owned()
+}
