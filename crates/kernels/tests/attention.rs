@@ -278,3 +278,44 @@ fn head_sizes_need_not_be_multiples_of_sixteen() {
     let kv = KvShape::of(&shape(1, 1, 80), 1, KvDtype::Q8_0);
     assert!(KvLayer::new(kv).is_none(), "80 is not whole blocks of 32");
 }
+
+/// Where there are fewer KV heads than threads, positions and dimensions are split among threads.
+#[test]
+fn a_long_context_has_the_same_bits_on_many_threads() {
+    let mut random = Random(24);
+    let (few, more) = (shape(2, 1, 64), shape(6, 2, 96));
+    let windowed = AttentionShape { window: Some(1100), ..few };
+    let capped = AttentionShape { softcap: Some(20.0), ..few };
+    let cases = [
+        Case::new(few, &[1300], &mut random),
+        Case::new(more, &[1290, 40], &mut random).with_sinks(),
+        Case::new(windowed, &[1301], &mut random),
+        Case::new(capped, &[1200, 1310], &mut random).sharing(1190),
+        Case::new(AttentionShape { n_heads: 1, ..few }, &[1200, 1310, 1250], &mut random).sharing(560),
+    ];
+    for case in cases {
+        for format in [KvDtype::F32, KvDtype::F16, KvDtype::Q8_0, KvDtype::BF16] {
+            // One format is enough for the slowest.
+            for isa in
+                Isa::available().into_iter().filter(|isa| *isa != Isa::SCALAR || format == KvDtype::F32)
+            {
+                let want = case.run(format, &ThreadPool::with_isa(1, isa), |_| usize::MAX);
+                // The last tokens come one by one, or two by two.
+                let pool = ThreadPool::with_isa(13, isa);
+                let mut begun = [false; 3];
+                let got = case.run(format, &pool, |i| match std::mem::replace(&mut begun[i], true) {
+                    false => (case.sequences[i].n_tokens - case.sequences[i].shared).saturating_sub(5 + i),
+                    true => 1 + random.below(2),
+                });
+                for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                    assert!(
+                        bits(got) == bits(want),
+                        "{format:?} {:?} {}: sequence {i}",
+                        case.shape,
+                        isa.name()
+                    );
+                }
+            }
+        }
+    }
+}

@@ -7,6 +7,7 @@
 mod amx;
 mod kv;
 mod kv_dtype;
+mod long_context;
 mod shared_prefix;
 mod split_attention;
 mod tiles;
@@ -17,6 +18,7 @@ pub use kv_dtype::{KvDtype, UnknownKvDtype};
 pub use shared_prefix::SharedPrefixGroups;
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use crate::layout::RECORD;
 use crate::memory::Disjoint;
@@ -24,6 +26,7 @@ use crate::quant::BLOCK;
 use crate::reference::AttentionShape;
 use crate::simd::{Isa, TileConfig};
 use crate::threads::ThreadPool;
+use long_context::LongContext;
 use shared_prefix::{SharedPrefixGroup, rows_of};
 use split_attention::{Room, SplitAttention, TileRow};
 use tiles::{Finish, QuantizeQueries, RowState, SPLIT, SPLIT_BLOCKS, TILE};
@@ -98,6 +101,10 @@ pub fn attention(
     // A sliding window starts at another position for each token: nothing can be shared. Shared splits begin at position 0.
     let shared_prefixes =
         if shape.sees_all_before() { queries.shared_prefixes } else { const { &SharedPrefixGroups::none() } };
+    let items_of = |span: &QuerySpan| tiles_of(span.n_rows) * shape.n_kv_heads;
+    let n_items: usize = queries.spans.iter().map(items_of).sum();
+    let splits_positions =
+        !in_tiles && has_values && 2 * n_items <= pool.n_threads() && reaches_far(shape, queries);
     STATES.with_borrow_mut(|states| {
         if !shared_prefixes.all().is_empty() {
             let n_rows = queries.spans.last().map_or(0, |span| span.first_row + span.n_rows);
@@ -119,8 +126,11 @@ pub fn attention(
                 });
             });
         }
-        let items_of = |span: &QuerySpan| tiles_of(span.n_rows) * shape.n_kv_heads;
-        pool.for_each(queries.spans.iter().map(items_of).sum(), |item| {
+        if splits_positions {
+            let all = |long: &mut LongContext| long.attend(&call, shared_prefixes, most_rows, pool);
+            return LONG_CONTEXT.with_borrow_mut(all);
+        }
+        pool.for_each(n_items, |item| {
             let (i, item) = locate(queries.spans.iter().map(items_of), item);
             let (span, n_tiles) = (&queries.spans[i], tiles_of(queries.spans[i].n_rows));
             if span.ends_within(shared_prefixes.shared_splits(i)) {
@@ -139,6 +149,12 @@ pub fn attention(
             });
         });
     });
+}
+
+/// Whether a sequence sees so many positions that they are worth splitting among threads.
+fn reaches_far(shape: &AttentionShape, queries: &QueryBatch<'_>) -> bool {
+    let seen = |span: &QuerySpan| span.n_tokens() - shape.first_visible(span.start);
+    queries.spans.iter().any(|span| seen(span) >= long_context::MIN_TOKENS)
 }
 
 /// Splits a global item number into the index of its owner and the number within it; `n_items` lists each owner's items.
@@ -187,6 +203,7 @@ fn check(shape: &AttentionShape, layer: &KvLayer, queries: &QueryBatch<'_>, out_
 thread_local! {
     /// The softmax state of each query head between the shared-prefix pass and the suffix pass.
     static STATES: RefCell<Vec<RowState>> = const { RefCell::new(Vec::new()) };
+    static LONG_CONTEXT: RefCell<LongContext> = const { RefCell::new(LongContext::new()) };
     static ROOM: RefCell<Room> = const { RefCell::new(Room::new()) };
 }
 
@@ -256,6 +273,12 @@ impl<'a> Call<'a> {
         self.shape.end_visible(row.position, self.queries.spans[row.span].n_tokens())
     }
 
+    /// Which of these tokens a query head sees, counted from the first of them.
+    fn visible(&self, row: &TileRow, tokens: Range<usize>) -> Range<usize> {
+        let first = self.shape.first_visible(row.position).clamp(tokens.start, tokens.end);
+        first - tokens.start..self.end_visible(row).clamp(first, tokens.end) - tokens.start
+    }
+
     fn finish(&self, row: &TileRow, state: &RowState, sums: &[f32]) {
         let (out, by) = (self.out_of(row), 1.0 / state.sum);
         self.isa.run_checked(Finish { sums: &sums[..out.len()], by, out });
@@ -272,6 +295,11 @@ impl<'a> Call<'a> {
     fn state_of(&self, row: &TileRow) -> &'a mut RowState {
         // SAFETY: as above.
         unsafe { &mut self.states.part(row.row * self.shape.n_heads + row.head, 1)[0] }
+    }
+
+    /// Before the first split.
+    fn first_state(&self, row: &TileRow) -> RowState {
+        self.queries.sinks.map_or(RowState::new(), |sinks| RowState::of_sink(sinks[row.head]))
     }
 
     /// Gathers the query heads of one KV head: `most` of them, starting at number `first` of those of `rows`. Places beyond
@@ -302,9 +330,7 @@ impl<'a> Call<'a> {
         room.out.clear();
         room.out.resize(n_places * kv.padded_value_dim(), 0.0);
         room.state.clear();
-        let sinks = self.queries.sinks;
-        let state = |row: &TileRow| sinks.map_or(RowState::new(), |sinks| RowState::of_sink(sinks[row.head]));
-        room.state.extend(room.rows.iter().map(state));
+        room.state.extend(room.rows.iter().map(|row| self.first_state(row)));
         let queries = &mut room.queries;
         queries.floats.clear();
         queries.floats.resize(n_places * padded, 0.0);

@@ -98,7 +98,7 @@ impl SplitAttention<'_> {
     }
 
     /// `q · k` of some query heads for tokens of one split.
-    fn scores(&self, rows: &Range<usize>, table: usize, tokens: &Range<usize>, room: &mut Room) {
+    pub(super) fn scores(&self, rows: &Range<usize>, table: usize, tokens: &Range<usize>, room: &mut Room) {
         if self.call.in_tiles {
             return self
                 .tile_split(rows, tokens)
@@ -174,12 +174,31 @@ impl SplitAttention<'_> {
         panel: impl Fn(usize) -> &'v [u8],
         room: &mut Room,
     ) {
-        each_tile(rows, room.rows.len(), self.call.isa.tile_tokens(), |first, n| match n {
-            1 => vector_values::<1>(self.call.isa, shape, first, tokens, &panel, room),
-            2 => vector_values::<2>(self.call.isa, shape, first, tokens, &panel, room),
-            4 => vector_values::<4>(self.call.isa, shape, first, tokens, &panel, room),
-            _ => vector_values::<8>(self.call.isa, shape, first, tokens, &panel, room),
-        });
+        let mut sums = Sums {
+            isa: self.call.isa,
+            shape,
+            tokens,
+            dims: &(0..shape.padded_dim()),
+            weights: &room.scores,
+            out: &mut room.out,
+        };
+        sums.add(rows, room.rows.len(), &panel);
+    }
+
+    /// Adds the weighted values of tokens of one split to some dimensions of the sums of `n_rows` query heads: `weights` are
+    /// `[query head][SPLIT]`, `out` is `[query head][padded dimension]`, for whole register tiles of query heads.
+    pub(super) fn values_of_dims(
+        &self,
+        n_rows: usize,
+        table: usize,
+        tokens: &Range<usize>,
+        dims: &Range<usize>,
+        weights: &[f32],
+        out: &mut [f32],
+    ) {
+        let mut sums =
+            Sums { isa: self.call.isa, shape: self.call.layer.shape(), tokens, dims, weights, out };
+        sums.add(&(0..n_rows), n_rows, &|b| self.values_of(table, b));
     }
 
     fn tile_split(&self, rows: &Range<usize>, tokens: &Range<usize>) -> TileSplit<'_> {
@@ -196,8 +215,7 @@ impl SplitAttention<'_> {
         let (from, to) = (blocks.start * BLOCK_TOKENS, blocks.end * BLOCK_TOKENS);
         for i in rows.clone() {
             let row = &room.rows[i];
-            let first = shape.first_visible(row.position).clamp(from, to);
-            let visible = first - from..self.call.end_visible(row).clamp(first, to) - from;
+            let visible = self.call.visible(row, from..to);
             let softmax = Softmax {
                 scores: &mut room.scores[i * stride + from % SPLIT..][..to - from],
                 visible,
@@ -224,30 +242,48 @@ impl SplitAttention<'_> {
     }
 }
 
-/// Adds the weighted values of tokens of one split to the sums of a register tile of query heads from number `first` on.
-fn vector_values<'v, const T: usize>(
+/// Where the weighted values of tokens of one split are added.
+struct Sums<'a> {
     isa: Isa,
-    shape: &KvShape,
-    first: usize,
-    tokens: &Range<usize>,
-    panel: &impl Fn(usize) -> &'v [u8],
-    room: &mut Room,
-) {
-    let blocks = blocks_of(tokens);
-    for b in blocks.clone() {
-        let start = b * BLOCK_TOKENS;
-        let next = (b + 1).min(blocks.end - 1);
-        let values = Values::<T> {
-            shape,
-            values: panel(b),
-            ahead: panel(next).as_ptr(),
-            first: tokens.start.saturating_sub(start),
-            last: (tokens.end - start).min(BLOCK_TOKENS),
-            weights: room.scores[first * SPLIT + start % SPLIT..].as_ptr(),
-            out: room.out[first * shape.padded_dim()..].as_mut_ptr(),
-        };
-        // SAFETY: T rows of weights and of outputs.
-        unsafe { isa.run(values) };
+    shape: &'a KvShape,
+    tokens: &'a Range<usize>,
+    dims: &'a Range<usize>,
+    /// [query head][SPLIT].
+    weights: &'a [f32],
+    /// [query head][padded dimension].
+    out: &'a mut [f32],
+}
+
+impl Sums<'_> {
+    /// Adds for `rows` out of `n_rows` query heads. `panel(b)` are the values of block `b`.
+    fn add<'v>(&mut self, rows: &Range<usize>, n_rows: usize, panel: &impl Fn(usize) -> &'v [u8]) {
+        each_tile(rows, n_rows, self.isa.tile_tokens(), |first, n| match n {
+            1 => self.add_tile::<1>(first, panel),
+            2 => self.add_tile::<2>(first, panel),
+            4 => self.add_tile::<4>(first, panel),
+            _ => self.add_tile::<8>(first, panel),
+        });
+    }
+
+    /// Adds for a register tile of query heads from number `first` on.
+    fn add_tile<'v, const T: usize>(&mut self, first: usize, panel: &impl Fn(usize) -> &'v [u8]) {
+        let (shape, tokens, blocks) = (self.shape, self.tokens, blocks_of(self.tokens));
+        for b in blocks.clone() {
+            let start = b * BLOCK_TOKENS;
+            let next = (b + 1).min(blocks.end - 1);
+            let values = Values::<T> {
+                shape,
+                values: panel(b),
+                ahead: panel(next).as_ptr(),
+                first: tokens.start.saturating_sub(start),
+                last: (tokens.end - start).min(BLOCK_TOKENS),
+                dims: self.dims.clone(),
+                weights: self.weights[first * SPLIT + start % SPLIT..].as_ptr(),
+                out: self.out[first * shape.padded_dim()..].as_mut_ptr(),
+            };
+            // SAFETY: T rows of weights and of outputs.
+            unsafe { self.isa.run(values) };
+        }
     }
 }
 
@@ -273,6 +309,6 @@ fn rows_of_span(rows: &[TileRow], first: usize) -> Option<Range<usize>> {
     Some(first..first + n)
 }
 
-fn blocks_of(tokens: &Range<usize>) -> Range<usize> {
+pub(super) fn blocks_of(tokens: &Range<usize>) -> Range<usize> {
     tokens.start / BLOCK_TOKENS..tokens.end.div_ceil(BLOCK_TOKENS)
 }

@@ -206,6 +206,8 @@ pub(super) struct Values<'a, const T: usize> {
     pub(super) ahead: *const u8,
     pub(super) first: usize,
     pub(super) last: usize,
+    /// Those that are computed, whole vectors.
+    pub(super) dims: std::ops::Range<usize>,
     /// [T][SPLIT], from the block's first token on.
     pub(super) weights: *const f32,
     /// [T][padded_dim].
@@ -220,6 +222,9 @@ impl<const T: usize> Kernel for Values<'_, T> {
         assert!(self.values.len() >= self.shape.panel_bytes() && self.last <= BLOCK_TOKENS);
         let values = self.values.as_ptr();
         let dim = self.shape.padded_dim();
+        assert!(
+            self.dims.end <= dim && self.dims.start.is_multiple_of(16) && self.dims.end.is_multiple_of(16)
+        );
         // SAFETY: a whole panel; T rows of weights and of outputs.
         unsafe {
             match self.shape.dtype {
@@ -250,9 +255,17 @@ impl<const T: usize> Values<'_, T> {
     unsafe fn sum<S: SimdIsa>(&self, bytes: usize, value: impl Fn(usize, usize) -> S::F) {
         let dim = self.shape.padded_dim();
         let share = 16 * BLOCK_TOKENS * bytes;
-        for d in (0..dim).step_by(16) {
+        let is_whole = self.dims.len() == dim || self.shape.dtype == KvDtype::BF16;
+        for d in self.dims.clone().step_by(16) {
             // SAFETY: any address may be prefetched.
-            unsafe { simd::prefetch_bytes::<S, false>(self.ahead.wrapping_add(d / 16 * share), share) };
+            unsafe {
+                if is_whole {
+                    simd::prefetch_bytes::<S, false>(self.ahead.wrapping_add(d / 16 * share), share);
+                } else if ((d - self.dims.start) * bytes).is_multiple_of(64) {
+                    (0..BLOCK_TOKENS)
+                        .for_each(|t| S::prefetch(self.ahead.wrapping_add((t * dim + d) * bytes)));
+                }
+            }
             // SAFETY: T rows of `dim` outputs and of SPLIT weights.
             unsafe {
                 let mut acc: [S::F; T] = std::array::from_fn(|t| S::load(self.out.add(t * dim + d)));
