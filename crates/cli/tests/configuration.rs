@@ -10,7 +10,7 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 17] = [
+const SECTIONS: [&str; 18] = [
     "model",
     "engine",
     "engine.speculation",
@@ -24,6 +24,7 @@ const SECTIONS: [&str; 17] = [
     "gateway.prices",
     "gateway.observability",
     "gateway.overload",
+    "gateway.routing",
     "gateway.moderation",
     "gateway.response_cache",
     "worker",

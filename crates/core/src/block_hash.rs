@@ -13,7 +13,28 @@ pub type BlockTokens = [TokenId; BLOCK_TOKENS];
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockHash([u8; 32]);
 
+/// The first eight bytes of a name: enough to choose a replica by what it has cached, where a mistake costs time. Never enough to
+/// share a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey(pub u64);
+
 impl BlockHash {
+    /// The name in short.
+    pub fn key(&self) -> BlockKey {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        BlockKey(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+    }
+
+    /// The names in short of the full blocks of a prompt, in its order.
+    pub fn keys_of(root: Self, prompt: &[TokenId]) -> Vec<BlockKey> {
+        let (blocks, _) = prompt.as_chunks::<BLOCK_TOKENS>();
+        let names = blocks.iter().scan(root, |name, block| {
+            *name = name.child(block);
+            Some(name.key())
+        });
+        names.collect()
+    }
+
     /// The empty prefix of all requests of one tenant with one salt and one adapter, whose keys and values differ from those
     /// of the model alone. No other root leads to the same names.
     pub fn root(tenant: &TenantId, cache_salt: Option<&str>, adapter: Option<AdapterId>) -> Self {

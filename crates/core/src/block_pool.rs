@@ -1,19 +1,22 @@
 //! Who owns a block. A block is used (someone holds a reference), cached (nobody does, but its content has a
 //! name) or free. Does not know sequences and bytes.
 
+mod cache_events;
 mod states;
 
 use std::collections::HashMap;
 
 use crate::batch::BlockId;
-use crate::block_hash::{BlockHash, BlockTokens};
+use crate::block_hash::{BlockHash, BlockKey, BlockTokens};
+use cache_events::CacheEvents;
+pub use cache_events::{CacheCursor, CacheEvent, CacheLog, CacheNews};
 pub use states::StatePool;
 
 /// The end of a list.
 const NONE: u32 = u32::MAX;
 
-/// All blocks of one KV cache. Every operation but [`BlockPool::forget_published`] and
-/// [`BlockPool::check_invariants`] takes constant time.
+/// All blocks of one KV cache. Every operation but [`BlockPool::forget_published`],
+/// [`BlockPool::record_cache_events`] and [`BlockPool::check_invariants`] takes constant time.
 #[derive(Debug)]
 pub struct BlockPool {
     slots: Vec<Slot>,
@@ -24,6 +27,7 @@ pub struct BlockPool {
     newest: u32,
     n_cached: usize,
     states: StatePool,
+    events: CacheEvents,
 }
 
 #[derive(Debug, Clone)]
@@ -55,6 +59,7 @@ impl BlockPool {
             newest: NONE,
             n_cached: 0,
             states: StatePool::default(),
+            events: CacheEvents::default(),
         }
     }
 
@@ -155,6 +160,7 @@ impl BlockPool {
         if let std::collections::hash_map::Entry::Vacant(entry) = self.by_hash.entry(hash) {
             entry.insert(block);
             self.slot_mut(block).identity = Some(Identity { hash, parent, tokens: *tokens });
+            self.note(CacheEvent::Stored(hash.key()));
         }
     }
 
@@ -179,6 +185,24 @@ impl BlockPool {
         }
         self.by_hash.clear();
         self.states.forget();
+        self.note(CacheEvent::Cleared);
+    }
+
+    /// Records from now on which names are published and forgotten, beginning with all that there are.
+    pub fn record_cache_events(&mut self) {
+        let names: Vec<BlockKey> =
+            self.slots.iter().filter_map(|slot| Some(slot.identity.as_ref()?.hash.key())).collect();
+        self.events.begin(names.into_iter());
+    }
+
+    /// Whether names are recorded.
+    pub fn records_cache_events(&self) -> bool {
+        self.events.is_recording()
+    }
+
+    /// What was published and forgotten since the last call.
+    pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
+        self.events.take()
     }
 
     /// Checks that every block is in exactly one state and that the counts agree.
@@ -235,6 +259,13 @@ impl BlockPool {
     fn forget(&mut self, block: BlockId) {
         if let Some(identity) = self.slot_mut(block).identity.take() {
             self.by_hash.remove(&identity.hash);
+            self.note(CacheEvent::Removed(identity.hash.key()));
+        }
+    }
+
+    fn note(&mut self, event: CacheEvent) {
+        if self.events.note(event, self.slots.len()) {
+            self.record_cache_events();
         }
     }
 
@@ -325,6 +356,33 @@ mod tests {
         pool.release(first);
         assert_eq!((pool.n_free(), pool.n_cached(), find(&pool, 1)), (1, 1, Some(first)));
         pool.check_invariants().unwrap();
+    }
+
+    #[test]
+    fn readers_of_its_events_know_its_names() {
+        let mut pool = BlockPool::new(3);
+        let key = |token| root().child(&[token; BLOCK_TOKENS]).key();
+        let first = publish(&mut pool, 1);
+        assert!(pool.take_cache_events().is_empty(), "nobody asked");
+        pool.record_cache_events();
+        pool.release(first);
+        let others = [publish(&mut pool, 2), publish(&mut pool, 3)];
+        let evicting = publish(&mut pool, 4);
+        let expected = [CacheEvent::Cleared, CacheEvent::Stored(key(1)), CacheEvent::Stored(key(2))];
+        let then = [CacheEvent::Stored(key(3)), CacheEvent::Removed(key(1)), CacheEvent::Stored(key(4))];
+        assert_eq!(pool.take_cache_events(), [expected, then].concat());
+        for token in 5..100 {
+            pool.release(if token == 5 { evicting } else { find(&pool, token - 1).expect("used") });
+            publish(&mut pool, token);
+        }
+        let mut log = CacheLog::new(100);
+        let events = pool.take_cache_events();
+        assert!(events.len() <= 7, "{events:?}");
+        log.extend(events);
+        let mut stored = [2, 3, 99].map(key);
+        stored.sort();
+        assert_eq!(log.read(&mut CacheCursor::default()).stored, stored);
+        others.into_iter().for_each(|block| pool.release(block));
     }
 
     #[test]

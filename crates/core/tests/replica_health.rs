@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use throng_core::health::{Board, Cause, HealthConfig, State};
+use throng_core::health::{Board, Cause, HealthConfig, Probe, State};
 use throng_core::routing::ReplicaId;
 use throng_core::time::{Nanos, Timestamp};
 
@@ -19,21 +19,21 @@ enum Bug {
     LostProbe,
     /// Failures are not told.
     SilentFailures,
-    /// Two probes of a replica run at a time.
-    DoubleProbe,
     /// A drained replica is not told.
     ForgottenDrain,
     /// The clock of the caller stands still.
     NoTime,
+    /// The end of a void probe is told as that of the one that runs.
+    MistakenProbe,
 }
 
 const BUGS: [Bug; 6] = [
     Bug::IgnoresStates,
     Bug::LostProbe,
     Bug::SilentFailures,
-    Bug::DoubleProbe,
     Bug::ForgottenDrain,
     Bug::NoTime,
+    Bug::MistakenProbe,
 ];
 
 /// What a replica really is, beside what the board believes.
@@ -42,7 +42,8 @@ struct Truth {
     fails: bool,
     is_draining: bool,
     n_failures_in_a_row: u32,
-    n_probes: u32,
+    /// The probe that counts.
+    probe: Option<Probe>,
     /// It came to the board or lost its connection, and no probe has succeeded since.
     is_new: bool,
 }
@@ -52,7 +53,8 @@ struct World {
     bug: Option<Bug>,
     board: Board,
     truths: BTreeMap<ReplicaId, Truth>,
-    probes: Vec<ReplicaId>,
+    /// All that have not ended, with those that are void.
+    probes: Vec<Probe>,
     now: Timestamp,
 }
 
@@ -91,7 +93,7 @@ impl World {
         if !may || truth.is_draining || truth.is_new {
             return Err(format!("a request went to {id:?}, {state:?}: {truth:?}"));
         }
-        let now = self.now;
+        let (now, was) = (self.now, Some(state));
         if truth.fails {
             if self.bug != Some(Bug::SilentFailures) {
                 self.board.fail(id, now);
@@ -106,37 +108,58 @@ impl World {
             self.board.succeed(id, Some(delay), now);
             self.truth(id).n_failures_in_a_row = 0;
         }
+        self.note_ejection(id, was);
         Ok(())
     }
 
     fn begin_probes(&mut self) -> Result<(), String> {
-        for id in self.board.probes_due(self.now) {
-            let n_begun = if self.bug == Some(Bug::DoubleProbe) { 2 } else { 1 };
-            for _ in 0..n_begun {
-                self.truth(id).n_probes += 1;
-                self.probes.push(id);
-            }
-            if self.truths[&id].n_probes > 1 {
+        for probe in self.board.probes_due(self.now) {
+            let id = probe.replica;
+            let before = self.truth(id).probe.replace(probe);
+            if before.is_some() {
                 return Err(format!("{id:?} has two probes"));
             }
+            self.probes.push(probe);
         }
         Ok(())
     }
 
-    fn end_probe(&mut self) {
+    fn end_probe(&mut self) -> Result<(), String> {
         if self.probes.is_empty() {
-            return;
+            return Ok(());
         }
         let at = self.rng.usize(..self.probes.len());
-        let id = self.probes.swap_remove(at);
+        let probe = self.probes.swap_remove(at);
+        let id = probe.replica;
         let has_answered = !self.truths[&id].fails;
-        self.truth(id).n_probes -= 1;
+        let (counts, was) = (self.truths[&id].probe == Some(probe), self.board.state(id));
         if self.bug == Some(Bug::LostProbe) {
-            return;
+            return Ok(());
         }
-        self.board.probed(id, has_answered, self.now);
-        if has_answered && self.board.state(id) == Some(State::Ready) {
+        let told = match (self.bug, self.truths[&id].probe) {
+            (Some(Bug::MistakenProbe), Some(running)) => running,
+            _ => probe,
+        };
+        let delay = has_answered.then(|| Nanos::from_ms(self.rng.u64(1..30)));
+        self.board.probed(told, delay, self.now);
+        let state = self.board.state(id);
+        if !counts && state != was {
+            return Err(format!("a void probe made {id:?} {state:?}"));
+        }
+        if counts {
+            self.truth(id).probe = None;
+        }
+        if counts && has_answered && state == Some(State::Ready) {
             *self.truth(id) = Truth { is_new: false, n_failures_in_a_row: 0, ..self.truths[&id] };
+        }
+        self.note_ejection(id, was);
+        Ok(())
+    }
+
+    /// A probe that runs when its replica is ejected is void.
+    fn note_ejection(&mut self, id: ReplicaId, was: Option<State>) {
+        if self.board.state(id) == Some(State::Ejected) && was != Some(State::Ejected) {
+            self.truth(id).probe = None;
         }
     }
 
@@ -147,14 +170,13 @@ impl World {
             0 => self.truth(id).fails ^= true,
             1 => {
                 self.board.start_again(id, now);
-                self.probes.retain(|probed| *probed != id);
                 *self.truth(id) = Truth { is_new: true, fails: self.truths[&id].fails, ..Truth::default() };
             }
             2 => {
                 if self.bug != Some(Bug::ForgottenDrain) {
                     self.board.drain(id);
                 }
-                self.truth(id).is_draining = true;
+                (self.truth(id).is_draining, self.truth(id).probe) = (true, None);
             }
             _ => self.truth(id).fails = false,
         }
@@ -171,7 +193,7 @@ impl World {
             match self.rng.u8(..10) {
                 0..5 => self.request()?,
                 5..7 => self.begin_probes()?,
-                7 => self.end_probe(),
+                7 => self.end_probe()?,
                 8 => self.change(),
                 _ => {
                     let ms = self.rng.u64(1..3_000);
@@ -185,7 +207,7 @@ impl World {
             self.pass(30_000);
             self.begin_probes()?;
             while !self.probes.is_empty() {
-                self.end_probe();
+                self.end_probe()?;
             }
         }
         for (id, truth) in &self.truths {
@@ -223,6 +245,12 @@ fn ms(ms: u64) -> Timestamp {
     Timestamp::default() + Nanos::from_ms(ms)
 }
 
+const ANSWERED: Option<Nanos> = Some(Nanos::from_ms(10));
+
+fn replicas(probes: &[Probe]) -> Vec<ReplicaId> {
+    probes.iter().map(|probe| probe.replica).collect()
+}
+
 /// A board with so many ready replicas.
 fn ready(n: u32) -> (Board, Vec<ReplicaId>) {
     let mut board = Board::new(HealthConfig::default());
@@ -230,8 +258,9 @@ fn ready(n: u32) -> (Board, Vec<ReplicaId>) {
     for id in &ids {
         board.add(*id, ms(0));
     }
-    assert!(board.eligible().is_empty() && board.probes_due(ms(0)) == ids);
-    ids.iter().for_each(|id| board.probed(*id, true, ms(0)));
+    let probes = board.probes_due(ms(0));
+    assert!(board.eligible().is_empty() && replicas(&probes) == ids);
+    probes.into_iter().for_each(|probe| board.probed(probe, ANSWERED, ms(0)));
     assert_eq!(board.eligible(), ids);
     (board, ids)
 }
@@ -271,11 +300,43 @@ fn ejections_double_and_are_forgiven() {
         assert_eq!(board.cause(ids[0]), Some(Cause::ConsecutiveFailures));
         assert!(board.probes_due(ms(now + wait - 1)).is_empty());
         now += wait;
-        assert_eq!(board.probes_due(ms(now)), ids);
+        let probes = board.probes_due(ms(now));
+        assert_eq!(replicas(&probes), ids);
         assert!(board.probes_due(ms(now)).is_empty(), "one probe at a time");
-        board.probed(ids[0], true, ms(now));
+        board.probed(probes[0], ANSWERED, ms(now));
     }
     now += 30_000;
     (0..5).for_each(|_| board.fail(ids[0], ms(now)));
-    assert!(board.probes_due(ms(now + 1_000)) == ids);
+    assert!(replicas(&board.probes_due(ms(now + 1_000))) == ids);
+}
+
+#[test]
+fn a_probe_from_before_the_ejection_brings_nobody_back() {
+    let (mut board, ids) = ready(2);
+    let early = board.probes_due(ms(10_000))[0];
+    (0..5).for_each(|_| board.fail(ids[0], ms(10_000)));
+    board.probed(early, ANSWERED, ms(10_100));
+    assert_eq!(board.state(ids[0]), Some(State::Ejected));
+    let due = board.probes_due(ms(11_000));
+    board.probed(early, None, ms(11_000));
+    board.probed(due[0], ANSWERED, ms(11_100));
+    assert_eq!((replicas(&due), board.state(ids[0])), (vec![ids[0]], Some(State::Ready)));
+}
+
+#[test]
+fn the_slow_stay_out_while_their_probes_are_slow() {
+    let (mut board, ids) = ready(4);
+    for n in 0..15 {
+        for (idx, id) in ids.iter().enumerate() {
+            let delay = if idx == 3 { 1_000 } else { 50 };
+            board.succeed(*id, Some(Nanos::from_ms(delay)), ms(n));
+        }
+    }
+    assert_eq!(board.cause(ids[3]), Some(Cause::Slow));
+    let probe = board.probes_due(ms(2_000))[0];
+    board.probed(probe, Some(Nanos::from_ms(200)), ms(2_200));
+    assert_eq!((board.cause(ids[3]), board.n_ejections()), (Some(Cause::Slow), 2));
+    let probe = board.probes_due(ms(4_300))[0];
+    board.probed(probe, Some(Nanos::from_ms(25)), ms(4_325));
+    assert_eq!(board.state(ids[3]), Some(State::Ready));
 }

@@ -255,7 +255,13 @@ impl EngineThread {
         }
     }
 
-    fn publish_stats(&self) {
+    fn publish_stats(&mut self) {
         *self.shared.stats() = self.core.stats();
+        if self.shared.is_cache_followed() {
+            let events = self.core.take_cache_events();
+            if !events.is_empty() {
+                self.shared.cache_log().extend(events);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use throng_core::block_pool::{CacheCursor, CacheNews};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId};
 use throng_core::time::Nanos;
@@ -169,6 +170,13 @@ impl EngineHandle {
         stats.scheduler.queued_requests = queued_requests;
         stats.scheduler.queued_tokens = queued_tokens;
         stats
+    }
+
+    /// What changed in the prefix cache since this reader read last: all there is for a new one. Changes are written down from the first
+    /// call on, at the end of each step.
+    pub fn cache_news(&self, cursor: &mut CacheCursor) -> CacheNews {
+        self.shared.follow_cache();
+        self.shared.cache_log().read(cursor)
     }
 
     /// The latest steps, oldest first.

@@ -1,10 +1,11 @@
 //! What handles, streams and the engine thread share: the clock's origin, the intake, the latest numbers and logs. No lock is
 //! held for longer than a step takes to plan or its end to note. Does not know how steps run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use throng_core::block_pool::CacheLog;
 use throng_core::executor::ExecutorCapacity;
 use throng_core::time::{Nanos, Timestamp};
 
@@ -13,6 +14,9 @@ use crate::input_log::InputLog;
 use crate::intake::{EngineState, Intake};
 use crate::stats::EngineStats;
 use crate::step_log::StepLog;
+
+/// Changes of the prefix cache that are kept: who missed more gets a list of all blocks.
+const MAX_CACHE_EVENTS: usize = 1 << 16;
 
 /// What all of an engine's threads can reach.
 #[derive(Debug)]
@@ -28,6 +32,9 @@ pub struct Shared {
     stats: Mutex<EngineStats>,
     step_log: Mutex<StepLog>,
     input_log: Mutex<InputLog>,
+    /// Whether anybody asked for the changes of the prefix cache.
+    is_cache_followed: AtomicBool,
+    cache_log: Mutex<CacheLog>,
 }
 
 impl Shared {
@@ -43,6 +50,8 @@ impl Shared {
             stats: Mutex::new(EngineStats::default()),
             step_log: Mutex::new(StepLog::new(config.max_logged_steps as usize)),
             input_log: Mutex::new(InputLog::new(config.max_logged_inputs as usize, max_bytes)),
+            is_cache_followed: AtomicBool::new(false),
+            cache_log: Mutex::new(CacheLog::new(MAX_CACHE_EVENTS)),
         }
     }
 
@@ -84,6 +93,21 @@ impl Shared {
     /// The latest steps.
     pub fn step_log(&self) -> MutexGuard<'_, StepLog> {
         lock(&self.step_log)
+    }
+
+    /// From now on the changes of the prefix cache are written down.
+    pub fn follow_cache(&self) {
+        self.is_cache_followed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they are.
+    pub fn is_cache_followed(&self) -> bool {
+        self.is_cache_followed.load(Ordering::Relaxed)
+    }
+
+    /// The changes of the prefix cache.
+    pub fn cache_log(&self) -> MutexGuard<'_, CacheLog> {
+        lock(&self.cache_log)
     }
 
     /// The latest inputs.

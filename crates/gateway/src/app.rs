@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use throng_core::health::State as Health;
 use tokio::sync::{Notify, watch};
 
 use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
@@ -19,7 +20,7 @@ use crate::metrics::{
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
-use crate::replica::{Link, Replica, Status};
+use crate::replica::{Link, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
@@ -159,12 +160,13 @@ impl App {
         let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk));
         let router = Arc::new(Router::default());
         let counted = moderation.clone();
-        let (of_replicas, of_models, of_engines) = (router.clone(), router.clone(), foreign.clone());
+        let (of_replicas, of_models) = (router.clone(), router.clone());
+        let (of_engines, of_workers) = (foreign.clone(), workers.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
             (
                 AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
-                AtScrape::new(move || engines(&of_engines)),
+                AtScrape::new(move || [engines(&of_engines), statuses(&of_workers)].concat()),
             ),
             held,
             (&process, ledger.clone()),
@@ -172,8 +174,8 @@ impl App {
             AtScrape::new(move || vec![counted.counts()]),
         );
         for served in models {
-            let (counters, replicas) =
-                (metrics.of_model(&ModelLabels::of_model(served.id())), served.replicas());
+            let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
+            let replicas = Replicas::local(served.replicas(), config.routing.policy.0);
             router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config)), replicas));
         }
         Self {
@@ -207,7 +209,9 @@ impl App {
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), vec![first]);
+        let replicas = Replicas::remote(self.config.routing.policy.0);
+        replicas.add(first);
+        let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
         self.router.add(route.clone());
         route
     }
@@ -243,4 +247,18 @@ fn engines(models: &ForeignModels) -> Vec<EngineStatus> {
         model.replicas().into_iter().map(status).collect::<Vec<_>>()
     };
     models.now().iter().flat_map(of_model).collect()
+}
+
+fn statuses(workers: &OnceLock<Vec<Arc<Link>>>) -> Vec<EngineStatus> {
+    let status = |link: &Arc<Link>| {
+        let report = link.report();
+        Some(EngineStatus {
+            model_name: report.names.first()?.clone(),
+            replica: link.endpoint.address.to_string(),
+            // Without a connection it must begin anew.
+            state: report.health.unwrap_or(Health::Starting),
+            n_running: link.n_own(),
+        })
+    };
+    workers.get().map_or(&[][..], Vec::as_slice).iter().filter_map(status).collect()
 }

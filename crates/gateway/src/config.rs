@@ -3,6 +3,7 @@
 
 mod moderation;
 mod overload;
+mod routing;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::overload::{ClassSetting, OverloadConfig};
+pub use self::routing::{RoutingConfig, RoutingPolicy};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -30,6 +32,8 @@ pub struct GatewayConfig {
     pub observability: ObservabilityConfig,
     /// Who may wait, and for how long.
     pub overload: OverloadConfig,
+    /// Which replica gets a request.
+    pub routing: RoutingConfig,
     /// What is not to be sent.
     pub moderation: ModerationConfig,
     /// Answers that are kept for equal requests.

@@ -43,7 +43,7 @@ pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, ClaimNames, ClassSetting, ClassifierConfig, ClientCertificates, GatewayConfig,
     ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig,
-    ResponseCacheConfig, Secret, ServerConfig, TlsConfig, TokenConfig,
+    ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret, ServerConfig, TlsConfig, TokenConfig,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};

@@ -4,7 +4,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::metrics::ModelLabels;
 use crate::openai::ApiError;
-use crate::replica::{Generation, Load, Replica, ReplicaError, ReplicaRequest, Resumable, Status, choose};
+use crate::replica::{
+    Generation, Load, Replica, ReplicaError, ReplicaRequest, Replicas, Resumable, Status, Wish,
+};
 use crate::served_model::ModelEntry;
 
 /// The models and their replicas.
@@ -21,29 +23,10 @@ pub(crate) struct Route {
     replicas: Replicas,
 }
 
-/// What answers a model's requests. Replicas may be added, and all clones see them; none is taken away.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Replicas(Arc<RwLock<ReplicaList>>);
-
-type ReplicaList = Arc<[Arc<dyn Replica>]>;
-
-impl Replicas {
-    /// Those of now.
-    pub fn now(&self) -> ReplicaList {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Adds one.
-    pub fn add(&self, replica: Arc<dyn Replica>) {
-        let mut replicas = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        *replicas = replicas.iter().cloned().chain([replica]).collect();
-    }
-}
-
 impl Route {
     /// A model and what answers its requests.
-    pub fn new(model: Arc<ModelEntry>, replicas: Vec<Arc<dyn Replica>>) -> Self {
-        Self { model, replicas: Replicas(Arc::new(RwLock::new(replicas.into()))) }
+    pub fn new(model: Arc<ModelEntry>, replicas: Replicas) -> Self {
+        Self { model, replicas }
     }
 
     /// What answers its requests.
@@ -51,16 +34,22 @@ impl Route {
         &self.replicas
     }
 
-    /// Submits a request to the replica with the least load. With several replicas, another one goes on when that one
-    /// refuses or fails; with one, its failure ends the request.
+    /// Submits a request to one of the replicas, or to the one that it is pinned to. With several replicas, another one goes on when
+    /// that one refuses or fails; with one, its failure ends the request.
     ///
     /// # Errors
     /// When no replica takes the request in.
-    pub async fn generate(&self, request: ReplicaRequest) -> Result<Box<dyn Generation>, ReplicaError> {
-        let replicas = self.replicas.now();
-        match &*replicas {
+    pub async fn generate(
+        &self,
+        request: ReplicaRequest,
+        pinned: Option<&str>,
+    ) -> Result<Box<dyn Generation>, ReplicaError> {
+        match &*self.replicas.now() {
             [only] if !self.model.is_remote() => only.generate(request).await,
-            _ => Resumable::start(replicas, request).await,
+            _ => {
+                let wish = Wish::of(&request, &self.replicas, pinned);
+                Resumable::start(self.replicas.clone(), request, wish).await
+            }
         }
     }
 
@@ -73,7 +62,7 @@ impl Route {
         if replicas.iter().any(|replica| replica.check_room().is_ok()) {
             return Ok(());
         }
-        choose(&replicas, &[]).map_or(Ok(()), |idx| replicas[idx].check_room())
+        self.replicas.any().map_or(Ok(()), |replica| replica.check_room())
     }
 
     /// The load of each replica.
@@ -104,7 +93,7 @@ impl Router {
         let routes = self.routes();
         let of_route = |route: &Route| {
             let labels = |number| ModelLabels::of_engine(route.model.served.id(), number);
-            (0..).map(labels).zip(route.replicas.now().iter().cloned()).collect::<Vec<_>>()
+            (0..).map(labels).zip(route.replicas.now()).collect::<Vec<_>>()
         };
         routes.iter().flat_map(of_route).collect()
     }

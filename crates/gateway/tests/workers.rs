@@ -34,9 +34,17 @@ struct RunningWorker {
 
 impl RunningWorker {
     async fn start(name: &str, change: impl FnOnce(&mut Description)) -> Self {
+        Self::start_with_steps_of(512, name, change).await
+    }
+
+    async fn start_with_steps_of(
+        max_batch_tokens: u32,
+        name: &str,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
         let capacity = ExecutorCapacity {
             n_blocks: 2048,
-            max_batch_tokens: 512,
+            max_batch_tokens,
             max_batch_sequences: 64,
             max_sequence_tokens: MAX_LEN,
             vocabulary_size: VOCABULARY,
@@ -206,6 +214,62 @@ async fn what_nobody_wants_ends_at_the_worker() {
     let body = completion(json!({"prompt": [1, 2, 3], "ignore_eos": true, "max_tokens": 20, "n": 2}));
     let reply = client.post("/v1/completions", &body).await;
     assert_eq!(reply.json()["usage"]["completion_tokens"], 40, "{}", reply.text());
+}
+
+#[tokio::test]
+async fn prompts_go_where_their_prefix_is_cached_and_pins_hold() {
+    // So short steps that a prompt takes 32 of them: whatever else the machine does, one step of a worker is shorter than that.
+    let start = || RunningWorker::start_with_steps_of(64, "paper", |_| {});
+    let workers = [start().await, start().await, start().await];
+    let (_fleet, address) = gateway(&workers.each_ref()).await;
+    let mut client = Client::connect(address).await;
+    until(&mut client, |workers| workers.len() == 3 && all_ready(workers)).await;
+    let names = workers.each_ref().map(|worker| format!("x-throng-replica: {}", worker.address));
+    let prompt_tokens =
+        || workers.each_ref().map(|worker| worker.engine.stats().scheduler.counters.prompt_tokens);
+    let hits = || workers.each_ref().map(|worker| worker.engine.stats().scheduler.counters.cache_hit_tokens);
+    // Two prompts of many steps, each computed first where its pin says.
+    let prompts = [1_u32, 2].map(|first| (0..2_008).map(|idx| first + idx % 7).collect::<Vec<_>>());
+    let body = |idx: usize| {
+        completion(json!({"prompt": prompts[idx], "ignore_eos": true, "max_tokens": 2})).to_string()
+    };
+    for (idx, worker) in [(0, 2), (1, 1)] {
+        client.send(post_bytes("/v1/completions", &body(idx), &[&names[worker]])).await;
+        assert_eq!(client.reply().await.expect("an answer").status, 200);
+        let known = |workers: &[Value]| workers[worker]["known_blocks"].as_u64() >= Some(125);
+        until(&mut client, known).await;
+    }
+    let before = prompt_tokens();
+    assert!(before[2] >= 2_000 && before[1] >= 2_000 && before[0] < 100, "{before:?}");
+    for turn in 0..6 {
+        client.send(post_bytes("/v1/completions", &body(turn % 2), &[])).await;
+        assert_eq!(client.reply().await.expect("an answer").status, 200);
+    }
+    let after = hits();
+    assert_eq!(after, [0, 3 * 2_000, 3 * 2_000], "prompts went elsewhere than their prefixes: {after:?}");
+    // A pin is stronger than what is cached; nobody else takes its place.
+    client.send(post_bytes("/v1/completions", &body(0), &[&names[0]])).await;
+    assert_eq!(client.reply().await.expect("an answer").status, 200);
+    let now = prompt_tokens();
+    assert!(now[0] >= 2_000 && now[2] < before[2] + 200, "{now:?}");
+    client.send(post_bytes("/v1/completions", &body(0), &["x-throng-replica: elsewhere"])).await;
+    assert_eq!(client.reply().await.expect("an answer").error().3, "no_healthy_worker");
+}
+
+#[tokio::test]
+async fn what_is_said_of_caches_is_for_those_who_understand_it() {
+    let worker = RunningWorker::start("paper", |_| {}).await;
+    let bearer = format!("Bearer {TOKEN}");
+    // Only the watch of a worker has the changes of its cache: what it says once is as from a worker that never tells them.
+    let (status, body) = worker.ask(STATUS, &[("authorization", &bearer)], None).await;
+    let text = String::from_utf8(body).expect("text");
+    assert!(status == 200 && !text.contains("cache\":"), "{text}");
+    let status: throng_wire::Status = serde_json::from_str(&text).expect("a status");
+    assert_eq!(status.cache, None);
+    let newer = r#"{"health": "ready", "cache": {"stored": [18446744073709551615], "hints": {}}, "new": 1}"#;
+    let status: throng_wire::Status = serde_json::from_str(newer).expect("known fields");
+    let changes = status.cache.expect("changes");
+    assert_eq!((changes.is_snapshot, changes.stored, changes.removed), (false, vec![u64::MAX], vec![]));
 }
 
 #[tokio::test]

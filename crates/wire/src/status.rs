@@ -2,6 +2,8 @@
 //! is shown and who decides by it.
 
 use serde::{Deserialize, Serialize};
+use throng_core::block_hash::BlockKey;
+use throng_core::block_pool::CacheNews;
 use throng_core::routing::StepTime;
 use throng_core::time::Nanos;
 
@@ -18,6 +20,44 @@ pub struct Status {
     /// Why it would refuse any request now, however short.
     #[serde(default)]
     pub refuses: Option<WireError>,
+    /// What changed in its prefix cache since the line before, in lines of [`WATCH`](crate::WATCH) only. Workers that never say anything
+    /// here do not tell what they have cached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheChanges>,
+}
+
+/// Most names of blocks in one line; a worker with more cached blocks does not name the rest.
+pub const MAX_CACHE_NAMES: usize = 1 << 16;
+
+/// Which blocks of prompts are found in a worker's prefix cache: the first eight bytes of their names, little-endian.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CacheChanges {
+    /// What was said before is void: `stored` is all there is. True in the first line.
+    pub is_snapshot: bool,
+    /// Blocks that can be found.
+    pub stored: Vec<u64>,
+    /// Blocks that cannot be found any more.
+    pub removed: Vec<u64>,
+}
+
+impl From<CacheNews> for CacheChanges {
+    fn from(news: CacheNews) -> Self {
+        let numbers =
+            |names: Vec<BlockKey>| names.into_iter().take(MAX_CACHE_NAMES).map(|name| name.0).collect();
+        Self { is_snapshot: news.is_snapshot, stored: numbers(news.stored), removed: numbers(news.removed) }
+    }
+}
+
+impl From<CacheChanges> for CacheNews {
+    fn from(changes: CacheChanges) -> Self {
+        let names = |numbers: Vec<u64>| numbers.into_iter().map(BlockKey).collect();
+        Self {
+            is_snapshot: changes.is_snapshot,
+            stored: names(changes.stored),
+            removed: names(changes.removed),
+        }
+    }
 }
 
 /// Whether it answers.
@@ -41,6 +81,7 @@ pub struct Load {
     pub n_running: u64,
     pub n_waiting: u64,
     pub n_paused: u64,
+    pub n_queued_tokens: u64,
     pub machine: Option<Machine>,
     pub total_blocks: u64,
     pub used_blocks: u64,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use throng_gateway::RoutingPolicy;
 
 use super::values::parse_bytes;
 use super::{AdapterArgs, LogFormat, ModelArgs, NetworkArgs, ObservabilityArgs, ServeArgs};
@@ -84,6 +85,9 @@ pub struct GatewayArgs {
     /// A worker, throng://HOST:PORT, or an engine with OpenAI's API, https://HOST/v1; again for each further one
     #[arg(long, env = "THRONG_REPLICA", value_delimiter = ',', value_name = "URL")]
     pub replica: Vec<String>,
+    /// How one of a model's replicas is chosen: least-ttft, least-tokens, power-of-two or round-robin
+    #[arg(long, value_name = "POLICY")]
+    pub routing: Option<RoutingPolicy>,
     /// The token that the workers ask for
     #[arg(long, env = "THRONG_WORKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub worker_token: Option<String>,

@@ -31,6 +31,7 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
         let fault = "no replica is named: --replica throng://HOST:PORT or https://HOST/v1, or [[replica]] in the file of --config";
         return Err(UsageError(fault.to_owned()).into());
     }
+    gateway.routing.policy = arguments.routing.unwrap_or(gateway.routing.policy);
     fit_connections(&mut gateway.server);
     core_dumps::forbid();
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());

@@ -18,12 +18,22 @@ pub struct Board {
     config: HealthConfig,
     replicas: BTreeMap<ReplicaId, Record>,
     n_ejections: u64,
+    n_probes: u64,
+}
+
+/// A probe that must be made. What it brings counts only while its replica has the state for which it was asked: it is void once the
+/// replica was ejected, drained or connected anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Probe {
+    /// Whom to ask.
+    pub replica: ReplicaId,
+    number: u64,
 }
 
 impl Board {
     /// Without replicas.
     pub fn new(config: HealthConfig) -> Self {
-        Self { config, replicas: BTreeMap::new(), n_ejections: 0 }
+        Self { config, replicas: BTreeMap::new(), n_ejections: 0, n_probes: 0 }
     }
 
     /// A new replica, which is starting.
@@ -46,7 +56,7 @@ impl Board {
     /// It takes no new requests any more; [`Self::start_again`] ends that.
     pub fn drain(&mut self, id: ReplicaId) {
         if let Some(record) = self.replicas.get_mut(&id) {
-            record.state = State::Draining;
+            record.drain();
         }
     }
 
@@ -106,31 +116,49 @@ impl Board {
         }
     }
 
-    /// The replicas that must be probed now. Each is given out once, until [`Self::probed`] says what came of it.
-    pub fn probes_due(&mut self, now: Timestamp) -> Vec<ReplicaId> {
-        let is_due =
-            |record: &Record| record.state != State::Draining && !record.is_probed && record.probe_at <= now;
-        let due: Vec<_> = self.replicas.iter_mut().filter(|(_, record)| is_due(record)).collect();
-        due.into_iter()
-            .map(|(id, record)| {
-                record.is_probed = true;
-                *id
-            })
-            .collect()
+    /// The probes that must be made now. There is one of a replica at a time, until [`Self::probed`] says what came of it.
+    pub fn probes_due(&mut self, now: Timestamp) -> Vec<Probe> {
+        let ids: Vec<_> = self.replicas.keys().copied().collect();
+        ids.into_iter().filter_map(|id| self.probe_due(id, now)).collect()
     }
 
-    /// A probe has ended. One of a replica that began to drain, or whose connection was lost meanwhile, changes nothing.
-    pub fn probed(&mut self, id: ReplicaId, has_answered: bool, now: Timestamp) {
-        let Some(record) = self.replicas.get_mut(&id) else { return };
-        if !std::mem::take(&mut record.is_probed) {
-            return;
+    /// The probe of one replica, if it must be made now.
+    pub fn probe_due(&mut self, id: ReplicaId, now: Timestamp) -> Option<Probe> {
+        let record = self.replicas.get_mut(&id)?;
+        if record.state == State::Draining || record.probe.is_some() || record.probe_at > now {
+            return None;
         }
-        match (record.state, has_answered) {
+        self.n_probes += 1;
+        record.probe = Some(self.n_probes);
+        Some(Probe { replica: id, number: self.n_probes })
+    }
+
+    /// A probe has ended: it was answered after so long, or not. One that is void changes nothing.
+    pub fn probed(&mut self, probe: Probe, answered: Option<Nanos>, now: Timestamp) {
+        let id = probe.replica;
+        let is_slow = answered.is_some_and(|delay| self.is_slow_to_probe(id, delay));
+        let Some(record) = self.replicas.get_mut(&id).filter(|record| record.probe == Some(probe.number))
+        else {
+            return;
+        };
+        record.probe = None;
+        record.probe_delay = answered.or(record.probe_delay);
+        match (record.state, answered) {
             (State::Draining, _) => {}
-            (State::Ready, true) => record.probe_at = now + self.config.probe_interval,
-            (State::Starting | State::Ejected, true) => record.be_ready(&self.config, now),
-            (State::Starting, false) => record.probe_at = now + self.config.ejection,
-            (State::Ready | State::Ejected, false) => self.eject(id, Cause::FailedProbe, now),
+            (State::Ready, Some(_)) => record.probe_at = now + self.config.probe_interval,
+            (State::Ejected, Some(_)) if record.cause == Some(Cause::Slow) && is_slow => {
+                self.eject(id, Cause::Slow, now);
+            }
+            (State::Starting | State::Ejected, Some(_)) => record.be_ready(&self.config, now),
+            (State::Starting, None) => record.probe_at = now + self.config.ejection,
+            (State::Ready | State::Ejected, None) => self.eject(id, Cause::FailedProbe, now),
+        }
+    }
+
+    /// It is known to answer: it needs no probe.
+    pub fn be_ready(&mut self, id: ReplicaId, now: Timestamp) {
+        if let Some(record) = self.replicas.get_mut(&id) {
+            record.be_ready(&self.config, now);
         }
     }
 
@@ -142,6 +170,17 @@ impl Board {
         let Some(record) = self.replicas.get_mut(&id) else { return };
         record.eject(cause, &self.config, now);
         self.n_ejections += 1;
+    }
+
+    /// Whether a probe of one that was too slow says that it still is: compared with the median of the other ready replicas' probes.
+    fn is_slow_to_probe(&self, id: ReplicaId, delay: Nanos) -> bool {
+        let others =
+            self.replicas.iter().filter(|(other, record)| **other != id && record.state == State::Ready);
+        let mut delays: Vec<u64> = others.filter_map(|(_, record)| Some(record.probe_delay?.0)).collect();
+        delays.sort_unstable();
+        let Some(median) = delays.get(delays.len() / 2) else { return false };
+        let most = median.saturating_mul(u64::from(self.config.max_slowness));
+        delay.0 > most.max(median.saturating_add(self.config.min_probe_excess.0))
     }
 
     /// Compared with the median of the other ready replicas, of which there must be two that can be compared.

@@ -19,6 +19,9 @@ pub struct HealthConfig {
     pub max_slowness: u32,
     /// … if it is longer by so much.
     pub min_excess: Nanos,
+    /// A replica that was ejected for its slowness stays out while its probe takes as many times the median of the others' probes, and
+    /// longer by so much.
+    pub min_probe_excess: Nanos,
     /// The step counter of a replica with work must move in this time.
     pub max_step_silence: Nanos,
     /// The first ejection; each further one is twice as long …
@@ -41,6 +44,7 @@ impl Default for HealthConfig {
             window: Nanos::from_ms(10_000),
             max_slowness: 3,
             min_excess: Nanos::from_ms(100),
+            min_probe_excess: Nanos::from_ms(20),
             max_step_silence: Nanos::from_ms(10_000),
             ejection: Nanos::from_ms(1_000),
             max_ejection: Nanos::from_ms(30_000),

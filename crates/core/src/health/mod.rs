@@ -7,7 +7,7 @@ mod ownership;
 mod record;
 mod retry;
 
-pub use board::Board;
+pub use board::{Board, Probe};
 pub use config::HealthConfig;
 pub use ownership::{Delivery, Epoch, Ownership, StreamId, TooManyStreams};
 pub use record::{Cause, State};

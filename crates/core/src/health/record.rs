@@ -74,7 +74,10 @@ pub(super) struct Record {
     pub cause: Option<Cause>,
     /// When the next probe is due; meaningless while one runs.
     pub probe_at: Timestamp,
-    pub is_probed: bool,
+    /// The number of the probe that runs. The end of any other says nothing any more.
+    pub probe: Option<u64>,
+    /// How long the latest probe took that was answered.
+    pub probe_delay: Option<Nanos>,
     n_consecutive_failures: u32,
     /// The span that runs, its number, and the one before it.
     spans: (u64, Counts, Counts),
@@ -94,7 +97,8 @@ impl Record {
             state: State::Starting,
             cause: None,
             probe_at: now,
-            is_probed: false,
+            probe: None,
+            probe_delay: None,
             n_consecutive_failures: 0,
             spans: Default::default(),
             delay: (0.0, 0),
@@ -167,12 +171,19 @@ impl Record {
         self.state = State::Ejected;
         self.cause = Some(cause);
         self.probe_at = now + Nanos(doubled.min(config.max_ejection.0));
+        self.probe = None;
         self.forget();
+    }
+
+    /// It takes no new requests; a probe of it that runs says nothing any more.
+    pub fn drain(&mut self) {
+        (self.state, self.probe) = (State::Draining, None);
     }
 
     /// Its connection was lost, or it was started again: it must answer a probe first.
     pub fn start_again(&mut self, now: Timestamp) {
-        (self.state, self.cause, self.probe_at, self.is_probed) = (State::Starting, None, now, false);
+        (self.state, self.cause, self.probe_at, self.probe) = (State::Starting, None, now, None);
+        self.probe_delay = None;
         self.forget();
     }
 

@@ -101,6 +101,15 @@ impl Load {
     /// one is nearer to the truth, and nothing is counted twice.
     pub(super) fn predicted_ttft(&self, n_uncached: u64, now: Timestamp) -> Nanos {
         let step_time = self.report.map_or_else(StepTime::default, |(report, _)| report.step_time);
+        self.ttft(&step_time, n_uncached, now)
+    }
+
+    /// [`Self::predicted_ttft`] if the replica were as fast as is usual.
+    pub(super) fn usual_ttft(&self, n_uncached: u64, now: Timestamp) -> Nanos {
+        self.ttft(&StepTime::default(), n_uncached, now)
+    }
+
+    fn ttft(&self, step_time: &StepTime, n_uncached: u64, now: Timestamp) -> Nanos {
         let fresh = self.report.filter(|(_, at)| now.since(*at) <= REPORT_LIFETIME).map(|(report, _)| report);
         let n_queued = fresh.map_or(0, |report| report.n_queued_tokens).max(self.n_uncached);
         let n_decoding = fresh.map_or(0, |report| report.n_decoding).max(self.n_decoding);

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::block_hash::BlockHash;
+use crate::block_hash::BlockKey;
+use crate::block_pool::CacheNews;
 
 /// Where the knowledge of a replica's cache comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,8 +21,8 @@ pub enum Knowledge {
 #[derive(Debug)]
 pub struct CachedPrefixes {
     max_blocks: usize,
-    uses: HashMap<BlockHash, u64>,
-    by_use: BTreeMap<u64, BlockHash>,
+    uses: HashMap<BlockKey, u64>,
+    by_use: BTreeMap<u64, BlockKey>,
     n_uses: u64,
 }
 
@@ -43,7 +44,7 @@ impl CachedPrefixes {
 
     /// These blocks of one prompt, in its order, are cached. Later blocks count as used earlier, so that of one prefix the
     /// end is dropped first and no name is kept that no lookup can reach.
-    pub fn publish(&mut self, blocks: &[BlockHash]) {
+    pub fn publish(&mut self, blocks: &[BlockKey]) {
         for block in blocks[..blocks.len().min(self.max_blocks)].iter().rev() {
             if let Some(use_before) = self.uses.insert(*block, self.n_uses) {
                 self.by_use.remove(&use_before);
@@ -58,10 +59,19 @@ impl CachedPrefixes {
     }
 
     /// This block is no longer cached. Unknown names are ignored: they may have been dropped here before.
-    pub fn withdraw(&mut self, block: &BlockHash) {
+    pub fn withdraw(&mut self, block: &BlockKey) {
         if let Some(last_use) = self.uses.remove(block) {
             self.by_use.remove(&last_use);
         }
+    }
+
+    /// What the replica says about its cache.
+    pub fn follow(&mut self, news: &CacheNews) {
+        if news.is_snapshot {
+            self.clear();
+        }
+        news.removed.iter().for_each(|block| self.withdraw(block));
+        self.publish(&news.stored);
     }
 
     /// Forgets all, as the replica does when it starts again.
@@ -71,7 +81,7 @@ impl CachedPrefixes {
     }
 
     /// How many blocks at the beginning of a prompt are cached.
-    pub fn n_cached(&self, blocks: &[BlockHash]) -> usize {
+    pub fn n_cached(&self, blocks: &[BlockKey]) -> usize {
         blocks.iter().take_while(|block| self.uses.contains_key(block)).count()
     }
 }
@@ -79,17 +89,9 @@ impl CachedPrefixes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::BLOCK_TOKENS;
-    use crate::request::TenantId;
 
-    fn prompt(first: u32, n_blocks: usize) -> Vec<BlockHash> {
-        let root = BlockHash::root(&TenantId("a".into()), None, None);
-        let mut names = Vec::new();
-        for idx in 0..n_blocks {
-            let before = names.last().copied().unwrap_or(root);
-            names.push(before.child(&[first + idx as u32; BLOCK_TOKENS]));
-        }
-        names
+    fn prompt(first: u64, n_blocks: u64) -> Vec<BlockKey> {
+        (first..first + n_blocks).map(BlockKey).collect()
     }
 
     #[test]

@@ -8,7 +8,8 @@ use super::load::{Load, LoadReport, ReplicaId, Ticket};
 use super::policy::Policy;
 use super::prefixes::{CachedPrefixes, Knowledge};
 use crate::batch::BLOCK_TOKENS;
-use crate::block_hash::BlockHash;
+use crate::block_hash::BlockKey;
+use crate::block_pool::CacheNews;
 use crate::time::{Nanos, Timestamp};
 
 /// A request that needs a replica.
@@ -17,7 +18,7 @@ pub struct Query<'a> {
     /// Of the prompt, with what a continued stream has already generated.
     pub n_tokens: u32,
     /// The names of its full blocks, in their order.
-    pub blocks: &'a [BlockHash],
+    pub blocks: &'a [BlockKey],
     /// The client's own choice; no other replica is chosen then.
     pub pinned: Option<ReplicaId>,
     /// Those that may be chosen.
@@ -33,6 +34,9 @@ pub struct Choice {
     pub n_cached_tokens: u32,
     /// The predicted time to first token there.
     pub ttft: Nanos,
+    /// The same on a replica of usual speed ([`StepTime::default`]): how long the request really took, in parts of this, compares the
+    /// speeds of replicas.
+    pub usual_ttft: Nanos,
 }
 
 #[derive(Debug)]
@@ -89,9 +93,33 @@ impl Router {
         }
     }
 
-    /// What is known of a replica's cache, for its events.
-    pub fn cached_mut(&mut self, replica: ReplicaId) -> Option<&mut CachedPrefixes> {
-        self.replicas.get_mut(&replica).map(|replica| &mut replica.cached)
+    /// What a replica says about its cache. From the first word on, what it says is all that is known of it.
+    pub fn follow_cache(&mut self, replica: ReplicaId, news: &CacheNews) {
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            if replica.knowledge == Knowledge::Sent {
+                replica.knowledge = Knowledge::Exact;
+                replica.cached.clear();
+            }
+            replica.cached.follow(news);
+        }
+    }
+
+    /// The replica was started anew, or another one stands in its place: its cache is empty, and it may not be one that tells.
+    pub fn forget_cache(&mut self, replica: ReplicaId) {
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            replica.knowledge = Knowledge::Sent;
+            replica.cached.clear();
+        }
+    }
+
+    /// Names of blocks that a replica is known to have cached.
+    pub fn n_cached_blocks(&self, replica: ReplicaId) -> usize {
+        self.replicas.get(&replica).map_or(0, |replica| replica.cached.len())
+    }
+
+    /// Whether choices depend on what replicas have cached.
+    pub fn uses_blocks(&self) -> bool {
+        self.policy == Policy::LeastTtft
     }
 
     /// Tokens of the requests sent to a replica that have not ended.
@@ -162,6 +190,7 @@ impl Router {
             replica: id,
             n_cached_tokens: n_cached,
             ttft: replica.load.predicted_ttft(n_uncached, now),
+            usual_ttft: replica.load.usual_ttft(n_uncached, now),
         })
     }
 
@@ -200,7 +229,6 @@ impl Router {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::TenantId;
 
     const NOW: Timestamp = Timestamp::from_ns(0);
 
@@ -208,10 +236,7 @@ mod tests {
     fn a_cached_prefix_wins_until_the_queue_behind_it_is_longer() {
         let mut router = Router::new(Policy::LeastTtft, 0);
         let ids = ["a", "b"].map(|name| router.add(name, Knowledge::Sent, 100));
-        let mut blocks = vec![BlockHash::root(&TenantId("t".into()), None, None).child(&[1; BLOCK_TOKENS])];
-        for _ in 1..10 {
-            blocks.push(blocks[blocks.len() - 1].child(&[1; BLOCK_TOKENS]));
-        }
+        let blocks: Vec<_> = (0..10).map(BlockKey).collect();
         let n_tokens = 10 * BLOCK_TOKENS as u32;
         let query = Query { n_tokens, blocks: &blocks, pinned: None, eligible: &ids };
         let mut first = router.choose(&query, NOW).map(|choice| router.start(&choice, &query)).unwrap();
@@ -226,6 +251,33 @@ mod tests {
         assert_eq!(router.choose(&query, later).unwrap().replica, owner, "old reports say nothing");
         router.end(first);
         assert_eq!(router.n_tokens(owner), 0);
+    }
+
+    #[test]
+    fn what_a_replica_says_of_its_cache_replaces_what_was_sent() {
+        let mut router = Router::new(Policy::LeastTtft, 0);
+        let id = router.add("a", Knowledge::Sent, 100);
+        let blocks: Vec<_> = (0..4).map(BlockKey).collect();
+        let query = Query { n_tokens: 65, blocks: &blocks, pinned: None, eligible: &[id] };
+        let n_cached = |router: &mut Router| router.choose(&query, NOW).unwrap().n_cached_tokens;
+        let first = router.choose(&query, NOW).unwrap();
+        let ticket = router.start(&first, &query);
+        router.end(ticket);
+        assert_eq!((first.n_cached_tokens, n_cached(&mut router)), (0, 64));
+        let (stored, removed) = (blocks[..3].to_vec(), Vec::new());
+        router.follow_cache(id, &CacheNews { is_snapshot: false, stored, removed });
+        assert_eq!(n_cached(&mut router), 48);
+        router.follow_cache(id, &CacheNews { removed: vec![blocks[1]], ..CacheNews::default() });
+        let chosen = router.choose(&query, NOW).unwrap();
+        let ticket = router.start(&chosen, &query);
+        router.end(ticket);
+        assert_eq!(
+            (n_cached(&mut router), router.n_cached_blocks(id)),
+            (16, 2),
+            "what is sent says nothing now"
+        );
+        router.forget_cache(id);
+        assert_eq!((n_cached(&mut router), router.n_cached_blocks(id)), (0, 0));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub use step_time::{StepShape, StepTimeModel};
 use crate::admission::{Admission, QueueBound, Refusal};
 use crate::batch::{BlockId, ScheduledBatch};
 use crate::block_hash::BlockHash;
-use crate::block_pool::BlockPool;
+use crate::block_pool::{BlockPool, CacheEvent};
 use crate::block_table::blocks_for;
 use crate::executor::{ExecutorCapacity, MAX_STEPS_IN_FLIGHT};
 use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
@@ -99,6 +99,11 @@ impl Progress {
     fn needs_whole_prompt(&self) -> bool {
         self.request.sampling.prompt_logprobs.is_some() && !self.prompt_done
     }
+}
+
+/// Tokens that it must compute before its next output token, which each decoding sequence has one of.
+fn prefilling_tokens(sequence: &Sequence<Running>) -> usize {
+    (sequence.tokens().len() - 1).saturating_sub(sequence.n_computed())
 }
 
 impl Scheduler {
@@ -260,6 +265,7 @@ impl Scheduler {
             paused: self.paused.len(),
             queued_requests: self.queue.n_requests(),
             queued_tokens: self.queue.n_tokens(),
+            prefilling_tokens: self.running.iter().map(prefilling_tokens).sum(),
             total_blocks: self.pool.n_total(),
             used_blocks: self.pool.n_used(),
             cached_blocks: self.pool.n_cached(),
@@ -270,6 +276,14 @@ impl Scheduler {
     /// The pool, to look at.
     pub fn pool(&self) -> &BlockPool {
         &self.pool
+    }
+
+    /// What changed in the prefix cache since the last call, which began to record it if it was the first.
+    pub fn take_cache_events(&mut self) -> Vec<CacheEvent> {
+        if !self.pool.records_cache_events() {
+            self.pool.record_cache_events();
+        }
+        self.pool.take_cache_events()
     }
 
     /// The pool, for tests that plant a fault in it: a reference too few, a name that lies.

@@ -36,6 +36,8 @@ pub struct SchedulerStats {
     pub queued_requests: usize,
     /// Their prompt tokens.
     pub queued_tokens: usize,
+    /// Prompt tokens that running sequences have not computed yet.
+    pub prefilling_tokens: usize,
     /// KV blocks in all.
     pub total_blocks: usize,
     /// KV blocks that sequences hold.

@@ -2,6 +2,7 @@
 //! inputs at the same times give the same effects, so that a log of inputs can be run again and a simulation stands on the
 //! code that serves. Does not know who sends inputs and who carries out effects.
 
+mod cache;
 mod effect;
 mod input;
 mod streams;

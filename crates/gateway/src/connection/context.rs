@@ -89,7 +89,11 @@ impl RequestContext {
             arrived: Instant::now(),
             service: ServiceAsk::of(headers),
             service_tier: OnceLock::new(),
-            cache_policy: CachePolicy::of(headers),
+            cache_policy: match headers.get(REPLICA_HEADER) {
+                // Whoever names a replica wants to hear that one.
+                Some(_) => CachePolicy::Bypass,
+                None => CachePolicy::of(headers),
+            },
             pinned_replica: headers.get(REPLICA_HEADER).cloned(),
             number: connection.n_started(),
             connection,

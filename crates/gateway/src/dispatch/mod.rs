@@ -2,17 +2,21 @@
 //! clock. Does not know what a replica is nor how it is asked.
 
 mod placement;
+mod seat;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use throng_core::block_hash::BlockHash;
-use throng_core::health::{Board, Cause, HealthConfig, RetryBudget, State};
-use throng_core::routing::{Knowledge, Policy, Query, ReplicaId, Router};
+use throng_core::block_hash::BlockKey;
+use throng_core::block_pool::CacheNews;
+use throng_core::health::{Board, Cause, HealthConfig, Probe, RetryBudget, State};
+use throng_core::routing::{Knowledge, LoadReport, Policy, Query, ReplicaId, Router};
 use throng_core::time::{Nanos, Timestamp};
 use tokio::time::Instant;
 
 pub(crate) use placement::Placement;
+pub(crate) use seat::Seat;
 
 /// Retries that a model may make before it has seen requests, and most that it may save up.
 const RESERVED_RETRIES: u32 = 10;
@@ -43,7 +47,7 @@ pub(crate) struct Wanted<'a> {
     /// Tokens of the prompt, with those already generated.
     pub n_tokens: u32,
     /// The names of its full blocks, in their order.
-    pub blocks: &'a [BlockHash],
+    pub blocks: &'a [BlockKey],
     /// The name of the only replica that the client wants.
     pub pinned: Option<&'a str>,
     /// Replicas that are no longer asked.
@@ -63,11 +67,35 @@ impl Dispatcher {
     }
 
     /// A new replica, which is starting.
-    pub fn add(&self, name: &str, knowledge: Knowledge) -> ReplicaId {
+    pub fn add(&self, name: &str) -> ReplicaId {
         let (mut inner, now) = self.lock();
-        let id = inner.router.add(name, knowledge, MAX_BLOCKS);
+        let id = inner.router.add(name, Knowledge::Sent, MAX_BLOCKS);
         inner.board.add(id, now);
         id
+    }
+
+    /// A new replica that needs no probe.
+    pub fn add_ready(&self, name: &str) -> ReplicaId {
+        let id = self.add(name);
+        let (mut inner, now) = self.lock();
+        inner.board.be_ready(id, now);
+        id
+    }
+
+    /// What a replica says about its load.
+    pub fn report(&self, id: ReplicaId, load: LoadReport) {
+        let (mut inner, now) = self.lock();
+        inner.router.report(id, load, now);
+    }
+
+    /// What a replica says about its prefix cache.
+    pub fn follow_cache(&self, id: ReplicaId, news: &CacheNews) {
+        self.lock().0.router.follow_cache(id, news);
+    }
+
+    /// Whether choices depend on what replicas have cached.
+    pub fn uses_blocks(&self) -> bool {
+        self.lock().0.router.uses_blocks()
     }
 
     /// A request has come: its first attempt is paid for.
@@ -82,10 +110,26 @@ impl Dispatcher {
 
     /// Where the next attempt goes; `None` where nothing may be asked.
     pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
+        let eligible = self.lock().0.board.eligible();
+        self.place_among(wanted, &eligible)
+    }
+
+    /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests, else any of them.
+    pub fn place_answering(
+        self: &Arc<Self>,
+        wanted: &Wanted<'_>,
+        answering: &[ReplicaId],
+    ) -> Option<Placement> {
+        let mut eligible = self.lock().0.board.eligible();
+        eligible.retain(|id| answering.contains(id));
+        self.place_among(wanted, &eligible).or_else(|| self.place_among(wanted, answering))
+    }
+
+    /// Where the next attempt goes of these replicas, whatever is known of their health.
+    pub fn place_among(self: &Arc<Self>, wanted: &Wanted<'_>, eligible: &[ReplicaId]) -> Option<Placement> {
+        let eligible: Vec<_> = eligible.iter().copied().filter(|id| !wanted.tried.contains(id)).collect();
         let (mut inner, now) = self.lock();
-        let Inner { router, board, .. } = &mut *inner;
-        let mut eligible = board.eligible();
-        eligible.retain(|id| !wanted.tried.contains(id));
+        let router = &mut inner.router;
         let pinned = match wanted.pinned {
             // A name that no replica has leads nowhere.
             Some(name) => Some(router.named(name)?),
@@ -99,16 +143,16 @@ impl Dispatcher {
         Some(Placement::new(self.clone(), choice, ticket))
     }
 
-    /// The replicas that must be probed now.
-    pub fn probes_due(&self) -> Vec<ReplicaId> {
+    /// The probes that must be made now.
+    pub fn probes_due(&self) -> Vec<Probe> {
         let (mut inner, now) = self.lock();
         inner.board.probes_due(now)
     }
 
     /// A probe has ended.
-    pub fn probed(&self, id: ReplicaId, has_answered: bool) {
+    pub fn probed(&self, probe: Probe, answered: Option<Duration>) {
         let (mut inner, now) = self.lock();
-        inner.board.probed(id, has_answered, now);
+        inner.board.probed(probe, answered.map(Nanos::from), now);
     }
 
     /// How a replica is, and why.

@@ -21,11 +21,25 @@ pub(crate) struct Placement {
     ticket: Option<Ticket>,
     began: Instant,
     has_answered: bool,
+    is_judged: bool,
 }
 
 impl Placement {
     pub(super) fn new(dispatcher: Arc<Dispatcher>, choice: Choice, ticket: Ticket) -> Self {
-        Self { dispatcher, choice, ticket: Some(ticket), began: Instant::now(), has_answered: false }
+        Self {
+            dispatcher,
+            choice,
+            ticket: Some(ticket),
+            began: Instant::now(),
+            has_answered: false,
+            is_judged: true,
+        }
+    }
+
+    /// Whether how it ends says something about its replica.
+    pub fn judged(mut self, is_judged: bool) -> Self {
+        self.is_judged = is_judged;
+        self
     }
 
     /// Where it goes.
@@ -38,9 +52,11 @@ impl Placement {
         if std::mem::replace(&mut self.has_answered, true) {
             return;
         }
-        let delay = relative(self.began.elapsed(), self.choice.ttft);
+        let delay = relative(self.began.elapsed(), self.choice.usual_ttft);
         let (mut inner, now) = self.dispatcher.lock();
-        inner.board.succeed(self.choice.replica, Some(delay), now);
+        if self.is_judged {
+            inner.board.succeed(self.choice.replica, Some(delay), now);
+        }
         if let Some(ticket) = &mut self.ticket {
             inner.router.first_token(ticket);
         }
@@ -48,8 +64,10 @@ impl Placement {
 
     /// It failed for a reason that is the replica's.
     pub fn failed(self) {
-        let (mut inner, now) = self.dispatcher.lock();
-        inner.board.fail(self.choice.replica, now);
+        if self.is_judged {
+            let (mut inner, now) = self.dispatcher.lock();
+            inner.board.fail(self.choice.replica, now);
+        }
     }
 }
 

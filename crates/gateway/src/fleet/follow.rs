@@ -67,7 +67,7 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
 }
 
 /// Reads how the worker is. Dropping `guard`, also by an error here, fails what runs on the connection.
-async fn watch(link: &Link, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
+async fn watch(link: &Arc<Link>, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
     loop {
         let line = tokio::select! {
             line = tokio::time::timeout(MAX_SILENCE, lines.next()) => line,
@@ -80,6 +80,7 @@ async fn watch(link: &Link, guard: &mut ConnectionGuard, lines: &mut BodyLines) 
             Some(line) => {
                 let status = serde_json::from_slice(&line);
                 link.set_status(status.map_err(|error| format!("its status cannot be read: {error}"))?);
+                link.probe_if_due();
             }
             None if link.is_draining() => break,
             None => return Err("it broke off".to_owned()),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use throng_core::health::HealthConfig;
-use throng_core::routing::{Knowledge, Policy, ReplicaId};
+use throng_core::routing::{Policy, ReplicaId};
 use throng_core::time::Nanos;
 
 use super::request::named_model;
@@ -90,7 +90,7 @@ impl ForeignModel {
 
     /// An engine serves it from now on, once it has answered a probe.
     pub fn add(&self, upstream: Arc<Upstream>, model_there: String) {
-        let id = self.dispatcher.add(&upstream.name, Knowledge::Sent);
+        let id = self.dispatcher.add(&upstream.name);
         let replica = ForeignReplica { id, upstream, model_there, last_fault: Mutex::default() };
         self.replicas.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(replica));
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
+use throng_core::health::Probe;
+use tokio::time::Instant;
 
 use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
 use super::request::Endpoint;
@@ -54,27 +56,28 @@ pub(crate) async fn probe(models: Arc<ForeignModels>) {
     loop {
         ticks.tick().await;
         for model in models.now().iter() {
-            for id in model.dispatcher.probes_due() {
-                match model.replica(id) {
-                    Some(replica) => drop(tokio::spawn(probe_one(model.clone(), replica))),
+            for probe in model.dispatcher.probes_due() {
+                match model.replica(probe.replica) {
+                    Some(replica) => drop(tokio::spawn(probe_one(model.clone(), replica, probe))),
                     // It is added in the next moment.
-                    None => model.dispatcher.probed(id, false),
+                    None => model.dispatcher.probed(probe, None),
                 }
             }
         }
     }
 }
 
-async fn probe_one(model: Arc<ForeignModel>, replica: Arc<ForeignReplica>) {
+async fn probe_one(model: Arc<ForeignModel>, replica: Arc<ForeignReplica>, probe: Probe) {
+    let began = Instant::now();
     let outcome = one_token(&replica).await;
-    let is_new = outcome.is_ok();
+    let answered = outcome.is_ok().then(|| began.elapsed());
     if let Err(fault) = &outcome {
         tracing::warn!(engine = replica.upstream.url(), model = model.id(), ?fault, "a probe failed");
     } else {
         tracing::info!(engine = replica.upstream.url(), model = model.id(), "an engine answers");
     }
     replica.note(outcome.err().as_ref());
-    model.dispatcher.probed(replica.id, is_new);
+    model.dispatcher.probed(probe, answered);
 }
 
 /// A chat of one token; for engines that cannot chat a completion. One that says that it is busy is alive.

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use bytes::Bytes;
 use serde::Deserialize;
 use throng_core::batch::BLOCK_TOKENS;
-use throng_core::block_hash::BlockHash;
+use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::request::TenantId;
 
 use crate::openai::ApiError;
@@ -137,7 +137,7 @@ impl ForeignRequest {
     }
 
     /// Names for prefixes of the prompt, one for each 64 bytes: what a foreign engine has cached is guessed from what was sent to it.
-    pub fn blocks(&self, tenant: &TenantId) -> Vec<BlockHash> {
+    pub fn blocks(&self, tenant: &TenantId) -> Vec<BlockKey> {
         let (mut name, mut names) = (BlockHash::root(tenant, None, None), Vec::new());
         let bytes = &self.members.as_bytes()[self.prompt.clone()];
         for block in bytes.chunks_exact(BLOCK_TOKENS * BYTES_PER_TOKEN) {
@@ -146,7 +146,7 @@ impl ForeignRequest {
                 *token = bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
             }
             name = name.child(&tokens);
-            names.push(name);
+            names.push(name.key());
         }
         names
     }

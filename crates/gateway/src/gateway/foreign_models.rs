@@ -48,7 +48,7 @@ impl Loading {
             return Err(format!("there are {MAX_MODELS} models of foreign engines already"));
         }
         let metrics = app.metrics.of_model(&ModelLabels::of_model(&names[0]));
-        let model = ForeignModel::new(names, metrics, Default::default());
+        let model = ForeignModel::new(names, metrics, self.config.routing.policy.0);
         model.add(upstream, model_there);
         self.shared.foreign.add(Arc::new(model));
         self.serve(app.clone());

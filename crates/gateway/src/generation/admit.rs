@@ -43,6 +43,7 @@ pub(crate) async fn admit(
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     let urgency = urgency(route, context)?;
+    let pinned: Option<Box<str>> = context.pinned_replica().map(Box::from);
     let limits_of_time = route.model.overload.time_limits(&context.service());
     let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
@@ -52,10 +53,13 @@ pub(crate) async fn admit(
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
         let sampling = Arc::clone(&request.sampling);
         let start = |request| {
-            let (route, gate) = (route.clone(), route.model.overload.clone());
+            let (route, gate, pinned) = (route.clone(), route.model.overload.clone(), pinned.clone());
             let machine = machine(&route);
-            async move { gate.start(request, urgency, machine, |request| route.generate(request)).await }
-                .boxed()
+            async move {
+                let start = |request| route.generate(request, pinned.as_deref());
+                gate.start(request, urgency, machine, start).await
+            }
+            .boxed()
         };
         let begun = cache.generate(route.model.instance(), request, sharing, start).await;
         let (generation, cache_use) = begun.map_err(|error| {

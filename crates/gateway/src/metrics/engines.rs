@@ -1,4 +1,4 @@
-//! How the engines of foreign models are, read at each scrape. Keeps nothing.
+//! How workers and foreign engines are, read at each scrape. Keeps nothing.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use throng_core::health::State;
 
 use super::AtScrape;
 
-/// How one engine is for one model.
-#[derive(Debug)]
+/// How one worker or engine is for one model.
+#[derive(Debug, Clone)]
 pub(crate) struct EngineStatus {
     /// The model's first name.
     pub model_name: String,
@@ -42,7 +42,7 @@ struct StateLabels {
 impl Collector for EngineStatusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let engines = self.0.list();
-        let help = "1 for the state that an engine of a foreign model is in";
+        let help = "1 for the state that a worker or a foreign engine is in";
         let mut states = encoder.encode_descriptor("throng_replica_state", help, None, MetricType::Gauge)?;
         for EngineStatus { model_name, replica, state, .. } in &engines {
             for known in State::ALL {
@@ -51,7 +51,7 @@ impl Collector for EngineStatusCollector {
                 states.encode_family(&labels)?.encode_gauge(&i64::from(*state == known))?;
             }
         }
-        let help = "Requests that an engine of a foreign model runs for this gateway";
+        let help = "Sequences that a worker, or requests that a foreign engine runs for this gateway";
         let mut running = encoder.encode_descriptor(
             "throng_replica_num_requests_running",
             help,

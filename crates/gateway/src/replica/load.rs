@@ -1,6 +1,7 @@
 //! How busy a replica is and whether it answers, in plain numbers. Does not know how they are shown.
 
 use throng_core::overload::Machine;
+use throng_core::routing::{LoadReport, StepTime};
 
 /// How busy a replica is, and what it has done since it started. A snapshot that may be some steps old.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -11,6 +12,8 @@ pub(crate) struct Load {
     pub n_waiting: usize,
     /// Sequences that are paused because their readers are behind.
     pub n_paused: usize,
+    /// Prompt tokens that it has not computed yet.
+    pub n_queued_tokens: u64,
     /// What is known of its speed; nothing before its first step.
     pub machine: Option<Machine>,
     /// KV blocks in all.
@@ -24,6 +27,15 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    /// As routers know it.
+    pub fn report(&self) -> LoadReport {
+        LoadReport {
+            n_queued_tokens: self.n_queued_tokens,
+            n_decoding: u32::try_from(self.n_running).unwrap_or(u32::MAX),
+            step_time: self.machine.map_or_else(StepTime::default, |machine| machine.step_time),
+        }
+    }
+
     /// Sequences that run or wait.
     pub fn n_sequences(&self) -> usize {
         self.n_running + self.n_waiting

@@ -10,6 +10,7 @@ use futures_util::Stream;
 use futures_util::future::{BoxFuture, FutureExt, ready};
 use throng_core::admission::Refusal;
 use throng_core::batch::SequenceError;
+use throng_core::block_pool::{CacheCursor, CacheNews};
 use throng_core::constraint::ConstraintError;
 use throng_core::request::{Request, RequestId, TokenId};
 use throng_core::time::Timestamp;
@@ -51,6 +52,7 @@ impl Replica for LocalReplica {
             n_running: scheduler.running,
             n_waiting: scheduler.waiting.max(scheduler.queued_requests),
             n_paused: scheduler.paused,
+            n_queued_tokens: (scheduler.queued_tokens + scheduler.prefilling_tokens) as u64,
             machine,
             total_blocks: scheduler.total_blocks,
             used_blocks: scheduler.used_blocks,
@@ -83,6 +85,10 @@ impl Replica for LocalReplica {
         } else {
             Status::Stalled
         }
+    }
+
+    fn cache_news(&self, cursor: &mut CacheCursor) -> Option<CacheNews> {
+        Some(self.0.cache_news(cursor))
     }
 }
 

@@ -2,12 +2,12 @@
 //! own, so that an engine in this process ([`LocalReplica`]) and one in another process look the same. Does not know
 //! HTTP or text.
 
-mod choice;
 mod error;
 mod event;
 mod load;
 mod local;
 mod remote;
+mod replicas;
 mod request;
 mod resumable;
 mod wire_form;
@@ -18,9 +18,11 @@ use std::sync::Arc;
 
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
+use throng_core::block_pool::{CacheCursor, CacheNews};
 use throng_core::timeline::request_trace::RequestTrace;
 
-pub(crate) use choice::choose;
+use crate::dispatch::Seat;
+
 pub(crate) use error::{ReplicaError, ReplicaErrorKind};
 pub use event::TokenReport;
 pub(crate) use event::{ReplicaEvent, Timing};
@@ -28,8 +30,9 @@ pub(crate) use load::{Load, Status, StepTokens, Totals};
 pub(crate) use local::LocalReplica;
 pub(crate) use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, RemoteReplica};
 pub use remote::{InvalidAddress, WorkerAddress};
+pub(crate) use replicas::Replicas;
 pub(crate) use request::{Continuations, ReplicaRequest, RequestedAdapter, ResumedContinuation};
-pub(crate) use resumable::Resumable;
+pub(crate) use resumable::{Resumable, Wish};
 pub(crate) use wire_form::{
     received_error, received_event, received_health, received_load, sent_error, sent_event, sent_status,
 };
@@ -56,6 +59,19 @@ pub(crate) trait Replica: Debug + Send + Sync {
 
     /// Whether it answers, as far as is known without waiting.
     fn status(&self) -> Status;
+
+    /// The name by which clients can ask for it; its number among the model's replicas without one.
+    fn name(&self) -> Option<String> {
+        None
+    }
+
+    /// It gets requests of a model from now on. One that learns how it is tells it there.
+    fn take_seat(&self, _seat: Seat) {}
+
+    /// What changed in its prefix cache since this reader asked last; `None` from one that tells it to its seat, or to nobody.
+    fn cache_news(&self, _cursor: &mut CacheCursor) -> Option<CacheNews> {
+        None
+    }
 }
 
 /// The events of one request, in order. The stream ends after the last continuation's [`ReplicaEvent::Finished`] or

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
+use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::request::TokenId;
+use throng_core::routing::ReplicaId;
 use tokio::time::Instant;
 
 use super::{
-    Continuations, Generation, Replica, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest,
-    ResumedContinuation, Timing, TraceSource, choose,
+    Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest, Replicas,
+    ResumedContinuation, Timing, TraceSource,
 };
+use crate::dispatch::{Placement, Wanted};
 
 /// Most replicas that one request is submitted to; each at most once. A request that makes every replica fail harms
 /// no more than these, and a failure of many replicas does not multiply the work.
@@ -27,11 +30,12 @@ const MAX_REPLICAS_OUTLIVED: usize = 16;
 
 /// One request over several replicas. Keeps the tokens that it has passed on.
 pub(crate) struct Resumable {
-    replicas: Arc<[Arc<dyn Replica>]>,
+    replicas: Replicas,
     /// As it was submitted first.
     request: ReplicaRequest,
-    /// Indices of the replicas that it was submitted to and that count.
-    tried: Vec<usize>,
+    wish: Arc<Wish>,
+    /// The replicas that it was submitted to and that count.
+    tried: Vec<ReplicaId>,
     n_outlived: usize,
     /// A token has come since it was submitted last.
     has_progressed: bool,
@@ -43,8 +47,31 @@ pub(crate) struct Resumable {
     submitted: Instant,
 }
 
+/// What decides where a request goes, beside the state of the replicas.
+#[derive(Debug, Default)]
+pub(crate) struct Wish {
+    /// The name of the only replica that may run it.
+    pub pinned: Option<Box<str>>,
+    /// The names of the full blocks of its prompt, if a choice depends on them.
+    blocks: Vec<BlockKey>,
+}
+
+impl Wish {
+    /// Of a request that may be pinned to a replica.
+    pub fn of(request: &ReplicaRequest, replicas: &Replicas, pinned: Option<&str>) -> Self {
+        // Adapters have other numbers in other processes, and with them their blocks other names.
+        let blocks = if replicas.need_blocks() && request.adapter.is_none() {
+            let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
+            BlockHash::keys_of(root, &request.prompt)
+        } else {
+            Vec::new()
+        };
+        Self { pinned: pinned.map(Box::from), blocks }
+    }
+}
+
 enum State {
-    Running(Box<dyn Generation>),
+    Running(Box<dyn Generation>, Placement),
     /// Another replica is asked to go on after a failure.
     Moving {
         asking: BoxFuture<'static, Asked>,
@@ -55,8 +82,8 @@ enum State {
 
 /// What came of asking replicas one after the other, and which were asked.
 struct Asked {
-    result: Result<Box<dyn Generation>, ReplicaError>,
-    tried: Vec<usize>,
+    result: Result<(Box<dyn Generation>, Placement), ReplicaError>,
+    tried: Vec<ReplicaId>,
 }
 
 /// What has been passed on of one continuation.
@@ -75,11 +102,14 @@ impl Resumable {
     /// # Errors
     /// When no replica takes the request in: a refusal that holds for all of them, else that of the first one asked.
     pub async fn start(
-        replicas: Arc<[Arc<dyn Replica>]>,
+        replicas: Replicas,
         request: ReplicaRequest,
+        wish: Wish,
     ) -> Result<Box<dyn Generation>, ReplicaError> {
-        let arrived = Instant::now();
-        let Asked { result, tried } = ask(replicas.clone(), request.clone(), Vec::new()).await;
+        let (arrived, wish) = (Instant::now(), Arc::new(wish));
+        replicas.dispatcher().request();
+        let Asked { result, tried } = ask(replicas.clone(), request.clone(), wish.clone(), Vec::new()).await;
+        let (generation, placement) = result?;
         let progress = |index| Progress {
             index,
             output: Vec::new(),
@@ -89,10 +119,11 @@ impl Resumable {
         };
         Ok(Box::new(Self {
             replicas,
+            wish,
             tried,
             n_outlived: 0,
             has_progressed: false,
-            state: State::Running(result?),
+            state: State::Running(generation, placement),
             is_prompt_reported: false,
             continuations: (0..request.n_continuations()).map(progress).collect(),
             arrived,
@@ -121,15 +152,16 @@ impl Resumable {
         let n_output: usize = self.continuations.iter().map(|continuation| continuation.output.len()).sum();
         tracing::warn!(error = %failure, n_output, "a replica failed; another is asked to go on");
         self.submitted = Instant::now();
-        let has_ended = matches!(
-            failure.kind,
-            ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining
-        );
+        let has_ended = has_ended(failure.kind);
+        if let State::Running(_, placement) = std::mem::replace(&mut self.state, State::Ended) {
+            note_failure(placement, failure.kind);
+        }
         if std::mem::take(&mut self.has_progressed) && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
             self.n_outlived += 1;
             self.tried.drain(..self.tried.len().saturating_sub(1));
         }
-        let asking = ask(self.replicas.clone(), self.rest(), std::mem::take(&mut self.tried)).boxed();
+        let tried = std::mem::take(&mut self.tried);
+        let asking = ask(self.replicas.clone(), self.rest(), self.wish.clone(), tried).boxed();
         self.state = State::Moving { asking, failure };
     }
 
@@ -144,6 +176,9 @@ impl Resumable {
                 continuation.output.push(report.chosen.token);
                 continuation.first_token.get_or_insert_with(Instant::now);
                 self.has_progressed = true;
+                if let State::Running(_, placement) = &mut self.state {
+                    placement.token();
+                }
                 Some(event)
             }
             ReplicaEvent::Finished { index, reason, timing } => {
@@ -171,16 +206,27 @@ impl Resumable {
 }
 
 /// Asks replicas that were not asked yet, until one takes the request in or has a reason that holds for all.
-async fn ask(replicas: Arc<[Arc<dyn Replica>]>, request: ReplicaRequest, mut tried: Vec<usize>) -> Asked {
+async fn ask(
+    replicas: Replicas,
+    request: ReplicaRequest,
+    wish: Arc<Wish>,
+    mut tried: Vec<ReplicaId>,
+) -> Asked {
     let mut first_refusal: Option<ReplicaError> = None;
     while tried.len() < MAX_REPLICAS_TRIED
-        && let Some(idx) = choose(&replicas, &tried)
+        && let Some((placement, replica)) = replicas.place(&wanted(&request, &wish, &tried))
     {
-        tried.push(idx);
-        match replicas[idx].generate(request.clone()).await {
-            Ok(generation) => return Asked { result: Ok(generation), tried },
+        tried.push(placement.replica());
+        match replica.generate(request.clone()).await {
+            Ok(generation) => return Asked { result: Ok((generation, placement)), tried },
             Err(refusal) if refusal.retryable => {
+                let kind = refusal.kind;
                 first_refusal.get_or_insert(refusal);
+                note_failure(placement, kind);
+                // Whoever has ended gets nothing more; what others refuse or fail at must not double the load of the rest.
+                if !has_ended(kind) && !replicas.dispatcher().may_retry() {
+                    break;
+                }
             }
             Err(refusal) => return Asked { result: Err(refusal), tried },
         }
@@ -191,6 +237,27 @@ async fn ask(replicas: Arc<[Arc<dyn Replica>]>, request: ReplicaRequest, mut tri
         message: "no replica is left to ask".into(),
     }));
     Asked { result, tried }
+}
+
+fn wanted<'a>(request: &ReplicaRequest, wish: &'a Wish, tried: &'a [ReplicaId]) -> Wanted<'a> {
+    let so_far: usize = match &request.continuations {
+        Continuations::New { .. } => 0,
+        Continuations::Resumed(resumed) => resumed.iter().map(|resumed| resumed.output.len()).sum(),
+    };
+    let n_tokens = u32::try_from(request.prompt.len() + so_far).unwrap_or(u32::MAX);
+    Wanted { n_tokens, blocks: &wish.blocks, pinned: wish.pinned.as_deref(), tried }
+}
+
+/// Whether a replica with this failure runs nothing any more.
+fn has_ended(kind: ReplicaErrorKind) -> bool {
+    matches!(kind, ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining)
+}
+
+/// A failure is the replica's unless it has no room, or says itself that it ends.
+fn note_failure(placement: Placement, kind: ReplicaErrorKind) {
+    if matches!(kind, ReplicaErrorKind::Failed | ReplicaErrorKind::Unhealthy) {
+        placement.failed();
+    }
 }
 
 /// The times of a continuation whose last replica was asked `delay` after the request arrived and measured `timing`. Its
@@ -222,16 +289,16 @@ impl Stream for Resumable {
                 State::Moving { asking, failure } => {
                     let Asked { result, tried } = ready!(asking.poll_unpin(cx));
                     this.tried = tried;
-                    let Ok(mut generation) = result else {
+                    let Ok((mut generation, placement)) = result else {
                         let event = ReplicaEvent::Failed(failure.clone());
                         return Poll::Ready(this.note(event));
                     };
                     for aborted in this.continuations.iter().filter(|c| c.is_aborted && !c.has_ended) {
                         generation.abort_continuation(aborted.index);
                     }
-                    this.state = State::Running(generation);
+                    this.state = State::Running(generation, placement);
                 }
-                State::Running(generation) => match ready!(generation.poll_next_unpin(cx)) {
+                State::Running(generation, _) => match ready!(generation.poll_next_unpin(cx)) {
                     Some(ReplicaEvent::Failed(failure)) if failure.retryable => this.move_on(failure),
                     Some(event) => {
                         if let Some(event) = this.note(event) {
@@ -251,14 +318,14 @@ impl Generation for Resumable {
             continuation.is_aborted = true;
         }
         // While another replica is asked, the note is enough: it is told once it has taken the request in.
-        if let State::Running(generation) = &mut self.state {
+        if let State::Running(generation, _) = &mut self.state {
             generation.abort_continuation(index);
         }
     }
 
     fn trace(&self) -> Option<Arc<dyn TraceSource>> {
         match &self.state {
-            State::Running(generation) => generation.trace(),
+            State::Running(generation, _) => generation.trace(),
             State::Moving { .. } | State::Ended => None,
         }
     }

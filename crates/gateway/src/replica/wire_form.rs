@@ -110,7 +110,7 @@ pub(crate) fn sent_status(status: Status, load: &Load, refuses: Option<ReplicaEr
         Status::Stalled => throng_wire::Health::Stalled,
         Status::Lost => throng_wire::Health::Lost,
     };
-    throng_wire::Status { health, load: sent_load(load), refuses: refuses.map(sent_error) }
+    throng_wire::Status { health, load: sent_load(load), refuses: refuses.map(sent_error), cache: None }
 }
 
 /// The health in a status that was received.
@@ -123,12 +123,22 @@ pub(crate) fn received_health(health: throng_wire::Health) -> Status {
 }
 
 fn sent_load(load: &Load) -> throng_wire::Load {
-    let Load { n_running, n_waiting, n_paused, machine, total_blocks, used_blocks, totals, step_tokens } =
-        *load;
+    let Load {
+        n_running,
+        n_waiting,
+        n_paused,
+        n_queued_tokens,
+        machine,
+        total_blocks,
+        used_blocks,
+        totals,
+        step_tokens,
+    } = *load;
     throng_wire::Load {
         n_running: n_running as u64,
         n_waiting: n_waiting as u64,
         n_paused: n_paused as u64,
+        n_queued_tokens,
         machine: machine.map(Into::into),
         total_blocks: total_blocks as u64,
         used_blocks: used_blocks as u64,
@@ -161,6 +171,7 @@ pub(crate) fn received_load(load: &throng_wire::Load) -> Load {
         n_running: size(load.n_running),
         n_waiting: size(load.n_waiting),
         n_paused: size(load.n_paused),
+        n_queued_tokens: load.n_queued_tokens,
         machine: load.machine.map(Into::into),
         total_blocks: size(load.total_blocks),
         used_blocks: size(load.used_blocks),

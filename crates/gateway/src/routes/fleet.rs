@@ -30,6 +30,8 @@ struct Worker {
     waiting: usize,
     used_blocks: usize,
     total_blocks: usize,
+    /// Blocks that this gateway knows to be in its prefix cache.
+    known_blocks: usize,
 }
 
 /// All workers in the order of the configuration, and the engines of each foreign model.
@@ -55,6 +57,7 @@ fn worker(link: &Arc<Link>) -> Worker {
         waiting: report.load.n_waiting,
         used_blocks: report.load.used_blocks,
         total_blocks: report.load.total_blocks,
+        known_blocks: report.n_known_blocks,
     }
 }
 
@@ -73,5 +76,6 @@ fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
         waiting: 0,
         used_blocks: 0,
         total_blocks: 0,
+        known_blocks: 0,
     }
 }

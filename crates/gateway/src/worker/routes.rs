@@ -14,6 +14,7 @@ use axum::routing::{get, post};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Method, StatusCode};
+use throng_core::block_pool::CacheCursor;
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, HEARTBEAT_MS, STATUS, WATCH};
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -81,7 +82,7 @@ async fn follow(State(worker): State<Arc<WorkerState>>) -> Body {
     let mut beat = tokio::time::interval(Duration::from_millis(HEARTBEAT_MS));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let phase = worker.phase.clone();
-    let begun = Watch { worker, beat, phase, says_draining: false };
+    let begun = Watch { worker, beat, phase, says_draining: false, cursor: CacheCursor::default() };
     Body::from_stream(stream::unfold(begun, |mut watch| async move {
         tokio::select! {
             _ = watch.beat.tick() => {}
@@ -91,7 +92,9 @@ async fn follow(State(worker): State<Arc<WorkerState>>) -> Body {
             return None;
         }
         watch.says_draining = watch.worker.is_draining();
-        let line = throng_wire::line(&watch.worker.status()).ok()?;
+        let news = watch.worker.replica.0.cache_news(&mut watch.cursor);
+        let cache = (!news.is_empty()).then(|| news.into());
+        let line = throng_wire::line(&throng_wire::Status { cache, ..watch.worker.status() }).ok()?;
         Some((Ok::<_, Infallible>(Bytes::from(line)), watch))
     }))
 }
@@ -103,6 +106,8 @@ struct Watch {
     phase: watch::Receiver<Phase>,
     /// Has been told that it drains.
     says_draining: bool,
+    /// How far it has been told what is cached.
+    cursor: CacheCursor,
 }
 
 async fn artifact(

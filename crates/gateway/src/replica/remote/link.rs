@@ -4,9 +4,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use throng_core::health::{Probe, State};
 use tokio::time::Instant;
 
 use super::connection::{Connection, Endpoint};
+use crate::dispatch::Seat;
 use crate::replica::{
     Load, ReplicaError, ReplicaErrorKind, Status, received_error, received_health, received_load,
 };
@@ -19,6 +21,8 @@ pub(crate) struct Link {
     known: Mutex<Known>,
     /// Sequences of this gateway that it runs.
     n_own: AtomicUsize,
+    /// Where it stands for requests of each model that it ever had: told how it is while it has the model.
+    seats: Mutex<Vec<(Identity, Seat)>>,
 }
 
 /// Names a model as one worker described it, of all that it ever described.
@@ -62,6 +66,10 @@ pub(crate) struct LinkReport {
     pub fingerprint: Arc<str>,
     /// How busy it is.
     pub load: Load,
+    /// Whether it gets requests, if it is connected.
+    pub health: Option<State>,
+    /// Blocks that it is known to have cached.
+    pub n_known_blocks: usize,
 }
 
 /// Counts sequences that a worker runs for this gateway.
@@ -89,11 +97,29 @@ impl Link {
             n_others: 0,
             refuses: None,
         };
-        Self { endpoint, known: Mutex::new(known), n_own: AtomicUsize::new(0) }
+        Self { endpoint, known: Mutex::new(known), n_own: AtomicUsize::new(0), seats: Mutex::default() }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It gets requests of the model of this identity, through this seat.
+    pub(super) fn take_seat(&self, identity: Identity, seat: Seat) {
+        let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.retain(|(known, _)| *known != identity);
+        seats.push((identity, seat));
+    }
+
+    /// The seat of the model that it has.
+    fn seat(&self) -> Option<Seat> {
+        let LinkState::Up { identity, .. } = &self.known().state else { return None };
+        self.seat_of(identity)
+    }
+
+    fn seat_of(&self, identity: &Identity) -> Option<Seat> {
+        let seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        seats.iter().find(|(known, _)| known == identity).map(|(_, seat)| seat.clone())
     }
 
     /// Notes that it answers and which model it has.
@@ -103,6 +129,10 @@ impl Link {
         (known.since, known.refuses) = (Instant::now(), None);
         known.names.clone_from(&description.names);
         known.fingerprint = description.fingerprint.as_str().into();
+        drop(known);
+        if let Some(seat) = self.seat() {
+            seat.start_again();
+        }
     }
 
     /// Whether it last said that it takes no new requests because it ends.
@@ -112,6 +142,9 @@ impl Link {
 
     /// Notes that it does not answer. Whether that is news.
     pub fn set_down(&self, reason: &str) -> bool {
+        if let Some(seat) = self.seat() {
+            seat.start_again();
+        }
         let mut known = self.known();
         let was_up = matches!(known.state, LinkState::Up { .. });
         let is_news = was_up || !matches!(&known.state, LinkState::Down { reason: old } if old == reason);
@@ -124,6 +157,13 @@ impl Link {
 
     /// Notes what it said of itself.
     pub fn set_status(&self, sent: throng_wire::Status) {
+        if let Some(seat) = self.seat() {
+            let load = received_load(&sent.load);
+            seat.report(load.report(), load.totals.steps, load.n_sequences() > 0);
+            if let Some(changes) = sent.cache {
+                seat.follow_cache(&changes.into());
+            }
+        }
         let n_own = self.n_own.load(Ordering::Relaxed);
         let mut known = self.known();
         known.load = received_load(&sent.load);
@@ -165,26 +205,60 @@ impl Link {
         Load { n_waiting, ..known.load }
     }
 
+    /// Sequences of this gateway that it runs.
+    pub fn n_own(&self) -> usize {
+        self.n_own.load(Ordering::Relaxed)
+    }
+
     /// Counts sequences that it is given.
     pub(super) fn begin(self: &Arc<Self>, n: usize) -> OwnSequences {
         self.n_own.fetch_add(n, Ordering::Relaxed);
         OwnSequences { link: self.clone(), n }
     }
 
+    /// The probe that is to be made of it now, with where it is to be made.
+    pub(super) fn probe_due(&self) -> Option<(Connection, Seat, Probe)> {
+        let LinkState::Up { connection, identity, status: Status::Ready } = &self.known().state else {
+            return None;
+        };
+        let seat = self.seat_of(identity)?;
+        let probe = seat.probe_due()?;
+        Some((connection.clone(), seat, probe))
+    }
+
+    /// Steps that it has done, as it last said.
+    pub(super) fn n_steps(&self) -> u64 {
+        self.known().load.totals.steps
+    }
+
     /// How it is, for people.
     pub fn report(&self) -> LinkReport {
-        let load = self.load();
+        let (load, seat) = (self.load(), self.seat());
+        let health = seat.as_ref().map(Seat::state);
+        let n_known_blocks = seat.map_or(0, |seat| seat.n_cached_blocks());
         let known = self.known();
         let (state, reason) = match &known.state {
             LinkState::Down { reason } => ("down", Some(reason.clone())),
             LinkState::Up { status: Status::Ready, .. } => match &known.refuses {
-                None => ("ready", None),
+                None => match health {
+                    Some((state, cause)) => (state.name(), cause.map(|cause| cause.name().to_owned())),
+                    None => ("ready", None),
+                },
                 Some(refusal) => (refusal.kind.name(), Some(refusal.message.clone())),
             },
             LinkState::Up { status: Status::Stalled, .. } => ("stalled", None),
             LinkState::Up { status: Status::Lost, .. } => ("lost", None),
         };
         let (since, names, fingerprint) = (known.since, known.names.clone(), known.fingerprint.clone());
-        LinkReport { state, reason, since, names, fingerprint, load }
+        LinkReport {
+            state,
+            reason,
+            since,
+            names,
+            fingerprint,
+            load,
+            health: health.map(|(state, _)| state),
+            n_known_blocks,
+        }
     }
 }

@@ -5,6 +5,7 @@ mod address;
 mod connection;
 mod generation;
 mod link;
+mod probe;
 mod request_body;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use super::{
     sent_request,
 };
 use crate::body_lines::BodyLines;
+use crate::dispatch::Seat;
 
 pub use address::{InvalidAddress, WorkerAddress};
 pub(crate) use connection::{Connection, ConnectionGuard, Endpoint};
@@ -77,6 +79,14 @@ impl Replica for RemoteReplica {
     fn status(&self) -> Status {
         let status = self.link.status(&self.identity);
         if status == Status::Ready && self.link.is_draining() { Status::Stalled } else { status }
+    }
+
+    fn name(&self) -> Option<String> {
+        Some(self.link.endpoint.address.authority())
+    }
+
+    fn take_seat(&self, seat: Seat) {
+        self.link.take_seat(self.identity.clone(), seat);
     }
 }
 

@@ -1,0 +1,64 @@
+//! A replica as its dispatcher knows it, for whoever learns how the replica is. Does not know how this is learned.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use throng_core::block_pool::CacheNews;
+use throng_core::health::{Cause, Probe, State};
+use throng_core::routing::{LoadReport, ReplicaId};
+
+use super::Dispatcher;
+
+/// One replica of one dispatcher.
+#[derive(Debug, Clone)]
+pub(crate) struct Seat {
+    dispatcher: Arc<Dispatcher>,
+    id: ReplicaId,
+}
+
+impl Seat {
+    /// The replica of this number.
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, id: ReplicaId) -> Self {
+        Self { dispatcher, id }
+    }
+
+    /// There is a new connection to it, or none any more: it must answer a probe, and nothing is known of its cache.
+    pub fn start_again(&self) {
+        let (mut inner, now) = self.dispatcher.lock();
+        inner.board.start_again(self.id, now);
+        inner.router.forget_cache(self.id);
+    }
+
+    /// What it says of itself: its load, the number of its steps, whether it has anything to do.
+    pub fn report(&self, load: LoadReport, n_steps: u64, has_work: bool) {
+        let (mut inner, now) = self.dispatcher.lock();
+        inner.router.report(self.id, load, now);
+        inner.board.heartbeat(self.id, n_steps, has_work, now);
+    }
+
+    /// What it says of its prefix cache.
+    pub fn follow_cache(&self, news: &CacheNews) {
+        self.dispatcher.follow_cache(self.id, news);
+    }
+
+    /// Whether it must be probed now.
+    pub fn probe_due(&self) -> Option<Probe> {
+        let (mut inner, now) = self.dispatcher.lock();
+        inner.board.probe_due(self.id, now)
+    }
+
+    /// A probe has ended: it was answered after so long, or not.
+    pub fn probed(&self, probe: Probe, answered: Option<Duration>) {
+        self.dispatcher.probed(probe, answered);
+    }
+
+    /// How it is, and why.
+    pub fn state(&self) -> (State, Option<Cause>) {
+        self.dispatcher.state(self.id)
+    }
+
+    /// Blocks that it is known to have cached.
+    pub fn n_cached_blocks(&self) -> usize {
+        self.dispatcher.lock().0.router.n_cached_blocks(self.id)
+    }
+}

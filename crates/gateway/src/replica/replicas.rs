@@ -1,0 +1,126 @@
+//! The replicas of one model, and which of them a request goes to: the router and the health of `throng_core` decide
+//! among those that answer. Does not know what requests ask for.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use throng_core::block_pool::CacheCursor;
+use throng_core::health::HealthConfig;
+use throng_core::routing::{Policy, ReplicaId};
+use throng_core::time::Nanos;
+
+use super::{Replica, Status};
+use crate::dispatch::{Dispatcher, Placement, Seat, Wanted};
+
+/// What answers a model's requests. Replicas may be added, and all clones see them; none is taken away.
+#[derive(Debug, Clone)]
+pub(crate) struct Replicas(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    dispatcher: Arc<Dispatcher>,
+    /// Whether their failures and times are judged: those of this process know themselves how they are.
+    are_judged: bool,
+    members: RwLock<Arc<[Member]>>,
+}
+
+#[derive(Debug, Clone)]
+struct Member {
+    id: ReplicaId,
+    replica: Arc<dyn Replica>,
+    /// How far its prefix cache is known; for those that do not tell by themselves.
+    cursor: Arc<Mutex<CacheCursor>>,
+}
+
+impl Replicas {
+    /// Replicas in this process.
+    pub fn local(replicas: Vec<Arc<dyn Replica>>, policy: Policy) -> Self {
+        let health = HealthConfig { max_slowness: u32::MAX, ..HealthConfig::default() };
+        let this = Self::new(policy, health, false);
+        replicas.into_iter().for_each(|replica| this.add(replica));
+        this
+    }
+
+    /// Replicas in other processes, none yet.
+    pub fn remote(policy: Policy) -> Self {
+        // Workers of one model may be machines of several kinds: only what is much slower than the others is a fault.
+        let (max_slowness, probe_interval) = (5, Nanos::from_ms(5_000));
+        Self::new(policy, HealthConfig { max_slowness, probe_interval, ..HealthConfig::default() }, true)
+    }
+
+    fn new(policy: Policy, health: HealthConfig, are_judged: bool) -> Self {
+        let (dispatcher, members) = (Dispatcher::new(policy, health), RwLock::default());
+        Self(Arc::new(Inner { dispatcher, are_judged, members }))
+    }
+
+    fn members(&self) -> Arc<[Member]> {
+        self.0.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those of now.
+    pub fn now(&self) -> Vec<Arc<dyn Replica>> {
+        self.members().iter().map(|member| member.replica.clone()).collect()
+    }
+
+    /// Adds one.
+    pub fn add(&self, replica: Arc<dyn Replica>) {
+        let mut members = self.0.members.write().unwrap_or_else(PoisonError::into_inner);
+        let name = replica.name().unwrap_or_else(|| members.len().to_string());
+        let dispatcher = &self.0.dispatcher;
+        let id = if self.0.are_judged { dispatcher.add(&name) } else { dispatcher.add_ready(&name) };
+        replica.take_seat(Seat::new(dispatcher.clone(), id));
+        let member = Member { id, replica, cursor: Arc::default() };
+        *members = members.iter().cloned().chain([member]).collect();
+    }
+
+    /// What counts their requests and retries.
+    pub fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.0.dispatcher
+    }
+
+    /// Whether a choice depends on what they have cached.
+    pub fn need_blocks(&self) -> bool {
+        self.members().len() > 1 && self.0.dispatcher.uses_blocks()
+    }
+
+    /// Where a request goes next; `None` when those in `tried` are all there are, or all that it may go to. Those that answer come
+    /// first.
+    pub fn place(&self, wanted: &Wanted<'_>) -> Option<(Placement, Arc<dyn Replica>)> {
+        let members = self.members();
+        let untried: Vec<&Member> =
+            members.iter().filter(|member| !wanted.tried.contains(&member.id)).collect();
+        let best = untried.iter().map(|member| member.replica.status()).min()?;
+        let answering: Vec<ReplicaId> =
+            untried.iter().filter(|member| member.replica.status() <= best).map(|member| member.id).collect();
+        if !self.0.are_judged {
+            untried.iter().for_each(|member| self.look_at(member, !wanted.blocks.is_empty()));
+        }
+        let dispatcher = &self.0.dispatcher;
+        let placement = match best {
+            Status::Ready => dispatcher.place_answering(wanted, &answering),
+            // None can be expected to answer: what it says is what clients are told.
+            Status::Stalled | Status::Lost => dispatcher.place_among(wanted, &answering),
+        }?;
+        let member = untried.into_iter().find(|member| member.id == placement.replica())?;
+        Some((placement.judged(self.0.are_judged), member.replica.clone()))
+    }
+
+    /// One that would be asked next if nothing were known of the request.
+    pub fn any(&self) -> Option<Arc<dyn Replica>> {
+        let members = self.members();
+        let least = members
+            .iter()
+            .min_by_key(|member| (member.replica.status(), member.replica.load().n_sequences()));
+        least.map(|member| member.replica.clone())
+    }
+
+    /// Replicas of this process tell nothing by themselves, but can be asked at once.
+    fn look_at(&self, member: &Member, with_cache: bool) {
+        self.0.dispatcher.report(member.id, member.replica.load().report());
+        if with_cache {
+            let mut cursor = member.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(news) = member.replica.cache_news(&mut cursor).filter(|news| !news.is_empty()) {
+                self.0.dispatcher.follow_cache(member.id, &news);
+            }
+        }
+    }
+}
