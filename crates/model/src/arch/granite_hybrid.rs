@@ -1,11 +1,12 @@
-//! Granite 4 without experts: state space models and attention, with Granite's multipliers.
+//! Granite 4: state space models and attention, each followed by a feed-forward, with or without experts beside it, and with
+//! Granite's multipliers.
 
 use serde_json::Value;
 
 use super::granite::with_multipliers;
 use super::names::{GGUF, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, GgufConfig, HfConfig};
-use crate::config::{DecoderConfig, FeedForward, Mixer, StateSpaceShape};
+use crate::config::{DecoderConfig, FeedForward, Mixer, Routing, SharedExpert, StateSpaceShape};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "granitemoehybrid",
@@ -22,6 +23,13 @@ static NAMES: TensorNames = hf_names(LayerNames {
     up: "",
     gate_up: "shared_mlp.input_linear",
     down: "shared_mlp.output_linear",
+    router: "block_sparse_moe.router.layer",
+    experts_gate_up: "block_sparse_moe.input_linear.weight",
+    experts_down: "block_sparse_moe.output_linear.weight",
+    shared_gate: "",
+    shared_up: "",
+    shared_gate_up: "shared_mlp.input_linear",
+    shared_down: "shared_mlp.output_linear",
     recurrent: RecurrentNames {
         input: "mamba.in_proj",
         conv: "mamba.conv1d",
@@ -38,11 +46,7 @@ static NAMES: TensorNames = hf_names(LayerNames {
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = with_multipliers(hf, "granitemoehybrid")?;
     hf.only("normalization_function", "rmsnorm")?;
-    let shared_width = hf.required_size("shared_intermediate_size")?;
-    // The experts of a layer are in one tensor, which is not read yet.
-    hf.only("num_local_experts", "0")?;
-    let feed_forward = FeedForward::Dense { width: shared_width };
-    hf.get("num_experts_per_tok");
+    let feed_forward = feed_forward(hf)?;
     let is_rotated = match hf.get("position_embedding_type").and_then(Value::as_str) {
         Some("rope") => true,
         None | Some("nope") => false,
@@ -72,14 +76,35 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     Ok(config)
 }
 
+/// A feed-forward that every token uses and, where there are experts, those beside it.
+fn feed_forward(hf: &HfConfig) -> Result<FeedForward, ConfigError> {
+    let shared_width = hf.required_size("shared_intermediate_size")?;
+    let n_used = hf.size("num_experts_per_tok")?.unwrap_or(0);
+    let n_experts = hf.size("num_local_experts")?.unwrap_or(0);
+    if n_experts == 0 {
+        return Ok(FeedForward::Dense { width: shared_width });
+    }
+    Ok(FeedForward::Experts {
+        n_experts,
+        width: hf.required_size("intermediate_size")?,
+        routing: Routing::softmax(n_used, true),
+        shared: (shared_width > 0).then_some(SharedExpert {
+            width: shared_width,
+            is_gated: false,
+            has_norms: false,
+        }),
+    })
+}
+
 fn state_space(hf: &HfConfig) -> Result<StateSpaceShape, ConfigError> {
+    let n_groups = hf.size("mamba_n_groups")?.unwrap_or(1);
     Ok(StateSpaceShape {
         n_heads: hf.size("mamba_n_heads")?.unwrap_or(128),
         head_dim: hf.size("mamba_d_head")?.unwrap_or(64),
-        n_groups: hf.size("mamba_n_groups")?.unwrap_or(1),
+        n_groups,
         state_dim: hf.size("mamba_d_state")?.unwrap_or(256),
         kernel: hf.size("mamba_d_conv")?.unwrap_or(4),
-        n_norm_groups: 1,
+        n_norm_groups: n_groups,
         time_limits: [0.0, f32::INFINITY],
     })
 }
