@@ -1,6 +1,7 @@
 //! Decoding and encoding of every stored format, compared with blocks written by the `gguf` Python package.
 
-use throng_kernels::quant::{Format, dequantize_row, quantize_row};
+use throng_kernels::quant::{Format, PackedMatrix, dequantize_row, quantize_row};
+use throng_kernels::threads::ThreadPool;
 
 const N: usize = 512;
 
@@ -23,6 +24,10 @@ fn every_format_decodes_to_the_same_bits_as_gguf_py() {
         for (i, (got, want)) in out.iter().zip(floats(expected)).enumerate() {
             assert_eq!(got, &want, "{} element {i}", format.name());
         }
+        let packed = PackedMatrix::pack(format, 1, N, blocks, &ThreadPool::new(1)).expect("fits");
+        let mut of_panel = vec![f32::NAN; N];
+        packed.dequantize_row(0, &mut of_panel);
+        assert_eq!(of_panel, out, "{} in panels", format.name());
     }
 }
 
@@ -62,8 +67,11 @@ fn encoding_then_decoding_stays_close() {
             Format::Q5_0 | Format::Q5_1 | Format::Q5_K => 0.06,
             Format::Q4_0 | Format::Q4_1 | Format::Q4_K | Format::IQ4_NL | Format::IQ4_XS => 0.12,
             Format::MXFP4 => 0.17,
-            Format::Q3_K => 0.25,
-            Format::Q2_K => 0.4,
+            Format::NVFP4 => 0.14,
+            Format::Q3_K | Format::IQ3_S | Format::IQ3_XXS => 0.3,
+            Format::Q2_K | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 0.5,
+            Format::IQ1_S | Format::IQ1_M => 0.7,
+            Format::TQ1_0 | Format::TQ2_0 => 1.0,
         };
         let mut bytes = vec![0; format.bytes_of(x.len()).expect("whole blocks")];
         quantize_row(format, &x, &mut bytes);

@@ -58,7 +58,15 @@ fn packing_keeps_every_element() {
         let stored = random.weights(format, 64, 1024);
         let packed = PackedMatrix::pack(format, 64, 1024, &stored, &pool).expect("fits");
         let growth = packed.n_bytes() as f64 / stored.len() as f64;
-        assert!(growth < 1.07, "{}: {growth} times the file's bytes", format.name());
+        let bound = match format {
+            // Points of grids are held as codes of their coordinates, digits of TQ1_0 as two bits each.
+            Format::IQ1_S | Format::IQ1_M => 2.2,
+            Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 1.7,
+            Format::IQ3_XXS | Format::IQ3_S | Format::TQ1_0 => 1.45,
+            Format::TQ2_0 => 1.2,
+            _ => 1.07,
+        };
+        assert!(growth < bound, "{}: {growth} times the file's bytes", format.name());
     }
 }
 
@@ -103,7 +111,7 @@ fn every_isa_is_close_to_the_reference() {
                 let (want, bound) = match (is_float(format), isa.kind()) {
                     (true, IsaKind::AmxBf16) if format == Format::F16 => (&want, 2e-5),
                     (true, _) => (&want, 1e-5),
-                    (false, IsaKind::AmxBf16) if format.block_elements() == 32 && format != Format::Q4_1 => {
+                    (false, IsaKind::AmxBf16) if format.block_elements() <= 64 && format != Format::Q4_1 => {
                         (&want_rounded, 1e-5)
                     }
                     (false, IsaKind::AmxBf16) => (&want_rounded, 0.01),

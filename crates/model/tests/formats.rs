@@ -33,6 +33,8 @@ impl Rounding {
     fn of_llama_cpp(format: Format) -> Self {
         match format {
             Format::F32 | Format::F16 | Format::BF16 => Self::None,
+            // Q8_0.
+            Format::NVFP4 => Self::Blocks(32),
             format => Self::Blocks(format.block_elements()),
         }
     }

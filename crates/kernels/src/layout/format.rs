@@ -20,11 +20,21 @@ pub enum Format {
     IQ4_NL,
     IQ4_XS,
     MXFP4,
+    NVFP4,
+    IQ3_XXS,
+    IQ3_S,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ2_S,
+    IQ1_S,
+    IQ1_M,
+    TQ1_0,
+    TQ2_0,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 26] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -41,6 +51,16 @@ impl Format {
         Self::IQ4_NL,
         Self::IQ4_XS,
         Self::MXFP4,
+        Self::NVFP4,
+        Self::IQ3_XXS,
+        Self::IQ3_S,
+        Self::IQ2_XXS,
+        Self::IQ2_XS,
+        Self::IQ2_S,
+        Self::IQ1_S,
+        Self::IQ1_M,
+        Self::TQ1_0,
+        Self::TQ2_0,
     ];
 
     /// Elements that share one block; a row's length is a multiple of it.
@@ -48,7 +68,8 @@ impl Format {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::IQ4_NL | Self::MXFP4 => 32,
-            Self::Q2_K | Self::Q3_K | Self::Q4_K | Self::Q5_K | Self::Q6_K | Self::IQ4_XS => 256,
+            Self::NVFP4 => 64,
+            _ => 256,
         }
     }
 
@@ -63,12 +84,20 @@ impl Format {
             Self::Q5_0 => 22,
             Self::Q5_1 => 24,
             Self::Q2_K => 84,
-            Self::Q3_K => 110,
+            Self::Q3_K | Self::IQ3_S => 110,
             Self::Q4_K => 144,
             Self::Q5_K => 176,
             Self::Q6_K => 210,
             Self::IQ4_XS => 136,
             Self::MXFP4 => 17,
+            Self::NVFP4 => 36,
+            Self::IQ3_XXS => 98,
+            Self::IQ2_XXS | Self::TQ2_0 => 66,
+            Self::IQ2_XS => 74,
+            Self::IQ2_S => 82,
+            Self::IQ1_S => 50,
+            Self::IQ1_M => 56,
+            Self::TQ1_0 => 54,
         }
     }
 
@@ -97,6 +126,16 @@ impl Format {
             Self::IQ4_NL => "IQ4_NL",
             Self::IQ4_XS => "IQ4_XS",
             Self::MXFP4 => "MXFP4",
+            Self::NVFP4 => "NVFP4",
+            Self::IQ3_XXS => "IQ3_XXS",
+            Self::IQ3_S => "IQ3_S",
+            Self::IQ2_XXS => "IQ2_XXS",
+            Self::IQ2_XS => "IQ2_XS",
+            Self::IQ2_S => "IQ2_S",
+            Self::IQ1_S => "IQ1_S",
+            Self::IQ1_M => "IQ1_M",
+            Self::TQ1_0 => "TQ1_0",
+            Self::TQ2_0 => "TQ2_0",
         }
     }
 }

@@ -31,6 +31,12 @@ pub(crate) enum ScaleKind {
     SuperHalves,
     /// u8 of 4-bit scale and 4-bit min (subtracted) of each half block; superblock f16 d, f16 dmin.
     SuperHalvesMin,
+    /// f16 scale of each half block.
+    F16Halves,
+    /// i8 scale in eighths; superblock f16 d.
+    SuperEighths,
+    /// i8 scale of each half block in eighths; superblock f16 d.
+    SuperHalvesEighths,
     /// u8 exponent `e` of a scale `2^(e - 128)`.
     Exponent,
 }
@@ -38,23 +44,32 @@ pub(crate) enum ScaleKind {
 impl ScaleKind {
     pub(crate) const fn block_bytes(self) -> usize {
         match self {
-            Self::F16 | Self::SuperMin | Self::SuperHalves | Self::SuperHalvesMin => 32,
-            Self::F16Min => 64,
-            Self::Super | Self::Exponent => 16,
+            Self::F16
+            | Self::SuperMin
+            | Self::SuperHalves
+            | Self::SuperHalvesEighths
+            | Self::SuperHalvesMin => 32,
+            Self::F16Min | Self::F16Halves => 64,
+            Self::Super | Self::SuperEighths | Self::Exponent => 16,
         }
     }
 
     pub(crate) const fn super_bytes(self) -> usize {
         match self {
-            Self::F16 | Self::F16Min | Self::Exponent => 0,
-            Self::Super | Self::SuperHalves => 32,
+            Self::F16 | Self::F16Min | Self::F16Halves | Self::Exponent => 0,
+            Self::Super | Self::SuperHalves | Self::SuperEighths | Self::SuperHalvesEighths => 32,
             Self::SuperMin | Self::SuperHalvesMin => 64,
         }
     }
 
     /// Whether a half block has its own scale.
     pub(crate) const fn halves(self) -> bool {
-        matches!(self, Self::SuperHalves | Self::SuperHalvesMin)
+        matches!(self, Self::SuperHalves | Self::SuperHalvesMin | Self::SuperHalvesEighths | Self::F16Halves)
+    }
+
+    /// What a block's scale, an integer, is multiplied with besides that of its superblock.
+    pub(crate) const fn unit(self) -> f32 {
+        if matches!(self, Self::SuperEighths | Self::SuperHalvesEighths) { 0.125 } else { 1.0 }
     }
 
     /// Whether codes are unsigned and a min goes with each scale.
@@ -63,13 +78,21 @@ impl ScaleKind {
     }
 }
 
-/// The values of 4-bit codes that are not evenly spaced.
+/// The values of codes that are not evenly spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codebook {
     /// That of IQ4_NL and IQ4_XS.
     Iq4,
-    /// The numbers of MXFP4, doubled so that they are integers.
+    /// The numbers of MXFP4 and NVFP4, doubled so that they are integers.
     E2m1,
+    /// Of IQ1: eight times a ternary number that is shifted up or down by an eighth.
+    Iq1,
+    /// Of IQ2: three magnitudes and their negatives.
+    Iq2,
+    /// Of IQ3_XXS: twice eight magnitudes and their negatives.
+    Iq3Xxs,
+    /// Of IQ3_S: the odd numbers below 16 and their negatives.
+    Iq3S,
 }
 
 /// How a quantized format's panel is encoded.
@@ -87,7 +110,8 @@ pub(crate) struct CodeLayout {
 impl CodeLayout {
     /// `None` for the float formats.
     pub(crate) const fn of(format: Format) -> Option<Self> {
-        use ScaleKind::{Exponent, F16, F16Min, Super, SuperHalves, SuperHalvesMin, SuperMin};
+        use ScaleKind::{Exponent, F16, F16Halves, F16Min, Super, SuperEighths};
+        use ScaleKind::{SuperHalves, SuperHalvesEighths, SuperHalvesMin, SuperMin};
         let (bits, zero, codebook, scales) = match format {
             Format::F32 | Format::F16 | Format::BF16 => return None,
             Format::Q8_0 => (8, 128, None, F16),
@@ -103,6 +127,14 @@ impl CodeLayout {
             Format::IQ4_NL => (4, 128, Some(Codebook::Iq4), F16),
             Format::IQ4_XS => (4, 128, Some(Codebook::Iq4), Super),
             Format::MXFP4 => (4, 128, Some(Codebook::E2m1), Exponent),
+            Format::NVFP4 => (4, 128, Some(Codebook::E2m1), F16Halves),
+            Format::IQ3_XXS => (4, 128, Some(Codebook::Iq3Xxs), SuperEighths),
+            Format::IQ3_S => (4, 128, Some(Codebook::Iq3S), Super),
+            Format::IQ2_XXS => (3, 128, Some(Codebook::Iq2), SuperEighths),
+            Format::IQ2_XS | Format::IQ2_S => (3, 128, Some(Codebook::Iq2), SuperHalvesEighths),
+            Format::IQ1_S => (3, 128, Some(Codebook::Iq1), SuperEighths),
+            Format::IQ1_M => (3, 128, Some(Codebook::Iq1), SuperHalvesEighths),
+            Format::TQ1_0 | Format::TQ2_0 => (2, 1, None, Super),
         };
         Some(Self { bits, zero, codebook, scales })
     }
@@ -112,15 +144,26 @@ impl CodeLayout {
         match self.zero {
             128 => 128.0,
             0 => ((1 << self.bits) - 1) as f32,
+            // A code of two bits may stand for 2.
+            1 => 2.0,
             zero => zero as f32,
+        }
+    }
+
+    /// The value of a code, before the scale; a min is not part of it.
+    pub(crate) fn value(self, code: u8) -> f32 {
+        match self.codebook {
+            Some(codebook) => f32::from(codebook.values()[usize::from(code)]),
+            None => f32::from(i16::from(code) - i16::from(self.zero)),
         }
     }
 
     /// An upper bound of the magnitude of a matrix's weights.
     pub(crate) fn largest_weight(self, [scale, min]: [f32; 2]) -> f32 {
         let (scales, mins) = match self.scales {
-            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::Exponent => (1.0, 1.0),
+            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::F16Halves | ScaleKind::Exponent => (1.0, 1.0),
             ScaleKind::Super | ScaleKind::SuperHalves => (128.0, 0.0),
+            ScaleKind::SuperEighths | ScaleKind::SuperHalvesEighths => (16.0, 0.0),
             ScaleKind::SuperMin => (63.0, 63.0),
             ScaleKind::SuperHalvesMin => (15.0, 15.0),
         };
@@ -172,7 +215,7 @@ impl PanelLayout {
     /// larger than all numbers.
     pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u32; 2] {
         let stored = match kind {
-            ScaleKind::F16 | ScaleKind::F16Min => {
+            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::F16Halves => {
                 &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()]
             }
             ScaleKind::Exponent => {

@@ -42,6 +42,7 @@ impl<const T: usize> FewTokens<'_, T> {
                 match format {
                     // SAFETY: the panel was checked; records and outputs by the caller.
                     $($(Format::$format => unsafe { isa.run($kernel::<T, { Format::$format as usize }>(self)) },)*)*
+                    _ => unreachable!("{} is unpacked to memory", format.name()),
                 }
             };
         }

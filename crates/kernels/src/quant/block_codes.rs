@@ -1,7 +1,7 @@
 //! Splits stored blocks into codes and scales for packing, without rounding. Does not know where in a panel they go.
 
-use super::Format;
 use super::dequantize_k::{iq4_xs_scale, q3_k_scale, q4_k_scale_min};
+use super::{Format, grids};
 use crate::layout::BLOCK;
 
 /// One row's block of 32.
@@ -18,7 +18,11 @@ pub(super) struct BlockCodes {
 pub(super) fn block_codes(format: Format, row: &[u8], b: usize) -> BlockCodes {
     let per_stored = format.block_elements() / BLOCK;
     let stored = &row[b / per_stored * format.block_bytes()..][..format.block_bytes()];
-    if per_stored == 1 { simple(format, stored) } else { superblock(format, stored, b % per_stored) }
+    match per_stored {
+        1 => simple(format, stored),
+        8 if (Format::Q2_K..=Format::IQ4_XS).contains(&format) => superblock(format, stored, b % per_stored),
+        _ => grids::block_codes(format, stored, b % per_stored),
+    }
 }
 
 fn pair(bytes: &[u8], at: usize) -> [u8; 2] {

@@ -1,4 +1,4 @@
-//! The values of 4-bit codes that are not evenly spaced. Does not know scales.
+//! The values of codes that are not evenly spaced. Does not know scales.
 
 use crate::layout::Codebook;
 
@@ -9,12 +9,28 @@ pub(crate) const IQ4_VALUES: [i8; 16] =
 /// Twice the value of each code of MXFP4: one sign, two exponent bits, one mantissa bit (OCP Microscaling Formats 1.0, E2M1).
 pub(crate) const E2M1_VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
+/// Eight times the coordinates of IQ1's grid, -1, 0 and 1, each 1/8 larger; then each 1/8 smaller. Codes 3 and 7 do not occur.
+const IQ1_VALUES: [i8; 16] = [-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// The coordinates of IQ2's grids, then their negatives. Codes 3 and 7 do not occur.
+const IQ2_VALUES: [i8; 16] = [8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// Twice the coordinates of IQ3_XXS's grid, then their negatives.
+const IQ3_XXS_VALUES: [i8; 16] = [8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124];
+
+/// The coordinates of IQ3_S's grid, then their negatives.
+const IQ3_S_VALUES: [i8; 16] = [1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15];
+
 impl Codebook {
     /// The value of each code, before the block's scale.
     pub(crate) const fn values(self) -> &'static [i8; 16] {
         match self {
             Self::Iq4 => &IQ4_VALUES,
             Self::E2m1 => &E2M1_VALUES,
+            Self::Iq1 => &IQ1_VALUES,
+            Self::Iq2 => &IQ2_VALUES,
+            Self::Iq3Xxs => &IQ3_XXS_VALUES,
+            Self::Iq3S => &IQ3_S_VALUES,
         }
     }
 
@@ -22,9 +38,17 @@ impl Codebook {
     pub(crate) const fn biased(self) -> &'static [u8; 16] {
         const IQ4: [u8; 16] = biased(&IQ4_VALUES);
         const E2M1: [u8; 16] = biased(&E2M1_VALUES);
+        const IQ1: [u8; 16] = biased(&IQ1_VALUES);
+        const IQ2: [u8; 16] = biased(&IQ2_VALUES);
+        const IQ3_XXS: [u8; 16] = biased(&IQ3_XXS_VALUES);
+        const IQ3_S: [u8; 16] = biased(&IQ3_S_VALUES);
         match self {
             Self::Iq4 => &IQ4,
             Self::E2m1 => &E2M1,
+            Self::Iq1 => &IQ1,
+            Self::Iq2 => &IQ2,
+            Self::Iq3Xxs => &IQ3_XXS,
+            Self::Iq3S => &IQ3_S,
         }
     }
 }

@@ -55,6 +55,9 @@ mod tests {
         assert_eq!(path("Q5_0"), "int8 panels, 4+1-bit planes");
         assert_eq!(path("Q6_K"), "int8 panels, 4+2-bit planes");
         assert_eq!(path("Q3_K"), "int8 panels, 2+1-bit planes");
+        assert_eq!(path("IQ3_S"), "int8 panels, 4-bit planes");
+        assert_eq!(path("IQ2_XS"), "int8 panels, 2+1-bit planes");
+        assert_eq!(path("TQ1_0"), "int8 panels, 2-bit planes");
         assert_eq!(path("BF16"), "float panels, BF16");
         for format in Format::ALL {
             let is_int8 = matches!(ComputePath::of(format), ComputePath::Int8 { .. });

@@ -6,6 +6,7 @@ mod codebook;
 mod compute_path;
 mod dequantize;
 mod dequantize_k;
+mod grids;
 mod packed;
 mod pair_scale;
 mod quantize;

@@ -279,7 +279,7 @@ fn put_scales(
 ) {
     let out = &mut panel[layout.scales_at + b * kind.block_bytes()..][..kind.block_bytes()];
     match kind {
-        ScaleKind::F16 | ScaleKind::F16Min => {
+        ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::F16Halves => {
             for (out, scales) in out.chunks_exact_mut(2 * PANEL).zip(scales) {
                 out.copy_from_slice(scales.as_flattened());
             }
@@ -288,6 +288,8 @@ fn put_scales(
         | ScaleKind::SuperMin
         | ScaleKind::SuperHalves
         | ScaleKind::SuperHalvesMin
+        | ScaleKind::SuperEighths
+        | ScaleKind::SuperHalvesEighths
         | ScaleKind::Exponent => {
             for (out, scales) in out.chunks_exact_mut(PANEL).zip(scales) {
                 std::iter::zip(out, scales).for_each(|(out, scale)| *out = scale[0]);
@@ -341,16 +343,18 @@ fn dequantize_block(
     };
     for (i, out) in out.iter_mut().enumerate() {
         let code = code_at(codes.bits, block, r, i);
-        let signed = match codes.codebook {
-            Some(codebook) => f32::from(codebook.values()[usize::from(code)]),
-            None => f32::from(i16::from(code) - i16::from(codes.zero)),
-        };
+        let signed = codes.value(code);
         *out = match codes.scales {
             ScaleKind::F16 => half(0) * signed,
             ScaleKind::Exponent => power_of_two(byte(0)) * signed,
             ScaleKind::F16Min => half(0) * signed + half(1),
             ScaleKind::Super => d(0) * f32::from(byte(0) as i8) * signed,
             ScaleKind::SuperHalves => d(0) * f32::from(byte(i / 16) as i8) * signed,
+            ScaleKind::F16Halves => half(i / 16) * signed,
+            kind @ ScaleKind::SuperEighths => d(0) * f32::from(byte(0) as i8) * kind.unit() * signed,
+            kind @ ScaleKind::SuperHalvesEighths => {
+                d(0) * f32::from(byte(i / 16) as i8) * kind.unit() * signed
+            }
             ScaleKind::SuperMin => d(0) * f32::from(byte(0)) * signed - d(1) * f32::from(byte(1)),
             ScaleKind::SuperHalvesMin => {
                 let s = byte(i / 16);

@@ -86,6 +86,7 @@ impl Kernel for Unpack<'_> {
             let codes = match (codes.bits, codes.codebook) {
                 (8, _) => stored,
                 (4, Some(codebook)) => planes::<S, 4>(stored, out, self.n, (Some(codebook), 0)),
+                (3, Some(codebook)) => planes::<S, 3>(stored, out, self.n, (Some(codebook), 0)),
                 (2, _) => planes::<S, 2>(stored, out, self.n, (None, offset)),
                 (3, _) => planes::<S, 3>(stored, out, self.n, (None, offset)),
                 (4, _) => planes::<S, 4>(stored, out, self.n, (None, offset)),
@@ -226,9 +227,16 @@ pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
                 (S::mul(S::from_bits(twice), S::splat(0.5)), zero)
             }
             ScaleKind::F16Min => (S::load_f16(at.cast()), S::load_f16(at.cast::<u16>().add(PANEL))),
-            ScaleKind::Super | ScaleKind::SuperHalves => {
+            ScaleKind::F16Halves => (S::load_f16(at.cast::<u16>().add(part * PANEL)), zero),
+            ScaleKind::Super
+            | ScaleKind::SuperHalves
+            | ScaleKind::SuperEighths
+            | ScaleKind::SuperHalvesEighths => {
                 let scale = S::float(S::iload_i8(at.add(part * PANEL).cast()));
-                (S::mul(S::load_f16(d), scale), zero)
+                let scale = S::mul(S::load_f16(d), scale);
+                // The product has at most nineteen digits: the unit, a power of two, does not round it.
+                let scale = if kind.unit() == 1.0 { scale } else { S::mul(scale, S::splat(kind.unit())) };
+                (scale, zero)
             }
             ScaleKind::SuperMin => {
                 let (s, m) = (S::iload_u8(at), S::iload_u8(at.add(PANEL)));

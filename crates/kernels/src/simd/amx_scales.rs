@@ -20,6 +20,9 @@ pub(super) unsafe fn pair_scales(
     // SAFETY: the features are available and pointers are valid, by the caller.
     unsafe {
         let power = _mm512_castsi512_ph(_mm512_set1_epi16(power as i16));
+        let in_eighths = matches!(kind, ScaleKind::SuperEighths | ScaleKind::SuperHalvesEighths);
+        let three = _mm512_castsi512_ph(_mm512_set1_epi16(half::f16::from_f32_const(3.0).to_bits() as i16));
+        let power = if in_eighths { _mm512_sub_ph(power, three) } else { power };
         let scaled = |halves| _mm512_scalef_ph(_mm512_castsi512_ph(halves), power);
         let sixteen = |p: *const u8| _mm256_loadu_si256(p.cast());
         let twice = |p: *const u8| scaled(_mm512_broadcast_i64x4(sixteen(p)));
@@ -38,12 +41,16 @@ pub(super) unsafe fn pair_scales(
                 let both = scaled(_mm512_loadu_si512(scales.cast()));
                 [[lower(both), upper(both)]; 2]
             }
-            ScaleKind::Super => {
+            ScaleKind::F16Halves => {
+                let both = scaled(_mm512_loadu_si512(scales.cast()));
+                [[lower(both); 2], [upper(both); 2]]
+            }
+            ScaleKind::Super | ScaleKind::SuperEighths => {
                 let of_blocks = _mm256_cvtepi8_epi16(_mm_loadu_si128(scales.cast()));
                 let of_blocks = _mm512_cvtepi16_ph(_mm512_castsi256_si512(of_blocks));
                 one(lower(_mm512_mul_ph(scaled(_mm512_castsi256_si512(sixteen(supers))), of_blocks)))
             }
-            ScaleKind::SuperHalves => {
+            ScaleKind::SuperHalves | ScaleKind::SuperHalvesEighths => {
                 let of_halves = _mm512_cvtepi16_ph(_mm512_cvtepi8_epi16(sixteen(scales)));
                 let both = _mm512_mul_ph(twice(supers), of_halves);
                 [[lower(both); 2], [upper(both); 2]]

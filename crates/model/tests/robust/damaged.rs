@@ -45,6 +45,8 @@ fn small_gguf(version: u32) -> Vec<u8> {
         tensor("blk.0.attn_norm.weight", &[64], Format::F32),
         tensor("blk.0.ffn_up.weight", &[2, 256], Format::Q4_K),
         tensor("blk.0.ffn_down.weight", &[4, 3, 32], Format::Q4_0),
+        tensor("blk.0.ffn_gate.weight", &[1, 256], Format::IQ2_XS),
+        tensor("blk.0.attn_q.weight", &[1, 64], Format::NVFP4),
         tensor("output.weight", &[2, 3, 4, 5], Format::F16),
     ];
     write(version, &metadata, &tensors)

@@ -45,15 +45,19 @@ impl PackedMatrix {
     /// With an f32 matrix, which has none.
     pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
         macro_rules! of_codes {
-            ($($format:ident)*) => {
+            ($($format:ident $(= $equal:ident)?)*) => {
                 match self.format() {
-                    $(Format::$format => work.run::<Codes<{ Format::$format as usize }>>(),)*
+                    $(Format::$format $(| Format::$equal)? => work.run::<Codes<{ Format::$format as usize }>>(),)*
                     Format::F16 => work.run::<HalfFloats>(),
                     Format::BF16 => work.run::<BFloats>(),
                     Format::F32 => panic!("f32 matrices have no bf16 unpacker"),
                 }
             };
         }
-        of_codes!(Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4)
+        // Formats whose panels are alike share an unpacker.
+        of_codes!(
+            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4
+            IQ3_XXS IQ3_S IQ2_XXS IQ2_XS = IQ2_S IQ1_S IQ1_M TQ1_0 = TQ2_0
+        )
     }
 }

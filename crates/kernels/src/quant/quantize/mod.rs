@@ -1,5 +1,6 @@
 //! Quantizes f32 rows by plain round-to-nearest, without a search for better scales: for test data and small models.
 
+mod grid_formats;
 pub(super) mod k_formats;
 
 use super::{E2M1_VALUES, Format, IQ4_VALUES};
@@ -7,7 +8,7 @@ use k_formats as k;
 
 /// Encodes `x` into `out` (exactly `format.bytes_of(x.len())` bytes).
 ///
-/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; the K formats, IQ4 and MXFP4 use one
+/// Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1 give the same blocks as ggml's reference quantizers; all others use one
 /// absmax or min-max scale a sub-block, without ggml's search, so their error is a little larger. Models are quantized
 /// by [`super::quantize_rows`], which searches.
 ///
@@ -32,6 +33,11 @@ pub fn quantize_row(format: Format, x: &[f32], out: &mut [u8]) {
         Format::IQ4_NL => iq4_nl,
         Format::IQ4_XS => k::iq4_xs,
         Format::MXFP4 => mxfp4,
+        _ => {
+            let blocks = out.chunks_exact_mut(format.block_bytes());
+            let blocks = x.chunks_exact(format.block_elements()).zip(blocks);
+            return blocks.for_each(|(x, out)| grid_formats::block(format, x, out));
+        }
     };
     let blocks = out.chunks_exact_mut(format.block_bytes());
     for (x, out) in x.chunks_exact(format.block_elements()).zip(blocks) {

@@ -299,7 +299,7 @@ fn format_of(type_id: u32) -> Result<Format, &'static str> {
 }
 
 /// ggml's numbers of the supported formats (`enum ggml_type` in ggml.h).
-pub(super) const FORMAT_IDS: [(u32, Format); 16] = [
+pub(super) const FORMAT_IDS: [(u32, Format); 26] = [
     (0, Format::F32),
     (1, Format::F16),
     (2, Format::Q4_0),
@@ -312,27 +312,21 @@ pub(super) const FORMAT_IDS: [(u32, Format); 16] = [
     (12, Format::Q4_K),
     (13, Format::Q5_K),
     (14, Format::Q6_K),
+    (16, Format::IQ2_XXS),
+    (17, Format::IQ2_XS),
+    (18, Format::IQ3_XXS),
+    (19, Format::IQ1_S),
     (20, Format::IQ4_NL),
+    (21, Format::IQ3_S),
+    (22, Format::IQ2_S),
     (23, Format::IQ4_XS),
+    (29, Format::IQ1_M),
     (30, Format::BF16),
+    (34, Format::TQ1_0),
+    (35, Format::TQ2_0),
     (39, Format::MXFP4),
+    (40, Format::NVFP4),
 ];
 
-const UNSUPPORTED_TYPES: [(u32, &str); 16] = [
-    (9, "Q8_1"),
-    (15, "Q8_K"),
-    (16, "IQ2_XXS"),
-    (17, "IQ2_XS"),
-    (18, "IQ3_XXS"),
-    (19, "IQ1_S"),
-    (21, "IQ3_S"),
-    (22, "IQ2_S"),
-    (24, "I8"),
-    (25, "I16"),
-    (26, "I32"),
-    (27, "I64"),
-    (28, "F64"),
-    (29, "IQ1_M"),
-    (34, "TQ1_0"),
-    (35, "TQ2_0"),
-];
+const UNSUPPORTED_TYPES: [(u32, &str); 7] =
+    [(9, "Q8_1"), (15, "Q8_K"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64")];
