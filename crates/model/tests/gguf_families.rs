@@ -97,7 +97,9 @@ fn rules(architecture: &'static str) -> Rules {
         architecture,
         permuted: ["llama", "granite", "smollm3"].contains(&architecture),
         gain_offset: if gemma || delta { 1.0 } else { 0.0 },
-        post_norms: gemma || delta || ["olmo2", "glm4moe", "seed_oss", "gpt-oss"].contains(&architecture),
+        post_norms: (gemma && architecture != "gemma")
+            || delta
+            || ["olmo2", "glm4moe", "seed_oss", "gpt-oss"].contains(&architecture),
     }
 }
 
@@ -118,6 +120,8 @@ fn gguf_name(name: &str, rules: &Rules) -> String {
         ("post_attention_layernorm", after_attention),
         ("pre_feedforward_layernorm", "ffn_norm"),
         ("post_feedforward_layernorm", "post_ffw_norm"),
+        ("post_self_attn_layernorm", "post_attention_norm"),
+        ("post_mlp_layernorm", "post_ffw_norm"),
         ("self_attn.q_proj", "attn_q"),
         ("self_attn.k_proj", "attn_k"),
         ("self_attn.v_proj", "attn_v"),
@@ -433,12 +437,15 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("qwen2", "qwen2vl"),
         ("qwen3", "qwen3vl"),
         ("qwen3-moe", "qwen3moe"),
+        ("gemma", "gemma"),
         ("gemma2", "gemma2"),
         ("gemma3", "gemma3"),
         ("phi3", "phi3"),
         ("phi3-longrope", "phi3"),
         ("olmo2", "olmo2"),
         ("olmo3", "olmo2"),
+        ("ernie4_5", "ernie4_5"),
+        ("glm4", "glm4"),
         ("glm4-moe", "glm4moe"),
         ("gpt-oss", "gpt-oss"),
         ("minimax-m2", "minimax-m2"),

@@ -1,13 +1,15 @@
-//! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2 and GLM 4.7 Flash: latent attention, and experts chosen among
-//! those of the best groups. Layers that predict further tokens are not part of the model.
+//! DeepSeek V2, V3 and R1 (arXiv:2405.04434, arXiv:2412.19437), Kimi K2, GLM 4.7 Flash and Mistral Small 4: latent attention, and
+//! experts chosen among those of the best groups. Layers that predict further tokens are not part of the model.
 
 use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf as hf_names};
 use super::{ConfigError, Family, HfConfig, glm4_moe, without_gguf};
-use crate::config::{DecoderConfig, FeedForward, LatentConfig, Mixer, RopeStyle, Routing, RoutingGroups};
+use crate::config::{
+    DecoderConfig, FeedForward, LatentConfig, Mixer, RopeGrowth, RopeStyle, RopeTable, Routing, RoutingGroups,
+};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "deepseek_v3",
-    aliases: &["deepseek_v2", "kimi_k2", "glm4_moe_lite"],
+    aliases: &["deepseek_v2", "kimi_k2", "glm4_moe_lite", "mistral4"],
     gguf_architectures: &[],
     from_hf,
     from_gguf: without_gguf,
@@ -19,6 +21,9 @@ static NAMES: TensorNames = hf_names(LayerNames {
     shared_gate: "mlp.shared_experts.gate_proj",
     shared_up: "mlp.shared_experts.up_proj",
     shared_down: "mlp.shared_experts.down_proj",
+    // Of Mistral Small 4.
+    experts_gate_up: "mlp.experts.gate_up_proj",
+    experts_down: "mlp.experts.down_proj",
     ..HF_LAYER
 });
 
@@ -28,7 +33,7 @@ const COMPRESSED_NORM_EPS: f32 = 1e-6;
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let rope_dim = hf.required_size("qk_rope_head_dim")?;
     // Files name the rotated part, or nothing, as the size of a head.
-    let hf = &hf.with_size("head_dim", rope_dim);
+    let hf = &hf.with_size("head_dim", rope_dim).with_size("rotary_dim", rope_dim);
     let mut config = hf.llama("deepseek_v3")?;
     let (nope_dim, factor) = (hf.required_size("qk_nope_head_dim")?, hf.yarn_score_factor()?);
     hf.size("qk_head_dim")?;
@@ -44,11 +49,30 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         norm_eps: COMPRESSED_NORM_EPS,
         rope_style: if is_paired { RopeStyle::Interleaved } else { RopeStyle::HalfSplit },
         rope_idx: 0,
+        growth_rope_idx: growth(hf, &mut config, nope_dim + rope_dim)?,
     };
     config.layers.iter_mut().for_each(|layer| layer.mixer = Mixer::Latent(latent));
     place_experts(hf, &mut config)?;
     hf.check_understood()?;
     Ok(config)
+}
+
+/// Mistral Small 4 makes whole queries longer with the position: by a rotary embedding that turns nothing.
+fn growth(hf: &HfConfig, config: &mut DecoderConfig, head_dim: usize) -> Result<Option<usize>, ConfigError> {
+    let number = |key| hf.rope_number("full_attention", key);
+    let Some(beta) = number("llama_4_scaling_beta")? else { return Ok(None) };
+    if !head_dim.is_multiple_of(2) {
+        return Err(ConfigError::invalid("elements of a head that grows", head_dim, "an even number"));
+    }
+    let key = "original_max_position_embeddings";
+    let interval = number(key)?.ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
+    config.ropes.push(RopeTable {
+        frequencies: vec![0.0; head_dim / 2],
+        amplitude: 1.0,
+        growth: Some(RopeGrowth { beta, interval, offset: 0.0 }),
+        short: None,
+    });
+    Ok(Some(config.ropes.len() - 1))
 }
 
 fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
@@ -61,7 +85,11 @@ fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), Config
     let n_groups = hf.size("n_group")?.unwrap_or(1);
     let n_used_groups = hf.size("topk_group")?.unwrap_or(1);
     let is_v2 = hf.model_type() == "deepseek_v2";
-    let mut routing = if is_v2 { softmax_routing(hf)? } else { glm4_moe::routing(hf)? };
+    let mut routing = match hf.text_model_type().unwrap_or(hf.model_type()) {
+        "deepseek_v2" => softmax_routing(hf)?,
+        "mistral4" => normalized_softmax_routing(hf)?,
+        _ => glm4_moe::routing(hf)?,
+    };
     let method = hf.get("topk_method").and_then(serde_json::Value::as_str);
     if n_groups > 1 && method != Some("greedy") {
         let n_summed = if is_v2 { 1 } else { 2 };
@@ -80,6 +108,13 @@ fn place_experts(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), Config
     }
     config.layers.iter_mut().skip(n_dense).for_each(|layer| layer.feed_forward = feed_forward);
     Ok(())
+}
+
+/// Mistral Small 4 chooses by probabilities and makes those of the chosen ones sum to 1.
+fn normalized_softmax_routing(hf: &HfConfig) -> Result<Routing, ConfigError> {
+    let normalize = hf.flag("norm_topk_prob")?.unwrap_or(true);
+    let scale = hf.number("routed_scaling_factor")?.unwrap_or(1.0) as f32;
+    Ok(Routing { scale, ..Routing::softmax(hf.required_size("num_experts_per_tok")?, normalize) })
 }
 
 /// Version 2 chooses by probabilities, which stay as they are.

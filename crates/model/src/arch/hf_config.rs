@@ -66,6 +66,13 @@ impl HfConfig {
         self.with_map(map)
     }
 
+    /// The same with this share of each head rotated where the file does not say one.
+    pub(super) fn with_rotated_share(&self, share: f64) -> Self {
+        let mut map = self.map.clone();
+        map.entry("partial_rotary_factor").or_insert_with(|| Value::from(share));
+        self.with_map(map)
+    }
+
     fn with_map(&self, map: Map<String, Value>) -> Self {
         Self {
             model_type: self.model_type.clone(),

@@ -3,10 +3,13 @@
 
 mod bert;
 mod deepseek;
+mod ernie4_5;
+mod gemma;
 mod gemma2;
 mod gemma3;
 mod gemma4;
 mod gguf_config;
+mod glm4;
 mod glm4_moe;
 mod gpt_oss;
 mod granite;
@@ -37,6 +40,8 @@ mod rope_scaling;
 mod seed_oss;
 mod smollm3;
 mod understood;
+
+use throng_kernels::quant::Format;
 
 pub use gguf_config::GgufConfig;
 pub use hf_config::HfConfig;
@@ -70,11 +75,12 @@ impl Family {
     }
 }
 
-const FAMILIES: [&Family; 33] = [
+const FAMILIES: [&Family; 37] = [
     &llama::FAMILY,
     &mistral::FAMILY,
     &qwen2::FAMILY,
     &qwen3::FAMILY,
+    &gemma::FAMILY,
     &gemma2::FAMILY,
     &gemma3::FAMILY,
     &phi3::FAMILY,
@@ -85,6 +91,9 @@ const FAMILIES: [&Family; 33] = [
     &mixtral::FAMILY,
     &qwen2_moe::FAMILY,
     &qwen3_moe::FAMILY,
+    &ernie4_5::FAMILY,
+    &glm4::FAMILY_2024,
+    &glm4::FAMILY,
     &glm4_moe::FAMILY,
     &minimax_m2::FAMILY,
     &seed_oss::FAMILY,
@@ -128,13 +137,14 @@ impl Architecture {
     pub fn from_config_json(json: &[u8]) -> Result<Self, ConfigError> {
         let hf = HfConfig::parse(json)?;
         let model_type = hf.model_type();
-        let family = FAMILIES
-            .iter()
-            .find(|family| family.is_called(model_type))
-            .ok_or_else(|| ConfigError::not_supported(model_type))?;
+        let named = |name: &str| {
+            let family = FAMILIES.iter().find(|family| family.is_called(name));
+            family.ok_or_else(|| ConfigError::not_supported(name))
+        };
+        let mut family = named(model_type)?;
         // A multimodal file may hold a text model of another family.
         if let Some(text_type) = hf.text_model_type().filter(|text_type| !family.is_called(text_type)) {
-            return Err(ConfigError::not_supported(text_type));
+            family = named(text_type)?;
         }
         hf.check_quantization()?;
         let config = (family.from_hf)(&hf)?;
@@ -147,6 +157,7 @@ impl Architecture {
     /// # Errors
     /// When it is not a model of a supported family or its sizes make no sense.
     pub fn from_gguf(metadata: &GgufMetadata, tensors: &dyn TensorSource) -> Result<Self, ConfigError> {
+        check_scales(tensors)?;
         let gguf = GgufConfig::new(metadata, tensors)?;
         let architecture = gguf.architecture();
         let family = FAMILIES
@@ -157,6 +168,22 @@ impl Architecture {
         limits::check(&config)?;
         Ok(Self { config, names: family.gguf_names })
     }
+}
+
+/// Refuses tensors in NVFP4 that are multiplied with a number of a tensor of its own: such numbers are not read.
+fn check_scales(tensors: &dyn TensorSource) -> Result<(), ConfigError> {
+    for name in tensors.names() {
+        let is_fp4 = tensors.tensor(name).is_some_and(|tensor| tensor.format == Format::NVFP4);
+        let scale = name.strip_suffix(".weight").map(|name| format!("{name}.scale"));
+        if let Some(scale) = scale.filter(|scale| is_fp4 && tensors.tensor(scale).is_some()) {
+            return Err(ConfigError::Variant {
+                key: scale,
+                found: "a factor of a tensor in NVFP4".to_owned(),
+                expected: "tensors in NVFP4 without one",
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What transformers calls the tensors of a model's layers, whatever file the model came from.

@@ -105,6 +105,8 @@ pub struct LatentConfig {
     pub rope_style: RopeStyle,
     /// The rotary embedding, an index into [`DecoderConfig::ropes`](super::DecoderConfig::ropes).
     pub rope_idx: usize,
+    /// One that is applied to all elements of queries first, to make them longer by position.
+    pub growth_rope_idx: Option<usize>,
 }
 
 impl LatentConfig {

@@ -4,7 +4,7 @@
 use super::weights::{LatentQuery, LatentWeights, LayerWeights};
 use super::{Workspace, add_output, adds_directly, norm, post_norm};
 use crate::backend::{AttentionQueries, Backend, BackendError, Columns, HeadColumns, Norm};
-use crate::config::{DecoderConfig, LatentConfig, Mixer};
+use crate::config::{DecoderConfig, LatentConfig, Mixer, RopeStyle};
 
 /// The weights of a layer, and those of its latent attention.
 type Weights<'a, B> = (&'a LayerWeights<B>, &'a LatentWeights<B>);
@@ -96,7 +96,7 @@ fn set_queries<B: Backend>(
     ws: &mut Workspace<B>,
 ) {
     let &LatentConfig { n_heads, rank, nope_dim, rope_dim, norm_eps, .. } = latent;
-    let Workspace { residual, input, latent: buffers, .. } = ws;
+    let Workspace { residual, input, latent: buffers, batch, ropes, .. } = ws;
     let buffers = buffers.as_mut().expect("a model with latent attention has its buffers");
     let LatentBuffers { compressed, query, key, absorbed, .. } = buffers;
     let input = match norm(config, &weights.pre_mixer_norm) {
@@ -116,6 +116,10 @@ fn set_queries<B: Backend>(
             backend.norm_columns(compressed, whole, Norm::rms(gain, norm_eps));
             backend.matmul(compressed, &projection.weight, projection.bias.as_ref(), query);
         }
+    }
+    if let Some(growth) = latent.growth_rope_idx {
+        let heads = Columns { first: 0, n_groups: n_heads, width: nope_dim + rope_dim };
+        backend.rope(query, batch, ropes, growth, heads, RopeStyle::HalfSplit);
     }
     let linear = &of_latent.key_value;
     backend.matmul(input, &linear.weight, linear.bias.as_ref(), key);
