@@ -17,6 +17,7 @@ mod fleet;
 mod foreign;
 mod gateway;
 mod generation;
+mod idempotency;
 mod ledger;
 mod limits;
 mod loading;

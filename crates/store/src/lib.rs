@@ -1,10 +1,12 @@
-//! What outlives the process: organisations, projects and API keys with their limits, and the ledger of what requests used. Does
+//! What outlives the process: organisations, projects and API keys with their limits, the ledger of what requests used, and answers
+//! that are kept for requests which are sent again. Does
 //! not know HTTP, requests or models.
 //!
 //! [`open`] gives a [`Store`]. All databases answer the same trait, and one suite of tests is run against each. A [`Journal`] has the
 //! entries of the ledger that are not in the database yet.
 #![forbid(unsafe_code)]
 
+mod answers;
 mod csv;
 mod error;
 mod journal;
@@ -16,6 +18,7 @@ mod open;
 mod sql;
 mod store;
 
+pub use answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYTES, MAX_ANSWERS};
 pub use csv::csv_field;
 pub use error::StoreError;
 pub use journal::{Journal, Slot};

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use futures_util::future::BoxFuture;
 
+use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
@@ -39,6 +40,21 @@ pub trait Store: Debug + Send + Sync {
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
     /// What each key has used on each day from this one on, counted in days since the epoch.
     fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>>;
+    /// Claims a request, also if its owner has given no sign of life since `dead`. `now_unix_s` tells which answers have expired.
+    fn claim_answer<'a>(
+        &'a self,
+        claim: &'a AnswerClaim,
+        now_unix_s: u64,
+        dead: Option<&'a ClaimBeat>,
+    ) -> StoreFuture<'a, Claimed>;
+    /// The owner of a claim lives. Whether it is still the owner.
+    fn beat_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, bool>;
+    /// Keeps the answer to a claimed request. Whether the caller was still the owner; else nothing changes.
+    fn keep_answer<'a>(&'a self, claim: &'a AnswerClaim, answer: &'a KeptAnswer) -> StoreFuture<'a, bool>;
+    /// Gives a claim up, if the caller is still its owner.
+    fn release_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, ()>;
+    /// Forgets some of the answers that have expired. How many.
+    fn forget_answers(&self, now_unix_s: u64) -> StoreFuture<'_, u64>;
     /// Checks that the database is whole, and that the days' totals are those of the ledger.
     fn check(&self) -> StoreFuture<'_, ()>;
     /// Writes a copy of the database to a new file while it is in use. Only SQLite can.

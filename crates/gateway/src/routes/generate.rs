@@ -49,7 +49,14 @@ impl Job {
 }
 
 /// `POST /v1/chat/completions`.
-pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn chat(State(app): AppState, mut body: JsonBody) -> Result<Response, ApiError> {
+    match body.take_repeatable() {
+        Some(request) => request.answer(&app, answer_chat(app.clone(), body)).await,
+        None => answer_chat(app, body).await,
+    }
+}
+
+async fn answer_chat(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError> {
     if let Some(model) = app.foreign.named_in(body.bytes()) {
         let (body, context) = body.into_parts();
         return foreign::answer(&foreign_setting(&app)?, model, foreign::Endpoint::Chat, body, context).await;
@@ -70,7 +77,14 @@ pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Respons
 }
 
 /// `POST /v1/completions`.
-pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn completions(State(app): AppState, mut body: JsonBody) -> Result<Response, ApiError> {
+    match body.take_repeatable() {
+        Some(request) => request.answer(&app, answer_completion(app.clone(), body)).await,
+        None => answer_completion(app, body).await,
+    }
+}
+
+async fn answer_completion(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError> {
     if let Some(model) = app.foreign.named_in(body.bytes()) {
         let (body, context) = body.into_parts();
         return foreign::answer(

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::app::App;
 use crate::config::PARSE_FACTOR;
 use crate::connection::{HeldBody, RequestContext};
+use crate::idempotency::Repeatable;
 use crate::memory::Reservation;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
 
@@ -23,6 +24,8 @@ pub(super) struct JsonBody {
     options: ReadOptions,
     /// The request.
     pub context: Arc<RequestContext>,
+    /// That it is not to be generated twice.
+    repeatable: Option<Repeatable>,
 }
 
 impl JsonBody {
@@ -34,6 +37,11 @@ impl JsonBody {
     /// All of it.
     pub fn bytes(&self) -> &[u8] {
         &self.body.bytes
+    }
+
+    /// Under which key it may be sent again.
+    pub fn take_repeatable(&mut self) -> Option<Repeatable> {
+        self.repeatable.take()
     }
 
     /// The body and its request, for those who do not read it here.
@@ -76,7 +84,8 @@ impl FromRequestParts<Arc<App>> for JsonBody {
             max_stop_strings: app.config.api.max_stop_strings,
             most_urgent_priority: app.config.access.most_urgent_priority,
         };
-        Ok(Self { body, options, context })
+        let repeatable = Repeatable::of(app, &context, &parts.headers, parts.uri.path(), &body.bytes)?;
+        Ok(Self { body, options, context, repeatable })
     }
 }
 
@@ -141,7 +150,7 @@ mod tests {
         let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
         let memory = budget.reserve(Part::Bodies, n_bytes).expect("room");
         let body = HeldBody { bytes: vec![b' '; n_bytes].into(), memory };
-        JsonBody { body, options: ReadOptions::default(), context: Arc::new(context) }
+        JsonBody { body, options: ReadOptions::default(), context: Arc::new(context), repeatable: None }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The store in SQL. SQLite and PostgreSQL run the same statements; what differs between them is in [`Dialect`], in the schema and
 //! in how each is opened.
 
+mod answers;
 mod keys;
 mod ledger;
 mod limits;
@@ -16,6 +17,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use sqlx::AnyPool;
 
+use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
@@ -118,6 +120,31 @@ impl Store for SqlStore {
 
     fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>> {
         answered(ledger::daily_totals(&self.pool, from_day)).boxed()
+    }
+
+    fn claim_answer<'a>(
+        &'a self,
+        claim: &'a AnswerClaim,
+        now_unix_s: u64,
+        dead: Option<&'a ClaimBeat>,
+    ) -> StoreFuture<'a, Claimed> {
+        answered(answers::claim(self, claim, now_unix_s, dead)).boxed()
+    }
+
+    fn beat_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, bool> {
+        answered(answers::beat(&self.pool, claim)).boxed()
+    }
+
+    fn keep_answer<'a>(&'a self, claim: &'a AnswerClaim, answer: &'a KeptAnswer) -> StoreFuture<'a, bool> {
+        answered(answers::keep(&self.pool, claim, answer)).boxed()
+    }
+
+    fn release_answer<'a>(&'a self, claim: &'a AnswerClaim) -> StoreFuture<'a, ()> {
+        answered(answers::release(&self.pool, claim)).boxed()
+    }
+
+    fn forget_answers(&self, now_unix_s: u64) -> StoreFuture<'_, u64> {
+        answered(answers::forget(&self.pool, now_unix_s)).boxed()
     }
 
     fn check(&self) -> StoreFuture<'_, ()> {

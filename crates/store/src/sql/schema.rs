@@ -51,6 +51,12 @@ const SQLITE_STEPS: &[&str] = &[
         day INTEGER NOT NULL, key_id TEXT NOT NULL, project_id TEXT NOT NULL, organisation_id TEXT NOT NULL,
         tokens INTEGER NOT NULL, cost_picodollars INTEGER NOT NULL, PRIMARY KEY (day, key_id, project_id)
      ) STRICT, WITHOUT ROWID;",
+    "CREATE TABLE answers (
+        tenant TEXT NOT NULL, name TEXT NOT NULL, request TEXT NOT NULL, owner TEXT NOT NULL, beat INTEGER NOT NULL,
+        expires_unix_s INTEGER NOT NULL, is_whole INTEGER NOT NULL, content_type TEXT NOT NULL, body BLOB NOT NULL,
+        PRIMARY KEY (tenant, name)
+     ) STRICT;
+     CREATE INDEX answers_by_expiry ON answers (expires_unix_s);",
 ];
 
 /// The steps in PostgreSQL, whose first release had the schema of SQLite's second step.
@@ -83,7 +89,13 @@ const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
      CREATE TABLE daily_totals (
         day BIGINT NOT NULL, key_id TEXT NOT NULL, project_id TEXT NOT NULL, organisation_id TEXT NOT NULL,
         tokens BIGINT NOT NULL, cost_picodollars BIGINT NOT NULL, PRIMARY KEY (day, key_id, project_id)
-     );"];
+     );",
+    "CREATE TABLE answers (
+        tenant TEXT NOT NULL, name TEXT NOT NULL, request TEXT NOT NULL, owner TEXT NOT NULL, beat BIGINT NOT NULL,
+        expires_unix_s BIGINT NOT NULL, is_whole BIGINT NOT NULL, content_type TEXT NOT NULL, body BYTEA NOT NULL,
+        PRIMARY KEY (tenant, name)
+     );
+     CREATE INDEX answers_by_expiry ON answers (expires_unix_s);"];
 
 /// Does the steps that the database lacks, all or none of them. Two processes may start at the same time.
 ///

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use throng_store::{
-    Cost, KeyChange, LedgerEntry, LimitKind, LimitScope, Limits, NewKey, Outcome, Prices, Store, StoreError,
-    UsageGroup, UsageQuery, digest_of, open,
+    AnswerClaim, ClaimBeat, Claimed, Cost, KeptAnswer, KeyChange, LedgerEntry, LimitKind, LimitScope, Limits,
+    NewKey, Outcome, Prices, Store, StoreError, UsageGroup, UsageQuery, digest_of, open,
 };
 
 const DAY_S: u64 = 86_400;
@@ -174,4 +174,64 @@ pub async fn days_are_added_up_for_each_key_beyond_64_bits_in_all(url: &str) {
     assert_eq!((totals[0].n_tokens, totals[0].cost), (4_000_000_010, Cost(4_000_000_000_000_000_000)));
     let all = UsageQuery { end_unix_s: 9 * DAY_S, ..UsageQuery::default() };
     assert_eq!(store.usage(&all).await.expect("read")[0].cost, Cost(24_000_000_000_000_000_000));
+}
+
+pub async fn an_answer_is_claimed_by_one_kept_once_and_taken_over_from_the_dead(url: &str) {
+    let (store, other) = (store_at(url).await, store_at(url).await);
+    let claim = |owner: &str, request: &str| AnswerClaim {
+        tenant: "tenant".to_owned(),
+        key: "key".to_owned(),
+        request: request.to_owned(),
+        owner: owner.to_owned(),
+        expires_unix_s: 1_000,
+    };
+    let (first, second) = (claim("first", "request"), claim("second", "request"));
+    let answer = KeptAnswer { content_type: "text/plain".to_owned(), body: vec![0, 255, b'a'] };
+    assert_eq!(store.claim_answer(&first, 10, None).await.expect("claimed"), Claimed::Granted);
+    let Claimed::Taken(beat) = other.claim_answer(&second, 10, None).await.expect("read") else {
+        panic!("it is taken");
+    };
+    assert_eq!(beat.owner, "first");
+    let stranger = AnswerClaim { tenant: "stranger".to_owned(), ..second.clone() };
+    assert_eq!(other.claim_answer(&stranger, 10, None).await.expect("claimed"), Claimed::Granted);
+    other.release_answer(&stranger).await.expect("released");
+    assert_eq!(
+        other.claim_answer(&claim("x", "another"), 10, None).await.expect("read"),
+        Claimed::OtherRequest
+    );
+
+    // A living owner's claim cannot be taken over, a dead one's can, once, and its answer counts no more.
+    assert!(store.beat_answer(&first).await.expect("beaten"));
+    assert!(matches!(
+        other.claim_answer(&second, 10, Some(&beat)).await.expect("read"),
+        Claimed::Taken(found) if found != beat
+    ));
+    let dead = ClaimBeat { beat: beat.beat + 1, ..beat };
+    assert_eq!(other.claim_answer(&second, 10, Some(&dead)).await.expect("taken"), Claimed::Granted);
+    let third = claim("third", "request");
+    assert!(matches!(store.claim_answer(&third, 10, Some(&dead)).await.expect("read"), Claimed::Taken(_)));
+    assert!(!store.beat_answer(&first).await.expect("refused"));
+    assert!(!store.keep_answer(&first, &answer).await.expect("refused"));
+    store.release_answer(&first).await.expect("nothing to do");
+    assert!(other.keep_answer(&second, &answer).await.expect("kept"));
+    assert!(!other.keep_answer(&second, &answer).await.expect("refused"), "once");
+    other.release_answer(&second).await.expect("nothing to do");
+    let kept = store.claim_answer(&third, 10, None).await.expect("read");
+    assert_eq!(kept, Claimed::Answered(answer));
+
+    // What has expired is forgotten, one by one and all at once.
+    assert_eq!(store.forget_answers(999).await.expect("forgotten"), 0);
+    assert_eq!(store.claim_answer(&third, 1_000, None).await.expect("claimed"), Claimed::Granted);
+    assert_eq!(store.forget_answers(1_000).await.expect("forgotten"), 1);
+    store.release_answer(&third).await.expect("nothing to do");
+    let callers = (0..8).map(|i| {
+        let (store, claim) =
+            (if i % 2 == 0 { store.clone() } else { other.clone() }, claim(&i.to_string(), "r"));
+        tokio::spawn(async move { store.claim_answer(&claim, 10, None).await.expect("an answer") })
+    });
+    let mut n_granted = 0;
+    for caller in callers.collect::<Vec<_>>() {
+        n_granted += usize::from(caller.await.expect("no panic") == Claimed::Granted);
+    }
+    assert_eq!(n_granted, 1, "one of several callers at a time");
 }

@@ -3,6 +3,7 @@
 
 mod body;
 mod constraint;
+mod idempotency;
 mod service;
 
 use std::borrow::Cow;

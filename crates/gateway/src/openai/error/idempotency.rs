@@ -1,0 +1,20 @@
+//! Faults of requests that are sent again under one key. Does not know how answers are kept.
+
+use http::StatusCode;
+
+use super::ApiError;
+
+impl ApiError {
+    /// Another request was sent with the same `Idempotency-Key`. Sending it again does not help.
+    pub fn idempotency_mismatch() -> Self {
+        let message = "This Idempotency-Key was used for another request.";
+        Self::client(StatusCode::BAD_REQUEST, "idempotency_mismatch", message).with_param("Idempotency-Key")
+    }
+
+    /// The request with this `Idempotency-Key` is still being answered.
+    pub fn in_progress(retry_after_s: u32) -> Self {
+        let message = "The request with this Idempotency-Key is still being answered.";
+        let error = Self::client(StatusCode::CONFLICT, "in_progress", message);
+        error.with_param("Idempotency-Key").retry_after(retry_after_s)
+    }
+}

@@ -1,0 +1,170 @@
+//! Kept answers in SQL. Who claims one is decided by the database: an insert or an update that one of several callers can do.
+
+use sqlx::any::AnyRow;
+use sqlx::{AnyPool, Row};
+
+use super::SqlStore;
+use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYTES, MAX_ANSWERS};
+use crate::error::StoreError;
+
+/// How many of the oldest answers make room at a time.
+const N_FORGOTTEN: i64 = 100;
+/// Most expired answers that are deleted at a time.
+const N_EXPIRED: i64 = 1_000;
+
+pub async fn claim(
+    store: &SqlStore,
+    claim: &AnswerClaim,
+    now_unix_s: u64,
+    dead: Option<&ClaimBeat>,
+) -> Result<Claimed, StoreError> {
+    let mut transaction = store.transaction().await?;
+    sqlx::query("DELETE FROM answers WHERE tenant = $1 AND name = $2 AND expires_unix_s <= $3")
+        .bind(claim.tenant.as_str())
+        .bind(claim.key.as_str())
+        .bind(as_i64(now_unix_s))
+        .execute(&mut *transaction)
+        .await?;
+    let inserted = sqlx::query(
+        "INSERT INTO answers (tenant, name, request, owner, beat, expires_unix_s, is_whole, content_type, body)
+         VALUES ($1, $2, $3, $4, 0, $5, 0, '', $6) ON CONFLICT (tenant, name) DO NOTHING",
+    )
+    .bind(claim.tenant.as_str())
+    .bind(claim.key.as_str())
+    .bind(claim.request.as_str())
+    .bind(claim.owner.as_str())
+    .bind(as_i64(claim.expires_unix_s))
+    .bind(Vec::<u8>::new())
+    .execute(&mut *transaction)
+    .await?;
+    if inserted.rows_affected() == 1 {
+        let has_room = make_room(&mut transaction, &claim.tenant).await?;
+        return if has_room {
+            transaction.commit().await?;
+            Ok(Claimed::Granted)
+        } else {
+            transaction.rollback().await?;
+            Ok(Claimed::Full)
+        };
+    }
+    let row = sqlx::query(
+        "SELECT request, owner, beat, is_whole, content_type, body FROM answers WHERE tenant = $1 AND name = $2",
+    )
+    .bind(claim.tenant.as_str())
+    .bind(claim.key.as_str())
+    .fetch_one(&mut *transaction)
+    .await?;
+    let found = found(&row, claim)?;
+    let found = match (&found, dead) {
+        (Claimed::Taken(beat), Some(dead)) if beat == dead => {
+            let taken = sqlx::query(
+                "UPDATE answers SET owner = $3, beat = 0
+                 WHERE tenant = $1 AND name = $2 AND owner = $4 AND beat = $5 AND is_whole = 0",
+            )
+            .bind(claim.tenant.as_str())
+            .bind(claim.key.as_str())
+            .bind(claim.owner.as_str())
+            .bind(dead.owner.as_str())
+            .bind(as_i64(dead.beat))
+            .execute(&mut *transaction)
+            .await?;
+            if taken.rows_affected() == 1 { Claimed::Granted } else { found }
+        }
+        _ => found,
+    };
+    transaction.commit().await?;
+    Ok(found)
+}
+
+fn found(row: &AnyRow, claim: &AnswerClaim) -> Result<Claimed, StoreError> {
+    let request: String = row.try_get(0)?;
+    if request != claim.request {
+        return Ok(Claimed::OtherRequest);
+    }
+    let is_whole: i64 = row.try_get(3)?;
+    if is_whole == 0 {
+        let beat: i64 = row.try_get(2)?;
+        return Ok(Claimed::Taken(ClaimBeat { owner: row.try_get(1)?, beat: beat.unsigned_abs() }));
+    }
+    Ok(Claimed::Answered(KeptAnswer { content_type: row.try_get(4)?, body: row.try_get(5)? }))
+}
+
+/// Forgets the tenant's oldest answers where there are too many. Whether there is room.
+async fn make_room(connection: &mut sqlx::AnyConnection, tenant: &str) -> Result<bool, StoreError> {
+    let row = sqlx::query(
+        "SELECT COUNT(*), CAST(COALESCE(SUM(LENGTH(body)), 0) AS BIGINT) FROM answers WHERE tenant = $1",
+    )
+    .bind(tenant)
+    .fetch_one(&mut *connection)
+    .await?;
+    let (n, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    if n <= as_i64(MAX_ANSWERS) && bytes <= as_i64(MAX_ANSWER_BYTES) {
+        return Ok(true);
+    }
+    let forgotten = sqlx::query(
+        "DELETE FROM answers WHERE tenant = $1 AND name IN
+         (SELECT name FROM answers WHERE tenant = $1 AND is_whole = 1 ORDER BY expires_unix_s LIMIT $2)",
+    )
+    .bind(tenant)
+    .bind(N_FORGOTTEN)
+    .execute(connection)
+    .await?;
+    Ok(forgotten.rows_affected() > 0)
+}
+
+/// Whether the claim is still the caller's.
+pub async fn beat(pool: &AnyPool, claim: &AnswerClaim) -> Result<bool, StoreError> {
+    let beaten = sqlx::query(
+        "UPDATE answers SET beat = beat + 1 WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0",
+    )
+    .bind(claim.tenant.as_str())
+    .bind(claim.key.as_str())
+    .bind(claim.owner.as_str())
+    .execute(pool)
+    .await?;
+    Ok(beaten.rows_affected() == 1)
+}
+
+/// Keeps the answer if the claim is still the caller's.
+pub async fn keep(pool: &AnyPool, claim: &AnswerClaim, answer: &KeptAnswer) -> Result<bool, StoreError> {
+    let kept = sqlx::query(
+        "UPDATE answers SET is_whole = 1, content_type = $4, body = $5
+         WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0",
+    )
+    .bind(claim.tenant.as_str())
+    .bind(claim.key.as_str())
+    .bind(claim.owner.as_str())
+    .bind(answer.content_type.as_str())
+    .bind(answer.body.clone())
+    .execute(pool)
+    .await?;
+    Ok(kept.rows_affected() == 1)
+}
+
+/// Gives the claim up, if it is still the caller's.
+pub async fn release(pool: &AnyPool, claim: &AnswerClaim) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM answers WHERE tenant = $1 AND name = $2 AND owner = $3 AND is_whole = 0")
+        .bind(claim.tenant.as_str())
+        .bind(claim.key.as_str())
+        .bind(claim.owner.as_str())
+        .execute(pool)
+        .await?;
+    Ok(())
+}
+
+/// Forgets what has expired. How many that were.
+pub async fn forget(pool: &AnyPool, now_unix_s: u64) -> Result<u64, StoreError> {
+    let forgotten = sqlx::query(
+        "DELETE FROM answers WHERE (tenant, name) IN
+         (SELECT tenant, name FROM answers WHERE expires_unix_s <= $1 LIMIT $2)",
+    )
+    .bind(as_i64(now_unix_s))
+    .bind(N_EXPIRED)
+    .execute(pool)
+    .await?;
+    Ok(forgotten.rows_affected())
+}
+
+fn as_i64(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
