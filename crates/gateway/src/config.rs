@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::overload::{ClassSetting, OverloadConfig};
-pub use self::routing::{RoutingConfig, RoutingPolicy};
+pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, WeightedModel};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]

@@ -43,8 +43,9 @@ pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, 
 pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, ClaimNames, ClassSetting, ClassifierConfig, ClientCertificates, GatewayConfig,
-    ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig,
+    ModelAlias, ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig,
     ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret, ServerConfig, TlsConfig, TokenConfig,
+    WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, ReplicaConfig};

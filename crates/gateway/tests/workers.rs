@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 use throng_core::executor::ExecutorCapacity;
 use throng_engine::{Engine, EngineConfig, EngineHandle};
 use throng_gateway::{
-    AccessConfig, Fleet, Gateway, GatewayConfig, ModelGrammars, ReplicaConfig, Secret, Worker, WorkerModel,
+    AccessConfig, Fleet, Gateway, GatewayConfig, ModelAlias, ModelGrammars, ReplicaConfig, Secret,
+    WeightedModel, Worker, WorkerModel,
 };
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{
@@ -121,7 +122,11 @@ impl RunningWorker {
 
 /// A gateway over these workers, and the address that it answers on.
 async fn gateway(workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
-    let (gateway, loading) = Gateway::loading(GatewayConfig::default(), Default::default()).expect("valid");
+    gateway_with(GatewayConfig::default(), workers).await
+}
+
+async fn gateway_with(config: GatewayConfig, workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
+    let (gateway, loading) = Gateway::loading(config, Default::default()).expect("valid");
     let replica = |worker: &&RunningWorker| ReplicaConfig::of_url(format!("throng://{}", worker.address));
     let replicas: Vec<_> = workers.iter().map(replica).collect();
     let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
@@ -270,6 +275,53 @@ async fn what_is_said_of_caches_is_for_those_who_understand_it() {
     let status: throng_wire::Status = serde_json::from_str(newer).expect("known fields");
     let changes = status.cache.expect("changes");
     assert_eq!((changes.is_snapshot, changes.stored, changes.removed), (false, vec![u64::MAX], vec![]));
+}
+
+#[tokio::test]
+async fn aliases_divide_sessions_and_fall_back() {
+    let old = RunningWorker::start("old", |_| {}).await;
+    let new = RunningWorker::start("new", |_| {}).await;
+    let mut config = GatewayConfig::default();
+    let target = |model: &str, weight| WeightedModel { model: model.to_owned(), weight };
+    let alias = |name: &str, targets, fallback: &[&str]| ModelAlias {
+        name: name.to_owned(),
+        targets,
+        fallback: fallback.iter().map(|model| (*model).to_owned()).collect(),
+    };
+    config.routing.aliases = vec![
+        alias("chat", vec![target("old", 3), target("new", 1)], &[]),
+        alias("gone", vec![target("nowhere", 1)], &["not there", "new", "old"]),
+        alias("none", vec![target("nowhere", 1)], &[]),
+    ];
+    let (_fleet, address) = gateway_with(config, &[&old, &new]).await;
+    let mut client = Client::connect(address).await;
+    until(&mut client, all_ready).await;
+    let (mut counts, mut of_header) = ([0, 0], None);
+    for session in 0..40 {
+        let body = json!({"model": "chat", "prompt": [1, 2], "max_tokens": 1, "user": format!("u{session}")});
+        let mut models = Vec::new();
+        for _ in 0..3 {
+            models.push(client.post("/v1/completions", &body).await.json()["model"].clone());
+        }
+        assert!(models.iter().all(|model| *model == models[0]), "{models:?}");
+        counts[usize::from(models[0] == "new")] += 1;
+        // The header is stronger than the user.
+        client.send(post_bytes("/v1/completions", &body.to_string(), &["x-session-id: one"])).await;
+        let model = client.reply().await.expect("an answer").json()["model"].clone();
+        assert_eq!(*of_header.get_or_insert(model.clone()), model);
+    }
+    // These 40 users stand where their digests say: every run divides them so.
+    assert!(counts[0] > counts[1] && counts[1] > 0, "{counts:?}");
+    for (name, model) in [("gone", "new"), ("old", "old")] {
+        let body = json!({"model": name, "prompt": [1, 2], "max_tokens": 1});
+        assert_eq!(client.post("/v1/completions", &body).await.json()["model"], model);
+    }
+    let body = json!({"model": "none", "prompt": [1, 2], "max_tokens": 1});
+    assert_eq!(client.post("/v1/completions", &body).await.status, 404);
+    let models = client.get("/v1/models").await.json();
+    let ids: Vec<&str> =
+        models["data"].as_array().expect("a list").iter().filter_map(|m| m["id"].as_str()).collect();
+    assert!(ids.contains(&"chat") && ids.contains(&"gone"), "{ids:?}");
 }
 
 #[tokio::test]

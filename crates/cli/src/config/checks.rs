@@ -20,6 +20,7 @@ pub fn check(settings: &Settings) -> Result<(), UsageError> {
     model(&settings.model)?;
     engine(&settings.engine)?;
     settings.adapters.check()?;
+    settings.gateway.routing.check().map_err(UsageError)?;
     gateway(&settings.gateway)
 }
 

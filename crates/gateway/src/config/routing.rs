@@ -1,4 +1,4 @@
-//! Which replica gets a request. Does not choose.
+//! Which model and which replica get a request. Does not choose.
 
 use std::str::FromStr;
 
@@ -6,11 +6,75 @@ use serde::{Deserialize, Serialize};
 use throng_core::routing::{Policy, UnknownPolicy};
 
 /// How requests are distributed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoutingConfig {
     /// How one of a model's replicas is chosen.
     pub policy: RoutingPolicy,
+    /// Names that stand for models.
+    pub aliases: Vec<ModelAlias>,
+}
+
+/// A name that stands for one of some models.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelAlias {
+    /// The name that requests use.
+    pub name: String,
+    /// The models that requests are divided among.
+    pub targets: Vec<WeightedModel>,
+    /// Models that are used one after the other while the target of a request cannot be.
+    #[serde(default)]
+    pub fallback: Vec<String>,
+}
+
+/// A part of the requests.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct WeightedModel {
+    /// The model that gets it.
+    pub model: String,
+    /// Its size, in parts of the sum of all weights.
+    #[serde(default = "one")]
+    pub weight: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Most aliases, and most models of each.
+const MAX_ALIASES: usize = 256;
+const MAX_MODELS: usize = 16;
+
+impl RoutingConfig {
+    /// Checks the aliases.
+    ///
+    /// # Errors
+    /// What cannot be used.
+    pub fn check(&self) -> Result<(), String> {
+        if self.aliases.len() > MAX_ALIASES {
+            return Err(format!("gateway.routing.aliases: more than {MAX_ALIASES}"));
+        }
+        for (idx, alias) in self.aliases.iter().enumerate() {
+            let ModelAlias { name, targets, fallback } = alias;
+            let fault = |what: &str| Err(format!("gateway.routing.aliases: {name:?}: {what}"));
+            if name.is_empty() || self.aliases[..idx].iter().any(|other| other.name == *name) {
+                return fault("the name is empty or stands there twice");
+            }
+            if targets.iter().all(|target| target.weight == 0) {
+                return fault("no target has a weight");
+            }
+            if targets.len() > MAX_MODELS || fallback.len() > MAX_MODELS {
+                return fault("more than 16 models");
+            }
+            let mut models = targets.iter().map(|target| &target.model).chain(fallback);
+            if models.any(|model| self.aliases.iter().any(|other| other.name == *model)) {
+                return fault("an alias cannot stand for another one");
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A policy by its name: `least-ttft`, `least-tokens`, `power-of-two` or `round-robin`.
@@ -37,5 +101,30 @@ impl TryFrom<String> for RoutingPolicy {
 impl From<RoutingPolicy> for String {
     fn from(policy: RoutingPolicy) -> Self {
         policy.0.name().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alias(name: &str, model: &str, weight: u32) -> ModelAlias {
+        let targets = vec![WeightedModel { model: model.to_owned(), weight }];
+        ModelAlias { name: name.to_owned(), targets, fallback: Vec::new() }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        let told = |aliases| RoutingConfig { aliases, ..RoutingConfig::default() }.check().err();
+        assert_eq!(told(vec![alias("a", "m", 1), alias("b", "m", 1)]), None);
+        for (aliases, words) in [
+            (vec![alias("", "m", 1)], "empty"),
+            (vec![alias("a", "m", 1), alias("a", "n", 1)], "twice"),
+            (vec![alias("a", "m", 0)], "weight"),
+            (vec![alias("a", "b", 1), alias("b", "m", 1)], "another"),
+            (vec![ModelAlias { fallback: vec!["m".to_owned(); 17], ..alias("a", "m", 1) }], "16"),
+        ] {
+            assert!(told(aliases).is_some_and(|fault| fault.contains(words)), "{words}");
+        }
     }
 }

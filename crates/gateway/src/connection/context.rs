@@ -16,6 +16,7 @@ use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::ConnectionState;
+use super::destination::Destination;
 use crate::auth::Tenant;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
@@ -25,8 +26,6 @@ use crate::response_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// The only replica that a client wants, by its name.
-const REPLICA_HEADER: &str = "x-throng-replica";
 /// A refused request's body up to this size is read away, so that the connection can be used again.
 const DRAIN_BYTES: u64 = 64 << 10;
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -46,7 +45,8 @@ pub(crate) struct RequestContext {
     service_tier: OnceLock<ServiceClass>,
     /// Whether its answer may be one that was generated before.
     pub cache_policy: CachePolicy,
-    pinned_replica: Option<HeaderValue>,
+    /// Where its client wants it to go.
+    pub destination: Destination,
     connection: Arc<ConnectionState>,
     number: usize,
     body: Mutex<Option<Incoming>>,
@@ -83,18 +83,15 @@ impl RequestContext {
         body: Option<Incoming>,
         connection: Arc<ConnectionState>,
     ) -> Self {
+        let destination = Destination::of(headers);
         let has_body = body.as_ref().is_some_and(|body| !hyper::body::Body::is_end_stream(body));
         Self {
             id: request_id(headers),
             arrived: Instant::now(),
             service: ServiceAsk::of(headers),
             service_tier: OnceLock::new(),
-            cache_policy: match headers.get(REPLICA_HEADER) {
-                // Whoever names a replica wants to hear that one.
-                Some(_) => CachePolicy::Bypass,
-                None => CachePolicy::of(headers),
-            },
-            pinned_replica: headers.get(REPLICA_HEADER).cloned(),
+            cache_policy: destination.cache_policy(headers),
+            destination,
             number: connection.n_started(),
             connection,
             body: Mutex::new(body),
@@ -127,11 +124,6 @@ impl RequestContext {
     /// The request's id as text.
     pub fn id_text(&self) -> &str {
         self.id.to_str().unwrap_or("?")
-    }
-
-    /// The name of the only replica that the client wants.
-    pub fn pinned_replica(&self) -> Option<&str> {
-        self.pinned_replica.as_ref().map(|name| name.to_str().unwrap_or("?"))
     }
 
     /// Who asks, for fairness; the anonymous tenant until a key has been checked.

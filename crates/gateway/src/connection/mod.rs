@@ -2,6 +2,7 @@
 //! way, how to end), and the context that travels with each of its requests. Does not know routes or how requests are served.
 
 mod context;
+mod destination;
 mod presence;
 mod socket;
 

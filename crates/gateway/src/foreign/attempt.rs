@@ -67,7 +67,8 @@ pub(super) async fn begin(
     let mut first_fault: Option<Fault> = None;
     model.dispatcher.request();
     loop {
-        let wanted = Wanted { n_tokens, blocks: &blocks, pinned: context.pinned_replica(), tried: &tried };
+        let wanted =
+            Wanted { n_tokens, blocks: &blocks, pinned: context.destination.replica(), tried: &tried };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         let Some(replica) = model.replica(placement.replica()) else { break };
         tried.push(replica.id);

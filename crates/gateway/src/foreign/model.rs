@@ -54,6 +54,14 @@ impl ForeignModels {
         self.now().iter().find(|model| model.answers_to(name)).cloned()
     }
 
+    /// The one that a request is for: its alias's target, or the one that its body names.
+    pub fn asked_for(&self, target: Option<&str>, body: &[u8]) -> Option<Arc<ForeignModel>> {
+        match target {
+            Some(target) => self.find(target),
+            None => self.named_in(body),
+        }
+    }
+
     /// The one that the body of a request names.
     pub fn named_in(&self, body: &[u8]) -> Option<Arc<ForeignModel>> {
         if self.now().is_empty() {

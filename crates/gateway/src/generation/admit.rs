@@ -43,7 +43,7 @@ pub(crate) async fn admit(
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
     let urgency = urgency(route, context)?;
-    let pinned: Option<Box<str>> = context.pinned_replica().map(Box::from);
+    let pinned: Option<Box<str>> = context.destination.replica().map(Box::from);
     let limits_of_time = route.model.overload.time_limits(&context.service());
     let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();

@@ -1,5 +1,7 @@
 //! Chat and text completions: from a body to an answer, whole or streamed. Does not know what stands in either.
 
+mod alias;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +11,7 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
 use throng_core::request::{TenantId, TokenId};
 
+use self::alias::target;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
@@ -57,14 +60,14 @@ pub(super) async fn chat(State(app): AppState, mut body: JsonBody) -> Result<Res
 }
 
 async fn answer_chat(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError> {
-    if let Some(model) = app.foreign.named_in(body.bytes()) {
+    let (context, target) = (body.context.clone(), target(&app, &body.context, body.bytes()));
+    if let Some(model) = app.foreign.asked_for(target.as_deref(), body.bytes()) {
         let (body, context) = body.into_parts();
         return foreign::answer(&foreign_setting(&app)?, model, foreign::Endpoint::Chat, body, context).await;
     }
-    let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        read_chat(&state, tenant, body, abandoned)
+        read_chat(&state, tenant, body, target, abandoned)
     })
     .await?;
     let begun = begin(&app, &context, job, "messages").await?;
@@ -85,7 +88,8 @@ pub(super) async fn completions(State(app): AppState, mut body: JsonBody) -> Res
 }
 
 async fn answer_completion(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError> {
-    if let Some(model) = app.foreign.named_in(body.bytes()) {
+    let (context, target) = (body.context.clone(), target(&app, &body.context, body.bytes()));
+    if let Some(model) = app.foreign.asked_for(target.as_deref(), body.bytes()) {
         let (body, context) = body.into_parts();
         return foreign::answer(
             &foreign_setting(&app)?,
@@ -96,10 +100,9 @@ async fn answer_completion(app: Arc<App>, body: JsonBody) -> Result<Response, Ap
         )
         .await;
     }
-    let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        read_completion(&state, tenant, body, abandoned)
+        read_completion(&state, tenant, body, target, abandoned)
     })
     .await?;
     let begun = begin(&app, &context, job, "prompt").await?;
@@ -120,10 +123,17 @@ fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {
     Ok(foreign::Setting { config, turns, limits, ledger: ledger.as_ref(), memory, phase })
 }
 
-/// Reads, renders and tokenizes a chat. The body goes as soon as it is read, the request when this returns.
-fn read_chat(app: &App, tenant: TenantId, body: JsonBody, abandoned: &Abandoned) -> Result<Job, ApiError> {
+/// Reads, renders and tokenizes a chat, for `target` if it names an alias. The body goes as soon as it is read, the request when this returns.
+fn read_chat(
+    app: &App,
+    tenant: TenantId,
+    body: JsonBody,
+    target: Option<String>,
+    abandoned: &Abandoned,
+) -> Result<Job, ApiError> {
     let context = body.context.clone();
     let (mut request, _memory) = body.read(ChatRequest::parse)?;
+    request.generation.model = target.or(request.generation.model);
     let route = welcome(app, &context, request.generation.model())?;
     context.set_service_tier(request.generation.service_class);
     check_room(&route, &context)?;
@@ -151,10 +161,12 @@ fn read_completion(
     app: &App,
     tenant: TenantId,
     body: JsonBody,
+    target: Option<String>,
     abandoned: &Abandoned,
 ) -> Result<Job, ApiError> {
     let context = body.context.clone();
-    let (request, _memory) = body.read(CompletionRequest::parse)?;
+    let (mut request, _memory) = body.read(CompletionRequest::parse)?;
+    request.generation.model = target.or(request.generation.model);
     let generation = &request.generation;
     let route = welcome(app, &context, generation.model())?;
     if request.prompts.len() * generation.n_generated() as usize > app.config.api.max_choices {

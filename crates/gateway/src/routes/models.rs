@@ -8,6 +8,7 @@ use axum::{Extension, Json};
 
 use super::path_text::PathText;
 use crate::app::App;
+use crate::config::ModelAlias;
 use crate::connection::RequestContext;
 use crate::foreign::ForeignModel;
 use crate::openai::ApiError;
@@ -33,6 +34,8 @@ pub(super) async fn list(
     let names = foreign.iter().flat_map(|model| model.names.iter().map(move |name| (model, name)));
     let permitted = names.filter(|(model, name)| caller.permits_name_of(name, &model.names));
     let cards = cards.chain(permitted.map(|(model, name)| foreign_card(&app, model, name)));
+    let aliases = app.config.routing.aliases.iter().filter(|alias| caller.permits_name_of(&alias.name, &[]));
+    let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
     Json(ModelList::new(cards.collect())).into_response()
 }
 
@@ -61,6 +64,12 @@ fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     let parent = (name != served.id()).then(|| served.id());
     ModelCard::new(name, &served.root, parent, app.started_unix_s, Some(served.max_model_len))
         .with_notice(served.notice.as_deref())
+}
+
+/// An alias stands for its first target, as far as is told.
+fn alias_card<'a>(app: &App, alias: &'a ModelAlias) -> ModelCard<'a> {
+    let root = alias.targets.first().map_or("", |target| &target.model);
+    ModelCard::new(&alias.name, root, Some(root), app.started_unix_s, None)
 }
 
 /// What a foreign engine loaded is not known here.
