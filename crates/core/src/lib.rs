@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod autoscale;
 pub mod batch;
 pub mod beam_search;
 pub mod block_hash;

@@ -213,6 +213,14 @@ impl Gate {
         (self.all_waiting.n_sequences, self.n_running)
     }
 
+    /// The predicted wait of one more sequence behind all that wait; zero while nothing is known of the machine.
+    pub fn predicted_wait(&self) -> Nanos {
+        let Some(machine) = &self.machine else { return Nanos(0) };
+        let Waiting { n_sequences, n_tokens } = self.all_waiting;
+        let ahead = Ahead { n_sequences, n_tokens, n_running: self.n_running, mean_output: self.mean_output };
+        Nanos((machine.wait(ahead, 1).0 as f64 * self.correction) as u64)
+    }
+
     /// The predicted time to its first token, uncorrected, of a request that may enter.
     fn decide(&self, machine: &Machine, ask: &Ask) -> Result<Nanos, Overloaded> {
         let ahead = self.ahead(ask);
