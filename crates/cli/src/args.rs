@@ -5,6 +5,7 @@ mod bench;
 mod fleet;
 mod foreign;
 mod help;
+mod inspect;
 mod keys;
 mod model_length;
 mod network;
@@ -34,6 +35,7 @@ pub use adapters::{AdapterArgs, LoraModule};
 pub use bench::{BenchArgs, BenchConstraint, BenchGatewayArgs, BenchInstead, BenchMachineArgs, PaperServer};
 pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
+pub use inspect::{InspectArgs, PullArgs};
 pub use keys::{
     DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs, UsageBy,
 };
@@ -115,6 +117,8 @@ pub enum Command {
     Generate(GenerateArgs),
     /// Print a model's sizes, formats and how many tokens fit
     Inspect(InspectArgs),
+    /// Bring a model into the cache and print where it is
+    Pull(PullArgs),
     /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
     /// Make, list, revoke and restrict the API keys of a database
@@ -141,8 +145,8 @@ pub enum Command {
 /// Which model to load, and how. Every command that runs a model has these flags.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ModelArgs {
-    /// A folder, a .gguf file, or a hub id: org/name, org/name:file.gguf, org/name@revision; the built-in
-    /// starter model when absent
+    /// A folder, a .gguf file, a hub id (org/name, org/name:file.gguf, org/name@revision), or a URL (s3://,
+    /// gs://, az://, https://) of a folder or .gguf file; the built-in starter model when absent
     #[arg(value_parser = model_place)]
     pub model: Option<String>,
     /// The model, as vLLM's flag
@@ -299,20 +303,6 @@ pub struct ServeArgs {
     /// vLLM's flags that Throng has no setting for.
     #[command(flatten)]
     pub foreign: ForeignArgs,
-}
-
-/// `throng inspect`.
-#[derive(Debug, Clone, Args)]
-pub struct InspectArgs {
-    /// The model.
-    #[command(flatten)]
-    pub model: ModelArgs,
-    /// List every tensor
-    #[arg(long)]
-    pub tensors: bool,
-    /// List which of the most used models are supported, and open none
-    #[arg(long, conflicts_with = "tensors")]
-    pub known: bool,
 }
 
 /// The formats for quantization at load time.

@@ -3,8 +3,14 @@
 
 #[cfg(feature = "hub")]
 mod download;
-#[cfg_attr(not(feature = "hub"), allow(dead_code, reason = "only ids are read then"))]
+#[cfg_attr(
+    not(any(feature = "hub", feature = "object-store")),
+    allow(dead_code, reason = "only ids are read then")
+)]
 mod files;
+
+#[cfg(feature = "object-store")]
+pub(crate) use files::{COMPANIONS, INDEX_FILE, SINGLE_FILE, Wanted, choose, is_plain_path};
 
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
-    bench, chat, explain, fleet, gateway, generate, inspect, keys, serve, shell, store, usage, worker,
+    bench, chat, explain, fleet, gateway, generate, inspect, keys, pull, serve, shell, store, usage, worker,
 };
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
@@ -63,6 +63,7 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Chat(arguments)) => chat::run(&arguments).await,
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),
+            Some(Command::Pull(arguments)) => pull::run(&arguments),
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,

@@ -1,10 +1,11 @@
-//! Where a model comes from: the built-in starter model, a place on disk, or the hub. Does not know what is in it.
+//! Where a model comes from: the built-in starter model, a place on disk, the hub, or a bucket or web server. Does not know what is in it.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
 use crate::hub::{HubId, HubSettings, locate};
+use crate::objects;
 
 /// A built-in model.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub enum ModelSource {
 /// A model as it is named, and where the hub is to be asked for it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HubPlace<'a> {
-    /// A path, a hub id or the name of a built-in model.
+    /// A path, a hub id, a URL or the name of a built-in model.
     pub model: Option<&'a str>,
     /// The revision of a hub id that has none.
     pub revision: Option<&'a str>,
@@ -63,6 +64,9 @@ impl HubPlace<'_> {
         let Some(revision) = self.revision else { return Ok(given.to_owned()) };
         if Path::new(given).exists() || BUILT_IN.iter().any(|model| model.name == given) {
             bail!("--revision {revision} needs a hub id, and {given} is on this machine");
+        }
+        if objects::is_url(given) {
+            bail!("--revision {revision} needs a hub id; a URL is pinned with #sha256=DIGEST");
         }
         if given.contains('@') {
             bail!("{given} has a revision of its own: leave out --revision {revision}");
@@ -88,7 +92,11 @@ impl ModelSource {
         if let Some(folder) = place.folder {
             settings.cache = folder.to_owned();
         }
-        let path = locate(&named, &settings)?;
+        let path = if objects::is_url(given) {
+            objects::locate(given, &settings)?
+        } else {
+            locate(&named, &settings)?
+        };
         Ok(Self::Path { given: given.to_owned(), path })
     }
 
@@ -99,6 +107,10 @@ impl ModelSource {
             Self::BuiltIn(model) => return vec![model.name.to_owned()],
             Self::Path { given, path } => (given, path),
         };
+        if objects::is_url(given) {
+            let url = given.split_once('#').map_or(given.as_str(), |(url, _)| url);
+            return vec![objects::name(given).to_owned(), url.to_owned()];
+        }
         let hub_id = HubId::parse(given).filter(|_| path.is_dir() && !PathBuf::from(given).exists());
         let name = hub_id.as_ref().and_then(|id| id.repository.rsplit('/').next()).unwrap_or(own_name);
         let mut names = vec![name.to_owned(), given.clone()];

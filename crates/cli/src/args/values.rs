@@ -52,8 +52,8 @@ pub fn parse_words(text: &str) -> Result<Words, String> {
 
 /// A positional argument: a model. The name of a command is an error, since commands come before their flags.
 pub fn model_place(text: &str) -> Result<String, String> {
-    const COMMANDS: [&str; 8] =
-        ["serve", "chat", "generate", "inspect", "bench", "machine", "completions", "man"];
+    const COMMANDS: [&str; 9] =
+        ["serve", "chat", "generate", "inspect", "pull", "bench", "machine", "completions", "man"];
     if COMMANDS.contains(&text) {
         return Err(format!(
             "this is a command and stands before all flags; for a file or folder write ./{text}"

@@ -9,6 +9,7 @@ pub mod gateway;
 pub mod generate;
 pub mod inspect;
 pub mod keys;
+pub mod pull;
 pub mod serve;
 pub mod shell;
 pub mod store;

@@ -3,7 +3,7 @@
 use super::HubError;
 
 /// Files that are read besides safetensors weights, if the repository has them.
-const COMPANIONS: [&str; 7] = [
+pub(crate) const COMPANIONS: [&str; 7] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -14,12 +14,12 @@ const COMPANIONS: [&str; 7] = [
 ];
 /// The folder of named chat templates (`tool_use.jinja`, `rag.jinja`).
 const TEMPLATES_FOLDER: &str = "additional_chat_templates/";
-pub(super) const SINGLE_FILE: &str = "model.safetensors";
-pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(crate) const SINGLE_FILE: &str = "model.safetensors";
+pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// What to fetch.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(crate) enum Wanted {
     /// A folder of these files, plus the shards that an index among them names.
     Folder(Vec<String>),
     /// A GGUF file, or all parts of a split one in order.
@@ -27,7 +27,7 @@ pub(super) enum Wanted {
 }
 
 /// Chooses from the `files` of `repository`: the GGUF file asked for, else safetensors, else the only GGUF file.
-pub(super) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
+pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
     let repository = repository.to_owned();
     let has = |name: &str| files.iter().any(|file| file == name);
     if let Some(file) = file {
@@ -59,7 +59,7 @@ fn is_named_template(file: &str) -> bool {
 }
 
 /// Whether `path` stays inside the folder it is joined to, on any system.
-pub(super) fn is_plain_path(path: &str) -> bool {
+pub(crate) fn is_plain_path(path: &str) -> bool {
     !path.contains(['\\', ':', '\0'])
         && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }

@@ -1,0 +1,145 @@
+//! Models in buckets and on web servers: `s3://`, `gs://`, `az://`, `https://` and `http://`, a folder or one .gguf file. Their files are
+//! kept in a folder of the model cache for each version, so that a model is always of one version. Does not know what is in the files.
+
+#[cfg(feature = "object-store")]
+mod download;
+#[cfg(feature = "object-store")]
+mod snapshot;
+#[cfg(feature = "object-store")]
+mod store;
+#[cfg(feature = "object-store")]
+mod sums;
+
+use std::path::PathBuf;
+
+use crate::hub::{HubError, HubSettings};
+
+const SCHEMES: [&str; 5] = ["s3", "gs", "az", "https", "http"];
+
+/// Why a model could not be fetched from its URL.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the message says what each field is")]
+pub enum ObjectsError {
+    #[error("{url}: {reason}")]
+    Url { url: String, reason: &'static str },
+    #[error(
+        "cannot get {url} ({reason}), and the cache in {} does not have it.\n\
+         s3:// reads AWS_* variables, gs:// GOOGLE_*, az:// AZURE_* (docs/models.md)",
+        cache.display()
+    )]
+    Unreachable { url: String, reason: String, cache: PathBuf },
+    #[error(transparent)]
+    Files(#[from] HubError),
+    #[error("{url} has several GGUF files; name one of them\n  {}", files.join("\n  "))]
+    ChooseFile { url: String, files: Vec<String> },
+    #[error("cannot get {file} of {url}: {reason}")]
+    Download { url: String, file: String, reason: String },
+    #[error("{file} of {url} has the digest {found}, expected {expected}; it was removed")]
+    WrongDigest { url: String, file: String, found: String, expected: String },
+    #[error("cannot use {}: {source}", path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+}
+
+/// A model's URL, with the digest that it is pinned to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[cfg_attr(not(feature = "object-store"), allow(dead_code, reason = "only read then"))]
+struct ModelUrl {
+    /// Without the pin and without a slash at its end.
+    url: String,
+    /// `#sha256=…`: of the .gguf file, or of a folder's `SHA256SUMS`. 64 lower-case hexadecimal digits.
+    sha256: Option<String>,
+}
+
+/// Whether a model is named by such a URL.
+pub fn is_url(model: &str) -> bool {
+    model.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
+/// What the model at a URL is called: the last part of its path, without `.gguf`.
+pub fn name(url: &str) -> &str {
+    let path = url.split_once('#').map_or(url, |(path, _)| path).trim_end_matches('/');
+    let last = path.rsplit('/').next().unwrap_or(path);
+    last.strip_suffix(".gguf").unwrap_or(last)
+}
+
+impl ModelUrl {
+    fn parse(text: &str) -> Result<Self, ObjectsError> {
+        let (url, pin) = text.split_once('#').map_or((text, None), |(url, pin)| (url, Some(pin)));
+        let fault = |reason| ObjectsError::Url { url: url.to_owned(), reason };
+        let (_, place) = url.split_once("://").ok_or_else(|| fault("it is no URL"))?;
+        let host = place.split('/').next().unwrap_or_default();
+        if host.is_empty() || host.contains('@') || url.contains('?') {
+            return Err(ObjectsError::Url {
+                url: "a model's URL".to_owned(),
+                reason: "it must name a host or bucket, and no user, password or query: it is shown to clients",
+            });
+        }
+        let sha256 = match pin.map(|pin| pin.strip_prefix("sha256=").unwrap_or_default()) {
+            None => None,
+            Some(digest) if digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+                Some(digest.to_ascii_lowercase())
+            }
+            Some(_) => return Err(fault("what follows # must be sha256= and 64 hexadecimal digits")),
+        };
+        Ok(Self { url: url.trim_end_matches('/').to_owned(), sha256 })
+    }
+}
+
+/// The folder or (first) .gguf file of the model at a URL, fetched unless the cache has it.
+///
+/// # Errors
+/// As [`ObjectsError`] says.
+#[cfg(feature = "object-store")]
+pub fn locate(url: &str, settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
+    let url = ModelUrl::parse(url)?;
+    let reason = |error: std::io::Error| ObjectsError::Io { path: settings.cache.clone(), source: error };
+    // The client of the object stores takes the process's provider. Another thread may have set it meanwhile.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // The caller may be inside of a runtime, where no other one can wait.
+    std::thread::scope(|scope| {
+        let fetching = scope.spawn(|| {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.map_err(reason)?.block_on(snapshot::fetch(&url, settings))
+        });
+        fetching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// This build cannot.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "object-store"))]
+pub fn locate(url: &str, _settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
+    let ModelUrl { url, .. } = ModelUrl::parse(url)?;
+    Err(ObjectsError::Url {
+        url,
+        reason: "this build cannot fetch models from URLs (feature \"object-store\")",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_model_and_may_pin_it() {
+        assert!(
+            is_url("s3://b/p/") && is_url("https://h/x.gguf") && !is_url("org/name") && !is_url("file:///x")
+        );
+        assert_eq!((name("s3://b/models/qwen/"), name("https://h/a/b.gguf#sha256=00")), ("qwen", "b"));
+        let digest = "AB".repeat(32);
+        let url = ModelUrl::parse(&format!("s3://b/p/#sha256={digest}")).expect("valid");
+        assert_eq!((url.url.as_str(), url.sha256), ("s3://b/p", Some(digest.to_ascii_lowercase())));
+        for bad in [
+            "s3://",
+            "https://u:secret@h/x",
+            "https://h/x?signature=secret",
+            "s3://b/p#sha256=00",
+            "s3://b/p#x",
+        ] {
+            let error = ModelUrl::parse(bad).expect_err(bad).to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

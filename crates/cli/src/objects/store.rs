@@ -1,0 +1,146 @@
+//! What is at a URL: names, sizes and versions of objects. A bucket is listed; a web server, which lists nothing, is asked for each file
+//! that a model may have. Does not know which files are wanted.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, parse_url_opts};
+
+use super::sums::SUMS_FILE;
+use super::{ModelUrl, ObjectsError};
+use crate::hub::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
+
+/// Most objects below a URL.
+const MAX_OBJECTS: usize = 10_000;
+/// Questions to a web server at a time.
+const PROBES_AT_A_TIME: usize = 4;
+/// For a request and its answer; a part of a file is one.
+const TIMEOUT: &str = "300 seconds";
+
+/// A place with objects.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub store: Box<dyn ObjectStore>,
+    /// The folder, or the folder of the file.
+    pub folder: Path,
+    /// The file, if the URL names one.
+    pub file: Option<String>,
+    is_listed: bool,
+}
+
+/// What identifies one version of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Version {
+    pub size: u64,
+    /// The entity tag, or the time of the last change where there is none.
+    pub tag: String,
+    /// The entity tag to be demanded.
+    pub e_tag: Option<String>,
+}
+
+impl From<&object_store::ObjectMeta> for Version {
+    fn from(meta: &object_store::ObjectMeta) -> Self {
+        let tag = meta.e_tag.clone().unwrap_or_else(|| meta.last_modified.timestamp_millis().to_string());
+        Self { size: meta.size, tag, e_tag: meta.e_tag.clone() }
+    }
+}
+
+impl Place {
+    /// The place that a URL names, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`).
+    pub fn of(url: &ModelUrl) -> Result<Self, ObjectsError> {
+        let scheme = url.url.split_once("://").map_or("", |(scheme, _)| scheme);
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?.to_ascii_lowercase();
+            let is_meant = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
+            Some((name, value.into_string().ok()?)).filter(|_| is_meant)
+        });
+        let mut options = vec![("timeout".to_owned(), TIMEOUT.to_owned())];
+        if scheme == "http" {
+            options.push(("allow_http".to_owned(), "true".to_owned()));
+        }
+        if !scheme.starts_with("http") {
+            options.extend(variables);
+        }
+        let fault = |error: &dyn std::fmt::Display| ObjectsError::Download {
+            url: url.url.clone(),
+            file: "anything".to_owned(),
+            reason: error.to_string(),
+        };
+        let parsed = url
+            .url
+            .parse()
+            .map_err(|_| ObjectsError::Url { url: url.url.clone(), reason: "it cannot be read as a URL" })?;
+        let (store, path) = parse_url_opts(&parsed, options).map_err(|error| fault(&error))?;
+        let is_file = url.url.ends_with(".gguf");
+        let (folder, file) = match path.as_ref().rsplit_once('/') {
+            _ if !is_file => (path, None),
+            Some((folder, file)) => (Path::from(folder), Some(file.to_owned())),
+            None => (Path::default(), Some(path.to_string())),
+        };
+        // Object stores of web addresses that are known as such are listed too.
+        let is_listed = !store.to_string().starts_with("HttpStore");
+        Ok(Self { store, folder, file, is_listed })
+    }
+
+    /// Where an object of the folder is.
+    pub fn path(&self, name: &str) -> Path {
+        let parts = self.folder.parts().map(|part| part.as_ref().to_owned());
+        Path::from_iter(parts.chain(name.split('/').map(str::to_owned)))
+    }
+
+    /// The objects that there are, by their names in the folder.
+    pub async fn objects(&self) -> Result<BTreeMap<String, Version>, Error> {
+        if self.is_listed {
+            return self.listed().await;
+        }
+        let names: Vec<String> = match &self.file {
+            Some(file) => parts_of(file).into_iter().chain([SUMS_FILE.to_owned()]).collect(),
+            None => COMPANIONS
+                .iter()
+                .chain(&[SINGLE_FILE, INDEX_FILE, SUMS_FILE])
+                .map(|name| (*name).to_owned())
+                .collect(),
+        };
+        self.probed(names).await
+    }
+
+    async fn listed(&self) -> Result<BTreeMap<String, Version>, Error> {
+        let prefix = Some(&self.folder).filter(|folder| !folder.as_ref().is_empty());
+        let found = self.store.list(prefix).take(MAX_OBJECTS + 1).try_collect::<Vec<_>>().await?;
+        if found.len() > MAX_OBJECTS {
+            let source = format!("there are more than {MAX_OBJECTS} objects").into();
+            return Err(Error::Generic { store: "list", source });
+        }
+        let name = |meta: &object_store::ObjectMeta| {
+            let rest = meta.location.prefix_match(&self.folder)?;
+            let name = rest.map(|part| part.as_ref().to_owned()).collect::<Vec<_>>().join("/");
+            Some(name).filter(|name| is_plain_path(name))
+        };
+        Ok(found.iter().filter_map(|meta| Some((name(meta)?, Version::from(meta)))).collect())
+    }
+
+    /// Those of these objects that there are.
+    pub async fn probed(&self, names: Vec<String>) -> Result<BTreeMap<String, Version>, Error> {
+        let probe = |name: String| async move {
+            match self.store.head(&self.path(&name)).await {
+                Ok(meta) => Ok(Some((name, Version::from(&meta)))),
+                Err(Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        let probes = futures_util::stream::iter(names).map(probe).buffer_unordered(PROBES_AT_A_TIME);
+        Ok(probes.try_collect::<Vec<_>>().await?.into_iter().flatten().collect())
+    }
+}
+
+/// A .gguf file, or all parts of the split one whose first part it is.
+fn parts_of(file: &str) -> Vec<String> {
+    let count = file.strip_suffix(".gguf").and_then(|stem| stem.split_once("-00001-of-"));
+    match count.and_then(|(stem, count)| Some((stem, count, count.parse::<u32>().ok()?))) {
+        Some((stem, count, n)) if n <= 1000 => {
+            (1..=n).map(|i| format!("{stem}-{i:05}-of-{count}.gguf")).collect()
+        }
+        _ => vec![file.to_owned()],
+    }
+}
