@@ -10,7 +10,7 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 18] = [
+const SECTIONS: [&str; 19] = [
     "model",
     "engine",
     "engine.speculation",
@@ -27,6 +27,7 @@ const SECTIONS: [&str; 18] = [
     "gateway.routing",
     "gateway.moderation",
     "gateway.response_cache",
+    "gateway.autoscale",
     "worker",
     "replica",
 ];

@@ -1,6 +1,6 @@
 //! What all requests share: the configuration, the models, the keys, the metrics. Does not know HTTP.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::health::State as Health;
@@ -20,7 +20,7 @@ use crate::metrics::{
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
-use crate::replica::{Link, Replica, Replicas, Status};
+use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
@@ -48,7 +48,7 @@ pub(crate) struct Shared {
     /// Kept answers that outlive the process.
     pub disk: Option<Arc<DiskTier>>,
     /// The workers of the fleet; none where the models are computed in this process.
-    pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
+    pub workers: Arc<Links>,
     /// The models of foreign engines.
     pub foreign: Arc<ForeignModels>,
     /// What requests use, where there is a database.
@@ -122,7 +122,7 @@ pub(crate) struct App {
     /// Bounds what all requests hold.
     pub memory: Arc<MemoryBudget>,
     /// The workers of the fleet.
-    pub workers: Arc<OnceLock<Vec<Arc<Link>>>>,
+    pub workers: Arc<Links>,
     /// The models of foreign engines.
     pub foreign: Arc<ForeignModels>,
     /// How far the server is on its way to its end.
@@ -159,14 +159,14 @@ impl App {
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk));
         let router = Arc::new(Router::default());
-        let counted = moderation.clone();
-        let (of_replicas, of_models) = (router.clone(), router.clone());
-        let (of_engines, of_workers) = (foreign.clone(), workers.clone());
+        let (of_replicas, of_models, of_scales) = (router.clone(), router.clone(), router.clone());
+        let (of_engines, of_workers, counted) = (foreign.clone(), workers.clone(), moderation.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
             (
                 AtScrape::new(move || of_models.routes().iter().map(model_info).collect()),
                 AtScrape::new(move || [engines(&of_engines), statuses(&of_workers)].concat()),
+                AtScrape::new(move || scales(&of_scales)),
             ),
             held,
             (&process, ledger.clone()),
@@ -236,6 +236,20 @@ fn model_info(route: &Route) -> ModelInfoLabels {
     ModelInfoLabels { model_name, root, max_model_len: model.max_model_len }
 }
 
+/// The models that workers compute, and how many of these there should be.
+fn scales(router: &Router) -> Vec<(ModelLabels, u32)> {
+    let routes = router.routes();
+    let remote = routes.iter().filter(|route| route.model.is_remote());
+    let decided = |route: &Route| {
+        let model = &route.model;
+        (
+            ModelLabels::of_model(model.served.id()),
+            model.scale.decide(&route.replicas().now(), &model.overload),
+        )
+    };
+    remote.map(decided).collect()
+}
+
 fn engines(models: &ForeignModels) -> Vec<EngineStatus> {
     let of_model = |model: &Arc<ForeignModel>| {
         let status = |replica: Arc<ForeignReplica>| EngineStatus {
@@ -249,7 +263,7 @@ fn engines(models: &ForeignModels) -> Vec<EngineStatus> {
     models.now().iter().flat_map(of_model).collect()
 }
 
-fn statuses(workers: &OnceLock<Vec<Arc<Link>>>) -> Vec<EngineStatus> {
+fn statuses(workers: &Links) -> Vec<EngineStatus> {
     let status = |link: &Arc<Link>| {
         let report = link.report();
         Some(EngineStatus {
@@ -260,5 +274,5 @@ fn statuses(workers: &OnceLock<Vec<Arc<Link>>>) -> Vec<EngineStatus> {
             n_running: link.n_own(),
         })
     };
-    workers.get().map_or(&[][..], Vec::as_slice).iter().filter_map(status).collect()
+    workers.now().iter().filter_map(status).collect()
 }

@@ -1,6 +1,7 @@
 //! What an operator can set about the gateway, with good defaults. Does not know where settings come from:
 //! flags, files and the environment are read elsewhere.
 
+mod autoscale;
 mod moderation;
 mod overload;
 mod routing;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::overload::{ClassSetting, OverloadConfig};
 pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, WeightedModel};
@@ -38,6 +40,8 @@ pub struct GatewayConfig {
     pub moderation: ModerationConfig,
     /// Answers that are kept for equal requests.
     pub response_cache: ResponseCacheConfig,
+    /// How many workers models should have.
+    pub autoscale: AutoscaleSection,
 }
 
 /// Parsing a body takes at most about this many times its bytes, the body included. Resident memory of a release build

@@ -3,6 +3,7 @@
 
 mod followed;
 mod foreign_models;
+mod remote_models;
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -17,10 +18,9 @@ use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
-use crate::phase::Phase;
-use crate::replica::{Link, Replica};
+use crate::phase::{Phase, Shutdown};
+use crate::replica::Links;
 use crate::response_cache::DiskTier;
-use crate::router::Route;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
 use crate::server::{self, Listener, Served, Service, Tls, TlsError};
@@ -144,6 +144,11 @@ impl Gateway {
             value,
             expected: "dollars for a million tokens, from 0 to 1000 with at most six decimals",
         })?;
+        config.autoscale.check().map_err(|(name, value, expected)| GatewayError::Setting {
+            setting: name,
+            value: format!("gateway.autoscale: {value}"),
+            expected,
+        })?;
         server::check(&config).map_err(|(setting, value, expected)| GatewayError::Setting {
             setting,
             value,
@@ -185,7 +190,7 @@ impl Gateway {
     pub async fn serve(
         self,
         listener: impl Into<Listener> + Send,
-        shutdown: impl Future<Output = ()> + Send,
+        shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
         let Loading { config, shared, served, served_to_operator, tls, .. } = self.loading;
@@ -194,8 +199,11 @@ impl Gateway {
             let ending = shared.ending.clone();
             async move {
                 tokio::select! {
-                    () = shutdown => {}
-                    () = ending.notified() => tracing::info!("the operator ends the server: running streams may finish"),
+                    how = shutdown => how.into(),
+                    () = ending.notified() => {
+                        tracing::info!("the operator ends the server: running streams may finish");
+                        Shutdown::Drain
+                    }
                 }
             }
         };
@@ -256,40 +264,14 @@ impl Loading {
         self.served_to_operator.send_replace(of_operator);
     }
 
-    /// The list of the fleet's workers, to be filled once.
-    pub(crate) fn workers(&self) -> &OnceLock<Vec<Arc<Link>>> {
+    /// The workers of the fleet.
+    pub(crate) fn workers(&self) -> &Arc<Links> {
         &self.shared.workers
     }
 
     fn app(&self) -> &Arc<App> {
         let new_app = || Arc::new(App::new(self.config.clone(), Vec::new(), self.shared.clone(), None));
         self.loaded.get_or_init(new_app)
-    }
-
-    /// Serves a model that a worker computes, beside those that are served already. The first one ends the loading.
-    ///
-    /// # Errors
-    /// [`GatewayError::ModelName`].
-    pub(crate) fn add_remote(
-        &self,
-        model: ServedModel,
-        first: Arc<dyn Replica>,
-    ) -> Result<Route, GatewayError> {
-        let app = self.app();
-        let routes = app.router.routes();
-        let is_taken = |name: &&String| {
-            routes.iter().any(|other| other.model.answers_to(name))
-                || self.shared.foreign.find(name).is_some()
-        };
-        if let Some(name) = model.names.iter().find(is_taken) {
-            return Err(GatewayError::ModelName { name: name.clone() });
-        }
-        check_names(std::slice::from_ref(&model))?;
-        let route = app.add_remote(model, first);
-        if routes.is_empty() {
-            self.serve(app.clone());
-        }
-        Ok(route)
     }
 
     /// Whether a model may answer without a restart of the process, now or later.

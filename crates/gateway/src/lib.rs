@@ -42,19 +42,20 @@ mod worker;
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
-    AccessConfig, ApiConfig, ClaimNames, ClassSetting, ClassifierConfig, ClientCertificates, GatewayConfig,
-    ModelAlias, ModelPrice, ModerationConfig, ModerationRule, ObservabilityConfig, OnFailure, OverloadConfig,
-    ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret, ServerConfig, TlsConfig, TokenConfig,
-    WeightedModel,
+    AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig,
+    ClientCertificates, GatewayConfig, ModelAlias, ModelPrice, ModerationConfig, ModerationRule,
+    ObservabilityConfig, OnFailure, OverloadConfig, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
+    Secret, ServerConfig, TlsConfig, TokenConfig, WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
-pub use fleet::{Fleet, FleetError, ReplicaConfig};
+pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};
 pub use gateway::{Gateway, GatewayError, Loading};
 pub use ledger::{Ledger, LedgerError};
 pub use limits::SharedLimits;
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
+pub use phase::Shutdown;
 pub use pooling_model::{PoolingModel, PoolingOutput};
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};
 pub use served_model::ServedModel;

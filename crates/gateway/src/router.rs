@@ -48,7 +48,8 @@ impl Route {
             [only] if !self.model.is_remote() => only.generate(request).await,
             _ => {
                 let wish = Wish::of(&request, &self.replicas, pinned);
-                Resumable::start(self.replicas.clone(), request, wish).await
+                let started = Resumable::start(self.replicas.clone(), request, wish).await;
+                started.inspect_err(|_| self.note_unserved())
             }
         }
     }
@@ -62,7 +63,15 @@ impl Route {
         if replicas.iter().any(|replica| replica.check_room().is_ok()) {
             return Ok(());
         }
+        self.note_unserved();
         self.replicas.any().map_or(Ok(()), |replica| replica.check_room())
+    }
+
+    /// A request is refused because no replica answers: one more would be of use.
+    fn note_unserved(&self) {
+        if self.status() != Status::Ready {
+            self.model.scale.note_unserved();
+        }
     }
 
     /// The load of each replica.

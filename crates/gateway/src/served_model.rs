@@ -12,7 +12,7 @@ use crate::constraint::ModelGrammars;
 use crate::memory::HeldBytes;
 use crate::metrics::ModelMetrics;
 use crate::openai::{ApiError, ModelFacts, ModelLimits, drop_invalid};
-use crate::overload::OverloadControl;
+use crate::overload::{OverloadControl, Scale};
 use crate::pooling_model::PoolingModel;
 use crate::replica::{LocalReplica, Replica};
 use crate::response_cache::ModelInstance;
@@ -83,6 +83,8 @@ pub(crate) struct ModelEntry {
     pub adapters: Adapters,
     /// Lets its requests in.
     pub overload: Arc<OverloadControl>,
+    /// How many workers it should have.
+    pub scale: Scale,
     /// Tells its answers from those of other models, with the fingerprint of the worker that joined last.
     instance: Mutex<(ModelInstance, Option<Arc<str>>)>,
     limits: ModelLimits,
@@ -123,6 +125,7 @@ impl ModelEntry {
             grammars,
             adapters,
             overload: Arc::new(OverloadControl::new(&config.overload)),
+            scale: Scale::new(&config.autoscale),
             instance: Mutex::new((ModelInstance::next(), fingerprint)),
             limits,
         }

@@ -50,7 +50,7 @@ impl Place {
         let fleet = Fleet::start(replicas, None, &loading).expect("valid addresses");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
-        tokio::spawn(gateway.serve(listener, std::future::pending()));
+        tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
         Self { address, key, ledger, _fleet: fleet, _folder: folder }
     }
 

@@ -85,7 +85,7 @@ impl RunningWorker {
         let worker = Worker::new(config, model).expect("a valid configuration");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
-        tokio::spawn(worker.serve(listener, std::future::pending()));
+        tokio::spawn(worker.serve(listener, std::future::pending::<()>()));
         Self { address, engine }
     }
 
@@ -132,7 +132,7 @@ async fn gateway_with(config: GatewayConfig, workers: &[&RunningWorker]) -> (Fle
     let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
-    tokio::spawn(gateway.serve(listener, std::future::pending()));
+    tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
     (fleet, address)
 }
 

@@ -10,12 +10,15 @@ use crate::args::GatewayArgs;
 use crate::config::{Settings, fleet};
 use crate::observability;
 use crate::process::core_dumps;
+use crate::process::handover;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::process::signals::Signals;
 use crate::process::systemd;
 use crate::usage_error::UsageError;
 
+/// How long a process that takes over waits for its workers and engines.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the process waits at its end for standard output to be written.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -45,15 +48,25 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     let fleet =
         Fleet::start(&replicas, token.as_ref(), &loading).map_err(|error| UsageError(error.to_string()))?;
-    let (listener, listening) = listen::listen(&server).await?;
-    let gateway = listen::listen_for_operator(gateway, &access).await?;
+    let (listener, mut listening) = listen::listen(&server).await?;
+    let gateway = listen::listen_for_operator(gateway, &access, &mut listening).await?;
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
     let address = address(&listening.place, is_encrypted);
-    out.push(&format!("Serving on {address} with {} replicas (throng fleet status)", fleet.n_replicas()));
+    let replicas = match fleet.n_replicas() {
+        (n, 0) => format!("{n} replicas"),
+        (0, _) => "the replicas that are found".to_owned(),
+        (n, _) => format!("{n} replicas and those that are found"),
+    };
+    out.push(&format!("Serving on {address} with {replicas} (throng fleet status)"));
     tokio::spawn(systemd::feed_watchdog(move || loading.is_live()));
+    if handover::is_successor() {
+        // The process that this one takes over from answers until then.
+        fleet.settled(SETTLE_LIMIT).await;
+    }
     systemd::ready(&format!("serving on {address}"));
-    let served = gateway.serve(listener, told_to_end(signals)).await;
+    handover::ready();
+    let served = gateway.serve(listener, told_to_end(signals, &mut listening)).await;
     limits::finish(limits).await;
     database::finish(ledger).await;
     out.flush(OUTPUT_LIMIT);

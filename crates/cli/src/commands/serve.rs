@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
 use throng_gateway::{
     Gateway, HeldBytes, Loading, PoolingModel, PoolingOutput, ProcessFacts, ServedModel, ServerConfig,
+    Shutdown,
 };
 use throng_model::LoadedModel;
 use throng_model::decoder::weights::LoadProgress;
@@ -20,12 +21,14 @@ use throng_model::pooling::{self, ClassifierActivation};
 use throng_text::AnswerFormat;
 use tokio::sync::oneshot;
 
+use self::listen::Listening;
 use super::fingerprint::fingerprint;
 use crate::args::{GenerationConfigSource, ServeArgs};
 use crate::config::{AdapterSection, EngineSection, ModelSection, Settings};
 use crate::observability;
 use crate::process::core_dumps;
 use crate::process::descriptors;
+use crate::process::handover;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::logging;
 use crate::process::output;
@@ -73,20 +76,24 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let ledger = database::follow(&access, &loading).await?;
     let limits = limits::share(&loading)?;
     issuer::follow(&access, &loading);
-    let (listener, listening) = listen::listen(&server).await?;
-    let gateway = listen::listen_for_operator(gateway, &access).await?;
+    let (listener, mut listening) = listen::listen(&server).await?;
+    let gateway = listen::listen_for_operator(gateway, &access, &mut listening).await?;
     let address = address(&listening.place, is_encrypted);
     tokio::spawn({
         let loading = loading.clone();
         systemd::feed_watchdog(move || loading.is_live())
     });
-    let serving = gateway.serve(listener, told_to_end(signals.clone()));
+    let place = listening.place.clone();
+    let serving = gateway.serve(listener, told_to_end(signals.clone(), &mut listening));
     tokio::pin!(serving);
+    // The process that this one takes over from answers until then.
+    let is_successor = handover::is_successor();
     let getting_ready = async {
-        tracing::info!("listening on {} while the model is loaded", listening.place);
+        tracing::info!("listening on {place} while the model is loaded");
         let engine = get_ready((model, engine, adapters), shows_tokenizer, &loading, out).await?;
         out.push(&format!("Serving on {address} (chat in a browser, or use it as an OpenAI API at /v1)"));
         systemd::ready(&format!("serving on {address}"));
+        handover::ready();
         anyhow::Ok(engine)
     };
     let engine = tokio::select! {
@@ -96,7 +103,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
             tracing::info!("{ending} before the model was ready");
             return Ok(());
         }
-        ended = &mut serving => return ended.map_err(Into::into),
+        ended = &mut serving, if !is_successor => return ended.map_err(Into::into),
         ready = getting_ready => ready?,
     };
     let served = serving.await;
@@ -255,8 +262,33 @@ fn pooling_model(model: &LoadedModel) -> Option<PoolingModel> {
     })
 }
 
-pub(super) async fn told_to_end(signals: Signals) {
-    let ending = signals.told_to_end().await;
-    systemd::stopping("running streams may finish");
-    tracing::info!("{ending}: running streams may finish; a second signal ends them at once");
+/// Completes when the server is to end: by a signal, or because a new process has taken its sockets over.
+pub(super) async fn told_to_end(signals: Signals, listening: &mut Listening) -> Shutdown {
+    tokio::select! {
+        ending = signals.told_to_end() => {
+            systemd::stopping("running streams may finish");
+            tracing::info!("{ending}: running streams may finish; a second signal ends them at once");
+            // A socket that nobody passes on is closed with the listener.
+            listening.sockets = Default::default();
+            Shutdown::Drain
+        }
+        pid = handed_over(&signals, listening) => {
+            listening.hand_over();
+            systemd::followed_by(pid);
+            tracing::info!("process {pid} goes on with the sockets: running streams may finish");
+            Shutdown::HandOver
+        }
+    }
+}
+
+/// Completes with the number of a new process that has taken over. While one does not get ready, this one goes on.
+async fn handed_over(signals: &Signals, listening: &Listening) -> u32 {
+    loop {
+        signals.told_to_hand_over().await;
+        tracing::info!("SIGUSR2: a new process is started");
+        match handover::start_successor(&listening.sockets).await {
+            Ok(pid) => return pid,
+            Err(reason) => tracing::error!(reason, "the new process did not get ready; this one goes on"),
+        }
+    }
 }

@@ -12,6 +12,7 @@ use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
 use crate::args::WorkerArgs;
 use crate::config::{ModelSection, Settings};
+use crate::process::handover;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
 use crate::process::signals::Signals;
@@ -35,7 +36,7 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     gateway.access =
         throng_gateway::AccessConfig { api_keys: token.into_iter().collect(), ..Default::default() };
-    let (listener, listening) = listen::listen(&gateway.server).await?;
+    let (listener, mut listening) = listen::listen(&gateway.server).await?;
     let loading = load(model.clone(), engine, |_, _| {});
     let running = tokio::select! {
         biased;
@@ -64,7 +65,8 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
         systemd::feed_watchdog(move || !handle.is_lost())
     });
     systemd::ready("working for gateways");
-    let served = worker.serve(listener, told_to_end(signals)).await;
+    handover::ready();
+    let served = worker.serve(listener, told_to_end(signals, &mut listening)).await;
     handle.shutdown();
     out.flush(OUTPUT_LIMIT);
     served.map_err(Into::into)

@@ -1,7 +1,7 @@
 //! The sections of a configuration file for workers and their gateways. Does not know the rest of it.
 
 use serde::Deserialize;
-use throng_gateway::{ReplicaConfig, Secret};
+use throng_gateway::{KubernetesApi, ReplicaConfig, Secret};
 
 use crate::args::GatewayArgs;
 
@@ -26,5 +26,15 @@ pub fn replicas(mut of_file: Vec<ReplicaConfig>, flags: &GatewayArgs) -> Vec<Rep
             ..ReplicaConfig::of_url(url)
         }
     }));
+    for replica in of_file.iter_mut().filter(|replica| replica.url.starts_with("kubernetes:")) {
+        replica.kubernetes_api = replica.kubernetes_api.take().or_else(api_of_pod);
+    }
     of_file
+}
+
+/// The API server, where this process is one of a pod.
+fn api_of_pod() -> Option<KubernetesApi> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let host = variable("KUBERNETES_SERVICE_HOST")?;
+    Some(KubernetesApi::of_pod(&host, &variable("KUBERNETES_SERVICE_PORT")?))
 }

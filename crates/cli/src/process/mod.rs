@@ -4,6 +4,7 @@
 pub mod caches;
 pub mod core_dumps;
 pub mod descriptors;
+pub mod handover;
 pub mod line_queue;
 pub mod logging;
 pub mod memory;

@@ -1,13 +1,14 @@
 //! Signals to a server: the first SIGTERM or SIGINT starts a graceful shutdown, the second ends the process at once;
-//! SIGHUP is ignored. A thread of its own receives them, so that they work whatever the other threads do. Does not know
+//! SIGUSR2 asks for a new
+//! process in the place of this one; SIGHUP is ignored. A thread of its own receives them, so that they work whatever the other threads do. Does not know
 //! what a shutdown does.
 
 use std::fmt;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::process::logging;
 
@@ -44,6 +45,7 @@ impl fmt::Display for Ending {
 #[derive(Debug, Clone)]
 pub struct Signals {
     told: watch::Receiver<Option<Ending>>,
+    hand_over: Arc<Notify>,
 }
 
 impl Signals {
@@ -54,7 +56,9 @@ impl Signals {
     pub fn listen() -> io::Result<Self> {
         let (tell, told) = watch::channel(None);
         let (started, is_started) = mpsc::channel();
-        let receive = move || match start() {
+        let hand_over = Arc::<Notify>::default();
+        let of_thread = hand_over.clone();
+        let receive = move || match start(of_thread) {
             Ok((runtime, arriving)) => {
                 let _ = started.send(Ok(()));
                 runtime.block_on(receive(arriving, tell));
@@ -65,7 +69,12 @@ impl Signals {
         };
         std::thread::Builder::new().name("throng-signals".into()).spawn(receive)?;
         is_started.recv().map_err(io::Error::other)??;
-        Ok(Self { told })
+        Ok(Self { told, hand_over })
+    }
+
+    /// Completes when a new process is asked for, once for each time.
+    pub async fn told_to_hand_over(&self) {
+        self.hand_over.notified().await;
     }
 
     /// Completes with the first signal that ends the server.
@@ -80,11 +89,11 @@ impl Signals {
     }
 }
 
-fn start() -> io::Result<(Runtime, Arriving)> {
+fn start(hand_over: Arc<Notify>) -> io::Result<(Runtime, Arriving)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let arriving = {
         let _inside = runtime.enter();
-        Arriving::new()?
+        Arriving::new(hand_over)?
     };
     Ok((runtime, arriving))
 }
@@ -101,16 +110,20 @@ struct Arriving {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
     hang_up: tokio::signal::unix::Signal,
+    user_2: tokio::signal::unix::Signal,
+    hand_over: Arc<Notify>,
 }
 
 #[cfg(unix)]
 impl Arriving {
-    fn new() -> io::Result<Self> {
+    fn new(hand_over: Arc<Notify>) -> io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
+            user_2: signal(SignalKind::user_defined2())?,
+            hand_over,
         })
     }
 
@@ -119,6 +132,7 @@ impl Arriving {
             tokio::select! {
                 _ = self.interrupt.recv() => return Ending::Interrupt,
                 _ = self.terminate.recv() => return Ending::Terminate,
+                _ = self.user_2.recv() => self.hand_over.notify_one(),
                 _ = self.hang_up.recv() => tracing::info!("SIGHUP is ignored"),
             }
         }
@@ -130,7 +144,7 @@ struct Arriving;
 
 #[cfg(not(unix))]
 impl Arriving {
-    fn new() -> io::Result<Self> {
+    fn new(_: Arc<Notify>) -> io::Result<Self> {
         Ok(Self)
     }
 

@@ -23,6 +23,11 @@ pub fn busy(status: &str, time: Duration) {
     notify(&format!("STATUS={}\nEXTEND_TIMEOUT_USEC={}", line(status), time.as_micros()));
 }
 
+/// Tells systemd that this process of the service is followed by another one.
+pub fn followed_by(pid: u32) {
+    notify(&format!("MAINPID={pid}"));
+}
+
 /// Sends systemd's watchdog a sign of life at half of its interval for as long as `is_live` says so. Never returns where
 /// there is a watchdog; returns at once where there is none.
 pub async fn feed_watchdog(is_live: impl Fn() -> bool) {
@@ -72,19 +77,23 @@ pub enum PassedListener {
     Unix(std::os::unix::net::UnixListener),
 }
 
-/// The listening socket that systemd opened for this process (`LISTEN_FDS`), if there is one.
+/// A listening socket that was opened for this process (`LISTEN_FDS`), if there is one: the first is for clients, a second one for the
+/// operator.
 ///
 /// # Errors
-/// When it does not listen for streams, or there are several.
-pub fn passed_listener() -> Result<Option<PassedListener>> {
+/// When it does not listen for streams, or there are more.
+pub fn passed_listener(number: usize) -> Result<Option<PassedListener>> {
     let mut passed = listenfd::ListenFd::from_env();
-    if passed.len() > 1 {
-        bail!("{} sockets were passed in LISTEN_FDS, and one can be used", passed.len());
+    if passed.len() > 2 {
+        bail!("{} sockets were passed in LISTEN_FDS, and two can be used", passed.len());
     }
-    let of_network = passed.take_tcp_listener(0);
+    if number >= passed.len() {
+        return Ok(None);
+    }
+    let of_network = passed.take_tcp_listener(number);
     #[cfg(unix)]
     if of_network.is_err()
-        && let Ok(Some(listener)) = passed.take_unix_listener(0)
+        && let Ok(Some(listener)) = passed.take_unix_listener(number)
     {
         listener.set_nonblocking(true)?;
         return Ok(Some(PassedListener::Unix(listener)));

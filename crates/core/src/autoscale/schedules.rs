@@ -44,6 +44,52 @@ fn config(rng: &mut Rng, bug: Option<Bug>) -> (AutoscaleConfig, AutoscaleConfig)
     (config, used)
 }
 
+/// What was decided before, to compare the next decision with.
+#[derive(Debug, Default)]
+struct Promises {
+    last: Option<u32>,
+    changed_at: u64,
+    last_active: u64,
+    refused_at: Option<u64>,
+}
+
+impl Promises {
+    /// What is wrong with a decision at a time in seconds, if anything.
+    fn check(
+        &mut self,
+        config: &AutoscaleConfig,
+        desired: u32,
+        at: u64,
+        is_blind: bool,
+    ) -> Result<(), String> {
+        if !(config.min_replicas..=config.max_replicas).contains(&desired) {
+            return Err(format!("{desired} replicas"));
+        }
+        let last = self.last.replace(desired);
+        if last.is_some_and(|last| last != desired) {
+            let cooldown = if last < Some(desired) { config.up_cooldown } else { config.down_cooldown };
+            if is_blind {
+                return Err(format!("a change to {desired} without an observation"));
+            }
+            let since = at - std::mem::replace(&mut self.changed_at, at);
+            if since < at && last != Some(0) && since * S < cooldown.0 {
+                return Err(format!("changes within {since} s at {at} s"));
+            }
+        }
+        if desired == 0 && last != Some(0) && (at - self.last_active) * S < config.idle.0 {
+            return Err(format!("none at {at} s, although there were requests at {} s", self.last_active));
+        }
+        if desired > 0 {
+            self.refused_at = None;
+        }
+        // Who finds no replica gets one soon, whatever the cool-downs are.
+        if self.refused_at.is_some_and(|refused| at > refused + 10) {
+            return Err(format!("none at {at} s, although requests were refused"));
+        }
+        Ok(())
+    }
+}
+
 /// One fleet for an hour. What is wrong, if anything.
 fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut rng = Rng::with_seed(seed);
@@ -52,7 +98,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut n_replicas, mut n_sequences, mut n_unserved) = (config.min_replicas, 0u64, 0u64);
     // When each replica that is asked for comes.
     let mut starting: Vec<u64> = Vec::new();
-    let (mut last, mut changed_at, mut last_active, mut refused_at) = (None::<u32>, 0, 0, None::<u64>);
+    let mut promises = Promises::default();
     let (mut rate, mut at) = (0, 0);
     while at < 3600 {
         at += rng.u64(1..6);
@@ -66,7 +112,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
             n_sequences = (n_sequences + arriving).saturating_sub(done);
         }
         if n_sequences > 0 || (n_replicas == 0 && arriving > 0) {
-            last_active = at;
+            promises.last_active = at;
         }
         let n_running = n_sequences.min(u64::from(n_replicas) * SLOTS);
         let seen = Observation {
@@ -85,33 +131,10 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         let told = if is_blind { None } else { Some(seen) };
         let told = if bug == Some(Bug::BlindIsEmpty) { Some(told.unwrap_or_default()) } else { told };
         let Some(desired) = autoscaler.decide(told, Timestamp::from_ns(at * S)) else { continue };
-        if !(config.min_replicas..=config.max_replicas).contains(&desired) {
-            return Err(format!("{desired} replicas"));
-        }
-        if last.is_some_and(|last| last != desired) {
-            let cooldown = if last < Some(desired) { config.up_cooldown } else { config.down_cooldown };
-            if is_blind {
-                return Err(format!("a change to {desired} without an observation"));
-            }
-            if changed_at > 0 && last != Some(0) && (at - changed_at) * S < cooldown.0 {
-                return Err(format!("changes at {changed_at} s and {at} s"));
-            }
-            changed_at = at;
-        }
-        if desired == 0 && last != Some(0) && (at - last_active) * S < config.idle.0 {
-            return Err(format!("none at {at} s, although there were requests at {last_active} s"));
-        }
-        // Who finds no replica gets one soon, whatever the cool-downs are.
         if n_replicas == 0 && arriving > 0 && !is_blind {
-            refused_at.get_or_insert(at);
+            promises.refused_at.get_or_insert(at);
         }
-        if desired > 0 {
-            refused_at = None;
-        }
-        if refused_at.is_some_and(|refused| at > refused + 10) {
-            return Err(format!("none at {at} s, although requests were refused"));
-        }
-        last = Some(desired);
+        promises.check(&config, desired, at, is_blind)?;
         starting.retain(|&comes| {
             comes > at || {
                 n_replicas += 1;

@@ -82,6 +82,13 @@ impl Dispatcher {
         id
     }
 
+    /// A replica that gets no further requests. What runs there gives its load back as ever.
+    pub fn remove(&self, id: ReplicaId) {
+        let (mut inner, _) = self.lock();
+        inner.router.remove(id);
+        inner.board.remove(id);
+    }
+
     /// What a replica says about its load.
     pub fn report(&self, id: ReplicaId, load: LoadReport) {
         let (mut inner, now) = self.lock();

@@ -76,7 +76,13 @@ impl Drop for Placement {
         if let Some(ticket) = self.ticket.take() {
             let (mut inner, _) = self.dispatcher.lock();
             inner.router.end(ticket);
-            inner.n_running.entry(self.choice.replica).and_modify(|n| *n -= 1);
+            // Nothing is kept of replicas that come and go.
+            if let Some(n) = inner.n_running.get_mut(&self.choice.replica) {
+                *n -= 1;
+                if *n == 0 {
+                    inner.n_running.remove(&self.choice.replica);
+                }
+            }
         }
     }
 }

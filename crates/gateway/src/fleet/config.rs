@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::HeaderValue;
-use rustls::RootCertStore;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 
+use super::discovery::{Found, KubernetesApi, Source};
+use super::tls::client_tls;
 use crate::config::Secret;
 use crate::replica::{Endpoint, InvalidAddress};
 
@@ -17,8 +15,9 @@ use crate::replica::{Endpoint, InvalidAddress};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaConfig {
-    /// A worker: `throng://host:port`, or `throngs://host:port` for an encrypted connection. An engine with OpenAI's API: the address
-    /// before `/chat/completions`, as `https://host/v1`.
+    /// A worker: `throng://host:port`, or `throngs://host:port` for an encrypted connection. Workers that come and go: `file:///path`,
+    /// `dns://name:port`, `srv://name` or `kubernetes://namespace/service:port`. An engine with OpenAI's API: the address before
+    /// `/chat/completions`, as `https://host/v1`.
     pub url: String,
     /// The name by which clients can ask for it; host and port without.
     #[serde(default)]
@@ -39,7 +38,7 @@ pub struct ReplicaConfig {
     #[serde(default)]
     pub token: Option<Secret>,
     /// The certificates that its own must come from (PEM); needed with `throngs`, and
-    /// for engines instead of those that the system trusts.
+    /// for engines instead of those that the system trusts. Workers that DNS or Kubernetes tell are reached encrypted with it.
     #[serde(default)]
     pub ca: Option<PathBuf>,
     /// The certificate to show (PEM), if it asks for one, …
@@ -48,6 +47,25 @@ pub struct ReplicaConfig {
     /// … and its key.
     #[serde(default)]
     pub key: Option<PathBuf>,
+    /// How the API server is reached that tells the workers of `kubernetes://`, if not as every pod reaches it.
+    #[serde(default)]
+    pub kubernetes_api: Option<KubernetesApi>,
+}
+
+/// What the workers of a source must be shown.
+#[derive(Debug, Clone)]
+pub(super) struct Credentials {
+    authorization: Option<HeaderValue>,
+    tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+impl Credentials {
+    /// To show them to this worker. Addresses of a file may be encrypted ones without certificates: the connection fails then.
+    pub fn endpoint(&self, found: &Found) -> Endpoint {
+        let Self { authorization, tls } = self.clone();
+        let Found { address, server_name } = found.clone();
+        Endpoint { address, server_name, authorization, tls }
+    }
 }
 
 /// Why workers cannot be followed.
@@ -84,12 +102,15 @@ impl ReplicaConfig {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// Where a worker is and what it must be shown.
+    /// Where workers are found and what they must be shown.
     ///
     /// # Errors
     /// When something cannot be used.
-    pub(super) fn endpoint(&self, default_token: Option<&Secret>) -> Result<Endpoint, FleetError> {
-        let address: crate::replica::WorkerAddress = self.url.parse()?;
+    pub(super) fn workers(
+        &self,
+        default_token: Option<&Secret>,
+    ) -> Result<(Source, Credentials), FleetError> {
+        let source = Source::parse(&self.url, self.ca.is_some())?;
         let unusable = |reason: String| FleetError::Unusable { url: self.url.clone(), reason };
         if self.api_key.is_some()
             || self.model.is_some()
@@ -107,46 +128,28 @@ impl ReplicaConfig {
         });
         let authorization =
             authorization.transpose().map_err(|_| unusable("its token cannot be sent".into()))?;
-        let tls = match (&self.ca, address.is_encrypted()) {
-            (Some(ca), true) => Some(Arc::new(self.tls(ca).map_err(unusable)?)),
-            (None, true) => {
-                return Err(unusable("throngs:// needs the certificates that its own comes from".into()));
+        if let Source::Address(address) = &source {
+            match (&self.ca, address.is_encrypted()) {
+                (None, true) => {
+                    return Err(unusable("throngs:// needs the certificates that its own comes from".into()));
+                }
+                (Some(_), false) => return Err(unusable("certificates are for throngs:// only".into())),
+                _ => {}
             }
-            (Some(_), false) => return Err(unusable("certificates are for throngs:// only".into())),
-            (None, false) => None,
-        };
-        Ok(Endpoint { address, authorization, tls })
+        }
+        let tls = self.ca.as_deref().map(|ca| self.tls(ca).map(Arc::new)).transpose().map_err(unusable)?;
+        Ok((source, Credentials { authorization, tls }))
     }
 
     /// Trusts these certificates, and shows its own.
     pub(super) fn tls(&self, ca: &Path) -> Result<rustls::ClientConfig, String> {
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(ca)? {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", ca.display()))?;
-        }
-        let builder = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots);
-        let mut config = match (&self.certificate, &self.key) {
-            (None, None) => builder.with_no_client_auth(),
-            (Some(certificate), Some(key)) => {
-                let of_file = PrivateKeyDer::from_pem_file(key);
-                let private = of_file.map_err(|error| format!("{}: {error}", key.display()))?;
-                let shown = builder.with_client_auth_cert(certificates(certificate)?, private);
-                shown.map_err(|error| format!("{}: {error}", certificate.display()))?
-            }
+        let own = match (&self.certificate, &self.key) {
+            (None, None) => None,
+            (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
             _ => return Err("a certificate and its key go together".to_owned()),
         };
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(config)
+        client_tls(Some(ca), own, b"h2")
     }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let fault = |error: rustls::pki_types::pem::Error| format!("{}: {error}", file.display());
-    let read = CertificateDer::pem_file_iter(file).map_err(fault)?;
-    read.collect::<Result<_, _>>().map_err(fault)
 }
 
 #[cfg(test)]
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_told() {
-        let told = |config: ReplicaConfig| config.endpoint(None).map(drop).map_err(|error| error.to_string());
+        let told = |config: ReplicaConfig| config.workers(None).map(drop).map_err(|error| error.to_string());
         assert_eq!(told(ReplicaConfig::of_url("throng://a:1")), Ok(()));
         for (config, words) in [
             (ReplicaConfig::of_url("http://a:1"), "no address of a worker"),
@@ -173,7 +176,7 @@ mod tests {
             let error = told(config).expect_err(words);
             assert!(error.contains(words) && !error.contains("a\nb"), "{error}");
         }
-        let endpoint = ReplicaConfig::of_url("throng://a:1").endpoint(Some(&Secret::new("canary")));
+        let endpoint = ReplicaConfig::of_url("throng://a:1").workers(Some(&Secret::new("canary")));
         assert!(!format!("{:?}", endpoint.expect("valid")).contains("canary"));
     }
 }

@@ -1,4 +1,4 @@
-//! Which worker serves which model: workers with the same model join one route. Does not know connections' lives.
+//! Which worker serves which model: workers with the same model join one route, and leave it when they are no longer listed. Does not know connections' lives.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 
 use super::learned_model::learn;
 use crate::gateway::Loading;
-use crate::replica::{Connection, Identity, Link, RemoteReplica};
+use crate::replica::{Connection, Identity, Link, RemoteReplica, Replica};
 use crate::router::Route;
 
 /// Most models of a gateway's workers.
@@ -25,7 +25,7 @@ struct FleetModel {
     description: Description,
     identity: Identity,
     route: Route,
-    members: Vec<Arc<Link>>,
+    members: Vec<(Arc<Link>, Arc<dyn Replica>)>,
 }
 
 impl Membership {
@@ -46,6 +46,9 @@ impl Membership {
     ) -> Result<Identity, String> {
         let name = description.names.first().ok_or("its model has no name")?;
         let mut models = self.models.lock().await;
+        if link.is_leaving() {
+            return Err("it is no longer listed".to_owned());
+        }
         if let Some(model) = models.iter_mut().find(|model| model.description.names[0] == *name) {
             check_equal(&model.description, description)?;
             model.route.model.worker_joined(&description.fingerprint);
@@ -58,10 +61,11 @@ impl Membership {
                     "a worker's answers may differ in bits from those of the model's first worker"
                 );
             }
-            if !model.members.iter().any(|member| Arc::ptr_eq(member, link)) {
-                let replica = RemoteReplica::new(link.clone(), model.identity.clone());
-                model.route.replicas().add(Arc::new(replica));
-                model.members.push(link.clone());
+            if !model.members.iter().any(|(member, _)| Arc::ptr_eq(member, link)) {
+                let replica: Arc<dyn Replica> =
+                    Arc::new(RemoteReplica::new(link.clone(), model.identity.clone()));
+                model.route.replicas().add(replica.clone());
+                model.members.push((link.clone(), replica));
             }
             return Ok(model.identity.clone());
         }
@@ -70,17 +74,26 @@ impl Membership {
         }
         let served = learn(connection, description).await?;
         let identity = Identity(name.as_str().into());
-        let replica = RemoteReplica::new(link.clone(), identity.clone());
-        let route = self.loading.add_remote(served, Arc::new(replica)).map_err(|error| error.to_string())?;
+        let replica: Arc<dyn Replica> = Arc::new(RemoteReplica::new(link.clone(), identity.clone()));
+        let route = self.loading.add_remote(served, replica.clone()).map_err(|error| error.to_string())?;
         route.model.worker_joined(&description.fingerprint);
         let description = description.clone();
         models.push(FleetModel {
             description,
             identity: identity.clone(),
             route,
-            members: vec![link.clone()],
+            members: vec![(link.clone(), replica)],
         });
         Ok(identity)
+    }
+
+    /// Lets a worker get no further requests; those that it runs go on.
+    pub async fn leave(&self, link: &Arc<Link>) {
+        link.set_leaving();
+        for model in self.models.lock().await.iter_mut() {
+            let left = model.members.extract_if(.., |(member, _)| Arc::ptr_eq(member, link));
+            left.for_each(|(_, replica)| model.route.replicas().remove(&replica));
+        }
     }
 }
 

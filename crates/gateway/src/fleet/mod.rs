@@ -1,29 +1,38 @@
-//! The workers and foreign engines of a gateway. A worker is followed by a task that keeps a connection to it, and joins the route of
-//! its model once it has described itself. Does not know requests.
+//! The workers and foreign engines of a gateway. Sources tell which workers there are. A worker is followed by a task that keeps a
+//! connection to it, and joins the route of its model once it has described itself. Does not know requests.
 
 mod config;
+mod discovery;
 mod engine_config;
 mod follow;
 mod learned_model;
 mod membership;
+mod roster;
+mod tls;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::foreign::{self, Upstream};
 use crate::gateway::Loading;
-use crate::replica::Link;
+use discovery::Source;
 use membership::Membership;
+use roster::{MAX_REPLICAS, Roster, SourceState};
+use tokio::sync::mpsc;
 
 pub use config::{FleetError, ReplicaConfig};
+pub use discovery::KubernetesApi;
 
-/// Most workers and engines of a gateway.
-const MAX_REPLICAS: usize = 1024;
+/// Between two looks at what has settled.
+const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The workers and foreign engines of a gateway; they are followed until it is dropped.
 #[derive(Debug)]
 pub struct Fleet {
     _following: tokio::task::JoinSet<()>,
+    loading: Loading,
     n_replicas: usize,
+    n_sources: usize,
 }
 
 impl Fleet {
@@ -43,27 +52,56 @@ impl Fleet {
         let engines = engines.map(|replica| Ok((replica, Arc::new(replica.upstream()?))));
         let engines: Vec<(_, Arc<Upstream>)> = engines.collect::<Result<_, FleetError>>()?;
         let workers = replicas.iter().filter(|replica| !replica.is_foreign());
-        let endpoints = workers.map(|replica| replica.endpoint(default_token));
-        let endpoints: Vec<_> = endpoints.collect::<Result<_, _>>()?;
-        for (i, endpoint) in endpoints.iter().enumerate() {
-            if endpoints[..i].iter().any(|other| other.address == endpoint.address) {
-                return Err(FleetError::Twice { url: endpoint.address.to_string() });
+        let workers = workers.map(|replica| Ok((replica, replica.workers(default_token)?)));
+        let workers: Vec<_> = workers.collect::<Result<_, FleetError>>()?;
+        for (i, (_, (source, _))) in workers.iter().enumerate() {
+            if workers[..i].iter().any(|(_, (other, _))| other == source) {
+                return Err(FleetError::Twice { url: source.to_string() });
             }
         }
-        let links: Vec<_> = endpoints.into_iter().map(|endpoint| Arc::new(Link::new(endpoint))).collect();
-        let _ = loading.workers().set(links.clone());
-        let membership = Arc::new(Membership::new(loading.clone()));
+        let (tell, told) = mpsc::channel(1);
         let mut following = tokio::task::JoinSet::new();
-        for link in links {
-            following.spawn(follow::follow(membership.clone(), link));
+        let mut sources = Vec::with_capacity(workers.len());
+        let n_sources = workers.iter().filter(|(_, (source, _))| !source.is_static()).count();
+        for (idx, (config, (source, credentials))) in workers.into_iter().enumerate() {
+            let found = match source {
+                Source::Address(address) => vec![address.into()],
+                source => {
+                    following.spawn(source.follow(idx, config.kubernetes_api.clone(), tell.clone()));
+                    Vec::new()
+                }
+            };
+            sources.push(SourceState { credentials, found });
         }
+        let membership = Arc::new(Membership::new(loading.clone()));
+        let roster = Roster::new(membership, loading.workers().clone(), sources);
+        following.spawn(roster.run(told));
         follow_engines(&engines, loading, &mut following);
-        Ok(Self { _following: following, n_replicas: replicas.len() })
+        Ok(Self {
+            _following: following,
+            loading: loading.clone(),
+            n_replicas: replicas.len() - n_sources,
+            n_sources,
+        })
     }
 
-    /// How many workers and engines there are.
-    pub fn n_replicas(&self) -> usize {
-        self.n_replicas
+    /// Waits until all workers and engines that are known have answered or failed once and a model is served, at most for `limit`.
+    pub async fn settled(&self, limit: Duration) {
+        let is_settled = || {
+            let links = self.loading.workers().now();
+            links.iter().all(|link| link.was_tried()) && self.loading.is_settled()
+        };
+        let settling = async {
+            while !is_settled() {
+                tokio::time::sleep(SETTLE_INTERVAL).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, settling).await;
+    }
+
+    /// How many workers and engines are named, and how many sources tell more of them.
+    pub fn n_replicas(&self) -> (usize, usize) {
+        (self.n_replicas, self.n_sources)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use throng_core::health::State as Health;
+
 use super::Loading;
 use crate::config::ModerationConfig;
 use crate::foreign::{ForeignModel, ForeignModels, MAX_MODELS, Upstream};
@@ -53,5 +55,15 @@ impl Loading {
         self.shared.foreign.add(Arc::new(model));
         self.serve(app.clone());
         Ok(())
+    }
+    /// Whether a first model is served, and all engines of other makers have answered or failed.
+    pub(crate) fn is_settled(&self) -> bool {
+        let engines = self.shared.foreign.now();
+        let is_starting = |model: &Arc<ForeignModel>| {
+            let replicas = model.replicas();
+            replicas.iter().any(|replica| model.dispatcher.state(replica.id).0 == Health::Starting)
+        };
+        let has_models = self.loaded.get().is_some_and(|app| !app.router.routes().is_empty());
+        (has_models || !engines.is_empty()) && !engines.iter().any(is_starting)
     }
 }

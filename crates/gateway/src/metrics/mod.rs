@@ -12,6 +12,7 @@ mod moderation;
 mod process;
 mod requests;
 mod response_cache;
+mod scale;
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,6 +37,7 @@ use self::moderation::ModerationCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use self::response_cache::CacheCollector;
+use self::scale::ScaleCollector;
 use crate::ledger::Ledger;
 use crate::replica::Replica;
 use crate::response_cache::ResponseCache;
@@ -74,7 +76,11 @@ impl Metrics {
     /// and the ledger.
     pub fn new(
         replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
-        (models, engines): (AtScrape<ModelInfoLabels>, AtScrape<EngineStatus>),
+        (models, engines, scales): (
+            AtScrape<ModelInfoLabels>,
+            AtScrape<EngineStatus>,
+            AtScrape<(ModelLabels, u32)>,
+        ),
         memory: MemoryCollector,
         (process, ledger): (&ProcessFacts, Option<Arc<Ledger>>),
         cache: Arc<ResponseCache>,
@@ -85,6 +91,7 @@ impl Metrics {
         let requests = RequestMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(EngineStatusCollector(engines)));
+        registry.register_collector(Box::new(ScaleCollector(scales)));
         registry.register_collector(Box::new(memory));
         registry.register_collector(Box::new(CacheCollector(cache)));
         registry.register_collector(Box::new(ModerationCollector(moderation)));

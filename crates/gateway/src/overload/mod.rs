@@ -4,6 +4,7 @@
 
 mod admitted;
 mod ask;
+mod scale;
 mod timed;
 mod urgency;
 
@@ -22,6 +23,7 @@ use crate::openai::ApiError;
 use crate::replica::{Generation, ReplicaError, ReplicaErrorKind, ReplicaRequest};
 
 pub(crate) use self::ask::ServiceAsk;
+pub(crate) use self::scale::Scale;
 pub(crate) use self::timed::{TimeLimits, within};
 pub(crate) use self::urgency::Urgency;
 
@@ -96,6 +98,14 @@ impl OverloadControl {
         let (now, mut gate) = (self.now(), lock(gate));
         gate.set_machine(machine);
         gate.check(&urgency.ask(tenant, (1, 0, 1)), now).map_err(refusal)
+    }
+
+    /// How long one more request would wait; zero where nobody is counted.
+    pub fn predicted_wait(&self, machine: Machine) -> Nanos {
+        let Some(gate) = &self.gate else { return Nanos(0) };
+        let mut gate = lock(gate);
+        gate.set_machine(Some(machine));
+        gate.predicted_wait()
     }
 
     /// Submits a request with `generate` if it may enter what computes at the speed of `machine`.

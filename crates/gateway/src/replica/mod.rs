@@ -28,7 +28,7 @@ pub use event::TokenReport;
 pub(crate) use event::{ReplicaEvent, Timing};
 pub(crate) use load::{Load, Status, StepTokens, Totals};
 pub(crate) use local::LocalReplica;
-pub(crate) use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, RemoteReplica};
+pub(crate) use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, Links, RemoteReplica};
 pub use remote::{InvalidAddress, WorkerAddress};
 pub(crate) use replicas::Replicas;
 pub(crate) use request::{Continuations, ReplicaRequest, RequestedAdapter, ResumedContinuation};

@@ -11,7 +11,7 @@ use throng_core::time::Nanos;
 use super::{Replica, Status};
 use crate::dispatch::{Dispatcher, Placement, Seat, Wanted};
 
-/// What answers a model's requests. Replicas may be added, and all clones see them; none is taken away.
+/// What answers a model's requests. Replicas come and go, and all clones see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Replicas(Arc<Inner>);
 
@@ -70,6 +70,15 @@ impl Replicas {
         replica.take_seat(Seat::new(dispatcher.clone(), id));
         let member = Member { id, replica, cursor: Arc::default() };
         *members = members.iter().cloned().chain([member]).collect();
+    }
+
+    /// Takes one away. What it runs goes on.
+    pub fn remove(&self, replica: &Arc<dyn Replica>) {
+        let mut members = self.0.members.write().unwrap_or_else(PoisonError::into_inner);
+        let (gone, stay): (Vec<Member>, Vec<Member>) =
+            members.iter().cloned().partition(|member| Arc::ptr_eq(&member.replica, replica));
+        *members = stay.into();
+        gone.iter().for_each(|member| self.0.dispatcher.remove(member.id));
     }
 
     /// What counts their requests and retries.

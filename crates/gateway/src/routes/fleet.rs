@@ -34,9 +34,9 @@ struct Worker {
     known_blocks: usize,
 }
 
-/// All workers in the order of the configuration, and the engines of each foreign model.
+/// All workers in the order in which they came, and the engines of each foreign model.
 pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
-    let links = app.workers.get().map_or(&[][..], Vec::as_slice);
+    let links = app.workers.now();
     let models = app.foreign.now();
     let engines = models.iter().flat_map(|model| {
         model.replicas().into_iter().map(|replica| engine(model, &replica)).collect::<Vec<_>>()

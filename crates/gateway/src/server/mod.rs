@@ -37,7 +37,7 @@ use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::metrics::HttpMetrics;
 use crate::observation::Observation;
-use crate::phase::Phase;
+use crate::phase::{Phase, Shutdown};
 
 pub use self::listener::Listener;
 pub(crate) use self::tls::Tls;
@@ -58,6 +58,8 @@ const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
 const CUT_GRACE: Duration = Duration::from_secs(2);
 /// Connections that came while streams were finishing may take this long for what they are being sent.
 const LATE_GRACE: Duration = Duration::from_millis(250);
+/// An open connection may be without a request for so long after another process has begun to accept.
+const HANDOVER_GRACE: Duration = Duration::from_secs(2);
 
 /// What a server serves, and what it shares with that.
 #[derive(Debug)]
@@ -101,11 +103,11 @@ pub(crate) fn check(config: &GatewayConfig) -> Result<(), cors::Fault> {
 }
 
 /// Serves until `shutdown` completes and the running requests have ended or been cut. While they run, new connections
-/// are accepted, so that health checks and new requests are told why they are refused.
+/// are accepted, so that health checks and new requests are told why they are refused, unless another process accepts them.
 pub(crate) async fn serve(
     service: Service,
     listener: Listener,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = impl Into<Shutdown>>,
 ) -> io::Result<()> {
     let config = &service.config.server;
     let (phase, max_connections) = (service.phase.clone(), config.max_connections);
@@ -128,15 +130,21 @@ pub(crate) async fn serve(
         }
     };
     tokio::pin!(shutdown, following);
-    loop {
+    let how = loop {
         tokio::select! {
-            () = &mut shutdown => break,
+            how = &mut shutdown => break how.into(),
             () = &mut following => {}
             Some(_) = connections.join_next() => {}
             accepted = door.accept() => door.spawn(accepted, false, &mut connections),
         }
+    };
+    match how {
+        Shutdown::Drain => drain(Some(door), &phase, shutdown_timeout, connections).await,
+        Shutdown::HandOver => {
+            drop(door);
+            drain(None, &phase, shutdown_timeout, connections).await;
+        }
     }
-    drain(door, &phase, shutdown_timeout, connections).await;
     Ok(())
 }
 
@@ -176,18 +184,22 @@ impl Door {
 }
 
 async fn drain(
-    mut door: Door,
+    mut door: Option<Door>,
     phase: &watch::Sender<Phase>,
     timeout: Duration,
     mut connections: JoinSet<()>,
 ) {
-    phase.send_replace(Phase::Draining);
+    phase.send_replace(if door.is_some() { Phase::Draining } else { Phase::HandedOver });
     let mut late = JoinSet::new();
     let mut all_done = async |connections: &mut JoinSet<()>| loop {
         tokio::select! {
             ended = connections.join_next() => if ended.is_none() { return },
             Some(_) = late.join_next() => {}
-            accepted = door.accept() => door.spawn(accepted, true, &mut late),
+            Some(accepted) = accept_late(&mut door) => {
+                if let Some(door) = &door {
+                    door.spawn(accepted, true, &mut late);
+                }
+            }
         }
     };
     if tokio::time::timeout(timeout, all_done(&mut connections)).await.is_err() {
@@ -200,6 +212,26 @@ async fn drain(
     let rest = async { while late.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(LATE_GRACE, rest).await;
     late.shutdown().await;
+}
+
+async fn accept_late(door: &mut Option<Door>) -> Option<Accepted> {
+    match door {
+        Some(door) => Some(door.accept().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Completes when a connection is to close after its answers. One that came shortly before another process began to accept has time to
+/// send its request, since it cannot know.
+async fn told_to_close(phase: &mut watch::Receiver<Phase>) {
+    let handed_over = phase
+        .wait_for(|phase| *phase >= Phase::HandedOver)
+        .await
+        .is_ok_and(|phase| *phase == Phase::HandedOver);
+    if handed_over {
+        let ending = phase.wait_for(|phase| *phase >= Phase::Draining);
+        let _ = tokio::time::timeout(HANDOVER_GRACE, ending).await;
+    }
 }
 
 /// Serves a connection until either side ends it. One that came before the server began to drain closes then, once its
@@ -263,7 +295,7 @@ async fn serve_connection(
             }
             () = state.end_requested() => break,
             () = state.close_requested(), if !closing => {}
-            _ = phase.wait_for(|phase| *phase >= Phase::Draining), if !closing && !is_late => {}
+            () = told_to_close(&mut phase), if !closing && !is_late => {}
         }
         closing = true;
         connection.as_mut().graceful_shutdown();

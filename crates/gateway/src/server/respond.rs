@@ -57,7 +57,7 @@ impl Responder {
         let (method, sender) = (parts.method.clone(), Sender::new(connection.client(), &parts));
         let context = RequestContext::new(&parts.headers, version, Some(body), connection.clone());
         let context = Arc::new(context.observed_by(&self.service.observation));
-        let is_ending = *self.service.phase.borrow() >= Phase::Draining;
+        let is_ending = *self.service.phase.borrow() >= Phase::HandedOver;
         if is_ending {
             context.close_connection();
         }

@@ -22,7 +22,7 @@ use crate::constraint::ModelGrammars;
 use crate::gateway::{GatewayError, check_keys};
 use crate::memory::MemoryBudget;
 use crate::metrics::HttpMetrics;
-use crate::phase::Phase;
+use crate::phase::{Phase, Shutdown};
 use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, sent_status};
 use crate::server::{self, Listener, Served, Service, Tls};
 
@@ -116,7 +116,7 @@ impl Worker {
     pub async fn serve(
         self,
         listener: impl Into<Listener> + Send,
-        shutdown: impl Future<Output = ()> + Send,
+        shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let Self { config, state, phase, tls } = self;
         let listener = listener.into();
@@ -139,7 +139,7 @@ impl Worker {
 impl WorkerState {
     /// Whether no new requests are taken.
     fn is_draining(&self) -> bool {
-        *self.phase.borrow() >= Phase::Draining
+        *self.phase.borrow() >= Phase::HandedOver
     }
 
     /// What is said to new requests then.

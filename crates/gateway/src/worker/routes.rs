@@ -86,7 +86,7 @@ async fn follow(State(worker): State<Arc<WorkerState>>) -> Body {
     Body::from_stream(stream::unfold(begun, |mut watch| async move {
         tokio::select! {
             _ = watch.beat.tick() => {}
-            _ = watch.phase.wait_for(|phase| *phase >= Phase::Draining), if !watch.says_draining => {}
+            _ = watch.phase.wait_for(|phase| *phase >= Phase::HandedOver), if !watch.says_draining => {}
         }
         if watch.says_draining && watch.worker.replica.load().n_sequences() == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The listening socket of a server: opened here, or passed by systemd. Does not know what is served.
+//! The listening sockets of a server: opened here, or passed by systemd or by the process that this one takes over from. Does not know what is served.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use throng_gateway::{AccessConfig, Gateway, Listener, ServerConfig};
 use tokio::net::TcpListener;
 
+use crate::process::handover::{self, Sockets};
 use crate::process::systemd::{self, PassedListener};
 
 /// A listening socket; its file, if it has one, is removed when this is dropped.
@@ -16,6 +17,15 @@ pub struct Listening {
     /// Where clients find it: `127.0.0.1:8000`, `unix:/run/throng.sock`.
     pub place: String,
     file: Option<PathBuf>,
+    /// For a process that takes over from this one.
+    pub sockets: Sockets,
+}
+
+impl Listening {
+    /// The file of the socket belongs to another process now.
+    pub fn hand_over(&mut self) {
+        self.file = None;
+    }
 }
 
 impl Drop for Listening {
@@ -32,9 +42,11 @@ impl Drop for Listening {
 /// When the place is in use, not permitted or not of this machine: the message names the flag that changes it.
 pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
     let mut file = None;
-    let listener = match (systemd::passed_listener()?, &server.uds) {
-        (Some(passed), _) => {
+    let listener = match (systemd::passed_listener(0)?, &server.uds) {
+        (Some(passed), uds) => {
             tracing::info!("the socket was passed in LISTEN_FDS: --host, --port and --uds are not used");
+            // Whoever handed it over leaves its file to this process.
+            file = uds.clone().filter(|_| handover::is_successor());
             adopt(passed)?
         }
         (None, None) => bind(&server.host, server.port).await?.into(),
@@ -43,7 +55,9 @@ pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
             bind_path(path)?
         }
     };
-    let listening = Listening { place: listener.place(), file };
+    let mut sockets = Sockets::default();
+    keep(&mut sockets, &listener)?;
+    let listening = Listening { place: listener.place(), file, sockets };
     Ok((listener, listening))
 }
 
@@ -51,14 +65,36 @@ pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
 ///
 /// # Errors
 /// When the address is in use, not permitted or not of this machine.
-pub async fn listen_for_operator(gateway: Gateway, access: &AccessConfig) -> Result<Gateway> {
+pub async fn listen_for_operator(
+    gateway: Gateway,
+    access: &AccessConfig,
+    listening: &mut Listening,
+) -> Result<Gateway> {
     let Some(address) = &access.admin_listen else { return Ok(gateway) };
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address} (--admin-listen ADDRESS:PORT)"))?;
-    let listener = Listener::from(listener);
+    let listener = match systemd::passed_listener(1)? {
+        Some(passed) => adopt(passed)?,
+        None => TcpListener::bind(address)
+            .await
+            .with_context(|| format!("cannot listen on {address} (--admin-listen ADDRESS:PORT)"))?
+            .into(),
+    };
+    keep(&mut listening.sockets, &listener)?;
     tracing::info!("the operator's API is on {}", listener.place());
     Ok(gateway.with_admin_listener(listener))
+}
+
+#[cfg(unix)]
+fn keep(sockets: &mut Sockets, listener: &Listener) -> Result<()> {
+    match listener {
+        Listener::Tcp(listener) => sockets.add(listener)?,
+        Listener::Unix(listener) => sockets.add(listener)?,
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn keep(_: &mut Sockets, _: &Listener) -> Result<()> {
+    Ok(())
 }
 
 fn adopt(passed: PassedListener) -> Result<Listener> {

@@ -15,10 +15,27 @@ pub struct WorkerAddress {
 
 /// A text is no address of a worker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no address of a worker: it must be throng://HOST:PORT, or throngs://HOST:PORT with TLS")]
-pub struct InvalidAddress(String);
+#[error("{text:?} is no address of {expected}")]
+pub struct InvalidAddress {
+    text: String,
+    expected: &'static str,
+}
+
+impl InvalidAddress {
+    /// What cannot be read as a source of workers.
+    pub(crate) fn of_source(text: &str) -> Self {
+        let expected = "workers: it must be file:///PATH, dns://[SERVER:PORT/]NAME:PORT, srv://[SERVER:PORT/]NAME or \
+            kubernetes://NAMESPACE/SERVICE:PORT";
+        Self { text: text.to_owned(), expected }
+    }
+}
 
 impl WorkerAddress {
+    /// Of a name, or of an IP address without brackets.
+    pub(crate) fn new(host: String, port: u16, is_encrypted: bool) -> Self {
+        Self { host, port, is_encrypted }
+    }
+
     /// A name, or an IP address without brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -48,7 +65,8 @@ impl FromStr for WorkerAddress {
     type Err = InvalidAddress;
 
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        let invalid = || InvalidAddress(text.to_owned());
+        let expected = "a worker: it must be throng://HOST:PORT, or throngs://HOST:PORT with TLS";
+        let invalid = || InvalidAddress { text: text.to_owned(), expected };
         let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
         let is_encrypted = match scheme {
             "throng" => false,

@@ -38,6 +38,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 pub(crate) struct Endpoint {
     /// Where it listens.
     pub address: WorkerAddress,
+    /// The name that its certificate must have, if not that of the address.
+    pub server_name: Option<String>,
     /// The value of the header with the token.
     pub authorization: Option<HeaderValue>,
     /// How connections are encrypted.
@@ -84,8 +86,13 @@ impl Endpoint {
         let to = (self.address.host(), self.address.port());
         let stream = TcpStream::connect(to).await.map_err(|error| format!("cannot connect: {error}"))?;
         let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return self.shake_hands(TokioIo::new(stream)).await };
-        let name = ServerName::try_from(self.address.host().to_owned())
+        let tls = match (&self.tls, self.address.is_encrypted()) {
+            (Some(tls), true) => tls,
+            (None, true) => return Err("no certificates are named that its own could come from".to_owned()),
+            (_, false) => return self.shake_hands(TokioIo::new(stream)).await,
+        };
+        let name = self.server_name.as_deref().unwrap_or(self.address.host());
+        let name = ServerName::try_from(name.to_owned())
             .map_err(|_| "its name cannot stand in a certificate".to_owned())?;
         let stream = TlsConnector::from(tls.clone()).connect(name, stream).await;
         let stream = stream.map_err(|error| format!("the TLS handshake failed: {error}"))?;
@@ -108,7 +115,7 @@ impl Endpoint {
         let (sender, connection) = shaken.map_err(|error| format!("the HTTP/2 handshake failed: {error}"))?;
         let (tell, lost) = watch::channel(());
         let ended = tokio::spawn(connection.map(|_| ()));
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.address.is_encrypted() { "https" } else { "http" };
         let base = format!("{scheme}://{}", self.address.authority()).into();
         let connection = Connection { sender, authorization: self.authorization.clone(), base, lost };
         Ok((connection, ConnectionGuard { _lost: tell, ended }))

@@ -1,10 +1,11 @@
 //! What a gateway knows of one worker at present: the connection, the model that it described, its last status. Whoever follows the
 //! worker writes it; replicas read it and never wait. Does not connect.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_core::health::{Probe, State};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::connection::{Connection, Endpoint};
@@ -23,6 +24,10 @@ pub(crate) struct Link {
     n_own: AtomicUsize,
     /// Where it stands for requests of each model that it ever had: told how it is while it has the model.
     seats: Mutex<Vec<(Identity, Seat)>>,
+    /// Told when there are none.
+    idle: Notify,
+    /// It is no longer listed: what it runs may end, and nothing else begins.
+    is_leaving: AtomicBool,
 }
 
 /// Names a model as one worker described it, of all that it ever described.
@@ -32,6 +37,8 @@ pub(crate) struct Identity(pub Arc<str>);
 #[derive(Debug)]
 struct Known {
     state: LinkState,
+    /// It was up or down since it is known.
+    was_tried: bool,
     since: Instant,
     /// Of the model that it described last.
     names: Vec<String>,
@@ -81,7 +88,9 @@ pub(super) struct OwnSequences {
 
 impl Drop for OwnSequences {
     fn drop(&mut self) {
-        self.link.n_own.fetch_sub(self.n, Ordering::Relaxed);
+        if self.link.n_own.fetch_sub(self.n, Ordering::AcqRel) == self.n {
+            self.link.idle.notify_waiters();
+        }
     }
 }
 
@@ -90,6 +99,7 @@ impl Link {
     pub fn new(endpoint: Endpoint) -> Self {
         let known = Known {
             state: LinkState::Down { reason: "not connected yet".to_owned() },
+            was_tried: false,
             since: Instant::now(),
             names: Vec::new(),
             fingerprint: Arc::from(""),
@@ -97,7 +107,8 @@ impl Link {
             n_others: 0,
             refuses: None,
         };
-        Self { endpoint, known: Mutex::new(known), n_own: AtomicUsize::new(0), seats: Mutex::default() }
+        let (n_own, seats, idle, is_leaving) = Default::default();
+        Self { endpoint, known: Mutex::new(known), n_own, seats, idle, is_leaving }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -126,12 +137,39 @@ impl Link {
     pub fn set_up(&self, connection: Connection, identity: Identity, description: &throng_wire::Description) {
         let mut known = self.known();
         known.state = LinkState::Up { connection, identity, status: Status::Ready };
+        known.was_tried = true;
         (known.since, known.refuses) = (Instant::now(), None);
         known.names.clone_from(&description.names);
         known.fingerprint = description.fingerprint.as_str().into();
         drop(known);
         if let Some(seat) = self.seat() {
             seat.start_again();
+        }
+    }
+
+    /// Whether it has answered or failed to.
+    pub fn was_tried(&self) -> bool {
+        self.known().was_tried
+    }
+
+    /// Notes that it is no longer listed.
+    pub fn set_leaving(&self) {
+        self.is_leaving.store(true, Ordering::Release);
+    }
+
+    /// Whether it is no longer listed.
+    pub fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire)
+    }
+
+    /// Completes when it runs nothing for this gateway.
+    pub async fn drained(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if self.n_own.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            idle.await;
         }
     }
 
@@ -149,6 +187,7 @@ impl Link {
         let was_up = matches!(known.state, LinkState::Up { .. });
         let is_news = was_up || !matches!(&known.state, LinkState::Down { reason: old } if old == reason);
         known.state = LinkState::Down { reason: reason.to_owned() };
+        known.was_tried = true;
         if was_up {
             (known.since, known.load, known.n_others) = (Instant::now(), Load::default(), 0);
         }
@@ -239,6 +278,9 @@ impl Link {
         let known = self.known();
         let (state, reason) = match &known.state {
             LinkState::Down { reason } => ("down", Some(reason.clone())),
+            LinkState::Up { .. } if self.is_leaving() => {
+                ("leaving", Some("it is no longer listed".to_owned()))
+            }
             LinkState::Up { status: Status::Ready, .. } => match &known.refuses {
                 None => match health {
                     Some((state, cause)) => (state.name(), cause.map(|cause| cause.name().to_owned())),

@@ -5,6 +5,7 @@ mod address;
 mod connection;
 mod generation;
 mod link;
+mod links;
 mod probe;
 mod request_body;
 
@@ -31,6 +32,7 @@ use crate::dispatch::Seat;
 pub use address::{InvalidAddress, WorkerAddress};
 pub(crate) use connection::{Connection, ConnectionGuard, Endpoint};
 pub(crate) use link::{Identity, Link};
+pub(crate) use links::Links;
 
 /// For a worker to take a request in: it may have to load an adapter.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(60);

@@ -48,7 +48,7 @@ pub async fn serve() -> Result<()> {
     loading.finish(vec![served])?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     output::line(format_args!("{} {}", listener.local_addr()?.port(), key.secret()))?;
-    gateway.serve(listener, std::future::pending()).await?;
+    gateway.serve(listener, std::future::pending::<()>()).await?;
     Ok(())
 }
 

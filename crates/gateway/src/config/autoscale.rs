@@ -1,0 +1,84 @@
+//! What an operator can set about the number of replicas that a gateway asks for. Does not know replicas.
+
+use serde::{Deserialize, Serialize};
+use throng_core::autoscale::AutoscaleConfig;
+use throng_core::time::Nanos;
+
+/// Bounds and targets of the number of workers of each model.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AutoscaleSection {
+    /// Fewest workers; 0 lets a model without requests have none.
+    pub min_replicas: u32,
+    /// Most workers.
+    pub max_replicas: u32,
+    /// Sequences that a worker should have, running and waiting.
+    pub target_sequences: u32,
+    /// The part of the KV cache that should be in use.
+    pub target_kv_use: f64,
+    /// The wait for the first step that a request should expect.
+    pub target_wait_ms: u64,
+    /// Seconds from a change to more workers.
+    pub up_cooldown_s: u64,
+    /// Seconds from a change to fewer workers; the highest number that was wanted within them counts.
+    pub down_cooldown_s: u64,
+    /// Seconds without a request after which a model may have no worker.
+    pub idle_s: u64,
+}
+
+impl Default for AutoscaleSection {
+    fn default() -> Self {
+        let of = AutoscaleConfig::default();
+        let seconds = |time: Nanos| time.0 / 1_000_000_000;
+        Self {
+            min_replicas: of.min_replicas,
+            max_replicas: of.max_replicas,
+            target_sequences: of.target_sequences,
+            target_kv_use: of.target_kv_use,
+            target_wait_ms: of.target_ttft.0 / 1_000_000,
+            up_cooldown_s: seconds(of.up_cooldown),
+            down_cooldown_s: seconds(of.down_cooldown),
+            idle_s: seconds(of.idle),
+        }
+    }
+}
+
+impl AutoscaleSection {
+    /// What cannot be used: a setting, its value and what it must be.
+    pub(crate) fn check(&self) -> Result<(), (&'static str, String, &'static str)> {
+        let checks = [
+            ("max_replicas", self.max_replicas > 0, self.max_replicas.to_string(), "at least 1"),
+            (
+                "min_replicas",
+                self.min_replicas <= self.max_replicas,
+                self.min_replicas.to_string(),
+                "at most max_replicas",
+            ),
+            ("target_sequences", self.target_sequences > 0, self.target_sequences.to_string(), "at least 1"),
+            (
+                "target_kv_use",
+                self.target_kv_use > 0.0 && self.target_kv_use <= 1.0,
+                self.target_kv_use.to_string(),
+                "above 0 and at most 1",
+            ),
+            ("target_wait_ms", self.target_wait_ms > 0, self.target_wait_ms.to_string(), "at least 1"),
+        ];
+        let fault = checks.into_iter().find(|(_, is_right, ..)| !is_right);
+        fault.map_or(Ok(()), |(name, _, value, expected)| Err((name, value, expected)))
+    }
+
+    /// The same for the decision.
+    pub(crate) fn of_core(&self) -> AutoscaleConfig {
+        let seconds = |s: u64| Nanos::from_ms(s.saturating_mul(1000));
+        AutoscaleConfig {
+            min_replicas: self.min_replicas,
+            max_replicas: self.max_replicas,
+            target_sequences: self.target_sequences,
+            target_kv_use: self.target_kv_use,
+            target_ttft: Nanos::from_ms(self.target_wait_ms),
+            up_cooldown: seconds(self.up_cooldown_s),
+            down_cooldown: seconds(self.down_cooldown_s),
+            idle: seconds(self.idle_s),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! How many workers a model should have, decided by `core` from what the gateway sees of them whenever somebody asks. Starts none.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use throng_core::autoscale::{Autoscaler, Observation};
+use throng_core::time::{Nanos, Timestamp};
+use tokio::time::Instant;
+
+use crate::config::AutoscaleSection;
+use crate::replica::{Load, Replica, Status};
+
+use super::OverloadControl;
+
+/// The decisions about one model.
+#[derive(Debug)]
+pub(crate) struct Scale {
+    origin: Instant,
+    autoscaler: Mutex<Autoscaler>,
+    n_unserved: AtomicU64,
+}
+
+impl Scale {
+    /// With these bounds and targets, which were checked.
+    pub fn new(section: &AutoscaleSection) -> Self {
+        let autoscaler = Mutex::new(Autoscaler::new(section.of_core()));
+        Self { origin: Instant::now(), autoscaler, n_unserved: AtomicU64::new(0) }
+    }
+
+    /// Notes a request that found no worker.
+    pub fn note_unserved(&self) {
+        self.n_unserved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many replicas a model should have now that has these, and whose requests `overload` lets in.
+    pub fn decide(&self, replicas: &[Arc<dyn Replica>], overload: &OverloadControl) -> u32 {
+        let ready = replicas.iter().filter(|replica| replica.status() == Status::Ready);
+        let loads: Vec<_> = ready.map(|replica| replica.load()).collect();
+        let sum = |of: fn(&Load) -> usize| loads.iter().map(of).sum::<usize>();
+        let total_blocks = sum(|load| load.total_blocks);
+        let machine = loads.iter().filter_map(|load| load.machine).reduce(|one, other| one.joined(other));
+        let seen = Observation {
+            n_replicas: loads.len() as u32,
+            n_running: sum(|load| load.n_running) as u64,
+            n_waiting: sum(|load| load.n_waiting) as u64,
+            kv_use: sum(|load| load.used_blocks.min(load.total_blocks)) as f64 / total_blocks.max(1) as f64,
+            predicted_ttft: machine.map_or(Nanos(0), |machine| overload.predicted_wait(machine)),
+            n_unserved: self.n_unserved.load(Ordering::Relaxed),
+        };
+        let now = Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0);
+        let mut autoscaler = self.autoscaler.lock().unwrap_or_else(PoisonError::into_inner);
+        autoscaler.decide(Some(seen), now).unwrap_or_default()
+    }
+}
