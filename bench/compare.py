@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures Throng against llama.cpp: the same files, the same threads, alternating runs, one table.
+"""Measures Throng against llama.cpp and ik_llama.cpp: the same files, the same threads, alternating runs, one table.
 
     bench/compare.py all                        # build, make the models, measure everything anew
     bench/compare.py prefill decode --rounds 7  # some sections
@@ -18,7 +18,7 @@ import signal
 import sys
 from pathlib import Path
 
-from comparison import models, peer, table
+from comparison import ik, llama_cpp, llama_cpp_build, models, table
 from comparison.engines import Bench
 from comparison.places import ROOT, Places
 from comparison.runs import Manner
@@ -37,6 +37,8 @@ def arguments():
     parser.add_argument("--patience", type=float, default=60, help="seconds to wait for a quiet machine before a run")
     parser.add_argument("--retries", type=int, default=5, help="most disturbed rounds of a row that are measured again")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "bench")
+    parser.add_argument("--ik", type=Path, help="the folder of ik_llama.cpp's sources, instead of a clone")
+    parser.add_argument("--without-ik", action="store_true", help="measure llama.cpp only")
     parser.add_argument("--throng", type=Path, help="a throng binary, instead of building it")
     return parser.parse_args()
 
@@ -51,8 +53,8 @@ def main():
     chosen = {section: settings.models or SECTIONS[section][1] for section in asked}
     if asked:
         manner = Manner(settings.rounds, settings.most_foreign, settings.patience, settings.retries)
-        bench = Bench(places, places.throng_binary(), settings.threads, manner)
-        prepare(places, chosen)
+        peers = prepare(places, settings, chosen)
+        bench = Bench(places, places.throng_binary(), settings.threads, manner, peers)
     if "all" in settings.what and not settings.add:
         shutil.rmtree(places.results, ignore_errors=True)
     for section in asked if "prepare" not in settings.what else ():
@@ -61,14 +63,18 @@ def main():
     print(table.table(table.load(places.results, SECTIONS), settings.most_foreign))
 
 
-def prepare(places, chosen):
-    """Builds the programs and models that the sections need, before anything is measured."""
-    for variant in ("native", *peer.VARIANTS):
-        if variant == "native" or variant in chosen and peer.runs_here(variant):
-            peer.peer(places, variant)
+def prepare(places, settings, chosen):
+    """Builds the programs and models that the sections need, before anything is measured. Gives the peers."""
+    peers = [llama_cpp.LlamaCpp(places, settings.threads)]
+    if not settings.without_ik and (source := ik.sources(places, settings.ik)):
+        peers.append(ik.IkLlamaCpp(places, settings.threads, source))
+    smaller = [name for name in llama_cpp_build.VARIANTS if name in chosen and llama_cpp_build.runs_here(name)]
+    for peer in peers:
+        peer.prepare(["native", *smaller])
+        print(f"{peer.version()} in {places.cache}", file=sys.stderr)
     for name in dict.fromkeys(name for names in chosen.values() for name in names):
         models.path(places, name)
-    print(f"{peer.version(places)} in {places.cache}", file=sys.stderr)
+    return tuple(peers)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import load
-from comparison import peer, reading, table
+from comparison import llama_cpp_build, reading, table
 from comparison.runs import Manner, Row, in_turn
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -28,71 +28,87 @@ class Reading(unittest.TestCase):
         with self.assertRaises(ValueError):
             reading.llama_batched_bench(without_its_last_line, 1)
 
+    def test_ik_llama_cpp_gives_the_same_of_its_own_tools(self):
+        self.assertAlmostEqual(reading.ik_bench(printed("ik-llama-bench")), 40.820463)
+        text = printed("ik-llama-batched-bench")
+        self.assertEqual(reading.ik_batched_bench(text, 2), {"decode": 7912.96, "all_s": 0.002})
+        with self.assertRaises(ValueError):
+            reading.ik_batched_bench(text, 3)
+
     def test_throng_bench_gives_both_speeds(self):
-        speeds = reading.throng_bench(printed("throng-bench"))
+        text = printed("throng-bench")
+        speeds = reading.throng_bench(text)
         self.assertAlmostEqual(speeds["prefill"], 3316.213381750049)
         self.assertAlmostEqual(speeds["decode"], 579.0977001520904)
         self.assertAlmostEqual(speeds["all_s"], 0.020010506)
+        self.assertNotIn("decode_limit", speeds)
+        with_limit = text.replace("{", '{"decode_limit":{"tokens_per_s":900.5},', 1)
+        self.assertEqual(reading.throng_bench(with_limit)["decode_limit"], 900.5)
 
 
 class Rows(unittest.TestCase):
     def test_a_ratio_above_one_is_throng_ahead(self):
-        speed = Row("s", "m", "tokens/s", True, throng=[20, 30, 60], peer=[10, 10, 10])
-        wait = Row("s", "m", "ms", False, throng=[20, 30, 60], peer=[10, 10, 10])
-        self.assertEqual(speed.ratios(), [2, 3, 6])
-        self.assertEqual(speed.ratio(), 3)
-        self.assertAlmostEqual(wait.ratio(), 1 / 3)
+        values = {"Throng": [20, 30, 60], "llama.cpp": [10, 10, 10]}
+        speed, wait = (Row("s", "m", "of something", higher, values) for higher in (True, False))
+        self.assertEqual(speed.ratios("llama.cpp"), [2, 3, 6])
+        self.assertEqual(speed.ratio("llama.cpp"), 3)
+        self.assertAlmostEqual(wait.ratio("llama.cpp"), 1 / 3)
 
-    def test_the_table_shows_medians_spread_and_noise(self):
-        quiet = Row("crowd", "m", "tokens/s", True, [200, 300, 600], [100, 100, 100], [0.01, 0.02, 0.9])
-        noisy = Row("crowd", "m", "ms", False, [1, 1, 1], [1.5, 1.5, 1.5], [0.2, 0.2, 0.01])
+    def test_the_table_shows_medians_spread_limits_and_noise(self):
+        three = {"Throng": [200, 300, 600], "llama.cpp": [100, 100, 100], "ik": [200, 200, 200]}
+        quiet = Row("crowd", "m", "tokens/s", True, three, [0.01, 0.02, 0.9], limit=400)
+        noisy = Row("crowd", "m", "ms", False, {"Throng": [1, 1, 1], "llama.cpp": [1.5] * 3}, [0.2, 0.2, 0.01])
         lines = table.table([quiet, noisy], most_foreign=0.05).splitlines()
-        self.assertEqual(lines[2], "| crowd | m | tokens/s | 300 | 100 | 3.00× | 2.00–6.00 of 3 | 2% |")
-        self.assertEqual(lines[3], "| crowd | m | ms | 1 | 1.5 | 1.50× | 1.50–1.50 of 3 | 20% noisy |")
-        self.assertEqual({line.count("|") for line in lines}, {9})
+        ratios = "3.00× (2.00–6.00 of 3) | 1.50× (1.00–3.00 of 3)"
+        self.assertEqual(lines[2], f"| crowd | m | tokens/s | 300 | 100 | 200 | {ratios} | 400 | 75% | 2% |")
+        self.assertEqual(lines[3], "| crowd | m | ms | 1 | 1.5 |  | 1.50× (1.50–1.50 of 3) |  |  |  | 20% noisy |")
+        self.assertEqual({line.count("|") for line in lines}, {12})
+
+    def row(self, model, ours, theirs, measure="tokens/s", foreign=(0.0,)):
+        return Row("crowd", model, measure, True, {"Throng": list(ours), "llama.cpp": list(theirs)}, list(foreign))
 
     def test_saved_rows_come_back_in_the_sections_order(self):
-        row = Row("crowd", "m", "tokens/s", True, [1.0], [2.0], [0.0])
+        row = self.row("m", [1.0], [2.0])
         with tempfile.TemporaryDirectory() as folder:
             table.save(Path(folder), "crowd", [row])
             table.save(Path(folder), "decode", [])
             self.assertEqual(table.load(Path(folder), ["decode", "crowd", "never"]), [row])
 
     def test_a_model_measured_again_replaces_only_its_own_rows(self):
-        first, second = (Row("crowd", model, "tokens/s", True, [1.0], [2.0], [0.0]) for model in "ab")
-        again = Row("crowd", "a", "tokens/s", True, [3.0], [2.0], [0.0])
+        first, second = (self.row(model, [1.0], [2.0]) for model in "ab")
+        again = self.row("a", [3.0], [2.0])
         with tempfile.TemporaryDirectory() as folder:
             for row in (first, second, again):
                 table.save(Path(folder), "crowd", [row])
             self.assertEqual(table.load(Path(folder), ["crowd"]), [second, again])
 
     def test_added_rounds_are_appended_to_those_of_the_same_row(self):
-        first, other = (Row("crowd", "a", measure, True, [1.0], [2.0], [0.0]) for measure in ("tokens/s", "ms"))
-        again = Row("crowd", "a", "tokens/s", True, [3.0, 4.0], [5.0, 6.0], [0.1, 0.2])
+        first, other = (self.row("a", [1.0], [2.0], measure) for measure in ("tokens/s", "ms"))
+        again = self.row("a", [3.0, 4.0], [5.0, 6.0], foreign=[0.1, 0.2])
         with tempfile.TemporaryDirectory() as folder:
             table.save(Path(folder), "crowd", [first], add=True)
             table.save(Path(folder), "crowd", [again], add=True)
-            both = Row("crowd", "a", "tokens/s", True, [1.0, 3.0, 4.0], [2.0, 5.0, 6.0], [0.0, 0.1, 0.2])
+            both = self.row("a", [1.0, 3.0, 4.0], [2.0, 5.0, 6.0], foreign=[0.0, 0.1, 0.2])
             self.assertEqual(table.load(Path(folder), ["crowd"]), [both])
             table.save(Path(folder), "crowd", [other], add=True)
             self.assertEqual(table.load(Path(folder), ["crowd"]), [other])
 
 
 class Turns(unittest.TestCase):
-    def turns(self, most_foreign, retries):
+    def turns(self, names, most_foreign, retries):
         asked, row = [], Row("s", "m", "tokens/s", True)
-        engines = [lambda i, name=name: asked.append((name, i)) or [float(i)] for name in ("throng", "peer")]
-        in_turn(Manner(2, most_foreign, 0, retries), [row], *engines)
+        engines = {name: lambda i, name=name: asked.append((name, i)) or [float(i)] for name in names}
+        in_turn(Manner(2, most_foreign, 0, retries), [row], engines)
         return asked, row
 
     def test_the_engines_take_turns_at_going_first(self):
-        asked, row = self.turns(most_foreign=math.inf, retries=5)
-        self.assertEqual(asked, [("throng", 1), ("peer", 1), ("peer", 2), ("throng", 2)])
-        self.assertEqual((row.throng, row.peer), ([1, 2], [1, 2]))
+        asked, row = self.turns(["Throng", "a", "b"], most_foreign=math.inf, retries=5)
+        self.assertEqual(asked, [("Throng", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 2), ("Throng", 2)])
+        self.assertEqual(row.values, {"Throng": [1, 2], "a": [1, 2], "b": [1, 2]})
 
     def test_a_disturbed_round_is_measured_again_up_to_a_limit(self):
-        _, row = self.turns(most_foreign=-1, retries=3)
-        self.assertEqual(row.throng, [4, 5])
+        _, row = self.turns(["Throng", "a"], most_foreign=-1, retries=3)
+        self.assertEqual(row.values["Throng"], [4, 5])
         self.assertEqual(len(row.foreign), 2)
 
 
@@ -115,9 +131,9 @@ class Patch(unittest.TestCase):
     def test_the_tile_configuration_is_kept_once(self):
         with tempfile.TemporaryDirectory() as folder:
             source = Path(folder) / "mmq.cpp"
-            source.write_text(f"    tc.start_row = 0;\n{peer.TILE_CONFIG}\n    done = true;\n")
+            source.write_text(f"    tc.start_row = 0;\n{llama_cpp_build.TILE_CONFIG}\n    done = true;\n")
             for _ in range(2):
-                peer.keep_tile_config(source)
+                llama_cpp_build.keep_tile_config(source)
             text = source.read_text()
         self.assertEqual(text.count("memory"), 1)
         self.assertLess(text.index("memory"), text.index("_tile_loadconfig"))

@@ -1,1 +1,1 @@
-"""Measures Throng against llama.cpp: the same files, the same threads, alternating runs."""
+"""Measures Throng against llama.cpp and ik_llama.cpp: the same files, the same threads, alternating runs."""

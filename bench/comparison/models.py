@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
-from .peer import peer
+from . import llama_cpp_build
 from .places import run
 
 MAKER = Path(__file__).resolve().parents[1] / "make_synthetic_gguf.py"
 #: Types that make_synthetic_gguf.py lacks, and their names in llama-quantize.
-QUANTIZED_BY_PEER = {"q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M", "q6_k": "Q6_K"}
+QUANTIZED_BY_LLAMA_CPP = {"q4_k_m": "Q4_K_M", "q5_k_m": "Q5_K_M", "q6_k": "Q6_K"}
 
 
 def path(places, name):
@@ -19,9 +19,9 @@ def path(places, name):
     places.models.mkdir(parents=True, exist_ok=True)
     shape, kind = name.rsplit("-", 1)
     unfinished = file.with_suffix(".unfinished")
-    if kind in QUANTIZED_BY_PEER:
+    if kind in QUANTIZED_BY_LLAMA_CPP:
         source = path(places, f"{shape}-f16")
-        run(peer(places).command("llama-quantize", source, unfinished, QUANTIZED_BY_PEER[kind]))
+        run(llama_cpp_build.programs(places).command("llama-quantize", source, unfinished, QUANTIZED_BY_LLAMA_CPP[kind]))
     else:
         run([places.tools() / "python", MAKER, "--shape", shape, "--type", kind, "--out", unfinished])
     print(file, file=sys.stderr)

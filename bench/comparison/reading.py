@@ -1,4 +1,4 @@
-"""Parses the output of the two engines' tools. Does not know how they were started."""
+"""Parses the output of the engines' tools. Does not know how they were started."""
 
 import json
 
@@ -23,12 +23,27 @@ def llama_batched_bench(text, users):
     return {"decode": result["speed_tg"], "all_s": result["t"]}
 
 
+def ik_bench(text):
+    """tokens/s of the one test that ik_llama.cpp's llama-bench (-o json) ran."""
+    (result,) = json.loads(text)
+    return result["avg_ts"]
+
+
+def ik_batched_bench(text, users):
+    """As `llama_batched_bench`, from the table that ik_llama.cpp's llama-batched-bench prints among its log: PP, TG, B,
+    N_KV, T_PP, S_PP, T_TG, S_TG, T, S."""
+    rows = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    (row,) = [row for row in rows if len(row) == 10 and row[2].strip() == str(users)]
+    return {"decode": float(row[7]), "all_s": float(row[8])}
+
+
 def throng_bench(text):
     """tokens/s of the prompts and, once each user has its first token, of all users together; the seconds from the
-    first prompt to the last token (--json)."""
+    first prompt to the last token; what the machine's limits admit, where they were measured (--json)."""
     (result,) = objects(text)
     return {
         "prefill": result["prefill_tokens_per_s"],
         "decode": result["decode_tokens_per_s"],
         "all_s": result["total_s"],
+        **{key: result[key]["tokens_per_s"] for key in ("prefill_limit", "decode_limit") if result.get(key)},
     }

@@ -1,4 +1,4 @@
-"""What is measured: in each section, both engines do the same work on the same file with the same number of threads."""
+"""What is measured: in each section, all engines do the same work on the same file with the same number of threads."""
 
 import asyncio
 import statistics
@@ -6,7 +6,7 @@ import time
 
 import load
 
-from .peer import runs_here
+from .llama_cpp_build import runs_here
 from .runs import Row
 
 QWEN, LLAMA, EXPERTS = "qwen3-0.6b", "llama-3.2-1b", "qwen3-moe"
@@ -15,30 +15,34 @@ FEW = (f"{QWEN}-q8_0", f"{QWEN}-q4_k_m")
 
 
 def prefill(bench, model, section="prefill", variant="native", extra=()):
-    row = Row(section, model, "prompt of 512, tokens/s", True)
+    limit = bench.limit("prefill", model, 512, 2, extra=extra)
+    row = Row(section, model, "prompt of 512, tokens/s", True, limit=limit)
     return bench.in_turn(
         [row],
         lambda i: [bench.throng_bench(model, 512, 2, extra=extra)["prefill"]],
-        lambda i: [bench.llama_bench(model, "-p", 512, "-n", 0, variant=variant)],
+        lambda peer, i: [peer.bench(model, 512, 0, variant=variant)],
     )
 
 
-def decode(bench, model, section="decode", depth=0, n_tokens=128, peer_extra=()):
+def decode(bench, model, section="decode", depth=0, n_tokens=128, variant="native", extra=()):
     where = f" after {depth:,}" if depth else ""
-    row = Row(section, model, f"one user{where}, tokens/s", True)
+    sizes = (max(depth, 1), n_tokens + 1)
+    limit = bench.limit("decode", model, *sizes, extra=extra)
+    row = Row(section, model, f"one user{where}, tokens/s", True, limit=limit)
     return bench.in_turn(
         [row],
-        lambda i: [bench.throng_bench(model, max(depth, 1), n_tokens + 1)["decode"]],
-        lambda i: [bench.llama_bench(model, "-p", 0, "-n", n_tokens, "-d", depth, *peer_extra)],
+        lambda i: [bench.throng_bench(model, *sizes, extra=extra)["decode"]],
+        lambda peer, i: [peer.bench(model, 0, n_tokens, depth, variant)],
     )
 
 
 def crowd(bench, model, section="crowd", users=16):
-    row = Row(section, model, f"{users} users decode, tokens/s", True)
+    limit = bench.limit("decode", model, 128, 64, users=users)
+    row = Row(section, model, f"{users} users decode, tokens/s", True, limit=limit)
     return bench.in_turn(
         [row],
         lambda i: [bench.throng_bench(model, 128, 64, users)["decode"]],
-        lambda i: [bench.llama_batched_bench(model, 128, 64, users, users * 192)["decode"]],
+        lambda peer, i: [peer.batched_bench(model, 128, 64, users, users * 192)["decode"]],
     )
 
 
@@ -53,7 +57,7 @@ def shared(bench, model, users=32, prompt=512):
     return bench.in_turn(
         [speed, done],
         lambda i: measured(bench.throng_bench(model, prompt, 64, users, ["--shared-prefix", prompt])),
-        lambda i: measured(bench.llama_batched_bench(model, prompt, 64, users, context, "-pps", "-kvu")),
+        lambda peer, i: measured(peer.batched_bench(model, prompt, 64, users, context, shared=True)),
     )
 
 
@@ -70,9 +74,8 @@ def http(bench, model, users=10, requests=20):
         waits = [stream.times[0] - stream.sent for stream in streams]
         return [sum(stream.n_output for stream in streams) / wall, statistics.median(waits) * 1e3]
 
-    with bench.both_servers(model, users, 192) as (ours, theirs):
-        pids = (ours.pid, theirs.pid)
-        return bench.in_turn([speed, first], lambda i: measured(ours, i), lambda i: measured(theirs, i), pids)
+    with bench.servers(model, users, 192) as servers:
+        return bench.servers_in_turn([speed, first], servers, measured)
 
 
 def prefix(bench, model, users=8):
@@ -86,9 +89,8 @@ def prefix(bench, model, users=8):
         asyncio.run(load.all_at_once(server.port, streams))
         return [time.perf_counter() - began]
 
-    with bench.both_servers(model, users, 544) as (ours, theirs):
-        pids = (ours.pid, theirs.pid)
-        return bench.in_turn([row], lambda i: measured(ours, i), lambda i: measured(theirs, i), pids)
+    with bench.servers(model, users, 544) as servers:
+        return bench.servers_in_turn([row], servers, measured)
 
 
 def intruder(bench, model, users=8):
@@ -105,10 +107,8 @@ def intruder(bench, model, users=8):
         p99 = statistics.quantiles(usual, n=100)[98]
         return [max(beside) / p99, max(beside) * 1e3, long.times[0] - long.sent]
 
-    with bench.both_servers(model, users + 1, 2048) as (ours, theirs):
-        pids = (ours.pid, theirs.pid)
-        rows = [relative, worst, wait]
-        return bench.in_turn(rows, lambda i: measured(ours, i), lambda i: measured(theirs, i), pids)
+    with bench.servers(model, users + 1, 2048) as servers:
+        return bench.servers_in_turn([relative, worst, wait], servers, measured)
 
 
 def memory(bench, model, users=10):
@@ -125,17 +125,19 @@ def memory(bench, model, users=10):
     return bench.in_turn(
         [peak, ready],
         lambda i: measured(lambda: bench.throng_server(model), i),
-        lambda i: measured(lambda: bench.llama_server(model, users, 192), i),
+        lambda peer, i: measured(lambda: peer.server(model, users, 192), i),
     )
 
 
 def without(section, variant, isa):
-    """Prefill with a smaller instruction set than the machine's, if the machine has it."""
+    """Prompts and one user with a smaller instruction set than the machine's, if the machine has it."""
 
     def measured(bench, model):
         if not runs_here(variant):
             return []
-        return prefill(bench, model, section, variant, ["--isa", isa])
+        bench, extra = bench.with_peers_for(variant), ["--isa", isa]
+        rows = prefill(bench, model, section, variant, extra)
+        return rows + decode(bench, model, section, variant=variant, extra=extra)
 
     return measured
 
@@ -145,8 +147,7 @@ def experts(bench, model):
 
 
 def at_depth(section, depth):
-    # llama.cpp's default is flash attention, with which it decodes half as fast over a long context.
-    return lambda bench, model: decode(bench, model, section, depth, n_tokens=32, peer_extra=("-fa", "off"))
+    return lambda bench, model: decode(bench, model, section, depth, n_tokens=32)
 
 
 #: The function that measures each section, and its models unless others are named.

@@ -4,9 +4,7 @@ import json
 import statistics
 from dataclasses import replace
 
-from .runs import Row
-
-HEADER = ("section", "model", "measure", "Throng", "llama.cpp", "Throng is better by", "spread", "others' load")
+from .runs import THRONG, Row
 
 
 def load(folder, sections):
@@ -27,30 +25,36 @@ def save(folder, section, rows, add=False):
 
 
 def behind(before, row):
-    """A row with the rounds of an earlier row prepended."""
-    if before is None:
+    """A row with the rounds of an earlier row prepended, if both have the same engines."""
+    if before is None or before.values.keys() != row.values.keys():
         return row
-    rounds = {name: getattr(before, name) + getattr(row, name) for name in ("throng", "peer", "foreign")}
-    return replace(row, **rounds)
+    values = {engine: before.values[engine] + row.values[engine] for engine in row.values}
+    return replace(row, values=values, foreign=before.foreign + row.foreign)
 
 
 def table(rows, most_foreign):
-    """The rows in Markdown; a row is noisy where its median round was disturbed."""
-    lines = ["| " + " | ".join(HEADER) + " |", "|" + " --- |" * len(HEADER)]
+    """The rows in Markdown: a figure of each engine, how many times better Throng is than each other one with the spread
+    over the rounds, and its share of the machine's limit. A row is noisy where its median round was disturbed."""
+    peers = list(dict.fromkeys(peer for row in rows for peer in row.peers()))
+    header = ["section", "model", "measure", THRONG, *peers, *(f"better than {peer} by" for peer in peers)]
+    header += ["limit", "share", "others' load"]
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     for row in rows:
-        ratios, foreign = row.ratios(), statistics.median(row.foreign)
-        cells = (
-            row.section,
-            row.model,
-            row.measure,
-            figure(statistics.median(row.throng)),
-            figure(statistics.median(row.peer)),
-            f"{row.ratio():.2f}×",
-            f"{min(ratios):.2f}–{max(ratios):.2f} of {len(ratios)}",
-            f"{foreign:.0%}" + (" noisy" if foreign > most_foreign else ""),
-        )
+        foreign = statistics.median(row.foreign)
+        cells = [row.section, row.model, row.measure, figure(row.median())]
+        cells += [figure(row.median(peer)) if peer in row.values else "" for peer in peers]
+        cells += [ratio(row, peer) if peer in row.values else "" for peer in peers]
+        limit = row.limit and figure(row.limit)
+        cells += [limit, f"{row.median() / row.limit:.0%}"] if limit else ["", ""]
+        cells.append(f"{foreign:.0%}" + (" noisy" if foreign > most_foreign else ""))
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def ratio(row, peer):
+    """The median and the spread of how many times better Throng was."""
+    ratios = row.ratios(peer)
+    return f"{row.ratio(peer):.2f}× ({min(ratios):.2f}–{max(ratios):.2f} of {len(ratios)})"
 
 
 def figure(value):

@@ -24,7 +24,7 @@ TILE_CONFIG_KEPT = '    __asm__ volatile("" : : "r"(&tc) : "memory");\n' + TILE_
 
 
 @dataclass(frozen=True)
-class Peer:
+class Programs:
     """llama.cpp's programs, and the folder of the CPU library that they use."""
 
     programs: Path
@@ -39,28 +39,25 @@ def runs_here(variant):
     return variant == "native" or VARIANTS[variant][1] in Path("/proc/cpuinfo").read_text().split()
 
 
-def peer(places, variant="native"):
+def programs(places, variant="native"):
     """This variant of llama.cpp, built when absent."""
     source = sources(places)
     native = source / "build" / "bin"
     if not all((native / program).exists() for program in PROGRAMS):
         build(places, source, "build", ["-DGGML_NATIVE=ON"], PROGRAMS)
     if variant == "native":
-        return Peer(native, native)
+        return Programs(native, native)
     name = f"build-{variant}"
     library = source / name / "bin" / "libggml-cpu.so"
     if not library.exists():
         flags = [f"-DGGML_{instruction}=ON" for instruction in VARIANTS[variant][0]]
         build(places, source, name, ["-DGGML_NATIVE=OFF", *flags], ["ggml-cpu"])
-    return Peer(native, library.parent)
+    return Programs(native, library.parent)
 
 
 def build(places, source, name, flags, targets):
-    cmake, ninja = places.tools() / "cmake", places.tools() / "ninja"
-    common = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DCMAKE_BUILD_TYPE=Release"]
-    common += ["-DBUILD_SHARED_LIBS=ON", *(f"-DLLAMA_BUILD_{part}=OFF" for part in ("UI", "TESTS", "EXAMPLES"))]
-    run([cmake, "-S", source, "-B", source / name, *common, *flags])
-    run(["nice", cmake, "--build", source / name, "--target", *targets])
+    parts = [f"-DLLAMA_BUILD_{part}=OFF" for part in ("UI", "TESTS", "EXAMPLES")]
+    places.cmake(source, source / name, [*parts, *flags], targets)
 
 
 def sources(places):
@@ -78,10 +75,6 @@ def sources(places):
 
 def unpacked(places):
     return sorted(path for path in places.cache.glob("llama_cpp_python-*") if path.is_dir())
-
-
-def version(places):
-    return f"llama.cpp of {unpacked(places)[-1].name}"
 
 
 def keep_tile_config(path):
