@@ -14,33 +14,21 @@ import asyncio
 import json
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from comparison import servers
+
 KEYS = ("first-key", "second-key", "third-key")
 MODEL = "throng-starter"
 
 
-class Server:
+def server(settings, *arguments):
     """A server with three tenants."""
-
-    def __init__(self, binary, *arguments):
-        keys = [part for key in KEYS for part in ("--api-key", key)]
-        command = [binary, "serve", "--port", "0", *keys, *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        line = self.process.stdout.readline()
-        while "http://" not in line:
-            if not line:
-                raise RuntimeError("the server did not start")
-            line = self.process.stdout.readline()
-        self.port = int(line.split("http://127.0.0.1:")[1].split()[0].rstrip("/"))
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(60)
+    keys = [part for key in KEYS for part in ("--api-key", key)]
+    return servers.throng(settings, *keys, *arguments)
 
 
 class Client:
@@ -102,36 +90,31 @@ async def loud_tenant(port, n_clients, seed):
     await asyncio.gather(*(one(number) for number in range(n_clients)))
 
 
-async def fairness(arguments):
-    server = Server(arguments.throng)
-    try:
-        await quiet_tenant(server.port, 20, "warm")
-        rounds = []
-        for number in range(arguments.rounds):
-            alone = await quiet_tenant(server.port, arguments.requests, f"alone {number}")
-            loud = asyncio.ensure_future(loud_tenant(server.port, arguments.times, number))
-            await asyncio.sleep(1)
-            beside = await quiet_tenant(server.port, arguments.requests, f"beside {number}")
-            loud.cancel()
-            await asyncio.gather(loud, return_exceptions=True)
-            rounds.append((alone, beside))
-            shown = [f"{name} p50 {1e3 * percentile(times, 0.5):.1f} ms, p99 {1e3 * percentile(times, 0.99):.1f} ms" for name, times in (("alone", alone), ("beside", beside))]
-            print(f"round {number}: {'; '.join(shown)}", flush=True)
-        alone, beside = ([one for of in rounds for one in of[which]] for which in (0, 1))
-        ratios = [percentile(beside, share) / percentile(alone, share) for share in (0.5, 0.99)]
-        print(f"{arguments.times} times as much beside: p50 {ratios[0]:.2f} times alone, p99 {ratios[1]:.2f} times")
-        return 0
-    finally:
-        server.stop()
+async def fairness(port, arguments):
+    await quiet_tenant(port, 20, "warm")
+    rounds = []
+    for number in range(arguments.rounds):
+        alone = await quiet_tenant(port, arguments.requests, f"alone {number}")
+        loud = asyncio.ensure_future(loud_tenant(port, arguments.times, number))
+        await asyncio.sleep(1)
+        beside = await quiet_tenant(port, arguments.requests, f"beside {number}")
+        loud.cancel()
+        await asyncio.gather(loud, return_exceptions=True)
+        rounds.append((alone, beside))
+        shown = [f"{name} p50 {1e3 * percentile(times, 0.5):.1f} ms, p99 {1e3 * percentile(times, 0.99):.1f} ms" for name, times in (("alone", alone), ("beside", beside))]
+        print(f"round {number}: {'; '.join(shown)}", flush=True)
+    alone, beside = ([one for of in rounds for one in of[which]] for which in (0, 1))
+    ratios = [percentile(beside, share) / percentile(alone, share) for share in (0.5, 0.99)]
+    print(f"{arguments.times} times as much beside: p50 {ratios[0]:.2f} times alone, p99 {ratios[1]:.2f} times")
+    return 0
 
 
-async def isolation(arguments):
-    server = Server(arguments.throng, "--config", cache_config())
+async def isolation(port, arguments):
     n_prompts = -(-arguments.requests // len(KEYS))
     counts = {"asked": 0, "own hits": 0, "foreign answers": 0, "foreign tokens": 0}
 
     async def worker(numbers):
-        clients = [Client(server.port, key) for key in KEYS]
+        clients = [Client(port, key) for key in KEYS]
         for number in numbers:
             draws = random.Random(f"{arguments.seed}/{number}")
             text = " ".join(str(draws.random()) for _ in range(2))
@@ -145,12 +128,9 @@ async def isolation(arguments):
             if number % 50 == 0:
                 counts["own hits"] += (await client.ask(messages=messages(text), max_tokens=1))[0].get("x-cache") == "hit"
 
-    try:
-        began = time.monotonic()
-        await asyncio.gather(*(worker(range(first, n_prompts, arguments.clients)) for first in range(arguments.clients)))
-        print(f"seed {arguments.seed}: {counts}, {counts['asked'] / (time.monotonic() - began):.0f} requests/s")
-    finally:
-        server.stop()
+    began = time.monotonic()
+    await asyncio.gather(*(worker(range(first, n_prompts, arguments.clients)) for first in range(arguments.clients)))
+    print(f"seed {arguments.seed}: {counts}, {counts['asked'] / (time.monotonic() - began):.0f} requests/s")
     return 1 if counts["foreign answers"] or counts["foreign tokens"] or not counts["own hits"] else 0
 
 
@@ -164,14 +144,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["fairness", "isolation"])
     parser.add_argument("--throng", required=True)
+    parser.add_argument("--threads", help="of the server; its own choice unless given")
     parser.add_argument("--requests", type=int, help="of the quiet tenant in each part; of all tenants")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--times", type=int, default=100, help="how many requests the loud tenant keeps running")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
+    arguments.model = None
     arguments.requests = arguments.requests or {"fairness": 200, "isolation": 100_000}[arguments.what]
-    sys.exit(asyncio.run({"fairness": fairness, "isolation": isolation}[arguments.what](arguments)))
+    what, flags = {"fairness": (fairness, ()), "isolation": (isolation, ("--config", cache_config()))}[arguments.what]
+    with server(arguments, *flags) as started:
+        sys.exit(asyncio.run(what(started.port, arguments)))
 
 
 if __name__ == "__main__":

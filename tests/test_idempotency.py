@@ -97,7 +97,12 @@ def test_kills_of_gateways_cost_nobody_an_answer(binary, start, tmp_path):
             client.start()
         for number in range(N_KILLS):
             time.sleep(random.uniform(0.2, 1.0))
+            n_answers = [len(client.answers) for client in clients]
             pair.kill(number % 2)
+            # Claims of the dead are taken over after some seconds; the next kill leaves time for that.
+            while any(len(client.answers) == n and client.is_alive() for client, n in zip(clients, n_answers)):
+                time.sleep(0.05)
+            assert all(client.is_alive() for client in clients), [client.fault for client in clients]
         for client in clients:
             client.ends = True
             client.join(2 * PATIENCE_S)
