@@ -77,7 +77,6 @@ fn words_that_could_be_taken_for_another_model() {
         (&["serve", "-pp", "2"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
         (&["serve", "-tp=2"], "--tensor-parallel-size is not supported (only 1 is accepted)"),
         (&["serve", "-pp", "x"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
-        (&["pull", "org/name"], "\"pull\" is neither a command (serve, worker,"),
         (&["run"], "\"run\" is neither a command (serve, worker,"),
     ] {
         let told = refused(arguments, |_| {});

@@ -106,7 +106,8 @@ fn a_block_is_quantized_by_itself_whatever_its_neighbours_hold() {
 fn changed_bytes_need_a_new_version() {
     let x = Random(15).normals(4 * COLS);
     let mut digest = 0xcbf2_9ce4_8422_2325u64;
-    for format in Format::ALL {
+    // Formats after this one are read and never written.
+    for format in Format::ALL.into_iter().filter(|&format| format <= Format::MXFP4) {
         for byte in of_floats(format, &x) {
             digest = (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
         }

@@ -1,18 +1,9 @@
 //! Splits stored blocks into codes and scales for packing, without rounding. Does not know where in a panel they go.
 
 use super::dequantize_k::{iq4_xs_scale, q3_k_scale, q4_k_scale_min};
+use super::stored_block::BlockCodes;
 use super::{Format, grids};
 use crate::layout::BLOCK;
-
-/// One row's block of 32.
-pub(super) struct BlockCodes {
-    /// Unsigned codes of the layout's bits.
-    pub(super) codes: [u8; BLOCK],
-    /// The scales' bytes of this row in their stored types: up to two values of up to two bytes.
-    pub(super) scales: [[u8; 2]; 2],
-    /// d and dmin of the superblock, f16.
-    pub(super) superscales: [[u8; 2]; 2],
-}
 
 /// Block `b` (of 32 columns) of a stored row.
 pub(super) fn block_codes(format: Format, row: &[u8], b: usize) -> BlockCodes {

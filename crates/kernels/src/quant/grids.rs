@@ -1,7 +1,7 @@
 //! Blocks whose weights are points of a grid (IQ1 to IQ3), ternary (TQ) or FP4 with a scale for sixteen (NVFP4): splits them into
 //! codes and scales without rounding. Layouts and grids are those of ggml-common.h. Does not know where in a panel they go.
 
-use super::block_codes::BlockCodes;
+use super::stored_block::BlockCodes;
 use super::{Format, f16_at};
 use crate::layout::{BLOCK, CodeLayout, ScaleKind};
 

@@ -12,6 +12,7 @@ mod pair_scale;
 mod quantize;
 mod quantize_rows;
 mod scale_search;
+mod stored_block;
 mod unpack;
 
 pub use crate::layout::Format;
