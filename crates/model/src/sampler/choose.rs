@@ -1,15 +1,12 @@
 //! Chooses one token from logits to which all rules were applied: `temperature`, `min_p`, `top_k`, `top_p`, in
 //! this order, then one draw. Does not know where the random number comes from.
 
-mod flat;
-
 use throng_core::batch::SequenceError;
 use throng_core::request::{SamplingParams, TokenId};
 use throng_kernels::logits_reduce::{BLOCK, weight};
 
 use super::ranking::{Candidate, Ranked, by_rank};
 use super::survey::Row;
-use flat::Classes;
 
 /// Buffers that are reused from token to token.
 #[derive(Debug, Default)]
@@ -18,11 +15,13 @@ pub(super) struct Chooser {
     /// Of the candidates, in their order.
     weights: Vec<f32>,
     block_sums: Vec<f64>,
-    classes: Classes,
+    class_counts: Vec<u32>,
 }
 
 /// How many tokens `top_p` looks at first, and then.
 const NUCLEI: [usize; 2] = [64, 1024];
+/// Classes of logits: eighths of the temperature below the largest. The last holds all without weight.
+const N_CLASSES: usize = 8 * 88;
 
 impl Chooser {
     /// Chooses from the whole vocabulary by the random number `uniform` in [0, 1); greedy parameters do not use it.
@@ -46,7 +45,8 @@ impl Chooser {
                 let target = (uniform * total).min(total.next_down());
                 return draw_from_blocks(row.logits, &self.block_sums, max, temperature, target);
             }
-            return self.choose_from_nucleus(row, temperature, f64::from(params.top_p) * total, uniform);
+            let kept = self.nucleus_of_vocabulary(row, temperature, f64::from(params.top_p) * total);
+            return self.draw(kept, uniform);
         }
         self.filter(row, params);
         self.choose_by_rank(max, params, uniform)
@@ -134,22 +134,43 @@ impl Chooser {
         self.block_sums.iter().sum()
     }
 
-    /// Draws from the most likely tokens, enough for their weights to reach `target`.
-    fn choose_from_nucleus(
-        &mut self,
-        row: Row<'_>,
-        temperature: f32,
-        target: f64,
-        uniform: f64,
-    ) -> Result<TokenId, SequenceError> {
+    /// Makes the most likely tokens the candidates, enough for their weights to reach `target`, and says how many
+    /// of them it takes.
+    fn nucleus_of_vocabulary(&mut self, row: Row<'_>, temperature: f32, target: f64) -> usize {
         for n in NUCLEI {
             self.ranked.take_top(row, n);
             self.weigh(row.max, temperature);
             if let Some(kept) = self.nucleus(target) {
-                return self.draw(kept, uniform);
+                return kept;
             }
         }
-        self.choose_from_flat(row, temperature, target, uniform)
+        // A flat distribution: how many logits are how far down tells how far the nucleus can reach at most, so
+        // that no more than it and a little need sorting.
+        let step = temperature / 8.0;
+        self.class_counts.clear();
+        self.class_counts.resize(N_CLASSES, 0);
+        row.walker.count_below(row.logits, row.max, step, &mut self.class_counts);
+        let mut sum = 0.0;
+        let reaches = |(class, &n): (usize, &u32)| {
+            sum += f64::from(n) * (-(class as f64 + 1.0) / 8.0).exp();
+            sum >= target
+        };
+        let mut last_class = self.class_counts.iter().enumerate().position(reaches).unwrap_or(N_CLASSES);
+        loop {
+            let floor = match last_class < N_CLASSES - 1 {
+                true => row.max - step * (last_class as f32 + 1.0),
+                false => f32::NEG_INFINITY,
+            };
+            self.ranked.take_reaching(row, floor);
+            self.ranked.sort_from_id_order();
+            self.weigh(row.max, temperature);
+            // Sums in another order are rounded otherwise; at the very end all are kept.
+            match self.nucleus(target) {
+                Some(kept) => return kept,
+                None if floor == f32::NEG_INFINITY => return self.weights.len(),
+                None => last_class += 1,
+            }
+        }
     }
 
     /// The weights of the candidates.
