@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 pub(crate) struct RateLimits {
     books: Mutex<Books>,
     origin: Instant,
-    /// Told when a request waits for a share.
+    /// Notified when a request waits for a larger share.
     wanted: Notify,
     /// How often Redis was asked.
     n_asked: watch::Sender<u64>,

@@ -53,25 +53,23 @@ fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// The programs of PostgreSQL, of which tests start servers of their own. Where they cannot be had, those tests are skipped and
-/// say so.
+/// The programs of PostgreSQL, of which tests start servers of their own.
 pub fn postgres() -> Result<()> {
-    if Path::new("/usr/lib/postgresql").exists() || !exists("apt-get") || !is_root()? {
-        return Ok(());
-    }
-    if debian(&["postgresql"]).is_err() {
-        skipped::note("PostgreSQL: apt-get cannot install it")?;
-    }
-    Ok(())
+    server("PostgreSQL", "/usr/lib/postgresql", "postgresql")
 }
 
-/// A Redis, of which tests start servers of their own. Where it cannot be had, those tests are skipped and say so.
+/// A Redis, of which tests start servers of their own.
 pub fn redis() -> Result<()> {
-    if Path::new("/usr/bin/redis-server").exists() || !exists("apt-get") || !is_root()? {
+    server("Redis", "/usr/bin/redis-server", "redis-server")
+}
+
+/// A server from Debian's package, found by the path of its programs. Where it cannot be had, its tests are skipped and say so.
+fn server(name: &str, programs: &str, package: &str) -> Result<()> {
+    if Path::new(programs).exists() || !exists("apt-get") || !is_root()? {
         return Ok(());
     }
-    if debian(&["redis-server"]).is_err() {
-        skipped::note("Redis: apt-get cannot install it")?;
+    if debian(&[package]).is_err() {
+        skipped::note(&format!("{name}: apt-get cannot install it"))?;
     }
     Ok(())
 }

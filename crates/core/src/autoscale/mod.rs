@@ -31,7 +31,7 @@ pub struct AutoscaleConfig {
     pub up_cooldown: Nanos,
     /// Between a change and the next one to fewer, and the window of which the highest wish counts.
     pub down_cooldown: Nanos,
-    /// Without any request for so long, a model may have no replica.
+    /// A model without requests for this long may be scaled to zero, where `min_replicas` is 0.
     pub idle: Nanos,
 }
 

@@ -16,7 +16,7 @@ use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
 use crate::connection::RequestContext;
-use crate::foreign;
+use crate::foreign::{self, Endpoint};
 use crate::generation::{
     Abandoned, Answer, AnswerBound, AnswerShape, Caller, FrameWriter, Frames, LogprobBytes, Prepared,
     Session, StreamFormat, StreamSetting, admit, check_room, collect, on_blocking_thread, prepare_chat,
@@ -52,19 +52,37 @@ impl Job {
 }
 
 /// `POST /v1/chat/completions`.
-pub(super) async fn chat(State(app): AppState, mut body: JsonBody) -> Result<Response, ApiError> {
+pub(super) async fn chat(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer_once(app, body, Endpoint::Chat).await
+}
+
+/// `POST /v1/completions`.
+pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
+    answer_once(app, body, Endpoint::Completions).await
+}
+
+/// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
+async fn answer_once(app: Arc<App>, mut body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
     match body.take_repeatable() {
-        Some(request) => request.answer(&app, answer_chat(app.clone(), body)).await,
-        None => answer_chat(app, body).await,
+        Some(request) => request.answer(&app, answer(app.clone(), body, endpoint)).await,
+        None => answer(app, body, endpoint).await,
     }
 }
 
-async fn answer_chat(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError> {
-    let (context, target) = (body.context.clone(), target(&app, &body.context, body.bytes()));
+async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
+    let target = target(&app, &body.context, body.bytes());
     if let Some(model) = app.foreign.asked_for(target.as_deref(), body.bytes()) {
         let (body, context) = body.into_parts();
-        return foreign::answer(&foreign_setting(&app)?, model, foreign::Endpoint::Chat, body, context).await;
+        return foreign::answer(&foreign_setting(&app)?, model, endpoint, body, context).await;
     }
+    match endpoint {
+        Endpoint::Chat => answer_chat(app, body, target).await,
+        Endpoint::Completions => answer_completion(app, body, target).await,
+    }
+}
+
+async fn answer_chat(app: Arc<App>, body: JsonBody, target: Option<String>) -> Result<Response, ApiError> {
+    let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         read_chat(&state, tenant, body, target, abandoned)
@@ -79,27 +97,12 @@ async fn answer_chat(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError
     running.answer(&app, move |answer, out| chat_completion(&asked, answer, out)).await
 }
 
-/// `POST /v1/completions`.
-pub(super) async fn completions(State(app): AppState, mut body: JsonBody) -> Result<Response, ApiError> {
-    match body.take_repeatable() {
-        Some(request) => request.answer(&app, answer_completion(app.clone(), body)).await,
-        None => answer_completion(app, body).await,
-    }
-}
-
-async fn answer_completion(app: Arc<App>, body: JsonBody) -> Result<Response, ApiError> {
-    let (context, target) = (body.context.clone(), target(&app, &body.context, body.bytes()));
-    if let Some(model) = app.foreign.asked_for(target.as_deref(), body.bytes()) {
-        let (body, context) = body.into_parts();
-        return foreign::answer(
-            &foreign_setting(&app)?,
-            model,
-            foreign::Endpoint::Completions,
-            body,
-            context,
-        )
-        .await;
-    }
+async fn answer_completion(
+    app: Arc<App>,
+    body: JsonBody,
+    target: Option<String>,
+) -> Result<Response, ApiError> {
+    let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         read_completion(&state, tenant, body, target, abandoned)

@@ -255,7 +255,7 @@ struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    /// Adds for `rows` out of `n_rows` query heads. `panel(b)` are the values of block `b`.
+    /// Adds the weighted values for `rows` out of `n_rows` query heads. `panel(b)` are the values of block `b`.
     fn add<'v>(&mut self, rows: &Range<usize>, n_rows: usize, panel: &impl Fn(usize) -> &'v [u8]) {
         each_tile(rows, n_rows, self.isa.tile_tokens(), |first, n| match n {
             1 => self.add_tile::<1>(first, panel),
@@ -265,7 +265,7 @@ impl Sums<'_> {
         });
     }
 
-    /// Adds for a register tile of query heads from number `first` on.
+    /// Adds the weighted values for a register tile of query heads from number `first` on.
     fn add_tile<'v, const T: usize>(&mut self, first: usize, panel: &impl Fn(usize) -> &'v [u8]) {
         let (shape, tokens, blocks) = (self.shape, self.tokens, blocks_of(self.tokens));
         for b in blocks.clone() {

@@ -129,7 +129,7 @@ impl Lease {
         self.need != [0; 3]
     }
 
-    /// Whether there is something to say to the pool.
+    /// Whether the next question to the pool must include this scope.
     pub fn is_due(&self, standing: &Standing, is_listed: bool, used: Amounts, now: Timestamp) -> bool {
         let since_told = self.told_at.map(|at| now.since(at));
         self.is_needed()
@@ -177,7 +177,7 @@ impl Lease {
         self.epoch = standing.epoch;
     }
 
-    /// What of its share is not used, and what nobody has.
+    /// What may still be used: the rest of this gateway's share and what no gateway has leased.
     pub fn left(&self, used: Amounts, standing: &Standing, now: Timestamp) -> [Option<u64>; 3] {
         let allowed = self.allowed(standing, now);
         std::array::from_fn(|k| {

@@ -110,18 +110,15 @@ impl Leases {
     }
 
     /// Whether requests wait for what the pool may have.
-    pub fn is_needed(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_needed(&self) -> bool {
         self.leases.values().any(Lease::is_needed)
     }
 
     /// Whether the pool answers, and gives.
-    pub fn is_answered(&self) -> bool {
+    #[cfg(test)]
+    pub(super) fn is_answered(&self) -> bool {
         self.standing.is_answered
-    }
-
-    /// How many gateways share the limits.
-    pub fn n_gateways(&self) -> u64 {
-        self.standing.n_gateways
     }
 
     /// The next question. At most one is on its way: it is followed by [`Self::told`] or [`Self::not_told`].
