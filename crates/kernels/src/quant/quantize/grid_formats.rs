@@ -82,40 +82,57 @@ fn grid(format: Format, x: &[f32], out: &mut [u8]) {
     let scale = |i: usize| ((wanted[i] * inverse(d.to_f32()) - 1.0) / 2.0).round().clamp(0.0, most) as u8;
     let scales: Vec<u8> = (0..wanted.len()).map(scale).collect();
     put_scales(format, d.to_le_bytes(), &scales, out);
+    let plain = Points::of(layout, format, false);
+    let shifted = matches!(format, Format::IQ1_S | Format::IQ1_M).then(|| Points::of(layout, format, true));
     let mut down_before = None;
     for (group, x) in x.chunks_exact(8).enumerate() {
         let step = d.to_f32() * unit * f32::from(1 + 2 * scales[8 * group / of_format.n]);
         let x: [f32; 8] = std::array::from_fn(|i| x[i] * inverse(step));
-        if matches!(format, Format::IQ1_S | Format::IQ1_M) {
+        if let Some(shifted) = &shifted {
             // One shift for 32 weights of IQ1_S.
             let shifts = match (format, group % 4, down_before) {
                 (Format::IQ1_S, 1.., Some(down)) => vec![down],
                 _ => vec![false, true],
             };
-            let nearest = shifts.into_iter().map(|down| (down, nearest_point(layout, format, &x, down)));
+            let nearest =
+                shifts.into_iter().map(|down| (down, if down { shifted } else { &plain }.nearest(&x)));
             let best = nearest.min_by(|a, b| a.1.1.total_cmp(&b.1.1)).expect("a shift");
             down_before = Some(best.0);
             put_shifted(format, group, best.1.0, best.0, out);
         } else {
-            put_signed(layout, format, group, x, out);
+            put_signed(&plain, format, group, x, out);
         }
     }
 }
 
-/// The point of the grid that is nearest to `x`, in units of the code book, and what is lost.
-fn nearest_point(layout: CodeLayout, format: Format, x: &[f32], upper: bool) -> (usize, f32) {
-    let grid = Grid::of(format).expect("a format with a grid");
-    let values: [f32; 8] = std::array::from_fn(|code| {
-        layout.value(code as u8 & ((1 << grid.bits) - 1) | u8::from(upper) << grid.bits)
-    });
-    let lost = |point: usize| {
-        let value = |i: usize| values[usize::from(grid.coordinate(point, i))];
-        x.iter().enumerate().map(|(i, x)| (x - value(i)).powi(2)).sum::<f32>()
-    };
-    (0..grid.n_points())
-        .map(|point| (point, lost(point)))
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .expect("a grid has points")
+/// The points of a grid in units of the code book; what four coordinates leave of eight is zero.
+struct Points(Vec<[f32; 8]>);
+
+impl Points {
+    /// Those of a format: of the upper half of its code book, where that is shifted.
+    fn of(layout: CodeLayout, format: Format, upper: bool) -> Self {
+        let grid = Grid::of(format).expect("a format with a grid");
+        let value = |code: u8| layout.value(code | u8::from(upper) << grid.bits);
+        let point = |point: usize| {
+            let mut values = [0.0; 8];
+            for (i, out) in values[..grid.n_coordinates()].iter_mut().enumerate() {
+                *out = value(grid.coordinate(point, i));
+            }
+            values
+        };
+        Self((0..grid.n_points()).map(point).collect())
+    }
+
+    /// The point that is nearest to `x`, and what is lost.
+    fn nearest(&self, x: &[f32]) -> (usize, f32) {
+        let mut padded = [0.0; 8];
+        padded[..x.len()].copy_from_slice(x);
+        let lost = |point: &[f32; 8]| -> f32 {
+            std::iter::zip(&padded, point).map(|(x, value)| (x - value).powi(2)).sum()
+        };
+        let points = self.0.iter().map(lost).enumerate();
+        points.min_by(|a, b| a.1.total_cmp(&b.1)).expect("a grid has points")
+    }
 }
 
 fn put_scales(format: Format, d: [u8; 2], scales: &[u8], out: &mut [u8]) {
@@ -156,7 +173,7 @@ fn put_shifted(format: Format, group: usize, point: usize, down: bool, out: &mut
 }
 
 /// Eight weights: the signs and the points of their magnitudes.
-fn put_signed(layout: CodeLayout, format: Format, group: usize, mut x: [f32; 8], out: &mut [u8]) {
+fn put_signed(points: &Points, format: Format, group: usize, mut x: [f32; 8], out: &mut [u8]) {
     let has_seven_signs = matches!(format, Format::IQ2_XXS | Format::IQ2_XS | Format::IQ3_XXS);
     let n_negative = x.iter().filter(|x| x.is_sign_negative()).count();
     if has_seven_signs && n_negative % 2 == 1 {
@@ -168,7 +185,7 @@ fn put_signed(layout: CodeLayout, format: Format, group: usize, mut x: [f32; 8],
     x.iter_mut().for_each(|x| *x = x.abs());
     let n = Grid::of(format).expect("a format with a grid").n_coordinates();
     for (i, x) in x.chunks_exact(n).enumerate() {
-        let (point, _) = nearest_point(layout, format, x, false);
+        let (point, _) = points.nearest(x);
         let idx = group * (8 / n) + i;
         let (low, high) = (point as u8, (point >> 8) as u8);
         match format {
