@@ -62,7 +62,7 @@ pub const LOAD_ADAPTER_FIELDS: &[Field<AdapterOptions>] = &[
     field(
         "load_inplace",
         Boolean(|o| &mut o.load_inplace),
-        "Replace the adapter of the same name; requests that use it end with it.",
+        "Replace the adapter of the same name; requests that use it end with it. false unless said.",
     ),
     field(
         "base_model_name",

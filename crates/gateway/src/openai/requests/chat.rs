@@ -64,7 +64,7 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
     field(
         "logprobs",
         Boolean(|o| &mut o.logprobs),
-        "Report the log-probability of each token of the answer.",
+        "Report the log-probability of each token of the answer; false unless said.",
     ),
     field(
         "top_logprobs",
@@ -82,7 +82,7 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
     field(
         "parallel_tool_calls",
         Boolean(|o| &mut o.parallel_tool_calls),
-        "Whether an answer may have several calls; false gives only the first.",
+        "Whether an answer may have several calls; false gives only the first. true unless said.",
     ),
     field(
         "include_reasoning",

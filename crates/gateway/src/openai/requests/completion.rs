@@ -68,7 +68,7 @@ pub const COMPLETION_FIELDS: &[Field<CompletionOptions>] = &[
         }),
         "Text, token ids, or a list of either.",
     ),
-    field("echo", Boolean(|o| &mut o.echo), "Begin the answer with the prompt."),
+    field("echo", Boolean(|o| &mut o.echo), "Begin the answer with the prompt; false unless said."),
     field(
         "logprobs",
         Integer(-1, i32::MAX as i64, |o| &mut o.logprobs),

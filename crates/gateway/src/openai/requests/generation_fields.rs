@@ -22,20 +22,32 @@ const TEXT_OR_TEXTS: Shape =
 /// The parameters of both kinds of completion.
 pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field("model", Custom(Shape::Text(MAX_MODEL_NAME_BYTES), read_model), "The model to use."),
-    field("stream", Boolean(|r| &mut r.stream), "Answer token by token as server-sent events."),
+    field(
+        "stream",
+        Boolean(|r| &mut r.stream),
+        "Answer token by token as server-sent events; false unless said.",
+    ),
     field(
         "stream_options",
         Custom(Shape::Object, read_stream_options),
         "While streaming: include_usage adds a chunk with the usage, include_timings tells times there, continuous_usage_stats adds it to each.",
     ),
-    field("n", Integer(1, MAX_N, |r| &mut r.n), "How many answers to give."),
+    field("n", Integer(1, MAX_N, |r| &mut r.n), "How many answers to give; 1 unless said."),
     field(
         "best_of",
         Integer(1, MAX_N, |r| &mut r.best_of),
-        "How many answers to generate, of which the n most likely per token are given; with beam search: how many beams.",
+        "How many answers to generate, of which the n most likely per token are given; with beam search: how many beams. n unless said.",
     ),
-    field("max_tokens", Integer(0, MAX_TOKENS, |r| &mut r.max_tokens), "The most tokens to generate."),
-    field("min_tokens", Integer(0, MAX_TOKENS, |r| &mut r.min_tokens), "No end before this many tokens."),
+    field(
+        "max_tokens",
+        Integer(0, MAX_TOKENS, |r| &mut r.max_tokens),
+        "The most tokens to generate; unless said 16 for text completions, for chats what is left of the context.",
+    ),
+    field(
+        "min_tokens",
+        Integer(0, MAX_TOKENS, |r| &mut r.min_tokens),
+        "No end before this many tokens; 0 unless said.",
+    ),
     field(
         "speculative.n_max",
         Integer(0, MAX_TOKENS, |r| &mut r.max_draft_tokens),
@@ -44,39 +56,43 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field(
         "temperature",
         Number(Range::closed(0.0, 2.0), |r| &mut r.temperature),
-        "Divides the logits; 0 always takes the most likely token.",
+        "Divides the logits; 0 always takes the most likely token. Unless said what the model recommends, else 1.",
     ),
     field(
         "top_p",
         Number(Range::above(0.0, 1.0), |r| &mut r.top_p),
-        "Keep the smallest set of tokens whose probabilities reach this; 0 is refused.",
+        "Keep the smallest set of tokens whose probabilities reach this. Unless said what the model recommends, else 1.",
     ),
     field(
         "top_k",
         Integer(-1, i32::MAX as i64, |r| &mut r.top_k),
-        "Keep the most likely tokens; 0 or -1: all.",
+        "Keep this many of the most likely tokens; 0 or -1: all. Unless said what the model recommends, else all.",
     ),
     field(
         "min_p",
         Number(Range::closed(0.0, 1.0), |r| &mut r.min_p),
-        "Keep tokens at least this many times as likely as the most likely one.",
+        "Keep tokens at least this many times as likely as the most likely one. Unless said what the model recommends, else 0.",
     ),
     field(
         "presence_penalty",
         Number(Range::closed(-2.0, 2.0), |r| &mut r.presence_penalty),
-        "Subtracted from the logit of every token that was generated.",
+        "Subtracted from the logit of every token that was generated; 0 unless said.",
     ),
     field(
         "frequency_penalty",
         Number(Range::closed(-2.0, 2.0), |r| &mut r.frequency_penalty),
-        "Subtracted from the logit of every token as often as it was generated.",
+        "Subtracted from the logit of every token as often as it was generated; 0 unless said.",
     ),
     field(
         "repetition_penalty",
         Number(Range::above(0.0, 100.0), |r| &mut r.repetition_penalty),
-        "Weakens tokens of prompt and answer when above 1.",
+        "Weakens tokens of prompt and answer when above 1. Unless said what the model recommends, else 1.",
     ),
-    field("seed", Integer(i64::MIN, i64::MAX, |r| &mut r.seed), "Makes the answer repeatable."),
+    field(
+        "seed",
+        Integer(i64::MIN, i64::MAX, |r| &mut r.seed),
+        "Makes the answer repeatable; a new random number unless said.",
+    ),
     field("logit_bias", Custom(Shape::Object, read_logit_bias), "Token id to what is added to its logit."),
     field(
         "allowed_token_ids",
@@ -88,7 +104,11 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
         Custom(Shape::Array(MAX_WORDS, &Shape::Text(MAX_STOP_BYTES)), read_bad_words),
         "Words that must not be generated.",
     ),
-    field("stop", Custom(TEXT_OR_TEXTS, read_stop), "Texts that end the answer."),
+    field(
+        "stop",
+        Custom(TEXT_OR_TEXTS, read_stop),
+        "Texts that end the answer; at most 4 of them unless the operator allows more (16).",
+    ),
     field(
         "stop_token_ids",
         Custom(Shape::Array(MAX_STOP_TOKENS, &TOKEN), |r, node, _| {
@@ -100,18 +120,22 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
     field(
         "include_stop_str_in_output",
         Boolean(|r| &mut r.include_stop_str_in_output),
-        "Whether the text that ended the answer is part of it.",
+        "Whether the text that ended the answer is part of it; false unless said.",
     ),
-    field("ignore_eos", Boolean(|r| &mut r.ignore_eos), "Go on after the model's end token."),
+    field(
+        "ignore_eos",
+        Boolean(|r| &mut r.ignore_eos),
+        "Go on after the model's end token; false unless said.",
+    ),
     field(
         "skip_special_tokens",
         Boolean(|r| &mut r.skip_special_tokens),
-        "Leave special tokens out of the text.",
+        "Leave special tokens out of the text; true unless said.",
     ),
     field(
         "spaces_between_special_tokens",
         Boolean(|r| &mut r.spaces_between_special_tokens),
-        "Whether special tokens are set apart by spaces.",
+        "Whether special tokens are set apart by spaces; true unless said.",
     ),
     field(
         "truncate_prompt_tokens",
@@ -125,14 +149,18 @@ pub const GENERATION_FIELDS: &[Field<GenerationRequest>] = &[
             r.truncation_side = sides[node.one_of(&["left", "right"])?];
             Ok(())
         }),
-        "Which side of the prompt truncation takes away.",
+        "Which side of the prompt truncation takes away; left unless said.",
     ),
     field(
         "prompt_logprobs",
         Integer(-1, MAX_TOKENS, |r| &mut r.prompt_logprobs),
         "Report log-probabilities of the prompt's tokens and this many alternatives; -1: all.",
     ),
-    field("return_token_ids", Boolean(|r| &mut r.return_token_ids), "Report token ids beside the text."),
+    field(
+        "return_token_ids",
+        Boolean(|r| &mut r.return_token_ids),
+        "Report token ids beside the text; false unless said.",
+    ),
     field(
         "return_tokens_as_token_ids",
         Boolean(|r| &mut r.return_tokens_as_token_ids),

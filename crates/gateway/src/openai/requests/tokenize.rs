@@ -67,7 +67,11 @@ pub const TOKENIZE_FIELDS: &[Field<TokenizeOptions>] = &[
         }),
         "The text to tokenize, instead of messages.",
     ),
-    field("return_token_strs", Boolean(|o| &mut o.return_token_strs), "Give the tokens' texts too."),
+    field(
+        "return_token_strs",
+        Boolean(|o| &mut o.return_token_strs),
+        "Give the tokens' texts too; false unless said.",
+    ),
 ];
 
 impl TokenizeRequest {
