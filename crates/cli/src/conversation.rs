@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use throng_core::request::{FinishReason, Priority, Request, SamplingParams, TenantId, TokenId};
+use throng_core::request::{FinishReason, Request, SamplingParams, TokenId};
 use throng_engine::StreamEvent;
 use throng_text::{DetokenizeOptions, Detokenizer, EncodeOptions, TemplateInput, Tokenizer};
 
@@ -65,18 +65,7 @@ impl RunningModel {
         mut on_text: impl FnMut(&str) -> bool,
     ) -> Result<Answered> {
         let n_prompt = prompt.len();
-        let request = Request {
-            id: self.engine.next_request_id(),
-            tenant: TenantId::anonymous(),
-            cache_salt: None,
-            constraint: None,
-            adapter: None,
-            prompt: prompt.into(),
-            outputs_so_far: Vec::new(),
-            n: 1,
-            priority: Priority::default(),
-            sampling: Arc::new(self.sampling_params(sampling)),
-        };
+        let request = Request::plain(self.engine.next_request_id(), prompt, self.sampling_params(sampling));
         let mut stream = self.engine.submit(request)?;
         let mut detokenizer = Detokenizer::new(Arc::clone(self.tokenizer()?), DetokenizeOptions::default());
         let mut n_output = 0;

@@ -2,11 +2,10 @@
 //! CPU backend, on two kernel threads, while every allocation of the process is counted.
 
 use std::alloc::System;
-use std::sync::Arc;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use throng_core::executor::ExecutorError;
-use throng_core::request::{Priority, Request, SamplingParams, TenantId};
+use throng_core::request::{Request, SamplingParams, TenantId};
 use throng_engine::{Engine, EngineConfig, EngineHandle, StreamEvent, TokenStream};
 use throng_kernels::quant::Format;
 use throng_model::kv_cache::KvDtype;
@@ -81,16 +80,12 @@ fn check(shape: &TinyModel) {
     let engine = engine(shape);
     let submit = |user: u32| {
         let request = Request {
-            id: engine.next_request_id(),
             tenant: TenantId(if user.is_multiple_of(2) { "even" } else { "odd" }.into()),
-            cache_salt: None,
-            constraint: None,
-            adapter: None,
-            prompt: (0..N_PROMPT).map(|i| (user + i) % 64).collect(),
-            outputs_so_far: Vec::new(),
-            n: 1,
-            priority: Priority::default(),
-            sampling: Arc::new(sampling(user)),
+            ..Request::plain(
+                engine.next_request_id(),
+                (0..N_PROMPT).map(|i| (user + i) % 64).collect::<Vec<_>>(),
+                sampling(user),
+            )
         };
         engine.submit(request).expect("there is room")
     };

@@ -99,6 +99,22 @@ pub enum EarlyStopping {
 }
 
 impl Request {
+    /// One continuation of a prompt for the anonymous tenant, with nothing beyond sampling.
+    pub fn plain(id: RequestId, prompt: impl Into<Arc<[TokenId]>>, sampling: SamplingParams) -> Self {
+        Self {
+            id,
+            tenant: TenantId::anonymous(),
+            cache_salt: None,
+            prompt: prompt.into(),
+            outputs_so_far: Vec::new(),
+            n: 1,
+            priority: Priority::default(),
+            sampling: Arc::new(sampling),
+            constraint: None,
+            adapter: None,
+        }
+    }
+
     /// Whether its prompt was computed and reported before, and its continuations go on from there.
     pub fn is_resumed(&self) -> bool {
         !self.outputs_so_far.is_empty()

@@ -1,11 +1,9 @@
 //! A token costs no allocation: once its sequences run, a step is planned and completed in existing buffers.
 
-use std::sync::Arc;
-
 use allocation_counter::measure;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId};
+use throng_core::request::{Request, RequestId, SamplingParams, TenantId};
 use throng_core::scheduler::{Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
@@ -28,16 +26,8 @@ fn a_token_costs_no_allocation() {
     for id in 0..16_u32 {
         let sampling = SamplingParams { max_tokens: u32::MAX, repetition_penalty: 1.1, ..Default::default() };
         let request = Request {
-            id: RequestId(u64::from(id)),
             tenant: TenantId(if id % 2 == 0 { "even" } else { "odd" }.into()),
-            cache_salt: None,
-            constraint: None,
-            adapter: None,
-            prompt: (0..20 + id).collect(),
-            outputs_so_far: Vec::new(),
-            n: 1,
-            priority: Priority::default(),
-            sampling: Arc::new(sampling),
+            ..Request::plain(RequestId(u64::from(id)), (0..20 + id).collect::<Vec<_>>(), sampling)
         };
         scheduler.submit(request, Timestamp::default()).expect("there is room");
     }

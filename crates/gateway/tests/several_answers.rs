@@ -2,14 +2,11 @@
 
 mod harness;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use harness::{END, Server, Setup, chat, completion, post_bytes};
 use serde_json::{Value, json};
-use throng_core::request::{
-    BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
-};
+use throng_core::request::{BeamSearch, EarlyStopping, Request, RequestId, SamplingParams, TokenId};
 use throng_testkit::paper_executor::paper_answer;
 
 fn token_ids(choice: &Value) -> Vec<TokenId> {
@@ -69,16 +66,12 @@ async fn best_of_chooses_among_chat_answers() {
 /// What the paper model's most likely beams are.
 fn expected_beams(setup: &Setup, n: u32, sampling: SamplingParams) -> Vec<Vec<TokenId>> {
     let request = Request {
-        id: RequestId(0),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        prompt: b"Hello".iter().map(|&byte| TokenId::from(byte)).collect(),
-        outputs_so_far: Vec::new(),
         n,
-        priority: Priority::default(),
-        sampling: Arc::new(sampling),
-        constraint: None,
-        adapter: None,
+        ..Request::plain(
+            RequestId(0),
+            b"Hello".iter().map(|&byte| TokenId::from(byte)).collect::<Vec<_>>(),
+            sampling,
+        )
     };
     let answer = paper_answer(&request, &setup.capacity);
     let tokens = answer.sequences.into_iter().take(n as usize);

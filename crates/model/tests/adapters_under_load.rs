@@ -11,7 +11,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{AdapterId, Request, RequestId, SamplingParams, TenantId};
+use throng_core::request::{AdapterId, Request, RequestId, SamplingParams};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
@@ -64,21 +64,12 @@ fn prompt(idx: usize) -> Vec<u32> {
 
 fn request(id: u64, prompt_idx: usize, adapter: Option<AdapterId>) -> Request {
     Request {
-        id: RequestId(id),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        constraint: None,
         adapter,
-        prompt: prompt(prompt_idx).into(),
-        outputs_so_far: Vec::new(),
-        n: 1,
-        priority: Default::default(),
-        sampling: Arc::new(SamplingParams {
-            seed: 9,
-            max_tokens: 12,
-            ignore_eos: true,
-            ..Default::default()
-        }),
+        ..Request::plain(
+            RequestId(id),
+            prompt(prompt_idx),
+            SamplingParams { seed: 9, max_tokens: 12, ignore_eos: true, ..Default::default() },
+        )
     }
 }
 

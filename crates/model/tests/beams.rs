@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throng_core::batch::{StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
-    BeamSearch, EarlyStopping, FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
+    BeamSearch, EarlyStopping, FinishReason, Request, RequestId, SamplingParams, TokenId,
 };
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
@@ -75,18 +75,7 @@ fn run(executor: &mut dyn Executor, n_blocks: u32, requests: Vec<Request>) -> (A
 }
 
 fn request(id: u64, prompt: &[TokenId], n: u32, sampling: SamplingParams) -> Request {
-    Request {
-        id: RequestId(id),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        prompt: prompt.into(),
-        outputs_so_far: Vec::new(),
-        n,
-        priority: Priority::default(),
-        sampling: Arc::new(sampling),
-        constraint: None,
-        adapter: None,
-    }
+    Request { n, ..Request::plain(RequestId(id), prompt, sampling) }
 }
 
 /// All tokens after `tokens`, the most likely first, computed alone.

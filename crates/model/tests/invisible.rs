@@ -12,7 +12,7 @@ use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
 use throng_core::request::{
-    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId,
+    AdapterId, BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams,
 };
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
@@ -155,16 +155,10 @@ fn requests(rng: &mut Rng) -> Vec<Request> {
         })
         .collect();
     let request = |(i, prompt): (usize, Vec<u32>)| Request {
-        id: RequestId(0),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        constraint: None,
         adapter: (i % 5 < 2).then_some(AdapterId((i % N_ADAPTERS) as u32)),
-        prompt: prompt.into(),
-        outputs_so_far: Vec::new(),
         n: if i % 11 == 5 { 3 } else { 1 },
         priority: Priority((i % 3) as i32),
-        sampling: Arc::new(sampling(i, rng)),
+        ..Request::plain(RequestId(0), prompt, sampling(i, rng))
     };
     prompts.into_iter().enumerate().map(request).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::Executor;
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, SequenceId, TenantId};
+use throng_core::request::{Request, RequestId, SamplingParams, SequenceId};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
@@ -52,16 +52,12 @@ fn random_request(rng: &mut Rng, id: u64) -> Request {
         ..SamplingParams::default()
     };
     Request {
-        id: RequestId(id),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        prompt: (0..rng.usize(1..60)).map(|_| rng.u32(..64)).collect(),
-        outputs_so_far: Vec::new(),
         n: rng.u32(1..4),
-        priority: Priority::default(),
-        sampling: Arc::new(sampling),
-        constraint: None,
-        adapter: None,
+        ..Request::plain(
+            RequestId(id),
+            (0..rng.usize(1..60)).map(|_| rng.u32(..64)).collect::<Vec<_>>(),
+            sampling,
+        )
     }
 }
 

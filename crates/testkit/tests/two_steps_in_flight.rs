@@ -1,12 +1,10 @@
 //! Two steps in flight on a real model: the bits of every request's tokens and log-probabilities are those of one step at a time,
 //! where the device chooses the tokens, where the host does, and where both take turns.
 
-use std::sync::Arc;
-
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId};
+use throng_core::request::{Request, RequestId, SamplingParams};
 use throng_core::scheduler::{Scheduler, SchedulerConfig, SpeculationMethod, Step};
 use throng_core::time::{Nanos, Timestamp};
 use throng_kernels::quant::Format;
@@ -53,16 +51,8 @@ fn request(id: u64, rng: &mut Rng, chooser: Chooser) -> Request {
     }
     let n_prompt = rng.usize(1..70);
     Request {
-        id: RequestId(id),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        constraint: None,
-        adapter: None,
-        prompt: (0..n_prompt).map(|_| rng.u32(0..64)).collect(),
-        outputs_so_far: Vec::new(),
         n: rng.u32(1..3),
-        priority: Priority::default(),
-        sampling: Arc::new(sampling),
+        ..Request::plain(RequestId(id), (0..n_prompt).map(|_| rng.u32(0..64)).collect::<Vec<_>>(), sampling)
     }
 }
 

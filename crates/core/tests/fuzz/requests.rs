@@ -52,16 +52,13 @@ impl RequestSource {
             search_beams(rng, n, &mut sampling);
         }
         Request {
-            id: RequestId(self.n_made),
             tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
             cache_salt: one_in(rng, 4).then(|| Arc::from("salt")),
-            prompt: prompt.into(),
-            outputs_so_far: Vec::new(),
             n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
             constraint: one_in(rng, 4).then(|| self.constraint(rng)).filter(|_| sampling.beams.is_none()),
-            sampling: Arc::new(sampling),
             adapter: one_in(rng, 4).then(|| AdapterId(rng.u32(0..2))),
+            ..Request::plain(RequestId(self.n_made), prompt, sampling)
         }
     }
 

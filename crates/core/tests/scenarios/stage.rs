@@ -101,20 +101,19 @@ impl Stage {
 
     fn submit(&mut self, name: &str, options: &BTreeMap<&str, &str>) -> Vec<String> {
         let request = Request {
-            id: RequestId(self.names.len() as u64),
             tenant: TenantId(options.get("tenant").copied().unwrap_or_default().into()),
             cache_salt: options.get("salt").map(|&salt| Arc::from(salt)),
-            constraint: None,
-            adapter: None,
-            prompt: options.get("prompt").map_or_else(Vec::new, |text| prompt(text)).into(),
-            outputs_so_far: Vec::new(),
             n: get(options, "n", 1),
             priority: Priority(get(options, "priority", 0)),
-            sampling: Arc::new(SamplingParams {
-                max_tokens: get(options, "max", 1),
-                prompt_logprobs: options.get("prompt_logprobs").map(|n| number(n)),
-                ..SamplingParams::default()
-            }),
+            ..Request::plain(
+                RequestId(self.names.len() as u64),
+                options.get("prompt").map_or_else(Vec::new, |text| prompt(text)),
+                SamplingParams {
+                    max_tokens: get(options, "max", 1),
+                    prompt_logprobs: options.get("prompt_logprobs").map(|n| number(n)),
+                    ..SamplingParams::default()
+                },
+            )
         };
         match self.scheduler.submit(request, self.now) {
             Ok(()) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_core::request::{FinishReason, Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{FinishReason, Request, RequestId, SamplingParams, TenantId, TokenId};
 use throng_engine::{
     Engine, EngineConfig, EngineFailure, EngineHandle, EngineStats, StreamEvent, TokenReport, TokenStream,
 };
@@ -195,18 +195,11 @@ pub fn stop(engine: &EngineHandle) -> EngineStats {
 
 /// A request for `max_tokens` tokens after `prompt`.
 pub fn request(engine: &EngineHandle, prompt: &[TokenId], max_tokens: u32) -> Request {
-    Request {
-        id: engine.next_request_id(),
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        constraint: None,
-        adapter: None,
-        prompt: prompt.into(),
-        outputs_so_far: Vec::new(),
-        n: 1,
-        priority: Priority::default(),
-        sampling: Arc::new(SamplingParams { max_tokens, ..SamplingParams::default() }),
-    }
+    Request::plain(
+        engine.next_request_id(),
+        prompt,
+        SamplingParams { max_tokens, ..SamplingParams::default() },
+    )
 }
 
 /// A request of any kind.

@@ -57,16 +57,11 @@ impl RequestSource {
             });
         }
         Request {
-            id,
             tenant: TenantId(["a", "b", "c"][rng.usize(0..3)].into()),
             cache_salt: one_in(rng, 6).then(|| Arc::from("salt")),
-            prompt: prompt.into(),
             n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
-            sampling: Arc::new(sampling),
-            outputs_so_far: Vec::new(),
-            constraint: None,
-            adapter: None,
+            ..Request::plain(id, prompt, sampling)
         }
     }
 

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::constraint::TokenConstraint;
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId, TokenId};
+use throng_core::request::{Request, RequestId, SamplingParams, TokenId};
 use throng_core::scheduler::{Counters, Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_model::kv_cache::KvDtype;
@@ -63,16 +63,9 @@ pub fn requests(rng: &mut Rng) -> Vec<Request> {
             fails_after: None,
         };
         Request {
-            id: RequestId(i as u64),
-            tenant: TenantId::anonymous(),
-            cache_salt: None,
-            prompt: prompt.into(),
             n: if i % 8 == 3 { 2 } else { 1 },
-            priority: Priority::default(),
-            sampling: Arc::new(sampling(i, rng)),
             constraint: (i % 3 == 1).then(|| Arc::new(constraint) as Arc<dyn TokenConstraint>),
-            adapter: None,
-            outputs_so_far: Vec::new(),
+            ..Request::plain(RequestId(i as u64), prompt, sampling(i, rng))
         }
     };
     (0..N_REQUESTS).map(request).collect()

@@ -10,11 +10,10 @@ mod replay;
 mod report;
 mod speculation;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use throng_core::request::{Priority, Request, SamplingParams, TenantId, TokenId};
+use throng_core::request::{Request, SamplingParams, TokenId};
 use throng_engine::{StreamEvent, TokenStream};
 use throng_model::adapter::{AdapterLimits, LoadedAdapter, RandomAdapter};
 use throng_model::roofline::{ForwardWork, Work};
@@ -203,18 +202,7 @@ fn request(running: &RunningModel, prompt: Vec<TokenId>, arguments: &BenchArgs) 
         ignore_eos: true,
         ..SamplingParams::default()
     };
-    Request {
-        id,
-        tenant: TenantId::anonymous(),
-        cache_salt: None,
-        constraint: None,
-        adapter: None,
-        prompt: prompt.into(),
-        outputs_so_far: Vec::new(),
-        n: 1,
-        priority: Priority::default(),
-        sampling: Arc::new(sampling),
-    }
+    Request::plain(id, prompt, sampling)
 }
 
 /// The output tokens of a request and the time at which each arrived.
