@@ -4,6 +4,7 @@ The models are fixtures of `crates/model`; `expected_embeddings.safetensors` bes
 the logit of each.
 """
 
+import json
 import math
 
 import pytest
@@ -86,6 +87,27 @@ def test_texts_are_read_by_wordpiece_and_cut_or_refused(start, tmp_path):
         # Embedding models score pairs by their cosine.
         scores = post(server, "/score", {"text_1": "the fox", "text_2": ["the fox", "a lazy dog"]}).json()["data"]
         assert abs(scores[0]["score"] - 1) < 1e-6 and scores[1]["score"] < 1
+
+
+def test_prompts_of_a_model_stand_before_texts(start, tmp_path):
+    folder = with_tokenizer(FIXTURES / "bert-cls", tmp_path / "bert-cls")
+    prompts = {"query": "the fox . ", "document": "", "lazy": "a lazy dog "}
+    config = {"prompts": prompts, "default_prompt_name": "lazy", "similarity_fn_name": "cosine"}
+    (tmp_path / "bert-cls" / "config_sentence_transformers.json").write_text(json.dumps(config))
+    with start(folder) as server:
+        embed = lambda text, **options: post(
+            server, "/v1/embeddings", {"model": "bert-cls", "input": text, **options}
+        ).json()
+        vector = lambda text, **options: embed(text, **options)["data"][0]["embedding"]
+        plain = vector("the fox . over", prompt_name="document")
+        assert vector("over", prompt_name="query") == plain
+        assert vector("over") == vector("a lazy dog over", prompt_name="document") != plain
+        assert vector("over", prompt_name="document") != plain
+        # Token ids stay as they are.
+        assert embed([2, 4, 3], prompt_name="query")["usage"]["prompt_tokens"] == 3
+        error = embed("over", prompt_name="passage")["error"]
+        assert (error["code"], error["param"]) == ("invalid_value", "prompt_name")
+        assert "document, lazy, query" in error["message"]
 
 
 def test_rerankers_order_documents_by_their_scores(start, tmp_path):

@@ -1,6 +1,10 @@
 //! What the vectors of a model are, and what becomes of them: probabilities, shorter embeddings, similarities. Does not know requests
 //! and how vectors are computed.
 
+use std::collections::BTreeMap;
+
+use crate::openai::ApiError;
+
 /// What a model that answers with vectors makes of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolingModel {
@@ -12,6 +16,10 @@ pub struct PoolingModel {
     pub n_segments: u32,
     /// See [`Self::n_segments`].
     pub segment_stride: u32,
+    /// Texts that may be put before others, by their names.
+    pub prompts: BTreeMap<String, String>,
+    /// The name of the one that is, where none is asked for.
+    pub default_prompt: Option<String>,
 }
 
 /// What the vectors of a model are.
@@ -29,6 +37,19 @@ pub enum PoolingOutput {
 }
 
 impl PoolingModel {
+    /// What stands before each text: the prompt of that name, or the default one.
+    pub(crate) fn prompt(&self, name: Option<&str>) -> Result<&str, ApiError> {
+        let Some(name) = name.or(self.default_prompt.as_deref()) else { return Ok("") };
+        self.prompts.get(name).map(String::as_str).ok_or_else(|| {
+            let names: Vec<&str> = self.prompts.keys().map(String::as_str).collect();
+            let reason = match names[..] {
+                [] => "This model has no prompts.".to_owned(),
+                _ => format!("The prompts of this model are {}.", names.join(", ")),
+            };
+            ApiError::invalid_value("prompt_name", reason)
+        })
+    }
+
     /// Turns logits into probabilities, in place.
     pub(crate) fn activate(&self, logits: &mut [f32]) {
         let PoolingOutput::Labels { are_exclusive, .. } = &self.output else { return };
@@ -79,6 +100,8 @@ mod tests {
             normalizes: false,
             n_segments: 0,
             segment_stride: 0,
+            prompts: BTreeMap::new(),
+            default_prompt: None,
         };
         let mut alone = [0.0, 1000.0];
         model(false).activate(&mut alone);

@@ -259,6 +259,8 @@ fn pooling_model(model: &LoadedModel) -> Option<PoolingModel> {
         normalizes: pooler.config.normalizes,
         n_segments: model.config.encoder.map_or(0, |encoder| encoder.n_segments as u32),
         segment_stride: model.config.vocabulary_size as u32,
+        prompts: pooler.config.prompts.by_name.clone(),
+        default_prompt: pooler.config.prompts.default.clone(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Texts to token ids that fit the model, each a request of its own. Does not know what its answer means.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use throng_core::request::{Priority, SamplingParams, TenantId, TokenId};
@@ -32,6 +33,8 @@ pub(crate) struct Inputs<'a> {
     pub inputs: Vec<PooledInput<'a>>,
     /// See above.
     pub param: &'static str,
+    /// What is put before each text that is not read with another one; token ids stay as they are.
+    pub before: &'a str,
 }
 
 /// Makes a request of each input.
@@ -45,7 +48,7 @@ pub(crate) fn prepare(
     options: &PoolingOptions,
     (tenant, memory, abandoned): (&TenantId, &Arc<MemoryBudget>, &Abandoned),
 ) -> Result<Prepared, ApiError> {
-    let reader = Reader { model, pooling, param: inputs.param, options, abandoned };
+    let reader = Reader { model, pooling, param: inputs.param, before: inputs.before, options, abandoned };
     let sampling = Arc::new(SamplingParams {
         temperature: 0.0,
         max_tokens: 1,
@@ -87,6 +90,7 @@ struct Reader<'a> {
     model: &'a ModelEntry,
     pooling: &'a PoolingModel,
     param: &'static str,
+    before: &'a str,
     options: &'a PoolingOptions,
     abandoned: &'a Abandoned,
 }
@@ -100,7 +104,8 @@ impl Reader<'_> {
                     Some(false) => [&[][..], &[]],
                     _ => tokenizer_of(self.model, self.param)?.around_one(),
                 };
-                let tokens = self.fitting(self.encoded(text)?, before.len() + after.len())?;
+                let tokens = self.encoded(text, self.before)?;
+                let tokens = self.fitting(tokens, before.len() + after.len())?;
                 [before, &tokens, after].concat()
             }
             PooledInput::Pair(first, second) => self.pair(first, second)?,
@@ -112,8 +117,8 @@ impl Reader<'_> {
     /// A pair in the model's frame. The second text is the one that may be cut.
     fn pair(&self, first: &Prompt, second: &Prompt) -> Result<Vec<TokenId>, ApiError> {
         let frame = tokenizer_of(self.model, self.param)?.around_pair();
-        let first = self.encoded(first)?;
-        let second = self.fitting(self.encoded(second)?, first.len() + frame.n_special())?;
+        let first = self.encoded(first, "")?;
+        let second = self.fitting(self.encoded(second, "")?, first.len() + frame.n_special())?;
         let last_segment = self.pooling.n_segments.saturating_sub(1);
         let id = |(token, segment): (u32, u8)| {
             token + u32::from(segment).min(last_segment) * self.pooling.segment_stride
@@ -121,14 +126,15 @@ impl Reader<'_> {
         Ok(frame.join(&first, &second).into_iter().map(id).collect())
     }
 
-    fn encoded(&self, text: &Prompt) -> Result<Vec<TokenId>, ApiError> {
+    fn encoded(&self, text: &Prompt, before: &str) -> Result<Vec<TokenId>, ApiError> {
         let text = match text {
             Prompt::Tokens(tokens) => return Ok(tokens.clone()),
-            Prompt::Text(text) => text,
+            Prompt::Text(text) if before.is_empty() => Cow::Borrowed(text.as_str()),
+            Prompt::Text(text) => Cow::Owned(format!("{before}{text}")),
         };
         let tokenizer: &Tokenizer = tokenizer_of(self.model, self.param)?;
         let options = EncodeOptions { add_special_tokens: false, parse_special: true };
-        let tokens = tokenizer.encode_unless(text, options, self.abandoned.flag());
+        let tokens = tokenizer.encode_unless(&text, options, self.abandoned.flag());
         tokens.map_err(|error| text_error(&error, self.param, self.model))
     }
 

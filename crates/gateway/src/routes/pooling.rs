@@ -43,6 +43,7 @@ enum Form {
     Embeddings {
         format: EncodingFormat,
         dimensions: Option<usize>,
+        prompt_name: Option<String>,
     },
     Classes,
     /// Of so many pairs.
@@ -59,10 +60,10 @@ enum Form {
 /// `POST /v1/embeddings`.
 pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
     answer(app, body, |reading, body| {
-        let (EmbeddingRequest { options, input, encoding_format, dimensions, ignored }, _memory) =
-            body.read(EmbeddingRequest::parse)?;
+        let (request, _memory) = body.read(EmbeddingRequest::parse)?;
+        let EmbeddingRequest { options, input, encoding_format, dimensions, prompt_name, ignored } = request;
         let dimensions = dimensions.map(|n| n as usize);
-        let form = Form::Embeddings { format: encoding_format, dimensions };
+        let form = Form::Embeddings { format: encoding_format, dimensions, prompt_name };
         reading.job((&options, ignored), (texts(&input), "input"), form)
     })
     .await
@@ -146,7 +147,11 @@ impl Reading<'_> {
         form.check(&pooling)?;
         self.context.set_user(options.user.as_deref());
         let caller = (&self.context.tenant(), &self.app.memory, self.abandoned);
-        let inputs = Inputs { inputs, param };
+        let before = match &form {
+            Form::Embeddings { prompt_name, .. } => pooling.prompt(prompt_name.as_deref())?,
+            _ => "",
+        };
+        let inputs = Inputs { inputs, param, before };
         let prepared = prepare(&route.model, &pooling, &inputs, options, caller)?;
         let model = options.model.clone().unwrap_or_else(|| route.model.served.id().to_owned());
         let gives_logits = options.use_activation == Some(false);
@@ -237,7 +242,7 @@ fn write(
         vectors.iter_mut().for_each(|logits| pooling.activate(logits));
     }
     match form {
-        Form::Embeddings { format, dimensions } => {
+        Form::Embeddings { format, dimensions, .. } => {
             if let Some(n) = dimensions {
                 vectors.iter_mut().for_each(|vector| shorten(vector, *n, pooling.normalizes));
             }

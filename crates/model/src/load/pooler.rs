@@ -1,6 +1,7 @@
 //! Reads what is pooled: `modules.json` and the folders it names, as sentence-transformers saves them, or the classifier that
 //! `architectures` of a `config.json` names. Does not know tensors.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,10 +11,13 @@ use super::LoadError;
 use super::json_file::{malformed, read, read_object};
 use crate::config::DecoderConfig;
 use crate::pooling::{
-    ClassifierActivation, HeadActivation, HeadLayer, Pooler, Pooling, PoolingConfig, PoolingOutput,
+    ClassifierActivation, HeadActivation, HeadLayer, Pooler, Pooling, PoolingConfig, PoolingOutput, Prompts,
 };
 use crate::weights::TensorSource;
 use crate::weights::safetensors::SafetensorsFolder;
+
+/// The longest prompt of a model.
+const MAX_PROMPT_BYTES: usize = 4096;
 
 /// The pooler of a model folder; `None` where the model generates text.
 pub(super) fn of_folder(
@@ -33,6 +37,7 @@ pub(super) fn of_folder(
             normalizes: true,
             max_tokens: None,
             output: PoolingOutput::Embedding,
+            prompts: prompts(folder)?,
         };
         let pooler = Pooler { config: plain, layers: Vec::new(), own_files: Vec::new() };
         return Ok(config.encoder.is_some().then_some(pooler));
@@ -72,12 +77,35 @@ fn embedder(folder: &Path, modules_path: &Path, modules: &[Map<String, Value>]) 
     }
     let pooling = pooling.ok_or_else(|| malformed(modules_path, "there is no pooling".to_owned()))?;
     let output = PoolingOutput::Embedding;
-    Ok(Pooler { config: PoolingConfig { pooling, normalizes, max_tokens, output }, layers, own_files })
+    let prompts = prompts(folder)?;
+    let config = PoolingConfig { pooling, normalizes, max_tokens, output, prompts };
+    Ok(Pooler { config, layers, own_files })
+}
+
+/// The prompts of `config_sentence_transformers.json`.
+fn prompts(folder: &Path) -> Result<Prompts, LoadError> {
+    let name = "config_sentence_transformers.json";
+    let fields = read_object(folder, name)?;
+    let refused = |reason: String| malformed(&folder.join(name), reason);
+    let mut by_name = BTreeMap::new();
+    for (key, prompt) in fields.get("prompts").and_then(Value::as_object).into_iter().flatten() {
+        let text = prompt.as_str().filter(|text| text.len() <= MAX_PROMPT_BYTES);
+        let text = text.ok_or_else(|| refused(format!("the prompt {key:?} is not a short text")))?;
+        by_name.insert(key.clone(), text.to_owned());
+    }
+    let default = fields.get("default_prompt_name").and_then(Value::as_str).map(str::to_owned);
+    match default.as_ref().filter(|name| !by_name.contains_key(*name)) {
+        None => Ok(Prompts { by_name, default }),
+        Some(name) => Err(refused(format!("there is no prompt {name:?}, which is the default one"))),
+    }
 }
 
 fn pooling_of(folder: &Path) -> Result<Pooling, LoadError> {
     let config = read_object(folder, "config.json")?;
     let path = folder.join("config.json");
+    if config.get("include_prompt") == Some(&Value::Bool(false)) {
+        return Err(malformed(&path, "pooling without the tokens of the prompt is not supported".to_owned()));
+    }
     let named = config.get("pooling_mode").and_then(Value::as_str).map(str::to_owned);
     let flags =
         config.iter().filter(|(key, on)| key.starts_with("pooling_mode_") && **on == Value::Bool(true));
@@ -146,7 +174,8 @@ fn classifier(
     };
     let own_files = vec![None; layers.len()];
     let output = PoolingOutput::Labels { names, activation };
-    let pooling = PoolingConfig { pooling, normalizes: false, max_tokens: None, output };
+    let prompts = Prompts::default();
+    let pooling = PoolingConfig { pooling, normalizes: false, max_tokens: None, output, prompts };
     Ok(Pooler { config: pooling, layers, own_files })
 }
 

@@ -1,5 +1,7 @@
 //! What is pooled of a sequence's outputs, and the layers of a head, as values. Does not know files and tensors.
 
+use std::collections::BTreeMap;
+
 /// What is pooled of a sequence's outputs, and what the vector means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolingConfig {
@@ -11,6 +13,17 @@ pub struct PoolingConfig {
     pub max_tokens: Option<usize>,
     /// What the vector is.
     pub output: PoolingOutput,
+    /// What stands before texts.
+    pub prompts: Prompts,
+}
+
+/// Texts that a model was trained to see before others, by their names.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Prompts {
+    /// All of them.
+    pub by_name: BTreeMap<String, String>,
+    /// The name of the one that is taken where none is asked for.
+    pub default: Option<String>,
 }
 
 /// Which outputs of a sequence are pooled.

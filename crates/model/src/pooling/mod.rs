@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::config::DecoderConfig;
 use crate::weights::TensorSource;
 
-pub use config::{ClassifierActivation, Pooling, PoolingConfig, PoolingOutput};
+pub use config::{ClassifierActivation, Pooling, PoolingConfig, PoolingOutput, Prompts};
 pub(crate) use config::{HeadActivation, HeadLayer};
 pub(crate) use head::PoolingHead;
 pub use runner::PoolingRunner;

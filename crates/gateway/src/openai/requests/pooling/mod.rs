@@ -77,6 +77,8 @@ pub struct EmbeddingRequest {
     pub encoding_format: EncodingFormat,
     /// How many elements of each are given, divided by their length again; all when absent.
     pub dimensions: Option<i64>,
+    /// The name of the prompt that is put before each text.
+    pub prompt_name: Option<String>,
     /// Unknown parameters.
     pub ignored: IgnoredParameters,
 }
@@ -111,6 +113,11 @@ pub const EMBEDDING_FIELDS: &[Field<EmbeddingRequest>] = &[
         "dimensions",
         Integer(1, MAX_DIMENSIONS, |r| &mut r.dimensions),
         "Give only so many elements of each embedding, divided by their length again.",
+    ),
+    field(
+        "prompt_name",
+        Text(512, |r| &mut r.prompt_name),
+        "The prompt of the model that is put before each text; the model's default one unless said.",
     ),
 ];
 
