@@ -40,6 +40,7 @@ mod rope_scaling;
 mod seed_oss;
 mod smollm3;
 mod understood;
+mod unnamed;
 
 use throng_kernels::quant::Format;
 
@@ -152,6 +153,16 @@ impl Architecture {
         Ok(Self { config, names: family.hf_names })
     }
 
+    /// Reads a `config.json` whose `model_type` is no family's, with the tensors beside it: Llama, with norms on heads, biases,
+    /// windows and experts where the files have them. Whether all tensors are read is for the caller to check.
+    ///
+    /// # Errors
+    /// Naming the first key that is not understood.
+    pub fn of_unnamed(json: &[u8], tensors: &dyn TensorSource) -> Result<Self, ConfigError> {
+        let hf = HfConfig::parse(json)?;
+        unnamed::architecture(&hf, tensors).map_err(|reason| reason.of_unnamed(hf.model_type()))
+    }
+
     /// Reads the metadata of a GGUF file; a few sizes are those of its tensors.
     ///
     /// # Errors
@@ -230,6 +241,17 @@ pub enum ConfigError {
         /// Its value.
         found: String,
     },
+    /// A family that Throng does not know, which is not Llama under another name.
+    #[error("not supported yet: {model_type}, whose name is not known and which is not like Llama: {reason}")]
+    Unnamed {
+        /// The architecture that the file names.
+        model_type: String,
+        /// What is not understood.
+        reason: Box<ConfigError>,
+    },
+    /// No operation that is known reads this tensor.
+    #[error("the tensor {0} is not understood")]
+    UnknownTensor(String),
     /// The weights are in a quantized format that safetensors files do not say themselves.
     #[error(
         "the model is quantized to {found}, which is not supported yet: take a folder with its F32, F16 or BF16 weights, or \
@@ -261,6 +283,11 @@ impl ConfigError {
     fn not_supported(model_type: &str) -> Self {
         let supported = supported().collect::<Vec<_>>().join(", ");
         Self::NotSupported { model_type: shorten(model_type), supported }
+    }
+
+    /// The same of a family that is not known by name.
+    pub(crate) fn of_unnamed(self, model_type: &str) -> Self {
+        Self::Unnamed { model_type: shorten(model_type), reason: Box::new(self) }
     }
 
     fn invalid(key: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> Self {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
 
 use super::json_file::{object, read, read_object};
-use super::{LoadError, LoadedModel, VocabularySource, chat_templates, pooler};
-use crate::arch::Architecture;
+use super::{LoadError, LoadedModel, VocabularySource, chat_templates, pooler, unnamed};
+use crate::arch::{Architecture, ConfigError};
 use crate::weights::TensorSource;
 use crate::weights::quantized::{QuantizedFolder, Scheme};
 use crate::weights::safetensors::SafetensorsFolder;
@@ -18,8 +18,15 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         path: folder.to_owned(),
         reason: "the folder has no config.json (to serve a GGUF file, name the file itself)".to_owned(),
     })?;
-    let architecture = Architecture::from_config_json(&config_json)?;
-    let config = object(&folder.join("config.json"), Some(config_json))?;
+    let named = Architecture::from_config_json(&config_json);
+    let config = object(&folder.join("config.json"), Some(config_json.clone()))?;
+    let architecture = match named {
+        Err(error @ ConfigError::NotSupported { .. }) if !config.contains_key("text_config") => {
+            let Ok(tensors) = open_tensors(folder, &config) else { return Err(error.into()) };
+            unnamed::architecture(&config_json, &config, &*tensors)?
+        }
+        named => named?,
+    };
     let generation = read_object(folder, "generation_config.json")?;
     let tokenizer_config = read(&folder.join("tokenizer_config.json"))?;
     let chat_templates = chat_templates::of_folder(folder, tokenizer_config.as_deref())?;
@@ -38,14 +45,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let full_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name =
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
-    let scheme = Scheme::of_config(&config).map_err(|error| LoadError::Malformed {
-        path: folder.join("config.json"),
-        reason: error.to_string(),
-    })?;
-    let tensors: Arc<dyn TensorSource> = match scheme {
-        None => Arc::new(SafetensorsFolder::open(folder)?),
-        Some(scheme) => Arc::new(QuantizedFolder::new(SafetensorsFolder::open_any(folder)?, scheme)),
-    };
+    let tensors = open_tensors(folder, &config)?;
     let pooler = pooler::of_folder(folder, &config, &architecture.config)?;
     Ok(LoadedModel {
         path: folder.to_owned(),
@@ -62,6 +62,18 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         quantize: None,
         cache: None,
         prepared: Default::default(),
+    })
+}
+
+/// The weights, decoded as they are read where they are stored quantized.
+fn open_tensors(folder: &Path, config: &Map<String, Value>) -> Result<Arc<dyn TensorSource>, LoadError> {
+    let scheme = Scheme::of_config(config).map_err(|error| LoadError::Malformed {
+        path: folder.join("config.json"),
+        reason: error.to_string(),
+    })?;
+    Ok(match scheme {
+        None => Arc::new(SafetensorsFolder::open(folder)?),
+        Some(scheme) => Arc::new(QuantizedFolder::new(SafetensorsFolder::open_any(folder)?, scheme)),
     })
 }
 

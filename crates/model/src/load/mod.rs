@@ -10,6 +10,7 @@ mod json_file;
 mod pooler;
 mod prepare;
 mod summary;
+mod unnamed;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
