@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value};
 use throng_model::weights::gguf::{Gguf, GgufArray, GgufError, GgufMetadata, GgufStrings};
 use throng_model::{LoadedModel, VocabularySource};
-use throng_text::{GgufVocabulary, Tokenizer};
+use throng_text::{GgufEncoderKeys, GgufVocabulary, Tokenizer};
 
 /// The tokenizer of a model, if it has one.
 ///
@@ -93,6 +93,14 @@ pub fn gguf_vocabulary(gguf: &Gguf) -> Result<GgufVocabulary, GgufError> {
         add_bos_token: flag("add_bos_token")?,
         add_eos_token: flag("add_eos_token")?,
         add_space_prefix: flag("add_space_prefix")?,
+        encoder: GgufEncoderKeys {
+            separator_token_id: token_id(metadata, "seperator_token_id")?,
+            cls_token_id: token_id(metadata, "cls_token_id")?,
+            lowercase: flag("normalizer.lowercase")?,
+            strip_accents: flag("normalizer.strip_accents")?,
+            remove_extra_whitespaces: flag("remove_extra_whitespaces")?,
+            precompiled_charsmap: bytes(metadata.array(&key("precompiled_charsmap"))?),
+        },
     })
 }
 
@@ -106,6 +114,14 @@ fn token_id(metadata: &GgufMetadata, name: &str) -> Result<Option<u32>, GgufErro
 
 fn strings(array: Option<&GgufStrings>) -> Vec<String> {
     array.into_iter().flat_map(GgufStrings::iter).map(str::to_owned).collect()
+}
+
+fn bytes(array: Option<&GgufArray>) -> Vec<u8> {
+    match array {
+        Some(GgufArray::U8(bytes)) => bytes.clone(),
+        Some(GgufArray::I8(bytes)) => bytes.iter().map(|byte| byte.cast_unsigned()).collect(),
+        _ => Vec::new(),
+    }
 }
 
 fn scores(metadata: &GgufMetadata) -> Result<Vec<f32>, GgufError> {

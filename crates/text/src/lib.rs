@@ -20,5 +20,7 @@ pub use detokenizer::{Delta, DetokenizeOptions, Detokenizer};
 pub use error::{TemplateError, TextError, TokenizerError};
 pub use reasoning::{ReasoningFormat, ThinkingBudget};
 pub use rendered_prompt::RenderedPrompt;
-pub use tokenizer::{EncodeOptions, GgufVocabulary, PairFrame, SpecialTokens, Tokenizer, TokenizerConfig};
+pub use tokenizer::{
+    EncodeOptions, GgufEncoderKeys, GgufVocabulary, PairFrame, SpecialTokens, Tokenizer, TokenizerConfig,
+};
 pub use tool_calls::{AnswerEvent, ToolCallFormat, ToolSchemas};

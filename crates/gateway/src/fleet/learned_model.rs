@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use throng_core::request::AdapterId;
-use throng_text::{AnswerFormat, ChatTemplate, GgufVocabulary, Tokenizer};
+use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufVocabulary, Tokenizer};
 use throng_wire::{ARTIFACTS, Artifact, ArtifactKind, Description, MAX_ARTIFACT_BYTES, Vocabulary};
 
 use crate::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
@@ -117,6 +117,8 @@ fn gguf_vocabulary(vocabulary: Vocabulary) -> GgufVocabulary {
         add_bos_token: vocabulary.add_bos_token,
         add_eos_token: vocabulary.add_eos_token,
         add_space_prefix: vocabulary.add_space_prefix,
+        // Workers have no encoders.
+        encoder: GgufEncoderKeys::default(),
     }
 }
 

@@ -1,23 +1,26 @@
 //! BERT (arXiv:1810.04805) and XLM-RoBERTa (arXiv:1911.02116): encoders with learned positions, segments, and norms by mean and
 //! variance of the residual stream after each block.
 
-use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf};
-use super::{ConfigError, Family, HfConfig, without_gguf};
-use crate::config::{DecoderConfig, EncoderEmbedding, LearnedPositions, NormKind, NormPlacement};
+use super::names::{GGUF_LAYER, HF_LAYER, LayerNames, TensorNames, gguf as gguf_names, hf};
+use super::{ConfigError, Family, GgufConfig, HfConfig, without_gguf};
+use crate::config::{Activation, DecoderConfig, EncoderEmbedding, LearnedPositions, NormKind, NormPlacement};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "bert",
     aliases: &[],
-    gguf_architectures: &[],
+    gguf_architectures: &["bert"],
     from_hf: |hf| from_hf(hf, "bert", 0),
-    from_gguf: without_gguf,
+    from_gguf,
     hf_names: &NAMES,
-    gguf_names: &GGUF,
+    gguf_names: &GGUF_NAMES,
 };
 
 pub(super) const FAMILY_XLM_ROBERTA: Family = Family {
     model_type: "xlm-roberta",
     aliases: &["roberta", "camembert"],
+    // Files of this one say that they are of BERT, and leave out the rows of padding.
+    gguf_architectures: &[],
+    from_gguf: without_gguf,
     // The rows of the table before that of position 0 are of padding.
     from_hf: |hf| from_hf(hf, "xlm-roberta", hf.size("pad_token_id")?.unwrap_or(1) + 1),
     ..FAMILY
@@ -45,6 +48,24 @@ static NAMES: TensorNames = TensorNames {
         ..HF_LAYER
     })
 };
+
+/// Nomic's networks have gates besides.
+pub(super) static GGUF_NAMES: TensorNames = gguf_names(LayerNames {
+    pre_attention_norm: "",
+    post_attention_norm: "attn_output_norm",
+    pre_feed_forward_norm: "",
+    post_feed_forward_norm: "layer_output_norm",
+    gate_up: "",
+    ..GGUF_LAYER
+});
+
+fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
+    let config = gguf.encoder("bert")?;
+    let positions = LearnedPositions { n_rows: config.max_sequence_tokens, first_row: 0 };
+    let encoder = config.encoder.map(|encoder| EncoderEmbedding { positions: Some(positions), ..encoder });
+    let config = DecoderConfig { encoder, has_gates: false, activation: Activation::Gelu, ..config };
+    Ok(post_norm_encoder(config).with_attention(|attention| attention.rope_idx = None))
+}
 
 fn from_hf(hf: &HfConfig, family: &'static str, first_row: usize) -> Result<DecoderConfig, ConfigError> {
     hf.only("position_embedding_type", "absolute")?;

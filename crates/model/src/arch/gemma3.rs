@@ -9,12 +9,15 @@ use crate::config::{DecoderConfig, QkNorm};
 pub(super) const FAMILY: Family = Family {
     model_type: "gemma3_text",
     aliases: &["gemma3"],
-    gguf_architectures: &["gemma3"],
+    gguf_architectures: &["gemma3", EMBEDDING],
     from_hf,
     from_gguf,
     hf_names: &NAMES,
     gguf_names: &GGUF,
 };
+
+/// What files of EmbeddingGemma say that they are.
+const EMBEDDING: &str = "gemma-embedding";
 
 /// Sizes that `google/gemma-3-*` leave out of their `text_config`.
 const DEFAULTS: [(&str, usize); 12] = [
@@ -49,20 +52,26 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     if !hf.flag("use_bidirectional_attention")?.unwrap_or(false) {
         return Ok(config);
     }
-    // EmbeddingGemma: half of the window to each side.
-    Ok(config.with_attention(|attention| {
+    Ok(embedding(config))
+}
+
+/// EmbeddingGemma: half of the window to each side.
+fn embedding(config: DecoderConfig) -> DecoderConfig {
+    config.with_attention(|attention| {
         attention.is_bidirectional = true;
         attention.sliding_window = attention.sliding_window.map(|window| window / 2 + 1);
-    }))
+    })
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
     let mut config = gemma_gguf(gguf, "gemma3_text", 62)?;
     let window = gguf.size("attention.sliding_window")?.unwrap_or(1024);
-    config.set_windows(|layer_idx| (!(layer_idx + 1).is_multiple_of(6)).then_some(window));
+    let windowed = gguf.windowed(6, false)?;
+    config.set_windows(|layer_idx| windowed(layer_idx).then_some(window));
     let theta = gguf.number("rope.freq_base_swa")?.unwrap_or(10_000.0);
     config.ropes.push(HfConfig::plain_rope(theta, gguf.head_dim()?)?);
-    Ok(finish(config))
+    let config = finish(config);
+    Ok(if gguf.architecture() == EMBEDDING { embedding(config) } else { config })
 }
 
 /// Layers with a window use the second, local rotary embedding.

@@ -4,11 +4,11 @@ use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
 use super::rope_scaling::{Factors, RopeScaling, yarn_amplitude};
 use crate::config::{
-    Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, NormPlacement,
-    RopeTable, Routing,
+    Activation, AttentionConfig, DecoderConfig, EncoderEmbedding, FeedForward, LayerConfig, Mixer, NormKind,
+    NormPlacement, RopeTable, Routing,
 };
 use crate::weights::TensorSource;
-use crate::weights::gguf::{GgufMetadata, GgufValue};
+use crate::weights::gguf::{GgufArray, GgufMetadata, GgufValue};
 
 /// GGUF metadata under the prefix of its architecture, and the tensors, whose shapes give a few sizes.
 pub struct GgufConfig<'a> {
@@ -74,14 +74,14 @@ impl<'a> GgufConfig<'a> {
     }
 
     /// A boolean, if it is there.
-    fn flag(&self, name: &str) -> Result<Option<bool>, ConfigError> {
+    pub(super) fn flag(&self, name: &str) -> Result<Option<bool>, ConfigError> {
         self.typed(name, "true or false", |value| match value {
             GgufValue::Bool(flag) => Some(*flag),
             _ => None,
         })
     }
 
-    fn text(&self, name: &str) -> Result<Option<&'a str>, ConfigError> {
+    pub(super) fn text(&self, name: &str) -> Result<Option<&'a str>, ConfigError> {
         self.typed(name, "a string", GgufValue::as_str)
     }
 
@@ -139,6 +139,41 @@ impl<'a> GgufConfig<'a> {
             tied_embeddings: !self.has_tensor("output.weight"),
             layers: (0..n_layers).map(layer).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Which layers have a window: a flag for each, or one layer in so many has none, the last of them or the `first`.
+    pub(super) fn windowed(
+        &self,
+        interval: usize,
+        first: bool,
+    ) -> Result<impl Fn(usize) -> bool, ConfigError> {
+        let name = "attention.sliding_window_pattern";
+        let flags = match self.metadata.get(&self.key(name)) {
+            Some(GgufValue::Array(GgufArray::Bool(flags))) => Some(flags),
+            _ => None,
+        };
+        let interval = if flags.is_some() { interval } else { self.size(name)?.unwrap_or(interval) };
+        Ok(move |layer_idx: usize| match flags {
+            Some(flags) => flags.get(layer_idx).copied().unwrap_or(false),
+            None if first => !layer_idx.is_multiple_of(interval.max(1)),
+            None => !(layer_idx + 1).is_multiple_of(interval.max(1)),
+        })
+    }
+
+    /// An encoder, whose tokens see each other in both directions: layer norms, and segments where the file has them.
+    pub(super) fn encoder(&self, family: &'static str) -> Result<DecoderConfig, ConfigError> {
+        let segments = self.tensors.tensor("token_types.weight");
+        let n_segments = segments.and_then(|tensor| tensor.shape.first().copied()).unwrap_or(0);
+        let norm_eps = self.number("attention.layer_norm_epsilon")?.unwrap_or(1e-12) as f32;
+        let config = DecoderConfig {
+            norm_eps,
+            post_norm_eps: norm_eps,
+            norm_kind: NormKind::Layer,
+            encoder: Some(EncoderEmbedding { positions: None, n_segments }),
+            tied_embeddings: true,
+            ..self.llama(family)?
+        };
+        Ok(config.with_attention(|attention| attention.is_bidirectional = true))
     }
 
     /// Elements of a head.

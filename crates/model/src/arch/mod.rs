@@ -175,7 +175,10 @@ impl Architecture {
             .iter()
             .find(|family| family.gguf_architectures.contains(&architecture))
             .ok_or_else(|| ConfigError::not_supported(architecture))?;
-        let config = (family.from_gguf)(&gguf)?;
+        let mut config = (family.from_gguf)(&gguf)?;
+        if gguf.flag("attention.causal")? == Some(false) {
+            config.attentions_mut().for_each(|attention| attention.is_bidirectional = true);
+        }
         limits::check(&config)?;
         Ok(Self { config, names: family.gguf_names })
     }

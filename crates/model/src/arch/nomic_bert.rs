@@ -1,18 +1,18 @@
 //! Nomic BERT (arXiv:2402.01613): BERT with rotated queries and keys in the place of learned positions, and gated networks.
 
-use super::bert::post_norm_encoder;
-use super::names::{GGUF, HF_LAYER, LayerNames, TensorNames, hf};
-use super::{ConfigError, Family, HfConfig, without_gguf};
+use super::bert::{GGUF_NAMES, post_norm_encoder};
+use super::names::{HF_LAYER, LayerNames, TensorNames, hf};
+use super::{ConfigError, Family, HfConfig};
 use crate::config::{DecoderConfig, EncoderEmbedding};
 
 pub(super) const FAMILY: Family = Family {
     model_type: "nomic_bert",
     aliases: &[],
-    gguf_architectures: &[],
+    gguf_architectures: &["nomic-bert"],
     from_hf,
-    from_gguf: without_gguf,
+    from_gguf: |gguf| Ok(post_norm_encoder(gguf.encoder("nomic_bert")?)),
     hf_names: &NAMES,
-    gguf_names: &GGUF,
+    gguf_names: &GGUF_NAMES,
 };
 
 static NAMES: TensorNames = TensorNames {

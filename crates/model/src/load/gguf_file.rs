@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_core::request::GenerationDefaults;
 
-use super::{LoadError, LoadedModel, VocabularySource, chat_templates};
+use super::{LoadError, LoadedModel, VocabularySource, chat_templates, gguf_pooler};
 use crate::arch::Architecture;
 use crate::weights::gguf::{Gguf, GgufMetadata};
 
@@ -18,6 +18,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
     let gguf = Arc::new(gguf);
     let metadata = gguf.metadata();
     let architecture = Architecture::from_gguf(metadata, &*gguf)?;
+    let pooler = gguf_pooler::of_file(path, &gguf, &architecture.config)?;
     let chat_templates = chat_templates::of_gguf(metadata)?;
     let vocabulary = match metadata.get("tokenizer.ggml.tokens") {
         Some(_) => VocabularySource::Gguf(Arc::clone(&gguf)),
@@ -32,7 +33,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         generation_defaults: generation_defaults(metadata),
         eos_token_ids: eos_token_ids(metadata),
         bos_token_id: token_id(metadata, "bos_token_id"),
-        pooler: None,
+        pooler,
         architecture,
         tensors: gguf,
         quantize: None,

@@ -6,6 +6,7 @@ mod chat_templates;
 mod eagle;
 mod folder;
 mod gguf_file;
+mod gguf_pooler;
 mod json_file;
 mod pooler;
 mod prepare;

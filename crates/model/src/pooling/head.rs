@@ -38,8 +38,11 @@ impl<B: Backend> PoolingHead<B> {
         let (mut layers, mut width) = (Vec::new(), hidden);
         for (layer, own) in pooler.layers.iter().zip(&pooler.own_files) {
             let source = &**own.as_ref().unwrap_or(model);
-            let weight = matrix(source, &format!("{}.weight", layer.name), width)?;
-            let n_rows = weight.shape[0];
+            let stored = matrix(source, &format!("{}.weight", layer.name), width)?;
+            // A matrix of one row may be stored as a vector.
+            let shape = [if stored.shape.len() == 1 { 1 } else { stored.shape[0] }, width];
+            let weight = TensorView { shape: &shape, ..stored };
+            let n_rows = shape[0];
             let bias = find_tensor(source, &format!("{}.bias", layer.name));
             let bias = bias.map(|bias| vector(backend, &bias, n_rows)).transpose()?;
             let norm = |name: &String| {
@@ -114,11 +117,12 @@ impl HeadActivation {
     }
 }
 
-/// A matrix of `cols` columns.
+/// A matrix of `cols` columns, or its only row.
 fn matrix<'a>(source: &'a dyn TensorSource, name: &str, cols: usize) -> Result<TensorView<'a>, TensorError> {
     let tensor = find_tensor(source, name).ok_or_else(|| TensorError::Missing { name: name.to_owned() })?;
     match *tensor.shape {
         [rows, found] if found == cols && (1..=MAX_WIDTH).contains(&rows) => Ok(tensor),
+        [found] if found == cols => Ok(tensor),
         _ => Err(TensorError::Shape {
             name: tensor.name.to_owned(),
             expected: vec![tensor.shape.first().copied().unwrap_or(1), cols],

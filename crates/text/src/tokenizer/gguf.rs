@@ -8,55 +8,13 @@ use tokenizers::vocab::bucket_added_vocabulary::AddedToken;
 
 use super::added_tokens::{AddedEntry, added_vocabulary};
 use super::byte_pairs::BytePairs;
+use super::gguf_encoder;
+use super::gguf_vocabulary::{BYTE, CONTROL, GgufVocabulary, UNKNOWN, USER_DEFINED};
 use super::pieces::{PieceRule, TokenEntry, byte_token};
 use super::pre_tokenizers::Convention;
 use super::sentencepiece::merges_from_scores;
-use super::{MAX_VOCABULARY, Parts, TokenRoles};
+use super::{MAX_VOCABULARY, Parts, TokenRoles, tokenizer_json};
 use crate::error::TokenizerError;
-
-/// The `tokenizer.ggml.*` keys of a GGUF file, as they are in the file.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct GgufVocabulary {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece BPE).
-    pub model: String,
-    /// `tokenizer.ggml.pre`: the name of the pre-tokenizer, for `gpt2`.
-    pub pre: Option<String>,
-    /// `general.name`: identifies Phi-3, whose control tokens strip the white space after them.
-    pub model_name: Option<String>,
-    /// `tokenizer.ggml.tokens`.
-    pub tokens: Vec<String>,
-    /// `tokenizer.ggml.scores`, for `llama`; empty where absent.
-    pub scores: Vec<f32>,
-    /// `tokenizer.ggml.token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte; empty
-    /// where absent.
-    pub token_types: Vec<i32>,
-    /// `tokenizer.ggml.merges`, for `gpt2`: two tokens joined by a space.
-    pub merges: Vec<String>,
-    /// `tokenizer.ggml.bos_token_id`.
-    pub bos_token_id: Option<u32>,
-    /// `tokenizer.ggml.eos_token_id`.
-    pub eos_token_id: Option<u32>,
-    /// `tokenizer.ggml.eot_token_id`: the end of a turn.
-    pub eot_token_id: Option<u32>,
-    /// `tokenizer.ggml.eom_token_id`: the end of a message.
-    pub eom_token_id: Option<u32>,
-    /// `tokenizer.ggml.unknown_token_id`.
-    pub unknown_token_id: Option<u32>,
-    /// `tokenizer.ggml.padding_token_id`.
-    pub padding_token_id: Option<u32>,
-    /// `tokenizer.ggml.add_bos_token`.
-    pub add_bos_token: Option<bool>,
-    /// `tokenizer.ggml.add_eos_token`.
-    pub add_eos_token: Option<bool>,
-    /// `tokenizer.ggml.add_space_prefix`.
-    pub add_space_prefix: Option<bool>,
-}
-
-/// `tokenizer.ggml.token_type` values.
-const UNKNOWN: i32 = 2;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-const BYTE: i32 = 6;
 
 /// Tokens that end a turn or a text whatever the metadata says, by their spelling.
 const ENDS_GENERATION: &[&str] = &[
@@ -85,9 +43,11 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
     let is_sentencepiece = match vocabulary.model.as_str() {
         "llama" => true,
         "gpt2" => false,
+        "bert" => return of_encoder(&gguf_encoder::word_piece(vocabulary)?),
+        "t5" => return of_encoder(&gguf_encoder::unigram(vocabulary)?),
         other => {
             return Err(TokenizerError::Unsupported(format!(
-                "GGUF vocabularies of kind {other:?} (supported: gpt2, llama)"
+                "GGUF vocabularies of kind {other:?} (supported: gpt2, llama, bert, t5)"
             )));
         }
     };
@@ -109,6 +69,8 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
     let frame = tokenizers::from_json(&frame_json.to_string())
         .map_err(|error| TokenizerError::Unsupported(error.to_string()))?;
     let run = |wanted: bool, id: Option<u32>| if wanted { id.into_iter().collect() } else { Vec::new() };
+    let prefix: Vec<u32> = run(vocabulary.add_bos_token.unwrap_or(adds_bos), roles.bos);
+    let suffix: Vec<u32> = run(vocabulary.add_eos_token.unwrap_or(false), roles.eos);
     Ok(Parts {
         added: added_vocabulary(&added, frame.get_normalizers())?,
         n_late_normalizers: 0,
@@ -116,12 +78,16 @@ pub(crate) fn read(vocabulary: &GgufVocabulary) -> Result<Parts, TokenizerError>
         model: Some(model),
         entries: entries(vocabulary, &types),
         rule,
-        prefix: run(vocabulary.add_bos_token.unwrap_or(adds_bos), roles.bos),
-        suffix: run(vocabulary.add_eos_token.unwrap_or(false), roles.eos),
-        pair: None,
+        pair: gguf_encoder::pair_frame(vocabulary, &prefix, &suffix),
+        prefix,
+        suffix,
         named: named_tokens(vocabulary, &roles),
         roles,
     })
+}
+
+fn of_encoder(json: &Value) -> Result<Parts, TokenizerError> {
+    tokenizer_json::read(json.to_string().as_bytes(), None)
 }
 
 /// The special tokens as template variables.

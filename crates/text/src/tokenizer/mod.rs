@@ -5,6 +5,8 @@ mod added_tokens;
 mod byte_pairs;
 mod encode;
 mod gguf;
+mod gguf_encoder;
+mod gguf_vocabulary;
 mod normalize;
 mod pairs;
 mod pieces;
@@ -24,7 +26,7 @@ use encode::Scratch;
 pub(crate) use pieces::PieceJoiner;
 use pieces::Pieces;
 
-pub use gguf::GgufVocabulary;
+pub use gguf_vocabulary::{GgufEncoderKeys, GgufVocabulary};
 pub use pairs::PairFrame;
 pub use tokenizer_config::TokenizerConfig;
 
@@ -115,7 +117,7 @@ impl Tokenizer {
     /// Builds the tokenizer a GGUF file describes.
     ///
     /// # Errors
-    /// Kinds other than byte-level and SentencePiece BPE, unknown pre-tokenizers, broken metadata.
+    /// Kinds other than byte-level and SentencePiece BPE, WordPiece and unigram, unknown pre-tokenizers, broken metadata.
     pub fn from_gguf(vocabulary: &GgufVocabulary) -> Result<Self, TokenizerError> {
         guarded(|| gguf::read(vocabulary).and_then(Self::assemble))
     }

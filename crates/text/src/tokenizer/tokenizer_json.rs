@@ -21,6 +21,7 @@ pub(crate) fn read(json: &[u8], config: Option<&TokenizerConfig>) -> Result<Part
         return Err(TokenizerError::Malformed("tokenizer.json is not an object".to_owned()));
     }
     let puts_space_in_front = lower_prefix_space(&mut root);
+    lower_word_split(&mut root);
     tokenizers::canonicalize_value(&mut root)
         .map_err(|error| TokenizerError::Malformed(error.to_string()))?;
     let vocab = take_vocab(&root)?;
@@ -240,6 +241,23 @@ fn rename_control_tokens(model: &mut Value, control: &HashSet<&str>) {
         }
         _ => {}
     }
+}
+
+/// Replaces a split at white space before a `Metaspace` pre-tokenizer (XLM-RoBERTa), which the library cannot read, by normalizers that
+/// leave one space between words: `Metaspace` splits there.
+fn lower_word_split(root: &mut Value) {
+    let steps = root["pre_tokenizer"]["pretokenizers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let [split, metaspace] = steps else { return };
+    let is_split = split["type"] == "WhitespaceSplit" && metaspace["type"] == "Metaspace";
+    if !is_split || metaspace["split"] == false {
+        return;
+    }
+    root["pre_tokenizer"] = metaspace.clone();
+    let replace = |regex: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": regex}, "content": content});
+    let declared = Some(root["normalizer"].take()).filter(|normalizer| !normalizer.is_null());
+    let ours = [replace(r"\A\s+|\s+\z", ""), replace(r"\s+", " ")];
+    let normalizers: Vec<Value> = declared.into_iter().chain(ours).collect();
+    root["normalizer"] = json!({"type": "Sequence", "normalizers": normalizers});
 }
 
 /// Replaces `add_prefix_space` of a `ByteLevel` pre-tokenizer, which the library lacks, by a normalizer at the end of
