@@ -18,6 +18,7 @@ pub mod health;
 pub mod limits;
 pub mod overload;
 pub mod request;
+pub mod rollout;
 pub mod routing;
 pub mod scheduler;
 pub mod sequence;

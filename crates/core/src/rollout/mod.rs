@@ -1,0 +1,135 @@
+//! The way of a new version of a model to all of an alias's requests: by stages, and back at once when it fails more, is slower, or
+//! answers otherwise than it should. A plain struct that is told outcomes and times; it does not know models and requests.
+
+mod judgement;
+mod plan;
+
+use std::sync::Arc;
+
+pub use judgement::{Cause, Outcome, Times};
+use judgement::{Seen, judge};
+pub use plan::{InvalidPlan, MAX_STAGES, Plan, Stage};
+
+use crate::time::Timestamp;
+
+/// Which version a request went to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// The one that had all requests before.
+    Old,
+    /// The one that is rolled out.
+    New,
+}
+
+/// How far a roll-out is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The new version gets the share of this stage, counted from zero.
+    Running {
+        /// Which one.
+        stage: usize,
+    },
+    /// The new version has all requests.
+    Completed,
+    /// The old version has all requests again.
+    RolledBack(Cause),
+}
+
+/// A roll-out. Once it has been completed or rolled back, nothing changes it any more.
+#[derive(Debug)]
+pub struct Rollout {
+    plan: Arc<Plan>,
+    progress: Progress,
+    /// When the stage began.
+    since: Timestamp,
+    /// Whether the new version's golden answers were right at least once.
+    is_proven: bool,
+    /// What was seen in this stage.
+    old: Seen,
+    new: Seen,
+}
+
+impl Rollout {
+    /// Begins with the first stage.
+    pub fn new(plan: Arc<Plan>, now: Timestamp) -> Self {
+        let (old, new) = Default::default();
+        Self { plan, progress: Progress::Running { stage: 0 }, since: now, is_proven: false, old, new }
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Which requests, of a hundred, the new version gets: none before its golden answers were right, where there are some.
+    pub fn percent(&self) -> u32 {
+        match self.progress {
+            Progress::Running { .. } if self.plan.has_golden && !self.is_proven => 0,
+            Progress::Running { stage } => self.plan.stages.get(stage).map_or(100, |stage| stage.percent),
+            Progress::Completed => 100,
+            Progress::RolledBack(_) => 0,
+        }
+    }
+
+    /// Where a request goes whose place among all is `point`, of the range of `u64`: the new version has the end of the range, so that who goes to
+    /// it stays there while its share grows.
+    pub fn version_at(&self, point: u64) -> Version {
+        let place = (u128::from(point) * 100) >> 64;
+        if place >= u128::from(100 - self.percent()) { Version::New } else { Version::Old }
+    }
+
+    /// A request of a version has ended.
+    pub fn ended(&mut self, version: Version, outcome: Outcome, now: Timestamp) {
+        match version {
+            Version::Old => self.old.note(outcome),
+            Version::New => self.new.note(outcome),
+        }
+        self.look(now);
+    }
+
+    /// The golden answers of the new version were right, or not.
+    pub fn golden(&mut self, is_right: bool, now: Timestamp) {
+        if !is_right {
+            self.roll_back(Cause::Golden);
+            return;
+        }
+        if !std::mem::replace(&mut self.is_proven, true) {
+            // Its share begins now.
+            self.since = now;
+        }
+        self.look(now);
+    }
+
+    /// The operator wants the old version back.
+    pub fn abort(&mut self) {
+        self.roll_back(Cause::Operator);
+    }
+
+    /// Judges what was seen, and goes on to the next stage when it is time.
+    pub fn look(&mut self, now: Timestamp) {
+        let Progress::Running { stage } = self.progress else { return };
+        if let Some(cause) = judge(&self.plan, &self.old, &self.new) {
+            self.roll_back(cause);
+            return;
+        }
+        let Some(current) = self.plan.stages.get(stage) else { return };
+        let is_over = now.since(self.since) >= current.hold;
+        // Without requests nothing is known: it waits, also for the old version's, as long as that has some.
+        let n_needed = u64::from(self.plan.min_outcomes.max(self.plan.min_failures));
+        let is_compared = current.percent == 100 || self.old.n_ended() >= n_needed;
+        let is_known = self.new.n_ended() >= n_needed && is_compared && self.percent() > 0;
+        if is_over && is_known {
+            let is_last = stage + 1 == self.plan.stages.len();
+            self.progress =
+                if is_last { Progress::Completed } else { Progress::Running { stage: stage + 1 } };
+            self.since = now;
+            (self.old, self.new) = Default::default();
+        }
+    }
+
+    fn roll_back(&mut self, cause: Cause) {
+        if let Progress::Running { .. } = self.progress {
+            self.progress = Progress::RolledBack(cause);
+        }
+    }
+}
