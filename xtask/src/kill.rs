@@ -1,5 +1,5 @@
-//! `cargo xtask kill`: runs the test that kills and stops workers in the middle of streams, for as many rounds as are wanted. Does not
-//! know what it checks.
+//! `cargo xtask kill`: runs the tests that kill, stop and cut off workers in the middle of streams, for as many rounds as are wanted. Does not
+//! know what they check.
 
 use std::path::PathBuf;
 
@@ -8,12 +8,19 @@ use anyhow::{Result, bail};
 use crate::shell::run_with;
 
 /// The flags, and the variables by which the test is told.
-const VARIABLES: [(&str, &str); 3] =
-    [("--rounds", "THRONG_KILLS"), ("--stops", "THRONG_STOPS"), ("--seed", "THRONG_SEED")];
+const VARIABLES: [(&str, &str); 4] = [
+    ("--rounds", "THRONG_KILLS"),
+    ("--stops", "THRONG_STOPS"),
+    ("--partitions", "THRONG_PARTITIONS"),
+    ("--seed", "THRONG_SEED"),
+];
 
-/// Kills workers `--rounds N` times and stops them `--stops N` times; `--release` takes the release binary.
+/// Kills workers `--rounds N` times, stops them `--stops N` times, and lets each fault of the network happen `--partitions N` times; what is not
+/// named does not happen. `--release` takes the release binary.
 pub fn run(arguments: &[&str]) -> Result<()> {
-    let mut variables = Vec::new();
+    let is_named = |flag: &str| arguments.contains(&flag);
+    let unnamed = VARIABLES.iter().filter(|(flag, _)| *flag != "--seed" && !is_named(flag));
+    let mut variables: Vec<(&str, PathBuf)> = unnamed.map(|(_, name)| (*name, PathBuf::from("0"))).collect();
     let mut line = vec!["test", "--package", "throng-cli", "--test", "fleet"];
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -23,9 +30,11 @@ pub fn run(arguments: &[&str]) -> Result<()> {
                 rest.next();
             }
             _ if *argument == "--release" => line.push("--release"),
-            _ => bail!("{argument}: the flags are --rounds N, --stops N, --seed N, --release"),
+            _ => {
+                bail!("{argument}: the flags are --rounds N, --stops N, --partitions N, --seed N, --release")
+            }
         }
     }
-    line.extend(["--", "--nocapture", "streams_outlive_their_workers"]);
+    line.extend(["--", "--nocapture", "streams_outlive"]);
     run_with(env!("CARGO"), &line, &variables)
 }

@@ -1,9 +1,11 @@
 //! Workers and a gateway as processes of their own, with the starter model: workers are killed and stopped while they stream, and
-//! what clients read is, byte for byte, what they read undisturbed. `THRONG_KILLS` and `THRONG_STOPS` set the number of rounds
-//! (`cargo xtask kill`), `THRONG_SEED` repeats a run.
+//! what clients read is, byte for byte, what they read undisturbed. `THRONG_KILLS`, `THRONG_STOPS` and
+//! `THRONG_PARTITIONS` (of each fault of the network) set the number of rounds (`cargo xtask kill`), `THRONG_SEED` repeats a run.
 
 #[path = "fleet/cases.rs"]
 mod cases;
+#[path = "fleet/fault.rs"]
+mod fault;
 mod process;
 #[path = "fleet/processes.rs"]
 mod processes;
@@ -12,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use cases::{Case, Shown, cases};
+use cases::{Answer, Case, Shown, cases};
+use fault::{Fault, NetworkFault};
 use processes::Fleet;
 
 const N_WORKERS: usize = 3;
@@ -21,16 +24,13 @@ fn from_env(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().expect("a number"))
 }
 
-/// What happens to a worker in the middle of its streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    Kill,
-    /// Stopped for so long, then continued.
-    Stop(Duration),
-}
-
 /// Rounds of one fault each, at a random token of a random stream. Prints what a client noticed at worst.
-fn disturbed_rounds(fleet: &mut Fleet, n_rounds: u64, fault: impl Fn(&mut fastrand::Rng) -> Fault) {
+fn disturbed_rounds(
+    fleet: &mut Fleet,
+    n_rounds: u64,
+    what: &str,
+    fault: impl Fn(&mut fastrand::Rng) -> Fault,
+) {
     if n_rounds == 0 {
         return;
     }
@@ -39,35 +39,48 @@ fn disturbed_rounds(fleet: &mut Fleet, n_rounds: u64, fault: impl Fn(&mut fastra
     let mut random = fastrand::Rng::with_seed(seed);
     let cases = cases();
     let expected: Vec<Shown> = cases.iter().map(|case| case.ask(fleet.url(), &|| {}).shown).collect();
-    let mut pauses = Vec::new();
+    let n_events: usize = expected.iter().flat_map(|shown| shown.values()).map(Vec::len).sum();
+    let (mut pauses, mut outs) = (Vec::new(), Vec::new());
     for round in 0..n_rounds {
         if round % 100 == 99 {
             println!("round {}", round + 1);
         }
         let (victim, fault) = (random.usize(..N_WORKERS), fault(&mut random));
-        let n_events: usize = expected.iter().flat_map(|shown| shown.values()).map(Vec::len).sum();
         let at_event = random.usize(..n_events);
-        let answers = with_fault(fleet, &cases, at_event, victim, fault);
-        for ((case, expected), answer) in cases.iter().zip(&expected).zip(answers) {
-            let (shown, name) = (&answer.shown, case.name);
-            let differing = expected.iter().find(|(index, events)| shown.get(index) != Some(events));
-            let place = format!("{fault:?} of worker {victim} at event {at_event}: {name}");
-            let differing = differing.map(|(index, events)| first_difference(shown.get(index), events));
-            assert_eq!(differing, None, "THRONG_SEED={seed}, round {round}: {place}");
-            assert_eq!(shown.len(), expected.len(), "THRONG_SEED={seed}, round {round}: {place}");
+        let Disturbed { answers, out } = with_fault(fleet, &cases, at_event, victim, fault);
+        let place =
+            format!("THRONG_SEED={seed}, round {round}: {fault:?} of worker {victim} at event {at_event}");
+        for (idx, answer) in answers.into_iter().enumerate() {
+            let (case, expected) = (&cases[idx % cases.len()], &expected[idx % cases.len()]);
+            assert_same(&answer.shown, expected, &format!("{place}: {}", case.name));
             pauses.push(answer.longest_pause);
         }
+        outs.extend(out);
         fleet.mend(victim, fault == Fault::Kill);
+        let again = cases[0].ask_of(fleet.url(), Some(&fleet.name(victim)), &|| {});
+        assert_same(&again.shown, &expected[0], &format!("{place}: the worker itself afterwards"));
     }
-    pauses.sort_unstable();
-    let at = |share: f64| pauses[((pauses.len() - 1) as f64 * share) as usize].as_millis();
     println!(
-        "{n_rounds} rounds, {} streams, 0 failed; longest pause of a stream: median {} ms, p99 {} ms, worst {} ms",
+        "{n_rounds} rounds of {what}: {} streams, 0 failed; longest pause of a stream: {}",
         pauses.len(),
-        at(0.5),
-        at(0.99),
-        at(1.0)
+        summary(&mut pauses)
     );
+    if !outs.is_empty() {
+        println!("from the fault until the worker got no requests: {}", summary(&mut outs));
+    }
+}
+
+fn summary(times: &mut [Duration]) -> String {
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_millis();
+    format!("median {} ms, p99 {} ms, worst {} ms", at(0.5), at(0.99), at(1.0))
+}
+
+fn assert_same(shown: &Shown, expected: &Shown, place: &str) {
+    let differing = expected.iter().find(|(index, events)| shown.get(index) != Some(events));
+    let differing = differing.map(|(index, events)| first_difference(shown.get(index), events));
+    assert_eq!(differing, None, "{place}");
+    assert_eq!(shown.len(), expected.len(), "{place}");
 }
 
 /// The first event that differs, as it came and as it was expected.
@@ -77,14 +90,17 @@ fn first_difference(shown: Option<&Vec<String>>, expected: &[String]) -> (Option
     (shown.get(at).cloned(), expected.get(at).cloned())
 }
 
-/// The answers of all cases at once, while the fault happens as soon as so many events have come.
-fn with_fault(
-    fleet: &Fleet,
-    cases: &[Case],
-    at_event: usize,
-    victim: usize,
-    fault: Fault,
-) -> Vec<cases::Answer> {
+/// What came of a round.
+struct Disturbed {
+    /// Of all cases, and once more of all where they were also asked during the fault.
+    answers: Vec<Answer>,
+    /// After so long the worker got no requests any more, if that was waited for.
+    out: Option<Duration>,
+}
+
+/// The answers of all cases at once, while the fault happens as soon as so many events have come. Cases are asked once more during faults of
+/// the network.
+fn with_fault(fleet: &Fleet, cases: &[Case], at_event: usize, victim: usize, fault: Fault) -> Disturbed {
     let n_events = AtomicUsize::new(0);
     let (tell, told) = mpsc::channel();
     let count = |tell: &mpsc::Sender<()>| {
@@ -93,7 +109,7 @@ fn with_fault(
         }
     };
     std::thread::scope(|scope| {
-        let asking: Vec<_> = cases
+        let mut asking: Vec<_> = cases
             .iter()
             .map(|case| {
                 let tell = tell.clone();
@@ -101,6 +117,7 @@ fn with_fault(
             })
             .collect();
         drop(tell);
+        let mut out = None;
         // An error: all answers have ended before.
         if told.recv().is_ok() {
             match fault {
@@ -110,19 +127,39 @@ fn with_fault(
                     std::thread::sleep(duration);
                     fleet.signal(victim, "CONT");
                 }
+                Fault::Network(fault) => {
+                    fault.begin(fleet.proxy(victim));
+                    asking.extend(cases.iter().map(|case| scope.spawn(|| case.ask(fleet.url(), &|| {}))));
+                    out = fault.ends_rotation().then(|| fleet.until_out(victim));
+                }
             }
         }
-        asking.into_iter().map(|asking| asking.join().expect("no panic")).collect()
+        let answers = asking.into_iter().map(|asking| asking.join().expect("no panic")).collect();
+        if let Fault::Network(_) = fault {
+            fleet.proxy(victim).heal();
+        }
+        Disturbed { answers, out }
     })
 }
 
 #[test]
 fn streams_outlive_their_workers() {
     let mut fleet = Fleet::start(N_WORKERS);
-    disturbed_rounds(&mut fleet, from_env("THRONG_KILLS", 4), |_| Fault::Kill);
-    disturbed_rounds(&mut fleet, from_env("THRONG_STOPS", 1), |random| {
+    disturbed_rounds(&mut fleet, from_env("THRONG_KILLS", 4), "kill -9", |_| Fault::Kill);
+    disturbed_rounds(&mut fleet, from_env("THRONG_STOPS", 1), "SIGSTOP", |random| {
         Fault::Stop(Duration::from_millis(random.u64(500..4000)))
     });
+}
+
+/// A black hole, partitions, half-open and lost connections, a slow network: clients notice a pause at most, and workers come back by
+/// themselves. What was held back arrives late, and none of it reaches a client twice.
+#[test]
+fn streams_outlive_the_network() {
+    let mut fleet = Fleet::start_behind_proxies(N_WORKERS);
+    let n_rounds = from_env("THRONG_PARTITIONS", 1);
+    for fault in NetworkFault::ALL {
+        disturbed_rounds(&mut fleet, n_rounds, &format!("{fault:?}"), |_| Fault::Network(fault));
+    }
 }
 
 #[test]

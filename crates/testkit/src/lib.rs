@@ -5,6 +5,7 @@ pub mod answers;
 pub mod backend_suite;
 pub mod beam_reference;
 pub mod example_backend;
+pub mod fault_proxy;
 pub mod paper_constraint;
 pub mod paper_executor;
 mod paper_states;

@@ -86,10 +86,18 @@ fn case(name: &'static str, path: &'static str, mut body: Value, fields: Value) 
 impl Case {
     /// Reads the stream to its end; `note` is called at each event.
     pub fn ask(&self, url: &str, note: &dyn Fn()) -> Answer {
-        let reply = ureq::post(format!("{url}{}", self.path))
-            .header("content-type", "application/json")
-            .send(self.body.to_string())
-            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        self.ask_of(url, None, note)
+    }
+
+    /// As [`Self::ask`], of the worker of this name.
+    pub fn ask_of(&self, url: &str, worker: Option<&str>, note: &dyn Fn()) -> Answer {
+        let mut request =
+            ureq::post(format!("{url}{}", self.path)).header("content-type", "application/json");
+        if let Some(worker) = worker {
+            request = request.header("x-throng-replica", worker);
+        }
+        let reply =
+            request.send(self.body.to_string()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let (mut shown, mut longest_pause, mut last) = (Shown::new(), Duration::ZERO, Instant::now());
         let mut is_done = false;
         for line in BufReader::new(reply.into_body().into_reader()).lines() {

@@ -1,8 +1,12 @@
 //! A gateway and its workers as processes, which can be killed, stopped and started again. Does not know what is asked.
 
 use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use throng_testkit::fault_proxy::FaultProxy;
 
 use crate::process::{LIMIT, Server, end, free_port, throng};
 
@@ -18,6 +22,8 @@ pub struct Fleet {
 struct Worker {
     port: u16,
     process: Option<Child>,
+    /// What its gateway reaches it through.
+    proxy: Option<FaultProxy>,
 }
 
 impl Worker {
@@ -28,6 +34,12 @@ impl Worker {
         command.args(["--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"]);
         command.env("THRONG_WORKER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("the binary runs"));
+    }
+
+    /// Where its gateway finds it.
+    fn address(&self) -> SocketAddr {
+        let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        self.proxy.as_ref().map_or(own, FaultProxy::address)
     }
 
     fn kill(&mut self) {
@@ -47,7 +59,16 @@ impl Drop for Worker {
 impl Fleet {
     /// A gateway with so many workers, all of which answer.
     pub fn start(n_workers: usize) -> Self {
-        let mut fleet = Self::start_without_workers(n_workers);
+        Self::start_workers(Self::start_without_workers(n_workers))
+    }
+
+    /// As [`Self::start`], with a proxy in front of each worker.
+    pub fn start_behind_proxies(n_workers: usize) -> Self {
+        let proxied = |port| Some(FaultProxy::start((Ipv4Addr::LOCALHOST, port).into()));
+        Self::start_workers(Self::of(n_workers, proxied))
+    }
+
+    fn start_workers(mut fleet: Self) -> Self {
         fleet.workers.iter_mut().for_each(Worker::start);
         fleet.until_ready();
         fleet
@@ -55,12 +76,19 @@ impl Fleet {
 
     /// A gateway for workers that do not run.
     pub fn start_without_workers(n_workers: usize) -> Self {
-        let worker = |_| Worker { port: free_port(), process: None };
+        Self::of(n_workers, |_| None)
+    }
+
+    fn of(n_workers: usize, proxy: impl Fn(u16) -> Option<FaultProxy>) -> Self {
+        let worker = |_| {
+            let port = free_port();
+            Worker { port, process: None, proxy: proxy(port) }
+        };
         let workers: Vec<Worker> = (0..n_workers).map(worker).collect();
         let port = free_port();
         let mut command = throng(&["gateway", "--port", &port.to_string()]);
         for worker in &workers {
-            command.args(["--replica", &format!("throng://127.0.0.1:{}", worker.port)]);
+            command.args(["--replica", &format!("throng://{}", worker.address())]);
         }
         command.env("THRONG_WORKER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
         let gateway = Server { process: command.spawn().expect("the binary runs"), port };
@@ -70,6 +98,30 @@ impl Fleet {
     /// Where the gateway listens.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The proxy in front of a worker.
+    pub fn proxy(&self, worker: usize) -> &FaultProxy {
+        self.workers[worker].proxy.as_ref().expect("it has one")
+    }
+
+    /// The name by which clients can ask for a worker.
+    pub fn name(&self, worker: usize) -> String {
+        self.workers[worker].address().to_string()
+    }
+
+    /// How long it takes from now until a worker gets no requests any more.
+    pub fn until_out(&self, worker: usize) -> Duration {
+        let began = Instant::now();
+        loop {
+            let reply = ureq::get(format!("{}/fleet", self.url)).call().expect("the gateway answers");
+            let told: Value = serde_json::from_reader(reply.into_body().into_reader()).expect("a document");
+            if told["workers"][worker]["state"] != "ready" {
+                return began.elapsed();
+            }
+            assert!(began.elapsed() < LIMIT, "it stays: {told}");
+            std::thread::sleep(crate::process::POLL);
+        }
     }
 
     /// Sends a signal to a worker.

@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, Versions, WATCH};
+use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, STATUS, Versions, WATCH};
 
 use super::membership::Membership;
 use crate::body_lines::BodyLines;
-use crate::replica::{ConnectionGuard, Link};
+use crate::replica::{Connection, ConnectionGuard, Link};
 
 /// A worker that says nothing for so long does not get on: its requests go elsewhere.
 const MAX_SILENCE: Duration = Duration::from_millis(6 * HEARTBEAT_MS);
+/// Its heartbeats tell that it is heard, not that it hears: so it is asked for a small answer, this long after the last one …
+const ROUND_TRIP_INTERVAL: Duration = Duration::from_millis(500);
+/// … which must come within this time.
+const MAX_ROUND_TRIP: Duration = Duration::from_millis(1250);
 /// Between two attempts to reach a worker, at first …
 const MIN_BACKOFF: Duration = Duration::from_millis(50);
 /// … and at most.
@@ -63,7 +67,21 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
         fingerprint = description.fingerprint,
         "a worker answers"
     );
-    watch(link, &mut guard, &mut lines).await
+    tokio::select! {
+        watched = watch(link, &mut guard, &mut lines) => watched,
+        reason = deaf(&connection) => Err(reason),
+    }
+}
+
+/// Completes when the worker does not hear any more what is said to it. Other faults of the connection are noticed by who reads from it.
+async fn deaf(connection: &Connection) -> String {
+    loop {
+        tokio::time::sleep(ROUND_TRIP_INTERVAL).await;
+        let answer = tokio::time::timeout(MAX_ROUND_TRIP, connection.bytes(STATUS, MAX_DOCUMENT_BYTES)).await;
+        if answer.is_err() {
+            return format!("it has not answered for {} ms", MAX_ROUND_TRIP.as_millis());
+        }
+    }
 }
 
 /// Reads how the worker is. Dropping `guard`, also by an error here, fails what runs on the connection.
