@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use throng_core::health::State as Health;
 use tokio::sync::{Notify, watch};
 
+use crate::aliases::Aliases;
 use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
@@ -109,6 +110,8 @@ pub(crate) struct App {
     pub recent: Arc<RecentRequests>,
     /// Told when the operator wants the server to end.
     pub ending: Arc<Notify>,
+    /// Names that stand for models.
+    pub aliases: Aliases,
     /// The served models and who computes them.
     pub router: Arc<Router>,
     /// What is counted.
@@ -173,16 +176,13 @@ impl App {
             cache.clone(),
             AtScrape::new(move || vec![counted.counts()]),
         );
-        for served in models {
-            let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
-            let replicas = Replicas::local(served.replicas(), config.routing.policy.0);
-            router.add(Route::new(Arc::new(ModelEntry::new(served, counters, &config)), replicas));
-        }
+        serve_local(&router, models, &metrics, &config);
         Self {
             keys: ApiKeys::new(&config.access.api_keys, keys)
                 .with_operator(config.access.admin_key.as_ref())
                 .with_tokens(config.access.tokens.as_ref().zip(issuer_keys)),
             router,
+            aliases: Aliases::new(&config.routing.aliases, &metrics.aliases),
             metrics,
             cache,
             turns: Turns::new(
@@ -201,7 +201,7 @@ impl App {
             ending,
             phase,
             loading,
-            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            started_unix_s: now_unix_s(),
             config,
         }
     }
@@ -228,6 +228,19 @@ impl App {
     pub fn is_draining(&self) -> bool {
         *self.phase.borrow() >= Phase::Draining
     }
+}
+
+/// Models that engines of this process compute.
+fn serve_local(router: &Router, models: Vec<ServedModel>, metrics: &Metrics, config: &GatewayConfig) {
+    for served in models {
+        let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
+        let replicas = Replicas::local(served.replicas(), config.routing.policy.0);
+        router.add(Route::new(Arc::new(ModelEntry::new(served, counters, config)), replicas));
+    }
+}
+
+fn now_unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn model_info(route: &Route) -> ModelInfoLabels {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::overload::{ClassSetting, OverloadConfig};
-pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, WeightedModel};
+pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]

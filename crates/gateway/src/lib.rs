@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod adapters;
+mod aliases;
 mod answer;
 mod app;
 mod auth;
@@ -45,7 +46,7 @@ pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig,
     ClientCertificates, GatewayConfig, ModelAlias, ModelPrice, ModerationConfig, ModerationRule,
     ObservabilityConfig, OnFailure, OverloadConfig, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
-    Secret, ServerConfig, TlsConfig, TokenConfig, WeightedModel,
+    Secret, ServerConfig, ShadowConfig, TlsConfig, TokenConfig, WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};

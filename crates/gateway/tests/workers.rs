@@ -2,157 +2,13 @@
 //! any more ends there too.
 
 mod harness;
+mod running_worker;
 
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
-use bytes::Bytes;
-use harness::{Client, END, MAX_LEN, PATIENCE, VOCABULARY, byte_tokenizer, completion, post_bytes};
-use http::Request;
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use harness::{Client, VOCABULARY, completion, post_bytes};
+use running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, until};
 use serde_json::{Value, json};
-use throng_core::executor::ExecutorCapacity;
-use throng_engine::{Engine, EngineConfig, EngineHandle};
-use throng_gateway::{
-    AccessConfig, Fleet, Gateway, GatewayConfig, ModelAlias, ModelGrammars, ReplicaConfig, Secret,
-    WeightedModel, Worker, WorkerModel,
-};
-use throng_testkit::paper_executor::PaperExecutor;
-use throng_wire::{
-    ARTIFACTS, ArtifactKind, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, Versions, WATCH,
-};
-use tokio::net::TcpListener;
-
-const TOKEN: &str = "a-token";
-
-/// A worker that answers, and its engine.
-struct RunningWorker {
-    address: SocketAddr,
-    engine: EngineHandle,
-}
-
-impl RunningWorker {
-    async fn start(name: &str, change: impl FnOnce(&mut Description)) -> Self {
-        Self::start_with_steps_of(512, name, change).await
-    }
-
-    async fn start_with_steps_of(
-        max_batch_tokens: u32,
-        name: &str,
-        change: impl FnOnce(&mut Description),
-    ) -> Self {
-        let capacity = ExecutorCapacity {
-            n_blocks: 2048,
-            max_batch_tokens,
-            max_batch_sequences: 64,
-            max_sequence_tokens: MAX_LEN,
-            vocabulary_size: VOCABULARY,
-            n_state_slots: 0,
-            max_steps_in_flight: 1,
-            takes_whole_prompts: false,
-        };
-        let make = move || Ok(Box::new(PaperExecutor::new(capacity)) as _);
-        let engine = Engine::start(EngineConfig::default(), make).expect("the paper executor starts");
-        let mut description = Description {
-            versions: Versions::OWN,
-            names: vec![name.to_owned()],
-            fingerprint: "paper".to_owned(),
-            max_model_len: MAX_LEN,
-            context_tokens: u64::from(MAX_LEN),
-            vocabulary_size: VOCABULARY,
-            eos_token_ids: vec![END],
-            defaults: Default::default(),
-            chat_template_defaults: Default::default(),
-            tool_call_parser: None,
-            reasoning_parser: None,
-            adapters: Vec::new(),
-            notice: None,
-            artifacts: Vec::new(),
-        };
-        change(&mut description);
-        let model = WorkerModel {
-            description,
-            artifacts: vec![(ArtifactKind::ChatTemplates, br#"[["default", "{{ messages }}"]]"#.to_vec())],
-            engine: engine.clone(),
-            grammars: Some(ModelGrammars::new(Arc::new(byte_tokenizer()), vec![END])),
-            answer_format: Arc::default(),
-            adapters: None,
-        };
-        let access = AccessConfig { api_keys: vec![Secret::new(TOKEN)], ..AccessConfig::default() };
-        let config = GatewayConfig { access, ..GatewayConfig::default() };
-        let worker = Worker::new(config, model).expect("a valid configuration");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("a bound socket");
-        tokio::spawn(worker.serve(listener, std::future::pending::<()>()));
-        Self { address, engine }
-    }
-
-    /// Asks as a gateway does; status and body.
-    async fn ask(&self, path: &str, fields: &[(&str, &str)], body: Option<String>) -> (u16, Vec<u8>) {
-        let stream = tokio::net::TcpStream::connect(self.address).await.expect("it accepts");
-        let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
-        let (mut sender, connection) = handshake.await.expect("it speaks HTTP/2");
-        tokio::spawn(connection);
-        let method = if body.is_some() { "POST" } else { "GET" };
-        let mut request = Request::builder().method(method).uri(format!("http://{}{path}", self.address));
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).expect("valid");
-        let reply = sender.send_request(request).await.expect("an answer");
-        let status = reply.status().as_u16();
-        (status, reply.into_body().collect().await.expect("a body").to_bytes().to_vec())
-    }
-
-    async fn idle(&self) {
-        let busy = || {
-            let stats = self.engine.stats().scheduler;
-            stats.running + stats.waiting + stats.paused + stats.queued_requests + stats.used_blocks > 0
-        };
-        let idle = async {
-            while busy() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, idle).await.expect("the engine becomes idle");
-    }
-}
-
-/// A gateway over these workers, and the address that it answers on.
-async fn gateway(workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
-    gateway_with(GatewayConfig::default(), workers).await
-}
-
-async fn gateway_with(config: GatewayConfig, workers: &[&RunningWorker]) -> (Fleet, SocketAddr) {
-    let (gateway, loading) = Gateway::loading(config, Default::default()).expect("valid");
-    let replica = |worker: &&RunningWorker| ReplicaConfig::of_url(format!("throng://{}", worker.address));
-    let replicas: Vec<_> = workers.iter().map(replica).collect();
-    let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("a bound socket");
-    tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
-    (fleet, address)
-}
-
-/// Waits until the gateway says this of its workers.
-async fn until(client: &mut Client, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-    let waiting = async {
-        loop {
-            let workers = client.get("/fleet").await.json()["workers"].as_array().expect("a list").clone();
-            if is_so(&workers) {
-                return workers;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("it becomes so")
-}
-
-fn all_ready(workers: &[Value]) -> bool {
-    workers.iter().all(|worker| worker["state"] == "ready")
-}
+use throng_gateway::{GatewayConfig, ModelAlias, WeightedModel};
+use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, WATCH};
 
 #[tokio::test]
 async fn a_worker_answers_whom_it_knows_and_refuses_what_it_does_not() {
@@ -287,6 +143,7 @@ async fn aliases_divide_sessions_and_fall_back() {
         name: name.to_owned(),
         targets,
         fallback: fallback.iter().map(|model| (*model).to_owned()).collect(),
+        shadow: None,
     };
     config.routing.aliases = vec![
         alias("chat", vec![target("old", 3), target("new", 1)], &[]),

@@ -23,9 +23,25 @@ pub struct ModelAlias {
     pub name: String,
     /// The models that requests are divided among.
     pub targets: Vec<WeightedModel>,
-    /// Models that are used one after the other while the target of a request cannot be.
+    /// Models that are used one after the other where the target of a request cannot be, or has failed before its first token.
     #[serde(default)]
     pub fallback: Vec<String>,
+    /// Where copies of requests go.
+    #[serde(default)]
+    pub shadow: Option<ShadowConfig>,
+}
+
+/// Copies of some requests, whose answers nobody gets.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShadowConfig {
+    /// The model that gets them.
+    pub model: String,
+    /// Requests that are copied, of a hundred.
+    pub percent: u32,
+    /// Copies that run at a time; no more are made then.
+    #[serde(default = "eight")]
+    pub max_in_flight: usize,
 }
 
 /// A part of the requests.
@@ -43,9 +59,15 @@ fn one() -> u32 {
     1
 }
 
+fn eight() -> usize {
+    8
+}
+
 /// Most aliases, and most models of each.
 const MAX_ALIASES: usize = 256;
 const MAX_MODELS: usize = 16;
+/// Most copies of an alias's requests at a time.
+const MAX_COPIES: usize = 1024;
 
 impl RoutingConfig {
     /// Checks the aliases.
@@ -57,7 +79,7 @@ impl RoutingConfig {
             return Err(format!("gateway.routing.aliases: more than {MAX_ALIASES}"));
         }
         for (idx, alias) in self.aliases.iter().enumerate() {
-            let ModelAlias { name, targets, fallback } = alias;
+            let ModelAlias { name, targets, fallback, shadow } = alias;
             let fault = |what: &str| Err(format!("gateway.routing.aliases: {name:?}: {what}"));
             if name.is_empty() || self.aliases[..idx].iter().any(|other| other.name == *name) {
                 return fault("the name is empty or stands there twice");
@@ -68,7 +90,13 @@ impl RoutingConfig {
             if targets.len() > MAX_MODELS || fallback.len() > MAX_MODELS {
                 return fault("more than 16 models");
             }
-            let mut models = targets.iter().map(|target| &target.model).chain(fallback);
+            if shadow.as_ref().is_some_and(|shadow| {
+                shadow.percent > 100 || !(1..=MAX_COPIES).contains(&shadow.max_in_flight)
+            }) {
+                return fault("a shadow gets 0 to 100 percent, and 1 to 1024 copies at a time");
+            }
+            let shadow = shadow.iter().map(|shadow| &shadow.model);
+            let mut models = targets.iter().map(|target| &target.model).chain(fallback).chain(shadow);
             if models.any(|model| self.aliases.iter().any(|other| other.name == *model)) {
                 return fault("an alias cannot stand for another one");
             }
@@ -110,18 +138,25 @@ mod tests {
 
     fn alias(name: &str, model: &str, weight: u32) -> ModelAlias {
         let targets = vec![WeightedModel { model: model.to_owned(), weight }];
-        ModelAlias { name: name.to_owned(), targets, fallback: Vec::new() }
+        ModelAlias { name: name.to_owned(), targets, fallback: Vec::new(), shadow: None }
     }
 
     #[test]
     fn what_cannot_be_used_is_told() {
+        let shadow = |percent, max_in_flight| {
+            let shadow = Some(ShadowConfig { model: "n".to_owned(), percent, max_in_flight });
+            vec![ModelAlias { shadow, ..alias("a", "m", 1) }]
+        };
         let told = |aliases| RoutingConfig { aliases, ..RoutingConfig::default() }.check().err();
         assert_eq!(told(vec![alias("a", "m", 1), alias("b", "m", 1)]), None);
+        assert_eq!(told(shadow(100, 8)), None);
         for (aliases, words) in [
             (vec![alias("", "m", 1)], "empty"),
             (vec![alias("a", "m", 1), alias("a", "n", 1)], "twice"),
             (vec![alias("a", "m", 0)], "weight"),
             (vec![alias("a", "b", 1), alias("b", "m", 1)], "another"),
+            (shadow(101, 8), "percent"),
+            (shadow(5, 0), "copies"),
             (vec![ModelAlias { fallback: vec!["m".to_owned(); 17], ..alias("a", "m", 1) }], "16"),
         ] {
             assert!(told(aliases).is_some_and(|fault| fault.contains(words)), "{words}");

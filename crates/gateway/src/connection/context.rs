@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 use axum::extract::MatchedPath;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use throng_core::limits::Status;
 use throng_core::overload::ServiceClass;
@@ -16,9 +15,11 @@ use throng_core::request::TenantId;
 use tokio::time::Instant;
 
 use super::ConnectionState;
+use super::body::{HeldBody, collect, drain};
 use super::destination::Destination;
+use crate::aliases::Ticket;
 use crate::auth::Tenant;
-use crate::memory::{MemoryBudget, Part, Reservation};
+use crate::memory::{MemoryBudget, Part};
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::openai::{ApiError, ErrorCode};
 use crate::overload::ServiceAsk;
@@ -26,13 +27,8 @@ use crate::response_cache::CachePolicy;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
-/// A refused request's body up to this size is read away, so that the connection can be used again.
-const DRAIN_BYTES: u64 = 64 << 10;
-const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// How much of a body is kept for the access log, where that is asked for.
 const MAX_KEPT_BODY_BYTES: usize = 2000;
-/// A body that comes in several pieces is gathered in a buffer of at least this size.
-const MIN_GROWN_BYTES: usize = 32 << 10;
 
 /// What is known of one request beside its head.
 #[derive(Debug)]
@@ -64,6 +60,8 @@ pub(crate) struct RequestContext {
     kept_body: OnceLock<String>,
     generation: Mutex<Option<GenerationRecord>>,
     answer: OnceLock<Answered>,
+    /// The roll-out that is told how it ended.
+    judged: Mutex<Option<Ticket>>,
 }
 
 /// Which route answered a request, and how.
@@ -107,6 +105,7 @@ impl RequestContext {
             kept_body: OnceLock::new(),
             generation: Mutex::new(None),
             answer: OnceLock::new(),
+            judged: Mutex::default(),
         }
     }
 
@@ -175,6 +174,20 @@ impl RequestContext {
     pub fn record_generation(&self, generation: GenerationRecord) {
         let mut recorded = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
         recorded.get_or_insert(generation);
+    }
+
+    /// A roll-out is told how it ends.
+    pub fn judge(&self, ticket: Ticket) {
+        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
+    }
+
+    /// The model that was to answer has failed, and another one does it: what is known of the attempt is forgotten.
+    pub fn begin_again(&self) {
+        self.generation.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(ticket) = judged {
+            ticket.failed();
+        }
     }
 
     /// Notes which route answered, and how; the first word counts.
@@ -300,6 +313,9 @@ impl Drop for RequestContext {
     /// The request is over once neither its response nor its generation needs the context.
     fn drop(&mut self) {
         let (observation, report) = (self.observation.clone(), self.report());
+        if let Some(ticket) = self.judged.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            ticket.over(&report);
+        }
         observation.finished(report);
     }
 }
@@ -311,63 +327,6 @@ pub(crate) enum Settled {
     Reusable,
     /// It closes; the response says so.
     Closing,
-}
-
-/// A body, and the memory that is reserved for it.
-#[derive(Debug)]
-pub(crate) struct HeldBody {
-    /// All of it.
-    pub bytes: Bytes,
-    /// For at least its bytes.
-    pub memory: Reservation,
-}
-
-async fn collect(body: &mut Incoming, max_bytes: usize, memory: &mut Reservation) -> Result<Bytes, ApiError> {
-    let mut first = Bytes::new();
-    let mut all = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| ApiError::incomplete_body())?;
-        let Ok(data) = frame.into_data() else { continue };
-        let n_bytes = first.len() + all.len() + data.len();
-        if n_bytes > max_bytes {
-            return Err(ApiError::request_too_large(max_bytes));
-        }
-        if first.is_empty() && all.is_empty() {
-            memory.cover(n_bytes)?;
-            first = data;
-            continue;
-        }
-        if n_bytes > all.capacity() {
-            // Grows by a quarter instead of doubling: reserved bytes count against the memory limit.
-            let capacity = (n_bytes + n_bytes / 4).max(MIN_GROWN_BYTES).min(max_bytes);
-            memory.set(capacity)?;
-            all.reserve_exact(capacity - all.len());
-        }
-        if all.is_empty() {
-            all.extend_from_slice(&std::mem::take(&mut first));
-        }
-        all.extend_from_slice(&data);
-    }
-    Ok(if all.is_empty() { first } else { all.into() })
-}
-
-async fn drain(mut body: Incoming) -> bool {
-    use hyper::body::Body;
-    if body.is_end_stream() {
-        return true;
-    }
-    if body.size_hint().upper().is_none_or(|n| n > DRAIN_BYTES) {
-        return false;
-    }
-    let read_all = async {
-        while let Some(frame) = body.frame().await {
-            if frame.is_err() {
-                return false;
-            }
-        }
-        true
-    };
-    tokio::time::timeout(DRAIN_TIME, read_all).await.unwrap_or(false)
 }
 
 /// The client's id if it is printable ASCII of a sane length and stands there once; else a new one.

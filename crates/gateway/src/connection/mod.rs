@@ -1,6 +1,7 @@
 //! What the two ends of one connection share: the socket's side (deadlines) and the request's side (what is under
 //! way, how to end), and the context that travels with each of its requests. Does not know routes or how requests are served.
 
+mod body;
 mod context;
 mod destination;
 mod presence;
@@ -11,7 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-pub(crate) use self::context::{HeldBody, RequestContext, Settled, content_length};
+pub(crate) use self::body::HeldBody;
+pub(crate) use self::context::{RequestContext, Settled, content_length};
 pub(crate) use self::presence::{HALF_CLOSED_PING_INTERVAL, client_gone};
 pub(crate) use self::socket::Socket;
 

@@ -3,6 +3,7 @@
 
 mod unfinished;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -53,6 +54,8 @@ pub(crate) struct Session {
     moderating: Option<Moderating>,
     /// What is given back of the key's limits when it ends.
     charge: Option<Charge>,
+    /// What has come and was not given yet.
+    ahead: VecDeque<Output>,
 }
 
 /// A prompt whose generation has begun.
@@ -134,6 +137,7 @@ impl Session {
             adapter: None,
             moderating: None,
             charge: None,
+            ahead: VecDeque::new(),
         }
     }
 
@@ -178,6 +182,29 @@ impl Session {
 
     /// What happens next; `None` after everything has ended. Can be dropped and called again without loss.
     pub async fn next(&mut self) -> Option<Output> {
+        match self.ahead.pop_front() {
+            Some(output) => Some(output),
+            None => self.next_that_comes().await,
+        }
+    }
+
+    /// Waits until a choice has got a token or has ended; [`Self::next`] gives all that has come.
+    ///
+    /// # Errors
+    /// When the request fails before.
+    pub async fn begun(&mut self) -> Result<(), ReplicaError> {
+        let is_prompt = |output: &Output| matches!(output, Output::Prompt { .. });
+        while self.ahead.iter().all(is_prompt) {
+            match self.next_that_comes().await {
+                Some(Output::Failed(error)) => return Err(error),
+                Some(output) => self.ahead.push_back(output),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn next_that_comes(&mut self) -> Option<Output> {
         std::future::poll_fn(|cx| self.poll_moderated(cx)).await
     }
 

@@ -1,5 +1,6 @@
 //! What is counted, and how it is told to Prometheus. Names and labels are those of vLLM where vLLM has them.
 
+mod aliases;
 mod engine;
 mod engines;
 mod exposition;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
+pub(crate) use self::aliases::AliasMetrics;
 pub(crate) use self::engines::EngineStatus;
 pub(crate) use self::exposition::Exposition;
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
@@ -69,6 +71,8 @@ pub(crate) struct Metrics {
     requests: RequestMetrics,
     /// HTTP exchanges.
     pub http: HttpMetrics,
+    /// Names that stand for models.
+    pub aliases: AliasMetrics,
 }
 
 impl Metrics {
@@ -89,6 +93,7 @@ impl Metrics {
         let mut registry = Registry::default();
         let http = HttpMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
+        let aliases = AliasMetrics::register(&mut registry);
         registry.register_collector(Box::new(EngineCollector::new(replicas)));
         registry.register_collector(Box::new(EngineStatusCollector(engines)));
         registry.register_collector(Box::new(ScaleCollector(scales)));
@@ -102,7 +107,7 @@ impl Metrics {
         if let Some(ledger) = ledger {
             registry.register_collector(Box::new(LedgerCollector(ledger)));
         }
-        Self { registry, requests, http }
+        Self { registry, requests, http, aliases }
     }
 
     /// The counters of one model, to be kept.

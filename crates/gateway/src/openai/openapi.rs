@@ -115,6 +115,12 @@ const OPERATIONS: &[Operation] = &[
     act("/admin/keys/{id}/revoke", "Refuse a key from now on."),
     get("/admin/organisations", "Organisations and their projects, with limits."),
     post("/admin/limits", "LimitRequest", "Limit an organisation, a project or each of its users."),
+    get("/admin/rollouts", "The latest roll-out of each alias."),
+    Operation {
+        status: "201",
+        ..post("/admin/rollouts", "BeginRolloutRequest", "Give an alias's requests to a new model by stages.")
+    },
+    act("/admin/rollouts/{alias}/rollback", "Give all of an alias's requests back to its models."),
     Operation { status: "202", ..act("/admin/drain", "Finish what runs and end the server.") },
     Operation { content_type: "text/html", ..get("/dashboard", "A page that shows the server at work.") },
     Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
@@ -226,7 +232,24 @@ fn admin_components() -> ComponentsBuilder {
     };
     let limit = named(strict(), &["organisation", "project"]).property("each_user", of_type(Type::Boolean));
     let limit = limit.property("limits", limits()).required("organisation").required("limits");
+    let whole = |max: f64| of_type(Type::Integer).minimum(Some(1)).maximum(Some(max));
+    let stage = strict().property("percent", whole(100.0)).property("seconds", of_type(Type::Integer));
+    let stage = stage.required("percent").required("seconds");
+    let token_ids = ArrayBuilder::new().items(RefOr::T(of_type(Type::Integer).build().into()));
+    let golden = strict().property("prompt", RefOr::T(anything())).required("prompt");
+    let golden = golden.property("text", of_type(Type::String)).property("token_ids", token_ids);
+    let golden = golden.property("max_tokens", whole(512.0)).required("max_tokens");
+    let list = |item: ObjectBuilder, max| {
+        ArrayBuilder::new().items(RefOr::T(item.build().into())).max_items(Some(max))
+    };
+    let rollout = named(strict(), &["alias", "model"]).required("alias").required("model");
+    let rollout = rollout.property("stages", list(stage, 32)).required("stages");
+    let rollout = rollout.property("golden", list(golden, 16)).property("min_outcomes", count());
+    let rollout = rollout
+        .property("max_failure_excess_percent", of_type(Type::Integer).minimum(Some(0)))
+        .property("max_slowness_percent", of_type(Type::Integer).minimum(Some(100)));
     ComponentsBuilder::new()
+        .schema("BeginRolloutRequest", rollout.build())
         .schema("CreateKeyRequest", named(key(), &["organisation", "project", "name"]).build())
         .schema("ChangeKeyRequest", key().build())
         .schema("LimitRequest", limit.build())

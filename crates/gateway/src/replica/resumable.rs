@@ -148,21 +148,28 @@ impl Resumable {
         ReplicaRequest { sampling, continuations, ..self.request.clone() }
     }
 
-    fn move_on(&mut self, failure: ReplicaError) {
+    /// Asks another replica to go on after a failure; `None` if that may not be done. A stream that a process left behind is always moved; a replica
+    /// that fails at requests before their first token could be one of many, and is paid for as a refusal is.
+    fn move_on(&mut self, failure: ReplicaError) -> Option<()> {
         let n_output: usize = self.continuations.iter().map(|continuation| continuation.output.len()).sum();
-        tracing::warn!(error = %failure, n_output, "a replica failed; another is asked to go on");
+        tracing::warn!(error = %failure, n_output, "a replica failed");
         self.submitted = Instant::now();
         let has_ended = has_ended(failure.kind);
         if let State::Running(_, placement) = std::mem::replace(&mut self.state, State::Ended) {
             note_failure(placement, failure.kind);
         }
-        if std::mem::take(&mut self.has_progressed) && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
+        let has_progressed = std::mem::take(&mut self.has_progressed);
+        if !has_progressed && !has_ended && !self.replicas.dispatcher().may_retry() {
+            return None;
+        }
+        if has_progressed && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
             self.n_outlived += 1;
             self.tried.drain(..self.tried.len().saturating_sub(1));
         }
         let tried = std::mem::take(&mut self.tried);
         let asking = ask(self.replicas.clone(), self.rest(), self.wish.clone(), tried).boxed();
         self.state = State::Moving { asking, failure };
+        Some(())
     }
 
     /// Notes what is passed on; `None` for what was passed on before.
@@ -299,7 +306,11 @@ impl Stream for Resumable {
                     this.state = State::Running(generation, placement);
                 }
                 State::Running(generation, _) => match ready!(generation.poll_next_unpin(cx)) {
-                    Some(ReplicaEvent::Failed(failure)) if failure.retryable => this.move_on(failure),
+                    Some(ReplicaEvent::Failed(failure)) if failure.retryable => {
+                        if this.move_on(failure.clone()).is_none() {
+                            return Poll::Ready(this.note(ReplicaEvent::Failed(failure)));
+                        }
+                    }
                     Some(event) => {
                         if let Some(event) = this.note(event) {
                             return Poll::Ready(Some(event));

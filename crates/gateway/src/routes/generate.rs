@@ -1,6 +1,9 @@
 //! Chat and text completions: from a body to an answer, whole or streamed. Does not know what stands in either.
 
 mod alias;
+mod golden;
+mod headers;
+mod shadow;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +14,9 @@ use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
 use throng_core::request::{TenantId, TokenId};
 
-use self::alias::target;
+pub(super) use self::alias::is_usable;
+pub(super) use self::golden::watch as watch_golden;
+use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
@@ -25,12 +30,31 @@ use crate::generation::{
 use crate::memory::{Part, Reservation};
 use crate::openai::response::{chat_id, completion_id};
 use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
-use crate::response_cache::CacheUse;
+use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+
+/// Which model answers a request.
+enum Target {
+    /// The one that its body names.
+    Named,
+    /// This one, and no other should it fail.
+    Last(String),
+    /// This one; should it fail before its first token, another one is asked.
+    Replaceable(String),
+}
+
+impl Target {
+    fn model(&self) -> Option<&str> {
+        match self {
+            Self::Named => None,
+            Self::Last(model) | Self::Replaceable(model) => Some(model),
+        }
+    }
+}
 
 /// What is left of a request once it is read: nothing that its answer does not need.
 struct Job {
@@ -43,11 +67,17 @@ struct Job {
     ignored: IgnoredParameters,
     /// Texts of prompts that a classifier has to judge.
     unjudged: Vec<String>,
+    /// Whether another model is asked should this one fail before its first token.
+    is_replaceable: bool,
 }
 
 impl Job {
     fn unjudged(self, unjudged: Vec<String>) -> Self {
         Self { unjudged, ..self }
+    }
+
+    fn for_target(self, target: &Target) -> Self {
+        Self { is_replaceable: matches!(target, Target::Replaceable(_)), ..self }
     }
 }
 
@@ -64,14 +94,19 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
 async fn answer_once(app: Arc<App>, mut body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
     match body.take_repeatable() {
-        Some(request) => request.answer(&app, answer(app.clone(), body, endpoint)).await,
-        None => answer(app, body, endpoint).await,
+        Some(request) => request.answer(&app, alias::answer(app.clone(), body, endpoint)).await,
+        None => alias::answer(app, body, endpoint).await,
     }
 }
 
-async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
-    let target = target(&app, &body.context, body.bytes());
-    if let Some(model) = app.foreign.asked_for(target.as_deref(), body.bytes()) {
+/// Answers a request by one model.
+async fn answer_as(
+    app: Arc<App>,
+    body: JsonBody,
+    endpoint: Endpoint,
+    target: Target,
+) -> Result<Response, ApiError> {
+    if let Some(model) = app.foreign.asked_for(target.model(), body.bytes()) {
         let (body, context) = body.into_parts();
         return foreign::answer(&foreign_setting(&app)?, model, endpoint, body, context).await;
     }
@@ -81,11 +116,11 @@ async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) -> Result<Res
     }
 }
 
-async fn answer_chat(app: Arc<App>, body: JsonBody, target: Option<String>) -> Result<Response, ApiError> {
+async fn answer_chat(app: Arc<App>, body: JsonBody, target: Target) -> Result<Response, ApiError> {
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        read_chat(&state, tenant, body, target, abandoned)
+        read_chat(&state, tenant, body, &target, abandoned)
     })
     .await?;
     let begun = begin(&app, &context, job, "messages").await?;
@@ -97,15 +132,11 @@ async fn answer_chat(app: Arc<App>, body: JsonBody, target: Option<String>) -> R
     running.answer(&app, move |answer, out| chat_completion(&asked, answer, out)).await
 }
 
-async fn answer_completion(
-    app: Arc<App>,
-    body: JsonBody,
-    target: Option<String>,
-) -> Result<Response, ApiError> {
+async fn answer_completion(app: Arc<App>, body: JsonBody, target: Target) -> Result<Response, ApiError> {
     let context = body.context.clone();
     let (tenant, state) = (context.tenant(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        read_completion(&state, tenant, body, target, abandoned)
+        read_completion(&state, tenant, body, &target, abandoned)
     })
     .await?;
     let begun = begin(&app, &context, job, "prompt").await?;
@@ -131,12 +162,12 @@ fn read_chat(
     app: &App,
     tenant: TenantId,
     body: JsonBody,
-    target: Option<String>,
+    target: &Target,
     abandoned: &Abandoned,
 ) -> Result<Job, ApiError> {
     let context = body.context.clone();
     let (mut request, _memory) = body.read(ChatRequest::parse)?;
-    request.generation.model = target.or(request.generation.model);
+    request.generation.model = target.model().map(str::to_owned).or(request.generation.model);
     let route = welcome(app, &context, request.generation.model())?;
     context.set_service_tier(request.generation.service_class);
     check_room(&route, &context)?;
@@ -156,7 +187,9 @@ fn read_chat(
     };
     let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
     let id = chat_id(generation.request_id.as_deref());
-    Ok(job(id, generation, route, prepared, EchoedPrompt::default(), bound).unjudged(unjudged))
+    Ok(job(id, generation, route, prepared, EchoedPrompt::default(), bound)
+        .unjudged(unjudged)
+        .for_target(target))
 }
 
 /// Reads and tokenizes a text completion, as [`read_chat`] does a chat.
@@ -164,12 +197,12 @@ fn read_completion(
     app: &App,
     tenant: TenantId,
     body: JsonBody,
-    target: Option<String>,
+    target: &Target,
     abandoned: &Abandoned,
 ) -> Result<Job, ApiError> {
     let context = body.context.clone();
     let (mut request, _memory) = body.read(CompletionRequest::parse)?;
-    request.generation.model = target.or(request.generation.model);
+    request.generation.model = target.model().map(str::to_owned).or(request.generation.model);
     let generation = &request.generation;
     let route = welcome(app, &context, generation.model())?;
     if request.prompts.len() * generation.n_generated() as usize > app.config.api.max_choices {
@@ -198,7 +231,7 @@ fn read_completion(
     let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
     let echo = EchoedPrompt { texts: prepared.echo.take(), shows_logprobs: request.returns_prompt_logprobs };
     let id = completion_id(generation.request_id.as_deref());
-    Ok(job(id, generation, route, prepared, echo, bound).unjudged(unjudged))
+    Ok(job(id, generation, route, prepared, echo, bound).unjudged(unjudged).for_target(target))
 }
 
 /// Refuses prompts that the tenant's rules do not allow; the texts that remain to be judged.
@@ -239,7 +272,17 @@ fn job(
     let asked = Asked::new(id, generation, route.model.served.tokenizer.clone(), prompts);
     let asked = asked.with_reading(prepared.reading.take());
     let (is_streaming, ignored) = (generation.is_streaming(), generation.ignored.clone());
-    Job { route, prepared, asked, echo, bound, is_streaming, ignored, unjudged: Vec::new() }
+    Job {
+        route,
+        prepared,
+        asked,
+        echo,
+        bound,
+        is_streaming,
+        ignored,
+        unjudged: Vec::new(),
+        is_replaceable: false,
+    }
 }
 
 /// A request that runs, and how its answer is to be shown.
@@ -269,13 +312,22 @@ async fn begin(
     job: Job,
     prompt_param: &'static str,
 ) -> Result<Begun, ApiError> {
-    let Job { route, prepared, asked, echo, bound, is_streaming, ignored, unjudged } = job;
+    let Job { route, prepared, asked, echo, bound, is_streaming, ignored, unjudged, is_replaceable } = job;
     app.moderation.judge_prompts(&unjudged, prompt_param).await?;
     let memory = app.memory.reserve(Part::Answers, bound.prompt_report_bytes())?;
     let n_prompts = prepared.requests.len();
     let counting = (&app.limits, app.ledger.as_ref());
-    let session =
+    let mut session =
         admit(&route, prepared, prompt_param, context, counting, (&app.cache, &app.moderation)).await?;
+    if is_replaceable && is_streaming {
+        // Once the head of a stream has been sent, no other model can answer.
+        let mut phase = app.phase.subscribe();
+        let begun = tokio::select! {
+            begun = session.begun() => begun,
+            _ = phase.wait_for(|phase| *phase == Phase::Cut) => Ok(()),
+        };
+        begun.map_err(|error| session.client_error(&error, context.id_text()))?;
+    }
     let context = context.clone();
     let n_shown = asked.n();
     let running = Running { route, context, session, n_prompts, n_shown, bound, memory, ignored };
@@ -329,35 +381,4 @@ fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, Ap
         return Err(ApiError::unsupported_by_model("model", reason));
     }
     Ok(route)
-}
-
-/// Says in a header where the answer came from, if it may be shared.
-fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>) -> Response {
-    if let Some(cache_use) = cache_use {
-        response.headers_mut().insert("x-cache", HeaderValue::from_static(cache_use.name()));
-    }
-    response
-}
-
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-/// Where the time of the first choice went, as headers.
-fn timing(answer: &Answer, context: &RequestContext) -> [(HeaderName, HeaderValue); 2] {
-    let timing = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timing);
-    let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
-    let queue = ms(timing.and_then(|t| t.first_step));
-    let prefill = ms(timing.and_then(|t| t.prefill()));
-    let decode = ms(timing.and_then(|t| t.decode()));
-    let (stages, total) = (context.stages.server_timing(), ms(Some(context.arrived.elapsed())));
-    let times = format!(
-        "queue;dur={queue:.1}, prefill;dur={prefill:.1}, decode;dur={decode:.1}, {stages}, total;dur={total:.1}"
-    );
-    [
-        (SERVER_TIMING, header_value(times)),
-        (HeaderName::from_static("x-queue-ms"), header_value(format!("{queue:.1}"))),
-    ]
-}
-
-fn header_value(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).expect("digits and letters are a header value")
 }

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use axum::extract::{FromRequestParts, State};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Version, header};
+use throng_core::request::TenantId;
 
 use crate::app::App;
-use crate::config::PARSE_FACTOR;
+use crate::auth::Tenant;
+use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::connection::{HeldBody, RequestContext};
 use crate::idempotency::Repeatable;
-use crate::memory::Reservation;
+use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
 
 /// The body of a request that is said to be JSON.
@@ -49,6 +52,36 @@ impl JsonBody {
         (self.body, self.context)
     }
 
+    /// A body that the gateway itself asks with, in the name of `tenant` and with these headers.
+    ///
+    /// # Errors
+    /// 503 when there is no memory for it.
+    pub fn internal(app: &App, tenant: &str, headers: &HeaderMap, bytes: Bytes) -> Result<Self, ApiError> {
+        let memory = app.memory.reserve(Part::Bodies, bytes.len())?;
+        let context = RequestContext::new(headers, Version::HTTP_11, None, Arc::default());
+        context.set_tenant(Tenant::without_key(TenantId(Arc::from(tenant))));
+        let (body, options) = (HeldBody { bytes, memory }, read_options(&app.config));
+        Ok(Self { body, options, context: Arc::new(context), repeatable: None })
+    }
+
+    /// The same bytes in the name of `tenant`, as [`Self::internal`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_nobody(&self, app: &App, tenant: &str, headers: &HeaderMap) -> Result<Self, ApiError> {
+        Self::internal(app, tenant, headers, self.body.bytes.clone())
+    }
+
+    /// The same body of the same request, once more.
+    ///
+    /// # Errors
+    /// 503 when there is no memory for it.
+    pub fn copy(&self, memory: &Arc<MemoryBudget>) -> Result<Self, ApiError> {
+        let memory = memory.reserve(Part::Bodies, self.n_bytes())?;
+        let body = HeldBody { bytes: self.body.bytes.clone(), memory };
+        Ok(Self { body, options: self.options.clone(), context: self.context.clone(), repeatable: None })
+    }
+
     /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is reserved for
     /// what was read.
     ///
@@ -79,13 +112,17 @@ impl FromRequestParts<Arc<App>> for JsonBody {
         }
         let timeout = Duration::from_secs(app.config.server.body_timeout_s);
         let body = context.read_body(app.config.api.max_body_bytes, timeout, &app.memory).await?;
-        let options = ReadOptions {
-            strict_parameters: app.config.api.strict_parameters,
-            max_stop_strings: app.config.api.max_stop_strings,
-            most_urgent_priority: app.config.access.most_urgent_priority,
-        };
+        let options = read_options(&app.config);
         let repeatable = Repeatable::of(app, &context, &parts.headers, parts.uri.path(), &body.bytes)?;
         Ok(Self { body, options, context, repeatable })
+    }
+}
+
+fn read_options(config: &GatewayConfig) -> ReadOptions {
+    ReadOptions {
+        strict_parameters: config.api.strict_parameters,
+        max_stop_strings: config.api.max_stop_strings,
+        most_urgent_priority: config.access.most_urgent_priority,
     }
 }
 
@@ -140,10 +177,7 @@ pub(super) fn with_ignored(response: impl IntoResponse, ignored: &IgnoredParamet
 
 #[cfg(test)]
 mod tests {
-    use http::Version;
-
     use super::*;
-    use crate::memory::{MemoryBudget, Part};
 
     /// A body of `n_bytes` that has arrived.
     fn body(budget: &Arc<MemoryBudget>, n_bytes: usize) -> JsonBody {

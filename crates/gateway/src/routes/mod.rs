@@ -144,6 +144,10 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Admin, "/admin/keys/{id}/revoke", "POST", || post(admin::revoke_key)),
     of(Admin, "/admin/organisations", GET, || get(admin::list_organisations)),
     of(Admin, "/admin/limits", "POST", || post(admin::limit)),
+    of(Admin, "/admin/rollouts", "GET, HEAD, POST", || {
+        get(admin::rollouts::list).post(admin::rollouts::begin)
+    }),
+    of(Admin, "/admin/rollouts/{alias}/rollback", "POST", || post(admin::rollouts::roll_back)),
     of(Admin, "/admin/drain", "POST", || post(admin::drain)),
 ];
 

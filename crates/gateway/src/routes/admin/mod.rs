@@ -2,6 +2,7 @@
 //! stored.
 
 mod bodies;
+pub(super) mod rollouts;
 mod shown;
 
 use std::sync::Arc;

@@ -1,0 +1,168 @@
+//! Names that stand for models while the gateway runs: which of its models a request goes to, by weights and by the roll-out that is on its way,
+//! and how many copies of requests run. Does not know how models answer.
+
+mod rollout;
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use throng_core::rollout::Plan;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::config::{ModelAlias, ShadowConfig};
+use crate::metrics::AliasMetrics;
+
+pub(crate) use rollout::{Golden, RunningRollout, Ticket};
+
+/// The aliases of a gateway.
+#[derive(Debug)]
+pub(crate) struct Aliases(Vec<Arc<Alias>>);
+
+/// One alias.
+#[derive(Debug)]
+pub(crate) struct Alias {
+    /// As the operator set it.
+    pub config: ModelAlias,
+    /// What is counted.
+    pub metrics: AliasMetrics,
+    /// The latest roll-out.
+    rollout: RwLock<Option<Arc<RunningRollout>>>,
+    /// Copies that may still be made.
+    copies: Arc<Semaphore>,
+}
+
+/// Where a request for an alias goes.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    /// The model that it goes to, then those that it may go to should that one fail.
+    pub models: Vec<String>,
+    /// What a roll-out is told of its end.
+    pub ticket: Option<Ticket>,
+}
+
+impl Aliases {
+    /// Those of the configuration.
+    pub fn new(configs: &[ModelAlias], metrics: &AliasMetrics) -> Self {
+        let alias = |config: &ModelAlias| {
+            let copies = config.shadow.as_ref().map_or(0, |shadow| shadow.max_in_flight);
+            Arc::new(Alias {
+                config: config.clone(),
+                metrics: metrics.clone(),
+                rollout: RwLock::default(),
+                copies: Arc::new(Semaphore::new(copies)),
+            })
+        };
+        Self(configs.iter().map(alias).collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The one of this name.
+    pub fn find(&self, name: &str) -> Option<&Arc<Alias>> {
+        self.0.iter().find(|alias| alias.config.name == name)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Alias>> {
+        self.0.iter()
+    }
+}
+
+impl Alias {
+    /// Where the request goes that stands at `point` of the range of all. The new version of a roll-out has the end of the range, so that no request of
+    /// the others moves while its share grows.
+    pub fn choose(&self, point: u64) -> Choice {
+        let ticket = self.rollout().and_then(|rollout| rollout.ticket_at(point));
+        let new = ticket.as_ref().and_then(Ticket::new_model).map(str::to_owned);
+        let mut models: Vec<String> = new.into_iter().collect();
+        let targets = weighted(&self.config, point).into_iter();
+        for model in targets.chain(self.config.fallback.iter().map(String::as_str)) {
+            if models.iter().all(|known| known != model) {
+                models.push(model.to_owned());
+            }
+        }
+        Choice { models, ticket }
+    }
+
+    /// The latest roll-out.
+    pub fn rollout(&self) -> Option<Arc<RunningRollout>> {
+        self.rollout.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins a roll-out, if none is on its way.
+    pub fn begin(&self, model: String, plan: Plan, golden: Vec<Golden>) -> Option<Arc<RunningRollout>> {
+        let mut latest = self.rollout.write().unwrap_or_else(PoisonError::into_inner);
+        if latest.as_ref().is_some_and(|latest| latest.is_running()) {
+            return None;
+        }
+        let names = (self.config.name.clone(), model);
+        let rollout = Arc::new(RunningRollout::new(names, plan, golden, &self.metrics));
+        *latest = Some(rollout.clone());
+        Some(rollout)
+    }
+
+    /// Whether this request is to be copied, and the room for it while it runs.
+    pub fn copy(&self) -> Option<(&ShadowConfig, Option<OwnedSemaphorePermit>)> {
+        let shadow = self.config.shadow.as_ref().filter(|shadow| fastrand::u32(..100) < shadow.percent)?;
+        Some((shadow, self.copies.clone().try_acquire_owned().ok()))
+    }
+}
+
+/// The target whose part of the range `point` is in. Growing the last one's weight moves no session between the others.
+fn weighted(alias: &ModelAlias, point: u64) -> Option<&str> {
+    let total: u64 = alias.targets.iter().map(|target| u64::from(target.weight)).sum();
+    let mut place = (u128::from(point) * u128::from(total)) >> 64;
+    for target in &alias.targets {
+        match place.checked_sub(u128::from(target.weight)) {
+            Some(rest) => place = rest,
+            None => return Some(&target.model),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::config::WeightedModel;
+
+    fn config(weights: [u32; 2], fallback: &[&str]) -> ModelAlias {
+        let target = |(model, weight): (&str, u32)| WeightedModel { model: model.to_owned(), weight };
+        ModelAlias {
+            name: "chat".to_owned(),
+            targets: ["old", "new"].into_iter().zip(weights).map(target).collect(),
+            fallback: fallback.iter().map(|model| (*model).to_owned()).collect(),
+            shadow: None,
+        }
+    }
+
+    #[test]
+    fn sessions_are_divided_by_weight_and_stay_when_a_canary_grows() {
+        let (few, more) = (config([95, 5], &[]), config([80, 20], &[]));
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut n_new = [0, 0];
+        for session in 0..10_000 {
+            let point = random.u64(..);
+            let (before, after) = (weighted(&few, point), weighted(&more, point));
+            assert!(before == Some("old") || after == Some("new"), "{session} went back");
+            n_new[0] += usize::from(before == Some("new"));
+            n_new[1] += usize::from(after == Some("new"));
+        }
+        assert!((400..600).contains(&n_new[0]) && (1_850..2_150).contains(&n_new[1]), "{n_new:?}");
+        assert_eq!(weighted(&config([0, 1], &[]), 0), Some("new"));
+        assert_eq!(weighted(&config([1, 0], &[]), u64::MAX), Some("old"));
+    }
+
+    #[test]
+    fn no_model_is_asked_twice() {
+        let metrics = AliasMetrics::register(&mut Registry::default());
+        let aliases = Aliases::new(&[config([1, 0], &["new", "old", "other"])], &metrics);
+        let chat = aliases.find("chat").expect("an alias");
+        assert_eq!(chat.choose(0).models, ["old", "new", "other"]);
+        assert!(chat.copy().is_none() && aliases.find("old").is_none());
+    }
+}

@@ -1,0 +1,181 @@
+//! A roll-out of a new model behind an alias: the decisions of `throng_core` with a clock, and what is told of them. Does not know requests.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use throng_core::rollout::{Outcome, Plan, Progress, Rollout, Times, Version};
+use throng_core::time::{Nanos, Timestamp};
+use tokio::time::Instant;
+
+use crate::metrics::AliasMetrics;
+use crate::observation::RequestReport;
+
+/// A prompt of which is known how the new version must continue it, by its most likely tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Golden {
+    /// The prompt of a text completion: a text or token ids.
+    pub prompt: Value,
+    /// Most tokens.
+    pub max_tokens: u32,
+    /// What of a choice is compared: `text` or `token_ids`.
+    pub field: &'static str,
+    /// What it must be.
+    pub expected: Value,
+}
+
+/// A roll-out, on its way or at its end.
+#[derive(Debug)]
+pub(crate) struct RunningRollout {
+    /// The name that requests use.
+    pub alias: String,
+    /// The new version.
+    pub model: String,
+    /// What it must answer.
+    pub golden: Vec<Golden>,
+    plan: Arc<Plan>,
+    decided: Mutex<Rollout>,
+    origin: Instant,
+    metrics: AliasMetrics,
+}
+
+/// What a roll-out is told of the end of a request.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    rollout: Arc<RunningRollout>,
+    version: Version,
+}
+
+/// How a roll-out stands, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RolloutStatus {
+    /// `running`, `completed` or `rolled back`.
+    pub state: &'static str,
+    /// Which stage runs, counted from zero.
+    pub stage: Option<usize>,
+    /// The share of the new version.
+    pub percent: u32,
+    /// Why it was rolled back.
+    pub cause: Option<&'static str>,
+}
+
+impl RunningRollout {
+    /// Begins now. The plan has been checked.
+    pub fn new(
+        (alias, model): (String, String),
+        plan: Plan,
+        golden: Vec<Golden>,
+        metrics: &AliasMetrics,
+    ) -> Self {
+        let (plan, origin) = (Arc::new(plan), Instant::now());
+        let decided = Mutex::new(Rollout::new(plan.clone(), Timestamp::from_ns(0)));
+        let this = Self { alias, model, golden, plan, decided, origin, metrics: metrics.clone() };
+        tracing::warn!(alias = this.alias, model = this.model, stages = ?this.plan.stages, "audit: a roll-out begins");
+        this.metrics.rollout_percent(&this.alias, &this.model, this.status().percent);
+        this
+    }
+
+    /// What is told of a request that stands at `point`; nothing once it has been rolled back.
+    pub fn ticket_at(self: &Arc<Self>, point: u64) -> Option<Ticket> {
+        let mut version = None;
+        self.decide(|rollout, now| {
+            rollout.look(now);
+            let is_back = matches!(rollout.progress(), Progress::RolledBack(_));
+            version = (!is_back).then(|| rollout.version_at(point));
+        });
+        Some(Ticket { rollout: self.clone(), version: version? })
+    }
+
+    /// Whether it may still change.
+    pub fn is_running(&self) -> bool {
+        matches!(self.lock().progress(), Progress::Running { .. })
+    }
+
+    /// The golden answers of the new version were right, or not.
+    pub fn golden(&self, is_right: bool) {
+        self.decide(|rollout, now| rollout.golden(is_right, now));
+    }
+
+    /// The operator wants the old version back.
+    pub fn abort(&self) {
+        self.decide(|rollout, _| rollout.abort());
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> RolloutStatus {
+        let rollout = self.lock();
+        let (state, stage, cause) = match rollout.progress() {
+            Progress::Running { stage } => ("running", Some(stage), None),
+            Progress::Completed => ("completed", None, None),
+            Progress::RolledBack(cause) => ("rolled back", None, Some(cause.name())),
+        };
+        RolloutStatus { state, stage, percent: rollout.percent(), cause }
+    }
+
+    /// Lets something be decided, and tells what changed.
+    fn decide(&self, decide: impl FnOnce(&mut Rollout, Timestamp)) {
+        let mut rollout = self.lock();
+        let before = (rollout.progress(), rollout.percent());
+        decide(&mut rollout, Timestamp::from_ns(Nanos::from(self.origin.elapsed()).0));
+        let (progress, percent) = (rollout.progress(), rollout.percent());
+        drop(rollout);
+        if before == (progress, percent) {
+            return;
+        }
+        let (alias, model) = (&self.alias, &self.model);
+        self.metrics.rollout_percent(alias, model, percent);
+        match progress {
+            Progress::Running { stage } => {
+                tracing::warn!(alias, model, stage, percent, "audit: a roll-out goes on");
+            }
+            Progress::Completed => {
+                self.metrics.rollout_ended(alias, model, "completed");
+                tracing::warn!(alias, model, "audit: a roll-out is completed");
+            }
+            Progress::RolledBack(cause) => {
+                self.metrics.rollout_ended(alias, model, cause.name());
+                tracing::error!(alias, model, cause = cause.name(), "audit: a roll-out is rolled back");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rollout> {
+        self.decided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ticket {
+    /// The new version, if the request goes there.
+    pub fn new_model(&self) -> Option<&str> {
+        (self.version == Version::New).then_some(self.rollout.model.as_str())
+    }
+
+    /// The version could not answer.
+    pub fn failed(self) {
+        self.ended(Outcome::Failed);
+    }
+
+    /// The request is over. What is wrong with the request says nothing about the version.
+    pub fn over(self, report: &RequestReport) {
+        let generation = report.generation.as_ref();
+        let has_failed = report.status.is_some_and(|status| status >= 500)
+            || generation.is_some_and(|generation| generation.outcome == "error");
+        if has_failed {
+            return self.ended(Outcome::Failed);
+        }
+        let Some(generation) = generation.filter(|generation| generation.cache != Some("hit")) else {
+            return;
+        };
+        let n_tokens = generation.output_tokens / generation.n_choices.max(1) as u64;
+        let n_gaps = u32::try_from(n_tokens.saturating_sub(1)).unwrap_or(u32::MAX);
+        let decode = generation.last_token.zip(generation.first_token);
+        let decode = decode.map(|(last, first)| last.saturating_sub(first));
+        let per_token = decode.filter(|_| n_gaps > 0).map(|decode: Duration| (decode / n_gaps).into());
+        let first_token = generation.first_token.map(Nanos::from);
+        self.ended(Outcome::Answered(Times { first_token, per_token }));
+    }
+
+    fn ended(self, outcome: Outcome) {
+        self.rollout.decide(|rollout, now| rollout.ended(self.version, outcome, now));
+    }
+}

@@ -1,0 +1,43 @@
+//! What the headers of an answer tell: where its tokens came from, and where its time went. Does not know its body.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use http::{HeaderName, HeaderValue};
+
+use crate::connection::RequestContext;
+use crate::generation::Answer;
+use crate::response_cache::CacheUse;
+
+/// Says in a header where the answer came from, if it may be shared.
+pub(super) fn with_cache_use(mut response: Response, cache_use: Option<CacheUse>) -> Response {
+    if let Some(cache_use) = cache_use {
+        response.headers_mut().insert("x-cache", HeaderValue::from_static(cache_use.name()));
+    }
+    response
+}
+
+/// Where the time of a request went.
+pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// Where the time of the first choice went, as headers.
+pub(super) fn timing(answer: &Answer, context: &RequestContext) -> [(HeaderName, HeaderValue); 2] {
+    let timing = answer.choices.first().and_then(|choice| choice.end.as_ref()).map(|end| end.timing);
+    let ms = |time: Option<Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1e3);
+    let queue = ms(timing.and_then(|t| t.first_step));
+    let prefill = ms(timing.and_then(|t| t.prefill()));
+    let decode = ms(timing.and_then(|t| t.decode()));
+    let (stages, total) = (context.stages.server_timing(), ms(Some(context.arrived.elapsed())));
+    let times = format!(
+        "queue;dur={queue:.1}, prefill;dur={prefill:.1}, decode;dur={decode:.1}, {stages}, total;dur={total:.1}"
+    );
+    [
+        (SERVER_TIMING, header_value(times)),
+        (HeaderName::from_static("x-queue-ms"), header_value(format!("{queue:.1}"))),
+    ]
+}
+
+/// Letters and digits as the value of a header.
+pub(super) fn header_value(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("digits and letters are a header value")
+}
