@@ -31,6 +31,8 @@ pub const DRAFT_TOKENS: RangeInclusive<u32> = 1..=64;
 pub const MATCH_TOKENS: RangeInclusive<u32> = 1..=32;
 /// Seconds that a step may take.
 pub const STEP_TIMEOUT_S: RangeInclusive<u64> = 1..=86_400;
+/// Milliseconds that a request may wait for its first step; 0: as long as it takes.
+pub const QUEUE_TIMEOUT_MS: RangeInclusive<u64> = 0..=86_400_000;
 /// Seconds for running streams to finish at shutdown; 0 ends them at once.
 pub const SHUTDOWN_TIMEOUT_S: RangeInclusive<u64> = 0..=86_400;
 /// Timeouts of a connection, in seconds; Linux accepts no keepalive time above 32,767.

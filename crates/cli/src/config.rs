@@ -103,6 +103,8 @@ pub struct EngineSection {
     pub scheduling_policy: Option<args::SchedulingPolicy>,
     /// A step that takes longer fails.
     pub step_timeout_s: Option<u64>,
+    /// A request that has waited this long for its first step is refused; 0: none.
+    pub queue_timeout_ms: Option<u64>,
     /// Speculative decoding.
     pub speculation: SpeculationSection,
 }

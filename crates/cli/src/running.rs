@@ -328,6 +328,7 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
     EngineConfig {
         scheduler,
         step_timeout_ms: section.step_timeout_s.map_or(default.step_timeout_ms, |s| s.saturating_mul(1000)),
+        queue_timeout_ms: section.queue_timeout_ms.unwrap_or(default.queue_timeout_ms),
         ..default
     }
 }

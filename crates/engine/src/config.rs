@@ -9,6 +9,8 @@ pub struct EngineConfig {
     pub scheduler: SchedulerConfig,
     /// A step that takes longer is given up: its requests fail, and the engine goes on with a new executor.
     pub step_timeout_ms: u64,
+    /// A request that has waited this long for its first step fails; 0: it waits as long as it takes.
+    pub queue_timeout_ms: u64,
     /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
     pub max_abandoned_threads: u32,
     /// With this many events waiting for the reader of one stream (at least eight for each of its continuations) the
@@ -33,6 +35,7 @@ impl Default for EngineConfig {
         Self {
             scheduler: SchedulerConfig::default(),
             step_timeout_ms: 120_000,
+            queue_timeout_ms: 0,
             max_abandoned_threads: 2,
             max_buffered_events: 32,
             max_paused_requests: 1024,

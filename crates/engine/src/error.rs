@@ -50,6 +50,12 @@ pub enum EngineFailure {
     /// Its own sequence of a step failed.
     #[error("{0}")]
     SequenceFailed(#[from] SequenceError),
+    /// Its first step did not begin in time.
+    #[error("it waited {timeout_ms} ms in the queue and was given up")]
+    QueueTimedOut {
+        /// The limit.
+        timeout_ms: u64,
+    },
     /// Its reader was behind for too long.
     #[error("the reader was {n_events} events behind")]
     SlowReader {

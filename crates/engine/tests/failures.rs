@@ -250,3 +250,20 @@ fn an_engine_that_does_not_get_on_is_not_healthy_and_an_idle_one_is() {
     Answer::read(&requests[1], waiting).check(&requests[1]);
     assert!(engine.is_healthy());
 }
+
+#[test]
+fn a_request_that_waits_too_long_for_its_first_step_is_given_up() {
+    let gate = Gate::closed();
+    let engine = start(EngineConfig { queue_timeout_ms: 300, ..one_row(60_000, 0) }, &gate);
+    let requests = [1, 2].map(|i| request(&engine, &[i; 40], 5));
+    let running = engine.submit(requests[0].clone()).expect("there is room");
+    assert_eq!(gate.wait_for_step(1), [requests[0].id]);
+    let waiting = engine.submit(requests[1].clone()).expect("there is room");
+    let answer = Answer::read(&requests[1], waiting);
+    assert_eq!(answer.failure, Some(EngineFailure::QueueTimedOut { timeout_ms: 300 }));
+    gate.let_all_pass();
+    // The time of a request whose first step has begun is not limited.
+    Answer::read(&requests[0], running).check(&requests[0]);
+    let stats = engine.stats();
+    assert_eq!((stats.failures.requests, stats.scheduler.queued_requests), (1, 0));
+}

@@ -97,3 +97,26 @@ async fn what_takes_too_long_ends_with_an_error() {
     let reply = post(&asked, &tokens(1000), &["x-request-deadline-ms: 200"]).await;
     assert_eq!((reply.status, reply.error().3.as_str()), (504, "generation_timeout"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_too_long_for_its_first_step_is_told_to_come_back() {
+    let mut setup = slow(50);
+    setup.engine.scheduler.max_batch_sequences = 1;
+    setup.engine.queue_timeout_ms = 500;
+    setup.config.overload.max_queue_wait_ms = 0;
+    let server = Server::start(setup).await;
+    let mut running = server.connect().await;
+    running.send(post_bytes("/v1/completions", &tokens(100).to_string(), &[])).await;
+    while server.engines[0].stats().scheduler.running == 0 {
+        tokio::task::yield_now().await;
+    }
+    let reply = post(&server, &tokens(2), &[]).await;
+    assert_eq!((reply.status, reply.error().3.as_str()), (503, "overloaded"));
+    assert!(reply.header("retry-after").is_some(), "{reply:?}");
+    let mut streamed = tokens(2);
+    streamed["stream"] = true.into();
+    let events = post(&server, &streamed, &[]).await.events();
+    let last: Value = serde_json::from_str(events.last().expect("events")).expect("json, not [DONE]");
+    assert_eq!(last["error"]["code"], "overloaded");
+    assert_eq!(running.reply().await.expect("an answer").status, 200, "the time of what runs is not limited");
+}

@@ -32,6 +32,8 @@ pub enum ErrorKind {
     NeverFits { needed_blocks: u64, n_blocks: u64 },
     /// Too much waits already.
     QueueFull { n_requests: u64, n_tokens: u64 },
+    /// It waited for its first step for longer than it may.
+    QueuedTooLong,
     /// No new requests are taken.
     Draining,
     /// Nothing can be computed.

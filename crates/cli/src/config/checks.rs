@@ -98,6 +98,7 @@ fn engine(section: &EngineSection) -> Result<(), UsageError> {
     chosen("engine.max_queued_requests", section.max_queued_requests, bounds::QUEUED_REQUESTS)?;
     chosen("engine.max_queued_tokens", section.max_queued_tokens, bounds::QUEUED_TOKENS)?;
     chosen("engine.step_timeout_s", section.step_timeout_s, bounds::STEP_TIMEOUT_S)?;
+    chosen("engine.queue_timeout_ms", section.queue_timeout_ms, bounds::QUEUE_TIMEOUT_MS)?;
     section.speculation.check().map_err(|fault| UsageError(format!("engine.speculation: {fault}")))
 }
 

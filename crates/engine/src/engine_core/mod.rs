@@ -5,6 +5,7 @@
 mod cache;
 mod effect;
 mod input;
+mod overdue;
 mod streams;
 mod traces;
 
@@ -146,9 +147,8 @@ impl EngineCore {
             CurrentExecutor::Awaited { deadline } => Some(deadline),
             CurrentExecutor::Ready | CurrentExecutor::None => None,
         };
-        let of_pause = self.streams.longest_paused().map(|(since, _)| since + self.pause_timeout());
         let of_drain = self.drain.as_ref().and_then(|drain| drain.deadline);
-        [of_step, of_executor, of_pause, of_drain].into_iter().flatten().min()
+        [of_step, of_executor, self.wait_deadline(), of_drain].into_iter().flatten().min()
     }
 
     /// Whether the engine takes and runs requests.
@@ -211,11 +211,7 @@ impl EngineCore {
         if matches!(self.executor, CurrentExecutor::Awaited { deadline } if deadline <= now) {
             self.give_up_executor("making it takes too long".to_owned(), now, effects);
         }
-        while let Some((since, request)) = self.streams.longest_paused()
-            && since + self.pause_timeout() <= now
-        {
-            self.abort_slow(request, now, effects);
-        }
+        self.end_overdue(now, effects);
         let overdue = |drain: &Drain| drain.deadline.is_some_and(|deadline| deadline <= now);
         if self.drain.as_ref().is_some_and(|drain| self.scheduler.is_idle() || overdue(drain)) {
             self.fail_all(&EngineFailure::Stopped, now, effects);
@@ -365,16 +361,6 @@ impl EngineCore {
         while let Some(request) = self.streams.surplus_paused(self.config.max_paused_requests as usize) {
             self.abort_slow(request, now, effects);
         }
-    }
-
-    fn abort_slow(&mut self, request: RequestId, now: Timestamp, effects: &mut Vec<Effect>) {
-        self.streams.close_slow(request, effects);
-        let streams = &mut self.streams;
-        self.scheduler.abort(request, now, &mut |event| streams.pass_on(event, effects));
-    }
-
-    fn pause_timeout(&self) -> Nanos {
-        Nanos::from_ms(self.config.pause_timeout_ms)
     }
 
     fn log_step(

@@ -22,6 +22,8 @@ pub struct Streams {
     open: BTreeMap<RequestId, OpenStream>,
     /// Requests that are paused, and since when; the longest first.
     paused: BTreeSet<(Timestamp, RequestId)>,
+    /// Requests that wait for their first step, and since when; the longest first.
+    queued: BTreeSet<(Timestamp, RequestId)>,
     /// What became of the step whose requests the scheduler reports as failed.
     pub step_failure: EngineFailure,
     /// Requests that failed.
@@ -63,6 +65,7 @@ impl Streams {
         Self {
             open: BTreeMap::new(),
             paused: BTreeSet::new(),
+            queued: BTreeSet::new(),
             step_failure: EngineFailure::Stopped,
             n_failed: 0,
             now: Timestamp::default(),
@@ -81,6 +84,7 @@ impl Streams {
             trace: OpenTrace::new(arrived, self.now, &self.clock),
             n_behind: 0,
         };
+        self.queued.insert((arrived, request.id));
         self.open.insert(request.id, stream);
     }
 
@@ -99,6 +103,7 @@ impl Streams {
         match event {
             Event::Dequeued { request } => {
                 let Some(stream) = self.open.get_mut(&request) else { return };
+                self.queued.remove(&(stream.trace.arrived(), request));
                 stream.trace.dequeue(self.now, &self.clock);
                 if let Some(n_tokens) = stream.queued_tokens.take() {
                     effects.push(Effect::LeaveQueue { n_tokens });
@@ -147,6 +152,7 @@ impl Streams {
     pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>, effects: &mut Vec<Effect>) {
         self.forget_reader(request);
         let Some(stream) = self.open.remove(&request) else { return };
+        self.queued.remove(&(stream.trace.arrived(), request));
         self.n_failed += u64::from(failure.is_some());
         if let Some(n_tokens) = stream.queued_tokens {
             effects.push(Effect::LeaveQueue { n_tokens });
@@ -212,6 +218,11 @@ impl Streams {
     /// The request that has been paused longest, and since when.
     pub fn longest_paused(&self) -> Option<(Timestamp, RequestId)> {
         self.paused.first().copied()
+    }
+
+    /// The request that has waited longest for its first step, and since when.
+    pub fn longest_queued(&self) -> Option<(Timestamp, RequestId)> {
+        self.queued.first().copied()
     }
 
     /// When more than `limit` are paused: the longest paused request of the tenant that has the most of them.

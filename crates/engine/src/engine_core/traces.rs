@@ -48,6 +48,11 @@ impl OpenTrace {
         Self { arrived, at_arrival: clock.read(now), is_queued: true, trace: RequestTrace::default() }
     }
 
+    /// When it arrived.
+    pub fn arrived(&self) -> Timestamp {
+        self.arrived
+    }
+
     /// Notes that it waits no more for its first step.
     pub fn dequeue(&mut self, now: Timestamp, clock: &QueueClock) {
         if std::mem::take(&mut self.is_queued) {

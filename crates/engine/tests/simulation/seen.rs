@@ -43,6 +43,7 @@ counts!(
     paused,
     resumed,
     slow_readers,
+    queue_timeouts,
     surplus_paused,
     drains_finished,
     drains_cut_short,

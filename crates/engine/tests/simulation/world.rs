@@ -39,6 +39,7 @@ pub struct World {
     readers: Readers,
     now: Timestamp,
     /// Inputs on their way, by the time at which they arrive.
+    arrivals: BTreeMap<RequestId, Timestamp>,
     coming: BTreeMap<(Timestamp, u64), Coming>,
     n_sent: u64,
     executors: BTreeMap<Epoch, PaperExecutor>,
@@ -132,6 +133,7 @@ impl World {
             max_buffered_events: rng.u32(2..20),
             max_paused_requests: rng.u32(0..16),
             pause_timeout_ms: rng.u64(20..2_000),
+            queue_timeout_ms: if one_in(rng, 4) { rng.u64(20..5_000) } else { 0 },
             ..EngineConfig::default()
         };
         let core_config = bug.map_or(config.clone(), |bug| bug.spoil_config(config.clone()));
@@ -146,6 +148,7 @@ impl World {
             readers: Readers::default(),
             now: Timestamp::default(),
             coming: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
             n_sent: 0,
             executors: BTreeMap::from([(Epoch(0), PaperExecutor::new(capacity))]),
             epoch: Epoch(0),
@@ -316,6 +319,9 @@ impl World {
                 if self.taken_in.contains(&request.id) && !self.is_in_use(request.id) {
                     // The request whose id it has is gone: no id is used twice.
                     request.id = self.source.next_id();
+                }
+                if !self.is_in_use(request.id) {
+                    self.arrivals.insert(request.id, arrived);
                 }
                 self.submitting = Some(request.clone());
                 Input::Submit { request, arrived }
@@ -541,6 +547,13 @@ impl World {
                 self.seen.slow_readers += usize::from(is_overdue);
                 self.seen.surplus_paused += usize::from(is_surplus);
                 is_overdue || is_surplus
+            }
+            EngineFailure::QueueTimedOut { timeout_ms } => {
+                let arrived = *self.arrivals.get(&request).ok_or("it has not come")?;
+                self.seen.queue_timeouts += 1;
+                *timeout_ms == self.config.queue_timeout_ms
+                    && *timeout_ms > 0
+                    && arrived + Nanos::from_ms(*timeout_ms) <= self.now
             }
             EngineFailure::Unhealthy => self.is_doomed,
             EngineFailure::Stopped => self.drain.flatten().is_some_and(|deadline| deadline <= self.now),

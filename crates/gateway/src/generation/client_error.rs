@@ -42,6 +42,11 @@ pub(super) fn client_error(
             let reason = "The server is overloaded: the request would wait for too long.";
             ApiError::overloaded(reason, retry_after_at_least_s(retry_after_ms))
         }
+        ReplicaErrorKind::QueuedTooLong => {
+            let reason =
+                "The server is overloaded: the request has waited in the queue for as long as it may.";
+            ApiError::overloaded(reason, retry_after_s())
+        }
         ReplicaErrorKind::DeadlineTooShort { needed_ms } => ApiError::deadline_too_short(needed_ms),
         ReplicaErrorKind::TimedOut => ApiError::generation_timeout(),
         ReplicaErrorKind::Draining | ReplicaErrorKind::Stopped => ApiError::shutting_down(retry_after_s()),

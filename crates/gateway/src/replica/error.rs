@@ -29,6 +29,8 @@ pub(crate) enum ReplicaErrorKind {
         /// What it would take.
         needed_ms: u64,
     },
+    /// It waited for its first step for longer than it may.
+    QueuedTooLong,
     /// It took longer than it may.
     TimedOut,
     /// The replica takes no new requests: it finishes what it has and stops.
@@ -55,6 +57,7 @@ impl ReplicaErrorKind {
             Self::Refused(Refusal::QueueFull { .. }) => "queue_full",
             Self::Overloaded { .. } => "overloaded",
             Self::DeadlineTooShort { .. } => "deadline",
+            Self::QueuedTooLong => "queue_timeout",
             Self::TimedOut => "timeout",
             Self::Draining => "draining",
             Self::Unhealthy => "unhealthy",

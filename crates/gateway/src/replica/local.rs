@@ -190,6 +190,8 @@ impl From<EngineFailure> for ReplicaError {
         let message = failure.to_string();
         let (kind, retryable) = match failure {
             EngineFailure::Refused(refusal) => return refused(refusal, message),
+            // Its time is over, wherever it would go on.
+            EngineFailure::QueueTimedOut { .. } => (ReplicaErrorKind::QueuedTooLong, false),
             EngineFailure::Stopped => (ReplicaErrorKind::Stopped, true),
             EngineFailure::Unhealthy => (ReplicaErrorKind::Unhealthy, true),
             EngineFailure::StepTimedOut { .. }

@@ -76,6 +76,7 @@ fn received_timing(timing: &throng_wire::Timing) -> Timing {
 pub(crate) fn sent_error(error: ReplicaError) -> throng_wire::WireError {
     let kind = match error.kind {
         ReplicaErrorKind::Refused(refusal) => refusal.into(),
+        ReplicaErrorKind::QueuedTooLong => throng_wire::ErrorKind::QueuedTooLong,
         ReplicaErrorKind::Draining => throng_wire::ErrorKind::Draining,
         ReplicaErrorKind::Unhealthy => throng_wire::ErrorKind::Unhealthy,
         ReplicaErrorKind::Stopped => throng_wire::ErrorKind::Stopped,
@@ -93,6 +94,7 @@ pub(crate) fn sent_error(error: ReplicaError) -> throng_wire::WireError {
 /// An error that was received.
 pub(crate) fn received_error(error: throng_wire::WireError) -> ReplicaError {
     let kind = match error.kind {
+        throng_wire::ErrorKind::QueuedTooLong => ReplicaErrorKind::QueuedTooLong,
         throng_wire::ErrorKind::Draining => ReplicaErrorKind::Draining,
         throng_wire::ErrorKind::Unhealthy => ReplicaErrorKind::Unhealthy,
         throng_wire::ErrorKind::Stopped => ReplicaErrorKind::Stopped,
