@@ -104,3 +104,12 @@ def test_a_wrong_filter_is_an_error(binary, log_filter):
         timeout=60,
     )
     assert ended.returncode == 2 and "THRONG_LOG" in ended.stderr
+
+
+def test_no_memory_of_a_server_is_in_a_core_file(server):
+    # Keys and prompts are in it, also where core files are piped to a program, which the limit does not hold for.
+    folder = f"/proc/{server.process.pid}"
+    with open(f"{folder}/limits") as limits:
+        soft_limit = next(line for line in limits if line.startswith("Max core file size")).split()[4]
+    with open(f"{folder}/coredump_filter") as mappings:
+        assert (soft_limit, int(mappings.read(), 16)) == ("0", 0)

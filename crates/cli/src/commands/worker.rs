@@ -12,6 +12,7 @@ use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
 use crate::args::WorkerArgs;
 use crate::config::{ModelSection, Settings};
+use crate::process::core_dumps;
 use crate::process::handover;
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
@@ -30,6 +31,7 @@ const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 /// When the settings are invalid, the model cannot be loaded, or others could use the worker.
 pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     let signals = Signals::listen().context("cannot receive signals")?;
+    core_dumps::forbid();
     let Settings { model, engine, mut gateway, adapters: section, worker, .. } =
         Settings::of(&arguments.as_serve())?;
     // Keys and databases are for clients, who do not come here.
