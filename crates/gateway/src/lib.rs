@@ -38,6 +38,7 @@ mod router;
 mod routes;
 mod served_model;
 mod server;
+mod trust;
 mod worker;
 
 pub use adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};

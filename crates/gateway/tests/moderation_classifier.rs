@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use harness::{END, Reply, Server, Setup, chat, completion};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput, TokenLogprob};
 use throng_gateway::{ClassifierConfig, OnFailure};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 const ANSWER: &str = "The password is hunter2, keep it.";
 
@@ -41,7 +45,11 @@ async fn classifier(manner: Manner) -> (String, Arc<AtomicUsize>) {
     (url, n_texts)
 }
 
-async fn judge(mut stream: TcpStream, manner: Manner, n_texts: Arc<AtomicUsize>) -> Option<()> {
+async fn judge(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    manner: Manner,
+    n_texts: Arc<AtomicUsize>,
+) -> Option<()> {
     let mut received = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&received).into_owned();
@@ -178,4 +186,41 @@ async fn without_a_judgement_the_operators_choice_holds() {
         assert_eq!(answered(&only_output, true).await, (String::new(), json!("content_filter")));
         tokio::time::timeout(Duration::from_secs(30), only_output.idle()).await.expect("it ends");
     }
+}
+
+#[tokio::test]
+async fn a_classifier_is_asked_over_tls_if_its_certificate_is_trusted() {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, cert.pem()).expect("written");
+    let key = PrivateKeyDer::try_from(signing_key.serialize_der()).expect("a key");
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![cert.der().clone()], key)
+        .expect("a certificate");
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+    let url =
+        format!("https://localhost:{}/v1/moderations", listener.local_addr().expect("an address").port());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            if let Ok(stream) = acceptor.accept(stream).await {
+                tokio::spawn(judge(stream, Manner::Judging, Arc::default()));
+            }
+        }
+    });
+    let body = completion(json!({"prompt": "is it hunter2?", "max_tokens": 3}));
+    let trusted = server(&url, |classifier| classifier.ca = Some(ca)).await;
+    let reply = post(&trusted, "/v1/completions", &body).await;
+    assert_eq!((reply.status, reply.error().3.as_str()), (400, "content_filter"));
+    let CertifiedKey { cert, .. } = generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let other = folder.path().join("other.pem");
+    std::fs::write(&other, cert.pem()).expect("written");
+    let untrusted = server(&url, |classifier| classifier.ca = Some(other)).await;
+    let reply = post(&untrusted, "/v1/completions", &body).await;
+    assert_eq!((reply.status, reply.error().3.as_str()), (503, "moderation_unavailable"));
 }

@@ -1,5 +1,7 @@
 //! What an operator does not want to be sent. Does not know how it is found.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use super::Secret;
@@ -18,8 +20,11 @@ pub struct ModerationConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassifierConfig {
-    /// Its endpoint, `http://host:port/path`.
+    /// Its endpoint, `http://host:port/path` or `https://…`.
     pub url: String,
+    /// The certificates (PEM) that its own must come from, for `https://`; the system's when absent.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
     /// What it is sent as a bearer token.
     #[serde(default)]
     pub token: Option<Secret>,

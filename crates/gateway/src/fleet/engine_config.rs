@@ -7,6 +7,7 @@ use http::{HeaderValue, Uri};
 
 use super::config::{FleetError, ReplicaConfig};
 use crate::foreign::Upstream;
+use crate::trust::trusting;
 
 /// How long an engine may say nothing, unless it is set.
 const DEFAULT_TIMEOUT_S: u64 = 120;
@@ -49,7 +50,7 @@ impl ReplicaConfig {
         }
         let tls = match (&self.ca, uri.scheme_str() == Some("https")) {
             (Some(ca), true) => Some(self.tls(ca).map_err(|reason| unusable(&reason))?),
-            (None, true) => Some(system_tls().map_err(|reason| unusable(&reason))?),
+            (None, true) => Some(trusting(None).map_err(|reason| unusable(&reason))?),
             (Some(_), false) => return Err(unusable("certificates are for https:// only")),
             (None, false) => None,
         };
@@ -61,18 +62,4 @@ impl ReplicaConfig {
     fn shown_url(&self) -> String {
         self.url.rsplit_once('@').map_or(self.url.as_str(), |(_, rest)| rest).to_owned()
     }
-}
-
-/// What the system trusts.
-fn system_tls() -> Result<rustls::ClientConfig, String> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if roots.is_empty() {
-        return Err("this machine has no certificates of authorities: name them with ca".to_owned());
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -1,12 +1,12 @@
 //! What connections of the fleet trust and show. Does not connect.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use rustls::RootCertStore;
-use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::trust::{builder, certificates, roots_of};
 
 /// Trusts the certificates of `ca` (nobody without, for connections that are not encrypted), shows `own`, a certificate and its key, and
 /// speaks `protocol`.
@@ -15,16 +15,8 @@ pub(super) fn client_tls(
     own: Option<(&Path, &Path)>,
     protocol: &[u8],
 ) -> Result<rustls::ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    if let Some(ca) = ca {
-        for certificate in certificates(ca)? {
-            roots.add(certificate).map_err(|error| format!("{}: {error}", ca.display()))?;
-        }
-    }
-    let builder = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots);
+    let roots = ca.map(roots_of).transpose()?.unwrap_or_else(RootCertStore::empty);
+    let builder = builder().with_root_certificates(roots);
     let mut config = match own {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
@@ -36,10 +28,4 @@ pub(super) fn client_tls(
     };
     config.alpn_protocols = vec![protocol.to_vec()];
     Ok(config)
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let fault = |error: rustls::pki_types::pem::Error| format!("{}: {error}", file.display());
-    let read = CertificateDer::pem_file_iter(file).map_err(fault)?;
-    read.collect::<Result<_, _>>().map_err(fault)
 }

@@ -12,6 +12,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::trust::trusting_nobody;
+
 /// For the way to the engine.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// An idle connection is kept for so long …
@@ -77,7 +79,7 @@ impl Upstream {
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let mut tls = tls.unwrap_or_else(no_tls);
+        let mut tls = tls.unwrap_or_else(trusting_nobody);
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let connector = HttpsConnector::from((http, Arc::new(tls)));
         let client = Client::builder(TokioExecutor::new())
@@ -166,13 +168,4 @@ fn broken(error: &(dyn std::error::Error + 'static)) -> Fault {
         source = cause.source();
     }
     Fault::Broken(sentence)
-}
-
-/// For engines that are reached in clear text: nothing is trusted.
-fn no_tls() -> rustls::ClientConfig {
-    rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_protocol_versions(rustls::DEFAULT_VERSIONS)
-        .expect("the provider has the default versions")
-        .with_root_certificates(rustls::RootCertStore::empty())
-        .with_no_client_auth()
 }

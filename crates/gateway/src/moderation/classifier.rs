@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 
 use crate::config::{ClassifierConfig, OnFailure};
+use crate::trust::{trusting, trusting_nobody};
 
 /// Questions that are under way at a time; more wait within their time.
 const MAX_CONCURRENT: usize = 256;
@@ -24,7 +26,7 @@ const MAX_IDLE_CONNECTIONS: usize = 64;
 /// A server that judges texts.
 #[derive(Debug)]
 pub(crate) struct Classifier {
-    client: Client<HttpConnector, Full<Bytes>>,
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     config: ClassifierConfig,
     uri: Uri,
     authorization: Option<HeaderValue>,
@@ -59,16 +61,26 @@ impl Classifier {
     pub fn new(config: &ClassifierConfig) -> Result<Self, String> {
         let uri: Uri =
             config.url.parse().map_err(|_| format!("classifier.url {:?} is no URL", config.url))?;
-        if uri.scheme_str() != Some("http") || uri.host().is_none() {
-            return Err(format!("classifier.url {:?} must begin with http://", config.url));
+        let is_encrypted = uri.scheme_str() == Some("https");
+        if !(is_encrypted || uri.scheme_str() == Some("http")) || uri.host().is_none() {
+            return Err(format!("classifier.url {:?} must begin with http:// or https://", config.url));
         }
+        if config.ca.is_some() && !is_encrypted {
+            return Err("classifier.ca is for https:// only".to_owned());
+        }
+        let tls = if is_encrypted { trusting(config.ca.as_deref()) } else { Ok(trusting_nobody()) };
+        let tls = tls.map_err(|fault| format!("classifier.ca: {fault}"))?;
         let value =
             |token: &crate::config::Secret| HeaderValue::try_from(format!("Bearer {}", token.reveal()));
         let authorization = config.token.as_ref().map(value).transpose();
         let mut authorization = authorization.map_err(|_| "classifier.token cannot be sent".to_owned())?;
         authorization.iter_mut().for_each(|value| value.set_sensitive(true));
-        let client =
-            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(MAX_IDLE_CONNECTIONS).build_http();
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        let connector = HttpsConnector::from((http, std::sync::Arc::new(tls)));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            .build(connector);
         Ok(Self {
             client,
             config: config.clone(),
