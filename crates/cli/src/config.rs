@@ -294,6 +294,9 @@ fn overlay_network(gateway: &mut GatewayConfig, flags: &NetworkArgs) {
     overlay(&mut access.ledger_journal, &flags.ledger_journal);
     overlay(&mut access.redis, &flags.redis.as_ref().map(Secret::new));
     overlay(&mut access.redis_gateways, &flags.redis_gateways);
+    if flags.redis_ca.is_some() {
+        access.redis_ca.clone_from(&flags.redis_ca);
+    }
     access.allow_credentials |= flags.allow_credentials;
     overlay(&mut gateway.server.uds, &flags.uds);
     if let Some(path) = &flags.root_path {

@@ -16,7 +16,8 @@ use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::MemoryBudget;
 use crate::metrics::{
-    AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ProcessFacts,
+    AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
+    ProcessFacts, SharingStats,
 };
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
@@ -93,6 +94,18 @@ impl Shared {
     }
 }
 
+/// How the sharing of limits fares, for the metrics.
+fn sharing_of(limits: &Arc<RateLimits>) -> AtScrape<SharingStats> {
+    let limits = limits.clone();
+    AtScrape::new(move || limits.sharing().into_iter().collect())
+}
+
+/// What moderation has stopped, for the metrics.
+fn counts_of(moderation: &Arc<Moderation>) -> AtScrape<ModerationCounts> {
+    let moderation = moderation.clone();
+    AtScrape::new(move || vec![moderation.counts()])
+}
+
 /// What all requests share.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -162,8 +175,8 @@ impl App {
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk));
         let router = Arc::new(Router::default());
-        let (of_replicas, of_models, of_scales) = (router.clone(), router.clone(), router.clone());
-        let (of_engines, of_workers, counted) = (foreign.clone(), workers.clone(), moderation.clone());
+        let [of_replicas, of_models, of_scales] = [(); 3].map(|()| router.clone());
+        let (of_engines, of_workers) = (foreign.clone(), workers.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
             (
@@ -172,9 +185,9 @@ impl App {
                 AtScrape::new(move || scales(&of_scales)),
             ),
             held,
-            (&process, ledger.clone()),
+            (&process, ledger.clone(), sharing_of(&limits)),
             cache.clone(),
-            AtScrape::new(move || vec![counted.counts()]),
+            counts_of(&moderation),
         );
         serve_local(&router, models, &metrics, &config);
         Self {

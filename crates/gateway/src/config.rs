@@ -149,6 +149,8 @@ pub struct AccessConfig {
     pub ledger_journal: Option<PathBuf>,
     /// The Redis through which gateways share the limits of keys: `redis://…` or `rediss://…`. Each gateway by itself without one.
     pub redis: Option<Secret>,
+    /// The certificates (PEM) that this Redis' own must come from, for `rediss://`; the system's when absent.
+    pub redis_ca: Option<PathBuf>,
     /// How many gateways share limits at least: each uses such a part of them where Redis has never answered. One when absent.
     pub redis_gateways: Option<u32>,
     /// The operator's key, which no client has. With it, and wherever clients need keys, no other key opens operators' routes.

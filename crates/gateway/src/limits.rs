@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::auth::Tenant;
 use crate::ledger::Meter;
+use crate::metrics::SharingStats;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
@@ -25,6 +26,7 @@ use self::books::{Books, Denied};
 pub(crate) use headers::insert_headers;
 pub(crate) use scopes::budget_scopes;
 pub use shared::SharedLimits;
+use shared::{RedisState, RedisWatch};
 
 /// Most scopes that are in use at a time: all keys, and as many projects, organisations and users.
 const MAX_SCOPES: usize = 2 * MAX_KEYS;
@@ -41,6 +43,8 @@ pub(crate) struct RateLimits {
     wanted: Notify,
     /// How often Redis was asked.
     n_asked: watch::Sender<u64>,
+    /// Whether it answers.
+    redis: RedisWatch,
 }
 
 /// What came of charging a request.
@@ -66,7 +70,8 @@ impl RateLimits {
     /// Nothing is in use. With `n_gateways`, limits are shared with other gateways, and there are so many of them as far as is known.
     pub fn new(n_gateways: Option<u64>) -> Self {
         let books = Mutex::new(Books::new(MAX_SCOPES, n_gateways));
-        Self { books, origin: Instant::now(), wanted: Notify::new(), n_asked: watch::Sender::new(0) }
+        let (wanted, n_asked, redis) = (Notify::new(), watch::Sender::new(0), RedisWatch::default());
+        Self { books, origin: Instant::now(), wanted, n_asked, redis }
     }
 
     /// Charges whoever asks with a request that uses at most `n_tokens` tokens. Where limits are shared, it waits for a share that
@@ -132,6 +137,13 @@ impl RateLimits {
             }
         }
         self.n_asked.send_modify(|n| *n += 1);
+    }
+
+    /// How the sharing of limits fares; `None` where they are not shared.
+    pub fn sharing(&self) -> Option<SharingStats> {
+        let (n_gateways, n_leases) = self.books().shared().map(|leases| leases.standing())?;
+        let RedisState { is_answering, last_answer, n_failures } = self.redis.state();
+        Some(SharingStats { is_answering, last_answer, n_failures, n_gateways, n_leases })
     }
 
     /// Waits until a request wants more than this gateway has.

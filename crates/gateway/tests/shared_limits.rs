@@ -3,10 +3,14 @@
 
 mod harness;
 
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harness::{Client, PATIENCE, Reply, Server, Setup, completion};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
 use throng_gateway::{Secret, SharedLimits, StoredKeys};
 use throng_store::{CreatedKey, LimitKind, Limits, NewKey, Store, open};
@@ -25,6 +29,11 @@ struct Fleet {
 
 /// Three gateways with one database.
 async fn start(redis: &RedisServer) -> Fleet {
+    start_with(&redis.url(), None).await
+}
+
+/// The same over a Redis of this URL, whose certificate comes from `ca`.
+async fn start_with(redis: &str, ca: Option<&Path>) -> Fleet {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("throng.db").display());
     let store = open(&url).await.expect("a database");
@@ -32,7 +41,9 @@ async fn start(redis: &RedisServer) -> Fleet {
     for _ in 0..N_GATEWAYS {
         let mut setup = Setup::default();
         setup.config.access.database = Some(url.clone());
-        setup.config.access.redis = Some(Secret::new(redis.url()));
+        setup.config.access.redis = Some(Secret::new(redis));
+        setup.config.access.admin_key = Some(Secret::new("the-operator"));
+        setup.config.access.redis_ca = ca.map(Path::to_owned);
         setup.config.access.redis_gateways = Some(N_GATEWAYS as u32);
         setup.config.api.max_queued_tokenizations = 1_000;
         let (server, loading, model) = Server::without_model(setup).await;
@@ -220,4 +231,67 @@ async fn limits_hold_while_redis_is_killed_frozen_emptied_and_restarted() {
     total(&used, LIMIT);
     let (used, _) = through(&fleet, || {}).await;
     total(&used, LIMIT);
+}
+
+/// A Redis that only speaks TLS, and is killed when dropped.
+struct TlsRedis(Child);
+
+impl Drop for TlsRedis {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts one on a port of its own, with a certificate that is written to the folder.
+fn tls_redis(folder: &Path) -> (TlsRedis, u16) {
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), cert.pem()).expect("written");
+    std::fs::write(folder.join("key.pem"), signing_key.serialize_pem()).expect("written");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let tls_port = port.to_string();
+    let settings = ["--port", "0", "--tls-port", &tls_port, "--save", "", "--tls-auth-clients", "no"];
+    let files = ["--tls-cert-file", "cert.pem", "--tls-key-file", "key.pem"];
+    let started = Command::new("/usr/bin/redis-server")
+        .args(settings)
+        .args(files)
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .spawn();
+    (TlsRedis(started.expect("redis-server starts")), port)
+}
+
+/// The value of a metric of the first gateway.
+async fn metric(fleet: &Fleet, name: &str) -> f64 {
+    let mut client = fleet.gateways[0].0.connect().await;
+    client.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\nx-api-key: the-operator\r\n\r\n").await;
+    let scraped = client.reply().await.expect("an answer");
+    let text = scraped.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_shared_over_tls_and_the_metrics_say_how_redis_fares() {
+    // Where there is no Redis, the other tests have said so.
+    if RedisServer::start().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (redis, port) = tls_redis(folder.path());
+    let ca = folder.path().join("cert.pem");
+    let fleet = Arc::new(start_with(&format!("rediss://localhost:{port}"), Some(&ca)).await);
+    wait_until_shared(&fleet).await;
+    assert_eq!(metric(&fleet, "throng_redis_connected").await, 1.0);
+    assert_eq!(metric(&fleet, "throng_limit_gateways").await, 3.0);
+    assert!(metric(&fleet, "throng_limit_leases").await >= 1.0);
+    assert!(metric(&fleet, "throng_redis_last_answer_timestamp_seconds").await > 1e9);
+    drop(redis);
+    let begun = Instant::now();
+    while metric(&fleet, "throng_redis_connected").await != 0.0 {
+        assert!(begun.elapsed() < PATIENCE, "Redis is gone");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(metric(&fleet, "throng_redis_failures_total").await >= 1.0);
 }

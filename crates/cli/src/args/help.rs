@@ -36,6 +36,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "database",
             "ledger_journal",
             "redis",
+            "redis_ca",
             "redis_gateways",
             "admin_key",
             "admin_key_file",

@@ -18,6 +18,9 @@ pub struct NetworkArgs {
     /// A Redis through which several gateways keep the limits of keys together: redis://… or rediss://…
     #[arg(long, hide_short_help = true, env = "THRONG_REDIS", hide_env_values = true, value_name = "URL")]
     pub redis: Option<String>,
+    /// The certificates (PEM) that the Redis' own must come from, for rediss://; the system's when absent
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "redis")]
+    pub redis_ca: Option<PathBuf>,
     /// How many gateways share limits through Redis at least: each uses its part of them where Redis has never answered
     #[arg(long, hide_short_help = true, value_name = "N", requires = "redis", value_parser = clap::value_parser!(u32).range(1..))]
     pub redis_gateways: Option<u32>,

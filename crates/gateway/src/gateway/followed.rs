@@ -27,9 +27,10 @@ impl Loading {
     /// yet.
     ///
     /// # Errors
-    /// When its URL cannot be understood.
+    /// When its URL cannot be understood, or its certificates cannot be read.
     pub fn share_limits(&self) -> Result<Option<SharedLimits>, String> {
-        let url = self.config.access.redis.as_ref();
-        url.map(|url| SharedLimits::start(url, self.shared.limits.clone())).transpose()
+        let access = &self.config.access;
+        let start = |url| SharedLimits::start(url, access.redis_ca.as_deref(), self.shared.limits.clone());
+        access.redis.as_ref().map(start).transpose()
     }
 }

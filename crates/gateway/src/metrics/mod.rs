@@ -7,6 +7,7 @@ mod exposition;
 mod http;
 mod info;
 mod ledger;
+mod limits;
 mod log;
 mod memory;
 mod moderation;
@@ -26,6 +27,7 @@ pub(crate) use self::exposition::Exposition;
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
 pub(crate) use self::info::ModelInfoLabels;
 pub use self::info::ProcessFacts;
+pub(crate) use self::limits::SharingStats;
 pub(crate) use self::memory::MemoryCollector;
 pub(crate) use self::moderation::ModerationCounts;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
@@ -34,6 +36,7 @@ use self::engine::EngineCollector;
 use self::engines::EngineStatusCollector;
 use self::info::InfoCollector;
 use self::ledger::LedgerCollector;
+use self::limits::SharingCollector;
 use self::log::LogCollector;
 use self::moderation::ModerationCollector;
 use self::process::ProcessCollector;
@@ -77,7 +80,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     /// Counters for what there is at each scrape of models, replicas and foreign engines, beside the memory that is held, what is known of the process
-    /// and the ledger.
+    /// the ledger and limits.
     pub fn new(
         replicas: AtScrape<(ModelLabels, Arc<dyn Replica>)>,
         (models, engines, scales): (
@@ -86,7 +89,7 @@ impl Metrics {
             AtScrape<(ModelLabels, u32)>,
         ),
         memory: MemoryCollector,
-        (process, ledger): (&ProcessFacts, Option<Arc<Ledger>>),
+        (process, ledger, limits): (&ProcessFacts, Option<Arc<Ledger>>, AtScrape<SharingStats>),
         cache: Arc<ResponseCache>,
         moderation: AtScrape<ModerationCounts>,
     ) -> Self {
@@ -104,6 +107,7 @@ impl Metrics {
         registry.register_collector(Box::new(ProcessCollector));
         info::register(&mut registry, process);
         registry.register_collector(Box::new(InfoCollector::new(models)));
+        registry.register_collector(Box::new(SharingCollector(limits)));
         if let Some(ledger) = ledger {
             registry.register_collector(Box::new(LedgerCollector(ledger)));
         }

@@ -7,7 +7,7 @@ use crate::usage_error::UsageError;
 /// Shares the limits while the server runs. Does nothing without a Redis.
 ///
 /// # Errors
-/// When its URL cannot be understood.
+/// When its URL cannot be understood, or its certificates cannot be read.
 pub fn share(loading: &Loading) -> Result<Option<SharedLimits>, UsageError> {
     loading.share_limits().map_err(|fault| UsageError(format!("--redis: {fault}")))
 }

@@ -76,6 +76,11 @@ impl Leases {
         }
     }
 
+    /// Gateways that share limits, as far as is known, and scopes of which this one holds a share.
+    pub fn standing(&self) -> (u64, usize) {
+        (self.standing.n_gateways, self.leases.len())
+    }
+
     /// As [`Limiter::settle`].
     pub fn settle(&mut self, reservation: Reservation, n_used: u64, now: Timestamp) {
         self.limiter.settle(reservation, n_used, now);

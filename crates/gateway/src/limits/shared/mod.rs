@@ -2,12 +2,14 @@
 //! does.
 
 mod script;
+mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError};
+use redis::{AsyncConnectionConfig, Client, RedisError, TlsCertificates};
 use throng_core::limits::shared::{Ask, Told};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -15,6 +17,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use self::script::PoolScript;
 use super::RateLimits;
 use crate::config::Secret;
+
+pub(crate) use self::watch::{RedisState, RedisWatch};
 
 /// Redis answers within this time, or the gateway goes on without it.
 const ANSWER_LIMIT: Duration = Duration::from_millis(250);
@@ -45,12 +49,10 @@ struct RedisPool {
 }
 
 impl SharedLimits {
-    /// Begins to share the limits. The URL is not in the error, for it may have a password.
-    pub(crate) fn start(url: &Secret, limits: Arc<RateLimits>) -> Result<Self, String> {
-        let client = Client::open(url.reveal()).map_err(|error| match error.detail() {
-            Some(detail) if !detail.contains("://") => format!("{}: {detail}", error.category()),
-            _ => error.category().to_owned(),
-        })?;
+    /// Begins to share the limits. `ca` has the certificates that Redis' own must come from, instead of the system's. The URL is not
+    /// in the error, for it may have a password.
+    pub(crate) fn start(url: &Secret, ca: Option<&Path>, limits: Arc<RateLimits>) -> Result<Self, String> {
+        let client = client(url, ca)?;
         let me = uuid::Uuid::new_v4().simple().to_string();
         let pool = RedisPool { client, connection: None, script: PoolScript::new(), me };
         let pool = Arc::new(tokio::sync::Mutex::new(pool));
@@ -66,6 +68,22 @@ impl SharedLimits {
             let _ = pool.exchange(&ask).await;
         }
     }
+}
+
+fn client(url: &Secret, ca: Option<&Path>) -> Result<Client, String> {
+    // Another part of the process may have chosen the same one.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = match ca {
+        None => Client::open(url.reveal()),
+        Some(ca) => {
+            let pem = std::fs::read(ca).map_err(|error| format!("{}: {error}", ca.display()))?;
+            Client::build_with_tls(url.reveal(), TlsCertificates { client_tls: None, root_cert: Some(pem) })
+        }
+    };
+    made.map_err(|error| match error.detail() {
+        Some(detail) if !detail.contains("://") => format!("{}: {detail}", error.category()),
+        _ => error.category().to_owned(),
+    })
 }
 
 async fn follow(limits: Arc<RateLimits>, pool: Arc<tokio::sync::Mutex<RedisPool>>) {
@@ -86,6 +104,7 @@ async fn follow(limits: Arc<RateLimits>, pool: Arc<tokio::sync::Mutex<RedisPool>
             }
             was_answered = Some(is_answered);
         }
+        limits.redis.heard(is_answered);
         limits.answered(&ask, answer.ok().flatten().as_ref());
         if is_answered {
             let next = asked_at + INTERVAL;

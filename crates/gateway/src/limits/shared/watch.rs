@@ -1,0 +1,36 @@
+//! How Redis fares as this gateway sees it, for the metrics. Does not know limits.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+/// Whether Redis answers.
+#[derive(Debug, Default)]
+pub(crate) struct RedisWatch(Mutex<RedisState>);
+
+/// What is known of Redis.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RedisState {
+    /// The last question was answered in time.
+    pub is_answering: bool,
+    /// When the last answer came.
+    pub last_answer: Option<SystemTime>,
+    /// Questions that were not answered.
+    pub n_failures: u64,
+}
+
+impl RedisWatch {
+    /// Notes what came of a question.
+    pub fn heard(&self, is_answered: bool) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.is_answering = is_answered;
+        match is_answered {
+            true => state.last_answer = Some(SystemTime::now()),
+            false => state.n_failures += 1,
+        }
+    }
+
+    /// What is known now.
+    pub fn state(&self) -> RedisState {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
