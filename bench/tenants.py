@@ -4,14 +4,15 @@
     bench/tenants.py fairness --throng target/release/throng
     bench/tenants.py isolation --throng target/release/throng --requests 100000 --seed 1
 
-`fairness` measures the time to the first token of a tenant that sends one request after the other, alone and beside a tenant that keeps a hundred
-running; the result is the ratio of the 99th percentiles. `isolation` lets tenants ask for what another one has just been answered: none of
+`fairness` measures the time to the first token of a tenant that sends a request now and then, alone and beside one that keeps `--clients` requests
+running and is answered `--times` of them between two of the first; the result is the ratio of the 99th percentiles. `isolation` lets tenants ask for what another one has just been answered: none of
 them may get an answer or a cached token of it. Exits with 1 when somebody did.
 """
 
 import argparse
 import asyncio
 import json
+import multiprocessing
 import random
 import statistics
 import sys
@@ -69,43 +70,74 @@ def percentile(values, share):
     return statistics.quantiles(values, n=100, method="inclusive")[round(share * 100) - 1]
 
 
-async def quiet_tenant(port, n, seed):
-    """Times to the first token of requests sent one after the other."""
+async def ask_shortly(client, draws):
+    text = " ".join(str(draws.random()) for _ in range(3))
+    return await client.ask(messages=messages(text), max_tokens=4, ignore_eos=True, stream=True)
+
+
+async def quiet_tenant(port, n, seed, may_ask):
+    """Times to the first token of `n` requests, before each of which `may_ask` is awaited."""
     draws, client, times = random.Random(seed), Client(port, KEYS[0]), []
     for _ in range(n):
-        text = " ".join(str(draws.random()) for _ in range(3))
-        times.append((await client.ask(messages=messages(text), max_tokens=4, ignore_eos=True, stream=True))[2])
+        await may_ask(draws)
+        times.append((await ask_shortly(client, draws))[2])
     return times
 
 
-async def loud_tenant(port, n_clients, seed):
-    """Keeps this many requests running until it is cancelled."""
+def loud_tenant(port, n_clients, seed, n_answered):
+    """Keeps this many requests running, and counts those that were answered. Runs until its process is ended."""
 
     async def one(number):
         draws, client = random.Random(f"{seed}/{number}"), Client(port, KEYS[1])
         while True:
-            text = " ".join(str(draws.random()) for _ in range(3))
-            await client.ask(messages=messages(text), max_tokens=4, ignore_eos=True, stream=True)
+            await ask_shortly(client, draws)
+            n_answered.value += 1
 
-    await asyncio.gather(*(one(number) for number in range(n_clients)))
+    async def all_clients():
+        await asyncio.gather(*(one(number) for number in range(n_clients)))
+
+    asyncio.run(all_clients())
+
+
+async def pause(draws):
+    """Of the quiet tenant while it is alone."""
+    await asyncio.sleep(draws.uniform(0.02, 0.1))
+
+
+async def beside_loud_tenant(port, arguments, number):
+    """The quiet tenant's times while another process sends as the loud one, and the requests of that one for each of its own."""
+    n_answered = multiprocessing.Value("q", 0, lock=False)
+    loud = multiprocessing.Process(target=loud_tenant, args=(port, arguments.clients, number, n_answered), daemon=True)
+
+    async def may_ask(draws):
+        due = n_answered.value + arguments.times
+        while n_answered.value < due:
+            await asyncio.sleep(0.001)
+        # Not in step with the others' answers.
+        await asyncio.sleep(draws.uniform(0, 0.02))
+
+    loud.start()
+    await asyncio.sleep(1)
+    before = n_answered.value
+    times = await quiet_tenant(port, arguments.requests, f"beside {number}", may_ask)
+    n_loud = n_answered.value - before
+    loud.terminate()
+    loud.join()
+    return times, n_loud / arguments.requests
 
 
 async def fairness(port, arguments):
-    await quiet_tenant(port, 20, "warm")
+    await quiet_tenant(port, 20, "warm", pause)
     rounds = []
     for number in range(arguments.rounds):
-        alone = await quiet_tenant(port, arguments.requests, f"alone {number}")
-        loud = asyncio.ensure_future(loud_tenant(port, arguments.times, number))
-        await asyncio.sleep(1)
-        beside = await quiet_tenant(port, arguments.requests, f"beside {number}")
-        loud.cancel()
-        await asyncio.gather(loud, return_exceptions=True)
+        alone = await quiet_tenant(port, arguments.requests, f"alone {number}", pause)
+        beside, n_loud = await beside_loud_tenant(port, arguments, number)
         rounds.append((alone, beside))
         shown = [f"{name} p50 {1e3 * percentile(times, 0.5):.1f} ms, p99 {1e3 * percentile(times, 0.99):.1f} ms" for name, times in (("alone", alone), ("beside", beside))]
-        print(f"round {number}: {'; '.join(shown)}", flush=True)
+        print(f"round {number}: {'; '.join(shown)}; {n_loud:.0f} times as many requests", flush=True)
     alone, beside = ([one for of in rounds for one in of[which]] for which in (0, 1))
     ratios = [percentile(beside, share) / percentile(alone, share) for share in (0.5, 0.99)]
-    print(f"{arguments.times} times as much beside: p50 {ratios[0]:.2f} times alone, p99 {ratios[1]:.2f} times")
+    print(f"beside: p50 {ratios[0]:.2f} times alone, p99 {ratios[1]:.2f} times")
     return 0
 
 
@@ -147,12 +179,13 @@ def main():
     parser.add_argument("--threads", help="of the server; its own choice unless given")
     parser.add_argument("--requests", type=int, help="of the quiet tenant in each part; of all tenants")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--times", type=int, default=100, help="how many requests the loud tenant keeps running")
-    parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--times", type=int, default=100, help="how many requests the loud tenant sends for each of the quiet one")
+    parser.add_argument("--clients", type=int, help="requests that run at a time, of the loud tenant or of all")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     arguments.model = None
-    arguments.requests = arguments.requests or {"fairness": 200, "isolation": 100_000}[arguments.what]
+    arguments.requests = arguments.requests or {"fairness": 100, "isolation": 100_000}[arguments.what]
+    arguments.clients = arguments.clients or {"fairness": 100, "isolation": 32}[arguments.what]
     what, flags = {"fairness": (fairness, ()), "isolation": (isolation, ("--config", cache_config()))}[arguments.what]
     with server(arguments, *flags) as started:
         sys.exit(asyncio.run(what(started.port, arguments)))

@@ -63,6 +63,8 @@ pub struct Running {
     pub(crate) n_scheduled: usize,
     /// How many of them are drafts.
     pub(crate) n_scheduled_drafts: usize,
+    /// Its prompt is computed before those of tenants that ask for more.
+    pub(crate) is_light: bool,
     /// Guesses of the tokens after the newest one, to be scheduled with it. They hold for these tokens only: they do not
     /// outlive the next step of the sequence, nor its time in the running state.
     drafts: Vec<TokenId>,
@@ -220,6 +222,7 @@ impl Sequence<Waiting> {
             shares: [None; MAX_STEPS_IN_FLIGHT],
             n_scheduled: 0,
             n_scheduled_drafts: 0,
+            is_light: false,
             drafts: Vec::new(),
             source: DraftSource::default(),
             n_to_draft: 0,

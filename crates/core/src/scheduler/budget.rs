@@ -18,6 +18,10 @@ pub(super) struct StepBudget {
 }
 
 impl StepBudget {
+    pub(super) fn new(n_tokens: usize) -> Self {
+        Self { tokens_left: n_tokens, shape: StepShape::default(), target_ms: None, n_chunks: 0 }
+    }
+
     pub(super) fn take(&mut self, start: usize, n: usize) {
         self.tokens_left -= n;
         self.shape = self.shape.plus(StepShape::of_sequence(start, n));
@@ -43,7 +47,8 @@ impl StepBudget {
     /// most half of what is left: so a short prompt passes a long one.
     pub(super) fn chunk(&self, model: &StepTimeModel, start: usize, wanted: usize, others: bool) -> usize {
         let most = wanted.min(self.tokens_left);
-        let at_least = if self.n_chunks == 0 { MIN_CHUNK_TOKENS.min(most) } else { 0 };
+        let at_least =
+            if self.n_chunks == 0 || self.shape.n_tokens == 0 { MIN_CHUNK_TOKENS.min(most) } else { 0 };
         let in_time = match self.target_ms {
             None => self.tokens_left,
             Some(target_ms) => model

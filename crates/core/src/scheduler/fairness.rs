@@ -45,6 +45,11 @@ impl WaitingQueue {
         self.n_sequences == 0
     }
 
+    /// How many of a tenant wait.
+    pub fn len_of(&self, tenant: &TenantId) -> usize {
+        self.tenants.get(tenant).map_or(0, |tenant| tenant.queue.len())
+    }
+
     /// The tenants of those that wait.
     pub fn tenants(&self) -> impl Iterator<Item = &TenantId> {
         self.tenants.iter().filter(|(_, tenant)| !tenant.queue.is_empty()).map(|(id, _)| id)

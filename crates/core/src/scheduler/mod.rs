@@ -10,6 +10,7 @@ mod config;
 mod drafts;
 mod event;
 mod fairness;
+mod light;
 mod pause;
 mod plan;
 mod shares;
@@ -36,6 +37,7 @@ use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use beams::BeamProgress;
 use fairness::WaitingQueue;
+use light::LightTenants;
 
 /// Where events go.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
@@ -49,6 +51,7 @@ pub struct Scheduler {
     queue: QueueBound,
     pool: BlockPool,
     waiting: WaitingQueue,
+    light: LightTenants,
     /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its places. All
     /// have their share of the pool; most have a share of each step.
     running: Vec<Sequence<Running>>,
@@ -117,6 +120,7 @@ impl Scheduler {
             queue: QueueBound::new(config.max_queued_requests as usize, max_queued_tokens),
             pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots),
             waiting: WaitingQueue::default(),
+            light: LightTenants::default(),
             running: Vec::with_capacity(config.max_batch_sequences as usize),
             paused: BTreeMap::new(),
             idle_beams: BTreeMap::new(),

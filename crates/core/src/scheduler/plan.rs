@@ -1,5 +1,6 @@
 //! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for a
-//! prompt; then those that catch up, in chunks; then who waits; then drafts. Does not know what the step will bring.
+//! prompt; then those that catch up, in chunks; then who waits; then drafts. Prompts of tenants that ask for little are computed before
+//! ([`super::light`]). Does not know what the step will bring.
 
 use std::sync::Arc;
 
@@ -29,30 +30,37 @@ impl Scheduler {
     pub fn plan(&mut self, now: Timestamp, emit: &mut Emit<'_>) -> Option<Step> {
         assert!(self.n_in_flight() < self.max_steps_in_flight(), "a step more than there may be in flight");
         self.report_ended(emit);
-        let mut budget = StepBudget {
-            tokens_left: self.config.max_batch_tokens as usize,
-            shape: StepShape::default(),
-            target_ms: None,
-            n_chunks: 0,
-        };
-        let n_preempted = self.counters.preemptions;
-        self.schedule_single_tokens(&mut budget);
-        if budget.shape.n_tokens > 0 {
-            let without_chunks_ms = self.step_time.predict_ms(budget.shape).unwrap_or(0.0);
-            let slowed_ms = MOST_SLOWDOWN * without_chunks_ms;
-            budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(slowed_ms));
-        }
-        self.schedule_chunks(&mut budget);
-        // Where nothing is admitted, the blocks are used up.
-        self.waiting.cause = Some(QueueCause::Blocks);
-        if self.counters.preemptions == n_preempted {
-            self.admit(&mut budget, now, emit);
+        let mut budget = StepBudget::new(self.config.max_batch_tokens as usize);
+        if !self.schedule_light_alone(&mut budget, now, emit) {
+            budget = StepBudget::new(self.config.max_batch_tokens as usize);
+            self.schedule_all(&mut budget, now, emit);
         }
         self.make_beams_give_way(&mut budget, now, emit);
         self.extend_chunks(&mut budget);
         self.choose_drafts();
         self.schedule_drafts(&mut budget);
         self.build_step(budget.shape, now)
+    }
+
+    /// Tokens for all, those that lack one token first.
+    fn schedule_all(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
+        let n_preempted = self.counters.preemptions;
+        self.schedule_single_tokens(budget);
+        if budget.shape.n_tokens > 0 {
+            let without_chunks_ms = self.step_time.predict_ms(budget.shape).unwrap_or(0.0);
+            let slowed_ms = MOST_SLOWDOWN * without_chunks_ms;
+            budget.target_ms = Some(f64::from(self.config.inter_token_target_ms).max(slowed_ms));
+        }
+        let mut has_blocks = self.counters.preemptions == n_preempted;
+        has_blocks = has_blocks && self.schedule_light(budget, now, emit);
+        self.shorten(budget, now);
+        let n_preempted = self.counters.preemptions;
+        self.schedule_chunks(|_| true, budget);
+        // Where nothing is admitted, the blocks are used up.
+        self.waiting.cause = Some(QueueCause::Blocks);
+        if has_blocks && self.counters.preemptions == n_preempted {
+            self.admit(|_| true, budget, now, emit);
+        }
     }
 
     /// Where nothing can be computed because of blocks and places of beams that wait for other beams, these give them up, one after
@@ -64,7 +72,7 @@ impl Scheduler {
             && let Some(i) = self.last_idle_running()
         {
             self.preempt(i, budget);
-            self.admit(budget, now, emit);
+            self.admit(|_| true, budget, now, emit);
         }
     }
 
@@ -79,13 +87,18 @@ impl Scheduler {
         }
     }
 
-    /// Chunks for those that run and lack more.
-    fn schedule_chunks(&mut self, budget: &mut StepBudget) {
-        let mut n_catching_up = self.running.iter().filter(|s| s.n_missing() > 1).count();
+    /// Chunks for those of `whom` that run and lack more.
+    pub(super) fn schedule_chunks(
+        &mut self,
+        whom: impl Fn(&Sequence<Running>) -> bool,
+        budget: &mut StepBudget,
+    ) {
+        let is_catching_up = |s: &Sequence<Running>| s.n_missing() > 1 && s.state.n_scheduled == 0 && whom(s);
+        let mut n_catching_up = self.running.iter().filter(|s| is_catching_up(s)).count();
         let mut i = 0;
         while i < self.running.len() && budget.tokens_left > 0 {
-            let (start, wanted) = (self.running[i].n_planned(), self.running[i].n_missing());
-            if wanted > 1 {
+            if is_catching_up(&self.running[i]) {
+                let (start, wanted) = (self.running[i].n_planned(), self.running[i].n_missing());
                 n_catching_up = n_catching_up.saturating_sub(1);
                 let others = n_catching_up > 0 || self.may_admit();
                 let n = budget.chunk(&self.step_time, start, wanted, others);
@@ -117,14 +130,24 @@ impl Scheduler {
         }
     }
 
-    /// Starts those that wait, while there are sequences, tokens and blocks for them; for a tenant below its share, one above its
+    /// Starts those that wait, while `may_go` and there are sequences, tokens and blocks for them; for a tenant below its share, one above its
     /// own makes room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
     /// others pass.
-    fn admit(&mut self, budget: &mut StepBudget, now: Timestamp, emit: &mut Emit<'_>) {
+    pub(super) fn admit(
+        &mut self,
+        may_go: impl Fn(&mut Self) -> bool,
+        budget: &mut StepBudget,
+        now: Timestamp,
+        emit: &mut Emit<'_>,
+    ) {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
         let max_deferred = self.config.max_batch_sequences as usize;
         self.waiting.cause = Some(QueueCause::StepTokens);
-        while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
+        while !self.waiting.is_empty()
+            && budget.tokens_left > 0
+            && self.deferred.len() < max_deferred
+            && may_go(self)
+        {
             let lack = match self.may_admit() {
                 true => self.admit_first(&mut n_promised, budget, now, emit),
                 false => Err(Some(Lack::Sequence)),
@@ -155,7 +178,8 @@ impl Scheduler {
         now: Timestamp,
         emit: &mut Emit<'_>,
     ) -> Result<(), Option<Lack>> {
-        let others = self.waiting.len() > 1;
+        let is_light = self.first_is_light();
+        let others = self.waiting.len() > 1 && !is_light;
         let Some(head) = self.waiting.first_mut() else { return Err(None) };
         let Some(progress) = self.requests.get_mut(&head.request.id) else { return Err(None) };
         let at_once = self.admission.takes_whole_prompts();
@@ -207,7 +231,11 @@ impl Scheduler {
             self.counters.cache_query_tokens += if needs_whole_prompt { 0 } else { n_tokens as u64 };
             self.counters.cache_hit_tokens += n_cached as u64;
         }
-        let sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
+        let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
+        sequence.state.is_light = is_light;
+        if is_light {
+            self.note_light(&sequence.request.tenant, now);
+        }
         let i = self.insert_running(sequence);
         self.schedule(i, n, budget);
         budget.n_chunks += 1;

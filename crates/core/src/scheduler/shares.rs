@@ -115,13 +115,17 @@ impl Scheduler {
 
     /// What each tenant that runs or waits may hold while others want more.
     fn share_of_each(&self, lack: Lack) -> usize {
-        let running = self.running.iter().map(|sequence| &sequence.request.tenant);
-        let n_tenants = running.chain(self.waiting.tenants()).collect::<BTreeSet<_>>().len();
         let whole = match lack {
             Lack::Sequence => self.config.max_batch_sequences as usize,
             Lack::Blocks(_) => self.pool.n_total(),
         };
-        (whole / n_tenants.max(1)).max(1)
+        (whole / self.n_tenants().max(1)).max(1)
+    }
+
+    /// Tenants that run or wait.
+    pub(super) fn n_tenants(&self) -> usize {
+        let running = self.running.iter().map(|sequence| &sequence.request.tenant);
+        running.chain(self.waiting.tenants()).collect::<BTreeSet<_>>().len()
     }
 
     /// How much all running sequences of a tenant hold together.

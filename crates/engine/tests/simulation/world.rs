@@ -52,6 +52,8 @@ pub struct World {
     idle_from: Timestamp,
     /// The step that the latest input ended.
     ended: Option<InFlight>,
+    /// Preemptions before the newest input.
+    n_preemptions_before: u64,
     /// Executors that were left in a step and have not come back.
     n_hanging: u32,
     /// No executor can be had any more: the engine has to be unhealthy.
@@ -83,7 +85,7 @@ struct InFlight {
     alone_since: Timestamp,
     /// Requests that were paused since it was planned: what it brings for them is dropped.
     paused: BTreeSet<RequestId>,
-    /// Preemptions until it was planned.
+    /// Preemptions before the input that planned it, which may have planned the next one as well.
     n_preemptions: u64,
 }
 
@@ -156,6 +158,7 @@ impl World {
             steps: VecDeque::new(),
             idle_from: Timestamp::default(),
             ended: None,
+            n_preemptions_before: 0,
             n_hanging: 0,
             is_doomed: false,
             drain: None,
@@ -380,6 +383,7 @@ impl World {
                 input = input.and_then(|input| bug.spoil_input(input, self.epoch, self.capacity));
                 now = bug.spoil_time(now, self.step_deadline());
             }
+            self.n_preemptions_before = self.core.stats().scheduler.counters.preemptions;
             if let Some(input) = &input {
                 self.core.apply(input, now, &mut effects);
             }
@@ -601,7 +605,7 @@ impl World {
         }
         self.idle_from = self.idle_from.max(self.now) + duration;
         self.send(self.idle_from.since(self.now), Coming::Step { epoch, batch: Arc::clone(&batch), fault });
-        let n_preemptions = self.core.stats().scheduler.counters.preemptions;
+        let n_preemptions = self.n_preemptions_before;
         let (alone_since, paused) = (self.now, BTreeSet::new());
         self.steps.push_back(InFlight { batch, alone_since, paused, n_preemptions });
         Ok(())
