@@ -2,12 +2,11 @@
 //! of the machine: under a virtual clock, on machines whose steps take a fixed time and a time for each token.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::batch::StepOutput;
 use throng_core::executor::{Executor, ExecutorCapacity};
-use throng_core::request::{Priority, Request, RequestId, SamplingParams, TenantId};
+use throng_core::request::{Request, RequestId, SamplingParams, TenantId};
 use throng_core::scheduler::{Event, Scheduler, SchedulerConfig};
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
@@ -75,16 +74,12 @@ impl World {
         let id = RequestId(self.n_requests);
         self.n_requests += 1;
         let request = Request {
-            id,
             tenant: TenantId(if client == QUIET { "quiet" } else { "loud" }.into()),
-            cache_salt: None,
-            constraint: None,
-            adapter: None,
-            prompt: (0..n_prompt).map(|_| self.rng.u32(..1000)).collect(),
-            outputs_so_far: Vec::new(),
-            n: 1,
-            priority: Priority::default(),
-            sampling: Arc::new(SamplingParams { max_tokens, ignore_eos: true, ..Default::default() }),
+            ..Request::plain(
+                id,
+                (0..n_prompt).map(|_| self.rng.u32(..1000)).collect::<Vec<_>>(),
+                SamplingParams { max_tokens, ignore_eos: true, ..Default::default() },
+            )
         };
         self.scheduler.submit(request, arrived).expect("there is room");
         self.open.insert(id, (client, arrived));

@@ -2,11 +2,15 @@
 //! al., OSDI'24); within that tenant the smallest rank, which is priority, then arrival. A priority never counts
 //! against another tenant. Does not know blocks and budgets.
 
+mod light;
+
 use std::collections::BTreeMap;
 
 use crate::request::TenantId;
 use crate::sequence::{Rank, Sequence, Waiting};
 use crate::timeline::request_trace::QueueCause;
+
+pub(super) use light::LightTenants;
 
 /// Service of one prompt token. An output token costs twice as much, as in the paper.
 const PROMPT_TOKEN_COST: u64 = 1;

@@ -10,7 +10,6 @@ mod config;
 mod drafts;
 mod event;
 mod fairness;
-mod light;
 mod pause;
 mod plan;
 mod shares;
@@ -36,8 +35,7 @@ use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use beams::BeamProgress;
-use fairness::WaitingQueue;
-use light::LightTenants;
+use fairness::{LightTenants, WaitingQueue};
 
 /// Where events go.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;

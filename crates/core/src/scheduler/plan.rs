@@ -1,6 +1,6 @@
 //! Planning a step. Those that lack one token come first, so that nobody who is being given tokens waits for a
 //! prompt; then those that catch up, in chunks; then who waits; then drafts. Prompts of tenants that ask for little are computed before
-//! ([`super::light`]). Does not know what the step will bring.
+//! ([`super::fairness`]). Does not know what the step will bring.
 
 use std::sync::Arc;
 
@@ -232,10 +232,7 @@ impl Scheduler {
             self.counters.cache_hit_tokens += n_cached as u64;
         }
         let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
-        sequence.state.is_light = is_light;
-        if is_light {
-            self.note_light(&sequence.request.tenant, now);
-        }
+        self.note_light(&mut sequence, is_light, now);
         let i = self.insert_running(sequence);
         self.schedule(i, n, budget);
         budget.n_chunks += 1;

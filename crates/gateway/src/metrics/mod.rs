@@ -1,9 +1,8 @@
 //! What is counted, and how it is told to Prometheus. Names and labels are those of vLLM where vLLM has them.
 
-mod aliases;
 mod engine;
-mod engines;
 mod exposition;
+mod fleet;
 mod http;
 mod info;
 mod ledger;
@@ -14,16 +13,14 @@ mod moderation;
 mod process;
 mod requests;
 mod response_cache;
-mod scale;
 
 use std::fmt;
 use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
-pub(crate) use self::aliases::AliasMetrics;
-pub(crate) use self::engines::EngineStatus;
 pub(crate) use self::exposition::Exposition;
+pub(crate) use self::fleet::{AliasMetrics, EngineStatus};
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
 pub(crate) use self::info::ModelInfoLabels;
 pub use self::info::ProcessFacts;
@@ -33,7 +30,7 @@ pub(crate) use self::moderation::ModerationCounts;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};
 
 use self::engine::EngineCollector;
-use self::engines::EngineStatusCollector;
+use self::fleet::{EngineStatusCollector, ScaleCollector};
 use self::info::InfoCollector;
 use self::ledger::LedgerCollector;
 use self::limits::SharingCollector;
@@ -42,7 +39,6 @@ use self::moderation::ModerationCollector;
 use self::process::ProcessCollector;
 use self::requests::RequestMetrics;
 use self::response_cache::CacheCollector;
-use self::scale::ScaleCollector;
 use crate::ledger::Ledger;
 use crate::replica::Replica;
 use crate::response_cache::ResponseCache;

@@ -2,10 +2,10 @@
 //! others' tokens, every second one at most, and while there is such a tenant the others' steps are short: its first token
 //! comes about as soon as if it were alone. Does not know blocks.
 
-use super::budget::StepBudget;
-use super::step_time::StepShape;
-use super::{Emit, Scheduler};
 use crate::request::TenantId;
+use crate::scheduler::budget::StepBudget;
+use crate::scheduler::step_time::StepShape;
+use crate::scheduler::{Emit, Scheduler};
 use crate::sequence::{Running, Sequence};
 use crate::time::{Nanos, Timestamp};
 use crate::timeline::request_trace::QueueCause;
@@ -24,7 +24,7 @@ const MOST_SLOWDOWN: f64 = 1.25;
 
 /// What is known of tenants that ask for little.
 #[derive(Debug, Default)]
-pub(super) struct LightTenants {
+pub(in crate::scheduler) struct LightTenants {
     /// The latest whose request was started, and when.
     latest: Option<(TenantId, Timestamp)>,
     /// The newest step has nothing of the others.
@@ -48,7 +48,7 @@ impl Load {
 
 impl Scheduler {
     /// Whether the sequence that goes next is of a tenant that asks for little, and was served no more than any that runs.
-    pub(super) fn first_is_light(&mut self) -> bool {
+    pub(in crate::scheduler) fn first_is_light(&mut self) -> bool {
         let Some(head) = self.waiting.first_mut() else { return false };
         let (tenant, n_tokens) = (head.request.tenant.clone(), head.tokens().len());
         let served = self.waiting.served(&tenant);
@@ -77,13 +77,21 @@ impl Scheduler {
             || (own.n_tokens + n_tokens) * parts <= all.n_tokens + n_tokens
     }
 
-    /// Notes that a sequence of a tenant that asks for little is started.
-    pub(super) fn note_light(&mut self, tenant: &TenantId, now: Timestamp) {
-        self.light.latest = Some((tenant.clone(), now));
+    /// Notes of a sequence that is started whether its tenant asks for little.
+    pub(in crate::scheduler) fn note_light(
+        &mut self,
+        sequence: &mut Sequence<Running>,
+        is_light: bool,
+        now: Timestamp,
+    ) {
+        sequence.state.is_light = is_light;
+        if is_light {
+            self.light.latest = Some((sequence.request.tenant.clone(), now));
+        }
     }
 
     /// Chunks of tenants that ask for little, and nothing else. False where there are none, and after a step that was such.
-    pub(super) fn schedule_light_alone(
+    pub(in crate::scheduler) fn schedule_light_alone(
         &mut self,
         budget: &mut StepBudget,
         now: Timestamp,
@@ -106,7 +114,7 @@ impl Scheduler {
     }
 
     /// Chunks of tenants that ask for little. False where the blocks are used up, so that nobody else may be admitted either.
-    pub(super) fn schedule_light(
+    pub(in crate::scheduler) fn schedule_light(
         &mut self,
         budget: &mut StepBudget,
         now: Timestamp,
@@ -122,7 +130,7 @@ impl Scheduler {
     }
 
     /// Limits the step's time in favour of a tenant that asked for little lately, where others run or wait.
-    pub(super) fn shorten(&self, budget: &mut StepBudget, now: Timestamp) {
+    pub(in crate::scheduler) fn shorten(&self, budget: &mut StepBudget, now: Timestamp) {
         let Some((tenant, at)) = &self.light.latest else { return };
         if now.since(*at) > REMEMBERED {
             return;

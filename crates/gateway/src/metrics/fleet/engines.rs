@@ -7,7 +7,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 use throng_core::health::State;
 
-use super::AtScrape;
+use crate::metrics::AtScrape;
 
 /// How one worker or engine is for one model.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct EngineStatus {
 
 /// Asks for the engines at each scrape.
 #[derive(Debug)]
-pub(super) struct EngineStatusCollector(pub AtScrape<EngineStatus>);
+pub(in crate::metrics) struct EngineStatusCollector(pub AtScrape<EngineStatus>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReplicaLabels {

@@ -6,11 +6,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::{AtScrape, ModelLabels};
+use crate::metrics::{AtScrape, ModelLabels};
 
 /// Asks for the decisions at each scrape.
 #[derive(Debug)]
-pub(super) struct ScaleCollector(pub AtScrape<(ModelLabels, u32)>);
+pub(in crate::metrics) struct ScaleCollector(pub AtScrape<(ModelLabels, u32)>);
 
 impl Collector for ScaleCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

@@ -1,0 +1,10 @@
+//! What is counted of several machines: names that stand for models, workers and foreign engines, how many there should be.
+
+mod aliases;
+mod engines;
+mod scale;
+
+pub(crate) use self::aliases::AliasMetrics;
+pub(crate) use self::engines::EngineStatus;
+pub(super) use self::engines::EngineStatusCollector;
+pub(super) use self::scale::ScaleCollector;
