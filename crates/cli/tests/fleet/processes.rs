@@ -138,6 +138,23 @@ impl Fleet {
             self.workers[worker].start();
         }
         self.until_ready();
+        self.until_answers(worker);
+    }
+
+    /// Waits until this worker itself answers: a connection that has died unnoticed fails the first request that may not move
+    /// to another worker.
+    fn until_answers(&self, worker: usize) {
+        let until = Instant::now() + LIMIT;
+        let body = r#"{"model": "throng-starter", "prompt": "The sea is", "max_tokens": 1}"#;
+        loop {
+            let request = ureq::post(format!("{}/v1/completions", self.url));
+            let request = request.header("content-type", "application/json");
+            match request.header("x-throng-replica", self.name(worker)).send(body) {
+                Ok(_) => return,
+                Err(error) => assert!(Instant::now() < until, "it never answers: {error}"),
+            }
+            std::thread::sleep(crate::process::POLL);
+        }
     }
 
     /// The whole answer to a GET, head and body.
