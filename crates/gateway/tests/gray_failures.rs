@@ -172,6 +172,8 @@ async fn is_left_and_comes_back(policy: &str, expected: &str, ill: impl Fn(&Cond
         assert!(number < 50, "it is never ejected: {state} {reason}");
     };
     assert_eq!(reason, expected);
+    // No probe succeeds, so that it stays ejected while it is looked at.
+    place.condition.failing_step.store(1, Ordering::Relaxed);
     let without = place.load(200, seed + 1000 * number).await;
     assert!(without.share < 0.1, "{policy}: an ejected worker still gets requests: {without:?}");
     place.condition.step_ms.store(STEP_MS, Ordering::Relaxed);
