@@ -25,8 +25,8 @@ use crate::retry_after::retry_after_s;
 use self::books::{Books, Denied};
 pub(crate) use headers::insert_headers;
 pub(crate) use scopes::budget_scopes;
+use shared::RedisWatch;
 pub use shared::SharedLimits;
-use shared::{RedisState, RedisWatch};
 
 /// Most scopes that are in use at a time: all keys, and as many projects, organisations and users.
 const MAX_SCOPES: usize = 2 * MAX_KEYS;
@@ -142,8 +142,7 @@ impl RateLimits {
     /// How the sharing of limits fares; `None` where they are not shared.
     pub fn sharing(&self) -> Option<SharingStats> {
         let (n_gateways, n_leases) = self.books().shared().map(|leases| leases.standing())?;
-        let RedisState { is_answering, last_answer, n_failures } = self.redis.state();
-        Some(SharingStats { is_answering, last_answer, n_failures, n_gateways, n_leases })
+        Some(SharingStats { redis: self.redis.state(), n_gateways, n_leases })
     }
 
     /// Waits until a request wants more than this gateway has.

@@ -37,7 +37,10 @@ pub enum PoolingOutput {
 }
 
 impl PoolingModel {
-    /// What stands before each text: the prompt of that name, or the default one.
+    /// The text that is put before each input: the prompt of that name, else the default one, else nothing.
+    ///
+    /// # Errors
+    /// `invalid_value` where the model has no prompt of that name.
     pub(crate) fn prompt(&self, name: Option<&str>) -> Result<&str, ApiError> {
         let Some(name) = name.or(self.default_prompt.as_deref()) else { return Ok("") };
         self.prompts.get(name).map(String::as_str).ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! Names that stand for models, over real sockets with workers: the next model answers when one fails before its first token, copies go to a
-//! shadow and cost nobody anything, and roll-outs go on or back by what is seen of the new version.
+//! Model aliases, over real sockets with workers: when a model fails before its first token the next one answers, copies of requests go to a
+//! shadow model and are charged to nobody, and roll-outs advance or are rolled back by the results of the new version.
 
 mod harness;
 mod running_worker;

@@ -59,7 +59,7 @@ impl NetworkFault {
         }
     }
 
-    /// Whether the worker cannot answer as long as it lasts, so that it must get no requests.
+    /// Whether the worker cannot answer while the fault lasts, so that the gateway must take it out of rotation.
     pub fn ends_rotation(self) -> bool {
         matches!(self, Self::BlackHole | Self::PartitionToWorker | Self::PartitionToGateway)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use throng_testkit::fault_proxy::FaultProxy;
 
-use crate::process::{LIMIT, Server, end, free_port, throng};
+use crate::process::{LIMIT, POLL, Server, end, free_port, throng};
 
 const TOKEN: &str = "the-token-of-the-test";
 
@@ -113,15 +113,12 @@ impl Fleet {
     /// How long it takes from now until a worker gets no requests any more.
     pub fn until_out(&self, worker: usize) -> Duration {
         let began = Instant::now();
-        loop {
+        until_ok(|| {
             let reply = ureq::get(format!("{}/fleet", self.url)).call().expect("the gateway answers");
             let told: Value = serde_json::from_reader(reply.into_body().into_reader()).expect("a document");
-            if told["workers"][worker]["state"] != "ready" {
-                return began.elapsed();
-            }
-            assert!(began.elapsed() < LIMIT, "it stays: {told}");
-            std::thread::sleep(crate::process::POLL);
-        }
+            let is_out = told["workers"][worker]["state"] != "ready";
+            is_out.then(|| began.elapsed()).ok_or_else(|| format!("it stays: {told}"))
+        })
     }
 
     /// Sends a signal to a worker.
@@ -144,17 +141,13 @@ impl Fleet {
     /// Waits until this worker itself answers: a connection that has died unnoticed fails the first request that may not move
     /// to another worker.
     fn until_answers(&self, worker: usize) {
-        let until = Instant::now() + LIMIT;
         let body = r#"{"model": "throng-starter", "prompt": "The sea is", "max_tokens": 1}"#;
-        loop {
+        until_ok(|| {
             let request = ureq::post(format!("{}/v1/completions", self.url));
             let request = request.header("content-type", "application/json");
-            match request.header("x-throng-replica", self.name(worker)).send(body) {
-                Ok(_) => return,
-                Err(error) => assert!(Instant::now() < until, "it never answers: {error}"),
-            }
-            std::thread::sleep(crate::process::POLL);
-        }
+            let answer = request.header("x-throng-replica", self.name(worker)).send(body);
+            answer.map(drop).map_err(|error| format!("it never answers: {error}"))
+        });
     }
 
     /// The whole answer to a GET, head and body.
@@ -164,15 +157,10 @@ impl Fleet {
 
     /// Asks until the answer contains these words.
     pub fn until(&mut self, path: &str, words: &str) {
-        let until = Instant::now() + LIMIT;
-        loop {
+        until_ok(|| {
             let answer = self.get(path);
-            if answer.contains(words) {
-                return;
-            }
-            assert!(Instant::now() < until, "{words:?} never came: {answer}");
-            std::thread::sleep(crate::process::POLL);
-        }
+            if answer.contains(words) { Ok(()) } else { Err(format!("{words:?} never came: {answer}")) }
+        });
     }
 
     /// What `throng fleet status` prints.
@@ -186,14 +174,23 @@ impl Fleet {
     }
 
     fn until_ready(&mut self) {
-        let until = Instant::now() + LIMIT;
-        loop {
+        until_ok(|| {
             let answer = self.get("/fleet");
-            if answer.matches("\"state\":\"ready\"").count() == self.workers.len() {
-                return;
-            }
-            assert!(Instant::now() < until, "some workers never came: {answer}");
-            std::thread::sleep(crate::process::POLL);
+            let n_ready = answer.matches("\"state\":\"ready\"").count();
+            let are_all = n_ready == self.workers.len();
+            if are_all { Ok(()) } else { Err(format!("some workers never came: {answer}")) }
+        });
+    }
+}
+
+/// Tries again and again, and panics with the latest fault when it takes too long.
+fn until_ok<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let until = Instant::now() + LIMIT;
+    loop {
+        match attempt() {
+            Ok(found) => return found,
+            Err(fault) => assert!(Instant::now() < until, "{fault}"),
         }
+        std::thread::sleep(POLL);
     }
 }

@@ -71,8 +71,8 @@ impl Rollout {
         }
     }
 
-    /// Where a request goes whose place among all is `point`, of the range of `u64`: the new version has the end of the range, so that who goes to
-    /// it stays there while its share grows.
+    /// The version that serves a request at `point` of the whole range of `u64` (a hash of its session). The new version has the end of the
+    /// range: a session that it serves stays with it while its share grows.
     pub fn version_at(&self, point: u64) -> Version {
         let place = (u128::from(point) * 100) >> 64;
         if place >= u128::from(100 - self.percent()) { Version::New } else { Version::Old }

@@ -59,7 +59,7 @@ impl Scheduler {
         // Where nothing is admitted, the blocks are used up.
         self.waiting.cause = Some(QueueCause::Blocks);
         if has_blocks && self.counters.preemptions == n_preempted {
-            self.admit(|_| true, budget, now, emit);
+            self.admit(false, budget, now, emit);
         }
     }
 
@@ -72,7 +72,7 @@ impl Scheduler {
             && let Some(i) = self.last_idle_running()
         {
             self.preempt(i, budget);
-            self.admit(|_| true, budget, now, emit);
+            self.admit(false, budget, now, emit);
         }
     }
 
@@ -130,12 +130,12 @@ impl Scheduler {
         }
     }
 
-    /// Starts those that wait, while `may_go` and there are sequences, tokens and blocks for them; for a tenant below its share, one above its
-    /// own makes room ([`Scheduler::give_way`]). A sequence that waits for a block that is just being computed lets the
-    /// others pass.
+    /// Starts waiting sequences, with `only_light` those of tenants that ask for little, while there are places, tokens of the step and
+    /// blocks for them. For a tenant below its share, one above its own makes room ([`Scheduler::give_way`]). A sequence that waits
+    /// for a block that is just being computed lets the others pass.
     pub(super) fn admit(
         &mut self,
-        may_go: impl Fn(&mut Self) -> bool,
+        only_light: bool,
         budget: &mut StepBudget,
         now: Timestamp,
         emit: &mut Emit<'_>,
@@ -143,13 +143,13 @@ impl Scheduler {
         let mut n_promised: usize = self.running.iter().map(Scheduler::n_promised_blocks).sum();
         let max_deferred = self.config.max_batch_sequences as usize;
         self.waiting.cause = Some(QueueCause::StepTokens);
-        while !self.waiting.is_empty()
-            && budget.tokens_left > 0
-            && self.deferred.len() < max_deferred
-            && may_go(self)
-        {
+        while !self.waiting.is_empty() && budget.tokens_left > 0 && self.deferred.len() < max_deferred {
+            let is_light = self.first_is_light();
+            if only_light && !is_light {
+                break;
+            }
             let lack = match self.may_admit() {
-                true => self.admit_first(&mut n_promised, budget, now, emit),
+                true => self.admit_first(is_light, &mut n_promised, budget, now, emit),
                 false => Err(Some(Lack::Sequence)),
             };
             match lack {
@@ -173,12 +173,12 @@ impl Scheduler {
     /// request would wait for ever.
     fn admit_first(
         &mut self,
+        is_light: bool,
         n_promised: &mut usize,
         budget: &mut StepBudget,
         now: Timestamp,
         emit: &mut Emit<'_>,
     ) -> Result<(), Option<Lack>> {
-        let is_light = self.first_is_light();
         let others = self.waiting.len() > 1 && !is_light;
         let Some(head) = self.waiting.first_mut() else { return Err(None) };
         let Some(progress) = self.requests.get_mut(&head.request.id) else { return Err(None) };

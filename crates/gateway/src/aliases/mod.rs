@@ -1,5 +1,5 @@
-//! Names that stand for models while the gateway runs: which of its models a request goes to, by weights and by the roll-out that is on its way,
-//! and how many copies of requests run. Does not know how models answer.
+//! Model aliases while the gateway runs: which model a request for an alias goes to, by weights and by the roll-out that is on its way, and
+//! how many shadow copies of requests run. Does not know how models answer.
 
 mod rollout;
 
@@ -103,7 +103,7 @@ impl Alias {
         Some(rollout)
     }
 
-    /// Whether this request is to be copied, and the room for it while it runs.
+    /// Draws whether this request is copied to the shadow. The permit counts the copy while it runs; there is none where too many run already.
     pub fn copy(&self) -> Option<(&ShadowConfig, Option<OwnedSemaphorePermit>)> {
         let shadow = self.config.shadow.as_ref().filter(|shadow| fastrand::u32(..100) < shadow.percent)?;
         Some((shadow, self.copies.clone().try_acquire_owned().ok()))

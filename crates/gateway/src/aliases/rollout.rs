@@ -33,7 +33,6 @@ pub(crate) struct RunningRollout {
     pub model: String,
     /// What it must answer.
     pub golden: Vec<Golden>,
-    plan: Arc<Plan>,
     decided: Mutex<Rollout>,
     origin: Instant,
     metrics: AliasMetrics,
@@ -67,10 +66,9 @@ impl RunningRollout {
         golden: Vec<Golden>,
         metrics: &AliasMetrics,
     ) -> Self {
-        let (plan, origin) = (Arc::new(plan), Instant::now());
-        let decided = Mutex::new(Rollout::new(plan.clone(), Timestamp::from_ns(0)));
-        let this = Self { alias, model, golden, plan, decided, origin, metrics: metrics.clone() };
-        tracing::warn!(alias = this.alias, model = this.model, stages = ?this.plan.stages, "audit: a roll-out begins");
+        tracing::warn!(alias, model, stages = ?plan.stages, "audit: a roll-out begins");
+        let decided = Mutex::new(Rollout::new(Arc::new(plan), Timestamp::from_ns(0)));
+        let this = Self { alias, model, golden, decided, origin: Instant::now(), metrics: metrics.clone() };
         this.metrics.rollout_percent(&this.alias, &this.model, this.status().percent);
         this
     }

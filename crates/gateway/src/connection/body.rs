@@ -61,7 +61,7 @@ pub(super) async fn collect(
     Ok(if all.is_empty() { first } else { all.into() })
 }
 
-/// Reads away what is left of a small body; whether nothing is.
+/// Reads and drops what is left of a small body. Returns whether it came to its end.
 pub(super) async fn drain(mut body: Incoming) -> bool {
     use hyper::body::Body;
     if body.is_end_stream() {

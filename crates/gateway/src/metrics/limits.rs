@@ -11,15 +11,22 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::AtScrape;
 
-/// How the sharing of limits fares.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SharingStats {
-    /// Redis answered the last question in time.
+/// What is known of Redis.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RedisState {
+    /// It answered the last question in time.
     pub is_answering: bool,
     /// When its last answer came.
     pub last_answer: Option<SystemTime>,
     /// Questions that were not answered.
     pub n_failures: u64,
+}
+
+/// How the sharing of limits fares.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SharingStats {
+    /// Redis, through which they are shared.
+    pub redis: RedisState,
     /// Gateways that share limits, as far as this one knows.
     pub n_gateways: u64,
     /// Scopes of which this gateway holds a share.
@@ -33,12 +40,12 @@ pub(super) struct SharingCollector(pub AtScrape<SharingStats>);
 impl Collector for SharingCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(stats) = self.0.list().pop() else { return Ok(()) };
-        let since_epoch = stats.last_answer.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let since_epoch = stats.redis.last_answer.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let gauges = [
             (
                 "throng_redis_connected",
                 "Whether Redis answered the last question; if not, limits are a part of their own",
-                f64::from(u8::from(stats.is_answering)),
+                f64::from(u8::from(stats.redis.is_answering)),
             ),
             (
                 "throng_redis_last_answer_timestamp_seconds",
@@ -62,6 +69,6 @@ impl Collector for SharingCollector {
         }
         let help = "Questions about limits that Redis did not answer in time";
         let metric = encoder.encode_descriptor("throng_redis_failures", help, None, MetricType::Counter)?;
-        ConstCounter::new(stats.n_failures).encode(metric)
+        ConstCounter::new(stats.redis.n_failures).encode(metric)
     }
 }

@@ -24,7 +24,7 @@ pub(crate) use self::fleet::{AliasMetrics, EngineStatus};
 pub(crate) use self::http::{HttpLabels, HttpMetrics};
 pub(crate) use self::info::ModelInfoLabels;
 pub use self::info::ProcessFacts;
-pub(crate) use self::limits::SharingStats;
+pub(crate) use self::limits::{RedisState, SharingStats};
 pub(crate) use self::memory::MemoryCollector;
 pub(crate) use self::moderation::ModerationCounts;
 pub(crate) use self::requests::{ModelLabels, ModelMetrics};

@@ -165,10 +165,10 @@ impl Operation {
             .summary(Some(self.summary))
             .response(self.status, answer.build())
             .response("default", refusal.build());
-        if self.path.contains("{id}") {
-            let id = ParameterBuilder::new().name("id").parameter_in(ParameterIn::Path);
-            let id = id.required(Required::True).schema(Some(of_type(Type::String).build()));
-            operation = operation.parameter(id.build());
+        for name in self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+            let text = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+            let text = text.required(Required::True).schema(Some(of_type(Type::String).build()));
+            operation = operation.parameter(text.build());
         }
         if let Some(name) = self.body {
             let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(name))).build();
@@ -336,7 +336,10 @@ mod tests {
         let document: serde_json::Value = serde_json::from_str(document()).expect("JSON");
         for operation in OPERATIONS {
             let method = if operation.is_post { "post" } else { "get" };
-            assert!(document["paths"][operation.path][method].is_object(), "{}", operation.path);
+            let described = &document["paths"][operation.path][method];
+            assert!(described.is_object(), "{}", operation.path);
+            let n_parameters = described["parameters"].as_array().map_or(0, Vec::len);
+            assert_eq!(n_parameters, operation.path.matches('{').count(), "{}", operation.path);
         }
         let lists = |name: &str, fields: &[&str]| {
             let properties = &document["components"]["schemas"][name]["properties"];

@@ -20,7 +20,7 @@ use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{ArtifactKind, Description, Versions};
 use tokio::net::TcpListener;
 
-use crate::harness::{Client, END, MAX_LEN, PATIENCE, VOCABULARY, byte_tokenizer};
+use crate::harness::{Client, END, MAX_LEN, PATIENCE, Setup, VOCABULARY, byte_tokenizer};
 
 pub const TOKEN: &str = "a-token";
 
@@ -51,16 +51,7 @@ impl RunningWorker {
         name: &str,
         change: impl FnOnce(&mut Description),
     ) -> Self {
-        let capacity = ExecutorCapacity {
-            n_blocks: 2048,
-            max_batch_tokens,
-            max_batch_sequences: 64,
-            max_sequence_tokens: MAX_LEN,
-            vocabulary_size: VOCABULARY,
-            n_state_slots: 0,
-            max_steps_in_flight: 1,
-            takes_whole_prompts: false,
-        };
+        let capacity = ExecutorCapacity { max_batch_tokens, ..Setup::default().capacity };
         let engine = Engine::start(EngineConfig::default(), move || Ok(make(capacity)))
             .expect("the paper executor starts");
         let mut description = Description {

@@ -20,12 +20,12 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     })?;
     let named = Architecture::from_config_json(&config_json);
     let config = object(&folder.join("config.json"), Some(config_json.clone()))?;
-    let architecture = match named {
+    let (architecture, opened) = match named {
         Err(error @ ConfigError::NotSupported { .. }) if !config.contains_key("text_config") => {
             let Ok(tensors) = open_tensors(folder, &config) else { return Err(error.into()) };
-            unnamed::architecture(&config_json, &config, &*tensors)?
+            (unnamed::architecture(&config_json, &config, &*tensors)?, Some(tensors))
         }
-        named => named?,
+        named => (named?, None),
     };
     let generation = read_object(folder, "generation_config.json")?;
     let tokenizer_config = read(&folder.join("tokenizer_config.json"))?;
@@ -45,7 +45,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
     let full_path = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name =
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
-    let tensors = open_tensors(folder, &config)?;
+    let tensors = opened.map_or_else(|| open_tensors(folder, &config), Ok)?;
     let pooler = pooler::of_folder(folder, &config, &architecture.config)?;
     Ok(LoadedModel {
         path: folder.to_owned(),

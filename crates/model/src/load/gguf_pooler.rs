@@ -28,9 +28,7 @@ const RANK: u64 = 4;
 
 /// The pooler of a file; `None` where the model generates text.
 pub(super) fn of_file(path: &Path, gguf: &Gguf, config: &DecoderConfig) -> Result<Option<Pooler>, LoadError> {
-    let metadata = gguf.metadata();
-    let architecture = metadata.get("general.architecture").and_then(GgufValue::as_str).unwrap_or_default();
-    let pooling_under = |key: &str| match metadata.get(&format!("{architecture}.{key}")) {
+    let pooling_under = |key: &str| match gguf.metadata().get(&own_key(gguf, key)) {
         None => Ok(None),
         Some(value) => match value.as_u64() {
             Some(NONE | RANK) => Ok(None),
@@ -54,7 +52,7 @@ pub(super) fn of_file(path: &Path, gguf: &Gguf, config: &DecoderConfig) -> Resul
     let layers = dense.map(|name| HeadLayer::new(name, HeadActivation::Identity)).collect();
     // What llama.cpp's server gives, and what nearly all models were trained for.
     let config = pooling_config(pooling, true, PoolingOutput::Embedding);
-    Ok(Some(pooler(config, layers)))
+    Ok(Some(Pooler::new(config, layers)))
 }
 
 fn classifier(
@@ -87,14 +85,12 @@ fn classifier(
     let activation =
         if names.len() == 1 { ClassifierActivation::Sigmoid } else { ClassifierActivation::Softmax };
     let output = PoolingOutput::Labels { names, activation };
-    Ok(pooler(pooling_config(pooling.unwrap_or(default), false, output), layers))
+    Ok(Pooler::new(pooling_config(pooling.unwrap_or(default), false, output), layers))
 }
 
 /// The labels that the file names, or one for each row of the classifier.
 fn labels(gguf: &Gguf) -> Vec<String> {
-    let metadata = gguf.metadata();
-    let architecture = metadata.get("general.architecture").and_then(GgufValue::as_str).unwrap_or_default();
-    let named = metadata.strings(&format!("{architecture}.classifier.output_labels")).ok().flatten();
+    let named = gguf.metadata().strings(&own_key(gguf, "classifier.output_labels")).ok().flatten();
     if let Some(named) = named.filter(|named| !named.is_empty()) {
         return named.iter().map(str::to_owned).collect();
     }
@@ -104,11 +100,12 @@ fn labels(gguf: &Gguf) -> Vec<String> {
     (0..n_rows.min(1 << 16)).map(|idx| format!("LABEL_{idx}")).collect()
 }
 
-fn pooling_config(pooling: Pooling, normalizes: bool, output: PoolingOutput) -> PoolingConfig {
-    PoolingConfig { pooling, normalizes, max_tokens: None, output, prompts: Prompts::default() }
+/// A key under the prefix of the file's architecture.
+fn own_key(gguf: &Gguf, key: &str) -> String {
+    let architecture = gguf.metadata().get("general.architecture").and_then(GgufValue::as_str);
+    format!("{}.{key}", architecture.unwrap_or_default())
 }
 
-fn pooler(config: PoolingConfig, layers: Vec<HeadLayer>) -> Pooler {
-    let own_files = vec![None; layers.len()];
-    Pooler { config, layers, own_files }
+fn pooling_config(pooling: Pooling, normalizes: bool, output: PoolingOutput) -> PoolingConfig {
+    PoolingConfig { pooling, normalizes, max_tokens: None, output, prompts: Prompts::default() }
 }

@@ -39,7 +39,7 @@ pub(super) fn of_folder(
             output: PoolingOutput::Embedding,
             prompts: prompts(folder)?,
         };
-        let pooler = Pooler { config: plain, layers: Vec::new(), own_files: Vec::new() };
+        let pooler = Pooler::new(plain, Vec::new());
         return Ok(config.encoder.is_some().then_some(pooler));
     };
     let modules: Vec<Map<String, Value>> =
@@ -172,11 +172,10 @@ fn classifier(
         _ if is_multi => ClassifierActivation::Sigmoid,
         _ => ClassifierActivation::Softmax,
     };
-    let own_files = vec![None; layers.len()];
     let output = PoolingOutput::Labels { names, activation };
     let prompts = Prompts::default();
     let pooling = PoolingConfig { pooling, normalizes: false, max_tokens: None, output, prompts };
-    Ok(Pooler { config: pooling, layers, own_files })
+    Ok(Pooler::new(pooling, layers))
 }
 
 /// The names of `id2label` in the order of their numbers; two as transformers has them, if there are none.

@@ -27,6 +27,12 @@ pub struct Pooler {
 }
 
 impl Pooler {
+    /// One whose layers are all in the model's own files.
+    pub(crate) fn new(config: PoolingConfig, layers: Vec<HeadLayer>) -> Self {
+        let own_files = vec![None; layers.len()];
+        Self { config, layers, own_files }
+    }
+
     /// Whether all tokens of a text are computed in one step: they see each other in both directions, or all of them are pooled.
     pub fn takes_whole_prompts(&self, config: &DecoderConfig) -> bool {
         config.is_bidirectional() || self.config.pooling != Pooling::Last

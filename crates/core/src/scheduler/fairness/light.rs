@@ -77,7 +77,7 @@ impl Scheduler {
             || (own.n_tokens + n_tokens) * parts <= all.n_tokens + n_tokens
     }
 
-    /// Notes of a sequence that is started whether its tenant asks for little.
+    /// Marks a sequence that is started by whether its tenant asks for little, and remembers the tenant if so.
     pub(in crate::scheduler) fn note_light(
         &mut self,
         sequence: &mut Sequence<Running>,
@@ -123,8 +123,8 @@ impl Scheduler {
         let n_preempted = self.counters.preemptions;
         self.schedule_chunks(|sequence| sequence.state.is_light, budget);
         let has_blocks = self.counters.preemptions == n_preempted;
-        if has_blocks && self.first_is_light() {
-            self.admit(Scheduler::first_is_light, budget, now, emit);
+        if has_blocks && !self.waiting.is_empty() {
+            self.admit(true, budget, now, emit);
         }
         has_blocks
     }

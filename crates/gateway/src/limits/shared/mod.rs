@@ -18,7 +18,7 @@ use self::script::PoolScript;
 use super::RateLimits;
 use crate::config::Secret;
 
-pub(crate) use self::watch::{RedisState, RedisWatch};
+pub(crate) use self::watch::RedisWatch;
 
 /// Redis answers within this time, or the gateway goes on without it.
 const ANSWER_LIMIT: Duration = Duration::from_millis(250);

@@ -3,20 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use crate::metrics::RedisState;
+
 /// Whether Redis answers.
 #[derive(Debug, Default)]
 pub(crate) struct RedisWatch(Mutex<RedisState>);
-
-/// What is known of Redis.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct RedisState {
-    /// The last question was answered in time.
-    pub is_answering: bool,
-    /// When the last answer came.
-    pub last_answer: Option<SystemTime>,
-    /// Questions that were not answered.
-    pub n_failures: u64,
-}
 
 impl RedisWatch {
     /// Notes what came of a question.

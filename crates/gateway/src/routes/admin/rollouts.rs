@@ -70,10 +70,10 @@ impl BeginRollout {
     fn plan(&self) -> Result<Plan, ApiError> {
         let refused = |what: &str| ApiError::refused_change(what.to_owned());
         if self.golden.len() > MAX_GOLDEN {
-            return Err(refused("there may be 16 golden prompts"));
+            return Err(refused(&format!("there may be {MAX_GOLDEN} golden prompts")));
         }
         if self.golden.iter().any(|golden| !(1..=MAX_GOLDEN_TOKENS).contains(&golden.max_tokens)) {
-            return Err(refused("max_tokens of a golden prompt must be 1 to 512"));
+            return Err(refused(&format!("max_tokens of a golden prompt must be 1 to {MAX_GOLDEN_TOKENS}")));
         }
         if self.stages.iter().any(|stage| stage.seconds > MAX_STAGE_S) {
             return Err(refused("a stage may last a week"));

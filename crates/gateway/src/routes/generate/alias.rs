@@ -1,4 +1,4 @@
-//! Requests for names that stand for models: one model after the other is asked until one answers, and some requests are copied to a shadow.
+//! Requests for model aliases: one model after the other is asked until one answers, and a share of the requests is copied to a shadow model.
 //! Does not know how models answer.
 
 use std::borrow::Cow;
