@@ -10,7 +10,8 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 19] = [
+const SECTIONS: [&str; 20] = [
+    "gateway.semantic_cache",
     "model",
     "engine",
     "engine.speculation",

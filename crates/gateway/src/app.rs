@@ -23,7 +23,7 @@ use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::phase::Phase;
 use crate::replica::{Link, Links, Replica, Replicas, Status};
-use crate::response_cache::{DiskTier, ResponseCache};
+use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
 use crate::router::{Route, Router};
 use crate::served_model::{ModelEntry, ServedModel};
 
@@ -173,8 +173,10 @@ impl App {
             ending,
         } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
-        let cache = Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk));
         let router = Arc::new(Router::default());
+        let semantic = config.semantic_cache.clone().map(SemanticCache::new);
+        let max_bytes = config.response_cache.max_memory_bytes;
+        let cache = Arc::new(ResponseCache::new(max_bytes, disk, semantic.map(Arc::new)));
         let [of_replicas, of_models, of_scales] = [(); 3].map(|()| router.clone());
         let (of_engines, of_workers) = (foreign.clone(), workers.clone());
         let metrics = Metrics::new(

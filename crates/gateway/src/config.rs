@@ -5,6 +5,7 @@ mod autoscale;
 mod moderation;
 mod overload;
 mod routing;
+mod semantic_cache;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::overload::{ClassSetting, OverloadConfig};
 pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel};
+pub use self::semantic_cache::{SemanticCacheConfig, SemanticMode};
 
 /// All sections of the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
@@ -40,6 +42,8 @@ pub struct GatewayConfig {
     pub moderation: ModerationConfig,
     /// Answers that are kept for equal requests.
     pub response_cache: ResponseCacheConfig,
+    /// Answers for questions that mean the same as one that was answered before; off without it.
+    pub semantic_cache: Option<SemanticCacheConfig>,
     /// How many workers models should have.
     pub autoscale: AutoscaleSection,
 }

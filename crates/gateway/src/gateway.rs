@@ -149,6 +149,13 @@ impl Gateway {
             value: format!("gateway.autoscale: {value}"),
             expected,
         })?;
+        let has_cache = config.response_cache.max_memory_bytes > 0;
+        let semantic = config.semantic_cache.as_ref().map(|semantic| semantic.check(has_cache));
+        semantic.transpose().map_err(|(setting, value, expected)| GatewayError::Setting {
+            setting,
+            value,
+            expected,
+        })?;
         server::check(&config).map_err(|(setting, value, expected)| GatewayError::Setting {
             setting,
             value,

@@ -47,7 +47,8 @@ pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig,
     ClientCertificates, GatewayConfig, ModelAlias, ModelPrice, ModerationConfig, ModerationRule,
     ObservabilityConfig, OnFailure, OverloadConfig, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
-    Secret, ServerConfig, ShadowConfig, TlsConfig, TokenConfig, WeightedModel,
+    Secret, SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, TlsConfig, TokenConfig,
+    WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};

@@ -52,7 +52,8 @@ pub(crate) struct RequestContext {
     user: OnceLock<String>,
     version: Version,
     has_body: bool,
-    observation: Arc<Observation>,
+    /// Who is told of it when it is over; nobody of what is no request of a client's.
+    observation: Option<Arc<Observation>>,
     trace_parent: Option<TraceParent>,
     /// When it had passed the stages before its generation.
     pub stages: Stages,
@@ -99,7 +100,7 @@ impl RequestContext {
             user: OnceLock::new(),
             version,
             has_body,
-            observation: Arc::default(),
+            observation: Some(Arc::default()),
             trace_parent: TraceParent::of(headers),
             stages: Stages::default(),
             kept_body: OnceLock::new(),
@@ -111,8 +112,18 @@ impl RequestContext {
 
     /// The same request, of which these are told when it is over.
     pub fn observed_by(mut self, observation: &Arc<Observation>) -> Self {
-        self.observation = observation.clone();
+        self.observation = Some(observation.clone());
         self
+    }
+
+    /// What the server does of its own for this request, in the name of `tenant`: nobody is told of it as of a request.
+    pub fn aside(&self, tenant: Tenant) -> Self {
+        let headers = HeaderMap::new();
+        let mut aside = Self::new(&headers, self.version, None, self.connection.clone());
+        (aside.id, aside.arrived, aside.observation) = (self.id.clone(), self.arrived, None);
+        aside.set_tenant(tenant);
+        aside.set_user(self.user());
+        aside
     }
 
     /// Notes that the request has passed a stage.
@@ -251,7 +262,7 @@ impl RequestContext {
         }
         held.bytes = result?;
         self.pass(Stage::Body);
-        if self.observation.keeps_bodies {
+        if self.observation.as_ref().is_some_and(|observation| observation.keeps_bodies) {
             let beginning = &held.bytes[..held.bytes.len().min(MAX_KEPT_BODY_BYTES)];
             let _ = self.kept_body.set(String::from_utf8_lossy(beginning).into_owned());
         }
@@ -312,7 +323,8 @@ impl RequestContext {
 impl Drop for RequestContext {
     /// The request is over once neither its response nor its generation needs the context.
     fn drop(&mut self) {
-        let (observation, report) = (self.observation.clone(), self.report());
+        let Some(observation) = self.observation.take() else { return };
+        let report = self.report();
         if let Some(ticket) = self.judged.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             ticket.over(&report);
         }

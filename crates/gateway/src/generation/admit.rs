@@ -31,7 +31,9 @@ pub(crate) async fn admit(
     (limits, ledger): (&Arc<RateLimits>, Option<&Arc<Ledger>>),
     (cache, moderation): (&ResponseCache, &Arc<Moderation>),
 ) -> Result<Session, ApiError> {
-    let Prepared { requests, text, memory, constraint_param, adapter, is_deterministic, .. } = prepared;
+    let Prepared {
+        requests, text, memory, constraint_param, adapter, is_deterministic, mut question, ..
+    } = prepared;
     let detokenize = text.as_ref().map(|text| &text.detokenize);
     let fingerprint = route.model.fingerprint();
     let sharing = Sharing {
@@ -61,7 +63,7 @@ pub(crate) async fn admit(
             }
             .boxed()
         };
-        let begun = cache.generate(route.model.instance(), request, sharing, start).await;
+        let begun = cache.generate(route.model.instance(), request, sharing, question.take(), start).await;
         let (generation, cache_use) = begun.map_err(|error| {
             metrics.rejected(error.kind.name());
             metrics.overloaded(error.kind, urgency.class);
@@ -106,7 +108,7 @@ async fn charge(
 }
 
 /// Begins to count for the ledger, within the budgets.
-fn count(
+pub(crate) fn count(
     route: &Route,
     requests: &[ReplicaRequest],
     context: &RequestContext,

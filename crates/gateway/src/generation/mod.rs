@@ -18,9 +18,10 @@ mod stream;
 mod turns;
 mod work;
 
-pub(crate) use admit::{admit, check_room};
+pub(crate) use admit::{admit, check_room, count};
 pub(crate) use answer_bound::{AnswerBound, AnswerShape, LogprobBytes};
 pub(crate) use byte_queue::{ByteSender, Closed, byte_queue};
+pub(crate) use client_error::BlamedParams;
 pub(crate) use collect::{Answer, collect};
 pub(crate) use frames::{AnswerWriting, FrameWriter, Frames};
 pub(crate) use output::Output;
@@ -29,7 +30,7 @@ pub(crate) use prepare::{
     tokenizer_of,
 };
 pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
-pub(crate) use session::Session;
+pub(crate) use session::{BegunPrompt, Session};
 pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
 pub(crate) use turns::Turns;
 pub(crate) use work::{Abandoned, on_blocking_thread};

@@ -23,6 +23,7 @@ use crate::openai::{
     OutputConstraint, Prompt, check_prompt,
 };
 use crate::replica::{Continuations, ReplicaRequest, RequestedAdapter};
+use crate::response_cache::Question;
 use crate::served_model::ModelEntry;
 
 /// A request that a replica can take, with what its answer needs.
@@ -44,6 +45,8 @@ pub(crate) struct Prepared {
     pub adapter: Option<LoadedAdapter>,
     /// What is reserved for it until it ends.
     pub memory: Vec<Reservation>,
+    /// The question that it asks, where similar ones are looked for.
+    pub question: Option<Box<Question>>,
 }
 
 impl Prepared {
@@ -53,6 +56,11 @@ impl Prepared {
         let requested = adapter.as_ref().map(requested);
         self.requests.iter_mut().for_each(|request| request.adapter.clone_from(&requested));
         Self { adapter, ..self }
+    }
+
+    /// The same request, which asks this question.
+    pub fn with_question(self, question: Option<Question>) -> Self {
+        Self { question: question.map(Box::new), ..self }
     }
 }
 
@@ -117,8 +125,18 @@ pub(crate) fn prepare_chat(
     let is_deterministic = request.generation.is_deterministic(&sampling);
     let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
     let (text, memory) = (Some(text), vec![memory]);
-    let echo = None;
-    Ok(Prepared { requests, echo, text, reading, constraint_param, is_deterministic, adapter: None, memory })
+    let (echo, adapter, question) = (None, None, None);
+    Ok(Prepared {
+        requests,
+        echo,
+        text,
+        reading,
+        constraint_param,
+        is_deterministic,
+        adapter,
+        memory,
+        question,
+    })
 }
 
 /// Prepares a text completion.
@@ -173,8 +191,18 @@ pub(crate) fn prepare_completion(
     let echo = request.echo.then_some(texts);
     let constraint_param = generation.constraint().map(OutputConstraint::blamed);
     let is_deterministic = requests.iter().all(|request| generation.is_deterministic(&request.sampling));
-    let (reading, adapter, memory) = (None, None, vec![memory]);
-    Ok(Prepared { requests, echo, text, reading, constraint_param, is_deterministic, adapter, memory })
+    let (reading, adapter, memory, question) = (None, None, vec![memory], None);
+    Ok(Prepared {
+        requests,
+        echo,
+        text,
+        reading,
+        constraint_param,
+        is_deterministic,
+        adapter,
+        memory,
+        question,
+    })
 }
 
 /// Bytes that a prompt with `n` choices holds from its admission to its end.

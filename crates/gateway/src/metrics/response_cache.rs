@@ -8,7 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-use crate::response_cache::{CacheUse, ResponseCache};
+use crate::response_cache::{CacheUse, LookUp, ResponseCache, SemanticCache};
 
 /// Asks the cache at each scrape; says nothing where there is none.
 #[derive(Debug)]
@@ -47,6 +47,24 @@ impl Collector for CacheCollector {
         {
             metric.encode_family(&StateLabels { state })?.encode_gauge(&(n_bytes as i64))?;
         }
-        Ok(())
+        match self.0.semantic() {
+            Some(semantic) => encode_semantic(semantic, encoder),
+            None => Ok(()),
+        }
     }
+}
+
+fn encode_semantic(semantic: &SemanticCache, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+    let stats = semantic.stats();
+    let help = "Questions for which a similar one was looked for, by what came of it";
+    let mut metric =
+        encoder.encode_descriptor("throng_semantic_cache_look_ups", help, None, MetricType::Counter)?;
+    for (look_up, n) in LookUp::ALL.into_iter().zip(stats.look_ups) {
+        let labels = ResultLabels { result: look_up.name() };
+        ConstCounter::new(n).encode(metric.encode_family(&labels)?)?;
+    }
+    let help = "Questions that are remembered";
+    let mut metric =
+        encoder.encode_descriptor("throng_semantic_cache_questions", help, None, MetricType::Gauge)?;
+    metric.encode_gauge(&(stats.n_questions as i64))
 }

@@ -83,6 +83,7 @@ pub(crate) fn prepare(
         is_deterministic: true,
         adapter: None,
         memory: vec![held],
+        question: None,
     })
 }
 

@@ -9,6 +9,7 @@ mod policy;
 mod reader;
 mod replay;
 mod shared_generation;
+mod similar;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ use crate::replica::{Generation, ReplicaError, ReplicaEvent, ReplicaRequest};
 pub(crate) use self::disk_tier::DiskTier;
 pub(crate) use self::key::ModelInstance;
 pub(crate) use self::policy::{CachePolicy, Sharing};
+pub(crate) use self::similar::{LookUp, Question, SemanticCache};
 
 /// An answer takes at most this part of the cache, and so does what is generated at a time together.
 const MAX_ANSWER_SHARE: usize = 16;
@@ -43,6 +45,8 @@ const TYPICAL_ANSWER_BYTES: usize = 16 << 10;
 pub(crate) enum CacheUse {
     /// They were kept.
     Hit,
+    /// They were kept for a question that means the same.
+    Similar,
     /// They are generated for an equal request too.
     Coalesced,
     /// They are generated for this request first.
@@ -51,12 +55,13 @@ pub(crate) enum CacheUse {
 
 impl CacheUse {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Hit, Self::Coalesced, Self::Miss];
+    pub const ALL: [Self; 4] = [Self::Hit, Self::Similar, Self::Coalesced, Self::Miss];
 
     /// As the header `x-cache`, the log and the metrics say it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hit => "hit",
+            Self::Similar => "similar",
             Self::Coalesced => "coalesced",
             Self::Miss => "miss",
         }
@@ -74,6 +79,7 @@ struct Kept {
     /// More answers, which outlive the process.
     disk: Option<Arc<DiskTier>>,
     in_flight: Mutex<HashMap<InFlightKey, InFlight>>,
+    semantic: Option<Arc<SemanticCache>>,
     bound: Arc<LogBound>,
     counts: [AtomicU64; CacheUse::ALL.len()],
 }
@@ -117,13 +123,15 @@ enum Found {
 
 impl ResponseCache {
     /// A cache of at most `max_bytes` in memory, over answers on disk; without room for an answer in memory there is none.
-    pub fn new(max_bytes: usize, disk: Option<Arc<DiskTier>>) -> Self {
+    /// `semantic` finds answers to similar questions among them.
+    pub fn new(max_bytes: usize, disk: Option<Arc<DiskTier>>, semantic: Option<Arc<SemanticCache>>) -> Self {
         Self((max_bytes / MAX_ANSWER_SHARE > ANSWER_BYTES).then(|| {
             let n_expected = (max_bytes / TYPICAL_ANSWER_BYTES).max(1);
             Arc::new(Kept {
                 answers: Cache::with_weighter(n_expected, max_bytes as u64, Bytes),
                 disk,
                 in_flight: Mutex::default(),
+                semantic,
                 bound: Arc::new(LogBound {
                     max_bytes: max_bytes / MAX_ANSWER_SHARE,
                     max_total_bytes: max_bytes / MAX_IN_FLIGHT_SHARE,
@@ -144,6 +152,7 @@ impl ResponseCache {
         model: ModelInstance,
         request: ReplicaRequest,
         sharing: Sharing<'_>,
+        question: Option<Box<Question>>,
         start: impl FnOnce(ReplicaRequest) -> Starting,
     ) -> Result<(Box<dyn Generation>, Option<CacheUse>), ReplicaError> {
         let shareable = self.0.as_ref().filter(|_| sharing.is_deterministic);
@@ -154,6 +163,12 @@ impl ResponseCache {
         let n = request.n_continuations();
         if sharing.policy == CachePolicy::Use {
             kept.recall(&key.answer).await;
+            if let Some(question) = question
+                && let Some(answer) = kept.similar(&key, *question, (model, &request, sharing)).await
+            {
+                kept.count(CacheUse::Similar);
+                return Ok((Box::new(Replay::new(answer, n)), Some(CacheUse::Similar)));
+            }
         }
         let found = kept.find(&key, sharing.policy, || start(request), n);
         let (use_, reader) = match found {
@@ -170,10 +185,15 @@ impl ResponseCache {
         Ok((Box::new(reader), Some(use_)))
     }
 
+    /// What finds answers to similar questions.
+    pub fn semantic(&self) -> Option<&Arc<SemanticCache>> {
+        self.0.as_ref()?.semantic.as_ref()
+    }
+
     /// What it holds and has done; `None` where there is none.
     pub fn stats(&self) -> Option<CacheStats> {
         self.0.as_ref().map(|kept| CacheStats {
-            requests: [0, 1, 2].map(|idx| kept.counts[idx].load(Ordering::Relaxed)),
+            requests: [0, 1, 2, 3].map(|idx| kept.counts[idx].load(Ordering::Relaxed)),
             n_answers: kept.answers.len(),
             n_bytes: usize::try_from(kept.answers.weight()).unwrap_or(usize::MAX),
             in_flight_bytes: kept.bound.total_bytes.load(Ordering::Relaxed),
@@ -221,6 +241,23 @@ impl Kept {
         drop(in_flight);
         drop(running);
         Found::Begun(shared, begun)
+    }
+
+    /// The answer to a question that means the same, where there is none to this one.
+    async fn similar(
+        &self,
+        key: &InFlightKey,
+        question: Question,
+        (model, request, sharing): (ModelInstance, &ReplicaRequest, Sharing<'_>),
+    ) -> Option<Arc<KeptAnswer>> {
+        let semantic = self.semantic.as_ref()?;
+        if self.answers.peek(&key.answer).is_some() || self.in_flight().contains_key(key) {
+            return None;
+        }
+        let frame = key_of(model, &question.frame(request), sharing)?.answer;
+        let is_kept = |key: &CacheKey| self.answers.peek(key).is_some();
+        let found = semantic.similar(question, frame, key.answer.clone(), is_kept).await?;
+        self.answers.get(&found)
     }
 
     /// Brings an answer that is kept on disk only into memory.

@@ -3,6 +3,7 @@
 mod alias;
 mod golden;
 mod headers;
+mod question;
 mod shadow;
 
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use throng_core::request::{TenantId, TokenId};
 pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
 use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
+use self::question::Draft;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
@@ -174,10 +176,15 @@ fn read_chat(
     let caller = Caller { tenant, memory: &app.memory, abandoned };
     let adapter = route.model.adapter_of(request.generation.model())?;
     context.set_user(request.generation.user.as_deref());
+    let semantic = app.cache.semantic();
+    let draft = semantic.and_then(|semantic| Draft::wanted(semantic, &context, &request));
     let prepared = prepare_chat(&route.model, &caller, &mut request)?;
+    let draft = draft.filter(|_| prepared.is_deterministic).zip(semantic);
+    let question =
+        draft.and_then(|(draft, semantic)| draft.question(app, semantic, &route.model, &caller, &context));
     let unjudged = check_prompts(app, &context, &route, &prepared, "messages")?;
     let generation = &request.generation;
-    let prepared = prepared.with_adapter(generation.model(), adapter);
+    let prepared = prepared.with_adapter(generation.model(), adapter).with_question(question);
     let shape = AnswerShape {
         n_repeats: 1,
         prompt_logprobs: generation.prompt_logprobs.map(|_| LogprobBytes::PROMPT).into_iter().collect(),

@@ -160,8 +160,42 @@ fn add_messages(t: &mut Table) {
     t.messages(0, &part(r#"{"text":"a"}"#), "messages[0].content[0].type", "missing_required_parameter");
     t.messages(0, &part(r#"{"type":"wizard"}"#), "messages[0].content[0].type", "invalid_value");
     t.messages(0, &part("1"), "messages[0].content[0]", "invalid_type");
-    let image = part(r#"{"type":"image_url","image_url":{"url":"http://169.254.169.254/"}}"#);
-    t.messages(34, &image, "messages[0].content[0].image_url", "unsupported_parameter");
+    let image =
+        |url: &str| part(&format!(r#"{{"type":"image_url","image_url":{{"url":"{url}","detail":"low"}}}}"#));
+    let at_url = "messages[0].content[0].image_url.url";
+    for url in [
+        "http://127.0.0.1/a.png",
+        "https://127.1/a.png",
+        "http://2130706433/",
+        "http://0x7f.0.0.1/",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://10.1.2.3/",
+        "http://localhost/a.png",
+        "http://metadata.google.internal/",
+        "http://user@example.com/a.png",
+        "http://example.com\\\\@127.0.0.1/",
+        "file:///etc/passwd",
+        "ftp://example.com/a.png",
+        "example.com/a.png",
+        "",
+        "data:text/html;base64,AAAA",
+        "data:image/png,AAAA",
+    ] {
+        t.messages(34, &image(url), at_url, "invalid_image_url");
+    }
+    for content in ["", "A", "====", "AA-A"] {
+        t.messages(35, &image(&format!("data:image/png;base64,{content}")), at_url, "invalid_image");
+    }
+    // Only models of text are served, whatever the image is.
+    for url in ["https://example.com/a.png", "data:image/png;base64,iVBORw0KGgo="] {
+        t.messages(35, &image(url), "messages[0].content[0].image_url", "unsupported_parameter");
+    }
+    let bare = part(r#"{"type":"image_url","image_url":"http://127.0.0.1/"}"#);
+    t.messages(34, &bare, "messages[0].content[0].image_url", "invalid_image_url");
+    let missing = part(r#"{"type":"image_url","image_url":{}}"#);
+    t.messages(34, &missing, at_url, "missing_required_parameter");
     let call = r#"{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"not JSON"}}]}"#;
     t.messages(31, &format!("[{call}]"), "messages[1].tool_calls", "invalid_value");
     let user = r#"{"role":"user","content":"y"}"#;

@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_engine::{Engine, EngineConfig, EngineHandle};
-use throng_gateway::{AdapterSettings, Gateway, GatewayConfig, GatewayError, Loading, ServedModel};
+use throng_gateway::{
+    AdapterSettings, Gateway, GatewayConfig, GatewayError, Loading, PoolingModel, PoolingOutput, ServedModel,
+};
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_text::{AnswerFormat, ChatTemplate, Tokenizer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,6 +24,8 @@ pub const VOCABULARY: u32 = 259;
 pub const START: u32 = 256;
 pub const END: u32 = 257;
 pub const MAX_LEN: u32 = 4096;
+/// The model of [`Setup::has_embedder`].
+pub const EMBEDDER: &str = "embedder";
 /// The longest wait of a failing test; a passing test never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,6 +44,8 @@ pub struct Setup {
     pub answer_format: AnswerFormat,
     /// Control tokens of the tokenizer, from id 259 on.
     pub markers: &'static [&'static str],
+    /// Whether a second model, [`EMBEDDER`], gives the letters of texts as their embeddings.
+    pub has_embedder: bool,
     /// The address to listen on, with its port.
     pub bind: &'static str,
 }
@@ -64,6 +70,7 @@ impl Default for Setup {
             adapters: None,
             answer_format: AnswerFormat::default(),
             markers: &[],
+            has_embedder: false,
             bind: "127.0.0.1:0",
         }
     }
@@ -149,8 +156,10 @@ impl Server {
 
     /// A server over several engines with the same model.
     pub async fn over_all(engines: Vec<EngineHandle>, setup: Setup) -> Self {
+        let has_embedder = setup.has_embedder;
         let (server, loading, model) = Self::loading_over(engines, setup).await;
-        loading.finish(vec![model]).expect("a valid model");
+        let models = if has_embedder { vec![embedder(&model), model] } else { vec![model] };
+        loading.finish(models).expect("valid models");
         server
     }
 
@@ -245,6 +254,46 @@ impl Server {
             }
         };
         tokio::time::timeout(PATIENCE, idle).await.expect("the engine becomes idle");
+    }
+}
+
+/// A model that counts the letters of a text, beside `other`, whose tokenizer it has. Texts of more than 1,000 bytes take it a second.
+fn embedder(other: &ServedModel) -> ServedModel {
+    let capacity = Setup::default().capacity;
+    let capacity = ExecutorCapacity { takes_whole_prompts: true, max_batch_tokens: MAX_LEN, ..capacity };
+    let answer = move |batch: &ScheduledBatch, scheduled: &ScheduledSequence, output: &mut StepOutput| {
+        let tokens = batch.tokens(scheduled);
+        if tokens.len() > 1000 {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        let mut counts = vec![0.0; 26];
+        for token in tokens {
+            let letter = u8::try_from(*token).unwrap_or_default().to_ascii_lowercase();
+            if letter.is_ascii_lowercase() {
+                counts[usize::from(letter - b'a')] += 1.0;
+            }
+        }
+        output.push_vector(&counts);
+    };
+    let make = move || Ok(Box::new(Answering { capacity, answer }) as _);
+    let engine = Engine::start(EngineConfig::default(), make).expect("the executor starts");
+    let pooling = PoolingModel {
+        output: PoolingOutput::Embedding,
+        normalizes: false,
+        n_segments: 1,
+        segment_stride: 0,
+        prompts: Default::default(),
+        default_prompt: None,
+    };
+    ServedModel {
+        names: vec![EMBEDDER.to_owned()],
+        root: EMBEDDER.to_owned(),
+        engines: vec![engine],
+        chat_template: None,
+        pooling: Some(pooling),
+        adapters: None,
+        notice: None,
+        ..other.clone()
     }
 }
 

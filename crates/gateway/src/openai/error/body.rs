@@ -181,6 +181,23 @@ impl ApiError {
         Self::bad_request("unsupported_parameter", message).with_param(param)
     }
 
+    /// The URL of an image leads nowhere that a server should go.
+    pub fn invalid_image_url(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!(
+            "Invalid '{}': expected a public http or https URL, or a data URL of an image in base64.",
+            echo(&param)
+        );
+        Self::bad_request("invalid_image_url", message).with_param(param)
+    }
+
+    /// The content of a data URL is no image.
+    pub fn invalid_image(param: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("Invalid '{}': its content is not valid base64.", echo(&param));
+        Self::bad_request("invalid_image", message).with_param(param)
+    }
+
     /// Two tools of one name.
     pub fn duplicate_name(param: impl Into<String>) -> Self {
         let param = param.into();

@@ -2,6 +2,7 @@
 //! templates and tools.
 
 mod content;
+mod image;
 mod tool_calls;
 
 use serde_json::{Map, Value};

@@ -8,7 +8,7 @@ fn answers_on_disk_outlive_the_process_and_belong_to_their_tenant_and_model() {
     let folder = tempfile::tempdir().expect("a folder");
     let open = || {
         let disk = DiskTier::open(folder.path(), 1 << 20).expect("a folder of its own");
-        ResponseCache::new(1 << 20, Some(Arc::new(disk)))
+        ResponseCache::new(1 << 20, Some(Arc::new(disk)), None)
     };
     let (request, text, _) = std::iter::repeat_with(|| random_request(&mut rng))
         .find(|(request, text, _)| request.adapter.is_none() && text.stop.is_empty())
@@ -20,7 +20,8 @@ fn answers_on_disk_outlive_the_process_and_belong_to_their_tenant_and_model() {
         let sharing =
             Sharing { policy: CachePolicy::Use, is_deterministic: true, text: Some(&text), fingerprint };
         let start = |_| starting(script(value, n, 3, &mut Rng::with_seed(5)));
-        let begun = runtime.block_on(cache.generate(ModelInstance(model), request.clone(), sharing, start));
+        let begun =
+            runtime.block_on(cache.generate(ModelInstance(model), request.clone(), sharing, None, start));
         let (mut generation, cache_use) = begun.expect("taken in");
         let events: Vec<ReplicaEvent> = std::iter::from_fn(|| next(&mut generation)).collect();
         (events, cache_use)

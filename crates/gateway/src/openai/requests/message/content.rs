@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use super::image::check_image_url;
 use crate::openai::error::ApiError;
 use crate::openai::field::IgnoredParameters;
 use crate::openai::json::{JsonType, Node};
@@ -54,7 +55,7 @@ pub(super) fn read_content(node: &Node<'_, '_>, ignored: &mut IgnoredParameters)
 }
 
 fn read_part<'a>(node: &Node<'a, '_>, ignored: &mut IgnoredParameters) -> Result<Cow<'a, str>, ApiError> {
-    let (mut kind, mut text, mut refusal, mut unknown) = (None, None, None, None);
+    let (mut kind, mut text, mut refusal, mut unknown, mut image) = (None, None, None, None, None);
     node.members(usize::MAX, |key, value| match key {
         "type" if value.is_null() => value.put(&mut kind, None),
         "type" => value.put(&mut kind, Some(value.one_of(TYPES)?)),
@@ -62,6 +63,10 @@ fn read_part<'a>(node: &Node<'a, '_>, ignored: &mut IgnoredParameters) -> Result
         "text" => value.put(&mut text, Some(value.string(usize::MAX)?)),
         "refusal" if value.is_null() => value.put(&mut refusal, None),
         "refusal" => value.put(&mut refusal, Some(value.string(usize::MAX)?)),
+        "image_url" => {
+            unknown.get_or_insert_with(|| value.path());
+            value.put(&mut image, Some(check_image_url(&value)))
+        }
         // Marks of other servers, for caches and citations.
         "cache_control" | "annotations" => {
             ignored.add(&format!("messages[].content[].{key}"));
@@ -75,6 +80,9 @@ fn read_part<'a>(node: &Node<'a, '_>, ignored: &mut IgnoredParameters) -> Result
     let (text, refusal) = (text.flatten(), refusal.flatten());
     let kind = kind.flatten().ok_or_else(|| ApiError::missing_required_parameter(node.path_of("type")))?;
     if kind >= N_TEXT_TYPES {
+        if let Some(Some(checked)) = image.filter(|_| TYPES[kind] == "image_url") {
+            checked?;
+        }
         let reason = "This model takes only text.";
         return Err(ApiError::unsupported_parameter(node.path_of(TYPES[kind]), reason));
     }

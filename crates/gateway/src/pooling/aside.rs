@@ -1,0 +1,46 @@
+//! Work that the server does for a request beside answering it: its tokens are counted for whoever asked, but not against the limits of
+//! requests, and nobody is told of it as of a request. Does not know what it is for.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use crate::auth::Tenant;
+use crate::connection::RequestContext;
+use crate::generation::{BegunPrompt, BlamedParams, Output, Prepared, Session, count};
+use crate::ledger::Ledger;
+use crate::limits::Charge;
+use crate::router::Route;
+
+/// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends the work, and what was computed
+/// until then is counted.
+pub(crate) async fn vector_aside(
+    (route, prepared): (Route, Prepared),
+    context: Arc<RequestContext>,
+    tenant: Tenant,
+    ledger: Option<Arc<Ledger>>,
+) -> Option<Vec<f32>> {
+    let aside = Arc::new(context.aside(tenant));
+    let Prepared { mut requests, memory, .. } = prepared;
+    let meter = ledger.map(|ledger| count(&route, &requests, &aside, &ledger)).transpose().ok()?.flatten();
+    let mut charge = Charge::default().with_meter(meter);
+    let request = requests.pop()?;
+    let (n_tokens, sampling) = (request.prompt.len(), Arc::clone(&request.sampling));
+    let generation = route.generate(request, None).boxed().await.ok()?;
+    charge.begin(n_tokens as u64);
+    let prompt = BegunPrompt { generation, cache_use: None, n: 1, n_tokens, sampling };
+    let blamed = BlamedParams { prompt: "messages", constraint: None };
+    let session = Session::new(route.model.clone(), vec![prompt], blamed, None, memory, aside);
+    let mut session = session.with_charge(charge);
+    let mut vector = None;
+    while let Some(output) = session.next().await {
+        match output {
+            Output::Failed(_) => return None,
+            Output::Token { report, .. } => {
+                vector = Some(report.top.iter().map(|element| element.logprob).collect());
+            }
+            Output::Prompt { .. } | Output::Finished { .. } => {}
+        }
+    }
+    vector
+}
