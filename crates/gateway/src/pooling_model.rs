@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use throng_wire::Pooling;
+
 use crate::openai::ApiError;
 
 /// What a model that answers with vectors makes of a text.
@@ -34,6 +36,36 @@ pub enum PoolingOutput {
         /// Whether probabilities are of all labels together; else of each alone.
         are_exclusive: bool,
     },
+}
+
+impl From<PoolingModel> for Pooling {
+    fn from(model: PoolingModel) -> Self {
+        let PoolingModel { output, normalizes, n_segments, segment_stride, prompts, default_prompt } = model;
+        let (labels, are_exclusive) = match output {
+            PoolingOutput::Embedding => (None, false),
+            PoolingOutput::Labels { names, are_exclusive } => (Some(names), are_exclusive),
+        };
+        Self { labels, are_exclusive, normalizes, n_segments, segment_stride, prompts, default_prompt }
+    }
+}
+
+impl From<Pooling> for PoolingModel {
+    fn from(told: Pooling) -> Self {
+        let Pooling {
+            labels,
+            are_exclusive,
+            normalizes,
+            n_segments,
+            segment_stride,
+            prompts,
+            default_prompt,
+        } = told;
+        let output = match labels {
+            None => PoolingOutput::Embedding,
+            Some(names) => PoolingOutput::Labels { names, are_exclusive },
+        };
+        Self { output, normalizes, n_segments, segment_stride, prompts, default_prompt }
+    }
 }
 
 impl PoolingModel {

@@ -54,6 +54,20 @@ pub struct Vocabulary {
     pub add_bos_token: Option<bool>,
     pub add_eos_token: Option<bool>,
     pub add_space_prefix: Option<bool>,
+    pub encoder: EncoderKeys,
+}
+
+/// The keys of a GGUF file that only encoders have.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names are those of the file's keys")]
+pub struct EncoderKeys {
+    pub separator_token_id: Option<u32>,
+    pub cls_token_id: Option<u32>,
+    pub lowercase: Option<bool>,
+    pub strip_accents: Option<bool>,
+    pub remove_extra_whitespaces: Option<bool>,
+    pub precompiled_charsmap: Vec<u8>,
 }
 
 /// The SHA-256 of some bytes in hexadecimal digits.

@@ -1,5 +1,7 @@
 //! What a worker says about itself once: versions, model, limits and artifacts. Does not know the state that it is in.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use throng_core::request::{GenerationDefaults, TokenId};
@@ -68,12 +70,40 @@ pub struct Description {
     /// The names of its adapters, which requests may use.
     #[serde(default)]
     pub adapters: Vec<String>,
+    /// What its vectors are, where it answers with vectors.
+    #[serde(default)]
+    pub pooling: Option<Pooling>,
     /// What people should be told about the model.
     #[serde(default)]
     pub notice: Option<String>,
     /// What a gateway needs of it.
     #[serde(default)]
     pub artifacts: Vec<Artifact>,
+}
+
+/// What the vectors of a model are. A vector stands in the place of the log-probabilities of an answer's only token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pooling {
+    /// The names of the labels, one a number of a vector; without them vectors are embeddings.
+    #[serde(default)]
+    pub labels: Option<Vec<String>>,
+    /// Whether probabilities are of all labels together; else of each alone.
+    #[serde(default)]
+    pub are_exclusive: bool,
+    /// Whether embeddings have length one.
+    pub normalizes: bool,
+    /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s * segment_stride`.
+    #[serde(default)]
+    pub n_segments: u32,
+    /// See [`Self::n_segments`].
+    #[serde(default)]
+    pub segment_stride: u32,
+    /// Texts that may be put before others, by their names.
+    #[serde(default)]
+    pub prompts: BTreeMap<String, String>,
+    /// The name of the one that is, where none is asked for.
+    #[serde(default)]
+    pub default_prompt: Option<String>,
 }
 
 /// What holds where a request says nothing.

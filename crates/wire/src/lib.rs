@@ -17,9 +17,9 @@ mod request;
 mod sampling;
 mod status;
 
-pub use artifact::{Artifact, ArtifactKind, Vocabulary, digest};
+pub use artifact::{Artifact, ArtifactKind, EncoderKeys, Vocabulary, digest};
 pub use constraint::{Constraint, Form, Reasoning, ToolCalls};
-pub use description::{Defaults, Description, NEWEST_VERSION, OLDEST_VERSION, Versions};
+pub use description::{Defaults, Description, NEWEST_VERSION, OLDEST_VERSION, Pooling, Versions};
 pub use error::{ErrorKind, WireError};
 pub use event::{Event, FinishReason, Report, Timing};
 pub use exact_float::{F32, F64};

@@ -16,6 +16,9 @@ pub fn fingerprint(running: &RunningModel, isa: Option<Isa>) -> String {
     let mut bytes =
         format!("{} {commit} {isa} {}\n", env!("CARGO_PKG_VERSION"), running.kv_dtype.name()).into_bytes();
     bytes.extend(format!("{:?}\n", running.model.config).into_bytes());
+    // What is pooled, and how; nothing for models of text.
+    bytes
+        .extend(running.model.pooler.iter().flat_map(|pooler| format!("{:?}\n", pooler.config).into_bytes()));
     add_weights(&running.model, &mut bytes);
     throng_wire::digest(&bytes)[..32].to_owned()
 }

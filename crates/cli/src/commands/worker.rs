@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use throng_gateway::{AdapterSettings, ModelGrammars, Secret, ServedModel, Worker, WorkerModel};
 use throng_model::VocabularySource;
 use throng_text::ChatTemplate;
-use throng_wire::{ArtifactKind, Description, Versions, Vocabulary};
+use throng_wire::{ArtifactKind, Description, EncoderKeys, Versions, Vocabulary};
 
 use super::fingerprint::fingerprint;
 use super::serve::{adapters, listen, load, served_model, told_to_end};
@@ -84,9 +84,6 @@ fn worker_model(
     section: &ModelSection,
     adapters: AdapterSettings,
 ) -> Result<WorkerModel> {
-    if running.model.pooler.is_some() {
-        bail!("models that give vectors are served by throng serve alone, not by workers");
-    }
     let isa = running::isa(section);
     let fingerprint = fingerprint(&running, isa);
     let context_tokens = running.model.config.max_sequence_tokens as u64;
@@ -109,6 +106,7 @@ fn worker_model(
             tool_call_parser: section.tool_call_parser.clone(),
             reasoning_parser: section.reasoning_parser.clone(),
             adapters: adapters.modules.iter().map(|module| module.name.clone()).collect(),
+            pooling: served.pooling.map(Into::into),
             notice: served.notice,
             artifacts: Vec::new(),
         },
@@ -166,5 +164,17 @@ fn sent_vocabulary(vocabulary: throng_text::GgufVocabulary) -> Vocabulary {
         add_bos_token: vocabulary.add_bos_token,
         add_eos_token: vocabulary.add_eos_token,
         add_space_prefix: vocabulary.add_space_prefix,
+        encoder: sent_encoder_keys(vocabulary.encoder),
+    }
+}
+
+fn sent_encoder_keys(keys: throng_text::GgufEncoderKeys) -> EncoderKeys {
+    EncoderKeys {
+        separator_token_id: keys.separator_token_id,
+        cls_token_id: keys.cls_token_id,
+        lowercase: keys.lowercase,
+        strip_accents: keys.strip_accents,
+        remove_extra_whitespaces: keys.remove_extra_whitespaces,
+        precompiled_charsmap: keys.precompiled_charsmap,
     }
 }

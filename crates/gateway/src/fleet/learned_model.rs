@@ -8,7 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use throng_core::request::AdapterId;
 use throng_text::{AnswerFormat, ChatTemplate, GgufEncoderKeys, GgufVocabulary, Tokenizer};
-use throng_wire::{ARTIFACTS, Artifact, ArtifactKind, Description, MAX_ARTIFACT_BYTES, Vocabulary};
+use throng_wire::{
+    ARTIFACTS, Artifact, ArtifactKind, Description, EncoderKeys, MAX_ARTIFACT_BYTES, Vocabulary,
+};
 
 use crate::adapters::{AdapterFault, AdapterLoader, AdapterModule, AdapterSettings, LoadedAdapter};
 use crate::memory::HeldBytes;
@@ -92,7 +94,7 @@ fn model(description: Description, artifacts: &[(ArtifactKind, Bytes)]) -> Resul
         eos_token_ids: description.eos_token_ids,
         max_model_len: description.max_model_len,
         vocabulary_size: description.vocabulary_size,
-        pooling: None,
+        pooling: description.pooling.map(Into::into),
         adapters: (!description.adapters.is_empty()).then(|| remote_adapters(&description.adapters)),
         notice: description.notice,
         held: HeldBytes::default(),
@@ -117,8 +119,18 @@ fn gguf_vocabulary(vocabulary: Vocabulary) -> GgufVocabulary {
         add_bos_token: vocabulary.add_bos_token,
         add_eos_token: vocabulary.add_eos_token,
         add_space_prefix: vocabulary.add_space_prefix,
-        // Workers have no encoders.
-        encoder: GgufEncoderKeys::default(),
+        encoder: encoder_keys(vocabulary.encoder),
+    }
+}
+
+fn encoder_keys(keys: EncoderKeys) -> GgufEncoderKeys {
+    GgufEncoderKeys {
+        separator_token_id: keys.separator_token_id,
+        cls_token_id: keys.cls_token_id,
+        lowercase: keys.lowercase,
+        strip_accents: keys.strip_accents,
+        remove_extra_whitespaces: keys.remove_extra_whitespaces,
+        precompiled_charsmap: keys.precompiled_charsmap,
     }
 }
 

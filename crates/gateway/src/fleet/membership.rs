@@ -109,6 +109,7 @@ fn check_equal(first: &Description, other: &Description) -> Result<(), String> {
         ("defaults", first.defaults != other.defaults),
         ("template defaults", first.chat_template_defaults != other.chat_template_defaults),
         ("tool call format", first.tool_call_parser != other.tool_call_parser),
+        ("vectors", first.pooling != other.pooling),
         ("reasoning format", first.reasoning_parser != other.reasoning_parser),
     ];
     let fields: Vec<&str> =

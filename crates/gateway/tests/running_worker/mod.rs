@@ -67,6 +67,7 @@ impl RunningWorker {
             tool_call_parser: None,
             reasoning_parser: None,
             adapters: Vec::new(),
+            pooling: None,
             notice: None,
             artifacts: Vec::new(),
         };
