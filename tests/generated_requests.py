@@ -18,6 +18,8 @@ import sys
 import time
 import urllib.parse
 
+from documented import Document
+
 GOOD = {"model": "throng-starter", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
 # A good request after this many others, on the same connection where it is still open.
 GOOD_EVERY = 20
@@ -217,7 +219,7 @@ class Checker:
     """Compares answers with the document."""
 
     def __init__(self, document):
-        self.paths = document["paths"]
+        self.document = Document(document)
 
     def faults(self, method, known, body, status, headers, content):
         """What is wrong with an answer."""
@@ -231,15 +233,7 @@ class Checker:
         if status >= 400:
             yield from self.faults_of_error(kind, body, content)
             return
-        responses = self.paths[known].get(method.lower(), {}).get("responses", {})
-        if str(status) not in responses:
-            yield f"status {status} is not in the document"
-        elif kind not in responses[str(status)].get("content", {"": None}):
-            yield f"{kind} is not in the document"
-        elif kind == "application/json":
-            json.loads(content)
-        elif kind == "text/event-stream":
-            yield from self.faults_of_stream(content)
+        yield from self.document.faults(method, known, status, kind, content)
 
     def faults_of_error(self, kind, body, content):
         if kind != "application/json":
@@ -251,16 +245,6 @@ class Checker:
             yield f"an error of another form: {content[:200]}"
         elif len(error["message"].encode()) > 1000 and b"x" * (4 * MAX_ECHO_BYTES) in content:
             yield "it echoes much of the request"
-
-    def faults_of_stream(self, content):
-        events = [event for event in content.decode().split("\n\n") if event and event != ": ping"]
-        for event in events:
-            if not event.startswith("data: "):
-                yield f"an event without data: {event[:100]}"
-            elif event != "data: [DONE]":
-                json.loads(event.removeprefix("data: "))
-        if not events or (events[-1] != "data: [DONE]" and '"error"' not in events[-1]):
-            yield "a stream without an end"
 
 
 class Connection:

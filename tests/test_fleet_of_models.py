@@ -7,6 +7,7 @@ import httpx
 import pytest
 import requests
 from conftest import ROOT
+from documented import Document
 from encoder_folder import with_tokenizer
 from test_foreign_engines import free_port, process, wait_for
 
@@ -61,12 +62,18 @@ def test_vectors_and_scores_of_workers_are_those_of_one_process(binary, start, w
     url, running = gateway(binary, workers)
     with running:
         has_models(url, 3)
+        document = Document(requests.get(f"{url}/openapi.json", timeout=60).json())
         for folder in encoders:
             with start(folder) as alone:
                 for path, body in requests_of[folder.name]:
                     body = {"model": folder.name, **body}
-                    assert numbers(post(url, path, body)) == numbers(post(alone.url, path, body)), (folder.name, path)
+                    answer = post(url, path, body)
+                    assert numbers(answer) == numbers(post(alone.url, path, body)), (folder.name, path)
+                    assert list(document.faults("POST", path, 200, "application/json", answer.content)) == []
         refused = requests.post(f"{url}/v1/chat/completions", json={"model": "bert-cls", "messages": [{"role": "user", "content": "Hi"}]}, timeout=60)
+        for path in ["/fleet", "/v1/models", "/explain"]:
+            answer = requests.get(f"{url}{path}", timeout=60)
+            assert list(document.faults("GET", path, answer.status_code, "application/json", answer.content)) == []
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_parameter")
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import generated_requests
 import pytest
+import requests
+from documented import Document
 
 N_REQUESTS = int(os.environ.get("THRONG_GENERATED_REQUESTS", "1500"))
 SEEDS = (1, 2)
@@ -23,6 +25,18 @@ def server(start):
 def test_no_generated_request_is_a_servers_error_and_every_answer_is_documented(server, seed):
     faults = generated_requests.run(server.url, N_REQUESTS, seed)
     assert faults == []
+
+
+def test_an_answer_of_another_form_is_found(server):
+    document = Document(requests.get(f"{server.url}/openapi.json", timeout=60).json())
+    body = {"model": "throng-starter", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "logprobs": True, "top_logprobs": 1}
+    answer = requests.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
+    assert list(document.faults_of_form("ChatCompletion", answer)) == []
+    without = {key: value for key, value in answer.items() if key != "usage"}
+    assert list(document.faults_of_form("ChatCompletion", without)) != []
+    assert list(document.faults_of_form("ChatCompletion", {**answer, "more": 1})) != []
+    answer["choices"][0]["logprobs"]["content"][0]["bytes"] = "text"
+    assert list(document.faults_of_form("ChatCompletion", answer)) != []
 
 
 def test_schemathesis_finds_nothing(server, tmp_path):

@@ -13,6 +13,7 @@ import time
 
 import httpx
 import pytest
+from documented import Document
 
 N_KILLS = int(os.environ.get("THRONG_KILLS", "4"))
 
@@ -124,6 +125,14 @@ def test_usage_is_printed_as_a_table_and_as_csv(throng, start, database):
     with start("--database", database) as server:
         chat = {"model": "throng-starter", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         usage = server.client(api_key=key).chat.completions.create(**chat, user="someone").usage
+        get = lambda path, **query: httpx.get(server.url + path, params=query, headers={"authorization": f"Bearer {key}"}, timeout=60)
+        document = Document(get("/openapi.json").json())
+        for path, grouped in [("/v1/organization/usage/completions", "model"), ("/v1/organization/costs", "line_item")]:
+            page, until = None, time.monotonic() + 60
+            # Entries are written to the database shortly after their requests.
+            while time.monotonic() < until and (page is None or '"results":[]' in page.text):
+                page = get(path, start_time=int(time.time()), group_by=grouped)
+            assert list(document.faults("GET", path, page.status_code, "application/json", page.content)) == []
     table = throng("usage", "--by", "project").splitlines()
     assert "acme/search" in table[1] and str(usage.prompt_tokens) in table[1].split(), table
     assert key[:11] in throng("usage")

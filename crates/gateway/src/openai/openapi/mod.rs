@@ -1,8 +1,12 @@
 //! The OpenAPI document of all routes, made from the same tables that requests are read with, so that it lists
 //! every parameter that is accepted. Does not know how routes are served.
 
+mod answers;
+mod operations;
+
 use std::sync::LazyLock;
 
+use serde_json::Value;
 use utoipa::openapi::path::{
     HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn, PathItem, PathsBuilder,
 };
@@ -13,6 +17,7 @@ use utoipa::openapi::schema::{
 };
 use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApiBuilder, Ref, RefOr, Required, ResponseBuilder};
 
+use self::operations::{JSON, OPERATIONS, Operation};
 use super::adapters::{LOAD_ADAPTER_FIELDS, UNLOAD_ADAPTER_FIELDS};
 use super::chat::CHAT_FIELDS;
 use super::completion::COMPLETION_FIELDS;
@@ -22,109 +27,6 @@ use super::generation_fields::GENERATION_FIELDS;
 use super::moderation::MODERATION_FIELDS;
 use super::pooling::{CLASSIFY_FIELDS, EMBEDDING_FIELDS, POOLING_FIELDS, RERANK_FIELDS, SCORE_FIELDS};
 use super::tokenize::{DETOKENIZE_FIELDS, TOKENIZE_FIELDS};
-
-/// A route for the document.
-struct Operation {
-    path: &'static str,
-    summary: &'static str,
-    /// Of the answer; empty: it has no body.
-    content_type: &'static str,
-    /// The name of the schema of its body.
-    body: Option<&'static str>,
-    is_post: bool,
-    /// The status of success.
-    status: &'static str,
-}
-
-const JSON: &str = "application/json";
-const TEXT: &str = "text/plain";
-
-const fn get(path: &'static str, summary: &'static str) -> Operation {
-    Operation { path, summary, content_type: JSON, body: None, is_post: false, status: "200" }
-}
-
-const fn post(path: &'static str, body: &'static str, summary: &'static str) -> Operation {
-    Operation { path, summary, content_type: JSON, body: Some(body), is_post: true, status: "200" }
-}
-
-/// A GET whose status is its answer.
-const fn empty(path: &'static str, summary: &'static str) -> Operation {
-    Operation { content_type: "", ..get(path, summary) }
-}
-
-/// A POST whose path says everything.
-const fn act(path: &'static str, summary: &'static str) -> Operation {
-    Operation { is_post: true, ..get(path, summary) }
-}
-
-const OPERATIONS: &[Operation] = &[
-    post(
-        "/v1/chat/completions",
-        "ChatCompletionRequest",
-        "Answer a conversation; with stream as server-sent events, ended by [DONE].",
-    ),
-    post(
-        "/v1/completions",
-        "CompletionRequest",
-        "Continue texts or token ids; with stream as server-sent events, ended by [DONE].",
-    ),
-    post("/v1/embeddings", "EmbeddingRequest", "The embeddings of texts."),
-    post("/v1/rerank", "RerankRequest", "Documents in the order of their relevance to a query."),
-    post("/rerank", "RerankRequest", "Documents in the order of their relevance to a query."),
-    post("/score", "ScoreRequest", "The scores of pairs of texts."),
-    post("/v1/score", "ScoreRequest", "The scores of pairs of texts."),
-    post("/v1/classify", "ClassifyRequest", "The classes of texts."),
-    post("/classify", "ClassifyRequest", "The classes of texts."),
-    get("/v1/models", "The models that are served."),
-    get("/v1/models/{id}", "One model."),
-    get("/v1/organization/usage/completions", "Requests and tokens by time, project, user, key and model."),
-    get("/v1/organization/costs", "What was used costs, by day, project, key and model."),
-    Operation {
-        content_type: TEXT,
-        ..post("/v1/load_lora_adapter", "LoadAdapterRequest", "Load an adapter, if the operator allows it.")
-    },
-    Operation {
-        content_type: TEXT,
-        ..post(
-            "/v1/unload_lora_adapter",
-            "UnloadAdapterRequest",
-            "Unload an adapter, if the operator allows it.",
-        )
-    },
-    post("/tokenize", "TokenizeRequest", "The tokens of a text or of a conversation."),
-    post("/detokenize", "DetokenizeRequest", "The text of tokens."),
-    post("/v1/moderations", "ModerationRequest", "Which of the operator's rules texts match."),
-    get("/tokenizer_info", "The tokenizer's configuration, where the operator enabled it."),
-    empty("/health", "Whether requests can be answered."),
-    empty("/health/live", "Whether the process lives."),
-    empty("/health/ready", "Whether requests can be answered."),
-    empty("/ping", "Whether requests can be answered."),
-    get("/version", "The version of this server."),
-    get("/load", "How many sequences run or wait."),
-    Operation { content_type: TEXT, ..get("/metrics", "Metrics for Prometheus.") },
-    get("/explain", "The caller's latest finished requests."),
-    get("/explain/{id}", "Where the time of one of the caller's finished requests went."),
-    get("/fleet", "The workers of this gateway, for its operators."),
-    get("/openapi.json", "This document."),
-    get("/admin/keys", "All API keys; like all of /admin on the operator's listener only."),
-    Operation {
-        status: "201",
-        ..post("/admin/keys", "CreateKeyRequest", "Make an API key, whose text is in this answer only.")
-    },
-    post("/admin/keys/{id}", "ChangeKeyRequest", "Change what a key may do."),
-    act("/admin/keys/{id}/revoke", "Refuse a key from now on."),
-    get("/admin/organisations", "Organisations and their projects, with limits."),
-    post("/admin/limits", "LimitRequest", "Limit an organisation, a project or each of its users."),
-    get("/admin/rollouts", "The latest roll-out of each alias."),
-    Operation {
-        status: "201",
-        ..post("/admin/rollouts", "BeginRolloutRequest", "Give an alias's requests to a new model by stages.")
-    },
-    act("/admin/rollouts/{alias}/rollback", "Give all of an alias's requests back to its models."),
-    Operation { status: "202", ..act("/admin/drain", "Finish what runs and end the server.") },
-    Operation { content_type: "text/html", ..get("/dashboard", "A page that shows the server at work.") },
-    Operation { content_type: "text/html", ..get("/", "A page to chat with the models.") },
-];
 
 /// The document as JSON.
 pub fn document() -> &'static str {
@@ -139,7 +41,12 @@ pub fn document() -> &'static str {
             paths.path(operation.path, PathItem::new(method, operation.describe()))
         });
         let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components().build()));
-        document.build().to_json().expect("the document is plain data with text keys")
+        let text = document.build().to_json().expect("the document is plain data with text keys");
+        let mut document: Value = serde_json::from_str(&text).expect("it was just written");
+        for (name, schema) in answers::schemas() {
+            document["components"]["schemas"][name] = schema;
+        }
+        document.to_string()
     });
     &DOCUMENT
 }
@@ -154,7 +61,11 @@ impl Operation {
         let any = ContentBuilder::new().schema(Some(anything())).build();
         let mut answer = ResponseBuilder::new().description(self.summary);
         if !self.content_type.is_empty() {
-            answer = answer.content(self.content_type, any.clone());
+            let content = match self.answer {
+                "" => any.clone(),
+                name => ContentBuilder::new().schema(Some(Ref::from_schema_name(name))).build(),
+            };
+            answer = answer.content(self.content_type, content);
         }
         if self.body.is_some() && self.path.ends_with("/completions") {
             answer = answer.content("text/event-stream", any);
@@ -314,8 +225,8 @@ fn schema(shape: &Shape, about: Option<&str>, nullable: bool) -> RefOr<Schema> {
         }
         Shape::Text(max) => of_type(Type::String).max_length(limit(*max)).build().into(),
         Shape::Choice(names) => {
-            let names = names.iter().map(|name| serde_json::Value::from(*name));
-            let null = nullable.then_some(serde_json::Value::Null);
+            let names = names.iter().map(|name| Value::from(*name));
+            let null = nullable.then_some(Value::Null);
             of_type(Type::String).enum_values(Some(names.chain(null))).build().into()
         }
         Shape::Object => of_type(Type::Object).build().into(),
@@ -333,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_document_lists_every_parameter_and_route() {
-        let document: serde_json::Value = serde_json::from_str(document()).expect("JSON");
+        let document: Value = serde_json::from_str(document()).expect("JSON");
         for operation in OPERATIONS {
             let method = if operation.is_post { "post" } else { "get" };
             let described = &document["paths"][operation.path][method];
