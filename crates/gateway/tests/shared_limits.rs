@@ -17,6 +17,8 @@ use throng_store::{CreatedKey, LimitKind, Limits, NewKey, Store, open};
 use throng_testkit::redis::RedisServer;
 
 const N_GATEWAYS: usize = 3;
+/// Clients that ask at a time.
+const N_CLIENTS: usize = 1_000;
 const LIMIT: u64 = 30_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -163,7 +165,7 @@ async fn clients_of_three_gateways_never_exceed_a_token_limit_and_can_use_all_of
     let fleet = Arc::new(start(&redis).await);
     wait_until_shared(&fleet).await;
     let key = fleet.new_key(tokens(LIMIT)).await;
-    let mut used = ask_all(&fleet, &key, 300, usize::MAX).await;
+    let mut used = ask_all(&fleet, &key, N_CLIENTS, usize::MAX).await;
     // Clients end while others hold reservations; the last ones find all that these gave back.
     for i in 0..N_GATEWAYS {
         used.extend(fleet.caller(i, &key).use_up(usize::MAX).await);
