@@ -29,10 +29,11 @@ def test_the_manifests_belong_together():
     by_name = {(document["kind"], document["metadata"]["name"]): document for document in manifests()}
     worker, gateway = by_name["StatefulSet", "throng-worker"], by_name["Deployment", "throng-gateway"]
     container = gateway["spec"]["template"]["spec"]["containers"][0]
-    replicas = next(one["value"] for one in container["env"] if one["name"] == "THRONG_REPLICA").split(",")
+    replicas = next(one["value"] for one in container["env"] if one["name"] == "THRONG_REPLICA")
     service, port = worker["spec"]["serviceName"], worker["spec"]["template"]["spec"]["containers"][0]["ports"][0]
-    expected = [f"throng://throng-worker-{n}.{service}:{port['containerPort']}" for n in range(worker["spec"]["replicas"])]
-    assert replicas == expected
+    assert replicas == f"dns://{service}:{port['containerPort']}"
+    headless = by_name["Service", service]["spec"]
+    assert headless["clusterIP"] == "None" and headless["publishNotReadyAddresses"]
     for name, document in (("throng-worker", worker), ("throng-gateway", gateway)):
         labels = document["spec"]["template"]["metadata"]["labels"]
         assert document["spec"]["selector"]["matchLabels"] == labels
