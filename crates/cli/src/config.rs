@@ -4,9 +4,11 @@
 mod adapters;
 mod checks;
 pub mod fleet;
+mod on_demand;
 
 pub use adapters::AdapterSection;
 pub use fleet::WorkerSection;
+pub use on_demand::OnDemandSection;
 
 use std::path::{Path, PathBuf};
 
@@ -36,6 +38,7 @@ struct ConfigFile {
     adapters: AdapterSection,
     worker: WorkerSection,
     replica: Vec<ReplicaConfig>,
+    on_demand: Vec<OnDemandSection>,
 }
 
 /// Which model to load, and how.
@@ -124,6 +127,8 @@ pub struct Settings {
     pub worker: WorkerSection,
     /// The workers that the file names for a gateway.
     pub replicas: Vec<ReplicaConfig>,
+    /// Models that are loaded when they are asked for.
+    pub on_demand: Vec<OnDemandSection>,
 }
 
 impl Settings {
@@ -158,8 +163,8 @@ impl Settings {
         overlay_operator_and_tokens(&mut gateway.access, &arguments.network)?;
         let mut adapters = file.adapters;
         adapters.overlay(&arguments.adapters);
-        let (worker, replicas) = (file.worker, file.replica);
-        let settings = Self { model, engine, gateway, adapters, worker, replicas };
+        let (worker, replicas, on_demand) = (file.worker, file.replica, file.on_demand);
+        let settings = Self { model, engine, gateway, adapters, worker, replicas, on_demand };
         checks::check(&settings)?;
         Ok(settings)
     }

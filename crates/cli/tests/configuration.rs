@@ -10,8 +10,10 @@ use process::throng;
 const PAGE: &str = include_str!("../../../docs/configuration.md");
 
 /// The sections that have settings of their own, and the keys of a section that are sections.
-const SECTIONS: [&str; 20] = [
+const SECTIONS: [&str; 22] = [
     "gateway.semantic_cache",
+    "gateway.on_demand",
+    "on_demand",
     "model",
     "engine",
     "engine.speculation",
@@ -33,7 +35,7 @@ const SECTIONS: [&str; 20] = [
     "replica",
 ];
 /// Those that may come several times.
-const REPEATED: [&str; 2] = ["gateway.prices", "replica"];
+const REPEATED: [&str; 3] = ["gateway.prices", "replica", "on_demand"];
 
 /// The keys of a section: the error about an unknown key lists them.
 fn keys_of(section: &str) -> Vec<String> {

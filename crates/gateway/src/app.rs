@@ -14,13 +14,14 @@ use crate::generation::{AnswerWriting, Turns};
 use crate::ledger::{Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
-use crate::memory::MemoryBudget;
+use crate::memory::{HeldBytes, MemoryBudget};
 use crate::metrics::{
     AtScrape, EngineStatus, MemoryCollector, Metrics, ModelInfoLabels, ModelLabels, ModerationCounts,
     ProcessFacts, SharingStats,
 };
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
+use crate::on_demand::{OnDemandModels, Serving};
 use crate::phase::Phase;
 use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub recent: Arc<RecentRequests>,
     /// Told when the operator wants the server to end.
     pub ending: Arc<Notify>,
+    /// Models that come and go while the server runs.
+    pub on_demand: Option<Arc<OnDemandModels>>,
 }
 
 impl Shared {
@@ -75,7 +78,7 @@ impl Shared {
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, foreign, ending, moderation) = Default::default();
-        let disk = None;
+        let (disk, on_demand) = (None, None);
         Self {
             memory,
             phase,
@@ -90,6 +93,7 @@ impl Shared {
             ledger,
             recent,
             ending,
+            on_demand,
         }
     }
 }
@@ -123,6 +127,8 @@ pub(crate) struct App {
     pub recent: Arc<RecentRequests>,
     /// Told when the operator wants the server to end.
     pub ending: Arc<Notify>,
+    /// Models that come and go while the server runs.
+    pub on_demand: Option<Arc<OnDemandModels>>,
     /// Names that stand for models.
     pub aliases: Aliases,
     /// The served models and who computes them.
@@ -171,12 +177,11 @@ impl App {
             ledger,
             recent,
             ending,
+            on_demand,
         } = shared;
         let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let router = Arc::new(Router::default());
-        let semantic = config.semantic_cache.clone().map(SemanticCache::new);
-        let max_bytes = config.response_cache.max_memory_bytes;
-        let cache = Arc::new(ResponseCache::new(max_bytes, disk, semantic.map(Arc::new)));
+        let cache = response_cache(&config, disk);
         let [of_replicas, of_models, of_scales] = [(); 3].map(|()| router.clone());
         let (of_engines, of_workers) = (foreign.clone(), workers.clone());
         let metrics = Metrics::new(
@@ -214,6 +219,7 @@ impl App {
             ledger,
             recent,
             ending,
+            on_demand,
             phase,
             loading,
             started_unix_s: now_unix_s(),
@@ -243,6 +249,30 @@ impl App {
     pub fn is_draining(&self) -> bool {
         *self.phase.borrow() >= Phase::Draining
     }
+}
+
+impl Serving for App {
+    fn router(&self) -> &Router {
+        &self.router
+    }
+
+    fn add(&self, served: ServedModel) -> Result<HeldBytes, String> {
+        let held = served.held;
+        if let Some(name) = served.names.iter().find(|name| self.router.find(name).is_ok()) {
+            return Err(format!("another model is named {name}"));
+        }
+        serve_local(&self.router, vec![served], &self.metrics, &self.config);
+        Ok(held)
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.config.server.shutdown_timeout_s)
+    }
+}
+
+fn response_cache(config: &GatewayConfig, disk: Option<Arc<DiskTier>>) -> Arc<ResponseCache> {
+    let semantic = config.semantic_cache.clone().map(SemanticCache::new);
+    Arc::new(ResponseCache::new(config.response_cache.max_memory_bytes, disk, semantic.map(Arc::new)))
 }
 
 /// Models that engines of this process compute.

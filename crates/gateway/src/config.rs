@@ -3,6 +3,7 @@
 
 mod autoscale;
 mod moderation;
+mod on_demand;
 mod overload;
 mod routing;
 mod semantic_cache;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
+pub use self::on_demand::{OnDemandConfig, OnRequest};
 pub use self::overload::{ClassSetting, OverloadConfig};
 pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel};
 pub use self::semantic_cache::{SemanticCacheConfig, SemanticMode};
@@ -44,6 +46,8 @@ pub struct GatewayConfig {
     pub response_cache: ResponseCacheConfig,
     /// Answers for questions that mean the same as one that was answered before; off without it.
     pub semantic_cache: Option<SemanticCacheConfig>,
+    /// How models that are loaded on demand come and go.
+    pub on_demand: OnDemandConfig,
     /// How many workers models should have.
     pub autoscale: AutoscaleSection,
 }

@@ -18,6 +18,7 @@ use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
 use crate::moderation::Moderation;
 use crate::observation::{Observation, RequestObserver};
+use crate::on_demand::OnDemandModels;
 use crate::phase::{Phase, Shutdown};
 use crate::replica::Links;
 use crate::response_cache::DiskTier;
@@ -258,9 +259,30 @@ impl Loading {
     /// # Errors
     /// [`GatewayError::ModelName`].
     pub fn finish(&self, models: Vec<ServedModel>) -> Result<(), GatewayError> {
+        self.finish_with(models, None)
+    }
+
+    /// The same, beside models that come and go on demand.
+    ///
+    /// # Errors
+    /// [`GatewayError::ModelName`].
+    pub fn finish_with(
+        &self,
+        models: Vec<ServedModel>,
+        on_demand: Option<Arc<OnDemandModels>>,
+    ) -> Result<(), GatewayError> {
         check_names(&models)?;
-        let app = Arc::new(App::new(self.config.clone(), models, self.shared.clone(), None));
+        let taken = models.iter().flat_map(|model| &model.names);
+        let others = on_demand.iter().flat_map(|models| models.names());
+        if let Some(name) = others.clone().find(|name| taken.clone().any(|taken| taken == *name)) {
+            return Err(GatewayError::ModelName { name: name.clone() });
+        }
+        let shared = Shared { on_demand: on_demand.clone(), ..self.shared.clone() };
+        let app = Arc::new(App::new(self.config.clone(), models, shared, None));
         let _ = self.loaded.set(app.clone());
+        if let Some(on_demand) = on_demand {
+            tokio::spawn(on_demand.unload_unused(app.clone()));
+        }
         self.serve(app);
         Ok(())
     }

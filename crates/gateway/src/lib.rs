@@ -26,6 +26,7 @@ mod memory;
 mod metrics;
 mod moderation;
 mod observation;
+mod on_demand;
 pub mod openai;
 mod overload;
 mod phase;
@@ -46,9 +47,9 @@ pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig,
     ClientCertificates, GatewayConfig, ModelAlias, ModelPrice, ModerationConfig, ModerationRule,
-    ObservabilityConfig, OnFailure, OverloadConfig, ResponseCacheConfig, RoutingConfig, RoutingPolicy,
-    Secret, SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig, TlsConfig, TokenConfig,
-    WeightedModel,
+    ObservabilityConfig, OnDemandConfig, OnFailure, OnRequest, OverloadConfig, ResponseCacheConfig,
+    RoutingConfig, RoutingPolicy, Secret, SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig,
+    TlsConfig, TokenConfig, WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};
@@ -58,6 +59,7 @@ pub use limits::SharedLimits;
 pub use memory::HeldBytes;
 pub use metrics::ProcessFacts;
 pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
+pub use on_demand::{ModelLoader, OnDemandModel, OnDemandModels};
 pub use phase::Shutdown;
 pub use pooling_model::{PoolingModel, PoolingOutput};
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};

@@ -97,6 +97,14 @@ impl Router {
         *routes = routes.iter().cloned().chain([route]).collect();
     }
 
+    /// Takes the model of this name away; requests that have it go on with it.
+    pub fn remove(&self, name: &str) -> Option<Route> {
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        let removed = routes.iter().find(|route| route.model.served.id() == name).cloned();
+        *routes = routes.iter().filter(|route| route.model.served.id() != name).cloned().collect();
+        removed
+    }
+
     /// All replicas of now with their labels.
     pub fn labelled_replicas(&self) -> Vec<(ModelLabels, Arc<dyn Replica>)> {
         let routes = self.routes();

@@ -21,8 +21,15 @@ const SHARED: &[&str] = &[
     "/v1/organization/costs",
 ];
 /// What only the operator may use where there are keys.
-const OPERATOR: &[&str] =
-    &["/load", "/metrics", "/fleet", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
+const OPERATOR: &[&str] = &[
+    "/load",
+    "/metrics",
+    "/fleet",
+    "/v1/load_lora_adapter",
+    "/v1/unload_lora_adapter",
+    "/v1/models/load",
+    "/v1/models/unload",
+];
 /// What asks for a model; a list of models is answered with those that the key permits.
 const OF_A_MODEL: &[&str] = &[
     "/v1/chat/completions",

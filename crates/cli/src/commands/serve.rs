@@ -5,6 +5,7 @@ pub(super) mod database;
 pub(super) mod issuer;
 pub(super) mod limits;
 pub(super) mod listen;
+mod on_demand;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
 use throng_gateway::{
-    Gateway, HeldBytes, Loading, PoolingModel, PoolingOutput, ProcessFacts, ServedModel, ServerConfig,
-    Shutdown,
+    Gateway, HeldBytes, Loading, OnDemandModels, PoolingModel, PoolingOutput, ProcessFacts, ServedModel,
+    ServerConfig, Shutdown,
 };
 use throng_model::LoadedModel;
 use throng_model::decoder::weights::LoadProgress;
@@ -63,7 +64,8 @@ const LOADING_LIMIT: Duration = Duration::from_secs(600);
 
 /// Listens at once, and answers that the model is not ready until it is loaded.
 async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<()> {
-    let Settings { model, engine, gateway, adapters, .. } = settings;
+    let Settings { model, engine, gateway, adapters, on_demand, .. } = settings;
+    let on_demand = on_demand::models(gateway.on_demand.clone(), on_demand, (&model, &engine));
     // Read again when the model is loaded; an error in it is reported before.
     running::chosen_chat_template(&model)?;
     let shows_tokenizer = gateway.api.tokenizer_info;
@@ -90,7 +92,7 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let is_successor = handover::is_successor();
     let getting_ready = async {
         tracing::info!("listening on {place} while the model is loaded");
-        let engine = get_ready((model, engine, adapters), shows_tokenizer, &loading, out).await?;
+        let engine = get_ready((model, engine, adapters), on_demand, shows_tokenizer, &loading, out).await?;
         out.push(&format!("Serving on {address} (chat in a browser, or use it as an OpenAI API at /v1)"));
         systemd::ready(&format!("serving on {address}"));
         handover::ready();
@@ -125,6 +127,7 @@ pub(super) fn address(place: &str, is_encrypted: bool) -> String {
 /// Loads the model and its adapters and gives them to the gateway.
 async fn get_ready(
     (model, engine, section): (ModelSection, EngineSection, AdapterSection),
+    on_demand: Option<Arc<OnDemandModels>>,
     shows_tokenizer: bool,
     loading: &Loading,
     out: &LineQueue,
@@ -152,7 +155,7 @@ async fn get_ready(
     .await??;
     let mut served = served_model(running, &model);
     (served.tokenizer_config, served.adapters) = (tokenizer_config.map(Into::into), Some(adapters));
-    loading.finish(vec![served])?;
+    loading.finish_with(vec![served], on_demand)?;
     Ok(engine)
 }
 

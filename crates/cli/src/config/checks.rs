@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use throng_gateway::{GatewayConfig, TokenConfig};
 
-use super::{EngineSection, ModelSection, Settings};
+use super::{EngineSection, ModelSection, Settings, on_demand};
 use crate::args::{check_variables, is_path};
 use crate::bounds;
 use crate::source::BUILT_IN;
@@ -20,6 +20,7 @@ pub fn check(settings: &Settings) -> Result<(), UsageError> {
     model(&settings.model)?;
     engine(&settings.engine)?;
     settings.adapters.check()?;
+    on_demand::check(&settings.on_demand)?;
     settings.gateway.routing.check().map_err(UsageError)?;
     gateway(&settings.gateway)
 }

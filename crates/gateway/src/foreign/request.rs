@@ -82,7 +82,7 @@ struct Named<'a> {
 }
 
 /// The model that a body names, if it can be read; what is wrong with it otherwise is said by who reads it all.
-pub(super) fn named_model(body: &[u8]) -> Option<Cow<'_, str>> {
+pub(crate) fn named_model(body: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_slice::<Named<'_>>(body).ok()?.model
 }
 

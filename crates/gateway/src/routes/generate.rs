@@ -108,6 +108,7 @@ async fn answer_as(
     endpoint: Endpoint,
     target: Target,
 ) -> Result<Response, ApiError> {
+    body.bring_model(&app, target.model()).await?;
     if let Some(model) = app.foreign.asked_for(target.model(), body.bytes()) {
         let (body, context) = body.into_parts();
         return foreign::answer(&foreign_setting(&app)?, model, endpoint, body, context).await;

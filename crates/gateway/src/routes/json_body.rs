@@ -1,5 +1,6 @@
 //! The bytes of a JSON body, and what the answer to one carries. Refuses to read the JSON itself.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use crate::app::App;
 use crate::auth::Tenant;
 use crate::config::{GatewayConfig, PARSE_FACTOR};
 use crate::connection::{HeldBody, RequestContext};
+use crate::foreign::named_model;
 use crate::idempotency::Repeatable;
 use crate::memory::{MemoryBudget, Part, Reservation};
+use crate::on_demand::Serving;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
 
 /// The body of a request that is said to be JSON.
@@ -80,6 +83,21 @@ impl JsonBody {
         let memory = memory.reserve(Part::Bodies, self.n_bytes())?;
         let body = HeldBody { bytes: self.body.bytes.clone(), memory };
         Ok(Self { body, options: self.options.clone(), context: self.context.clone(), repeatable: None })
+    }
+
+    /// Brings the model into memory that the request is for: `target`, or the one that its body names. Only what the key permits is
+    /// loaded; anything else is refused by who finds the model.
+    ///
+    /// # Errors
+    /// 503 where it does not come in time.
+    pub async fn bring_model(&self, app: &Arc<App>, target: Option<&str>) -> Result<(), ApiError> {
+        let Some(models) = app.on_demand.as_ref().filter(|_| !app.is_draining()) else { return Ok(()) };
+        let name = target.map(Cow::Borrowed).or_else(|| named_model(self.bytes()));
+        let place: Arc<dyn Serving> = app.clone();
+        match name.filter(|name| self.context.key_holder().permits_name_of(name, &[])) {
+            Some(name) => models.ready(&place, &name).await,
+            None => Ok(()),
+        }
     }
 
     /// Reads it with `parse`, and drops the bytes. Until the returned reservation is dropped, memory is reserved for

@@ -131,6 +131,8 @@ pub(crate) const ROUTES: &[Route] = &[
     keyed("/v1/classify", "POST", || post(pooling::classify)),
     keyed("/classify", "POST", || post(pooling::classify)),
     keyed("/v1/models", GET, || get(models::list)),
+    of(Operator, "/v1/models/load", "POST", || post(admin::on_demand::load)),
+    of(Operator, "/v1/models/unload", "POST", || post(admin::on_demand::unload)),
     keyed("/v1/models/{*id}", GET, || get(models::card)),
     of(Shared, "/v1/organization/usage/completions", GET, || get(usage::completions)),
     of(Shared, "/v1/organization/costs", GET, || get(usage::costs)),
@@ -144,6 +146,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Admin, "/admin/keys/{id}/revoke", "POST", || post(admin::revoke_key)),
     of(Admin, "/admin/organisations", GET, || get(admin::list_organisations)),
     of(Admin, "/admin/limits", "POST", || post(admin::limit)),
+    of(Admin, "/admin/models", GET, || get(admin::on_demand::list)),
     of(Admin, "/admin/rollouts", "GET, HEAD, POST", || {
         get(admin::rollouts::list).post(admin::rollouts::begin)
     }),

@@ -200,6 +200,7 @@ async fn answer(
     body: JsonBody,
     read: impl FnOnce(&Reading<'_>, JsonBody) -> Result<Job, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
+    body.bring_model(&app, None).await?;
     let (context, state) = (body.context.clone(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         let context = body.context.clone();

@@ -98,6 +98,7 @@ async fn answer(
     + Send
     + 'static,
 ) -> Result<Response, ApiError> {
+    body.bring_model(&app, None).await?;
     let (context, state) = (body.context.clone(), app.clone());
     let (frames, ignored) = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         work(&state, body, abandoned)

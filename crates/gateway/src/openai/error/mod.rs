@@ -4,6 +4,7 @@
 mod body;
 mod constraint;
 mod idempotency;
+mod residency;
 mod service;
 
 use std::borrow::Cow;

@@ -323,18 +323,6 @@ impl ApiError {
         Self::server(StatusCode::SERVICE_UNAVAILABLE, "shutting_down", message).retry_after(retry_after_s)
     }
 
-    /// The model is not loaded yet; `bytes` of its weights are loaded, of all of them, where that is known.
-    pub fn model_not_ready(bytes: Option<(u64, u64)>, retry_after_s: u32) -> Self {
-        let message = match bytes {
-            None => "The model is loading.".to_owned(),
-            Some((done, total)) => {
-                let percent = u128::from(done) * 100 / u128::from(total.max(1));
-                format!("The model is loading: {percent} % ({done} of {total} bytes).")
-            }
-        };
-        Self::server(StatusCode::SERVICE_UNAVAILABLE, "model_not_ready", message).retry_after(retry_after_s)
-    }
-
     /// A stream was cut after its first byte, because the server is stopping.
     pub fn stream_interrupted() -> Self {
         let message =

@@ -160,6 +160,7 @@ fn admin_components() -> ComponentsBuilder {
         .property("max_failure_excess_percent", of_type(Type::Integer).minimum(Some(0)))
         .property("max_slowness_percent", of_type(Type::Integer).minimum(Some(100)));
     ComponentsBuilder::new()
+        .schema("NamedModelRequest", named(strict(), &["model"]).required("model").build())
         .schema("BeginRolloutRequest", rollout.build())
         .schema("CreateKeyRequest", named(key(), &["organisation", "project", "name"]).build())
         .schema("ChangeKeyRequest", key().build())

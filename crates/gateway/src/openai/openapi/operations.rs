@@ -107,6 +107,9 @@ pub(super) const OPERATIONS: &[Operation] = &[
         .gives("Explanation"),
     get("/fleet", "The workers of this gateway, for its operators.").gives("Fleet"),
     get("/openapi.json", "This document."),
+    post("/v1/models/load", "NamedModelRequest", "Load a model that comes on demand, for operators."),
+    post("/v1/models/unload", "NamedModelRequest", "Unload one, once its requests have ended."),
+    get("/admin/models", "The models that come on demand, with their states."),
     get("/admin/keys", "All API keys; like all of /admin on the operator's listener only."),
     Operation {
         status: "201",

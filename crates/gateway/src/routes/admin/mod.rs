@@ -2,6 +2,7 @@
 //! stored.
 
 mod bodies;
+pub(super) mod on_demand;
 pub(super) mod rollouts;
 mod shown;
 

@@ -1,0 +1,36 @@
+//! How models come and go while the server runs. Does not know which models.
+
+use serde::{Deserialize, Serialize};
+
+/// How models that are loaded on demand come and go.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OnDemandConfig {
+    /// What becomes of a request for a model that is not in memory.
+    pub on_request: OnRequest,
+    /// Such a request waits so long at most.
+    pub wait_ms: u64,
+    /// What these models may hold together; no bound when absent.
+    pub max_memory_bytes: Option<u64>,
+    /// A model without requests for so long is unloaded; 0: none.
+    pub idle_unload_s: u64,
+}
+
+/// What becomes of a request for a model that is not in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnRequest {
+    /// It waits while the model is loaded.
+    #[default]
+    Wait,
+    /// It is answered with 503, and the model is loaded.
+    Refuse,
+    /// It is answered with 503; only the operator loads models.
+    Never,
+}
+
+impl Default for OnDemandConfig {
+    fn default() -> Self {
+        Self { on_request: OnRequest::Wait, wait_ms: 120_000, max_memory_bytes: None, idle_unload_s: 0 }
+    }
+}

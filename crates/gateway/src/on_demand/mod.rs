@@ -1,0 +1,255 @@
+//! Models of this process that come when they are asked for and go when their memory is needed, or when the operator says so. Decisions are
+//! those of [`Residency`]. Does not know how a model is loaded.
+
+mod residency;
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use throng_engine::{EngineHandle, EngineState};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use self::residency::{Residency, Standing, Step};
+use crate::config::{OnDemandConfig, OnRequest};
+use crate::memory::HeldBytes;
+use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
+use crate::router::Router;
+use crate::served_model::ServedModel;
+
+/// How often waiting requests look whether a model has become idle, and unused models are looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// The wait of an operator who loads a model.
+const OPERATORS_WAIT: Duration = Duration::from_secs(600);
+/// An engine that was told to end has so long.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Loads models that the operator has named.
+pub trait ModelLoader: Debug + Send + Sync {
+    /// Loads the model of this name, which it then has; the error says why it cannot be loaded.
+    fn load(&self, name: &str) -> BoxFuture<'static, Result<ServedModel, String>>;
+}
+
+/// Where models are served.
+pub(crate) trait Serving: Send + Sync {
+    /// All models that can be asked now.
+    fn router(&self) -> &Router;
+
+    /// Serves one more; what it holds.
+    ///
+    /// # Errors
+    /// When it has a name of another one.
+    fn add(&self, served: ServedModel) -> Result<HeldBytes, String>;
+
+    /// How long the requests of a model that goes may last.
+    fn patience(&self) -> Duration;
+}
+
+/// What [`OnDemandModels`] serves its models by.
+type Place = Arc<dyn Serving>;
+
+/// A model that may be loaded while the server runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnDemandModel {
+    /// What requests call it.
+    pub name: String,
+    /// What it will hold in memory, as far as is known.
+    pub n_bytes: u64,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub struct OnDemandModels {
+    config: OnDemandConfig,
+    loader: Arc<dyn ModelLoader>,
+    names: Vec<String>,
+    residency: Mutex<Residency>,
+    faults: Vec<AtomicU64>,
+    /// Counts changes, for those who wait for one.
+    changed: watch::Sender<u64>,
+    origin: Instant,
+}
+
+impl OnDemandModels {
+    /// None is loaded yet.
+    pub fn new(
+        config: OnDemandConfig,
+        models: Vec<OnDemandModel>,
+        loader: Arc<dyn ModelLoader>,
+    ) -> Arc<Self> {
+        let max_bytes = config.max_memory_bytes.unwrap_or(u64::MAX);
+        let residency = Mutex::new(Residency::new(models.iter().map(|model| model.n_bytes), max_bytes));
+        let faults = models.iter().map(|_| AtomicU64::new(0)).collect();
+        let names = models.into_iter().map(|model| model.name).collect();
+        let (changed, origin) = (watch::Sender::new(0), Instant::now());
+        Arc::new(Self { config, loader, names, residency, faults, changed, origin })
+    }
+
+    /// The names of all of them.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The same with the state of each, as the operator is told it.
+    pub(crate) fn states(&self) -> Vec<(&str, &'static str)> {
+        let residency = self.residency();
+        let state = |number| match residency.standing(number) {
+            Standing::Absent => "unloaded",
+            Standing::Loading => "loading",
+            Standing::Loaded => "loaded",
+            Standing::Leaving => "unloading",
+        };
+        self.names.iter().enumerate().map(|(number, name)| (name.as_str(), state(number))).collect()
+    }
+
+    /// Makes the model of this name ready to be asked, as the operator has set it; nothing for other names.
+    ///
+    /// # Errors
+    /// 503 where it is not in memory and does not come in time.
+    pub(crate) async fn ready(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
+        let Some(number) = self.number_of(name) else { return Ok(()) };
+        let wait = match self.config.on_request {
+            OnRequest::Wait => Duration::from_millis(self.config.wait_ms),
+            OnRequest::Refuse => Duration::ZERO,
+            OnRequest::Never => match self.residency().standing(number) {
+                Standing::Loaded => Duration::ZERO,
+                _ => return Err(ApiError::model_not_loaded(name)),
+            },
+        };
+        self.come(place, number, wait).await
+    }
+
+    /// Loads a model for the operator.
+    ///
+    /// # Errors
+    /// 404 for a name that is none of these; 503 where it does not come.
+    pub(crate) async fn load(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
+        let number = self.number_of(name).ok_or_else(|| ApiError::model_not_found(name))?;
+        self.come(place, number, OPERATORS_WAIT).await
+    }
+
+    /// Unloads a model for the operator, once its requests have ended.
+    ///
+    /// # Errors
+    /// 404 for a name that is none of these; 400 for one that is being loaded.
+    pub(crate) async fn unload(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
+        let number = self.number_of(name).ok_or_else(|| ApiError::model_not_found(name))?;
+        if self.residency().leave(number) {
+            // Goes on though the operator should not wait.
+            let (this, place) = (self.clone(), place.clone());
+            let _ = tokio::spawn(async move { this.take_away(&*place, number).await }).await;
+            return Ok(());
+        }
+        match self.residency().standing(number) {
+            Standing::Absent => Ok(()),
+            _ => Err(ApiError::invalid_value("model", "The model is being loaded or unloaded.")),
+        }
+    }
+
+    /// Unloads models that nobody has asked for longer than the operator has set; to be run beside the server.
+    pub(crate) async fn unload_unused(self: Arc<Self>, place: Place) {
+        let idle = Duration::from_secs(self.config.idle_unload_s);
+        while !idle.is_zero() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            let unused = self.residency().idle_for(idle, self.now(), |number| self.is_idle(&*place, number));
+            if let Some(number) = unused {
+                self.take_away(&*place, number).await;
+            }
+        }
+    }
+
+    async fn come(self: &Arc<Self>, place: &Place, number: usize, wait: Duration) -> Result<(), ApiError> {
+        let deadline = Instant::now() + wait;
+        let mut changed = self.changed.subscribe();
+        let n_faults = self.faults[number].load(Ordering::Relaxed);
+        loop {
+            let step = self.residency().wanted(number, self.now(), |other| self.is_idle(&**place, other));
+            let (this, place) = (self.clone(), place.clone());
+            match step {
+                Step::Ask => return Ok(()),
+                Step::Wait => {}
+                Step::Load => drop(tokio::spawn(async move { this.bring(&*place, number).await })),
+                Step::Unload(other) => {
+                    drop(tokio::spawn(async move { this.take_away(&*place, other).await }))
+                }
+            }
+            if self.faults[number].load(Ordering::Relaxed) != n_faults {
+                return Err(ApiError::model_load_failed(&self.names[number], retry_after_s()));
+            }
+            if Instant::now() >= deadline {
+                return Err(ApiError::model_not_ready(None, retry_after_s()));
+            }
+            let until = deadline.min(Instant::now() + LOOK_AGAIN);
+            let _ = timeout_at(until, changed.changed()).await;
+        }
+    }
+
+    async fn bring(&self, place: &dyn Serving, number: usize) {
+        let name = &self.names[number];
+        tracing::info!(model = name, "loading a model");
+        let loaded = self.loader.load(name).await.and_then(|served| place.add(served));
+        let n_bytes = match loaded {
+            Ok(held) => {
+                tracing::info!(model = name, "loaded a model");
+                Some(held.weights.saturating_add(held.kv))
+            }
+            Err(error) => {
+                tracing::error!(model = name, error, "a model cannot be loaded");
+                self.faults[number].fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        };
+        self.residency().loaded(number, n_bytes, self.now());
+        self.tell();
+    }
+
+    async fn take_away(&self, place: &dyn Serving, number: usize) {
+        let name = &self.names[number];
+        let engines = place.router().remove(name).map(|route| route.model.served.engines.clone());
+        let engines = engines.unwrap_or_default();
+        until(place.patience(), || engines.iter().all(has_nothing_to_do)).await;
+        engines.iter().for_each(EngineHandle::shutdown);
+        until(ENDING, || engines.iter().all(|engine| engine.state() >= EngineState::Stopped)).await;
+        tracing::info!(model = name, "unloaded a model");
+        self.residency().left(number);
+        self.tell();
+    }
+
+    fn is_idle(&self, place: &dyn Serving, number: usize) -> bool {
+        let route = place.router().find(&self.names[number]);
+        route.is_ok_and(|route| route.model.served.engines.iter().all(has_nothing_to_do))
+    }
+
+    fn number_of(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    fn residency(&self) -> MutexGuard<'_, Residency> {
+        self.residency.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn has_nothing_to_do(engine: &EngineHandle) -> bool {
+    let stats = engine.stats().scheduler;
+    stats.running + stats.waiting + stats.paused + stats.queued_requests == 0
+}
+
+/// Waits until a condition holds, for a bounded time.
+async fn until(limit: Duration, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !holds() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,222 @@
+//! Which of the models that come and go are in memory: when one is loaded, and which one makes room for it. Plain decisions over times that
+//! are given; does not load and unload.
+
+use std::time::Duration;
+
+/// A model that was asked for so lately is not unloaded: its requests may still be on their way to it.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Where a model is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// On disk only.
+    Absent,
+    /// On its way into memory.
+    Loading,
+    /// It can be asked.
+    Loaded,
+    /// It is asked no more, and goes when its requests have ended.
+    Leaving,
+}
+
+/// What is to be done for a request to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: it can be asked.
+    Ask,
+    /// To load it.
+    Load,
+    /// To unload this one first.
+    Unload(usize),
+    /// To wait until something has changed.
+    Wait,
+}
+
+#[derive(Debug)]
+struct Model {
+    standing: Standing,
+    /// What it holds: as it is estimated, and as it is known since it was first loaded.
+    n_bytes: u64,
+    last_used: Duration,
+}
+
+/// The models, by their numbers, and the bound of what they hold together.
+#[derive(Debug)]
+pub(super) struct Residency {
+    models: Vec<Model>,
+    max_bytes: u64,
+}
+
+impl Residency {
+    /// None is in memory; `n_bytes` is what each will hold, as far as is known.
+    pub fn new(n_bytes: impl IntoIterator<Item = u64>, max_bytes: u64) -> Self {
+        let absent = |n_bytes| Model { standing: Standing::Absent, n_bytes, last_used: Duration::ZERO };
+        Self { models: n_bytes.into_iter().map(absent).collect(), max_bytes }
+    }
+
+    /// Where a model is.
+    pub fn standing(&self, model: usize) -> Standing {
+        self.models[model].standing
+    }
+
+    /// What models in memory, and those on their way there or away, hold.
+    pub fn n_bytes(&self) -> u64 {
+        let present = self.models.iter().filter(|model| model.standing != Standing::Absent);
+        present.fold(0, |sum, model| sum.saturating_add(model.n_bytes))
+    }
+
+    /// What is to be done for a request to `model` now. A model that is too large for the bound is loaded when it would be alone.
+    pub fn wanted(&mut self, model: usize, now: Duration, is_idle: impl Fn(usize) -> bool) -> Step {
+        match self.models[model].standing {
+            Standing::Loaded => {
+                self.models[model].last_used = now;
+                return Step::Ask;
+            }
+            Standing::Loading | Standing::Leaving => return Step::Wait,
+            Standing::Absent => {}
+        }
+        let held = self.n_bytes();
+        let fits = held.saturating_add(self.models[model].n_bytes) <= self.max_bytes;
+        if fits || held == 0 {
+            self.models[model].standing = Standing::Loading;
+            return Step::Load;
+        }
+        // Whoever waits for room asks again once the one that leaves has gone.
+        if self.models.iter().any(|model| model.standing == Standing::Leaving) {
+            return Step::Wait;
+        }
+        match self.oldest_idle(now, GRACE, is_idle) {
+            Some(oldest) => {
+                self.models[oldest].standing = Standing::Leaving;
+                Step::Unload(oldest)
+            }
+            None => Step::Wait,
+        }
+    }
+
+    /// A model that nobody has asked for `idle`, and that is to be unloaded now.
+    pub fn idle_for(
+        &mut self,
+        idle: Duration,
+        now: Duration,
+        is_idle: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        for (number, model) in self.models.iter_mut().enumerate() {
+            if model.standing == Standing::Loaded && !is_idle(number) {
+                model.last_used = now;
+            }
+        }
+        let oldest = self.oldest_idle(now, idle.max(GRACE), is_idle)?;
+        self.models[oldest].standing = Standing::Leaving;
+        Some(oldest)
+    }
+
+    /// Begins to unload a model; `false` where it is not loaded.
+    pub fn leave(&mut self, model: usize) -> bool {
+        let is_loaded = self.models[model].standing == Standing::Loaded;
+        if is_loaded {
+            self.models[model].standing = Standing::Leaving;
+        }
+        is_loaded
+    }
+
+    /// A model has been loaded, and holds so much; `None`: it could not be loaded.
+    pub fn loaded(&mut self, model: usize, n_bytes: Option<u64>, now: Duration) {
+        let model = &mut self.models[model];
+        model.standing = if n_bytes.is_some() { Standing::Loaded } else { Standing::Absent };
+        model.n_bytes = n_bytes.unwrap_or(model.n_bytes);
+        model.last_used = now;
+    }
+
+    /// A model has left memory.
+    pub fn left(&mut self, model: usize) {
+        self.models[model].standing = Standing::Absent;
+    }
+
+    fn oldest_idle(
+        &self,
+        now: Duration,
+        unused_for: Duration,
+        is_idle: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let loaded = self.models.iter().enumerate().filter(|(_, model)| model.standing == Standing::Loaded);
+        let unused = loaded.filter(|(_, model)| now.saturating_sub(model.last_used) >= unused_for);
+        unused.filter(|(number, _)| is_idle(*number)).min_by_key(|(_, model)| model.last_used).map(|(n, _)| n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_one_unused_for_longest_makes_room() {
+        let mut models = Residency::new([40, 40, 40, 200], 100);
+        for (model, at) in [(0, 1), (1, 2)] {
+            assert_eq!(models.wanted(model, s(at), |_| true), Step::Load);
+            assert_eq!(models.wanted(model, s(at), |_| true), Step::Wait);
+            models.loaded(model, Some(45), s(at));
+        }
+        assert_eq!(models.wanted(0, s(3), |_| true), Step::Ask);
+        assert_eq!(models.wanted(2, s(10), |model| model != 1), Step::Unload(0), "1 has requests");
+        assert_eq!(models.wanted(2, s(10), |_| true), Step::Wait);
+        assert_eq!(models.wanted(0, s(10), |_| true), Step::Wait, "it leaves");
+        models.left(0);
+        assert_eq!(models.wanted(2, s(11), |_| true), Step::Load);
+        models.loaded(2, None, s(11));
+        assert_eq!(models.standing(2), Standing::Absent);
+        assert_eq!(models.wanted(3, s(12), |_| false), Step::Wait, "nobody can go");
+        assert_eq!(models.wanted(3, s(12), |_| true), Step::Unload(1));
+        models.left(1);
+        assert_eq!(models.wanted(3, s(13), |_| true), Step::Load, "too large, but alone");
+    }
+
+    #[test]
+    fn idle_models_go_and_used_ones_stay() {
+        let mut models = Residency::new([1, 1], u64::MAX);
+        for model in [0, 1] {
+            assert_eq!(models.wanted(model, s(0), |_| true), Step::Load);
+            models.loaded(model, Some(1), s(0));
+        }
+        assert_eq!(models.idle_for(s(10), s(5), |_| true), None);
+        assert_eq!(models.idle_for(s(10), s(12), |model| model == 0), Some(0));
+        assert_eq!(models.idle_for(s(10), s(15), |_| true), None, "1 was in use at 12");
+        assert!(!models.leave(0) && models.leave(1) && !models.leave(1));
+    }
+
+    /// Random requests, ends of loads and unloads: the bound holds but for a model that is alone, and no waiting request is forgotten.
+    #[test]
+    fn random_schedules_keep_the_bound_and_come_to_an_end() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        for _ in 0..2_000 {
+            let sizes: Vec<u64> = (0..random.usize(1..6)).map(|_| random.u64(1..60)).collect();
+            let max_bytes = random.u64(1..100);
+            let mut models = Residency::new(sizes.clone(), max_bytes);
+            let (mut now, mut busy) = (s(0), vec![false; sizes.len()]);
+            let mut waiting: Vec<usize> = Vec::new();
+            for step in 0..400 {
+                now += Duration::from_millis(random.u64(0..2_000));
+                if step < 200 && random.bool() {
+                    waiting.push(random.usize(..sizes.len()));
+                }
+                for model in 0..sizes.len() {
+                    busy[model] = step < 200 && random.u8(..4) == 0;
+                    match models.standing(model) {
+                        Standing::Loading if random.bool() => models.loaded(model, Some(sizes[model]), now),
+                        Standing::Leaving if random.bool() => models.left(model),
+                        _ => {}
+                    }
+                }
+                waiting.retain(|&model| models.wanted(model, now, |n| !busy[n]) != Step::Ask);
+                let n_present = (0..sizes.len()).filter(|&n| models.standing(n) != Standing::Absent).count();
+                assert!(models.n_bytes() <= max_bytes || n_present == 1, "seed {seed}");
+            }
+            assert!(waiting.is_empty(), "seed {seed}: {waiting:?}");
+        }
+    }
+}
