@@ -1,12 +1,13 @@
 //! Broken model files give a typed error or a model that runs, never a panic. Every bit of the header of a small GGUF
-//! file and of a folder's `config.json` is flipped, and the files are truncated.
+//! file and of a folder's `config.json` is flipped, the files are truncated, and any bytes stand for weights of every format.
 
 mod harness;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use harness::OneSequence;
+use fastrand::Rng;
+use harness::{BACKENDS, LIMITS, OneSequence};
 use throng_core::request::SamplingParams;
 use throng_kernels::quant::Format;
 use throng_model::arch::Architecture;
@@ -17,6 +18,7 @@ use throng_model::runner::{ModelRunner, RunnerLimits};
 use throng_model::weights::TensorSource;
 use throng_model::weights::gguf::Gguf;
 use throng_model::weights::safetensors::SafetensorsFolder;
+use throng_model::{LoadOptions, RunnerOptions, load};
 use throng_testkit::tiny_model::TinyModel;
 
 /// Loads weights and runs two tokens.
@@ -116,5 +118,79 @@ fn flipped_bits_in_a_configuration_never_panic() {
         }
         println!("{name}: {n_refused} of {} flips refused", 3 * json.len());
         assert!(n_refused > json.len());
+    }
+}
+
+/// The seed of a test, which it prints.
+fn rng() -> Rng {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(fastrand::u64(..));
+    println!("SEED={seed}");
+    Rng::with_seed(seed)
+}
+
+/// Loads a model from its path and runs two tokens on every backend.
+fn load_and_run(path: &Path) -> Result<(), String> {
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+    let model = load(path, &options, &mut |_| {}).map_err(|error| error.to_string())?;
+    for backend in BACKENDS {
+        let runner = model.runner(&RunnerOptions { backend, n_threads: 1, limits: LIMITS });
+        let mut runner = runner.map_err(|error| error.to_string())?;
+        let sampling = SamplingParams { max_tokens: 0, ..Default::default() };
+        OneSequence::new(&[1, 2, 3], Arc::new(sampling)).compute_only(&mut *runner, 2);
+    }
+    Ok(())
+}
+
+/// No block has bytes that are not numbers, and no number, not even an infinite one or NaN, is more than a wrong result.
+#[test]
+fn any_bytes_are_weights_of_every_format() {
+    let mut rng = rng();
+    let folder = tempfile::tempdir().unwrap();
+    for format in Format::ALL {
+        for (architecture, experts) in [("qwen3", (0, 0)), ("qwen3moe", (2, 1))] {
+            let mut bytes =
+                TinyModel { architecture, experts, vocabulary: 8, ..Default::default() }.gguf(format);
+            let start = Gguf::parse(&bytes).unwrap().headers().next().unwrap().data_start;
+            bytes[start..].iter_mut().for_each(|byte| *byte = rng.u8(..));
+            let path = folder.path().join(format!("{architecture}-{}.gguf", format.name()));
+            std::fs::write(&path, &bytes).unwrap();
+            load_and_run(&path).unwrap_or_else(|error| panic!("{format:?}: {error}"));
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
+}
+
+/// Checkpoints whose experts are MXFP4 and whose layers are FP8, through the whole loader.
+#[test]
+fn a_damaged_checkpoint_of_few_bits_never_panics() {
+    let mut rng = rng();
+    for name in ["gpt-oss-mxfp4", "qwen3-fp8"] {
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
+        let folder = tempfile::tempdir().unwrap();
+        let (config, weights) = (folder.path().join("config.json"), folder.path().join("model.safetensors"));
+        let json = std::fs::read(fixture.join("config.json")).unwrap();
+        let bytes = std::fs::read(fixture.join("model.safetensors")).unwrap();
+        let n_header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        std::fs::write(&config, &json).unwrap();
+        std::fs::write(&weights, &bytes).unwrap();
+        load_and_run(folder.path()).unwrap();
+        let (mut n_refused, n_trials) = (0, 120);
+        for _ in 0..n_trials {
+            let mut damaged = bytes.clone();
+            let end = if rng.bool() { n_header } else { bytes.len() };
+            damaged[rng.usize(..end)] ^= 1 << rng.u8(..8);
+            std::fs::write(&weights, &damaged).unwrap();
+            n_refused += usize::from(load_and_run(folder.path()).is_err());
+            std::fs::write(&weights, &bytes[..rng.usize(..bytes.len())]).unwrap();
+            assert!(load_and_run(folder.path()).is_err(), "{name} was loaded although it was cut");
+            std::fs::write(&weights, &bytes).unwrap();
+            let mut damaged = json.clone();
+            damaged[rng.usize(..json.len())] ^= 1 << rng.u8(..7);
+            std::fs::write(&config, &damaged).unwrap();
+            n_refused += usize::from(load_and_run(folder.path()).is_err());
+            std::fs::write(&config, &json).unwrap();
+        }
+        println!("{name}: {n_refused} of {} flips refused", 2 * n_trials);
+        assert!(n_refused > n_trials / 4);
     }
 }

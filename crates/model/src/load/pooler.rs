@@ -19,6 +19,9 @@ use crate::weights::safetensors::SafetensorsFolder;
 /// The longest prompt of a model.
 const MAX_PROMPT_BYTES: usize = 4096;
 
+/// Modules of a model; real ones have at most five.
+const MAX_MODULES: usize = 16;
+
 /// The pooler of a model folder; `None` where the model generates text.
 pub(super) fn of_folder(
     folder: &Path,
@@ -44,13 +47,18 @@ pub(super) fn of_folder(
     };
     let modules: Vec<Map<String, Value>> =
         serde_json::from_slice(&modules).map_err(|error| malformed(&path, error.to_string()))?;
+    if modules.len() > MAX_MODULES {
+        return Err(malformed(
+            &path,
+            format!("has {} modules, at most {MAX_MODULES} are read", modules.len()),
+        ));
+    }
     embedder(folder, &path, &modules).map(Some)
 }
 
 /// The pooler that a list of modules describes.
 fn embedder(folder: &Path, modules_path: &Path, modules: &[Map<String, Value>]) -> Result<Pooler, LoadError> {
-    let bert = read_object(folder, "sentence_bert_config.json")?;
-    let max_tokens = bert.get("max_seq_length").and_then(Value::as_u64).map(|n| n as usize);
+    let max_tokens = max_tokens(folder)?;
     let (mut pooling, mut normalizes) = (None, false);
     let (mut layers, mut own_files) = (Vec::new(), Vec::new());
     for module in modules {
@@ -80,6 +88,19 @@ fn embedder(folder: &Path, modules_path: &Path, modules: &[Map<String, Value>]) 
     let prompts = prompts(folder)?;
     let config = PoolingConfig { pooling, normalizes, max_tokens, output, prompts };
     Ok(Pooler { config, layers, own_files })
+}
+
+/// The longest text by `sentence_bert_config.json`.
+fn max_tokens(folder: &Path) -> Result<Option<usize>, LoadError> {
+    let name = "sentence_bert_config.json";
+    let fields = read_object(folder, name)?;
+    let Some(length) = fields.get("max_seq_length").filter(|length| !length.is_null()) else {
+        return Ok(None);
+    };
+    match length.as_u64().filter(|n| *n > 0) {
+        Some(n) => Ok(Some(n as usize)),
+        None => Err(malformed(&folder.join(name), "max_seq_length is not a number of tokens".to_owned())),
+    }
 }
 
 /// The prompts of `config_sentence_transformers.json`.

@@ -12,7 +12,7 @@ use throng_model::weights::safetensors::{SafetensorsFolder, parse_index};
 
 use super::within_bounds;
 
-/// A model of every value type and five formats, with a vocabulary.
+/// A model of every value type and some formats, with a vocabulary.
 fn small_gguf(version: u32) -> Vec<u8> {
     let tokens = (0..120).map(|i| format!("token{i}ü")).collect::<Vec<_>>();
     let tokens = GgufValue::Array(GgufArray::Strings(tokens.iter().map(String::as_str).collect()));
@@ -52,6 +52,25 @@ fn small_gguf(version: u32) -> Vec<u8> {
     write(version, &metadata, &tensors)
 }
 
+/// A matrix of one row in each format.
+fn gguf_of_every_format() -> Vec<u8> {
+    let data: Vec<u8> = (0..=255).cycle().take(1024).collect();
+    let names = Format::ALL.map(|format| format!("{}.weight", format.name()));
+    let tensors: Vec<_> = Format::ALL
+        .iter()
+        .zip(&names)
+        .map(|(&format, name)| {
+            let n_bytes = format.bytes_of(256).unwrap();
+            TensorToWrite { name, shape: &[1, 256], format, data: &data[..n_bytes] }
+        })
+        .collect();
+    write(3, &[("general.architecture", GgufValue::String("llama".into()))], &tensors)
+}
+
+fn small_ggufs() -> [Vec<u8>; 3] {
+    [small_gguf(2), small_gguf(3), gguf_of_every_format()]
+}
+
 /// Everything that loading returns.
 fn listing(source: &dyn TensorSource) -> Vec<(String, Vec<usize>, Format, Vec<u8>)> {
     let names = source.names();
@@ -83,8 +102,7 @@ fn read_damaged_gguf(bytes: &[u8]) -> Option<Gguf> {
 
 #[test]
 fn gguf_cut_anywhere_is_refused() {
-    for version in [2, 3] {
-        let whole = small_gguf(version);
+    for whole in small_ggufs() {
         assert!((5_000..20_000).contains(&whole.len()));
         assert!(read_damaged_gguf(&whole).is_some());
         for n in 0..whole.len() {
@@ -95,8 +113,7 @@ fn gguf_cut_anywhere_is_refused() {
 
 #[test]
 fn gguf_with_any_header_bit_flipped_is_refused_or_read_as_it_stands() {
-    for version in [2, 3] {
-        let whole = small_gguf(version);
+    for whole in small_ggufs() {
         let n_header_bytes = Gguf::parse(&whole).unwrap().headers().next().unwrap().data_start;
         let (mut n_loaded, mut damaged) = (0, whole.clone());
         for bit in 0..n_header_bytes * 8 {
@@ -111,26 +128,27 @@ fn gguf_with_any_header_bit_flipped_is_refused_or_read_as_it_stands() {
 
 #[test]
 fn gguf_with_extreme_numbers_anywhere_is_refused_or_read_as_it_stands() {
-    let whole = small_gguf(3);
-    let n_header_bytes = Gguf::parse(&whole).unwrap().headers().next().unwrap().n_bytes;
-    let extremes = [
-        0,
-        1,
-        0xFF,
-        u64::from(u32::MAX),
-        i64::MAX as u64,
-        u64::MAX - 7,
-        u64::MAX,
-        1 << 61,
-        whole.len() as u64,
-    ];
-    let mut damaged = whole.clone();
-    for at in 0..n_header_bytes - 8 {
-        for extreme in extremes {
-            for width in [4, 8] {
-                damaged[at..at + width].copy_from_slice(&extreme.to_le_bytes()[..width]);
-                read_damaged_gguf(&damaged);
-                damaged[at..at + width].copy_from_slice(&whole[at..at + width]);
+    for whole in [small_gguf(3), gguf_of_every_format()] {
+        let n_header_bytes = Gguf::parse(&whole).unwrap().headers().next().unwrap().n_bytes;
+        let extremes = [
+            0,
+            1,
+            0xFF,
+            u64::from(u32::MAX),
+            i64::MAX as u64,
+            u64::MAX - 7,
+            u64::MAX,
+            1 << 61,
+            whole.len() as u64,
+        ];
+        let mut damaged = whole.clone();
+        for at in 0..n_header_bytes - 8 {
+            for extreme in extremes {
+                for width in [4, 8] {
+                    damaged[at..at + width].copy_from_slice(&extreme.to_le_bytes()[..width]);
+                    read_damaged_gguf(&damaged);
+                    damaged[at..at + width].copy_from_slice(&whole[at..at + width]);
+                }
             }
         }
     }

@@ -4,6 +4,8 @@
 mod crafted_gguf;
 mod crafted_safetensors;
 mod damaged;
+mod damaged_checkpoints;
+mod damaged_encoders;
 
 use allocation_counter::measure;
 

@@ -125,9 +125,14 @@ impl Scheme {
             Some("modelopt") | None if fields.contains_key("quant_algo") => modelopt(fields).map(Some),
             // Experts that the loader of the family puts together.
             Some("mxfp4") => Ok(None),
-            other => Err(SchemeError::Format(other.unwrap_or("an unnamed format").to_owned())),
+            other => Err(SchemeError::Format(shorten(other.unwrap_or("an unnamed format")))),
         }
     }
+}
+
+/// The beginning of a text of the file, for an error.
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
 }
 
 /// The fields of one format, of which each is known or refused.
@@ -148,9 +153,7 @@ impl<'a> Fields<'a> {
     }
 
     fn refused(&self, field: &str, found: &Value) -> SchemeError {
-        let mut found = found.to_string();
-        found.truncate(found.char_indices().nth(80).map_or(found.len(), |(end, _)| end));
-        SchemeError::Field { format: self.format, field: field.to_owned(), found }
+        SchemeError::Field { format: self.format, field: shorten(field), found: shorten(&found.to_string()) }
     }
 
     /// Refuses a value other than these, which may be left out.
@@ -197,7 +200,7 @@ impl<'a> Fields<'a> {
 
 fn fp8(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     let mut fields = Fields::new("FP8", map);
-    fields.only("fmt", &["e4m3".into()])?;
+    fields.only("fmt", &["e4m3".into(), "float8_e4m3fn".into()])?;
     // Scales are powers of two, or any floats: both are stored as floats.
     fields.only("scale_fmt", &["ue8m0".into(), "float".into()])?;
     let Some(block) = fields.get("weight_block_size") else { return fields.done(QuantizedBy::Fp8Rows) };
@@ -252,7 +255,7 @@ fn modelopt(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     match fields.get("quant_algo").and_then(Value::as_str) {
         Some("NVFP4") => fields.done(QuantizedBy::Nvfp4 { is_modelopt: true }),
         Some("FP8") => fields.done(QuantizedBy::Fp8Rows),
-        other => Err(SchemeError::Format(format!("modelopt ({})", other.unwrap_or("nothing")))),
+        other => Err(SchemeError::Format(format!("modelopt ({})", shorten(other.unwrap_or("nothing"))))),
     }
 }
 
@@ -313,6 +316,7 @@ fn of_weights(format: &str, weights: &Map<String, Value>) -> Result<QuantizedBy,
         },
         ("nvfp4-pack-quantized", 4, _) => QuantizedBy::Nvfp4 { is_modelopt: false },
         _ => {
+            let (format, strategy) = (shorten(format), shorten(&strategy));
             let found = format!("compressed-tensors ({format}) with {bits} bits by {strategy}");
             return Err(SchemeError::Format(found));
         }
