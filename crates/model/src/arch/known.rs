@@ -62,7 +62,9 @@ mod tests {
         let support = |id: &str| &models.iter().find(|model| model.repository == id).expect("listed").support;
         assert_eq!(support("openai/gpt-oss-20b"), &Support::Whole);
         assert_eq!(support("google/gemma-3-27b-it"), &Support::TextOnly);
-        assert_eq!(support("deepseek-ai/DeepSeek-R1"), &Support::Whole);
+        for quantized in ["deepseek-ai/DeepSeek-R1", "zai-org/GLM-4.6-FP8", "MiniMaxAI/MiniMax-M2"] {
+            assert_eq!(support(quantized), &Support::Whole);
+        }
         for KnownModel { repository, support } in &models {
             let by_family_or_format = match support {
                 Support::Whole | Support::TextOnly => true,
