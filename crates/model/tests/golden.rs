@@ -119,3 +119,16 @@ fn other_families_are_refused_by_name() {
     let error = load(folder.path(), &options, &mut |_| {}).err().unwrap().to_string();
     assert!(error.starts_with("not supported yet: rwkv7 (supported: llama, "), "{error}");
 }
+
+#[test]
+fn the_readme_says_how_each_fixture_was_made() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let folders =
+        std::fs::read_dir(root).unwrap().map(|entry| entry.unwrap()).filter(|entry| entry.path().is_dir());
+    let names: Vec<String> = folders.map(|folder| folder.file_name().into_string().unwrap()).collect();
+    assert!(names.len() > 50, "{}", names.len());
+    for name in names {
+        assert!(readme.contains(&format!("`{name}`")), "README.md does not name {name}");
+    }
+}
