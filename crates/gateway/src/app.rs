@@ -237,6 +237,11 @@ impl App {
         route
     }
 
+    /// How many workers each model that workers compute should have, by the model's id.
+    pub fn desired_replicas(&self) -> Vec<(String, u32)> {
+        decided(&self.router)
+    }
+
     /// Whether a model may answer without a restart of the process, now or later.
     pub fn is_live(&self) -> bool {
         let routes = self.router.routes();
@@ -295,17 +300,17 @@ fn model_info(route: &Route) -> ModelInfoLabels {
 }
 
 /// The models that workers compute, and how many of these there should be.
-fn scales(router: &Router) -> Vec<(ModelLabels, u32)> {
+fn decided(router: &Router) -> Vec<(String, u32)> {
     let routes = router.routes();
-    let remote = routes.iter().filter(|route| route.model.is_remote());
-    let decided = |route: &Route| {
-        let model = &route.model;
-        (
-            ModelLabels::of_model(model.served.id()),
-            model.scale.decide(&route.replicas().now(), &model.overload),
-        )
+    let remote = routes.iter().map(|route| (route, &route.model)).filter(|(_, model)| model.is_remote());
+    let decide = |(route, model): (&Route, &Arc<ModelEntry>)| {
+        (model.served.id().to_owned(), model.scale.decide(&route.replicas().now(), &model.overload))
     };
-    remote.map(decided).collect()
+    remote.map(decide).collect()
+}
+
+fn scales(router: &Router) -> Vec<(ModelLabels, u32)> {
+    decided(router).iter().map(|(id, n)| (ModelLabels::of_model(id), *n)).collect()
 }
 
 fn engines(models: &ForeignModels) -> Vec<EngineStatus> {

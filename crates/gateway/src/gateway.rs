@@ -13,6 +13,7 @@ use tokio::sync::{oneshot, watch};
 use crate::app::{App, Shared};
 use crate::auth::ApiKeys;
 use crate::config::{AccessConfig, GatewayConfig, Secret};
+use crate::keda;
 use crate::ledger::PriceTable;
 use crate::loading::Progress;
 use crate::metrics::ProcessFacts;
@@ -201,8 +202,9 @@ impl Gateway {
         shutdown: impl Future<Output = impl Into<Shutdown> + Send> + Send,
     ) -> Result<(), GatewayError> {
         let listener = listener.into();
-        let Loading { config, shared, served, served_to_operator, tls, .. } = self.loading;
+        let Loading { config, shared, served, served_to_operator, tls, loaded, .. } = self.loading;
         check_bind(&config.access, listener.is_local(), &listener.place())?;
+        let _scaler = keda::start(config.autoscale.keda_listen, loaded);
         let shutdown = {
             let ending = shared.ending.clone();
             async move {

@@ -19,6 +19,7 @@ mod foreign;
 mod gateway;
 mod generation;
 mod idempotency;
+mod keda;
 mod ledger;
 mod limits;
 mod loading;

@@ -1,5 +1,7 @@
 //! What an operator can set about the number of replicas that a gateway asks for. Does not know replicas.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use throng_core::autoscale::AutoscaleConfig;
 use throng_core::time::Nanos;
@@ -24,6 +26,8 @@ pub struct AutoscaleSection {
     pub down_cooldown_s: u64,
     /// Seconds without a request after which a model may have no worker.
     pub idle_s: u64,
+    /// Where KEDA asks for the number by gRPC, without a key: an address of a private network.
+    pub keda_listen: Option<SocketAddr>,
 }
 
 impl Default for AutoscaleSection {
@@ -39,6 +43,7 @@ impl Default for AutoscaleSection {
             up_cooldown_s: seconds(of.up_cooldown),
             down_cooldown_s: seconds(of.down_cooldown),
             idle_s: seconds(of.idle),
+            keda_listen: None,
         }
     }
 }
