@@ -13,12 +13,12 @@ Readers use the machine's processors as well. Needs only Python's standard libra
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import resource
 import socket
 import statistics
-import threading
 import time
 
 from comparison import servers
@@ -48,13 +48,15 @@ def request(port, name, max_tokens):
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-class Readers(threading.Thread):
-    """Clients that read a few bytes a second, or nothing."""
+class Readers(multiprocessing.Process):
+    """Clients that read a few bytes a second, or nothing. A process of its own: threads of one would wait for another's turn."""
 
     def __init__(self, settings, port, name):
         super().__init__(daemon=True)
         self.settings, self.port, self.name = settings, port, name
-        self.sockets, self.n_reconnects, self.n_streams, self.is_settled = [], 0, 0, threading.Event()
+        self.sockets, self.n_reconnects = [], 0
+        self.is_settled = multiprocessing.Event()
+        self.asked, self.asking = multiprocessing.Pipe(duplex=True)
 
     def connect(self):
         s = socket.socket()
@@ -82,7 +84,16 @@ class Readers(threading.Thread):
                     self.sockets[i].close()
                     self.sockets[i] = self.connect()
                     self.n_reconnects += 1
-            time.sleep(max(0.05, 1 - (time.monotonic() - begun)))
+            while self.asked.poll(max(0.05, 1 - (time.monotonic() - begun))):
+                self.asked.recv()
+                self.asked.send({"never_read": self.heads(), "reconnects": self.n_reconnects})
+
+    def counts(self):
+        """What became of them; asked from the process that measures."""
+        if not self.is_settled.is_set():
+            return {}
+        self.asking.send(None)
+        return self.asking.recv()
 
     def heads(self):
         """How many of those that never read have the beginning of a stream, and of another answer, before them."""
@@ -149,12 +160,14 @@ def main():
                 return is_settled and time.monotonic() > end
 
             measured, n_failed = gaps(port, name, until)
+            # Where no request was taken in there is nothing to measure.
+            measured = measured if len(measured) > 1 else [float("nan")] * 2
             p50, p99 = (statistics.quantiles(measured, n=100)[p - 1] for p in (50, 99))
             alone = alone or (p50, p99)
             above, n_open = rss_bytes(server.pid) - before, n_sockets(server.pid)
             print(json.dumps({
                 "phase": phase,
-                "gaps": len(measured),
+                "gaps": sum(gap == gap for gap in measured),
                 "failed_requests": n_failed,
                 "gap_p50_ms": round(p50 * 1e3, 2),
                 "gap_p99_ms": round(p99 * 1e3, 2),
@@ -163,8 +176,7 @@ def main():
                 "sockets": n_open,
                 "memory_above_mib": round(above / 2**20, 1),
                 "memory_kib_per_socket": round(above / 2**10 / max(1, n_open), 1),
-                "never_read": readers.heads(),
-                "reconnects": readers.n_reconnects,
+                **readers.counts(),
             }), flush=True)
 
 
