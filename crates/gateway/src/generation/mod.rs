@@ -33,4 +33,4 @@ pub(crate) use reading::{AnswerReading, ChoiceReader, ReadChoice};
 pub(crate) use session::{BegunPrompt, Session};
 pub(crate) use stream::{Events, StreamFormat, StreamSetting, stream};
 pub(crate) use turns::Turns;
-pub(crate) use work::{Abandoned, on_blocking_thread};
+pub(crate) use work::{Abandoned, on_blocking_thread, read_and_prepare};

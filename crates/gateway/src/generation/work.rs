@@ -1,6 +1,6 @@
 //! Work that takes longer than the threads that serve sockets may be kept: parsing, rendering, tokenizing and writing
-//! large answers. It runs on threads of its own, a bounded number at a time, and stops when its client has gone. Does
-//! not know what the work is.
+//! large answers. It runs on threads of its own, a bounded number at a time, and stops when its client has gone; only what is short is
+//! done at once. Does not know what the work is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,9 @@ use crate::connection::RequestContext;
 use crate::observation::Stage;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
+
+/// Largest body that may be read and prepared on a thread that serves sockets, where it takes some tens of microseconds.
+const QUICK_BYTES: usize = 4 << 10;
 
 /// Tells work that nobody waits for it any more.
 #[derive(Debug, Clone, Default)]
@@ -69,6 +72,33 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     result
 }
 
+/// Reads a body of `n_bytes` and prepares what was read. Short bodies are read here and now, and prepared here if what was read
+/// `is_quick` to prepare: handing such work to another thread would take longer than the work, and needs no turn, since no more of it is
+/// done at a time than there are threads that serve sockets. Everything else is done [away from them](on_blocking_thread).
+///
+/// # Errors
+/// What `read` and `prepare` give; as [`on_blocking_thread`].
+pub(crate) async fn read_and_prepare<R: Send + 'static, T: Send + 'static>(
+    turns: &Turns,
+    context: &RequestContext,
+    n_bytes: usize,
+    read: impl FnOnce() -> Result<R, ApiError> + Send + 'static,
+    is_quick: impl FnOnce(&R) -> bool,
+    prepare: impl FnOnce(R, &Abandoned) -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    if n_bytes > QUICK_BYTES {
+        return on_blocking_thread(turns, context, n_bytes, |abandoned| prepare(read()?, abandoned)).await;
+    }
+    let read = read()?;
+    if !is_quick(&read) {
+        return on_blocking_thread(turns, context, n_bytes, |abandoned| prepare(read, abandoned)).await;
+    }
+    context.pass(Stage::Turn);
+    let result = prepare(read, &Abandoned::default());
+    context.pass(Stage::Tokenized);
+    result
+}
+
 fn no_turn(reason: NoTurn) -> ApiError {
     let message = match reason {
         NoTurn::Full => "Too many requests wait to be tokenized.",
@@ -107,5 +137,25 @@ mod tests {
         assert!(turns.take(&context.tenant(), 1).now_or_never().is_none(), "the only place is taken");
         end.send(()).expect("the work waits");
         assert!(!second.await.expect("its turn comes"));
+    }
+
+    #[tokio::test]
+    async fn only_what_is_short_and_quick_needs_no_turn() {
+        let turns = Turns::new(1, 512, Duration::from_secs(30));
+        let context = RequestContext::new(&HeaderMap::new(), Version::HTTP_11, None, Default::default());
+        let short = turns.take(&context.tenant(), 1).await.expect("the only place");
+        let long = turns.take(&context.tenant(), usize::MAX).await.expect("the only place of its line");
+        let prepared = |n_bytes, is_quick| {
+            let prepare = |n: u32, _: &Abandoned| Ok(n + 1);
+            let prepared = read_and_prepare(&turns, &context, n_bytes, || Ok(1), move |_| is_quick, prepare);
+            prepared.now_or_never().map(|result| result.expect("nothing fails"))
+        };
+        assert_eq!(prepared(QUICK_BYTES, true), Some(2));
+        assert_eq!(prepared(QUICK_BYTES, false), None);
+        assert_eq!(prepared(QUICK_BYTES + 1, true), None);
+        drop((short, long));
+        let prepare = |n: u32, _: &Abandoned| Ok(n + 1);
+        let later = read_and_prepare(&turns, &context, QUICK_BYTES, || Ok(1), |_| false, prepare);
+        assert_eq!(later.await.expect("its turn comes"), 2);
     }
 }

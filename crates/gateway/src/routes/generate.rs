@@ -3,6 +3,7 @@
 mod alias;
 mod golden;
 mod headers;
+mod job;
 mod question;
 mod shadow;
 
@@ -13,25 +14,22 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue, header};
-use throng_core::request::{TenantId, TokenId};
 
 pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
 use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
-use self::question::Draft;
+use self::job::{Job, is_quick_chat, is_quick_completion, prepare_chat_job, prepare_completion_job};
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
 use crate::connection::RequestContext;
 use crate::foreign::{self, Endpoint};
 use crate::generation::{
-    Abandoned, Answer, AnswerBound, AnswerShape, Caller, FrameWriter, Frames, LogprobBytes, Prepared,
-    Session, StreamFormat, StreamSetting, admit, check_room, collect, on_blocking_thread, prepare_chat,
-    prepare_completion, stream,
+    Answer, AnswerBound, FrameWriter, Frames, Session, StreamFormat, StreamSetting, admit, collect,
+    read_and_prepare, stream,
 };
 use crate::memory::{Part, Reservation};
-use crate::openai::response::{chat_id, completion_id};
-use crate::openai::{ApiError, ChatRequest, CompletionRequest, GenerationRequest, IgnoredParameters};
+use crate::openai::{ApiError, ChatRequest, CompletionRequest, IgnoredParameters};
 use crate::phase::Phase;
 use crate::retry_after::retry_after_s;
 use crate::router::Route;
@@ -55,31 +53,6 @@ impl Target {
             Self::Named => None,
             Self::Last(model) | Self::Replaceable(model) => Some(model),
         }
-    }
-}
-
-/// What is left of a request once it is read: nothing that its answer does not need.
-struct Job {
-    route: Route,
-    prepared: Prepared,
-    asked: Asked,
-    echo: EchoedPrompt,
-    bound: AnswerBound,
-    is_streaming: bool,
-    ignored: IgnoredParameters,
-    /// Texts of prompts that a classifier has to judge.
-    unjudged: Vec<String>,
-    /// Whether another model is asked should this one fail before its first token.
-    is_replaceable: bool,
-}
-
-impl Job {
-    fn unjudged(self, unjudged: Vec<String>) -> Self {
-        Self { unjudged, ..self }
-    }
-
-    fn for_target(self, target: &Target) -> Self {
-        Self { is_replaceable: matches!(target, Target::Replaceable(_)), ..self }
     }
 }
 
@@ -120,11 +93,20 @@ async fn answer_as(
 }
 
 async fn answer_chat(app: Arc<App>, body: JsonBody, target: Target) -> Result<Response, ApiError> {
-    let context = body.context.clone();
-    let (tenant, state) = (context.tenant(), app.clone());
-    let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        read_chat(&state, tenant, body, &target, abandoned)
-    })
+    let (context, n_bytes) = (body.context.clone(), body.n_bytes());
+    let (state, of_request) = (app.clone(), context.clone());
+    let read = move || body.read(ChatRequest::parse);
+    let is_quick = |(request, _): &(ChatRequest, _)| is_quick_chat(&app, request);
+    let job = read_and_prepare(
+        &app.turns,
+        &context,
+        n_bytes,
+        read,
+        is_quick,
+        move |(request, _memory), abandoned| {
+            prepare_chat_job(&state, &of_request, request, &target, abandoned)
+        },
+    )
     .await?;
     let begun = begin(&app, &context, job, "messages").await?;
     if begun.is_streaming {
@@ -136,11 +118,20 @@ async fn answer_chat(app: Arc<App>, body: JsonBody, target: Target) -> Result<Re
 }
 
 async fn answer_completion(app: Arc<App>, body: JsonBody, target: Target) -> Result<Response, ApiError> {
-    let context = body.context.clone();
-    let (tenant, state) = (context.tenant(), app.clone());
-    let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
-        read_completion(&state, tenant, body, &target, abandoned)
-    })
+    let (context, n_bytes) = (body.context.clone(), body.n_bytes());
+    let (state, of_request) = (app.clone(), context.clone());
+    let read = move || body.read(CompletionRequest::parse);
+    let is_quick = |(request, _): &(CompletionRequest, _)| is_quick_completion(request);
+    let job = read_and_prepare(
+        &app.turns,
+        &context,
+        n_bytes,
+        read,
+        is_quick,
+        move |(request, _memory), abandoned| {
+            prepare_completion_job(&state, &of_request, request, &target, abandoned)
+        },
+    )
     .await?;
     let begun = begin(&app, &context, job, "prompt").await?;
     if begun.is_streaming {
@@ -158,139 +149,6 @@ fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {
     }
     let App { config, turns, limits, ledger, memory, phase, .. } = app;
     Ok(foreign::Setting { config, turns, limits, ledger: ledger.as_ref(), memory, phase })
-}
-
-/// Reads, renders and tokenizes a chat, for `target` if it names an alias. The body goes as soon as it is read, the request when this returns.
-fn read_chat(
-    app: &App,
-    tenant: TenantId,
-    body: JsonBody,
-    target: &Target,
-    abandoned: &Abandoned,
-) -> Result<Job, ApiError> {
-    let context = body.context.clone();
-    let (mut request, _memory) = body.read(ChatRequest::parse)?;
-    request.generation.model = target.model().map(str::to_owned).or(request.generation.model);
-    let route = welcome(app, &context, request.generation.model())?;
-    context.set_service_tier(request.generation.service_class);
-    check_room(&route, &context)?;
-    let caller = Caller { tenant, memory: &app.memory, abandoned };
-    let adapter = route.model.adapter_of(request.generation.model())?;
-    context.set_user(request.generation.user.as_deref());
-    let semantic = app.cache.semantic();
-    let draft = semantic.and_then(|semantic| Draft::wanted(semantic, &context, &request));
-    let prepared = prepare_chat(&route.model, &caller, &mut request)?;
-    let draft = draft.filter(|_| prepared.is_deterministic).zip(semantic);
-    let question =
-        draft.and_then(|(draft, semantic)| draft.question(app, semantic, &route.model, &caller, &context));
-    let unjudged = check_prompts(app, &context, &route, &prepared, "messages")?;
-    let generation = &request.generation;
-    let prepared = prepared.with_adapter(generation.model(), adapter).with_question(question);
-    let shape = AnswerShape {
-        n_repeats: 1,
-        prompt_logprobs: generation.prompt_logprobs.map(|_| LogprobBytes::PROMPT).into_iter().collect(),
-        logprobs: generation.logprobs.map(|_| LogprobBytes::CHAT),
-        max_tokens_param: request.max_tokens_param(),
-        ..shape_of(generation)
-    };
-    let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
-    let id = chat_id(generation.request_id.as_deref());
-    Ok(job(id, generation, route, prepared, EchoedPrompt::default(), bound)
-        .unjudged(unjudged)
-        .for_target(target))
-}
-
-/// Reads and tokenizes a text completion, as [`read_chat`] does a chat.
-fn read_completion(
-    app: &App,
-    tenant: TenantId,
-    body: JsonBody,
-    target: &Target,
-    abandoned: &Abandoned,
-) -> Result<Job, ApiError> {
-    let context = body.context.clone();
-    let (mut request, _memory) = body.read(CompletionRequest::parse)?;
-    request.generation.model = target.model().map(str::to_owned).or(request.generation.model);
-    let generation = &request.generation;
-    let route = welcome(app, &context, generation.model())?;
-    if request.prompts.len() * generation.n_generated() as usize > app.config.api.max_choices {
-        return Err(ApiError::array_above_max_length("prompt", app.config.api.max_choices));
-    }
-    context.set_service_tier(generation.service_class);
-    check_room(&route, &context)?;
-    let caller = Caller { tenant, memory: &app.memory, abandoned };
-    let adapter = route.model.adapter_of(generation.model())?;
-    context.set_user(generation.user.as_deref());
-    let prepared = prepare_completion(&route.model, &caller, &request)?;
-    let mut prepared = prepared.with_adapter(generation.model(), adapter);
-    let unjudged = check_prompts(app, &context, &route, &prepared, "prompt")?;
-    let echoes_logprobs = request.echo && generation.logprobs.is_some();
-    let forms = [
-        echoes_logprobs.then_some(LogprobBytes::COMPLETION),
-        request.returns_prompt_logprobs.then_some(LogprobBytes::PROMPT),
-    ];
-    let shape = AnswerShape {
-        n_repeats: generation.n() as usize,
-        prompt_logprobs: forms.into_iter().flatten().collect(),
-        prompt_logprobs_param: if request.returns_prompt_logprobs { "prompt_logprobs" } else { "logprobs" },
-        logprobs: generation.logprobs.map(|_| LogprobBytes::COMPLETION),
-        ..shape_of(generation)
-    };
-    let bound = AnswerBound::new(&shape, &prepared, app.config.api.max_answer_bytes)?;
-    let echo = EchoedPrompt { texts: prepared.echo.take(), shows_logprobs: request.returns_prompt_logprobs };
-    let id = completion_id(generation.request_id.as_deref());
-    Ok(job(id, generation, route, prepared, echo, bound).unjudged(unjudged).for_target(target))
-}
-
-/// Refuses prompts that the tenant's rules do not allow; the texts that remain to be judged.
-fn check_prompts(
-    app: &App,
-    context: &RequestContext,
-    route: &Route,
-    prepared: &Prepared,
-    param: &str,
-) -> Result<Vec<String>, ApiError> {
-    let prompts = prepared.requests.iter().map(|request| &*request.prompt);
-    let tokenizer = route.model.served.tokenizer.as_ref();
-    app.moderation.check_prompts(&context.key_holder(), tokenizer, prompts, param)
-}
-
-fn shape_of(generation: &GenerationRequest) -> AnswerShape {
-    AnswerShape {
-        n_repeats: 1,
-        prompt_logprobs: Vec::new(),
-        prompt_logprobs_param: "prompt_logprobs",
-        logprobs: None,
-        token_ids: generation.returns_token_ids(),
-        is_streaming: generation.is_streaming(),
-        asked_tokens: generation.max_tokens.map(|n| n as u32),
-        max_tokens_param: "max_tokens",
-    }
-}
-
-fn job(
-    id: String,
-    generation: &GenerationRequest,
-    route: Route,
-    mut prepared: Prepared,
-    echo: EchoedPrompt,
-    bound: AnswerBound,
-) -> Job {
-    let prompts: Vec<Arc<[TokenId]>> = prepared.requests.iter().map(|r| r.prompt.clone()).collect();
-    let asked = Asked::new(id, generation, route.model.served.tokenizer.clone(), prompts);
-    let asked = asked.with_reading(prepared.reading.take());
-    let (is_streaming, ignored) = (generation.is_streaming(), generation.ignored.clone());
-    Job {
-        route,
-        prepared,
-        asked,
-        echo,
-        bound,
-        is_streaming,
-        ignored,
-        unjudged: Vec::new(),
-        is_replaceable: false,
-    }
 }
 
 /// A request that runs, and how its answer is to be shown.

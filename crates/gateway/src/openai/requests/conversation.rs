@@ -129,6 +129,11 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
 ];
 
 impl Conversation {
+    /// Whether it is only messages: no tools, documents or variables for the template.
+    pub fn is_plain(&self) -> bool {
+        self.tools.is_empty() && self.documents.is_empty() && self.chat_template_kwargs.is_empty()
+    }
+
     /// Whether the prompt ends with the beginning of the model's turn.
     pub fn adds_generation_prompt(&self) -> bool {
         self.add_generation_prompt.unwrap_or(!self.continues_final_message())

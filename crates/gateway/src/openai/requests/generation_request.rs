@@ -214,6 +214,11 @@ impl GenerationRequest {
         self.constraint.as_ref()
     }
 
+    /// Whether its outputs have no form that must be compiled.
+    pub fn has_free_output(&self) -> bool {
+        self.constraint.is_none() && self.thinking_budget().is_none()
+    }
+
     /// Checks what one parameter alone cannot tell. `max_tokens_param` is the name under which the client gave
     /// `max_tokens`; `may_be_prompt_only` allows 0 of them.
     ///
