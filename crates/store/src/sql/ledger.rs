@@ -1,7 +1,7 @@
 //! The ledger in SQL: rows are added and never changed. Each key's tokens and money of each day are added up in the same transaction,
 //! so that budgets need not read all rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row};
@@ -12,6 +12,11 @@ use crate::ledger::{DailyTotal, LedgerEntry, MAX_USAGE_ROWS, UsageGroup, UsageQu
 use crate::money::Cost;
 
 const DAY_S: u64 = 86_400;
+/// Most rows that one statement adds: each statement costs a change of threads, and each number of rows is a statement that a
+/// connection keeps prepared, of which there are at most 100.
+const ROWS_PER_STATEMENT: usize = 50;
+/// Columns of the ledger.
+const N_COLUMNS: usize = 17;
 /// Sums of money are made of two sums, each of which fits into 64 bits.
 const COST_PART: u128 = 1_000_000;
 
@@ -25,13 +30,14 @@ pub const DIFFERING_DAYS: &str = "SELECT COUNT(*) FROM (
 pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), StoreError> {
     let mut transaction = store.transaction().await?;
     let mut totals: BTreeMap<(u64, &str, &str), (&LedgerEntry, u64, i64)> = BTreeMap::new();
-    for entry in entries {
-        let cost = i64::try_from(entry.cost().0).unwrap_or(i64::MAX);
-        if insert(&mut transaction, entry, cost).await? {
+    for some in entries.chunks(ROWS_PER_STATEMENT) {
+        let mut new = insert(&mut transaction, some).await?;
+        // Of two with the same id the first is in the database.
+        for entry in some.iter().filter(|entry| new.remove(&entry.id)) {
             let day = entry.at_unix_s / DAY_S;
             let total = totals.entry((day, &entry.key_id, &entry.project_id)).or_insert((entry, 0, 0));
             total.1 = total.1.saturating_add(entry.n_tokens());
-            total.2 = total.2.saturating_add(cost);
+            total.2 = total.2.saturating_add(cost_of(entry));
         }
     }
     // In the order of the keys, so that two servers cannot wait for one another.
@@ -54,35 +60,52 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
     Ok(transaction.commit().await?)
 }
 
-/// Whether the entry was not there yet.
-async fn insert(connection: &mut AnyConnection, entry: &LedgerEntry, cost: i64) -> Result<bool, StoreError> {
-    let inserted = sqlx::query(
+/// Adds entries in one statement; the ids of those that were not there yet.
+async fn insert(
+    connection: &mut AnyConnection,
+    entries: &[LedgerEntry],
+) -> Result<BTreeSet<String>, StoreError> {
+    let row = |at: usize| {
+        let places: Vec<String> =
+            (1..=N_COLUMNS).map(|column| format!("${}", at * N_COLUMNS + column)).collect();
+        format!("({})", places.join(", "))
+    };
+    let rows: Vec<String> = (0..entries.len()).map(row).collect();
+    let sql = format!(
         "INSERT INTO ledger (id, request_id, at_unix_s, organisation_id, project_id, key_id, user_name, model,
          prompt_tokens, cached_tokens, generated_tokens, prompt_price, cached_price, generated_price,
-         cost_picodollars, latency_ms, outcome)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
-         ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(entry.id.as_str())
-    .bind(entry.request_id.as_str())
-    .bind(as_i64(entry.at_unix_s))
-    .bind(entry.organisation_id.as_str())
-    .bind(entry.project_id.as_str())
-    .bind(entry.key_id.as_str())
-    .bind(entry.user.as_str())
-    .bind(entry.model.as_str())
-    .bind(as_i64(entry.prompt_tokens))
-    .bind(as_i64(entry.cached_tokens))
-    .bind(as_i64(entry.generated_tokens))
-    .bind(as_i64(entry.prices.prompt))
-    .bind(as_i64(entry.prices.cached))
-    .bind(as_i64(entry.prices.generated))
-    .bind(cost)
-    .bind(as_i64(entry.latency_ms))
-    .bind(entry.outcome.name())
-    .execute(connection)
-    .await?;
-    Ok(inserted.rows_affected() == 1)
+         cost_picodollars, latency_ms, outcome) VALUES {} ON CONFLICT (id) DO NOTHING RETURNING id",
+        rows.join(", ")
+    );
+    // Numbers of parameters only.
+    let mut statement = sqlx::query(AssertSqlSafe(sql));
+    for entry in entries {
+        statement = statement
+            .bind(entry.id.as_str())
+            .bind(entry.request_id.as_str())
+            .bind(as_i64(entry.at_unix_s))
+            .bind(entry.organisation_id.as_str())
+            .bind(entry.project_id.as_str())
+            .bind(entry.key_id.as_str())
+            .bind(entry.user.as_str())
+            .bind(entry.model.as_str())
+            .bind(as_i64(entry.prompt_tokens))
+            .bind(as_i64(entry.cached_tokens))
+            .bind(as_i64(entry.generated_tokens))
+            .bind(as_i64(entry.prices.prompt))
+            .bind(as_i64(entry.prices.cached))
+            .bind(as_i64(entry.prices.generated))
+            .bind(cost_of(entry))
+            .bind(as_i64(entry.latency_ms))
+            .bind(entry.outcome.name());
+    }
+    let new = statement.fetch_all(connection).await?;
+    new.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// Money that a row can hold.
+fn cost_of(entry: &LedgerEntry) -> i64 {
+    i64::try_from(entry.cost().0).unwrap_or(i64::MAX)
 }
 
 fn column(group: UsageGroup) -> &'static str {
