@@ -33,7 +33,7 @@ pub struct Ledger {
 
 #[derive(Debug)]
 struct Opened {
-    journal: Journal,
+    journal: Arc<Journal>,
     store: Arc<dyn Store>,
 }
 
@@ -116,7 +116,7 @@ impl Ledger {
     }
 
     fn journal(&self) -> Option<&Journal> {
-        self.opened.get().map(|opened| &opened.journal)
+        self.opened.get().map(|opened| &*opened.journal)
     }
 
     fn lose(&self, entry: &LedgerEntry, error: &std::io::Error) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_store::{Journal, Store, StoreError};
+use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::{Ledger, Opened, now_unix_s, periods, scopes_of, spending, totals_by_scope};
@@ -34,7 +35,7 @@ impl Ledger {
     /// When the journal or the database fails.
     pub async fn open(&self, journal: Journal, store: Arc<dyn Store>) -> Result<(), LedgerError> {
         let n_left = journal.n_waiting();
-        let _ = self.opened.set(Opened { journal, store });
+        let _ = self.opened.set(Opened { journal: Arc::new(journal), store });
         self.write().await?;
         self.read().await?;
         if n_left > 0 {
@@ -75,7 +76,12 @@ impl Ledger {
         let _alone = self.writing.lock().await;
         let Some(Opened { journal, store }) = self.opened.get() else { return Ok(()) };
         loop {
-            let (n_slots, entries) = journal.waiting(BATCH)?;
+            // Reading them takes longer than threads that serve sockets may be kept.
+            let waiting = spawn_blocking({
+                let journal = journal.clone();
+                move || journal.waiting(BATCH)
+            });
+            let (n_slots, entries) = waiting.await.map_err(io::Error::other)??;
             if n_slots == 0 {
                 return Ok(());
             }

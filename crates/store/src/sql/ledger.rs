@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, Row};
 
-use super::SqlStore;
+use super::{Dialect, SqlStore};
 use crate::error::StoreError;
 use crate::ledger::{DailyTotal, LedgerEntry, MAX_USAGE_ROWS, UsageGroup, UsageQuery, UsageRow};
 use crate::money::Cost;
@@ -31,7 +31,7 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
     let mut transaction = store.transaction().await?;
     let mut totals: BTreeMap<(u64, &str, &str), (&LedgerEntry, u64, i64)> = BTreeMap::new();
     for some in entries.chunks(ROWS_PER_STATEMENT) {
-        let mut new = insert(&mut transaction, some).await?;
+        let mut new = insert(&mut transaction, store.dialect, some).await?;
         // Of two with the same id the first is in the database.
         for entry in some.iter().filter(|entry| new.remove(&entry.id)) {
             let day = entry.at_unix_s / DAY_S;
@@ -63,12 +63,12 @@ pub async fn append(store: &SqlStore, entries: &[LedgerEntry]) -> Result<(), Sto
 /// Adds entries in one statement; the ids of those that were not there yet.
 async fn insert(
     connection: &mut AnyConnection,
+    dialect: Dialect,
     entries: &[LedgerEntry],
 ) -> Result<BTreeSet<String>, StoreError> {
     let row = |at: usize| {
-        let places: Vec<String> =
-            (1..=N_COLUMNS).map(|column| format!("${}", at * N_COLUMNS + column)).collect();
-        format!("({})", places.join(", "))
+        let places = (1..=N_COLUMNS).map(|column| dialect.place(at * N_COLUMNS + column));
+        format!("({})", places.collect::<Vec<_>>().join(", "))
     };
     let rows: Vec<String> = (0..entries.len()).map(row).collect();
     let sql = format!(

@@ -42,6 +42,15 @@ impl Dialect {
             Self::Postgres => "BEGIN",
         }
     }
+
+    /// The place of the parameter of this number, from 1, in a statement whose places stand in order. SQLite would look for a named one
+    /// among all others each time it is bound.
+    fn place(self, number: usize) -> String {
+        match self {
+            Self::Sqlite => "?".to_owned(),
+            Self::Postgres => format!("${number}"),
+        }
+    }
 }
 
 /// A database.

@@ -1,11 +1,13 @@
 //! Opens, checks and copies SQLite files, which have a write-ahead log. Each connection has a thread of its own (sqlx's), so that no
-//! caller waits for the disk on its thread.
+//! caller waits for the disk on its thread. These threads have the priority of the threads for blocking work: rows are written in
+//! batches, and requests must not wait while one is.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::{AnyPool, Executor, Row};
+use tokio::runtime::Handle;
 
 use super::{Dialect, WAIT_LIMIT, schema};
 use crate::error::StoreError;
@@ -24,14 +26,28 @@ pub async fn open(path: &Path) -> Result<AnyPool, StoreError> {
     );
     let pool = AnyPoolOptions::new()
         .max_connections(N_CONNECTIONS)
+        .idle_timeout(None)
+        .max_lifetime(None)
         .acquire_timeout(WAIT_LIMIT)
         .after_connect(move |connection, _| {
             let settings = sqlx::AssertSqlSafe(settings.clone());
             Box::pin(async move { connection.execute(sqlx::raw_sql(settings)).await.map(drop) })
         })
-        .connect_with(options)
-        .await?;
-    Ok(pool)
+        .connect_with(options);
+    let open_all = async {
+        let pool = pool.await?;
+        // One after the other: SQLite does not wait while another connection turns its log on.
+        let mut connections = Vec::new();
+        for _ in 0..N_CONNECTIONS {
+            connections.push(pool.acquire().await?);
+        }
+        drop(connections);
+        Ok::<_, sqlx::Error>(pool)
+    };
+    // A connection's thread inherits the priority of the thread that opens it.
+    let runtime = Handle::current();
+    let opened = tokio::task::spawn_blocking(move || runtime.block_on(open_all)).await;
+    Ok(opened.map_err(|_| sqlx::Error::WorkerCrashed)??)
 }
 
 /// Checks that the file is whole.
