@@ -1,5 +1,5 @@
-//! Questions in other words over real sockets: within one tenant and one conversation the answer of a similar question is given, or only
-//! counted, and nothing else ever is. The embeddings are counts of letters.
+//! The semantic cache over real sockets: a similar question of the same tenant in the same conversation gets the kept answer, or is only
+//! counted, and a request that differs in anything else never does. The embedding model of these tests counts letters.
 
 mod harness;
 

@@ -26,7 +26,7 @@ pub struct AutoscaleSection {
     pub down_cooldown_s: u64,
     /// Seconds without a request after which a model may have no worker.
     pub idle_s: u64,
-    /// Where KEDA asks for the number by gRPC, without a key: an address of a private network.
+    /// The address on which KEDA's external scaler (gRPC) is served. It has no keys: choose one of a private network.
     pub keda_listen: Option<SocketAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether answers may be given to questions that only mean the same, and to whose. Does not know how meanings are compared.
+//! Settings of the semantic cache: whose questions may get the kept answer to a similar one. Does not know how questions are compared.
 
 use serde::{Deserialize, Serialize};
 

@@ -50,6 +50,21 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
+    /// Requests without text, with what is reserved for them: greedy ones of no adapter.
+    pub fn new(requests: Vec<ReplicaRequest>, memory: Vec<Reservation>) -> Self {
+        Self {
+            requests,
+            echo: None,
+            text: None,
+            reading: None,
+            constraint_param: None,
+            is_deterministic: true,
+            adapter: None,
+            memory,
+            question: None,
+        }
+    }
+
     /// The same request, computed by the adapter of this name.
     pub fn with_adapter(mut self, name: &str, adapter: Option<LoadedAdapter>) -> Self {
         let requested = |adapter: &LoadedAdapter| RequestedAdapter { id: adapter.id, name: name.into() };
@@ -124,19 +139,8 @@ pub(crate) fn prepare_chat(
     memory.set(n_held + source_bytes(constraint.as_ref()))?;
     let is_deterministic = request.generation.is_deterministic(&sampling);
     let requests = vec![replica_request(&request.generation, tenant, prompt, sampling, constraint)];
-    let (text, memory) = (Some(text), vec![memory]);
-    let (echo, adapter, question) = (None, None, None);
-    Ok(Prepared {
-        requests,
-        echo,
-        text,
-        reading,
-        constraint_param,
-        is_deterministic,
-        adapter,
-        memory,
-        question,
-    })
+    let prepared = Prepared::new(requests, vec![memory]);
+    Ok(Prepared { text: Some(text), reading, constraint_param, is_deterministic, ..prepared })
 }
 
 /// Prepares a text completion.
@@ -191,18 +195,8 @@ pub(crate) fn prepare_completion(
     let echo = request.echo.then_some(texts);
     let constraint_param = generation.constraint().map(OutputConstraint::blamed);
     let is_deterministic = requests.iter().all(|request| generation.is_deterministic(&request.sampling));
-    let (reading, adapter, memory, question) = (None, None, vec![memory], None);
-    Ok(Prepared {
-        requests,
-        echo,
-        text,
-        reading,
-        constraint_param,
-        is_deterministic,
-        adapter,
-        memory,
-        question,
-    })
+    let prepared = Prepared::new(requests, vec![memory]);
+    Ok(Prepared { echo, text, constraint_param, is_deterministic, ..prepared })
 }
 
 /// Bytes that a prompt with `n` choices holds from its admission to its end.

@@ -74,17 +74,7 @@ pub(crate) fn prepare(
             continuations: Continuations::New { n: 1 },
         });
     }
-    Ok(Prepared {
-        requests,
-        echo: None,
-        text: None,
-        reading: None,
-        constraint_param: None,
-        is_deterministic: true,
-        adapter: None,
-        memory: vec![held],
-        question: None,
-    })
+    Ok(Prepared::new(requests, vec![held]))
 }
 
 struct Reader<'a> {
