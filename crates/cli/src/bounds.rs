@@ -61,6 +61,8 @@ pub const BENCH_RATE: RangeInclusive<u32> = 1..=100_000;
 pub const BENCH_SECONDS: RangeInclusive<u32> = 1..=3600;
 /// Its connections.
 pub const BENCH_CONNECTIONS: RangeInclusive<u32> = 1..=10_000;
+/// Its open streams.
+pub const BENCH_STREAMS: RangeInclusive<u32> = 0..=8_000;
 /// Adapters that are measured.
 pub const BENCH_ADAPTERS: RangeInclusive<u32> = 0..=1024;
 /// Sampling temperatures.

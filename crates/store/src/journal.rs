@@ -1,8 +1,8 @@
 //! Entries of the ledger on their way to the database, in a file of this machine: what requests use is written here while
 //! they run, so that neither the end of the process nor a database that is gone loses it. Does not know the database.
 //!
-//! The file is a table of slots. A request takes a slot when it begins, counts its tokens in it, and marks it as ended; once the
-//! entry is in the database, the slot is free again. Whoever opens the file takes the entries of a process that has died:
+//! The file is a table of slots: numbers at fixed places, and the entry as JSON as it was when the request began. A request takes a
+//! slot when it begins, counts its tokens in it, and marks it as ended; once the entry is in the database, the slot is free again. Whoever opens the file takes the entries of a process that has died:
 //! those of requests that ran then are marked as interrupted. An entry that was written to the database already is written again
 //! under the same id, which changes nothing. Writes reach the kernel, not necessarily the disk: a crash of the machine may
 //! lose the entries that are not in the database yet.
@@ -22,15 +22,24 @@ const SLOT_BYTES: usize = 2048;
 const MAX_SLOTS: u32 = 262_144;
 /// Most processes that share a folder.
 const MAX_FILES: usize = 64;
-/// Where in a slot what stands.
+/// Where in a slot what stands: a byte each for the state and the outcome, eight for each number, two for the length of the JSON.
 const STATE_AT: usize = 0;
-const LENGTH_AT: usize = 4;
-const GENERATED_AT: usize = 8;
-const ENTRY_AT: usize = 16;
+const OUTCOME_AT: usize = 1;
+const PROMPT_AT: usize = 8;
+const CACHED_AT: usize = 16;
+const GENERATED_AT: usize = 24;
+const TIME_AT: usize = 32;
+const LATENCY_AT: usize = 40;
+const LENGTH_AT: usize = 48;
+const ENTRY_AT: usize = 56;
 
 const FREE: u8 = 0;
 const RUNNING: u8 = 1;
 const ENDED: u8 = 2;
+
+/// An outcome is stored as its place here.
+const OUTCOMES: [Outcome; 5] =
+    [Outcome::Stop, Outcome::Length, Outcome::Abort, Outcome::Error, Outcome::Interrupted];
 
 /// A place in a [`Journal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,29 +113,35 @@ impl Journal {
         Ok(slot)
     }
 
-    /// Notes what is known of a running request now.
+    /// Notes the tokens of a running request.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn update(&self, slot: Slot, entry: &LedgerEntry) -> io::Result<()> {
-        write(&self.file, slot, RUNNING, entry)
+    pub fn count(&self, slot: Slot, prompt: u64, cached: u64, generated: u64) -> io::Result<()> {
+        let mut counts = [0; TIME_AT - PROMPT_AT];
+        for (bytes, count) in counts.chunks_exact_mut(8).zip([prompt, cached, generated]) {
+            bytes.copy_from_slice(&count.to_le_bytes());
+        }
+        self.file.write_all_at(&counts, offset(slot) + PROMPT_AT as u64)
     }
 
-    /// Notes how many tokens a running request has generated.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn count(&self, slot: Slot, generated_tokens: u64) -> io::Result<()> {
-        self.file.write_all_at(&generated_tokens.to_le_bytes(), offset(slot) + GENERATED_AT as u64)
-    }
-
-    /// Notes a request that has ended; its entry waits for the database. Without a slot it takes one now.
+    /// Notes a request that has ended; its entry waits for the database. Its names are those with which it took its slot;
+    /// without a slot it takes one now.
     ///
     /// # Errors
     /// When all slots are in use or the file cannot be written: the entry is lost.
     pub fn end(&self, slot: Option<Slot>, entry: &LedgerEntry) -> io::Result<()> {
-        let slot = slot.map_or_else(|| self.take_slot(), Ok)?;
-        write(&self.file, slot, ENDED, entry)?;
+        let slot = match slot {
+            Some(slot) => {
+                self.file.write_all_at(&numbers(ENDED, entry), offset(slot))?;
+                slot
+            }
+            None => {
+                let slot = self.take_slot()?;
+                write(&self.file, slot, ENDED, entry).inspect_err(|_| self.slots().free.push(slot))?;
+                slot
+            }
+        };
         self.slots().ended.push_back(slot);
         Ok(())
     }
@@ -206,15 +221,19 @@ fn entry_in(bytes: &[u8; SLOT_BYTES]) -> Option<LedgerEntry> {
     if state != RUNNING && state != ENDED {
         return None;
     }
-    let length = u32::from_le_bytes(bytes[LENGTH_AT..GENERATED_AT].try_into().ok()?) as usize;
-    let json = bytes.get(ENTRY_AT..ENTRY_AT.checked_add(length)?)?;
-    let mut entry: LedgerEntry = serde_json::from_slice(json).ok()?;
-    if state == RUNNING {
-        let counted = u64::from_le_bytes(bytes[GENERATED_AT..ENTRY_AT].try_into().ok()?);
-        entry.generated_tokens = entry.generated_tokens.max(counted);
-        entry.outcome = Outcome::Interrupted;
-    }
-    Some(entry)
+    let length = usize::from(u16::from_le_bytes([bytes[LENGTH_AT], bytes[LENGTH_AT + 1]]));
+    let entry: LedgerEntry = serde_json::from_slice(bytes.get(ENTRY_AT..ENTRY_AT + length)?).ok()?;
+    let outcome = *OUTCOMES.get(usize::from(bytes[OUTCOME_AT]))?;
+    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|idx| bytes[at + idx]));
+    Some(LedgerEntry {
+        at_unix_s: number(TIME_AT),
+        prompt_tokens: number(PROMPT_AT),
+        cached_tokens: number(CACHED_AT),
+        generated_tokens: number(GENERATED_AT),
+        latency_ms: number(LATENCY_AT),
+        outcome: if state == RUNNING { Outcome::Interrupted } else { outcome },
+        ..entry
+    })
 }
 
 fn n_slots(file: &File) -> io::Result<u32> {
@@ -226,18 +245,36 @@ fn offset(slot: Slot) -> u64 {
     u64::from(slot.0) * SLOT_BYTES as u64
 }
 
+/// A whole slot.
 fn write(file: &File, slot: Slot, state: u8, entry: &LedgerEntry) -> io::Result<()> {
     let json = serde_json::to_vec(entry)?;
-    if json.len() > SLOT_BYTES - ENTRY_AT {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an entry is longer than a slot"));
-    }
     let mut bytes = [0; SLOT_BYTES];
-    bytes[STATE_AT] = state;
-    bytes[LENGTH_AT..GENERATED_AT].copy_from_slice(&(json.len() as u32).to_le_bytes());
-    bytes[GENERATED_AT..ENTRY_AT].copy_from_slice(&entry.generated_tokens.to_le_bytes());
-    bytes[ENTRY_AT..ENTRY_AT + json.len()].copy_from_slice(&json);
+    let room = bytes[ENTRY_AT..].get_mut(..json.len());
+    let room =
+        room.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an entry is longer than a slot"))?;
+    room.copy_from_slice(&json);
+    bytes[..LENGTH_AT].copy_from_slice(&numbers(state, entry));
+    bytes[LENGTH_AT..LENGTH_AT + 2].copy_from_slice(&(json.len() as u16).to_le_bytes());
     // One write within one page: a process that is killed has written all of it or nothing.
-    file.write_all_at(&bytes, offset(slot))
+    file.write_all_at(&bytes[..ENTRY_AT + json.len()], offset(slot))
+}
+
+/// What stands before the length of the JSON.
+fn numbers(state: u8, entry: &LedgerEntry) -> [u8; LENGTH_AT] {
+    let mut bytes = [0; LENGTH_AT];
+    bytes[STATE_AT] = state;
+    let outcome = OUTCOMES.iter().position(|known| *known == entry.outcome);
+    bytes[OUTCOME_AT] = outcome.unwrap_or_default() as u8;
+    for (at, number) in [
+        (PROMPT_AT, entry.prompt_tokens),
+        (CACHED_AT, entry.cached_tokens),
+        (GENERATED_AT, entry.generated_tokens),
+        (TIME_AT, entry.at_unix_s),
+        (LATENCY_AT, entry.latency_ms),
+    ] {
+        bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+    bytes
 }
 
 fn write_state(file: &File, slot: Slot, state: u8) -> io::Result<()> {
@@ -286,7 +323,7 @@ mod tests {
         let stem = folder.path().join("journal");
         let (first, second) = (Journal::open(&stem).expect("made"), Journal::open(&stem).expect("made"));
         let running = first.begin(&entry(1)).expect("room");
-        first.count(running, 5).expect("written");
+        first.count(running, 7, 2, 5).expect("written");
         let ended = first.begin(&entry(2)).expect("room");
         first.end(Some(ended), &LedgerEntry { generated_tokens: 9, ..entry(2) }).expect("written");
         let written = first.begin(&entry(3)).expect("room");
@@ -299,12 +336,12 @@ mod tests {
         let third = Journal::open(&stem).expect("made");
         let (n, left) = third.waiting(10).expect("read");
         assert_eq!(n, 4);
-        let seen = |at: usize| (left[at].generated_tokens, left[at].outcome);
+        let seen = |at: usize| (left[at].cached_tokens, left[at].generated_tokens, left[at].outcome);
         assert_eq!(
             left.iter().map(|entry| entry.id.as_str()).collect::<std::collections::BTreeSet<_>>().len(),
             4
         );
-        assert_eq!((seen(0), seen(1)), ((5, Outcome::Interrupted), (9, Outcome::Stop)));
+        assert_eq!((seen(0), seen(1)), ((2, 5, Outcome::Interrupted), (0, 9, Outcome::Stop)));
         third.forget(n).expect("written");
         drop(third);
         assert_eq!(Journal::open(&stem).expect("made").n_waiting(), 0);

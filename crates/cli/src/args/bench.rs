@@ -94,6 +94,12 @@ pub struct BenchGatewayArgs {
     /// How often all are measured, in turn
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = within(bounds::BENCH_ROUNDS))]
     pub rounds: u32,
+    /// Measure a gateway over a worker in another process, instead of one with the engine in its own
+    #[arg(long)]
+    pub remote: bool,
+    /// Then open so many streams of a token a second, and measure the gateway's memory
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = within(bounds::BENCH_STREAMS))]
+    pub open_streams: u32,
     /// Another router, in front of a server that answers at once: a command with {upstream} (a URL) and {port} in it; repeatable
     #[arg(long, value_name = "NAME=COMMAND")]
     pub router: Vec<String>,
@@ -103,6 +109,12 @@ pub struct BenchGatewayArgs {
     /// Be one of the servers that are measured
     #[arg(long, hide = true, value_enum)]
     pub serve: Option<PaperServer>,
+    /// The port of the worker of `--serve front`
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub worker_port: u16,
+    /// How long a step of that server's engine takes
+    #[arg(long, hide = true, default_value_t = 0)]
+    pub step_ms: u64,
 }
 
 /// The servers that `throng bench gateway` starts.
@@ -112,6 +124,10 @@ pub enum PaperServer {
     Bare,
     /// The gateway over an engine that answers at once.
     Gateway,
+    /// A worker with that engine.
+    Worker,
+    /// A gateway over the worker.
+    Front,
 }
 
 impl PaperServer {
@@ -120,6 +136,8 @@ impl PaperServer {
         match self {
             Self::Bare => "bare",
             Self::Gateway => "gateway",
+            Self::Worker => "worker",
+            Self::Front => "front",
         }
     }
 }

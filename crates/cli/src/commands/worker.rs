@@ -79,7 +79,7 @@ fn url(place: &str, arguments: &WorkerArgs) -> String {
     format!("{scheme}://{place}")
 }
 
-fn worker_model(
+pub(super) fn worker_model(
     running: RunningModel,
     section: &ModelSection,
     adapters: AdapterSettings,

@@ -46,10 +46,7 @@ impl Meter {
     /// A token of an answer came.
     pub fn token(&mut self) {
         self.n_running += 1;
-        if let (Some(slot), Some(journal)) = (self.slot, self.ledger.journal()) {
-            // Its end is written whole.
-            let _ = journal.count(slot, self.entry.generated_tokens + self.n_running);
-        }
+        self.note();
     }
 
     /// An answer of which `n_seen` tokens came has ended with this many.
@@ -80,12 +77,11 @@ impl Meter {
     }
 
     fn note(&self) {
+        let Self { entry, .. } = self;
         if let (Some(slot), Some(journal)) = (self.slot, self.ledger.journal()) {
-            let running = LedgerEntry {
-                generated_tokens: self.entry.generated_tokens + self.n_running,
-                ..self.entry.clone()
-            };
-            let _ = journal.update(slot, &running);
+            let generated = entry.generated_tokens + self.n_running;
+            // All numbers are written again at its end.
+            let _ = journal.count(slot, entry.prompt_tokens, entry.cached_tokens, generated);
         }
     }
 }

@@ -105,7 +105,7 @@ impl<'a> TextGuard<'a> {
         let starts_control = |text: &str| control.iter().any(|control| control.starts_with(text));
         let free = tokens.plain_added.iter().chain(literals).map(String::as_str);
         let free = free.filter(|text| {
-            !starts_control(text) && text.starts_with(|c| firsts.iter().any(|first| first.0 == c))
+            text.starts_with(|c| firsts.iter().any(|first| first.0 == c)) && !starts_control(text)
         });
         Self { control, free: free.collect(), firsts }
     }

@@ -24,8 +24,9 @@ pub(super) fn compile(template: &str) -> Result<Environment<'static>, TemplateEr
     env.set_debug(false);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(python_method);
+    python_strings::add_filters(&mut env);
     // Placeholders, so that templates that use them compile; each request replaces them by versions with its limits.
-    python_strings::add_filters(&mut env, Limits::for_input(0, 0));
+    python_strings::add_bounded_filters(&mut env, Limits::for_input(0, 0));
     env.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, message.clone()).with_source(RefusedByTemplate(message)))
     });
@@ -57,7 +58,7 @@ pub(super) fn for_request(
     env.set_fuel(Some(limits.n_steps));
     env.add_filter(source::CHECK_FILTER, move |value: Value| limits.check(value));
     let printed = PrintedBytes::new(limits);
-    python_strings::add_filters(&mut env, limits);
+    python_strings::add_bounded_filters(&mut env, limits);
     env.set_formatter(move |out, _state, value| {
         let write = |text: &str, out: &mut minijinja::Output<'_>| {
             printed.add(text.len())?;

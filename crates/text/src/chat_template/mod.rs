@@ -96,6 +96,8 @@ struct Compiled {
     env: Environment<'static>,
     source: String,
     literals: Vec<String>,
+    /// Characters of the source that could be mistaken for stand-ins.
+    private_chars: Vec<char>,
     variables: HashSet<String>,
     takes_parts: bool,
 }
@@ -183,7 +185,14 @@ impl Compiled {
         let env = environment::compile(source)?;
         let variables = variables::read_from_outside(source);
         let literals = source::literals(source);
-        let mut compiled = Self { env, source: source.to_owned(), literals, variables, takes_parts: true };
+        let mut compiled = Self {
+            env,
+            source: source.to_owned(),
+            literals,
+            private_chars: private_chars(source).collect(),
+            variables,
+            takes_parts: true,
+        };
         compiled.takes_parts = compiled.prints_text_of_parts();
         Ok(compiled)
     }
@@ -211,7 +220,7 @@ impl Compiled {
             .for_each(|value| {
                 survey(value, &mut size, &mut used);
             });
-        used.extend(private_chars(&self.source));
+        used.extend(&self.private_chars);
         let guard = TextGuard::new(input.special_tokens, &self.literals);
         let (disguise, tag) = guard
             .disguise(&used)

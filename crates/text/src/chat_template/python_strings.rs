@@ -6,19 +6,11 @@ use minijinja::{Environment, Error, ErrorKind, State};
 
 use super::limits::{Limits, out_of_memory};
 
-/// Adds the filters.
-pub(super) fn add_filters(env: &mut Environment<'static>, limits: Limits) {
+/// Adds the filters that are the same for every rendering.
+pub(super) fn add_filters(env: &mut Environment<'static>) {
     env.add_filter("wordcount", |text: StringInput<'_>| {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         text.as_str().split(|c| !is_word(c)).filter(|word| !word.is_empty()).count()
-    });
-    env.add_filter("center", move |text: StringInput<'_>, width: Option<usize>| {
-        padded(text.as_str(), width.unwrap_or(80), ' ', Place::Center, limits)
-    });
-    let format = Value::from_function(minijinja::filters::format);
-    env.add_filter("format", move |state: &mut State<'_, '_>, args: Rest<Value>| {
-        check_format_widths(&args, limits)?;
-        format.call(state, &args)
     });
     env.add_filter("capitalize", |text: StringInput<'_>| capitalized(text.as_str()));
     env.add_filter("title", |text: StringInput<'_>| {
@@ -33,6 +25,18 @@ pub(super) fn add_filters(env: &mut Environment<'static>, limits: Limits) {
     env.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     env.add_function("joiner", |separator: Option<Value>| {
         minijinja_contrib::globals::joiner(separator.or_else(|| Some(Value::from(", "))))
+    });
+}
+
+/// Adds the filters that depend on the limits of a rendering.
+pub(super) fn add_bounded_filters(env: &mut Environment<'static>, limits: Limits) {
+    env.add_filter("center", move |text: StringInput<'_>, width: Option<usize>| {
+        padded(text.as_str(), width.unwrap_or(80), ' ', Place::Center, limits)
+    });
+    let format = Value::from_function(minijinja::filters::format);
+    env.add_filter("format", move |state: &mut State<'_, '_>, args: Rest<Value>| {
+        check_format_widths(&args, limits)?;
+        format.call(state, &args)
     });
 }
 

@@ -4,6 +4,8 @@
 mod bare;
 mod load;
 mod paper;
+mod remote;
+mod streams;
 
 use std::net::TcpListener;
 use std::process::Stdio;
@@ -16,15 +18,20 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::args::{BenchGatewayArgs, PaperServer};
+use crate::process::descriptors;
 use crate::process::output;
 use crate::usage_error::UsageError;
 use load::{Load, Measured, Target};
+use streams::OpenStreams;
 
 /// How long a router may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(120);
 const START_INTERVAL: Duration = Duration::from_millis(250);
 /// Requests before the measured ones, as a part of these.
 const WARM_UP: f64 = 0.1;
+/// A step of the engine while streams are open.
+const STREAM_STEP_MS: u64 = 1000;
+const MIB: f64 = (1 << 20) as f64;
 
 /// One line of the result; times in microseconds.
 #[derive(Debug, Serialize)]
@@ -39,8 +46,14 @@ struct Line {
 
 /// A process that is ended when it is dropped.
 struct Server {
-    _process: Child,
+    process: Child,
     target: Target,
+}
+
+/// The gateway that is measured, and the worker that it is over if that is another process.
+struct MeasuredGateway {
+    server: Server,
+    _worker: Option<Server>,
 }
 
 /// Runs the command.
@@ -50,7 +63,11 @@ struct Server {
 pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
     match arguments.serve {
         Some(PaperServer::Bare) => return bare::serve().await,
-        Some(PaperServer::Gateway) => return paper::serve().await,
+        Some(PaperServer::Gateway) => return paper::serve(Duration::from_millis(arguments.step_ms)).await,
+        Some(PaperServer::Worker) => {
+            return remote::serve_worker(Duration::from_millis(arguments.step_ms)).await;
+        }
+        Some(PaperServer::Front) => return remote::serve_gateway(arguments.worker_port).await,
         None => {}
     }
     let routers = arguments.router.iter().map(|router| parse(router)).collect::<Result<Vec<_>>>()?;
@@ -59,13 +76,13 @@ pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
         seconds: f64::from(arguments.seconds),
         n_connections: arguments.connections as usize,
     };
-    let bare = own_server(PaperServer::Bare).await?;
+    let bare = own_server(PaperServer::Bare, &[]).await?;
     let mut lines = Vec::new();
     for round in 0..arguments.rounds {
         let base = measure(&load, &bare.target).await?;
         push(&mut lines, arguments, ("server without gateway".to_owned(), round), base, base)?;
-        let gateway = own_server(PaperServer::Gateway).await?;
-        let measured = measure(&load, &gateway.target).await?;
+        let gateway = gateway(arguments.remote, 0).await?;
+        let measured = measure(&load, &gateway.server.target).await?;
         push(&mut lines, arguments, ("throng".to_owned(), round), measured, base)?;
         drop(gateway);
         for (name, command) in &routers {
@@ -77,7 +94,43 @@ pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
     if !arguments.json {
         output::line(table(&lines))?;
     }
+    if arguments.open_streams > 0 {
+        open_streams(arguments).await?;
+    }
     Ok(())
+}
+
+/// Measures and prints the memory of open streams.
+async fn open_streams(arguments: &BenchGatewayArgs) -> Result<()> {
+    descriptors::raise_limit();
+    let gateway = gateway(arguments.remote, STREAM_STEP_MS).await?;
+    let process_id = gateway.server.process.id().context("the gateway has ended")?;
+    let measured = streams::measure(arguments.open_streams as usize, &gateway.server.target, process_id);
+    let measured = measured.await?;
+    if arguments.json {
+        output::line(serde_json::to_string(&measured)?)?;
+        return Ok(());
+    }
+    let OpenStreams { n_open, bytes_before, bytes_open } = measured;
+    let each = bytes_open.saturating_sub(bytes_before) / n_open as u64;
+    output::line(format_args!(
+        "{n_open} streams open: {:.0} MiB, {:.0} MiB before them, {:.1} KiB each",
+        bytes_open as f64 / MIB,
+        bytes_before as f64 / MIB,
+        each as f64 / 1024.0
+    ))?;
+    Ok(())
+}
+
+/// Throng, with the engine in its own process or in a worker.
+async fn gateway(is_remote: bool, step_ms: u64) -> Result<MeasuredGateway> {
+    let step = ["--step-ms".to_owned(), step_ms.to_string()];
+    if !is_remote {
+        return Ok(MeasuredGateway { server: own_server(PaperServer::Gateway, &step).await?, _worker: None });
+    }
+    let worker = own_server(PaperServer::Worker, &step).await?;
+    let port = ["--worker-port".to_owned(), worker.target.port.to_string()];
+    Ok(MeasuredGateway { server: own_server(PaperServer::Front, &port).await?, _worker: Some(worker) })
 }
 
 async fn measure(load: &Load, target: &Target) -> Result<Measured> {
@@ -116,10 +169,11 @@ fn parse(router: &str) -> Result<(String, String)> {
 }
 
 /// This program in one of its own roles.
-async fn own_server(role: PaperServer) -> Result<Server> {
+async fn own_server(role: PaperServer, arguments: &[String]) -> Result<Server> {
     let program = std::env::current_exe().context("this program's file is not known")?;
     let mut command = Command::new(program);
-    command.args(["bench", "gateway", "--serve", role.name()]).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.args(["bench", "gateway", "--serve", role.name()]).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut process = command.kill_on_drop(true).spawn().context("cannot start a server")?;
     let stdout = process.stdout.take().context("a server without output")?;
     let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
@@ -127,7 +181,7 @@ async fn own_server(role: PaperServer) -> Result<Server> {
     let Some(port) = words.next().and_then(|port| port.parse().ok()) else {
         bail!("a server did not start: {line}")
     };
-    Ok(Server { _process: process, target: Target { port, key: words.next().map(str::to_owned) } })
+    Ok(Server { process, target: Target { port, key: words.next().map(str::to_owned) } })
 }
 
 /// A router in front of the bare server, once it answers.
@@ -155,7 +209,7 @@ async fn router(name: &str, command: &str, upstream: &Target) -> Result<Server> 
         }
         tokio::time::sleep(START_INTERVAL).await;
     }
-    Ok(Server { _process: process, target })
+    Ok(Server { process, target })
 }
 
 fn table(lines: &[Line]) -> Table {

@@ -115,15 +115,36 @@ pub async fn answers(target: &Target) -> bool {
     matches!(asked.await, Ok(Ok(200)))
 }
 
+/// A request that is answered at once.
 fn request(target: &Target) -> Vec<u8> {
     let question = "Which of the many people in this crowd asked first, and who of them has waited for the longest time? ".repeat(4);
-    let body = serde_json::json!({
-        "model": super::paper::MODEL,
-        "messages": [{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": question}],
-        "max_tokens": 1,
-        "temperature": 0,
-    })
-    .to_string();
+    post(
+        target,
+        &serde_json::json!({
+            "model": super::paper::MODEL,
+            "messages": [{"role": "system", "content": "You answer briefly."}, {"role": "user", "content": question}],
+            "max_tokens": 1,
+            "temperature": 0,
+        }),
+    )
+}
+
+/// A request for a stream.
+pub fn stream_request(target: &Target, max_tokens: u32) -> Vec<u8> {
+    post(
+        target,
+        &serde_json::json!({
+            "model": super::paper::MODEL,
+            "messages": [{"role": "user", "content": "Who of this crowd has waited for the longest time?"}],
+            "max_tokens": max_tokens,
+            "ignore_eos": true,
+            "stream": true,
+        }),
+    )
+}
+
+fn post(target: &Target, body: &serde_json::Value) -> Vec<u8> {
+    let body = body.to_string();
     let key = target.key.as_deref().unwrap_or("none");
     let head = format!(
         "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nContent-Type: application/json\r\n\

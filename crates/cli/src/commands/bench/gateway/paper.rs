@@ -1,30 +1,50 @@
-//! The gateway as `throng serve` runs it, with a database of keys, limits and the ledger, over an engine that answers each step at
-//! once. Does not know who asks.
+//! A gateway as `throng serve` and `throng gateway` run it, with a database of keys, limits and the ledger, and an engine that computes
+//! nothing: its steps take as long as they are told to. Does not know who asks.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use throng_core::batch::{ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
-use throng_engine::{Engine, EngineConfig};
-use throng_gateway::{Gateway, GatewayConfig};
+use throng_core::scheduler::SchedulerConfig;
+use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_gateway::{Gateway, GatewayConfig, Loading, ServedModel};
 use throng_store::{LimitKind, Limits, NewKey, open};
+use tokio::net::TcpListener;
 
-use crate::commands::serve::{database, process_facts, served_model};
+use crate::commands::serve::{database, fit_connections, process_facts, served_model};
 use crate::config::{EngineSection, ModelSection};
 use crate::process::output;
-use crate::running;
+use crate::running::{self, RunningModel};
 
 /// What the model is called.
 pub const MODEL: &str = "paper";
 /// Of a limit that is counted and never reached.
 const NEVER_REACHED: u64 = 1_000_000_000;
+/// Sequences that run at a time: more than streams can be opened.
+const MAX_SEQUENCES: u32 = 1 << 13;
+const MAX_BATCH_TOKENS: u32 = 1 << 14;
 
-/// Serves until it is ended; says its port and a key first.
+/// Serves the gateway with the engine in this process until it is ended; says its port and a key first.
 ///
 /// # Errors
 /// When the database, the model's vocabulary or the socket cannot be used.
-pub async fn serve() -> Result<()> {
+pub async fn serve(step: Duration) -> Result<()> {
+    serve_gateway(async |loading: &Loading| {
+        let (running, engine) = start(step)?;
+        let mut served: ServedModel = served_model(running, &ModelSection::default());
+        (served.names, served.engines, served.notice) = (vec![MODEL.to_owned()], vec![engine], None);
+        Ok(loading.clone().finish(vec![served])?)
+    })
+    .await
+}
+
+/// Serves a gateway with keys, limits and the ledger; `add_model` gives it what it is over.
+///
+/// # Errors
+/// When the database or the socket cannot be used, or that fails.
+pub async fn serve_gateway<T>(add_model: impl AsyncFnOnce(&Loading) -> Result<T>) -> Result<()> {
     let folder = Folder::new()?;
     let url = folder.0.join("keys.sqlite").display().to_string();
     let limits = [LimitKind::RequestsPerMinute, LimitKind::TokensPerMinute, LimitKind::TokensPerDay];
@@ -37,19 +57,35 @@ pub async fn serve() -> Result<()> {
     let key = open(&url).await?.create_key(new).await?;
     let mut config = GatewayConfig::default();
     config.access.database = Some(url);
-    let section = ModelSection::default();
-    let running = running::start(&section, &EngineSection::default())?;
-    let vocabulary_size = running.engine.capacity().vocabulary_size;
-    let engine = Engine::start(EngineConfig::default(), move || Ok(Box::new(Instantly { vocabulary_size })))?;
-    let mut served = served_model(running, &section);
-    (served.names, served.engines, served.notice) = (vec![MODEL.to_owned()], vec![engine], None);
-    let (gateway, loading) = Gateway::loading(config.clone(), process_facts("paper".to_owned()))?;
-    let _ledger = database::follow(&config.access, &loading).await?;
-    loading.finish(vec![served])?;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    fit_connections(&mut config.server);
+    let access = config.access.clone();
+    let (gateway, loading) = Gateway::loading(config, process_facts("paper".to_owned()))?;
+    let _ledger = database::follow(&access, &loading).await?;
+    let _added = add_model(&loading).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
     output::line(format_args!("{} {}", listener.local_addr()?.port(), key.secret()))?;
     gateway.serve(listener, std::future::pending::<()>()).await?;
     Ok(())
+}
+
+/// The starter model's vocabulary, and an engine that takes `step` for each of its steps.
+///
+/// # Errors
+/// When the vocabulary cannot be used.
+pub fn start(step: Duration) -> Result<(RunningModel, EngineHandle)> {
+    let running = running::start(&ModelSection::default(), &EngineSection::default())?;
+    let vocabulary_size = running.engine.capacity().vocabulary_size;
+    let scheduler = SchedulerConfig {
+        max_batch_tokens: MAX_BATCH_TOKENS,
+        max_batch_sequences: MAX_SEQUENCES,
+        max_queued_requests: MAX_SEQUENCES,
+        // Steps as long as they are do not bound how many prompt tokens join them.
+        inter_token_target_ms: 60_000,
+        ..SchedulerConfig::default()
+    };
+    let config = EngineConfig { scheduler, ..EngineConfig::default() };
+    let engine = Engine::start(config, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
+    Ok((running, engine))
 }
 
 /// A folder that is removed with what is in it.
@@ -70,17 +106,18 @@ impl Drop for Folder {
     }
 }
 
-/// Answers each step at once with the same token.
-struct Instantly {
+/// Answers each step with the same token for every sequence.
+struct PaperEngine {
     vocabulary_size: u32,
+    step: Duration,
 }
 
-impl Executor for Instantly {
+impl Executor for PaperEngine {
     fn capacity(&self) -> ExecutorCapacity {
         ExecutorCapacity {
             n_blocks: 1 << 16,
-            max_batch_tokens: 1 << 14,
-            max_batch_sequences: 1 << 10,
+            max_batch_tokens: MAX_BATCH_TOKENS,
+            max_batch_sequences: MAX_SEQUENCES,
             max_sequence_tokens: 1 << 12,
             vocabulary_size: self.vocabulary_size,
             n_state_slots: 0,
@@ -90,6 +127,9 @@ impl Executor for Instantly {
     }
 
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
+        if !self.step.is_zero() {
+            std::thread::sleep(self.step);
+        }
         output.clear();
         let token = TokenLogprob { token: self.vocabulary_size / 2, logprob: -1.0, rank: 1 };
         for scheduled in batch.sequences() {

@@ -1,0 +1,51 @@
+//! The engine that computes nothing in a worker, and a gateway over it in another process. Does not know who asks.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use throng_gateway::{Fleet, GatewayConfig, Loading, ReplicaConfig, Secret, Worker};
+use tokio::net::TcpListener;
+
+use super::paper::{self, MODEL};
+use crate::commands::serve::adapters;
+use crate::commands::worker::worker_model;
+use crate::config::{AdapterSection, ModelSection};
+use crate::process::output;
+
+/// Both are of this run only and on the loopback address.
+const TOKEN: &str = "bench";
+/// How long the gateway waits for the worker.
+const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Serves the worker until it is ended; says its port first.
+///
+/// # Errors
+/// When the model's vocabulary or the socket cannot be used.
+pub async fn serve_worker(step: Duration) -> Result<()> {
+    let (running, engine) = paper::start(step)?;
+    let adapters = adapters::settings(&running, &AdapterSection::default())?;
+    let mut model = worker_model(running, &ModelSection::default(), adapters)?;
+    model.description.names = vec![MODEL.to_owned()];
+    model.engine = engine;
+    let mut config = GatewayConfig::default();
+    config.access.api_keys = vec![Secret::new(TOKEN)];
+    let worker = Worker::new(config, model)?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    output::line(listener.local_addr()?.port())?;
+    worker.serve(listener, std::future::pending::<()>()).await?;
+    Ok(())
+}
+
+/// Serves a gateway over the worker at this port until it is ended; says its port and a key first.
+///
+/// # Errors
+/// When the database or the socket cannot be used.
+pub async fn serve_gateway(worker_port: u16) -> Result<()> {
+    let replica = ReplicaConfig { url: format!("throng://127.0.0.1:{worker_port}"), ..Default::default() };
+    paper::serve_gateway(async |loading: &Loading| {
+        let fleet = Fleet::start(&[replica], Some(&Secret::new(TOKEN)), loading)?;
+        fleet.settled(SETTLE_LIMIT).await;
+        Ok(fleet)
+    })
+    .await
+}
