@@ -1,7 +1,7 @@
 """Gateways killed while they answer requests with an `Idempotency-Key`: whoever asks another one gets one answer, and the ledger is exact.
 
 Quick by default; `THRONG_GATEWAY_KILLS=200` with pytest kills so often. With `THRONG_TEST_DATABASE=postgres://…` over that database instead
-of a SQLite file.
+of a SQLite file, and with `THRONG_TEST_REDIS=redis://…` with shared limits.
 """
 
 import os
@@ -23,7 +23,9 @@ class Pair:
     """Two servers of one database, of which one at a time is killed and started again."""
 
     def __init__(self, start, database, folder):
-        self.make = lambda i: start("--database", database, "--ledger-journal", folder / f"journal-{i}")
+        redis = os.environ.get("THRONG_TEST_REDIS")
+        shared = ["--database", database, *(["--redis", redis] if redis else [])]
+        self.make = lambda i: start(*shared, "--ledger-journal", folder / f"journal-{i}")
         self.contexts = [self.make(0), self.make(1)]
         self.servers = [context.__enter__() for context in self.contexts]
 

@@ -53,6 +53,13 @@ def served(server):
     return {model["id"] for model in httpx.get(f"{server.url}/v1/models").json()["data"]}
 
 
+def weights(server):
+    """The bytes of weights in memory, as the metrics say."""
+    lines = httpx.get(f"{server.url}/metrics", headers={"accept": "text/plain"}).text.splitlines()
+    [value] = [line.split()[1] for line in lines if line.startswith('throng_memory_bytes{part="weights"}')]
+    return float(value)
+
+
 def wait_until(condition):
     until = time.monotonic() + 60
     while not condition():
@@ -85,7 +92,9 @@ def test_the_operator_loads_and_unloads_and_no_stream_is_cut(start, settings):
     with start("--config", settings(on_request="never")) as server:
         refused = ask(server, "one")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "model_not_loaded")
+        of_base = weights(server)
         assert operate(server, "load", "one").json() == {"model": "one", "state": "loaded"}
+        assert weights(server) == 2 * of_base > 0
         body = {"model": "one", "prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
         with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as stream:
             lines = stream.iter_lines()
@@ -96,6 +105,7 @@ def test_the_operator_loads_and_unloads_and_no_stream_is_cut(start, settings):
             rest = [line for line in lines if line]
         assert rest[-1] == "data: [DONE]" and '"completion_tokens":400' in rest[-2]
         unloading.join()
+        assert weights(server) == of_base
         assert operate(server, "unload", "one").json() == {"model": "one", "state": "unloaded"}
         assert ask(server, "one").status_code == 503
         assert operate(server, "load", "one").status_code == 200

@@ -179,10 +179,9 @@ impl App {
             ending,
             on_demand,
         } = shared;
-        let held = MemoryCollector::new(memory.clone(), models.iter().map(|model| model.held).collect());
         let router = Arc::new(Router::default());
         let cache = response_cache(&config, disk);
-        let [of_replicas, of_models, of_scales] = [(); 3].map(|()| router.clone());
+        let [of_replicas, of_models, of_scales, of_memory] = [(); 4].map(|()| router.clone());
         let (of_engines, of_workers) = (foreign.clone(), workers.clone());
         let metrics = Metrics::new(
             AtScrape::new(move || of_replicas.labelled_replicas()),
@@ -191,7 +190,7 @@ impl App {
                 AtScrape::new(move || [engines(&of_engines), statuses(&of_workers)].concat()),
                 AtScrape::new(move || scales(&of_scales)),
             ),
-            held,
+            memory_of(of_memory, memory.clone()),
             (&process, ledger.clone(), sharing_of(&limits)),
             cache.clone(),
             counts_of(&moderation),
@@ -291,6 +290,12 @@ fn serve_local(router: &Router, models: Vec<ServedModel>, metrics: &Metrics, con
 
 fn now_unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// What is held for requests and by the models that are served at a scrape.
+fn memory_of(router: Arc<Router>, budget: Arc<MemoryBudget>) -> MemoryCollector {
+    let models = move || router.routes().iter().map(|route| route.model.served.held).collect();
+    MemoryCollector::new(budget, AtScrape::new(models))
 }
 
 fn model_info(route: &Route) -> ModelInfoLabels {

@@ -7,13 +7,14 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 
+use super::AtScrape;
 use crate::memory::{HeldBytes, MemoryBudget, Part};
 
-/// Asks the budget at each scrape.
+/// Asks the budget and the models at each scrape.
 #[derive(Debug)]
 pub(crate) struct MemoryCollector {
     budget: Arc<MemoryBudget>,
-    models: HeldBytes,
+    models: AtScrape<HeldBytes>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -23,11 +24,7 @@ struct PartLabels {
 
 impl MemoryCollector {
     /// Reports the memory of requests and of these models.
-    pub fn new(budget: Arc<MemoryBudget>, models: Vec<HeldBytes>) -> Self {
-        let models = HeldBytes {
-            weights: models.iter().map(|model| model.weights).sum(),
-            kv: models.iter().map(|model| model.kv).sum(),
-        };
+    pub fn new(budget: Arc<MemoryBudget>, models: AtScrape<HeldBytes>) -> Self {
         Self { budget, models }
     }
 }
@@ -37,7 +34,11 @@ impl Collector for MemoryCollector {
         let help = "Bytes held: of models as they were loaded, of requests as they were reserved";
         let mut metric = encoder.encode_descriptor("throng_memory_bytes", help, None, MetricType::Gauge)?;
         let of_requests = Part::ALL.map(|part| (part.name(), self.budget.held(part) as u64));
-        let of_models = [("weights", self.models.weights), ("kv", self.models.kv)];
+        let models = self.models.list();
+        let of_models = [
+            ("weights", models.iter().map(|model| model.weights).sum()),
+            ("kv", models.iter().map(|model| model.kv).sum()),
+        ];
         for (part, n_bytes) in of_models.into_iter().chain(of_requests) {
             metric.encode_family(&PartLabels { part })?.encode_gauge(&(n_bytes as i64))?;
         }
