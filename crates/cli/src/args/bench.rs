@@ -97,7 +97,7 @@ pub struct BenchGatewayArgs {
     /// Measure a gateway over a worker in another process, instead of one with the engine in its own
     #[arg(long)]
     pub remote: bool,
-    /// Then open so many streams of a token a second, and measure the gateway's memory
+    /// Then open so many slow streams, and measure the gateway's memory
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = within(bounds::BENCH_STREAMS))]
     pub open_streams: u32,
     /// Another router, in front of a server that answers at once: a command with {upstream} (a URL) and {port} in it; repeatable

@@ -69,7 +69,11 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
 async fn answer_once(app: Arc<App>, mut body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
     match body.take_repeatable() {
-        Some(request) => request.answer(&app, alias::answer(app.clone(), body, endpoint)).await,
+        // On the heap: held in several places of the same future, it would make every request's twice as large.
+        Some(request) => {
+            let answer = Box::pin(alias::answer(app.clone(), body, endpoint));
+            request.answer(&app, answer).await
+        }
         None => alias::answer(app, body, endpoint).await,
     }
 }

@@ -175,11 +175,7 @@ impl Door {
     fn spawn(&self, accepted: Accepted, is_late: bool, connections: &mut JoinSet<()>) {
         let Some((socket, permit)) = accepted else { return };
         let phase = self.responder.service().phase.subscribe();
-        let connection = serve_connection(self.responder.clone(), socket, phase, is_late);
-        connections.spawn(async move {
-            connection.await;
-            drop(permit);
-        });
+        connections.spawn(serve_connection(self.responder.clone(), socket, phase, is_late, permit));
     }
 }
 
@@ -235,12 +231,13 @@ async fn told_to_close(phase: &mut watch::Receiver<Phase>) {
 }
 
 /// Serves a connection until either side ends it. One that came before the server began to drain closes then, once its
-/// request has been answered; a late one closes after its first answer.
+/// request has been answered; a late one closes after its first answer. Its slot is free at its end.
 async fn serve_connection(
     responder: Arc<Responder>,
     socket: Socket,
     mut phase: watch::Receiver<Phase>,
     is_late: bool,
+    _slot: OwnedSemaphorePermit,
 ) {
     let config = &responder.service().config.server;
     if let Err(error) = socket::tune(&socket, config) {
@@ -313,7 +310,8 @@ async fn encrypt(
 ) -> Option<ClientStream> {
     let Some(tls) = &responder.service().tls else { return Some(ClientStream::Plain(stream)) };
     memory.add_always(TLS_BYTES);
-    let stream = tokio::time::timeout(timeout, tls.accept(stream)).await.ok()??;
+    // On the heap, since a handshake's state is larger than all that a connection holds later.
+    let stream = Box::pin(tokio::time::timeout(timeout, tls.accept(stream))).await.ok()??;
     Some(ClientStream::Tls(Box::new(stream)))
 }
 

@@ -26,8 +26,9 @@ use crate::phase::{Phase, Shutdown};
 use crate::replica::{LocalReplica, Replica, ReplicaError, ReplicaErrorKind, sent_status};
 use crate::server::{self, Listener, Served, Service, Tls};
 
-/// Streams of one gateway at a time.
-const MAX_STREAMS: u32 = 4096;
+/// Streams of one gateway at a time. Far more than the memory for requests allows, since the questions by which a gateway finds out
+/// whether the worker hears it are streams as well.
+const MAX_STREAMS: u32 = 1 << 16;
 /// Constraints that are compiled and adapters that are loaded at a time.
 const MAX_PREPARING: usize = 2;
 

@@ -29,8 +29,8 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 const START_INTERVAL: Duration = Duration::from_millis(250);
 /// Requests before the measured ones, as a part of these.
 const WARM_UP: f64 = 0.1;
-/// A step of the engine while streams are open.
-const STREAM_STEP_MS: u64 = 1000;
+/// A step of the engine while streams are open: a worker that takes longer than a second for a step counts as lost.
+const STREAM_STEP_MS: u64 = 400;
 const MIB: f64 = (1 << 20) as f64;
 
 /// One line of the result; times in microseconds.
@@ -61,13 +61,12 @@ struct MeasuredGateway {
 /// # Errors
 /// When a server cannot be started or does not answer.
 pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
+    let step = Duration::from_millis(arguments.step_ms);
     match arguments.serve {
         Some(PaperServer::Bare) => return bare::serve().await,
-        Some(PaperServer::Gateway) => return paper::serve(Duration::from_millis(arguments.step_ms)).await,
-        Some(PaperServer::Worker) => {
-            return remote::serve_worker(Duration::from_millis(arguments.step_ms)).await;
-        }
-        Some(PaperServer::Front) => return remote::serve_gateway(arguments.worker_port).await,
+        Some(PaperServer::Gateway) => return paper::serve(step).await,
+        Some(PaperServer::Worker) => return remote::serve_worker(step).await,
+        Some(PaperServer::Front) => return remote::serve_gateway(step, arguments.worker_port).await,
         None => {}
     }
     let routers = arguments.router.iter().map(|router| parse(router)).collect::<Result<Vec<_>>>()?;
@@ -129,8 +128,9 @@ async fn gateway(is_remote: bool, step_ms: u64) -> Result<MeasuredGateway> {
         return Ok(MeasuredGateway { server: own_server(PaperServer::Gateway, &step).await?, _worker: None });
     }
     let worker = own_server(PaperServer::Worker, &step).await?;
-    let port = ["--worker-port".to_owned(), worker.target.port.to_string()];
-    Ok(MeasuredGateway { server: own_server(PaperServer::Front, &port).await?, _worker: Some(worker) })
+    let [name, value] = step;
+    let front = [name, value, "--worker-port".to_owned(), worker.target.port.to_string()];
+    Ok(MeasuredGateway { server: own_server(PaperServer::Front, &front).await?, _worker: Some(worker) })
 }
 
 async fn measure(load: &Load, target: &Target) -> Result<Measured> {

@@ -25,13 +25,15 @@ const NEVER_REACHED: u64 = 1_000_000_000;
 /// Sequences that run at a time: more than streams can be opened.
 const MAX_SEQUENCES: u32 = 1 << 13;
 const MAX_BATCH_TOKENS: u32 = 1 << 14;
+/// As many as the longest sequence needs, so that none waits for another's blocks.
+const BLOCKS_PER_SEQUENCE: u32 = 64;
 
 /// Serves the gateway with the engine in this process until it is ended; says its port and a key first.
 ///
 /// # Errors
 /// When the database, the model's vocabulary or the socket cannot be used.
 pub async fn serve(step: Duration) -> Result<()> {
-    serve_gateway(async |loading: &Loading| {
+    serve_gateway(step, async |loading: &Loading| {
         let (running, engine) = start(step)?;
         let mut served: ServedModel = served_model(running, &ModelSection::default());
         (served.names, served.engines, served.notice) = (vec![MODEL.to_owned()], vec![engine], None);
@@ -44,7 +46,10 @@ pub async fn serve(step: Duration) -> Result<()> {
 ///
 /// # Errors
 /// When the database or the socket cannot be used, or that fails.
-pub async fn serve_gateway<T>(add_model: impl AsyncFnOnce(&Loading) -> Result<T>) -> Result<()> {
+pub async fn serve_gateway<T>(
+    step: Duration,
+    add_model: impl AsyncFnOnce(&Loading) -> Result<T>,
+) -> Result<()> {
     let folder = Folder::new()?;
     let url = folder.0.join("keys.sqlite").display().to_string();
     let limits = [LimitKind::RequestsPerMinute, LimitKind::TokensPerMinute, LimitKind::TokensPerDay];
@@ -57,6 +62,10 @@ pub async fn serve_gateway<T>(add_model: impl AsyncFnOnce(&Loading) -> Result<T>
     let key = open(&url).await?.create_key(new).await?;
     let mut config = GatewayConfig::default();
     config.access.database = Some(url);
+    if !step.is_zero() {
+        // Thousands of streams are opened at once: they wait for each other and are not refused.
+        config.overload.max_queue_wait_ms = 0;
+    }
     fit_connections(&mut config.server);
     let access = config.access.clone();
     let (gateway, loading) = Gateway::loading(config, process_facts("paper".to_owned()))?;
@@ -115,7 +124,7 @@ struct PaperEngine {
 impl Executor for PaperEngine {
     fn capacity(&self) -> ExecutorCapacity {
         ExecutorCapacity {
-            n_blocks: 1 << 16,
+            n_blocks: MAX_SEQUENCES * BLOCKS_PER_SEQUENCE,
             max_batch_tokens: MAX_BATCH_TOKENS,
             max_batch_sequences: MAX_SEQUENCES,
             max_sequence_tokens: 1 << 12,

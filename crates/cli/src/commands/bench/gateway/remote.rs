@@ -40,9 +40,9 @@ pub async fn serve_worker(step: Duration) -> Result<()> {
 ///
 /// # Errors
 /// When the database or the socket cannot be used.
-pub async fn serve_gateway(worker_port: u16) -> Result<()> {
+pub async fn serve_gateway(step: Duration, worker_port: u16) -> Result<()> {
     let replica = ReplicaConfig { url: format!("throng://127.0.0.1:{worker_port}"), ..Default::default() };
-    paper::serve_gateway(async |loading: &Loading| {
+    paper::serve_gateway(step, async |loading: &Loading| {
         let fleet = Fleet::start(&[replica], Some(&Secret::new(TOKEN)), loading)?;
         fleet.settled(SETTLE_LIMIT).await;
         Ok(fleet)

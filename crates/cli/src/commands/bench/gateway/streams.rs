@@ -15,7 +15,7 @@ use super::load::{self, Target, find};
 /// A stream whose first token takes longer has failed.
 const OPEN_LIMIT: Duration = Duration::from_secs(120);
 /// Streams that are waiting for their first token at a time.
-const MAX_OPENING: usize = 1024;
+const MAX_OPENING: usize = 128;
 /// More tokens than a stream gets while all of them are opened.
 const MAX_TOKENS: u32 = 900;
 /// How long all streams are open before the memory is read.
