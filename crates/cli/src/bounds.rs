@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use throng_core::routing::is_region_name;
 use throng_text::{ReasoningFormat, ToolCallFormat};
 
 /// Threads that compute. More than cores is slow and allowed, but a thread costs memory.
@@ -108,6 +109,14 @@ pub fn model_name(text: &str) -> Result<String, String> {
         return Err(format!("must have 1 to {MAX_NAME_BYTES} bytes and no control characters"));
     }
     Ok(text.to_owned())
+}
+
+/// Parses the name of a region.
+pub fn region(text: &str) -> Result<String, String> {
+    if is_region_name(text) {
+        return Ok(text.to_owned());
+    }
+    Err("must have 1 to 64 letters, digits, '-', '_' and '.'".to_owned())
 }
 
 /// Reads the name of a format of tool calls.

@@ -1,12 +1,12 @@
 //! Streams outlive replicas: whatever arrives, dies, is delayed or repeated, each stream gets each token once, from at most one
-//! owner, none is lost, and retries stay within their budget; planted bugs are found. A failing seed prints the command that
+//! owner, none is lost, none runs in a region that its residency rule forbids, and retries stay within their budget; planted bugs are found. A failing seed prints the command that
 //! repeats it.
 
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
 use throng_core::health::{Delivery, Epoch, Ownership, RetryBudget, StreamId};
-use throng_core::routing::{Knowledge, Policy, Query, ReplicaId, Router, Ticket};
+use throng_core::routing::{Knowledge, Policy, Query, Region, ReplicaId, Router, Ticket};
 use throng_core::time::Timestamp;
 
 const N_SCHEDULES: u64 = 100_000;
@@ -25,6 +25,8 @@ enum Bug {
     NoBudget,
     /// The load of a request is counted after its end.
     LeakedLoad,
+    /// The residency rule of a stream is not kept when the stream moves.
+    ForgottenRule,
 }
 
 /// A token on its way.
@@ -40,6 +42,8 @@ struct Stream {
     /// As the world knows it, beside `Ownership`.
     epoch: Epoch,
     ticket: Ticket,
+    /// The only region that it may run in.
+    bound: Option<Region>,
     n_tokens: u64,
     received: Vec<u64>,
 }
@@ -61,7 +65,10 @@ impl World {
     fn new(seed: u64, bug: Option<Bug>) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut router = Router::new(Policy::ALL[rng.usize(..4)], seed);
-        let live = (0..3).map(|idx| router.add(&format!("r{idx}"), Knowledge::Sent, 64)).collect();
+        let live: Vec<_> = (0..3).map(|idx| router.add(&format!("r{idx}"), Knowledge::Sent, 64)).collect();
+        for (id, region) in live.iter().zip(["near", "far", "near"]) {
+            router.set_region(*id, Some(region.into()));
+        }
         Self {
             rng,
             bug,
@@ -76,13 +83,23 @@ impl World {
         }
     }
 
-    fn place(&mut self, n_tokens: u32) -> Result<Ticket, String> {
-        let pinned = None;
-        let query = Query { n_tokens, blocks: &[], pinned, eligible: &self.live };
+    /// Places a stream, whose rule is `bound`, by a query with the rule `asked`.
+    fn place(
+        &mut self,
+        n_tokens: u32,
+        bound: Option<&Region>,
+        asked: Option<&Region>,
+    ) -> Result<Ticket, String> {
+        let (pinned, regions) = (None, asked.map(std::slice::from_ref));
+        let query = Query { n_tokens, blocks: &[], pinned, eligible: &self.live, regions };
         let choice =
             self.router.choose(&query, Timestamp::from_ns(self.n_requests)).ok_or("nothing was chosen")?;
         if !self.live.contains(&choice.replica) {
             return Err(format!("{:?} is dead and was chosen", choice.replica));
+        }
+        let region = self.router.place(choice.replica).0;
+        if bound.is_some() && region.as_ref() != bound {
+            return Err(format!("a stream that is bound to {bound:?} was placed in {region:?}"));
         }
         Ok(self.router.start(&choice, &query))
     }
@@ -92,14 +109,15 @@ impl World {
         self.n_requests += 1;
         self.budget.request();
         let n_prompt = self.rng.u32(1..2000);
-        let mut ticket = self.place(n_prompt)?;
+        let bound = [None, Some("near"), Some("far")][self.rng.usize(..3)].map(Region::from);
+        let mut ticket = self.place(n_prompt, bound.as_ref(), bound.as_ref())?;
         while self.rng.u8(..3) == 0 {
             self.router.end(ticket);
             if !self.budget.retry() && self.bug != Some(Bug::NoBudget) {
                 return Ok(());
             }
             self.n_retries += 1;
-            ticket = self.place(n_prompt)?;
+            ticket = self.place(n_prompt, bound.as_ref(), bound.as_ref())?;
         }
         let id = StreamId(self.n_requests);
         let Ok(epoch) = self.owners.assign(id, ticket.replica()) else {
@@ -107,7 +125,7 @@ impl World {
             return if self.streams.len() == 6 { Ok(()) } else { Err("refused below the bound".into()) };
         };
         let n_tokens = self.rng.u64(1..8);
-        self.streams.insert(id, Stream { epoch, ticket, n_tokens, received: Vec::new() });
+        self.streams.insert(id, Stream { epoch, ticket, bound, n_tokens, received: Vec::new() });
         self.send(id);
         Ok(())
     }
@@ -161,17 +179,22 @@ impl World {
         whole.then_some(()).ok_or_else(|| format!("{id:?} received {:?}", stream.received))
     }
 
-    /// A replica is lost, another one comes, and its streams go on elsewhere. What it sent is still on its way.
+    /// A replica is lost, another one of its region comes, and its streams go on elsewhere. What it sent is still on its way.
     fn die(&mut self) -> Result<(), String> {
         let lost = self.live.swap_remove(self.rng.usize(..self.live.len()));
+        let region = self.router.place(lost).0;
         self.router.remove(lost);
-        self.live.push(self.router.add("again", Knowledge::Sent, 64));
+        let next = self.router.add("again", Knowledge::Sent, 64);
+        self.router.set_region(next, region);
+        self.live.push(next);
         let mut moved: Vec<_> = self.owners.of(lost).collect();
         if self.bug == Some(Bug::ForgottenStream) {
             moved.pop();
         }
         for id in moved {
-            let ticket = self.place(1)?;
+            let bound = self.streams.get(&id).and_then(|stream| stream.bound.clone());
+            let asked = bound.as_ref().filter(|_| self.bug != Some(Bug::ForgottenRule));
+            let ticket = self.place(1, bound.as_ref(), asked)?;
             let epoch = self.owners.assign(id, ticket.replica()).map_err(|error| error.to_string())?;
             let stream = self.streams.get_mut(&id).ok_or("it owned a stream that has ended")?;
             self.router.end(std::mem::replace(&mut stream.ticket, ticket));
@@ -224,7 +247,14 @@ fn streams_outlive_replicas() {
 
 #[test]
 fn planted_bugs_are_caught() {
-    let bugs = [Bug::NoFence, Bug::RepeatedTokens, Bug::ForgottenStream, Bug::NoBudget, Bug::LeakedLoad];
+    let bugs = [
+        Bug::NoFence,
+        Bug::RepeatedTokens,
+        Bug::ForgottenStream,
+        Bug::NoBudget,
+        Bug::LeakedLoad,
+        Bug::ForgottenRule,
+    ];
     for bug in bugs {
         let found = (0..1000).find_map(|seed| World::new(seed, Some(bug)).run().err());
         println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} was not found")));

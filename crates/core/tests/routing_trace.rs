@@ -165,8 +165,13 @@ fn simulate(policy: Policy, arrivals: &[Arrival], cache_blocks: usize) -> Outcom
             replicas.iter().for_each(|replica| router.report(replica.id, replica.report(), arrival.at));
             reported = arrival.at;
         }
-        let query =
-            Query { n_tokens: arrival.n_units, blocks: &arrival.blocks, pinned: None, eligible: &ids };
+        let query = Query {
+            n_tokens: arrival.n_units,
+            blocks: &arrival.blocks,
+            pinned: None,
+            eligible: &ids,
+            regions: None,
+        };
         let choice = router.choose(&query, arrival.at).expect("a replica");
         let ticket = router.start(&choice, &query);
         let replica = replicas.iter_mut().find(|replica| replica.id == choice.replica).expect("known");

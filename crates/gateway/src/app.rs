@@ -229,7 +229,7 @@ impl App {
     /// Serves a model that others compute.
     pub fn add_remote(&self, served: ServedModel, first: Arc<dyn Replica>) -> Route {
         let counters = self.metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::remote(self.config.routing.policy.0);
+        let replicas = Replicas::remote(&self.config.routing);
         replicas.add(first);
         let route = Route::new(Arc::new(ModelEntry::new(served, counters, &self.config)), replicas);
         self.router.add(route.clone());
@@ -283,7 +283,7 @@ fn response_cache(config: &GatewayConfig, disk: Option<Arc<DiskTier>>) -> Arc<Re
 fn serve_local(router: &Router, models: Vec<ServedModel>, metrics: &Metrics, config: &GatewayConfig) {
     for served in models {
         let counters = metrics.of_model(&ModelLabels::of_model(served.id()));
-        let replicas = Replicas::local(served.replicas(), config.routing.policy.0);
+        let replicas = Replicas::local(served.replicas(), &config.routing);
         router.add(Route::new(Arc::new(ModelEntry::new(served, counters, config)), replicas));
     }
 }

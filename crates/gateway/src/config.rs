@@ -17,7 +17,9 @@ pub use self::autoscale::AutoscaleSection;
 pub use self::moderation::{ClassifierConfig, ModerationConfig, ModerationRule, OnFailure};
 pub use self::on_demand::{OnDemandConfig, OnRequest};
 pub use self::overload::{ClassSetting, OverloadConfig};
-pub use self::routing::{ModelAlias, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel};
+pub use self::routing::{
+    ModelAlias, ResidencyRule, RoutingConfig, RoutingPolicy, ShadowConfig, WeightedModel,
+};
 pub use self::semantic_cache::{SemanticCacheConfig, SemanticMode};
 
 /// All sections of the gateway.

@@ -33,6 +33,7 @@ mod overload;
 mod phase;
 mod pooling;
 mod pooling_model;
+mod regions;
 mod replica;
 mod response_cache;
 mod retry_after;
@@ -48,9 +49,9 @@ pub use auth::{IssuerKeys, KeySetError, StoredKeys};
 pub use config::{
     AccessConfig, ApiConfig, AutoscaleSection, ClaimNames, ClassSetting, ClassifierConfig,
     ClientCertificates, GatewayConfig, ModelAlias, ModelPrice, ModerationConfig, ModerationRule,
-    ObservabilityConfig, OnDemandConfig, OnFailure, OnRequest, OverloadConfig, ResponseCacheConfig,
-    RoutingConfig, RoutingPolicy, Secret, SemanticCacheConfig, SemanticMode, ServerConfig, ShadowConfig,
-    TlsConfig, TokenConfig, WeightedModel,
+    ObservabilityConfig, OnDemandConfig, OnFailure, OnRequest, OverloadConfig, ResidencyRule,
+    ResponseCacheConfig, RoutingConfig, RoutingPolicy, Secret, SemanticCacheConfig, SemanticMode,
+    ServerConfig, ShadowConfig, TlsConfig, TokenConfig, WeightedModel,
 };
 pub use constraint::{GrammarConstraint, ModelGrammars};
 pub use fleet::{Fleet, FleetError, KubernetesApi, ReplicaConfig};

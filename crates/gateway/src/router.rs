@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::dispatch::Bound;
 use crate::metrics::ModelLabels;
 use crate::openai::ApiError;
 use crate::replica::{
@@ -34,8 +35,8 @@ impl Route {
         &self.replicas
     }
 
-    /// Submits a request to one of the replicas, or to the one that it is pinned to. With several replicas, another one goes on when
-    /// that one refuses or fails; with one, its failure ends the request.
+    /// Submits a request to one of the replicas, or to the one that it is pinned to, and only to those that a residency rule permits. With
+    /// several replicas, another one goes on when that one refuses or fails; with one, its failure ends the request.
     ///
     /// # Errors
     /// When no replica takes the request in.
@@ -43,11 +44,12 @@ impl Route {
         &self,
         request: ReplicaRequest,
         pinned: Option<&str>,
+        bound: Option<Arc<Bound>>,
     ) -> Result<Box<dyn Generation>, ReplicaError> {
         match &*self.replicas.now() {
-            [only] if !self.model.is_remote() => only.generate(request).await,
+            [only] if !self.model.is_remote() && bound.is_none() => only.generate(request).await,
             _ => {
-                let wish = Wish::of(&request, &self.replicas, pinned);
+                let wish = Wish::of(&request, &self.replicas, pinned, bound);
                 let started = Resumable::start(self.replicas.clone(), request, wish).await;
                 started.inspect_err(|_| self.note_unserved())
             }

@@ -73,6 +73,9 @@ pub struct Description {
     /// What its vectors are, where it answers with vectors.
     #[serde(default)]
     pub pooling: Option<Pooling>,
+    /// The region where it is.
+    #[serde(default)]
+    pub region: Option<String>,
     /// What people should be told about the model.
     #[serde(default)]
     pub notice: Option<String>,

@@ -22,6 +22,9 @@ pub struct WorkerArgs {
     /// The token that gateways must have
     #[arg(long, env = "THRONG_WORKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub worker_token: Option<String>,
+    /// The region where this worker is
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::region)]
+    pub region: Option<String>,
     /// Names to serve the model under, instead of its own; stands after the model
     #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
     pub served_model_name: Vec<String>,
@@ -89,6 +92,9 @@ pub struct GatewayArgs {
     /// How one of a model's replicas is chosen: least-ttft, least-tokens, power-of-two or round-robin
     #[arg(long, value_name = "POLICY")]
     pub routing: Option<RoutingPolicy>,
+    /// The region where this gateway is; replicas of the same region are the nearest
+    #[arg(long, hide_short_help = true, value_name = "NAME", value_parser = bounds::region)]
+    pub region: Option<String>,
     /// The token that the workers ask for
     #[arg(long, env = "THRONG_WORKER_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub worker_token: Option<String>,

@@ -35,6 +35,8 @@ pub async fn run(arguments: &GatewayArgs) -> Result<()> {
         return Err(UsageError(fault.to_owned()).into());
     }
     gateway.routing.policy = arguments.routing.unwrap_or(gateway.routing.policy);
+    gateway.routing.region = arguments.region.clone().or(gateway.routing.region);
+    gateway.routing.check().map_err(UsageError)?;
     fit_connections(&mut gateway.server);
     core_dumps::forbid();
     let (server, is_encrypted) = (gateway.server.clone(), gateway.tls.is_some());

@@ -34,6 +34,7 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     core_dumps::forbid();
     let Settings { model, engine, mut gateway, adapters: section, worker, .. } =
         Settings::of(&arguments.as_serve())?;
+    let region = arguments.region.clone().or(worker.region);
     // Keys and databases are for clients, who do not come here.
     let token = arguments.worker_token.as_ref().map(Secret::new).or(worker.token);
     gateway.access =
@@ -55,7 +56,9 @@ pub async fn run(arguments: &WorkerArgs) -> Result<()> {
     .await??;
     tracing::info!("{}", running.describe_kv_cache());
     let handle = running.engine.clone();
-    let worker = Worker::new(gateway, worker_model(running, &model, adapters)?)?;
+    let mut model = worker_model(running, &model, adapters)?;
+    model.description.region = region;
+    let worker = Worker::new(gateway, model)?;
     let out = LineQueue::start("throng-out", LineFormat::Text, output::unlocked_stdout())
         .context("cannot start a thread")?;
     out.push(&format!(
@@ -107,6 +110,7 @@ pub(super) fn worker_model(
             reasoning_parser: section.reasoning_parser.clone(),
             adapters: adapters.modules.iter().map(|module| module.name.clone()).collect(),
             pooling: served.pooling.map(Into::into),
+            region: None,
             notice: served.notice,
             artifacts: Vec::new(),
         },

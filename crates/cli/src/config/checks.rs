@@ -22,6 +22,9 @@ pub fn check(settings: &Settings) -> Result<(), UsageError> {
     settings.adapters.check()?;
     on_demand::check(&settings.on_demand)?;
     settings.gateway.routing.check().map_err(UsageError)?;
+    if let Some(region) = &settings.worker.region {
+        bounds::region(region).map_err(|fault| UsageError(format!("worker.region = {region:?}: {fault}")))?;
+    }
     gateway(&settings.gateway)
 }
 

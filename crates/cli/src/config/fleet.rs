@@ -11,6 +11,8 @@ use crate::args::GatewayArgs;
 pub struct WorkerSection {
     /// The token that a worker asks for, and that a gateway shows to workers without one of their own.
     pub token: Option<Secret>,
+    /// The region where this worker is.
+    pub region: Option<String>,
 }
 
 /// The workers and engines of a gateway: those of the file and those of the flags, which share the flags' certificates.

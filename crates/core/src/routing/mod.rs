@@ -2,11 +2,15 @@
 //! not know connections or replica health: the caller passes the eligible replicas.
 
 mod load;
+mod places;
 mod policy;
 mod prefixes;
+#[cfg(test)]
+mod regions_under_load;
 mod router;
 
 pub use load::{LoadReport, REPORT_LIFETIME, ReplicaId, StepTime, Ticket};
+pub use places::{EVERYONE, Region, Residency, UNMEASURED, is_region_name};
 pub use policy::{Policy, UnknownPolicy};
 pub use prefixes::{CachedPrefixes, Knowledge};
 pub use router::{Choice, Query, Router};

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::load::{Load, LoadReport, ReplicaId, Ticket};
+use super::places::{Place, Region, RegionOffer};
 use super::policy::Policy;
 use super::prefixes::{CachedPrefixes, Knowledge};
 use crate::batch::BLOCK_TOKENS;
@@ -23,6 +24,8 @@ pub struct Query<'a> {
     pub pinned: Option<ReplicaId>,
     /// Those that may be chosen.
     pub eligible: &'a [ReplicaId],
+    /// The only regions that it may go to; a replica without a region is in none of them.
+    pub regions: Option<&'a [Region]>,
 }
 
 /// The answer to a query.
@@ -42,6 +45,7 @@ pub struct Choice {
 #[derive(Debug)]
 struct Replica {
     name: String,
+    place: Place,
     load: Load,
     knowledge: Knowledge,
     cached: CachedPrefixes,
@@ -53,6 +57,7 @@ struct Replica {
 #[derive(Debug)]
 pub struct Router {
     policy: Policy,
+    home: Option<Region>,
     replicas: BTreeMap<ReplicaId, Replica>,
     n_added: u32,
     n_choices: u64,
@@ -63,7 +68,13 @@ pub struct Router {
 impl Router {
     /// Without replicas. The seed is for [`Policy::PowerOfTwo`].
     pub fn new(policy: Policy, seed: u64) -> Self {
-        Self { policy, replicas: BTreeMap::new(), n_added: 0, n_choices: 0, last: None, random: seed }
+        let (home, replicas) = (None, BTreeMap::new());
+        Self { policy, home, replicas, n_added: 0, n_choices: 0, last: None, random: seed }
+    }
+
+    /// The same in this region: its round trip counts as 0.
+    pub fn at(self, home: Option<Region>) -> Self {
+        Self { home, ..self }
     }
 
     /// A new replica, of whose cache at most `max_blocks` names are kept.
@@ -71,9 +82,41 @@ impl Router {
         let id = ReplicaId(self.n_added);
         self.n_added += 1;
         let cached = CachedPrefixes::new(max_blocks);
-        let (name, load) = (name.to_owned(), Load::default());
-        self.replicas.insert(id, Replica { name, load, knowledge, cached, chosen_at: 0 });
+        let (name, place, load) = (name.to_owned(), Place::default(), Load::default());
+        self.replicas.insert(id, Replica { name, place, load, knowledge, cached, chosen_at: 0 });
         id
+    }
+
+    /// Where a replica is.
+    pub fn set_region(&mut self, replica: ReplicaId, region: Option<Region>) {
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            replica.place.region = region;
+        }
+    }
+
+    /// Notes a round trip to a replica, measured with a request that costs it no work.
+    pub fn measured(&mut self, replica: ReplicaId, round_trip: Nanos) {
+        if let Some(replica) = self.replicas.get_mut(&replica) {
+            replica.place.measured(round_trip);
+        }
+    }
+
+    /// What a replica is called; `None` of one that is not known any more.
+    pub fn name(&self, replica: ReplicaId) -> Option<&str> {
+        self.replicas.get(&replica).map(|replica| replica.name.as_str())
+    }
+
+    /// The region of a replica, and the shortest of the latest round trips to it.
+    pub fn place(&self, replica: ReplicaId) -> (Option<Region>, Option<Nanos>) {
+        let place = self.replicas.get(&replica).map(|replica| &replica.place);
+        place.map_or((None, None), |place| (place.region.clone(), place.round_trip()))
+    }
+
+    /// Whether these regions leave out all replicas that a request could go to.
+    pub fn excludes_all(&self, regions: &[Region], pinned: Option<&str>) -> bool {
+        let meant = |replica: &&Replica| pinned.is_none_or(|name| replica.name == name);
+        let mut meant = self.replicas.values().filter(meant).peekable();
+        meant.peek().is_some() && meant.all(|replica| !replica.place.is_in(regions))
     }
 
     /// The replica is gone; tickets for it that come back later change nothing.
@@ -129,8 +172,7 @@ impl Router {
 
     /// The replica that the request goes to; `None` when no known replica may be chosen.
     pub fn choose(&mut self, query: &Query<'_>, now: Timestamp) -> Option<Choice> {
-        let known = query.eligible.iter().copied().filter(|id| self.replicas.contains_key(id));
-        let candidates: Vec<_> = known.filter(|id| query.pinned.is_none_or(|pinned| pinned == *id)).collect();
+        let candidates = self.in_best_region(self.candidates(query), query, now);
         let id = match self.policy {
             Policy::RoundRobin => self.following(&candidates)?,
             Policy::LeastTokens => self.least_tokens(&candidates)?,
@@ -178,6 +220,43 @@ impl Router {
         if let Some(replica) = self.replicas.get_mut(&ticket.replica) {
             replica.load.end(&ticket);
         }
+    }
+
+    fn candidates(&self, query: &Query<'_>) -> Vec<ReplicaId> {
+        let may = |id: &ReplicaId| {
+            let replica = self.replicas.get(id);
+            let is_permitted =
+                |replica: &Replica| query.regions.is_none_or(|regions| replica.place.is_in(regions));
+            replica.is_some_and(is_permitted) && query.pinned.is_none_or(|pinned| pinned == *id)
+        };
+        query.eligible.iter().copied().filter(may).collect()
+    }
+
+    /// The candidates of the region with the least predicted time to first token, round trip included. So requests stay in the nearest
+    /// region until the predicted wait there exceeds that of another one by more than the round trip to it.
+    fn in_best_region(
+        &self,
+        mut candidates: Vec<ReplicaId>,
+        query: &Query<'_>,
+        now: Timestamp,
+    ) -> Vec<ReplicaId> {
+        let region_of = |id: &ReplicaId| self.replicas.get(id).and_then(|known| known.place.region.as_ref());
+        let first = candidates.first().and_then(region_of);
+        if candidates.iter().all(|id| region_of(id) == first) {
+            return candidates;
+        }
+        let mut offers: BTreeMap<Option<&Region>, RegionOffer> = BTreeMap::new();
+        for id in &candidates {
+            let Some(choice) = self.choice(*id, query, now) else { continue };
+            offers.entry(region_of(id)).or_default().add(choice.ttft, self.place(*id).1);
+        }
+        let first_token = |(region, offer): &(&Option<&Region>, &RegionOffer)| {
+            let is_home = region.is_some_and(|region| self.home.as_ref() == Some(region));
+            (offer.first_token(is_home), !is_home)
+        };
+        let best = offers.iter().min_by_key(first_token).and_then(|(region, _)| *region).cloned();
+        candidates.retain(|id| region_of(id) == best.as_ref());
+        candidates
     }
 
     fn choice(&self, id: ReplicaId, query: &Query<'_>, now: Timestamp) -> Option<Choice> {
@@ -238,7 +317,7 @@ mod tests {
         let ids = ["a", "b"].map(|name| router.add(name, Knowledge::Sent, 100));
         let blocks: Vec<_> = (0..10).map(BlockKey).collect();
         let n_tokens = 10 * BLOCK_TOKENS as u32;
-        let query = Query { n_tokens, blocks: &blocks, pinned: None, eligible: &ids };
+        let query = Query { n_tokens, blocks: &blocks, pinned: None, eligible: &ids, regions: None };
         let mut first = router.choose(&query, NOW).map(|choice| router.start(&choice, &query)).unwrap();
         let owner = first.replica();
         router.first_token(&mut first);
@@ -258,7 +337,7 @@ mod tests {
         let mut router = Router::new(Policy::LeastTtft, 0);
         let id = router.add("a", Knowledge::Sent, 100);
         let blocks: Vec<_> = (0..4).map(BlockKey).collect();
-        let query = Query { n_tokens: 65, blocks: &blocks, pinned: None, eligible: &[id] };
+        let query = Query { n_tokens: 65, blocks: &blocks, pinned: None, eligible: &[id], regions: None };
         let n_cached = |router: &mut Router| router.choose(&query, NOW).unwrap().n_cached_tokens;
         let first = router.choose(&query, NOW).unwrap();
         let ticket = router.start(&first, &query);
@@ -284,7 +363,7 @@ mod tests {
     fn pins_and_turns() {
         let mut router = Router::new(Policy::RoundRobin, 0);
         let ids = ["a", "b", "c"].map(|name| router.add(name, Knowledge::Exact, 1));
-        let query = Query { n_tokens: 1, blocks: &[], pinned: None, eligible: &ids };
+        let query = Query { n_tokens: 1, blocks: &[], pinned: None, eligible: &ids, regions: None };
         let turns: Vec<_> = (0..4).map(|_| router.choose(&query, NOW).unwrap().replica).collect();
         assert_eq!(turns, [ids[0], ids[1], ids[2], ids[0]]);
         let pinned = Query { pinned: router.named("c"), ..query };

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use throng_core::routing::{Policy, UnknownPolicy};
+use throng_core::routing::{EVERYONE, Policy, Region, Residency, UnknownPolicy, is_region_name};
 
 /// How requests are distributed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -11,8 +11,24 @@ use throng_core::routing::{Policy, UnknownPolicy};
 pub struct RoutingConfig {
     /// How one of a model's replicas is chosen.
     pub policy: RoutingPolicy,
+    /// The region of this gateway: replicas of the same region are the nearest.
+    pub region: Option<String>,
+    /// The regions that there are. Without them every name of a region is accepted, and there can be no residency rules.
+    pub regions: Vec<String>,
+    /// Which regions the requests of organisations may go to.
+    pub residency: Vec<ResidencyRule>,
     /// Names that stand for models.
     pub aliases: Vec<ModelAlias>,
+}
+
+/// The regions that the requests of one organisation may go to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResidencyRule {
+    /// The organisation of stored keys or tokens; `*` for all that have no rule, and for clients without an organisation.
+    pub organisation: String,
+    /// Some of the regions that there are.
+    pub regions: Vec<String>,
 }
 
 /// A name that stands for one of some models.
@@ -66,15 +82,22 @@ fn eight() -> usize {
 /// Most aliases, and most models of each.
 const MAX_ALIASES: usize = 256;
 const MAX_MODELS: usize = 16;
+/// Most residency rules, and most regions.
+const MAX_RULES: usize = 1024;
+const MAX_REGIONS: usize = 64;
+/// What names of regions are.
+const REGION_NAME: &str = "a name of 1 to 64 letters, digits, '-', '_' and '.'";
 /// Most copies of an alias's requests at a time.
 const MAX_COPIES: usize = 1024;
 
 impl RoutingConfig {
-    /// Checks the aliases.
+    /// Checks the regions, the residency rules and the aliases.
     ///
     /// # Errors
     /// What cannot be used.
     pub fn check(&self) -> Result<(), String> {
+        self.check_regions()?;
+        self.check_residency()?;
         if self.aliases.len() > MAX_ALIASES {
             return Err(format!("gateway.routing.aliases: more than {MAX_ALIASES}"));
         }
@@ -102,6 +125,83 @@ impl RoutingConfig {
             }
         }
         Ok(())
+    }
+
+    fn check_regions(&self) -> Result<(), String> {
+        let wrong = |fault: String| Err(format!("gateway.routing.regions: {fault}"));
+        if self.regions.len() > MAX_REGIONS {
+            return wrong(format!("more than {MAX_REGIONS}"));
+        }
+        for (idx, name) in self.regions.iter().enumerate() {
+            if !is_region_name(name) || self.regions[..idx].contains(name) {
+                return wrong(format!("{name:?} stands there twice or is not {REGION_NAME}"));
+            }
+        }
+        let checked = self.region.as_deref().map_or(Ok(()), |region| self.check_region(region));
+        checked.map_err(|fault| format!("gateway.routing.region: {fault}"))
+    }
+
+    /// Whether there is a region of this name.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn check_region(&self, name: &str) -> Result<(), String> {
+        if !is_region_name(name) {
+            return Err(format!("{name:?} is not {REGION_NAME}"));
+        }
+        let is_known = self.regions.is_empty() || self.regions.iter().any(|known| known == name);
+        if is_known {
+            return Ok(());
+        }
+        Err(format!("{name:?} is none of gateway.routing.regions ({})", self.regions.join(", ")))
+    }
+
+    fn check_residency(&self) -> Result<(), String> {
+        if self.residency.len() > MAX_RULES {
+            return Err(format!("gateway.routing.residency: more than {MAX_RULES}"));
+        }
+        if !self.residency.is_empty() && self.regions.is_empty() {
+            return Err("gateway.routing.residency: gateway.routing.regions must name all regions".into());
+        }
+        for (idx, ResidencyRule { organisation, regions }) in self.residency.iter().enumerate() {
+            let wrong = |fault: &str| Err(format!("gateway.routing.residency: {organisation:?}: {fault}"));
+            if organisation.is_empty() {
+                return wrong("an organisation needs a name");
+            }
+            if self.residency[..idx].iter().any(|other| other.organisation == *organisation) {
+                return wrong("there are two rules for it");
+            }
+            if regions.is_empty() {
+                return wrong("it permits no region: keys are blocked by their settings, not by a rule");
+            }
+            for (idx, region) in regions.iter().enumerate() {
+                if regions[..idx].contains(region) {
+                    return wrong(&format!("{region:?} stands there twice"));
+                }
+                self.check_region(region).or_else(|fault| wrong(&fault))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The region of this gateway.
+    pub(crate) fn home(&self) -> Option<Region> {
+        self.region.as_deref().map(Region::from)
+    }
+
+    /// Whether a rule binds the requests of this organisation to regions.
+    pub(crate) fn binds(&self, organisation: Option<&str>) -> bool {
+        self.residency
+            .iter()
+            .any(|rule| rule.organisation == EVERYONE || Some(&*rule.organisation) == organisation)
+    }
+
+    /// The residency rules.
+    pub(crate) fn residency(&self) -> Residency {
+        Residency::new(self.residency.iter().map(|rule| {
+            let regions = rule.regions.iter().map(|region| Region::from(region.as_str())).collect();
+            (rule.organisation.clone(), regions)
+        }))
     }
 }
 
@@ -161,5 +261,40 @@ mod tests {
         ] {
             assert!(told(aliases).is_some_and(|fault| fault.contains(words)), "{words}");
         }
+    }
+
+    #[test]
+    fn rules_name_regions_that_there_are() {
+        let rule = |organisation: &str, regions: &[&str]| ResidencyRule {
+            organisation: organisation.to_owned(),
+            regions: names(regions),
+        };
+        let told = |regions: &[&str], residency| {
+            let (region, regions) = (Some("eu".to_owned()), names(regions));
+            RoutingConfig { region, regions, residency, ..RoutingConfig::default() }.check().err()
+        };
+        let known = ["eu", "us"];
+        assert_eq!(told(&known, vec![rule("a", &["eu"]), rule("*", &["eu", "us"])]), None);
+        assert_eq!(told(&[], vec![]), None);
+        for (regions, residency, words) in [
+            (&[][..], vec![rule("a", &["eu"])], "must name all regions"),
+            (&["us"], vec![], "\"eu\" is none of"),
+            (&["eu", "eu"], vec![], "twice"),
+            (&["eu", "u s"], vec![], "not a name of"),
+            (&known, vec![rule("a", &["eu"]), rule("a", &["us"])], "two rules"),
+            (&known, vec![rule("", &["eu"])], "needs a name"),
+            (&known, vec![rule("a", &[])], "permits no region"),
+            (&known, vec![rule("a", &["eu", "eu"])], "twice"),
+            (&known, vec![rule("a", &["eu", "ue"])], "\"ue\" is none of gateway.routing.regions (eu, us)"),
+        ] {
+            let fault = told(regions, residency).unwrap_or_else(|| panic!("accepted: {words}"));
+            assert!(fault.contains(words), "{fault} does not say {words}");
+        }
+        let many = (0..=MAX_RULES).map(|number| rule(&number.to_string(), &["eu"])).collect();
+        assert!(told(&known, many).is_some_and(|fault| fault.contains("more than")));
+    }
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(|&name| name.to_owned()).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Where the attempts of a model's requests go: the router, the health and the retry budget of `throng_core` behind one lock, with a
 //! clock. Does not know what a replica is nor how it is asked.
 
+mod bound;
 mod placement;
 mod seat;
 
@@ -11,10 +12,13 @@ use std::time::Duration;
 use throng_core::block_hash::BlockKey;
 use throng_core::block_pool::CacheNews;
 use throng_core::health::{Board, Cause, HealthConfig, Probe, RetryBudget, State};
-use throng_core::routing::{Knowledge, LoadReport, Policy, Query, ReplicaId, Router};
+use throng_core::routing::{Knowledge, LoadReport, Query, Region, ReplicaId, Residency, Router};
 use throng_core::time::{Nanos, Timestamp};
 use tokio::time::Instant;
 
+use crate::config::RoutingConfig;
+
+pub(crate) use bound::Bound;
 pub(crate) use placement::Placement;
 pub(crate) use seat::Seat;
 
@@ -29,6 +33,7 @@ const MAX_BLOCKS: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
     inner: Mutex<Inner>,
+    residency: Residency,
     origin: Instant,
 }
 
@@ -50,20 +55,23 @@ pub(crate) struct Wanted<'a> {
     pub blocks: &'a [BlockKey],
     /// The name of the only replica that the client wants.
     pub pinned: Option<&'a str>,
+    /// What a residency rule binds it to.
+    pub bound: Option<&'a Bound>,
     /// Replicas that are no longer asked.
     pub tried: &'a [ReplicaId],
 }
 
 impl Dispatcher {
     /// Without replicas.
-    pub fn new(policy: Policy, health: HealthConfig) -> Arc<Self> {
+    pub fn new(routing: &RoutingConfig, health: HealthConfig) -> Arc<Self> {
         let inner = Inner {
-            router: Router::new(policy, fastrand::u64(..)),
+            router: Router::new(routing.policy.0, fastrand::u64(..)).at(routing.home()),
             board: Board::new(health),
             budget: RetryBudget::new(RESERVED_RETRIES, MAX_SAVED_RETRIES),
             n_running: BTreeMap::new(),
         };
-        Arc::new(Self { inner: Mutex::new(inner), origin: Instant::now() })
+        let residency = routing.residency();
+        Arc::new(Self { inner: Mutex::new(inner), residency, origin: Instant::now() })
     }
 
     /// A new replica, which is starting.
@@ -80,6 +88,31 @@ impl Dispatcher {
         let (mut inner, now) = self.lock();
         inner.board.be_ready(id, now);
         id
+    }
+
+    /// Notes the region of a replica.
+    pub fn set_region(&self, id: ReplicaId, region: Option<Region>) {
+        self.lock().0.router.set_region(id, region);
+    }
+
+    /// Notes a round trip to a replica, measured with a request that costs it no work.
+    pub fn measured(&self, id: ReplicaId, round_trip: Duration) {
+        self.lock().0.router.measured(id, round_trip.into());
+    }
+
+    /// The region of a replica, and the shortest of the latest round trips to it.
+    pub fn whereabouts(&self, id: ReplicaId) -> (Option<Region>, Option<Nanos>) {
+        self.lock().0.router.place(id)
+    }
+
+    /// The only regions that requests of this organisation may go to, where there is a rule.
+    pub fn permitted_regions(&self, organisation: Option<&str>) -> Option<Arc<[Region]>> {
+        self.residency.regions(organisation)
+    }
+
+    /// Whether none of the replicas that a request could go to, however they are, is in one of these regions.
+    pub fn excludes_all(&self, regions: &[Region], pinned: Option<&str>) -> bool {
+        self.lock().0.router.excludes_all(regions, pinned)
     }
 
     /// A replica that gets no further requests. What runs there gives its load back as ever.
@@ -142,11 +175,20 @@ impl Dispatcher {
             Some(name) => Some(router.named(name)?),
             None => None,
         };
-        let query = Query { n_tokens: wanted.n_tokens, blocks: wanted.blocks, pinned, eligible: &eligible };
+        let Wanted { n_tokens, blocks, bound, .. } = *wanted;
+        let regions = bound.map(|bound| &*bound.regions);
+        let query = Query { n_tokens, blocks, pinned, eligible: &eligible, regions };
         let choice = router.choose(&query, now)?;
         let ticket = router.start(&choice, &query);
         *inner.n_running.entry(choice.replica).or_default() += 1;
+        let place = bound.map(|bound| {
+            let name = inner.router.name(choice.replica).unwrap_or_default().to_owned();
+            (bound, name, inner.router.place(choice.replica).0)
+        });
         drop(inner);
+        if let Some((bound, name, region)) = place {
+            bound.placed(&name, region.as_ref());
+        }
         Some(Placement::new(self.clone(), choice, ticket))
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use throng_core::block_pool::CacheNews;
 use throng_core::health::{Cause, Probe, State};
-use throng_core::routing::{LoadReport, ReplicaId};
+use throng_core::routing::{LoadReport, Region, ReplicaId};
+use throng_core::time::Nanos;
 
 use super::Dispatcher;
 
@@ -39,6 +40,21 @@ impl Seat {
     /// What it says of its prefix cache.
     pub fn follow_cache(&self, news: &CacheNews) {
         self.dispatcher.follow_cache(self.id, news);
+    }
+
+    /// Notes its region.
+    pub fn set_region(&self, region: Option<Region>) {
+        self.dispatcher.set_region(self.id, region);
+    }
+
+    /// Notes a round trip to it.
+    pub fn measured(&self, round_trip: Duration) {
+        self.dispatcher.measured(self.id, round_trip);
+    }
+
+    /// Its region, and the shortest of the latest round trips to it.
+    pub fn whereabouts(&self) -> (Option<Region>, Option<Nanos>) {
+        self.dispatcher.whereabouts(self.id)
     }
 
     /// Whether it must be probed now.

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use serde::Deserialize;
+use throng_core::routing::Region;
 
 use super::discovery::{Found, KubernetesApi, Source};
 use super::tls::client_tls;
-use crate::config::Secret;
+use crate::config::{RoutingConfig, Secret};
 use crate::replica::{Endpoint, InvalidAddress};
 
 /// A worker or a foreign engine as an operator names it.
@@ -34,6 +35,9 @@ pub struct ReplicaConfig {
     /// Seconds after which an engine that says nothing has failed.
     #[serde(default)]
     pub timeout_s: Option<u64>,
+    /// Its region; a worker tells its own where this is not set.
+    #[serde(default)]
+    pub region: Option<String>,
     /// The token that a worker asks for, if it is not that of all workers.
     #[serde(default)]
     pub token: Option<Secret>,
@@ -52,19 +56,20 @@ pub struct ReplicaConfig {
     pub kubernetes_api: Option<KubernetesApi>,
 }
 
-/// What the workers of a source must be shown.
+/// What the workers of a source must be shown, and where they are.
 #[derive(Debug, Clone)]
 pub(super) struct Credentials {
     authorization: Option<HeaderValue>,
     tls: Option<Arc<rustls::ClientConfig>>,
+    region: Option<Region>,
 }
 
 impl Credentials {
     /// To show them to this worker. Addresses of a file may be encrypted ones without certificates: the connection fails then.
     pub fn endpoint(&self, found: &Found) -> Endpoint {
-        let Self { authorization, tls } = self.clone();
+        let Self { authorization, tls, region } = self.clone();
         let Found { address, server_name } = found.clone();
-        Endpoint { address, server_name, authorization, tls }
+        Endpoint { address, server_name, authorization, tls, region }
     }
 }
 
@@ -138,7 +143,21 @@ impl ReplicaConfig {
             }
         }
         let tls = self.ca.as_deref().map(|ca| self.tls(ca).map(Arc::new)).transpose().map_err(unusable)?;
-        Ok((source, Credentials { authorization, tls }))
+        Ok((source, Credentials { authorization, tls, region: self.region() }))
+    }
+
+    /// Whether its region is one of those that there are.
+    pub(super) fn check_region(&self, routing: &RoutingConfig) -> Result<(), FleetError> {
+        let checked = self.region.as_deref().map_or(Ok(()), |region| routing.check_region(region));
+        checked.map_err(|fault| FleetError::Unusable {
+            url: self.url.clone(),
+            reason: format!("region: {fault}"),
+        })
+    }
+
+    /// Its region, if that is said.
+    pub(super) fn region(&self) -> Option<Region> {
+        self.region.as_deref().map(Region::from)
     }
 
     /// Trusts these certificates, and shows its own.

@@ -55,7 +55,8 @@ impl ReplicaConfig {
             (None, false) => None,
         };
         let name = self.name.clone().unwrap_or_else(|| authority.as_str().to_owned());
-        Ok(Upstream::new(name, Arc::from(base), authorization, Duration::from_secs(timeout_s), tls))
+        let (region, timeout) = (self.region(), Duration::from_secs(timeout_s));
+        Ok(Upstream::new(name, region, Arc::from(base), authorization, timeout, tls))
     }
 
     /// The address without what may be secret in it.

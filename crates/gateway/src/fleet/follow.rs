@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, STATUS, Versions, WATCH};
+use tokio::time::Instant;
 
 use super::membership::Membership;
 use crate::body_lines::BodyLines;
@@ -69,17 +70,21 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
     );
     tokio::select! {
         watched = watch(link, &mut guard, &mut lines) => watched,
-        reason = deaf(&connection) => Err(reason),
+        reason = deaf(link, &connection) => Err(reason),
     }
 }
 
-/// Completes when the worker does not hear any more what is said to it. Other faults of the connection are noticed by who reads from it.
-async fn deaf(connection: &Connection) -> String {
+/// Completes when the worker does not hear any more what is said to it; the round trips until then are noted. Other faults of the connection
+/// are noticed by who reads from it.
+async fn deaf(link: &Link, connection: &Connection) -> String {
     loop {
         tokio::time::sleep(ROUND_TRIP_INTERVAL).await;
+        let asked = Instant::now();
         let answer = tokio::time::timeout(MAX_ROUND_TRIP, connection.bytes(STATUS, MAX_DOCUMENT_BYTES)).await;
-        if answer.is_err() {
-            return format!("it has not answered for {} ms", MAX_ROUND_TRIP.as_millis());
+        match answer {
+            Ok(Ok(_)) => link.measured(asked.elapsed()),
+            Ok(Err(_)) => {}
+            Err(_) => return format!("it has not answered for {} ms", MAX_ROUND_TRIP.as_millis()),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throng_core::routing::Region;
 use throng_wire::Description;
 use tokio::sync::Mutex;
 
@@ -23,9 +24,23 @@ pub(super) struct Membership {
 #[derive(Debug)]
 struct FleetModel {
     description: Description,
-    identity: Identity,
     route: Route,
-    members: Vec<(Arc<Link>, Arc<dyn Replica>)>,
+    members: Vec<Member>,
+}
+
+/// A worker of a model.
+#[derive(Debug)]
+struct Member {
+    link: Arc<Link>,
+    identity: Identity,
+    replica: Arc<dyn Replica>,
+}
+
+impl Member {
+    fn new(link: &Arc<Link>, identity: &Identity) -> Self {
+        let replica = Arc::new(RemoteReplica::new(link.clone(), identity.clone()));
+        Self { link: link.clone(), identity: identity.clone(), replica }
+    }
 }
 
 impl Membership {
@@ -37,7 +52,7 @@ impl Membership {
     /// Lets a worker serve the model that it describes, which is learned from it if no other worker has it.
     ///
     /// # Errors
-    /// Why not: the model differs from that of the same name, or cannot be learned.
+    /// Why not: the model differs from that of the same name, or cannot be learned, or the worker is in a region that is not known.
     pub async fn join(
         &self,
         link: &Arc<Link>,
@@ -45,6 +60,12 @@ impl Membership {
         description: &Description,
     ) -> Result<Identity, String> {
         let name = description.names.first().ok_or("its model has no name")?;
+        let region = link.endpoint.region.clone().or(description.region.as_deref().map(Region::from));
+        if let Some(region) = &region {
+            let checked = self.loading.routing().check_region(region);
+            checked.map_err(|fault| format!("its region {fault}"))?;
+        }
+        let identity = Identity { model: name.as_str().into(), region };
         let mut models = self.models.lock().await;
         if link.is_leaving() {
             return Err("it is no longer listed".to_owned());
@@ -61,29 +82,19 @@ impl Membership {
                     "a worker's answers may differ in bits from those of the model's first worker"
                 );
             }
-            if !model.members.iter().any(|(member, _)| Arc::ptr_eq(member, link)) {
-                let replica: Arc<dyn Replica> =
-                    Arc::new(RemoteReplica::new(link.clone(), model.identity.clone()));
-                model.route.replicas().add(replica.clone());
-                model.members.push((link.clone(), replica));
-            }
-            return Ok(model.identity.clone());
+            model.let_in(link, &identity);
+            return Ok(identity);
         }
         if models.len() >= MAX_MODELS {
             return Err(format!("there are {MAX_MODELS} models already"));
         }
         let served = learn(connection, description).await?;
-        let identity = Identity(name.as_str().into());
-        let replica: Arc<dyn Replica> = Arc::new(RemoteReplica::new(link.clone(), identity.clone()));
-        let route = self.loading.add_remote(served, replica.clone()).map_err(|error| error.to_string())?;
+        let member = Member::new(link, &identity);
+        let added = self.loading.add_remote(served, member.replica.clone());
+        let route = added.map_err(|error| error.to_string())?;
         route.model.worker_joined(&description.fingerprint);
         let description = description.clone();
-        models.push(FleetModel {
-            description,
-            identity: identity.clone(),
-            route,
-            members: vec![(link.clone(), replica)],
-        });
+        models.push(FleetModel { description, route, members: vec![member] });
         Ok(identity)
     }
 
@@ -91,9 +102,27 @@ impl Membership {
     pub async fn leave(&self, link: &Arc<Link>) {
         link.set_leaving();
         for model in self.models.lock().await.iter_mut() {
-            let left = model.members.extract_if(.., |(member, _)| Arc::ptr_eq(member, link));
-            left.for_each(|(_, replica)| model.route.replicas().remove(&replica));
+            model.let_go(link);
         }
+    }
+}
+
+impl FleetModel {
+    /// A worker gets its requests, in the place of what the same worker was in another region.
+    fn let_in(&mut self, link: &Arc<Link>, identity: &Identity) {
+        let is_same = |member: &Member| Arc::ptr_eq(&member.link, link) && member.identity == *identity;
+        if !self.members.iter().any(is_same) {
+            self.let_go(link);
+            let member = Member::new(link, identity);
+            self.route.replicas().add(member.replica.clone());
+            self.members.push(member);
+        }
+    }
+
+    /// A worker gets no further requests of it.
+    fn let_go(&mut self, link: &Arc<Link>) {
+        let left = self.members.extract_if(.., |member| Arc::ptr_eq(&member.link, link));
+        left.for_each(|member| self.route.replicas().remove(&member.replica));
     }
 }
 

@@ -39,7 +39,7 @@ impl Fleet {
     /// Follows these workers and engines, whose models `loading` serves as they come. `default_token` is for workers without one of their own.
     ///
     /// # Errors
-    /// When an address, a token or a certificate cannot be used, or there are too many.
+    /// When an address, a region, a token or a certificate cannot be used, or there are too many.
     pub fn start(
         replicas: &[ReplicaConfig],
         default_token: Option<&crate::config::Secret>,
@@ -48,6 +48,7 @@ impl Fleet {
         if replicas.len() > MAX_REPLICAS {
             return Err(FleetError::TooMany { max: MAX_REPLICAS });
         }
+        replicas.iter().try_for_each(|replica| replica.check_region(loading.routing()))?;
         let engines = replicas.iter().filter(|replica| replica.is_foreign());
         let engines = engines.map(|replica| Ok((replica, Arc::new(replica.upstream()?))));
         let engines: Vec<(_, Arc<Upstream>)> = engines.collect::<Result<_, FleetError>>()?;
@@ -131,6 +132,7 @@ fn follow_engines(
         }
     }
     following.spawn(foreign::probe(loading.foreign().clone()));
+    following.spawn(foreign::measure(loading.foreign().clone()));
 }
 
 /// Lets an engine serve a model, and says so if it cannot.

@@ -14,7 +14,7 @@ use super::model::{ForeignModel, ForeignReplica};
 use super::request::{Endpoint, ForeignRequest};
 use super::upstream::{Fault, read_all};
 use crate::connection::RequestContext;
-use crate::dispatch::{Placement, Wanted};
+use crate::dispatch::{Bound, Placement, Wanted};
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
@@ -59,6 +59,7 @@ pub(super) async fn begin(
     endpoint: Endpoint,
     request: &ForeignRequest,
     context: &RequestContext,
+    bound: Option<&Bound>,
     max_answer_bytes: usize,
 ) -> Result<Answering, ApiError> {
     let blocks = request.blocks(&context.tenant());
@@ -67,8 +68,8 @@ pub(super) async fn begin(
     let mut first_fault: Option<Fault> = None;
     model.dispatcher.request();
     loop {
-        let wanted =
-            Wanted { n_tokens, blocks: &blocks, pinned: context.destination.replica(), tried: &tried };
+        let pinned = context.destination.replica();
+        let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: &tried };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         let Some(replica) = model.replica(placement.replica()) else { break };
         tried.push(replica.id);
@@ -91,6 +92,9 @@ pub(super) async fn begin(
     }
     let reason = first_fault.as_ref().map_or("no_healthy_worker", Fault::name);
     model.metrics.rejected(reason);
+    if let Some(bound) = bound {
+        bound.refused("no engine in a permitted region has answered");
+    }
     Err(match first_fault {
         None | Some(Fault::Broken(_)) => ApiError::no_healthy_worker(retry_after_s()),
         Some(Fault::Busy(_)) => ApiError::overloaded("The engines of this model are busy.", retry_after_s()),

@@ -16,7 +16,7 @@ mod usage;
 
 pub(crate) use forward::answer;
 pub(crate) use model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
-pub(crate) use probe::{learn_models, probe};
+pub(crate) use probe::{learn_models, measure, probe};
 pub(crate) use request::{Endpoint, named_model};
 pub(crate) use setting::Setting;
 pub(crate) use upstream::Upstream;

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use throng_core::health::HealthConfig;
-use throng_core::routing::{Policy, ReplicaId};
+use throng_core::routing::ReplicaId;
 use throng_core::time::Nanos;
 
 use super::request::named_model;
 use super::upstream::{Fault, Upstream};
+use crate::config::RoutingConfig;
 use crate::dispatch::Dispatcher;
 use crate::metrics::ModelMetrics;
 
@@ -79,10 +80,10 @@ impl ForeignModels {
 
 impl ForeignModel {
     /// A model without engines.
-    pub fn new(names: Vec<String>, metrics: ModelMetrics, policy: Policy) -> Self {
+    pub fn new(names: Vec<String>, metrics: ModelMetrics, routing: &RoutingConfig) -> Self {
         // A probe is a request that somebody pays for: only engines that are new or ejected get one.
         let health = HealthConfig { probe_interval: Nanos(u64::MAX), ..HealthConfig::default() };
-        let dispatcher = Dispatcher::new(policy, health);
+        let dispatcher = Dispatcher::new(routing, health);
         Self { names, metrics, dispatcher, replicas: RwLock::default() }
     }
 
@@ -99,6 +100,7 @@ impl ForeignModel {
     /// An engine serves it from now on, once it has answered a probe.
     pub fn add(&self, upstream: Arc<Upstream>, model_there: String) {
         let id = self.dispatcher.add(&upstream.name);
+        self.dispatcher.set_region(id, upstream.region.clone());
         let replica = ForeignReplica { id, upstream, model_there, last_fault: Mutex::default() };
         self.replicas.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(replica));
     }

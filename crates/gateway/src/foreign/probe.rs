@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::json;
-use throng_core::health::Probe;
+use throng_core::health::{Probe, State};
+use throng_core::routing::ReplicaId;
 use tokio::time::Instant;
 
 use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
@@ -17,6 +19,12 @@ use super::upstream::{Fault, Upstream, read_all};
 const PROBE_TICK: Duration = Duration::from_millis(100);
 /// For the answer to a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two measurements of the round trips to all engines …
+const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
+/// … for each of them …
+const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
+/// … and how many are measured at a time.
+const MAX_MEASURED: usize = 16;
 /// Between two attempts to learn the models of an engine.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
 /// Of a list of models, and of the answer to a probe.
@@ -47,6 +55,49 @@ pub(crate) async fn learn_models(upstream: &Upstream) -> Vec<String> {
         }
         tokio::time::sleep(LIST_INTERVAL).await;
     }
+}
+
+/// Measures the round trips to the engines that have a region, for ever: from a question for their models to the answer.
+pub(crate) async fn measure(models: Arc<ForeignModels>) {
+    loop {
+        let engines = futures_util::stream::iter(measurable(&models));
+        engines.for_each_concurrent(MAX_MEASURED, Measurable::measure).await;
+        tokio::time::sleep(MEASURE_INTERVAL).await;
+    }
+}
+
+/// An engine and the models that it serves, with its number in each.
+struct Measurable {
+    upstream: Arc<Upstream>,
+    served: Vec<(Arc<ForeignModel>, ReplicaId)>,
+}
+
+impl Measurable {
+    async fn measure(self) {
+        let began = Instant::now();
+        if self.upstream.get("/models", MAX_BYTES, MEASURE_TIMEOUT).await.is_ok() {
+            let round_trip = began.elapsed();
+            self.served.iter().for_each(|(model, id)| model.dispatcher.measured(*id, round_trip));
+        }
+    }
+}
+
+/// The engines that have a region and are ready, each once.
+fn measurable(models: &ForeignModels) -> Vec<Measurable> {
+    let mut engines: Vec<Measurable> = Vec::new();
+    for model in models.now().iter() {
+        for ForeignReplica { id, upstream, .. } in model.replicas().iter().map(Arc::as_ref) {
+            if upstream.region.is_none() || model.dispatcher.state(*id).0 != State::Ready {
+                continue;
+            }
+            let served = (model.clone(), *id);
+            match engines.iter_mut().find(|known| Arc::ptr_eq(&known.upstream, upstream)) {
+                Some(known) => known.served.push(served),
+                None => engines.push(Measurable { upstream: upstream.clone(), served: vec![served] }),
+            }
+        }
+    }
+    engines
 }
 
 /// Probes the engines of all models for ever.

@@ -11,6 +11,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use throng_core::routing::Region;
 
 use crate::trust::trusting_nobody;
 
@@ -28,6 +29,8 @@ pub(super) const MAX_ERROR_BYTES: usize = 64 << 10;
 pub(crate) struct Upstream {
     /// As operators call it.
     pub name: String,
+    /// Its region.
+    pub region: Option<Region>,
     base: Arc<str>,
     authorization: Option<HeaderValue>,
     /// The longest that it may say nothing.
@@ -70,6 +73,7 @@ impl Upstream {
     /// An engine that is reached at `base`.
     pub fn new(
         name: String,
+        region: Option<Region>,
         base: Arc<str>,
         authorization: Option<HeaderValue>,
         timeout: Duration,
@@ -88,7 +92,7 @@ impl Upstream {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .build(connector);
-        Self { name, base, authorization, timeout, client }
+        Self { name, region, base, authorization, timeout, client }
     }
 
     /// Where it is, for operators.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use throng_core::health::State as Health;
 
 use super::Loading;
-use crate::config::ModerationConfig;
+use crate::config::{ModerationConfig, RoutingConfig};
 use crate::foreign::{ForeignModel, ForeignModels, MAX_MODELS, Upstream};
 use crate::metrics::ModelLabels;
 
@@ -13,6 +13,11 @@ impl Loading {
     /// The models of foreign engines.
     pub(crate) fn foreign(&self) -> &Arc<ForeignModels> {
         &self.shared.foreign
+    }
+
+    /// How requests are distributed.
+    pub(crate) fn routing(&self) -> &RoutingConfig {
+        &self.config.routing
     }
 
     /// Lets a foreign engine serve a model, which other engines may serve too. The first model ends the loading.
@@ -50,7 +55,7 @@ impl Loading {
             return Err(format!("there are {MAX_MODELS} models of foreign engines already"));
         }
         let metrics = app.metrics.of_model(&ModelLabels::of_model(&names[0]));
-        let model = ForeignModel::new(names, metrics, self.config.routing.policy.0);
+        let model = ForeignModel::new(names, metrics, &self.config.routing);
         model.add(upstream, model_there);
         self.shared.foreign.add(Arc::new(model));
         self.serve(app.clone());

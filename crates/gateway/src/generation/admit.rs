@@ -14,6 +14,7 @@ use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error,
 use crate::moderation::Moderation;
 use crate::openai::ApiError;
 use crate::overload::{Urgency, within};
+use crate::regions::check_regions;
 use crate::replica::ReplicaRequest;
 use crate::response_cache::{ResponseCache, Sharing};
 use crate::router::Route;
@@ -22,7 +23,8 @@ use crate::router::Route;
 /// taken in or none; `prompt_param` is where the prompt stood.
 ///
 /// # Errors
-/// 400 for what can never run, 429 for what the key may not use now, 503 for what cannot run at present.
+/// 400 for what can never run, 403 for what may go to none of the replicas, 429 for what the key may not use now, 503 for what cannot run
+/// at present.
 pub(crate) async fn admit(
     route: &Route,
     prepared: Prepared,
@@ -46,6 +48,7 @@ pub(crate) async fn admit(
     let metrics = &route.model.metrics;
     let urgency = urgency(route, context)?;
     let pinned: Option<Box<str>> = context.destination.replica().map(Box::from);
+    let bound = check_regions(route.replicas().dispatcher(), metrics, context)?;
     let limits_of_time = route.model.overload.time_limits(&context.service());
     let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
@@ -55,10 +58,11 @@ pub(crate) async fn admit(
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
         let sampling = Arc::clone(&request.sampling);
         let start = |request| {
-            let (route, gate, pinned) = (route.clone(), route.model.overload.clone(), pinned.clone());
+            let (route, gate) = (route.clone(), route.model.overload.clone());
+            let (pinned, bound) = (pinned.clone(), bound.clone());
             let machine = machine(&route);
             async move {
-                let start = |request| route.generate(request, pinned.as_deref());
+                let start = |request| route.generate(request, pinned.as_deref(), bound);
                 gate.start(request, urgency, machine, start).await
             }
             .boxed()

@@ -73,6 +73,13 @@ struct RejectionLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    model_name: String,
+    engine: u32,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClassLabels {
     model_name: String,
     engine: u32,
@@ -90,6 +97,7 @@ pub(crate) struct RequestMetrics {
     rejections: Family<RejectionLabels, Counter>,
     overloaded: Family<ClassLabels, Counter>,
     stream_errors: Family<ModelLabels, Counter>,
+    residency: Family<OutcomeLabels, Counter>,
     time_to_first_token: Histograms,
     inter_token_latency: Histograms,
     time_per_output_token: Histograms,
@@ -115,7 +123,8 @@ impl RequestMetrics {
             registry.register(format!("vllm:{name}"), help, family.clone());
             family
         });
-        let Self { success, rejections, overloaded, stream_errors, inter_token_latency, .. } = &metrics;
+        let Self { success, rejections, overloaded, stream_errors, residency, inter_token_latency, .. } =
+            &metrics;
         // What vLLM called it before version 0.11, and many dashboards still do.
         let help = "Between two tokens; the same as vllm:inter_token_latency_seconds";
         registry.register("vllm:time_per_output_token_seconds", help, inter_token_latency.clone());
@@ -124,6 +133,8 @@ impl RequestMetrics {
         let help = "Requests refused because they would have waited for too long, by class of service";
         registry.register("throng_overload_rejections", help, overloaded.clone());
         registry.register("throng_stream_errors", "Streams that ended with an error", stream_errors.clone());
+        let help = "Requests bound to regions: sent to a replica there, or refused";
+        registry.register("throng_residency_requests", help, residency.clone());
         metrics
     }
 
@@ -136,6 +147,7 @@ impl RequestMetrics {
             rejections: Family::default(),
             overloaded: Family::default(),
             stream_errors: Family::default(),
+            residency: Family::default(),
             time_to_first_token: make(
                 "time_to_first_token_seconds",
                 "From arrival to the first token",
@@ -190,6 +202,7 @@ impl RequestMetrics {
             rejections: self.rejections.clone(),
             overloaded: self.overloaded.clone(),
             stream_errors: self.stream_errors.get_or_create_owned(labels),
+            residency: self.residency.clone(),
             time_to_first_token: self.time_to_first_token.get_or_create_owned(labels),
             inter_token_latency: self.inter_token_latency.get_or_create_owned(labels),
             time_per_output_token: self.time_per_output_token.get_or_create_owned(labels),
@@ -217,6 +230,7 @@ pub(crate) struct ModelMetrics {
     rejections: Family<RejectionLabels, Counter>,
     overloaded: Family<ClassLabels, Counter>,
     stream_errors: Counter,
+    residency: Family<OutcomeLabels, Counter>,
     time_to_first_token: Histogram,
     inter_token_latency: Histogram,
     time_per_output_token: Histogram,
@@ -240,6 +254,15 @@ impl ModelMetrics {
         self.prompt_tokens.observe(n_prompt_tokens as f64);
         self.params_n.observe(f64::from(n));
         self.params_max_tokens.observe(f64::from(max_tokens));
+    }
+
+    /// The model's name, and the counters of its requests that a residency rule binds: those sent to a replica, those refused.
+    pub fn residency(&self) -> (&str, [Counter; 2]) {
+        let counter = |outcome| {
+            let ModelLabels { model_name, engine } = self.labels.clone();
+            self.residency.get_or_create_owned(&OutcomeLabels { model_name, engine, outcome })
+        };
+        (&self.labels.model_name, ["placed", "refused"].map(counter))
     }
 
     /// Notes a refused request.

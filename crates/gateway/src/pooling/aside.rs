@@ -10,6 +10,7 @@ use crate::connection::RequestContext;
 use crate::generation::{BegunPrompt, BlamedParams, Output, Prepared, Session, count};
 use crate::ledger::Ledger;
 use crate::limits::Charge;
+use crate::regions::check_regions;
 use crate::router::Route;
 
 /// The vector that a pooling model gives for one text; `None` when it gives none. Dropping the future ends the work, and what was computed
@@ -20,13 +21,14 @@ pub(crate) async fn vector_aside(
     tenant: Tenant,
     ledger: Option<Arc<Ledger>>,
 ) -> Option<Vec<f32>> {
+    let bound = check_regions(route.replicas().dispatcher(), &route.model.metrics, &context).ok()?;
     let aside = Arc::new(context.aside(tenant));
     let Prepared { mut requests, memory, .. } = prepared;
     let meter = ledger.map(|ledger| count(&route, &requests, &aside, &ledger)).transpose().ok()?.flatten();
     let mut charge = Charge::default().with_meter(meter);
     let request = requests.pop()?;
     let (n_tokens, sampling) = (request.prompt.len(), Arc::clone(&request.sampling));
-    let generation = route.generate(request, None).boxed().await.ok()?;
+    let generation = route.generate(request, None, bound).boxed().await.ok()?;
     charge.begin(n_tokens as u64);
     let prompt = BegunPrompt { generation, cache_use: None, n: 1, n_tokens, sampling };
     let blamed = BlamedParams { prompt: "messages", constraint: None };

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use throng_core::block_pool::CacheCursor;
 use throng_core::health::HealthConfig;
-use throng_core::routing::{Policy, ReplicaId};
+use throng_core::routing::ReplicaId;
 use throng_core::time::Nanos;
 
 use super::{Replica, Status};
+use crate::config::RoutingConfig;
 use crate::dispatch::{Dispatcher, Placement, Seat, Wanted};
 
 /// What answers a model's requests. Replicas come and go, and all clones see it.
@@ -33,22 +34,25 @@ struct Member {
 
 impl Replicas {
     /// Replicas in this process.
-    pub fn local(replicas: Vec<Arc<dyn Replica>>, policy: Policy) -> Self {
+    pub fn local(replicas: Vec<Arc<dyn Replica>>, routing: &RoutingConfig) -> Self {
         let health = HealthConfig { max_slowness: u32::MAX, ..HealthConfig::default() };
-        let this = Self::new(policy, health, false);
+        let this = Self::new(routing, health, false);
         replicas.into_iter().for_each(|replica| this.add(replica));
+        for member in this.members().iter() {
+            this.0.dispatcher.set_region(member.id, routing.home());
+        }
         this
     }
 
     /// Replicas in other processes, none yet.
-    pub fn remote(policy: Policy) -> Self {
+    pub fn remote(routing: &RoutingConfig) -> Self {
         // Workers of one model may be machines of several kinds: only what is much slower than the others is a fault.
         let (max_slowness, probe_interval) = (5, Nanos::from_ms(5_000));
-        Self::new(policy, HealthConfig { max_slowness, probe_interval, ..HealthConfig::default() }, true)
+        Self::new(routing, HealthConfig { max_slowness, probe_interval, ..HealthConfig::default() }, true)
     }
 
-    fn new(policy: Policy, health: HealthConfig, are_judged: bool) -> Self {
-        let (dispatcher, members) = (Dispatcher::new(policy, health), RwLock::default());
+    fn new(routing: &RoutingConfig, health: HealthConfig, are_judged: bool) -> Self {
+        let (dispatcher, members) = (Dispatcher::new(routing, health), RwLock::default());
         Self(Arc::new(Inner { dispatcher, are_judged, members }))
     }
 

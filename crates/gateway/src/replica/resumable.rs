@@ -18,7 +18,7 @@ use super::{
     Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest, Replicas,
     ResumedContinuation, Timing, TraceSource,
 };
-use crate::dispatch::{Placement, Wanted};
+use crate::dispatch::{Bound, Placement, Wanted};
 
 /// Most replicas that one request is submitted to; each at most once. A request that makes every replica fail harms
 /// no more than these, and a failure of many replicas does not multiply the work.
@@ -52,13 +52,20 @@ pub(crate) struct Resumable {
 pub(crate) struct Wish {
     /// The name of the only replica that may run it.
     pub pinned: Option<Box<str>>,
+    /// What a residency rule binds it to.
+    pub bound: Option<Arc<Bound>>,
     /// The names of the full blocks of its prompt, if a choice depends on them.
     blocks: Vec<BlockKey>,
 }
 
 impl Wish {
-    /// Of a request that may be pinned to a replica.
-    pub fn of(request: &ReplicaRequest, replicas: &Replicas, pinned: Option<&str>) -> Self {
+    /// Of a request that may be pinned to a replica, and bound to regions by a residency rule.
+    pub fn of(
+        request: &ReplicaRequest,
+        replicas: &Replicas,
+        pinned: Option<&str>,
+        bound: Option<Arc<Bound>>,
+    ) -> Self {
         // Adapters have other numbers in other processes, and with them their blocks other names.
         let blocks = if replicas.need_blocks() && request.adapter.is_none() {
             let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
@@ -66,7 +73,7 @@ impl Wish {
         } else {
             Vec::new()
         };
-        Self { pinned: pinned.map(Box::from), blocks }
+        Self { pinned: pinned.map(Box::from), bound, blocks }
     }
 }
 
@@ -238,6 +245,9 @@ async fn ask(
             Err(refusal) => return Asked { result: Err(refusal), tried },
         }
     }
+    if let Some(bound) = &wish.bound {
+        bound.refused("no replica in a permitted region has taken the request in");
+    }
     let result = Err(first_refusal.unwrap_or_else(|| ReplicaError {
         kind: ReplicaErrorKind::Unhealthy,
         retryable: false,
@@ -252,7 +262,8 @@ fn wanted<'a>(request: &ReplicaRequest, wish: &'a Wish, tried: &'a [ReplicaId]) 
         Continuations::Resumed(resumed) => resumed.iter().map(|resumed| resumed.output.len()).sum(),
     };
     let n_tokens = u32::try_from(request.prompt.len() + so_far).unwrap_or(u32::MAX);
-    Wanted { n_tokens, blocks: &wish.blocks, pinned: wish.pinned.as_deref(), tried }
+    let (pinned, bound) = (wish.pinned.as_deref(), wish.bound.as_deref());
+    Wanted { n_tokens, blocks: &wish.blocks, pinned, bound, tried }
 }
 
 /// Whether a replica with this failure runs nothing any more.

@@ -7,6 +7,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use throng_core::health::State as Health;
+use throng_core::routing::Region;
+use throng_core::time::Nanos;
 
 use crate::app::App;
 use crate::foreign::{ForeignModel, ForeignReplica};
@@ -32,6 +34,9 @@ struct Worker {
     total_blocks: usize,
     /// Blocks that this gateway knows to be in its prefix cache.
     known_blocks: usize,
+    region: Option<String>,
+    /// The shortest of the latest round trips to it.
+    round_trip_ms: Option<f64>,
 }
 
 /// All workers in the order in which they came, and the engines of each foreign model.
@@ -46,6 +51,7 @@ pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
 
 fn worker(link: &Arc<Link>) -> Worker {
     let report = link.report();
+    let (region, round_trip_ms) = shown(report.whereabouts);
     Worker {
         url: link.endpoint.address.to_string(),
         state: report.state,
@@ -58,10 +64,13 @@ fn worker(link: &Arc<Link>) -> Worker {
         used_blocks: report.load.used_blocks,
         total_blocks: report.load.total_blocks,
         known_blocks: report.n_known_blocks,
+        region,
+        round_trip_ms,
     }
 }
 
 fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
+    let (region, round_trip_ms) = shown(model.dispatcher.whereabouts(replica.id));
     let (state, cause) = model.dispatcher.state(replica.id);
     let reason = [cause.map(|cause| cause.name().to_owned()), replica.last_fault()];
     let reason = reason.into_iter().flatten().reduce(|cause, fault| format!("{cause}: {fault}"));
@@ -77,5 +86,11 @@ fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
         used_blocks: 0,
         total_blocks: 0,
         known_blocks: 0,
+        region,
+        round_trip_ms,
     }
+}
+
+fn shown((region, round_trip): (Option<Region>, Option<Nanos>)) -> (Option<String>, Option<f64>) {
+    (region.map(|region| region.to_string()), round_trip.map(Nanos::as_ms_f64))
 }

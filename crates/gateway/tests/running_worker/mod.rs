@@ -28,6 +28,7 @@ pub const TOKEN: &str = "a-token";
 pub struct RunningWorker {
     pub address: SocketAddr,
     pub engine: EngineHandle,
+    serving: tokio::task::AbortHandle,
 }
 
 impl RunningWorker {
@@ -51,6 +52,17 @@ impl RunningWorker {
         name: &str,
         change: impl FnOnce(&mut Description),
     ) -> Self {
+        Self::start_at(([127, 0, 0, 1], 0).into(), make, max_batch_tokens, name, change).await
+    }
+
+    /// The same, on this address.
+    pub async fn start_at(
+        address: SocketAddr,
+        make: impl Fn(ExecutorCapacity) -> Box<dyn Executor> + Send + 'static,
+        max_batch_tokens: u32,
+        name: &str,
+        change: impl FnOnce(&mut Description),
+    ) -> Self {
         let capacity = ExecutorCapacity { max_batch_tokens, ..Setup::default().capacity };
         let engine = Engine::start(EngineConfig::default(), move || Ok(make(capacity)))
             .expect("the paper executor starts");
@@ -68,6 +80,7 @@ impl RunningWorker {
             reasoning_parser: None,
             adapters: Vec::new(),
             pooling: None,
+            region: None,
             notice: None,
             artifacts: Vec::new(),
         };
@@ -83,10 +96,23 @@ impl RunningWorker {
         let access = AccessConfig { api_keys: vec![Secret::new(TOKEN)], ..AccessConfig::default() };
         let config = GatewayConfig { access, ..GatewayConfig::default() };
         let worker = Worker::new(config, model).expect("a valid configuration");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listener = TcpListener::bind(address).await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
-        tokio::spawn(worker.serve(listener, std::future::pending::<()>()));
-        Self { address, engine }
+        let serving = tokio::spawn(worker.serve(listener, std::future::pending::<()>())).abort_handle();
+        Self { address, engine, serving }
+    }
+
+    /// Ends at once, as a process that is killed, and gives its address back.
+    pub async fn leave(self) -> SocketAddr {
+        self.serving.abort();
+        let gone = async {
+            while tokio::net::TcpStream::connect(self.address).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, gone).await.expect("it is gone");
+        self.engine.shutdown();
+        self.address
     }
 
     /// Asks as a gateway does; status and body.

@@ -4,6 +4,7 @@
 mod body;
 mod constraint;
 mod idempotency;
+mod regions;
 mod residency;
 mod service;
 

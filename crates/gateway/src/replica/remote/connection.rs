@@ -13,6 +13,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
+use throng_core::routing::Region;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
@@ -44,6 +45,8 @@ pub(crate) struct Endpoint {
     pub authorization: Option<HeaderValue>,
     /// How connections are encrypted.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Its region, if the gateway's operator says so; else the worker does.
+    pub region: Option<Region>,
 }
 
 /// A connection. Once it is lost it stays so, and nothing that comes on it counts any more: the next connection to the same worker

@@ -3,8 +3,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use throng_core::health::{Probe, State};
+use throng_core::routing::Region;
+use throng_core::time::Nanos;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -30,9 +33,15 @@ pub(crate) struct Link {
     is_leaving: AtomicBool,
 }
 
-/// Names a model as one worker described it, of all that it ever described.
+/// A model and a region as one worker described them, of all that it ever described. What was sent to a worker in one region is not run by it
+/// in another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity(pub Arc<str>);
+pub(crate) struct Identity {
+    /// The model's first name.
+    pub model: Arc<str>,
+    /// Where the worker is.
+    pub region: Option<Region>,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -77,6 +86,8 @@ pub(crate) struct LinkReport {
     pub health: Option<State>,
     /// Blocks that it is known to have cached.
     pub n_known_blocks: usize,
+    /// Its region, and the shortest of the latest round trips to it.
+    pub whereabouts: (Option<Region>, Option<Nanos>),
 }
 
 /// Counts sequences that a worker runs for this gateway.
@@ -118,7 +129,8 @@ impl Link {
     /// It gets requests of the model of this identity, through this seat.
     pub(super) fn take_seat(&self, identity: Identity, seat: Seat) {
         let mut seats = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
-        seats.retain(|(known, _)| *known != identity);
+        seats.retain(|(known, _)| known.model != identity.model);
+        seat.set_region(identity.region.clone());
         seats.push((identity, seat));
     }
 
@@ -144,6 +156,13 @@ impl Link {
         drop(known);
         if let Some(seat) = self.seat() {
             seat.start_again();
+        }
+    }
+
+    /// Notes a round trip to it.
+    pub fn measured(&self, round_trip: Duration) {
+        if let Some(seat) = self.seat() {
+            seat.measured(round_trip);
         }
     }
 
@@ -274,6 +293,7 @@ impl Link {
     pub fn report(&self) -> LinkReport {
         let (load, seat) = (self.load(), self.seat());
         let health = seat.as_ref().map(Seat::state);
+        let whereabouts = seat.as_ref().map(Seat::whereabouts).unwrap_or_default();
         let n_known_blocks = seat.map_or(0, |seat| seat.n_cached_blocks());
         let known = self.known();
         let (state, reason) = match &known.state {
@@ -301,6 +321,7 @@ impl Link {
             load,
             health: health.map(|(state, _)| state),
             n_known_blocks,
+            whereabouts,
         }
     }
 }

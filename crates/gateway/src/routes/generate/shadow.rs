@@ -20,8 +20,13 @@ const TENANT: &str = "throng shadow";
 /// A copy that takes longer is given up.
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Copies this request, if it is one of those that are to be copied and there is room.
+/// Copies this request, if it is one of those that are to be copied and there is room. A copy belongs to no organisation, so that requests
+/// that a residency rule binds are not copied.
 pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint: Endpoint) {
+    let tenant = body.context.key_holder();
+    if app.config.routing.binds(tenant.key.as_deref().map(|key| key.organisation.as_str())) {
+        return;
+    }
     let Some((shadow, permit)) = alias.copy() else { return };
     let model = shadow.model.clone();
     let body = permit.map(|permit| Some((permit, body.of_nobody(app, TENANT, &headers()).ok()?)));
