@@ -383,8 +383,11 @@ async fn foreign_engines_vectors_and_copies_keep_the_rule_too() {
 
     let mut body = request(1, false);
     body["model"] = json!("alias");
-    for organisation in [BOUND, BOUND, BOUND, FREE] {
-        assert_eq!(place.ask(organisation, &body, &[]).await.status, 200);
+    let by_header = ["x-throng-hops: 1", "x-throng-regions: eu"];
+    for (organisation, fields) in
+        [(BOUND, &[][..]), (BOUND, &[]), (FREE, &by_header[..1]), (FREE, &by_header[1..]), (FREE, &[])]
+    {
+        assert_eq!(place.ask(organisation, &body, fields).await.status, 200);
     }
     let copied = async {
         while given(&shadow) < u64::from(PROMPT_TOKENS) {
@@ -393,7 +396,7 @@ async fn foreign_engines_vectors_and_copies_keep_the_rule_too() {
     };
     tokio::time::timeout(PATIENCE, copied).await.expect("the free organisation's request is copied");
     shadow.idle().await;
-    assert!(given(&shadow) < 2 * u64::from(PROMPT_TOKENS), "a bound request was copied");
+    assert!(given(&shadow) < 2 * u64::from(PROMPT_TOKENS), "a request that is bound or forwarded was copied");
 }
 
 #[tokio::test]

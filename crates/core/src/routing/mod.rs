@@ -10,7 +10,7 @@ mod regions_under_load;
 mod router;
 
 pub use load::{LoadReport, REPORT_LIFETIME, ReplicaId, StepTime, Ticket};
-pub use places::{EVERYONE, Region, Residency, UNMEASURED, is_region_name};
+pub use places::{EVERYONE, MAX_REGIONS, Region, Residency, UNMEASURED, is_region_name};
 pub use policy::{Policy, UnknownPolicy};
 pub use prefixes::{CachedPrefixes, Knowledge};
 pub use router::{Choice, Query, Router};

@@ -8,6 +8,8 @@ use crate::time::Nanos;
 /// The name of a region, as operators write it.
 pub type Region = Arc<str>;
 
+/// Most regions that a gateway knows, and that a request may be bound to.
+pub const MAX_REGIONS: usize = 64;
 /// Longest name of a region.
 const MAX_NAME_BYTES: usize = 64;
 

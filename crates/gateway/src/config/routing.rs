@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use throng_core::routing::{EVERYONE, Policy, Region, Residency, UnknownPolicy, is_region_name};
+use throng_core::routing::{EVERYONE, MAX_REGIONS, Policy, Region, Residency, UnknownPolicy, is_region_name};
 
 /// How requests are distributed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -82,9 +82,8 @@ fn eight() -> usize {
 /// Most aliases, and most models of each.
 const MAX_ALIASES: usize = 256;
 const MAX_MODELS: usize = 16;
-/// Most residency rules, and most regions.
+/// Most residency rules.
 const MAX_RULES: usize = 1024;
-const MAX_REGIONS: usize = 64;
 /// What names of regions are.
 const REGION_NAME: &str = "a name of 1 to 64 letters, digits, '-', '_' and '.'";
 /// Most copies of an alias's requests at a time.

@@ -1,26 +1,39 @@
-//! What a request's headers say about where it goes. Does not know replicas and models.
+//! What a request's headers say about where it goes, and where it has been. Does not know replicas and models.
 
 use http::{HeaderMap, HeaderValue};
+use throng_core::routing::{MAX_REGIONS, Region, is_region_name};
 
+use crate::openai::ApiError;
 use crate::response_cache::CachePolicy;
 
 /// The only replica that a client wants, by its name.
 const REPLICA_HEADER: &str = "x-throng-replica";
 /// Names a session, whose requests go to one of an alias's models.
 const SESSION_HEADER: &str = "x-session-id";
+/// How many gateways have forwarded the request so far.
+pub(crate) const HOPS_HEADER: &str = "x-throng-hops";
+/// The only regions that a request may go to, separated by commas. It narrows a residency rule and never widens one.
+pub(crate) const REGIONS_HEADER: &str = "x-throng-regions";
 
 /// Where a client wants its request to go.
 #[derive(Debug)]
 pub(crate) struct Destination {
     replica: Option<HeaderValue>,
     session: Option<HeaderValue>,
+    hops: Option<HeaderValue>,
+    regions: Option<HeaderValue>,
 }
 
 impl Destination {
     /// Reads the headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let field = |name| headers.get(name).cloned();
-        Self { replica: field(REPLICA_HEADER), session: field(SESSION_HEADER) }
+        Self {
+            replica: field(REPLICA_HEADER),
+            session: field(SESSION_HEADER),
+            hops: field(HOPS_HEADER),
+            regions: field(REGIONS_HEADER),
+        }
     }
 
     /// The name of the only replica that may answer.
@@ -33,8 +46,80 @@ impl Destination {
         self.session.as_ref()?.to_str().ok()
     }
 
-    /// Which kept answers may be used: none for a client that wants one replica's.
+    /// How many gateways have forwarded it so far.
+    ///
+    /// # Errors
+    /// 400 for a header that is no small number.
+    pub fn n_hops(&self) -> Result<u8, ApiError> {
+        let Some(value) = &self.hops else { return Ok(0) };
+        let number = value.to_str().ok().and_then(|text| text.parse().ok());
+        number.ok_or_else(|| {
+            let message = format!("The header '{HOPS_HEADER}' must be a number from 0 to 255.");
+            ApiError::invalid_value(HOPS_HEADER, message)
+        })
+    }
+
+    /// The only regions that it may go to, where it names some.
+    ///
+    /// # Errors
+    /// 400 for a header that is no list of regions.
+    pub fn regions(&self) -> Result<Option<Vec<Region>>, ApiError> {
+        let Some(value) = &self.regions else { return Ok(None) };
+        let names = value.to_str().unwrap_or_default().split(',').map(str::trim);
+        let regions =
+            names.take(MAX_REGIONS + 1).map(|name| is_region_name(name).then(|| Region::from(name)));
+        match regions.collect::<Option<Vec<_>>>() {
+            Some(regions) if regions.len() <= MAX_REGIONS => Ok(Some(regions)),
+            _ => {
+                let message =
+                    format!("The header '{REGIONS_HEADER}' must have 1 to {MAX_REGIONS} names of regions.");
+                Err(ApiError::invalid_value(REGIONS_HEADER, message))
+            }
+        }
+    }
+
+    /// Whether a gateway has forwarded it, or it may go to some regions only: no copies are made of it.
+    pub fn is_bound_or_forwarded(&self) -> bool {
+        self.hops.is_some() || self.regions.is_some()
+    }
+
+    /// Which kept answers may be used: none for a client that wants those of one replica or of some regions.
     pub fn cache_policy(&self, headers: &HeaderMap) -> CachePolicy {
-        if self.replica.is_some() { CachePolicy::Bypass } else { CachePolicy::of(headers) }
+        let is_choosy = self.replica.is_some() || self.regions.is_some();
+        if is_choosy { CachePolicy::Bypass } else { CachePolicy::of(headers) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &'static str, value: &str) -> Destination {
+        let value = HeaderValue::from_str(value).expect("a value");
+        Destination::of(&[(http::HeaderName::from_static(name), value)].into_iter().collect())
+    }
+
+    #[test]
+    fn hops_and_regions_are_read_or_refused() {
+        for (value, n) in
+            [("0", Some(0)), ("1", Some(1)), ("255", Some(255)), ("256", None), ("-1", None), ("", None)]
+        {
+            assert_eq!(of(HOPS_HEADER, value).n_hops().ok(), n, "{value:?}");
+        }
+        let many = ["a"; MAX_REGIONS + 1].join(",");
+        for (value, names) in [
+            ("eu", Some(&["eu"][..])),
+            ("eu, us", Some(&["eu", "us"])),
+            ("", None),
+            ("eu,", None),
+            ("e u", None),
+            (&many, None),
+        ] {
+            let told = of(REGIONS_HEADER, value).regions().ok().flatten();
+            let names = names.map(|names| names.iter().map(|&name| Region::from(name)).collect::<Vec<_>>());
+            assert_eq!(told, names, "{value:?}");
+        }
+        let nothing = Destination::of(&HeaderMap::new());
+        assert!(nothing.n_hops().is_ok_and(|n| n == 0) && nothing.regions().is_ok_and(|told| told.is_none()));
     }
 }

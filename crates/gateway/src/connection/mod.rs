@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::body::HeldBody;
 pub(crate) use self::context::{RequestContext, Settled, content_length};
+pub(crate) use self::destination::{Destination, HOPS_HEADER, REGIONS_HEADER};
 pub(crate) use self::presence::{HALF_CLOSED_PING_INTERVAL, client_gone};
 pub(crate) use self::socket::Socket;
 

@@ -34,6 +34,7 @@ const MAX_BLOCKS: usize = 1 << 16;
 pub(crate) struct Dispatcher {
     inner: Mutex<Inner>,
     residency: Residency,
+    has_region: bool,
     origin: Instant,
 }
 
@@ -70,8 +71,8 @@ impl Dispatcher {
             budget: RetryBudget::new(RESERVED_RETRIES, MAX_SAVED_RETRIES),
             n_running: BTreeMap::new(),
         };
-        let residency = routing.residency();
-        Arc::new(Self { inner: Mutex::new(inner), residency, origin: Instant::now() })
+        let (residency, has_region) = (routing.residency(), routing.region.is_some());
+        Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin: Instant::now() })
     }
 
     /// A new replica, which is starting.
@@ -103,6 +104,11 @@ impl Dispatcher {
     /// The region of a replica, and the shortest of the latest round trips to it.
     pub fn whereabouts(&self, id: ReplicaId) -> (Option<Region>, Option<Nanos>) {
         self.lock().0.router.place(id)
+    }
+
+    /// Whether this process knows in which region it is.
+    pub fn has_region(&self) -> bool {
+        self.has_region
     }
 
     /// The only regions that requests of this organisation may go to, where there is a rule.

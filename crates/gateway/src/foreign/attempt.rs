@@ -16,10 +16,13 @@ use super::upstream::{Fault, read_all};
 use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Placement, Wanted};
 use crate::openai::ApiError;
+use crate::regions::Forwarding;
 use crate::retry_after::retry_after_s;
 
-/// Most engines that a request is sent to, each at most once.
+/// Most engines that a request is sent to, each at most once …
 const MAX_ATTEMPTS: usize = 3;
+/// … and most gateways besides that cannot forward it where it may go, which costs them no work.
+const MAX_TURNED_AWAY: usize = 16;
 
 /// What an engine has begun to tell.
 #[derive(Debug)]
@@ -59,13 +62,13 @@ pub(super) async fn begin(
     endpoint: Endpoint,
     request: &ForeignRequest,
     context: &RequestContext,
-    bound: Option<&Bound>,
+    (bound, forwarding): (Option<&Bound>, &Forwarding),
     max_answer_bytes: usize,
 ) -> Result<Answering, ApiError> {
     let blocks = request.blocks(&context.tenant());
     let n_tokens = u32::try_from(request.n_prompt_tokens).unwrap_or(u32::MAX);
-    let mut tried: Vec<ReplicaId> = Vec::new();
-    let mut first_fault: Option<Fault> = None;
+    let (mut tried, mut n_turned_away): (Vec<ReplicaId>, usize) = (Vec::new(), 0);
+    let mut worst_fault: Option<Fault> = None;
     model.dispatcher.request();
     loop {
         let pinned = context.destination.replica();
@@ -73,7 +76,7 @@ pub(super) async fn begin(
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         let Some(replica) = model.replica(placement.replica()) else { break };
         tried.push(replica.id);
-        match attempt(&replica, endpoint, request, max_answer_bytes).await {
+        match attempt(&replica, endpoint, forwarding, request, max_answer_bytes).await {
             Ok(told) => return Ok(Answering { told, placement, replica }),
             Err(Fault::Rejected(status, body)) => {
                 return Ok(Answering { told: Told::Rejected(status, body), placement, replica });
@@ -81,24 +84,36 @@ pub(super) async fn begin(
             Err(fault) => {
                 let engine = replica.upstream.url();
                 tracing::warn!(request = context.id_text(), engine, ?fault, "an engine failed");
+                let is_of_the_engine = fault.is_of_the_engine();
+                if worst_fault.as_ref().is_none_or(|known| is_of_the_engine && !known.is_of_the_engine()) {
+                    worst_fault = Some(fault.clone());
+                }
+                if !is_of_the_engine && n_turned_away < MAX_TURNED_AWAY {
+                    n_turned_away += 1;
+                    continue;
+                }
                 replica.note(Some(&fault));
-                placement.failed();
-                first_fault.get_or_insert(fault);
+                // Where a gateway has no room in some regions, it may have some in others.
+                if bound.is_none() || !matches!(fault, Fault::Busy(_)) {
+                    placement.failed();
+                }
             }
         }
-        if tried.len() == MAX_ATTEMPTS || !model.dispatcher.may_retry() {
+        if tried.len() - n_turned_away >= MAX_ATTEMPTS || !model.dispatcher.may_retry() {
             break;
         }
     }
-    let reason = first_fault.as_ref().map_or("no_healthy_worker", Fault::name);
+    let reason = worst_fault.as_ref().map_or("no_healthy_worker", Fault::name);
     model.metrics.rejected(reason);
     if let Some(bound) = bound {
         bound.refused("no engine in a permitted region has answered");
     }
-    Err(match first_fault {
+    Err(match worst_fault {
         None | Some(Fault::Broken(_)) => ApiError::no_healthy_worker(retry_after_s()),
         Some(Fault::Busy(_)) => ApiError::overloaded("The engines of this model are busy.", retry_after_s()),
         Some(Fault::Silent) => ApiError::upstream_timeout(),
+        Some(Fault::Loop) => ApiError::too_many_hops(),
+        Some(Fault::OutOfRegion) => ApiError::region_not_permitted(),
         Some(_) => ApiError::upstream_error(),
     })
 }
@@ -106,12 +121,13 @@ pub(super) async fn begin(
 async fn attempt(
     replica: &ForeignReplica,
     endpoint: Endpoint,
+    forwarding: &Forwarding,
     request: &ForeignRequest,
     max_answer_bytes: usize,
 ) -> Result<Told, Fault> {
     let upstream = &replica.upstream;
     let body = request.body_for(&replica.model_there);
-    let answer = upstream.post(endpoint.path(), body, upstream.timeout).await?;
+    let answer = upstream.post(endpoint.path(), forwarding, body, upstream.timeout).await?;
     let is_stream = answer
         .headers()
         .get(http::header::CONTENT_TYPE)

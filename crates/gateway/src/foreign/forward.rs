@@ -22,7 +22,7 @@ use crate::ledger::Counted;
 use crate::limits::{Charge, budget_name, budget_scopes, limit_error, refusal_name};
 use crate::openai::ApiError;
 use crate::phase::Phase;
-use crate::regions::check_regions;
+use crate::regions::{Forwarding, check_regions};
 use crate::retry_after::retry_after_s;
 
 /// The body that was sent, and the one that is sent on.
@@ -32,7 +32,7 @@ const COPIES: usize = 2;
 ///
 /// # Errors
 /// 403 for a model that the key, or regions that the organisation does not permit, 400 for what cannot be read, 429 for what the key may not
-/// use now, and 502, 503 and 504 where no engine answers.
+/// use now, 508 for what came through too many gateways, and 502, 503 and 504 where no engine answers.
 pub(crate) async fn answer(
     setting: &Setting<'_>,
     model: Arc<ForeignModel>,
@@ -51,7 +51,9 @@ pub(crate) async fn answer(
     if !context.key_holder().permits_name_of(&name, &model.names) {
         return Err(ApiError::permission_denied());
     }
-    let bound = check_regions(&model.dispatcher, &model.metrics, &context)?;
+    let bound = check_regions((&*model.dispatcher, true), &model.metrics, &context)?;
+    let regions = bound.as_deref().map(|bound| &*bound.regions);
+    let forwarding = Forwarding::of(&context.destination)?.bound_to(regions);
     context.set_user(request.user.as_deref());
     let charge = charge(setting, &model, &request, &name, &context).await?;
     model.metrics.admitted(request.n_prompt_tokens as usize, request.n as u32, request.max_tokens as u32);
@@ -59,7 +61,7 @@ pub(crate) async fn answer(
     let max_bytes = setting.config.api.max_answer_bytes;
     let mut phase = setting.phase.subscribe();
     let begun = tokio::select! {
-        begun = begin(&model, endpoint, &request, &context, bound.as_deref(), max_bytes) => begun?,
+        begun = begin(&model, endpoint, &request, &context, (bound.as_deref(), &forwarding), max_bytes) => begun?,
         _ = phase.wait_for(|phase| *phase == Phase::Cut) => return Err(ApiError::shutting_down(retry_after_s())),
     };
     let Answering { told, placement, replica } = begun;

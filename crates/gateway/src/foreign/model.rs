@@ -126,6 +126,8 @@ impl ForeignReplica {
                 format!("it answered with {status}")
             }
             Fault::Nonsense(reason) => (*reason).to_owned(),
+            Fault::Loop => "it is a gateway that takes no requests of gateways from here".to_owned(),
+            Fault::OutOfRegion => "it is a gateway without replicas in permitted regions".to_owned(),
         });
         *self.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }

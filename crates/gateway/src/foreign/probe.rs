@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
 use super::request::Endpoint;
 use super::upstream::{Fault, Upstream, read_all};
+use crate::regions::Forwarding;
 
 /// Between two looks at which probes are due.
 const PROBE_TICK: Duration = Duration::from_millis(100);
@@ -146,7 +147,7 @@ async fn one_token(replica: &ForeignReplica) -> Result<(), Fault> {
 
 async fn ask(upstream: &Upstream, endpoint: Endpoint, body: String) -> Result<(), Fault> {
     let asking = async {
-        match upstream.post(endpoint.path(), Bytes::from(body), PROBE_TIMEOUT).await {
+        match upstream.post(endpoint.path(), &Forwarding::OWN, Bytes::from(body), PROBE_TIMEOUT).await {
             Ok(answer) => read_all(answer.into_body(), MAX_BYTES).await.map(drop),
             Err(Fault::Busy(http::StatusCode::TOO_MANY_REQUESTS)) => Ok(()),
             Err(fault) => Err(fault),

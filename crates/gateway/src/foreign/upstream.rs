@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use throng_core::routing::Region;
 
+use crate::regions::Forwarding;
 use crate::trust::trusting_nobody;
 
 /// For the way to the engine.
@@ -53,6 +54,10 @@ pub(super) enum Fault {
     Rejected(StatusCode, Bytes),
     /// Its answer is not what it should be.
     Nonsense(&'static str),
+    /// It is a gateway, which does not take what another gateway forwarded to this one.
+    Loop,
+    /// It is a gateway, and has nothing in the regions that the request is bound to.
+    OutOfRegion,
 }
 
 impl Fault {
@@ -65,6 +70,23 @@ impl Fault {
             Self::Failed(_) => "upstream_error",
             Self::Rejected(..) => "upstream_rejected",
             Self::Nonsense(_) => "upstream_nonsense",
+            Self::Loop => "too_many_hops",
+            Self::OutOfRegion => "region_not_permitted",
+        }
+    }
+
+    /// Whether it says something about the engine; else only about this request there.
+    pub fn is_of_the_engine(&self) -> bool {
+        !matches!(self, Self::Loop | Self::OutOfRegion)
+    }
+
+    /// What an engine means by 403 or 508, which it also may say for reasons of its own.
+    fn of_gateway(status: StatusCode, body: &[u8]) -> Self {
+        let told: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        match told["error"]["code"].as_str() {
+            Some("too_many_hops") => Self::Loop,
+            Some("region_not_permitted") => Self::OutOfRegion,
+            _ => Self::Failed(status),
         }
     }
 }
@@ -107,12 +129,13 @@ impl Upstream {
     pub(super) async fn post(
         &self,
         path: &str,
+        forwarding: &Forwarding,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response<Incoming>, Fault> {
         let request = Request::post(format!("{}{path}", self.base))
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        self.send(request, body, timeout).await
+        self.send(forwarding.add_to(request), body, timeout).await
     }
 
     /// A document.
@@ -148,13 +171,20 @@ impl Upstream {
             | StatusCode::CONFLICT
             | StatusCode::PAYLOAD_TOO_LARGE
             | StatusCode::UNPROCESSABLE_ENTITY => {
-                let read = tokio::time::timeout(timeout, read_all(answer.into_body(), MAX_ERROR_BYTES));
-                let body = read.await.unwrap_or(Err(Fault::Silent))?;
-                Err(Fault::Rejected(status, body))
+                Err(Fault::Rejected(status, read_error(answer, timeout).await?))
+            }
+            StatusCode::FORBIDDEN | StatusCode::LOOP_DETECTED => {
+                Err(Fault::of_gateway(status, &read_error(answer, timeout).await?))
             }
             _ => Err(Fault::Failed(status)),
         }
     }
+}
+
+/// What an answer says is wrong.
+async fn read_error(answer: Response<Incoming>, timeout: Duration) -> Result<Bytes, Fault> {
+    let read = tokio::time::timeout(timeout, read_all(answer.into_body(), MAX_ERROR_BYTES));
+    read.await.unwrap_or(Err(Fault::Silent))
 }
 
 /// All bytes of an answer.

@@ -14,7 +14,7 @@ use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error,
 use crate::moderation::Moderation;
 use crate::openai::ApiError;
 use crate::overload::{Urgency, within};
-use crate::regions::check_regions;
+use crate::regions::{check_hops, check_regions};
 use crate::replica::ReplicaRequest;
 use crate::response_cache::{ResponseCache, Sharing};
 use crate::router::Route;
@@ -24,7 +24,7 @@ use crate::router::Route;
 ///
 /// # Errors
 /// 400 for what can never run, 403 for what may go to none of the replicas, 429 for what the key may not use now, 503 for what cannot run
-/// at present.
+/// at present, 508 for what came through too many gateways.
 pub(crate) async fn admit(
     route: &Route,
     prepared: Prepared,
@@ -46,9 +46,12 @@ pub(crate) async fn admit(
     };
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
+    if route.model.is_remote() {
+        check_hops(&context.destination)?;
+    }
     let urgency = urgency(route, context)?;
     let pinned: Option<Box<str>> = context.destination.replica().map(Box::from);
-    let bound = check_regions(route.replicas().dispatcher(), metrics, context)?;
+    let bound = check_regions((&**route.replicas().dispatcher(), route.model.is_remote()), metrics, context)?;
     let limits_of_time = route.model.overload.time_limits(&context.service());
     let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();

@@ -21,7 +21,8 @@ pub(crate) async fn vector_aside(
     tenant: Tenant,
     ledger: Option<Arc<Ledger>>,
 ) -> Option<Vec<f32>> {
-    let bound = check_regions(route.replicas().dispatcher(), &route.model.metrics, &context).ok()?;
+    let dispatching = (&**route.replicas().dispatcher(), route.model.is_remote());
+    let bound = check_regions(dispatching, &route.model.metrics, &context).ok()?;
     let aside = Arc::new(context.aside(tenant));
     let Prepared { mut requests, memory, .. } = prepared;
     let meter = ledger.map(|ledger| count(&route, &requests, &aside, &ledger)).transpose().ok()?.flatten();

@@ -1,5 +1,7 @@
-//! Where requests may go. Does not know where replicas are.
+//! Where requests may go, and what is said of that to the next gateway. Does not know where replicas are.
 
+mod forwarding;
 mod residency;
 
+pub(crate) use self::forwarding::{Forwarding, check_hops};
 pub(crate) use self::residency::check_regions;

@@ -1,25 +1,30 @@
-//! The residency rule of a request's organisation: which regions the request may go to, checked before it is sent anywhere. Does not know where
-//! replicas are.
+//! Which regions a request may go to, by the residency rule of its organisation and by its header, checked before it is sent anywhere. Does
+//! not know where replicas are.
 
 use std::sync::Arc;
+
+use throng_core::routing::Region;
 
 use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Dispatcher};
 use crate::metrics::ModelMetrics;
 use crate::openai::ApiError;
 
-/// What a rule binds the request to; `None` without a rule.
+/// What the request is bound to; `None` where it may go anywhere. A process that computes the model itself (`is_remote` is false) and does not
+/// know its region is where the gateway that sent the request says that it is: to that one the header applied.
 ///
 /// # Errors
-/// 403 `region_not_permitted` when none of the model's replicas is in a permitted region.
+/// 403 `region_not_permitted` when none of the model's replicas is in a permitted region, 400 for a header that cannot be understood.
 pub(crate) fn check_regions(
-    dispatcher: &Dispatcher,
+    (dispatcher, is_remote): (&Dispatcher, bool),
     metrics: &ModelMetrics,
     context: &RequestContext,
 ) -> Result<Option<Arc<Bound>>, ApiError> {
     let tenant = context.key_holder();
     let organisation = tenant.key.as_deref().map(|key| key.organisation.as_str());
-    let Some(regions) = dispatcher.permitted_regions(organisation) else { return Ok(None) };
+    let by_rule = dispatcher.permitted_regions(organisation);
+    let by_header = context.destination.regions()?.filter(|_| is_remote || dispatcher.has_region());
+    let Some(regions) = both(by_rule, by_header) else { return Ok(None) };
     let (model, [n_placed, n_refused]) = metrics.residency();
     let bound = Bound {
         regions,
@@ -35,4 +40,30 @@ pub(crate) fn check_regions(
         return Err(ApiError::region_not_permitted());
     }
     Ok(Some(Arc::new(bound)))
+}
+
+/// The regions that a rule and a header permit together.
+fn both(rule: Option<Arc<[Region]>>, header: Option<Vec<Region>>) -> Option<Arc<[Region]>> {
+    match (rule, header) {
+        (Some(rule), Some(header)) => {
+            Some(rule.iter().filter(|&region| header.contains(region)).cloned().collect())
+        }
+        (rule, header) => rule.or_else(|| header.map(Arc::from)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_narrows_a_rule() {
+        let list = |names: &[&str]| names.iter().map(|&name| Region::from(name)).collect::<Vec<_>>();
+        let rule = || Some(Arc::from(list(&["eu", "uk"])));
+        assert_eq!(both(None, None), None);
+        assert_eq!(both(rule(), None), rule());
+        assert_eq!(both(None, Some(list(&["us"]))).as_deref(), Some(&list(&["us"])[..]));
+        assert_eq!(both(rule(), Some(list(&["us", "uk"]))).as_deref(), Some(&list(&["uk"])[..]));
+        assert_eq!(both(rule(), Some(list(&["us"]))).as_deref(), Some(&[][..]));
+    }
 }

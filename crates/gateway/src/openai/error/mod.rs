@@ -175,7 +175,7 @@ impl IntoResponse for ApiError {
         if let Some(methods) = self.0.allow {
             headers.insert(header::ALLOW, HeaderValue::from_static(methods));
         }
-        if self.0.error_type == ErrorType::InsufficientQuota {
+        if self.0.error_type == ErrorType::InsufficientQuota || self.0.status == StatusCode::LOOP_DETECTED {
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         response

@@ -5,9 +5,16 @@ use http::StatusCode;
 use super::ApiError;
 
 impl ApiError {
-    /// None of the replicas is where the requests of this organisation may go.
+    /// None of the replicas is where the request may go.
     pub fn region_not_permitted() -> Self {
-        let message = "The residency rule of this organisation permits none of the regions where this model can answer.";
+        let message = "This model cannot answer in the regions that the request is bound to by the residency rule of its \
+                       organisation or by the header 'x-throng-regions'.";
         Self::client(StatusCode::FORBIDDEN, "region_not_permitted", message)
+    }
+
+    /// A gateway forwarded it to a gateway, which would have forwarded it to this one.
+    pub fn too_many_hops() -> Self {
+        let message = "The request was forwarded by two gateways already: the gateways may forward to each other in a loop.";
+        Self::server(StatusCode::LOOP_DETECTED, "too_many_hops", message)
     }
 }

@@ -21,10 +21,11 @@ const TENANT: &str = "throng shadow";
 const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Copies this request, if it is one of those that are to be copied and there is room. A copy belongs to no organisation, so that requests
-/// that a residency rule binds are not copied.
+/// that a residency rule or a header binds to regions are not copied, nor those that another gateway may have copied.
 pub(super) fn copy(app: &Arc<App>, alias: &Arc<Alias>, body: &JsonBody, endpoint: Endpoint) {
     let tenant = body.context.key_holder();
-    if app.config.routing.binds(tenant.key.as_deref().map(|key| key.organisation.as_str())) {
+    let has_rule = app.config.routing.binds(tenant.key.as_deref().map(|key| key.organisation.as_str()));
+    if has_rule || body.context.destination.is_bound_or_forwarded() {
         return;
     }
     let Some((shadow, permit)) = alias.copy() else { return };
