@@ -216,6 +216,19 @@ impl<'a, T> Disjoint<'a, T> {
         self.start.wrapping_add(at)
     }
 
+    /// Elements `at..at + len`, to be read.
+    ///
+    /// # Safety
+    /// No part of [`Self::part`] still in use may overlap this one.
+    ///
+    /// # Panics
+    /// When the range is out of bounds.
+    pub(crate) unsafe fn shared(&self, at: usize, len: usize) -> &'a [T] {
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len), "{at} + {len} of {}", self.len);
+        // SAFETY: in bounds of the borrowed slice; only read by the caller's guarantee.
+        unsafe { std::slice::from_raw_parts(self.start.add(at), len) }
+    }
+
     /// Elements `at..at + len`.
     ///
     /// # Safety

@@ -37,8 +37,9 @@ struct Case {
     kernel: usize,
     input_width: usize,
     width: usize,
-    /// Rows and columns of each head's matrix.
+    /// Heads, rows and columns of each head's matrix.
     heads: (usize, usize, usize),
+    n_key_heads: usize,
     taps: Vec<f32>,
     bias: Vec<f32>,
     rates: Vec<f32>,
@@ -50,10 +51,10 @@ struct Case {
 impl Case {
     fn random(rng: &mut Random) -> Self {
         let kernel = 2 + rng.below(4);
-        let (layer, n_channels, input_width, width, heads) = match rng.below(3) {
+        let (layer, n_channels, input_width, width, heads, n_key_heads) = match rng.below(3) {
             0 => {
                 let n = 1 + rng.below(69);
-                (Layer::Conv, n, 3 * n, n, (0, 0, 0))
+                (Layer::Conv, n, 3 * n, n, (0, 0, 0), 0)
             }
             1 => {
                 let (n_key_heads, key_dim, value_dim) =
@@ -62,7 +63,8 @@ impl Case {
                 let is_tiled = coin(rng);
                 let shape = DeltaShape { n_key_heads, is_tiled, n_value_heads, key_dim, value_dim, kernel };
                 let heads = (n_value_heads, key_dim, value_dim);
-                (Layer::Delta(shape), shape.n_channels(), shape.input_width(), shape.value_width(), heads)
+                let widths = (shape.input_width(), shape.value_width());
+                (Layer::Delta(shape), shape.n_channels(), widths.0, widths.1, heads, n_key_heads)
             }
             _ => {
                 let (n_groups, head_dim, state_dim) =
@@ -78,7 +80,8 @@ impl Case {
                     time_limits: if coin(rng) { [0.0, f32::INFINITY] } else { [0.3, 0.9] },
                 };
                 let heads = (n_heads, state_dim, head_dim);
-                (Layer::Space(shape), shape.n_channels(), shape.input_width(), shape.width(), heads)
+                let widths = (shape.input_width(), shape.width());
+                (Layer::Space(shape), shape.n_channels(), widths.0, widths.1, heads, n_groups)
             }
         };
         let gain_len = if let Layer::Delta(shape) = &layer { shape.value_dim } else { width };
@@ -89,6 +92,7 @@ impl Case {
             input_width,
             width,
             heads,
+            n_key_heads,
             taps: numbers(rng, kernel * n_channels),
             bias: numbers(rng, n_channels),
             rates: numbers(rng, heads.0).iter().map(|rate| -rate.abs()).collect(),
@@ -100,7 +104,8 @@ impl Case {
 
     fn shape(&self) -> StateLayerShape {
         let (n_heads, key_dim, value_dim) = self.heads;
-        StateLayerShape { n_channels: self.n_channels, kernel: self.kernel, n_heads, key_dim, value_dim }
+        let (n_channels, kernel, n_key_heads) = (self.n_channels, self.kernel, self.n_key_heads);
+        StateLayerShape { n_channels, kernel, n_heads, n_key_heads, key_dim, value_dim }
     }
 
     fn conv(&self) -> ConvWeights<'_> {

@@ -73,7 +73,7 @@ fn run(
         let columns = group * COLUMNS..((group + 1) * COLUMNS).min(shape.n_channels);
         for span in sequences[sequence] {
             // SAFETY: the group of the sequence belongs to this call.
-            let window = unsafe { states.begin(span, group * shape.window_len(), shape.window_len()) };
+            let window = unsafe { states.begin(span, shape.window_part(group)) };
             let kernel = ConvSpan { conv, rows, gated, window, columns: columns.clone(), span };
             // SAFETY: the rows of the sequence, in the columns of the group, belong to this call.
             unsafe { pool.isa().run(kernel) };

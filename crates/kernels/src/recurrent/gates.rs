@@ -1,17 +1,20 @@
 //! What surrounds the recurrence: lengths of queries and keys, decay and strength of each head, the gated norm of the output. Does not
 //! know states.
 
+use super::keys::KeyProducts;
 use crate::memory::Disjoint;
 use crate::reference::{DeltaWeights, L2_EPS, StateSpaceShape, StateSpaceWeights, sigmoid, softplus};
 use crate::rows::{InverseRms, for_each_row, load_part, store_part};
 use crate::simd::{self, CheckedKernel, Kernel, SimdIsa};
 use crate::threads::ThreadPool;
 
-/// Decay and strength of every row and head; kept from step to step.
+/// Decay and strength of every row and head, and products of keys; kept from step to step.
 #[derive(Debug, Default)]
 pub struct GateScratch {
     gates: Vec<(f32, f32)>,
     n_heads: usize,
+    /// `[rows, heads of keys]`.
+    pub(super) products: Vec<KeyProducts>,
 }
 
 impl GateScratch {

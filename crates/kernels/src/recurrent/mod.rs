@@ -1,9 +1,12 @@
-//! Layers with a recurrent state: short convolution, gated delta net, state space model. The tokens of a sequence are computed one after the
-//! other, each in the same order of operations, so that a result does not depend on how the tokens were divided into steps. Parallel
-//! are sequences, heads and columns: a column of a state depends on no other one.
+//! Layers with a recurrent state: short convolution, gated delta net, state space model. Recurrences are computed in blocks of sixteen
+//! tokens at fixed positions, and each token in the same order of operations, so that a result does not depend on how the tokens were
+//! divided into steps. Parallel are sequences and heads, and channels of a convolution.
 
+mod block;
+mod block_tiles;
 mod conv;
 mod gates;
+mod keys;
 mod scan;
 mod state;
 
@@ -39,9 +42,10 @@ pub fn gated_delta_net(
     delta_gates(x, (stride, z_col + shape.value_width()), weights, scratch);
     let heads = Scan {
         stride,
-        query_col: &|head| shape.key_head(head) * shape.key_dim,
-        key_col: &|head| key_width + shape.key_head(head) * shape.key_dim,
+        query_col: 0,
+        key_col: key_width,
         value_col: 2 * key_width,
+        key_head: &|head| shape.key_head(head),
         skip: None,
     };
     scan(layer, spans, &heads, (x, scratch), out, pool);
@@ -68,12 +72,12 @@ pub fn state_space(
     convolve(layer, spans, &conv, x, pool);
     state_space_gates(x, (stride, width + shape.n_channels()), (shape, weights), scratch);
     let (of_group, written_col) = (shape.n_heads / shape.n_groups, 2 * width);
-    let read_col = written_col + shape.n_groups * shape.state_dim;
     let heads = Scan {
         stride,
-        query_col: &|head| read_col + head / of_group * shape.state_dim,
-        key_col: &|head| written_col + head / of_group * shape.state_dim,
+        query_col: written_col + shape.n_groups * shape.state_dim,
+        key_col: written_col,
         value_col: width,
+        key_head: &|head| head / of_group,
         skip: Some(weights.skip),
     };
     scan(layer, spans, &heads, (x, scratch), out, pool);

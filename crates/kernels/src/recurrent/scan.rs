@@ -1,167 +1,148 @@
 //! The recurrence that the gated delta rule and the state space model share: a matrix that decays with every token, gets a product of a
-//! key and a value, and is multiplied with a query. Does not know where keys, values and gates come from.
+//! key and an update, and is multiplied with a query. Divides groups and heads of all sequences among threads. Does not know where keys,
+//! values and gates come from, nor how a head is computed.
 
+use super::block::{HeadRows, HeadRun, HeadState};
 use super::gates::GateScratch;
-use super::state::{COLUMNS, StateLayer, StateSpan, StateWriter, sequences};
+use super::keys::{BlockKeys, KeyProducts, MultiplyKeys};
+use super::state::{BLOCK, StateLayer, StateLayerShape, StateSpan, StateWriter, sequences};
 use crate::memory::Disjoint;
-use crate::rows::{load_part, store_part};
-use crate::simd::{Kernel, SimdIsa};
+use crate::rows::for_each_row;
 use crate::threads::ThreadPool;
-
-/// Partial sums of a product with a state: the element number `i` is added to number `i % 4`.
-const SUMS: usize = 4;
 
 /// Where the heads of all tokens stand in a row.
 pub(super) struct Scan<'a> {
     /// Columns of a row.
     pub(super) stride: usize,
-    /// The first column of a head's query (what is read of the state).
-    pub(super) query_col: &'a (dyn Fn(usize) -> usize + Sync),
-    /// The first column of a head's key (where it is written).
-    pub(super) key_col: &'a (dyn Fn(usize) -> usize + Sync),
-    /// The first column of the values of all heads, adjacent.
+    /// The first columns of all queries, keys and values.
+    pub(super) query_col: usize,
+    pub(super) key_col: usize,
     pub(super) value_col: usize,
-    /// What of its value a head adds to its output. Without, the delta rule: the value is first lessened by what the state gives for
-    /// the key.
+    /// The head of queries and keys that serves a head.
+    pub(super) key_head: &'a (dyn Fn(usize) -> usize + Sync),
+    /// What of the value is added to the output, a head; none for the delta rule, by which what the state already gives for the key is
+    /// taken from the value.
     pub(super) skip: Option<&'a [f32]>,
 }
 
-/// Runs the heads of all sequences. `gates` has decay and strength of each head and row.
+/// Runs the recurrence: one output `[value_dim]` a row and head.
 pub(super) fn scan(
     layer: &mut StateLayer,
     spans: &[StateSpan],
     heads: &Scan<'_>,
-    (x, gates): (&[f32], &GateScratch),
+    (x, scratch): (&[f32], &mut GateScratch),
     out: &mut [f32],
     pool: &ThreadPool,
 ) {
-    let (shape, out) = (*layer.shape(), Disjoint::new(out));
+    let (shape, n_rows) = (*layer.shape(), x.len() / heads.stride);
     let (states, sequences) = (layer.write(spans), sequences(spans));
-    let groups = shape.n_heads * shape.n_head_groups();
-    pool.for_each(sequences.len() * groups, |item| {
-        let (sequence, group) = (item / groups, item % groups);
-        let head = group / shape.n_head_groups();
-        let first = group % shape.n_head_groups() * COLUMNS;
-        let head_run = HeadRun {
-            spans: sequences[sequence],
-            states: &states,
-            state_at: shape.heads_at() + group * shape.group_len(),
-            key_dim: shape.key_dim,
-            x,
-            stride: heads.stride,
-            cols: [
-                (heads.query_col)(head),
-                (heads.key_col)(head),
-                heads.value_col + head * shape.value_dim + first,
-            ],
-            n_cols: (shape.value_dim - first).min(COLUMNS),
-            gates: |row| gates.of(row, head),
-            skip: heads.skip.map(|skip| skip[head]),
-            out: &out,
-            out_stride: shape.n_heads * shape.value_dim,
-            out_col: head * shape.value_dim + first,
+    let mut products = std::mem::take(&mut scratch.products);
+    if products.len() < n_rows * shape.n_key_heads {
+        products.resize(n_rows * shape.n_key_heads, KeyProducts::default());
+    }
+    let groups = Groups { shape, states: &states, heads, x };
+    let n_items = sequences.len() * shape.n_key_heads;
+    let cost = n_rows.div_ceil(sequences.len().max(1)) * shape.key_dim;
+    let sequence_and_group = |item: usize| (sequences[item / shape.n_key_heads], item % shape.n_key_heads);
+    let to_fill = Disjoint::new(&mut products);
+    for_each_row(n_items, cost * BLOCK / 2, pool, |item| {
+        let (spans, group) = sequence_and_group(item);
+        let multiply = MultiplyKeys {
+            // SAFETY: nothing writes keys until all products and heads are computed.
+            keys: unsafe { groups.keys(spans, group) },
+            n_rows: spans.iter().map(|span| span.n_rows).sum(),
+            products: &to_fill,
+            n_groups: shape.n_key_heads,
+            group,
+            of_keys: heads.skip.is_none(),
         };
-        // SAFETY: the sequence's rows and state, in these columns, belong to this call.
-        unsafe { pool.isa().run(head_run) };
+        // SAFETY: the sequence's rows, in the group, belong to this call.
+        unsafe { pool.isa().run(multiply) };
+    });
+    run_heads(&groups, &sequences, (&products, scratch), &Disjoint::new(out), pool);
+    for_each_row(n_items, cost.min(BLOCK * shape.key_dim), pool, |item| {
+        let (spans, group) = sequence_and_group(item);
+        // SAFETY: as above; the part of the group belongs to this call.
+        unsafe { groups.keep(spans, group) };
+    });
+    scratch.products = products;
+}
+
+/// Runs every head of every sequence.
+fn run_heads(
+    groups: &Groups<'_>,
+    sequences: &[&[StateSpan]],
+    (products, gates): (&[KeyProducts], &GateScratch),
+    out: &Disjoint<'_, f32>,
+    pool: &ThreadPool,
+) {
+    let Groups { shape, states, heads, .. } = groups;
+    pool.for_each(sequences.len() * shape.n_heads, |item| {
+        let (spans, head) = (sequences[item / shape.n_heads], item % shape.n_heads);
+        let group = (heads.key_head)(head);
+        let rows = HeadRows {
+            // SAFETY: nothing writes keys until all heads are computed.
+            keys: unsafe { groups.keys(spans, group) },
+            products: &|row| &products[row * shape.n_key_heads + group],
+            value_col: heads.value_col + head * shape.value_dim,
+            gates: &|row| gates.of(row, head),
+            skip: heads.skip.map(|skip| skip[head]),
+            out,
+            out_stride: shape.n_heads * shape.value_dim,
+            out_col: head * shape.value_dim,
+        };
+        for span in spans {
+            let [block_part, matrix_part] = shape.head_parts(head);
+            // SAFETY: the head of the sequence belongs to this call.
+            let (block, matrix) =
+                unsafe { (states.begin(span, block_part), states.begin(span, matrix_part)) };
+            let state = HeadState::new(block, matrix, shape);
+            let span = span.first_row..span.first_row + span.n_rows;
+            // SAFETY: the sequence's rows, in the columns of the head, belong to this call.
+            unsafe { pool.isa().run(HeadRun { rows: &rows, span, state }) };
+        }
     });
 }
 
-/// One sequence and sixteen columns of one head.
-///
-/// # Safety
-/// Nothing else may use the sequence's rows of `out` and its state in these columns.
-struct HeadRun<'a, G: Fn(usize) -> (f32, f32)> {
-    spans: &'a [StateSpan],
+/// Groups of heads that share keys and queries.
+struct Groups<'a> {
+    shape: StateLayerShape,
     states: &'a StateWriter<'a>,
-    /// Where the columns stand in a state, `[key_dim, 16]`.
-    state_at: usize,
-    key_dim: usize,
+    heads: &'a Scan<'a>,
     x: &'a [f32],
-    stride: usize,
-    /// The first columns of query, key and values.
-    cols: [usize; 3],
-    /// Columns of the values, at most sixteen.
-    n_cols: usize,
-    /// Decay and strength of a row.
-    gates: G,
-    skip: Option<f32>,
-    out: &'a Disjoint<'a, f32>,
-    out_stride: usize,
-    out_col: usize,
 }
 
-impl<G: Fn(usize) -> (f32, f32)> Kernel for HeadRun<'_, G> {
-    type Output = ();
-
-    #[inline(always)]
-    unsafe fn run<S: SimdIsa>(self) {
-        for span in self.spans {
-            // SAFETY: the state is the caller's word.
-            let state = unsafe { self.states.begin(span, self.state_at, self.key_dim * COLUMNS) };
-            for row in span.first_row..span.first_row + span.n_rows {
-                let x = &self.x[row * self.stride..][..self.stride];
-                let [q, k] = [0, 1].map(|i| &x[self.cols[i]..][..self.key_dim]);
-                let (decay, strength) = (self.gates)(row);
-                // SAFETY: parts are at most sixteen elements; the row is the caller's word.
-                unsafe {
-                    let out = self.out.part(row * self.out_stride + self.out_col, self.n_cols);
-                    let value = load_part::<S>(&x[self.cols[2]..][..self.n_cols]);
-                    let decay = S::splat(decay);
-                    let (mut written, mut start) = (value, S::splat(0.0));
-                    match self.skip {
-                        None => written = S::sub(value, S::mul(decay, product::<S>(state, k))),
-                        Some(skip) => start = S::mul(S::splat(skip), value),
-                    }
-                    written = S::mul(S::splat(strength), written);
-                    let read = S::add(start, update::<S>(state, (q, k), decay, written));
-                    store_part::<S>(out, read);
-                }
-            }
+impl Groups<'_> {
+    /// The keys of a sequence's block and new tokens.
+    ///
+    /// # Safety
+    /// Nothing may write the keys of the group in the slot that the sequence begins from while they are in use.
+    unsafe fn keys(&self, spans: &[StateSpan], group: usize) -> BlockKeys<'_> {
+        let (heads, key_dim) = (self.heads, self.shape.key_dim);
+        // SAFETY: by the caller.
+        let from = spans[0].from.map(|slot| unsafe { self.states.read(slot, self.shape.group_part(group)) });
+        BlockKeys {
+            kept: from.unwrap_or(&[]),
+            n_kept: from.map_or(0, BlockKeys::count),
+            key_dim,
+            x: self.x,
+            stride: heads.stride,
+            key_col: heads.key_col + group * key_dim,
+            query_col: heads.query_col + group * key_dim,
+            first_row: spans[0].first_row,
         }
     }
-}
 
-/// `Σ_i state[i] k[i]`.
-///
-/// # Safety
-/// The ISA's features must be available.
-#[inline(always)]
-unsafe fn product<S: SimdIsa>(state: &[f32], k: &[f32]) -> S::F {
-    // SAFETY: chunks are whole vectors.
-    unsafe {
-        let mut sums = [S::splat(0.0); SUMS];
-        for (state, k) in state.chunks(SUMS * COLUMNS).zip(k.chunks(SUMS)) {
-            for (i, (state, k)) in state.chunks_exact(COLUMNS).zip(k).enumerate() {
-                sums[i] = S::fma(S::splat(*k), S::load(state.as_ptr()), sums[i]);
-            }
+    /// Keeps the keys of the sequence's unfinished blocks.
+    ///
+    /// # Safety
+    /// Nothing else may use the keys of the group in the slots of the sequence.
+    unsafe fn keep(&self, spans: &[StateSpan], group: usize) {
+        // SAFETY: by the caller. Nothing is read from the kept keys after this: a state's own part has them.
+        let keys = unsafe { BlockKeys { kept: &[], ..self.keys(spans, group) } };
+        for span in spans {
+            // SAFETY: by the caller.
+            keys.keep(span, unsafe { self.states.begin(span, self.shape.group_part(group)) });
         }
-        S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3]))
-    }
-}
-
-/// `state[i] = decay state[i] + k[i] written`, and `Σ_i state[i] q[i]` of that.
-///
-/// # Safety
-/// The ISA's features must be available.
-#[inline(always)]
-unsafe fn update<S: SimdIsa>(
-    state: &mut [f32],
-    (q, k): (&[f32], &[f32]),
-    decay: S::F,
-    written: S::F,
-) -> S::F {
-    // SAFETY: chunks are whole vectors.
-    unsafe {
-        let mut sums = [S::splat(0.0); SUMS];
-        let rows = q.chunks(SUMS).zip(k.chunks(SUMS));
-        for (state, (q, k)) in state.chunks_mut(SUMS * COLUMNS).zip(rows) {
-            for (i, (state, (q, k))) in state.chunks_exact_mut(COLUMNS).zip(q.iter().zip(k)).enumerate() {
-                let decayed = S::mul(decay, S::load(state.as_ptr()));
-                let new = S::fma(S::splat(*k), written, decayed);
-                S::store(state.as_mut_ptr(), new);
-                sums[i] = S::fma(S::splat(*q), new, sums[i]);
-            }
-        }
-        S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3]))
     }
 }

@@ -1,13 +1,19 @@
-//! The recurrent states of one layer, a slot for each sequence: the window of a convolution and the matrix of each head, both in groups of
-//! sixteen columns. Does not know what they mean.
+//! The recurrent states of one layer, a slot for each sequence: the window of a convolution in groups of sixteen columns, and the heads.
+//! Does not know what they mean.
+
+use std::ops::Range;
 
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 
 /// Columns of a group: a vector.
 pub(super) const COLUMNS: usize = 16;
 
+/// Tokens of a block: a head's matrix changes once in so many. As many as columns, so that what is kept of each token of a block is an
+/// element of a vector.
+pub(super) const BLOCK: usize = COLUMNS;
+
 /// The sizes of one layer's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StateLayerShape {
     /// Channels of the convolution.
     pub n_channels: usize,
@@ -15,6 +21,8 @@ pub struct StateLayerShape {
     pub kernel: usize,
     /// Heads; 0 for a layer that is only a convolution.
     pub n_heads: usize,
+    /// Heads of keys, each of which serves as many heads.
+    pub n_key_heads: usize,
     /// Rows of a head's matrix.
     pub key_dim: usize,
     /// Columns of a head's matrix.
@@ -22,31 +30,55 @@ pub struct StateLayerShape {
 }
 
 impl StateLayerShape {
-    /// Elements of a group of channels' window.
-    pub(super) fn window_len(&self) -> usize {
-        (self.kernel - 1) * COLUMNS
-    }
-
     /// Groups of columns of one head's matrix.
     pub(super) fn n_head_groups(&self) -> usize {
         self.value_dim.div_ceil(COLUMNS)
     }
 
-    /// Elements of a group of columns of a head's matrix.
-    pub(super) fn group_len(&self) -> usize {
-        self.key_dim * COLUMNS
+    /// Elements of the keys of an unfinished block and their number, for one head of keys; `None` when that overflows.
+    fn group_len(&self) -> Option<usize> {
+        BLOCK.checked_mul(self.key_dim)?.checked_add(COLUMNS)
     }
 
-    /// Where the matrices of the heads begin.
-    pub(super) fn heads_at(&self) -> usize {
-        self.n_channels.div_ceil(COLUMNS) * self.window_len()
+    /// Elements of one head's block and of its matrix: [`super::block::HeadState`]; `None` when that overflows.
+    fn head_lens(&self) -> Option<[usize; 2]> {
+        let block = self.n_head_groups().checked_mul(BLOCK)?.checked_add(2)?.checked_mul(COLUMNS)?;
+        Some([block, self.n_head_groups().checked_mul(self.key_dim)?.checked_mul(COLUMNS)?])
+    }
+
+    /// Where the windows, the groups, the blocks and the matrices end; `None` when that overflows.
+    fn ends(&self) -> Option<[usize; 4]> {
+        let window = COLUMNS.checked_mul(self.kernel.checked_sub(1)?)?;
+        let windows = self.n_channels.div_ceil(COLUMNS).checked_mul(window)?;
+        let groups = windows.checked_add(self.n_key_heads.checked_mul(self.group_len()?)?)?;
+        let [block, matrix] = self.head_lens()?;
+        let blocks = groups.checked_add(self.n_heads.checked_mul(block)?)?;
+        Some([windows, groups, blocks, blocks.checked_add(self.n_heads.checked_mul(matrix)?)?])
+    }
+
+    /// The part of a group's keys: `[16 tokens, key_dim]`, then their number in 16 elements.
+    pub(super) fn group_part(&self, group: usize) -> Range<usize> {
+        let ([windows, ..], len) = (self.ends().unwrap_or_default(), self.group_len().unwrap_or_default());
+        windows + group * len..windows + (group + 1) * len
+    }
+
+    /// The parts of a head's block and of its matrix. The matrices of all heads stand together, so that reading them is one stream.
+    pub(super) fn head_parts(&self, head: usize) -> [Range<usize>; 2] {
+        let ([_, groups, blocks, _], lens) = (self.ends().unwrap_or_default(), self.head_lens());
+        let [block, matrix] = lens.unwrap_or_default();
+        let part = |at: usize, len: usize| at + head * len..at + (head + 1) * len;
+        [part(groups, block), part(blocks, matrix)]
+    }
+
+    /// The part of a group of channels' window.
+    pub(super) fn window_part(&self, group: usize) -> Range<usize> {
+        let len = (self.kernel - 1) * COLUMNS;
+        group * len..(group + 1) * len
     }
 
     /// Elements of one sequence's state; `None` when that overflows.
     pub fn n_elements(&self) -> Option<usize> {
-        let window = self.n_channels.div_ceil(COLUMNS).checked_mul(self.kernel.checked_sub(1)?)?;
-        let heads = self.n_heads.checked_mul(self.n_head_groups())?.checked_mul(self.key_dim)?;
-        window.checked_add(heads)?.checked_mul(COLUMNS)
+        self.ends().map(|[.., end]| end)
     }
 }
 
@@ -61,7 +93,7 @@ pub struct StateSpan {
     pub from: Option<u32>,
     /// The slot that gets the state after them.
     pub to: u32,
-    /// Whether it goes on with the sequence of the span before, from the slot that that one wrote.
+    /// Whether it goes on with the sequence of the span before, from the row after its last one and the slot that it wrote.
     pub continues: bool,
 }
 
@@ -77,7 +109,7 @@ impl StateLayer {
     /// States of zeros. `None` when they cannot be allocated.
     pub fn new(shape: StateLayerShape, n_slots: usize) -> Option<Self> {
         let n_bytes = shape.n_elements()?.checked_mul(n_slots)?.checked_mul(size_of::<f32>())?;
-        Some(Self { shape, n_slots, bytes: AlignedBytes::zeroed(n_bytes, Pages::Small)? })
+        Some(Self { shape, n_slots, bytes: AlignedBytes::zeroed(n_bytes, Pages::Huge)? })
     }
 
     /// The sizes of one state.
@@ -109,10 +141,10 @@ impl StateLayer {
         let mut sequence_idx = 0;
         for (i, span) in spans.iter().enumerate() {
             sequence_idx += usize::from(!span.continues);
-            assert!(
-                !span.continues || i > 0 && span.from == Some(spans[i - 1].to),
-                "a span that continues none"
-            );
+            let continues = |before: &StateSpan| {
+                span.from == Some(before.to) && span.first_row == before.first_row + before.n_rows
+            };
+            assert!(!span.continues || i > 0 && continues(&spans[i - 1]), "a span that continues none");
             let writer = writers[span.to as usize].get_or_insert(sequence_idx);
             assert_eq!(*writer, sequence_idx, "two sequences write one state");
         }
@@ -134,25 +166,32 @@ pub(super) struct StateWriter<'a> {
 }
 
 impl StateWriter<'_> {
-    /// Elements `at..at + len` of the slot that a span writes, with what they hold before the span's tokens.
+    /// A part of the slot that a span writes, with what it holds before the span's tokens.
     ///
     /// # Safety
     /// No other thread may take an overlapping part for a span of the same sequence, and no part taken before may be in use.
     #[allow(clippy::mut_from_ref, reason = "disjointness is the caller's word")]
-    pub(super) unsafe fn begin(&self, span: &StateSpan, at: usize, len: usize) -> &mut [f32] {
-        assert!(at + len <= self.n_elements, "a part beyond the state");
+    pub(super) unsafe fn begin(&self, span: &StateSpan, part: Range<usize>) -> &mut [f32] {
+        assert!(part.end <= self.n_elements, "a part beyond the state");
         // SAFETY: `write` has checked that no other sequence reads or writes the slot; within the sequence, it is the caller's word.
-        let to = unsafe { self.elements.part(span.to as usize * self.n_elements + at, len) };
+        let to = unsafe { self.elements.part(span.to as usize * self.n_elements + part.start, part.len()) };
         match span.from {
             None => to.fill(0.0),
             Some(from) if from == span.to => {}
-            // SAFETY: another slot, which no other sequence writes, and which exists: `pointer` and the size checked above.
-            Some(from) => unsafe {
-                let from = self.elements.pointer(from as usize * self.n_elements + at);
-                to.as_mut_ptr().copy_from_nonoverlapping(from, len);
-            },
+            // SAFETY: another slot, which no other sequence writes.
+            Some(from) => to.copy_from_slice(unsafe { self.read(from, part) }),
         }
         to
+    }
+
+    /// A part of a slot that a sequence reads.
+    ///
+    /// # Safety
+    /// Nothing may write the part while it is in use.
+    pub(super) unsafe fn read(&self, slot: u32, part: Range<usize>) -> &[f32] {
+        assert!(part.end <= self.n_elements, "a part beyond the state");
+        // SAFETY: by the caller; others may only read it.
+        unsafe { self.elements.shared(slot as usize * self.n_elements + part.start, part.len()) }
     }
 }
 

@@ -32,12 +32,13 @@ impl Mixer {
         match *self {
             Self::Attention(_) | Self::Latent(_) | Self::None => None,
             Self::ShortConv { kernel } => {
-                Some(StateLayerShape { n_channels: hidden, kernel, n_heads: 0, key_dim: 0, value_dim: 0 })
+                Some(StateLayerShape { n_channels: hidden, kernel, ..StateLayerShape::default() })
             }
             Self::GatedDelta(shape) => Some(StateLayerShape {
                 n_channels: shape.n_channels(),
                 kernel: shape.kernel,
                 n_heads: shape.n_value_heads,
+                n_key_heads: shape.n_key_heads,
                 key_dim: shape.key_dim,
                 value_dim: shape.value_dim,
             }),
@@ -45,6 +46,7 @@ impl Mixer {
                 n_channels: shape.n_channels(),
                 kernel: shape.kernel,
                 n_heads: shape.n_heads,
+                n_key_heads: shape.n_groups,
                 key_dim: shape.state_dim,
                 value_dim: shape.head_dim,
             }),
