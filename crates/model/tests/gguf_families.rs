@@ -92,7 +92,7 @@ struct Rules {
 
 fn rules(architecture: &'static str) -> Rules {
     let gemma = architecture.starts_with("gemma");
-    let delta = ["qwen3next", "qwen35"].contains(&architecture);
+    let delta = ["qwen3next", "qwen35", "qwen35moe"].contains(&architecture);
     Rules {
         architecture,
         permuted: ["llama", "granite", "smollm3"].contains(&architecture),
@@ -227,7 +227,10 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
         {
             if !rest.contains('.') {
                 let layer = layer.split('.').nth(2).unwrap();
-                converted.extend(split_experts(layer, rest, tensor));
+                converted.extend(match rules.architecture {
+                    "qwen35moe" => split_stacked_experts(layer, rest, tensor),
+                    _ => split_experts(layer, rest, tensor),
+                });
                 continue;
             }
             // The tensors come in order of name; there are fewer than ten experts, so in order of expert.
@@ -254,7 +257,7 @@ fn convert(checkpoint: &Checkpoint, rules: &Rules) -> BTreeMap<String, Tensor> {
         if name.ends_with("A_log") {
             tensor.data.iter_mut().for_each(|rate| *rate = -rate.exp());
         }
-        if rules.architecture == "qwen35" && name.contains("linear_attn.") {
+        if rules.architecture.starts_with("qwen35") && name.contains("linear_attn.") {
             tile_value_heads(checkpoint, name, &mut tensor);
         }
         if name.ends_with("norm.weight") && !name.ends_with("linear_attn.norm.weight") {
@@ -295,6 +298,20 @@ fn split_experts(layer: &str, name: &str, tensor: &Tensor) -> Vec<(String, Tenso
         (format!("blk.{layer}.{to}.{kind}"), Tensor { shape, data: data.collect() })
     };
     parts.iter().map(part).collect()
+}
+
+/// The experts of Qwen 3.5: `[experts, out, in]`, the rows of gate before those of up.
+fn split_stacked_experts(layer: &str, name: &str, tensor: &Tensor) -> Vec<(String, Tensor)> {
+    let [n_experts, n_rows, cols] = tensor.shape[..] else { panic!("{name} has shape {:?}", tensor.shape) };
+    let parts: &[&str] =
+        if name == "gate_up_proj" { &["ffn_gate_exps", "ffn_up_exps"] } else { &["ffn_down_exps"] };
+    let (n_own, len) = (n_rows / parts.len(), n_rows / parts.len() * cols);
+    let part = |(i, to): (usize, &&str)| {
+        let experts = tensor.data.chunks_exact(n_rows * cols);
+        let data = experts.flat_map(|expert| &expert[i * len..][..len]).copied().collect();
+        (format!("blk.{layer}.{to}.weight"), Tensor { shape: vec![n_experts, n_own, cols], data })
+    };
+    parts.iter().enumerate().map(part).collect()
 }
 
 /// Rope scalings that GGUF stores as a divisor of each frequency.
@@ -456,6 +473,7 @@ fn gguf_files_of_all_families_give_the_logits_of_transformers() {
         ("lfm2-moe", "lfm2moe"),
         ("qwen3-next", "qwen3next"),
         ("qwen3-5", "qwen35"),
+        ("qwen3-5-moe", "qwen35moe"),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (fixture, architecture) in families {

@@ -7,7 +7,7 @@ use super::names::{
     GGUF_LAYER, GGUF_RECURRENT, HF_LAYER, LayerNames, NO_RECURRENT, RecurrentNames, TensorNames,
     gguf as gguf_names, hf as hf_names,
 };
-use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2_moe, without_gguf};
+use super::{ConfigError, Family, GgufConfig, HfConfig, qwen2_moe};
 use crate::config::{DecoderConfig, DeltaShape, FeedForward, Mixer, QkNorm, SharedExpert};
 
 pub(super) const FAMILY: Family = Family {
@@ -32,9 +32,9 @@ pub(super) const FAMILY_3_5: Family = Family {
 pub(super) const FAMILY_3_5_MOE: Family = Family {
     model_type: "qwen3_5_moe",
     aliases: &["qwen3_5_moe_text"],
-    gguf_architectures: &[],
+    gguf_architectures: &["qwen35moe"],
     from_hf: |hf| from_hf_moe(hf, "qwen3_5_moe"),
-    from_gguf: without_gguf,
+    from_gguf: |gguf| from_gguf(gguf, "qwen3_5_moe", true),
     ..FAMILY
 };
 
