@@ -37,16 +37,24 @@ impl<const T: usize> FewTokens<'_, T> {
     /// When the panel is not as long as its layout says.
     pub(super) unsafe fn multiply(self, format: Format, isa: Isa) {
         assert_eq!(self.panel.len(), self.layout.bytes, "length of a panel");
+        // These are stored alike, and one kernel is enough for both.
+        let format = match format {
+            Format::IQ2_S => Format::IQ2_XS,
+            Format::TQ1_0 => Format::TQ2_0,
+            format => format,
+        };
         macro_rules! of_format {
             ($($kernel:ident: $($format:ident)*;)*) => {
                 match format {
                     // SAFETY: the panel was checked; records and outputs by the caller.
                     $($(Format::$format => unsafe { isa.run($kernel::<T, { Format::$format as usize }>(self)) },)*)*
-                    _ => unreachable!("{} is unpacked to memory", format.name()),
+                    Format::IQ2_S | Format::TQ1_0 => unreachable!("replaced above"),
                 }
             };
         }
-        of_format!(OfFloats: F32 F16 BF16; OfFormat: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4;);
+        of_format!(OfFloats: F32 F16 BF16; OfFormat:
+            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4
+            IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ1_S IQ1_M TQ2_0;);
     }
 }
 

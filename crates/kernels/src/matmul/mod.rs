@@ -233,9 +233,7 @@ impl Item<'_> {
 
     /// Whether the tokens are so few that weights are unpacked in registers. The other forms are those of AMX.
     fn unpacks_in_registers(&self) -> bool {
-        // A kernel for each of the rarer formats would not be worth its size.
-        let is_common = self.product.weights.format() <= Format::MXFP4;
-        is_common && self.product.x.n_rows() <= FEW_TOKENS && matches!(self.form, Form::Int8 | Form::F32)
+        self.product.x.n_rows() <= FEW_TOKENS && matches!(self.form, Form::Int8 | Form::F32)
     }
 
     /// Multiplies a group's tokens with one or two panels, as many tokens at a time as the ISA's registers hold.
