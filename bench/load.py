@@ -5,6 +5,7 @@ needs only Python's standard library.
 """
 
 import asyncio
+import http.client
 import json
 import random
 import time
@@ -58,6 +59,18 @@ class Stream:
     def gaps(self):
         """(end, length) of every gap between two events."""
         return [(after, after - before) for before, after in zip(self.times, self.times[1:])]
+
+
+def embed(port, model, texts):
+    """Asks a server for the vectors of texts, given as token ids; any failure raises an error."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    body = json.dumps({"model": model, "input": texts})
+    connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    text = answer.read()
+    if answer.status != 200 or len(json.loads(text)["data"]) != len(texts):
+        raise RuntimeError(text.decode(errors="replace")[:2000])
+    connection.close()
 
 
 class Prompts:

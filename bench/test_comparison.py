@@ -1,7 +1,10 @@
 """Tests of the comparison. Needs nothing but Python: `python3 -m unittest discover -s bench`."""
 
+import http.server
+import json
 import math
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -125,6 +128,26 @@ class Load(unittest.TestCase):
         stream.times = [1.0, 2.0, 5.0, 6.0, 8.0]
         intruder.sent, intruder.times = 2.5, [5.5]
         self.assertEqual(load.gaps_around([stream], intruder), ([3.0, 1.0], [1.0, 2.0]))
+
+
+    def test_vectors_that_a_server_refuses_or_leaves_out_are_an_error(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+                self.send_response(200 if texts[0] else 400)
+                self.end_headers()
+                self.wfile.write(json.dumps({"data": [{}] * min(len(texts), 2)}).encode())
+
+            def log_message(self, *_):
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            load.embed(server.server_port, "m", [[1], [2]])
+            for refused in [[[]], [[1], [2], [3]]]:
+                with self.assertRaises(RuntimeError):
+                    load.embed(server.server_port, "m", refused)
+            server.shutdown()
 
 
 class Patch(unittest.TestCase):

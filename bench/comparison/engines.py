@@ -36,8 +36,8 @@ class Bench:
         """The rate of a phase (`prefill`, `decode`) that the machine's limits admit, in tokens/s."""
         return self.throng_bench(model, *sizes, limits=True, **how)[f"{phase}_limit"]
 
-    def throng_server(self, model):
-        command = [self.throng, "serve", self.file(model), "--threads", self.threads, "--no-speculation", "--port"]
+    def throng_server(self, model, extra=()):
+        command = [self.throng, "serve", self.file(model), "--threads", self.threads, "--no-speculation", *extra, "--port"]
         return Server(lambda port: [*command, port], self.places.results / "throng-serve.log")
 
     @contextmanager
@@ -50,6 +50,22 @@ class Bench:
                 servers[peer.name] = running.enter_context(peer.server(model, users, tokens))
             for server in servers.values():
                 asyncio.run(load.Stream(model, load.Prompts(0)(64), 8).run(server.port))
+            yield servers
+
+    @contextmanager
+    def embedding_servers(self, model):
+        """The same of an embedding model, without the engines that do not serve it. Throng refuses no texts however long they wait,
+        as the others do not."""
+        config = self.places.results / "throng-embeddings.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.write_text("[gateway.overload]\nmax_queue_wait_ms = 0\n")
+        with ExitStack() as running:
+            servers = {THRONG: running.enter_context(self.throng_server(model, ["--config", config]))}
+            for peer in self.peers:
+                if start := getattr(peer, "embedding_server", None):
+                    servers[peer.name] = running.enter_context(start(model))
+            for server in servers.values():
+                load.embed(server.port, model, [load.Prompts(0)(64)])
             yield servers
 
     def file(self, model):

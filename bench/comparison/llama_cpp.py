@@ -36,9 +36,13 @@ class LlamaCpp:
         command = programs(self.places).command("llama-batched-bench", *arguments)
         return reading.llama_batched_bench(output(command), users)
 
-    def server(self, model, users, tokens):
+    def embedding_server(self, model, texts=32, tokens=64):
+        """A server that computes the vectors of so many texts at a time."""
+        return self.server(model, texts, tokens, ["--embedding"])
+
+    def server(self, model, users, tokens, extra=()):
         """A server with a slot of `tokens` for each user."""
-        slots = ["-np", users, "-c", users * (tokens + SPARE)]
+        slots = ["-np", users, "-c", users * (tokens + SPARE), *extra]
         arguments = ["-m", models.path(self.places, model), "-t", self.threads, *slots, "--host", "127.0.0.1", "--port"]
         llama, log = programs(self.places), self.places.results / "llama-server.log"
         return Server(lambda port: llama.command("llama-server", *arguments, port), log)

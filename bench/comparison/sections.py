@@ -10,6 +10,8 @@ from .llama_cpp_build import runs_here
 from .runs import Row
 
 QWEN, LLAMA, EXPERTS = "qwen3-0.6b", "llama-3.2-1b", "qwen3-moe"
+#: Shares of large models, and an encoder.
+LARGE, ENCODER = ("gpt-oss-20b-mxfp4", "qwen3.5-35b-a3b-q4_0"), "bge-m3"
 ALL = tuple(f"{shape}-{kind}" for shape in (QWEN, LLAMA) for kind in ("q8_0", "q4_0", "q4_k_m"))
 FEW = (f"{QWEN}-q8_0", f"{QWEN}-q4_k_m")
 
@@ -142,8 +144,27 @@ def without(section, variant, isa):
     return measured
 
 
-def experts(bench, model):
-    return [row for part in (prefill, decode, crowd) for row in part(bench, model, section="moe")]
+def embeddings(bench, model, n_tokens=64):
+    """Texts of 64 tokens in one request, again and again until about as many tokens have been read for each number of texts."""
+    rows = []
+    with bench.embedding_servers(model) as servers:
+        for n_texts, n_requests in ((1, 32), (32, 2), (256, 1)):
+
+            def measured(server, i, n_texts=n_texts, n_requests=n_requests):
+                prompts = load.Prompts(i)
+                start = time.perf_counter()
+                for _ in range(n_requests):
+                    load.embed(server.port, model, [prompts(n_tokens) for _ in range(n_texts)])
+                return [n_texts * n_requests / (time.perf_counter() - start)]
+
+            row = Row("embeddings", model, f"{n_texts} texts of {n_tokens} tokens at once, texts/s", True)
+            rows += bench.servers_in_turn([row], servers, measured)
+    return rows
+
+
+def all_three(section):
+    """Prompts, one user and 16 users."""
+    return lambda bench, model: [row for part in (prefill, decode, crowd) for row in part(bench, model, section=section)]
 
 
 def at_depth(section, depth):
@@ -162,7 +183,9 @@ SECTIONS = {
     "avx512": (without("avx512", "avx512", "avx-512-vnni"), FEW),
     "avx2-vnni": (without("avx2-vnni", "avx2-vnni", "avx2-vnni"), FEW),
     "avx2": (without("avx2", "avx2", "avx2"), FEW),
-    "moe": (experts, (f"{EXPERTS}-q8_0", f"{EXPERTS}-q4_0")),
+    "moe": (all_three("moe"), (f"{EXPERTS}-q8_0", f"{EXPERTS}-q4_0")),
+    "large": (all_three("large"), LARGE),
+    "embeddings": (embeddings, (f"{ENCODER}-q8_0",)),
     "memory": (memory, FEW),
     "context-8k": (at_depth("context-8k", 8192), FEW[:1]),
     "context-32k": (at_depth("context-32k", 32768), FEW[:1]),
