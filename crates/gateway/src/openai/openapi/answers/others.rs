@@ -203,6 +203,8 @@ pub(super) fn operator() -> Named {
             ("used_blocks", whole()),
             ("total_blocks", whole()),
             ("known_blocks", whole()),
+            ("region", or_null(text())),
+            ("round_trip_ms", or_null(number())),
         ],
         [],
     );
