@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use harness::{Client, MAX_LEN, PATIENCE, Reply, Server, Setup, completion, post_bytes};
-use running_worker::{RunningWorker, TOKEN, all_ready, until};
+use running_worker::{RunningWorker, TOKEN, all_ready, serve, until};
 use serde_json::{Value, json};
 use throng_core::batch::{ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -21,7 +21,6 @@ use throng_store::{NewKey, open};
 use throng_testkit::fault_proxy::{Direction, FaultProxy, Flow};
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{Description, Pooling};
-use tokio::net::TcpListener;
 
 const OPERATOR_KEY: &str = "the-operators-key";
 /// The organisation that a rule binds to `eu`, and one without a rule.
@@ -75,12 +74,7 @@ impl Place {
         }
         loading.stored_keys().expect("a database").refresh(&*store).await.expect("read");
         let fleet = Fleet::start(replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let of_operator = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let bound = |listener: &TcpListener| listener.local_addr().expect("a bound socket");
-        let (address, operator) = (bound(&listener), bound(&of_operator));
-        let gateway = gateway.with_admin_listener(of_operator);
-        tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
+        let (address, operator) = serve(gateway).await;
         Self { address, operator, keys, _fleet: fleet, _folder: folder }
     }
 

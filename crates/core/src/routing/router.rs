@@ -72,7 +72,7 @@ impl Router {
         Self { policy, home, replicas, n_added: 0, n_choices: 0, last: None, random: seed }
     }
 
-    /// The same in this region: its round trip counts as 0.
+    /// Places the router in the region `home`, whose replicas count as 0 away; without one, no region is nearer than its measured round trip.
     pub fn at(self, home: Option<Region>) -> Self {
         Self { home, ..self }
     }

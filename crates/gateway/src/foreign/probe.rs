@@ -20,11 +20,11 @@ use crate::regions::Forwarding;
 const PROBE_TICK: Duration = Duration::from_millis(100);
 /// For the answer to a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between two measurements of the round trips to all engines …
+/// From the end of one measurement of the round trips to all engines to the next.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(2);
-/// … for each of them …
+/// For the answer of one engine in a measurement.
 const MEASURE_TIMEOUT: Duration = Duration::from_secs(2);
-/// … and how many are measured at a time.
+/// Engines that are measured at a time.
 const MAX_MEASURED: usize = 16;
 /// Between two attempts to learn the models of an engine.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);

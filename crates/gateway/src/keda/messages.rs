@@ -38,7 +38,7 @@ pub struct MetricSpec {
     /// Its name.
     #[prost(string, tag = "1")]
     pub metric_name: String,
-    /// The target, for versions of KEDA that know no other.
+    /// The target as an integer, for versions of KEDA that do not read `target_size_float`.
     #[prost(int64, tag = "2")]
     pub target_size: i64,
     /// The target.
@@ -71,7 +71,7 @@ pub struct MetricValue {
     /// Its name.
     #[prost(string, tag = "1")]
     pub metric_name: String,
-    /// The value, for versions of KEDA that know no other.
+    /// The value as an integer, for versions of KEDA that do not read `metric_value_float`.
     #[prost(int64, tag = "2")]
     pub metric_value: i64,
     /// The value.

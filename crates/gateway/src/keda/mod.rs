@@ -35,7 +35,7 @@ const MAX_STREAMS: u32 = 64;
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// Between two attempts to listen: a process that hands over listens until it ends.
 const BIND_INTERVAL: Duration = Duration::from_millis(250);
-/// A client that does not answer a ping so soon is gone.
+/// A client that does not answer a ping within this time is disconnected.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
 /// The models, once there are some.

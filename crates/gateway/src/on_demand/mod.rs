@@ -139,7 +139,7 @@ impl OnDemandModels {
     pub(crate) async fn unload(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
         let number = self.number_of(name).ok_or_else(|| ApiError::model_not_found(name))?;
         if self.residency().leave(number) {
-            // Goes on though the operator should not wait.
+            // In a task of its own: unloading continues when the connection that asked for it is closed.
             let (this, place) = (self.clone(), place.clone());
             let _ = tokio::spawn(async move { this.take_away(&*place, number).await }).await;
             return Ok(());

@@ -171,13 +171,19 @@ pub async fn gateway_with_operator(
     let replica = |worker: &SocketAddr| ReplicaConfig::of_url(format!("throng://{worker}"));
     let replicas: Vec<_> = workers.iter().map(replica).collect();
     let fleet = Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
+    let (address, operator) = serve(gateway).await;
+    (fleet, address, operator)
+}
+
+/// Where this gateway answers clients and the operator from now on.
+pub async fn serve(gateway: Gateway) -> (SocketAddr, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let of_operator = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let bound = |listener: &TcpListener| listener.local_addr().expect("a bound socket");
     let (address, operator) = (bound(&listener), bound(&of_operator));
     let gateway = gateway.with_admin_listener(of_operator);
     tokio::spawn(gateway.serve(listener, std::future::pending::<()>()));
-    (fleet, address, operator)
+    (address, operator)
 }
 
 /// Waits until the gateway says this of its workers.

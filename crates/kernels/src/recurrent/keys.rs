@@ -85,7 +85,7 @@ impl<'a> BlockKeys<'a> {
 /// Computes the products of the tokens of one sequence and group.
 ///
 /// # Safety
-/// Nothing else may use the products of the rows and the group.
+/// While it runs, no other thread may read or write `products` of these rows and this group.
 pub(super) struct MultiplyKeys<'a> {
     pub(super) keys: BlockKeys<'a>,
     pub(super) n_rows: usize,

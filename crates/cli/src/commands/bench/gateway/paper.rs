@@ -45,7 +45,7 @@ pub async fn serve(step: Duration) -> Result<()> {
 /// Serves a gateway with keys, limits and the ledger; `add_model` gives it what it is over.
 ///
 /// # Errors
-/// When the database or the socket cannot be used, or that fails.
+/// When the database or the socket cannot be used, and the errors of `add_model`.
 pub async fn serve_gateway<T>(
     step: Duration,
     add_model: impl AsyncFnOnce(&Loading) -> Result<T>,

@@ -41,7 +41,7 @@ pub async fn serve_worker(step: Duration) -> Result<()> {
 /// # Errors
 /// When the database or the socket cannot be used.
 pub async fn serve_gateway(step: Duration, worker_port: u16) -> Result<()> {
-    let replica = ReplicaConfig { url: format!("throng://127.0.0.1:{worker_port}"), ..Default::default() };
+    let replica = ReplicaConfig::of_url(format!("throng://127.0.0.1:{worker_port}"));
     paper::serve_gateway(step, async |loading: &Loading| {
         let fleet = Fleet::start(&[replica], Some(&Secret::new(TOKEN)), loading)?;
         fleet.settled(SETTLE_LIMIT).await;
