@@ -1,5 +1,6 @@
-//! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`.
-//! Does not know why. Only the size of chunks and the number of drafts may depend on it, never what a request gets.
+//! How long a step takes, learnt from the steps that ran: `ms = a + b · tokens + c · attended positions`. Plans
+//! ask for what is safe, those who predict waits for what is likely: until a step was long enough to tell what a token costs, these
+//! differ. Does not know why. Only the size of chunks and the number of drafts may depend on it, never what a request gets.
 
 mod machine;
 
@@ -11,6 +12,15 @@ const N_BUCKETS: usize = 20;
 
 /// Weight of the newest step in its bucket's mean.
 const NEWEST_WEIGHT: f64 = 0.2;
+
+/// From so many tokens on, a step tells what a token costs. A shorter one takes about as long as a step of one token, because reading the
+/// weights takes most of it; the differences between such steps are mostly noise, and a line through them would price a long prompt
+/// by that noise.
+const MIN_TELLING_TOKENS: usize = 16;
+
+/// What a token is taken to cost before that, in parts of a step without tokens: as of a replica that reports nothing
+/// ([`StepTime::default`](crate::routing::StepTime)).
+const USUAL_TOKEN_SHARE: f64 = 0.01;
 
 /// What a step's duration depends on.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -71,10 +81,23 @@ impl StepTimeModel {
         self.coefficients = Some(self.fit());
     }
 
-    /// The duration of a step of this shape in ms; none before the first observation.
+    /// The duration of a step of this shape in ms; none before the first observation. Before long steps were seen it is
+    /// rather too long for them.
     pub fn predict_ms(&self, shape: StepShape) -> Option<f64> {
-        let features = shape.features();
-        Some(self.coefficients?.iter().zip(features).map(|(c, x)| c * x).sum())
+        Some(Self::ms(self.coefficients?, shape))
+    }
+
+    /// The likely duration of a step of this shape in ms, also of one that is longer than all that were seen; none before the first
+    /// observation.
+    pub fn likely_ms(&self, shape: StepShape) -> Option<f64> {
+        let first_telling = MIN_TELLING_TOKENS.ilog2() as usize;
+        let is_told = self.buckets[first_telling..].iter().any(Option::is_some);
+        let fitted = self.coefficients?;
+        Some(Self::ms(if is_told { fitted } else { self.usual() }, shape))
+    }
+
+    fn ms(coefficients: [f64; 3], shape: StepShape) -> f64 {
+        coefficients.iter().zip(shape.features()).map(|(c, x)| c * x).sum()
     }
 
     /// The most new tokens, at most `n_max`, that a sequence beginning at `start` may add to a step of shape
@@ -97,6 +120,14 @@ impl StepTimeModel {
             if fits(middle) { fitting = middle } else { too_many = middle }
         }
         Some(fitting)
+    }
+
+    /// What the mean of the buckets says of a machine on which tokens cost what is usual.
+    fn usual(&self) -> [f64; 3] {
+        let fixed = |bucket: &Bucket| bucket.ms / (1.0 + USUAL_TOKEN_SHARE * bucket.features[1]);
+        let n_buckets = self.buckets.iter().flatten().count().max(1) as f64;
+        let fixed = self.buckets.iter().flatten().map(fixed).sum::<f64>() / n_buckets;
+        [fixed, USUAL_TOKEN_SHARE * fixed, 0.0]
     }
 
     /// Least squares with coefficients that are not negative: those that would be are left out, the last first.
@@ -193,6 +224,27 @@ mod tests {
         let guess = model.predict_ms(shape(64, 2_080)).expect("it has observed");
         assert!((guess / true_ms(shape(64, 2_080)) - 1.0).abs() < 0.01, "{guess}");
         assert!(model.predict_ms(shape(128, 8_256)).expect("it has observed") >= guess);
+    }
+
+    #[test]
+    fn steps_of_single_tokens_do_not_price_a_prompt() {
+        let prompt = StepShape::of_sequence(0, 512);
+        let mut model = StepTimeModel::default();
+        for ms in [10, 12, 9, 11] {
+            model.observe(shape(1, 1), Nanos::from_ms(ms));
+        }
+        let predicted = model.likely_ms(prompt).expect("it has observed");
+        assert!((10.0..100.0).contains(&predicted), "{predicted} ms after probes alone");
+        // Neither does what two tokens happen to take longer than one.
+        model.observe(shape(2, 3_000), Nanos::from_ms(14));
+        let predicted = model.likely_ms(prompt).expect("it has observed");
+        assert!((10.0..100.0).contains(&predicted), "{predicted} ms after steps of one and two tokens");
+        assert!(model.most_tokens(shape(1, 1), 0, 512, 50.0).is_some_and(|n| n < 50), "plans are careful");
+        // The first prompt does.
+        model.observe(StepShape::of_sequence(0, 64), Nanos::from_ms(10 + 64));
+        let predicted = model.likely_ms(prompt).expect("it has observed");
+        assert!((10.0 + 512.0) * 0.7 < predicted && predicted < (10.0 + 512.0) * 1.3, "{predicted} ms");
+        assert!(model.most_tokens(shape(1, 1), 0, 512, 50.0).is_some_and(|n| (25..60).contains(&n)));
     }
 
     #[test]
