@@ -82,6 +82,12 @@ impl Board {
         n_ejected > 0 && n_ejected * 100 > n_judged * u64::from(self.config.panic_percent)
     }
 
+    /// The ready ones.
+    pub fn ready(&self) -> Vec<ReplicaId> {
+        let ready = self.replicas.iter().filter(|(_, record)| record.state == State::Ready);
+        ready.map(|(id, _)| *id).collect()
+    }
+
     /// Those that may get requests: the ready ones, and those that are ejected while most of them are.
     pub fn eligible(&self) -> Vec<ReplicaId> {
         let is_panicking = self.is_panicking();

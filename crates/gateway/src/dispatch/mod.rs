@@ -154,10 +154,15 @@ impl Dispatcher {
         self.lock().0.budget.retry()
     }
 
-    /// Where the next attempt goes; `None` where nothing may be asked.
+    /// Where the next attempt goes; `None` where nothing may be asked. One that is repeated goes to a replica that is fit for requests, if
+    /// there is any, also while most are not.
     pub fn place(self: &Arc<Self>, wanted: &Wanted<'_>) -> Option<Placement> {
-        let eligible = self.lock().0.board.eligible();
-        self.place_among(wanted, &eligible)
+        let (ready, eligible) = {
+            let board = &self.lock().0.board;
+            (board.ready(), board.eligible())
+        };
+        let first = if wanted.tried.is_empty() { None } else { self.place_among(wanted, &ready) };
+        first.or_else(|| self.place_among(wanted, &eligible))
     }
 
     /// Where the next attempt goes of replicas of which `answering` answer: one that is fit for requests, else any of them.
@@ -187,6 +192,7 @@ impl Dispatcher {
         let choice = router.choose(&query, now)?;
         let ticket = router.start(&choice, &query);
         *inner.n_running.entry(choice.replica).or_default() += 1;
+        let was_ready = inner.board.state(choice.replica) == Some(State::Ready);
         let place = bound.map(|bound| {
             let name = inner.router.name(choice.replica).unwrap_or_default().to_owned();
             (bound, name, inner.router.place(choice.replica).0)
@@ -195,7 +201,7 @@ impl Dispatcher {
         if let Some((bound, name, region)) = place {
             bound.placed(&name, region.as_ref());
         }
-        Some(Placement::new(self.clone(), choice, ticket))
+        Some(Placement::new(self.clone(), choice, ticket, was_ready))
     }
 
     /// The probes that must be made now.

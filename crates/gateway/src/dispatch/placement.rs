@@ -22,10 +22,12 @@ pub(crate) struct Placement {
     began: Instant,
     has_answered: bool,
     is_judged: bool,
+    was_ready: bool,
 }
 
 impl Placement {
-    pub(super) fn new(dispatcher: Arc<Dispatcher>, choice: Choice, ticket: Ticket) -> Self {
+    /// `was_ready`: the replica is fit for requests, and not only asked because too few are.
+    pub(super) fn new(dispatcher: Arc<Dispatcher>, choice: Choice, ticket: Ticket, was_ready: bool) -> Self {
         Self {
             dispatcher,
             choice,
@@ -33,6 +35,7 @@ impl Placement {
             began: Instant::now(),
             has_answered: false,
             is_judged: true,
+            was_ready,
         }
     }
 
@@ -45,6 +48,11 @@ impl Placement {
     /// Where it goes.
     pub fn replica(&self) -> ReplicaId {
         self.choice.replica
+    }
+
+    /// Whether its replica was fit for requests when it began.
+    pub fn was_ready(&self) -> bool {
+        self.was_ready
     }
 
     /// The first token has come; later ones change nothing.

@@ -76,7 +76,7 @@ pub(super) async fn begin(
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
         let Some(replica) = model.replica(placement.replica()) else { break };
         tried.push(replica.id);
-        match attempt(&replica, endpoint, forwarding, request, max_answer_bytes).await {
+        let is_lost = match attempt(&replica, endpoint, forwarding, request, max_answer_bytes).await {
             Ok(told) => return Ok(Answering { told, placement, replica }),
             Err(Fault::Rejected(status, body)) => {
                 return Ok(Answering { told: Told::Rejected(status, body), placement, replica });
@@ -92,14 +92,16 @@ pub(super) async fn begin(
                     n_turned_away += 1;
                     continue;
                 }
+                let is_lost = is_loss(&fault, &placement);
                 replica.note(Some(&fault));
                 // Where a gateway has no room in some regions, it may have some in others.
                 if bound.is_none() || !matches!(fault, Fault::Busy(_)) {
                     placement.failed();
                 }
+                is_lost
             }
-        }
-        if tried.len() - n_turned_away >= MAX_ATTEMPTS || !model.dispatcher.may_retry() {
+        };
+        if tried.len() - n_turned_away >= MAX_ATTEMPTS || !is_lost && !model.dispatcher.may_retry() {
             break;
         }
     }
@@ -109,13 +111,25 @@ pub(super) async fn begin(
         bound.refused("no engine in a permitted region has answered");
     }
     Err(match worst_fault {
-        None | Some(Fault::Broken(_)) => ApiError::no_healthy_worker(retry_after_s()),
+        None | Some(Fault::Unreachable(_) | Fault::Broken(_)) => ApiError::no_healthy_worker(retry_after_s()),
         Some(Fault::Busy(_)) => ApiError::overloaded("The engines of this model are busy.", retry_after_s()),
         Some(Fault::Silent) => ApiError::upstream_timeout(),
         Some(Fault::Loop) => ApiError::too_many_hops(),
         Some(Fault::OutOfRegion) => ApiError::region_not_permitted(),
         Some(_) => ApiError::upstream_error(),
     })
+}
+
+/// Whether an attempt was lost with its engine and goes on elsewhere without being counted as a retry: such attempts multiply nobody's
+/// load. One that found no connection cost no engine anything. Of those whose connection broke, only the ones count that were sent to an
+/// engine known to be ejected: after a few losses an engine is, so that each of its ends costs what ran there, and an engine that
+/// ends under every request costs no more than the budget.
+fn is_loss(fault: &Fault, placement: &Placement) -> bool {
+    match fault {
+        Fault::Unreachable(_) => true,
+        Fault::Broken(_) => placement.was_ready(),
+        _ => false,
+    }
 }
 
 async fn attempt(

@@ -120,7 +120,7 @@ impl ForeignReplica {
     /// Notes what went wrong, or that nothing does any more.
     pub(super) fn note(&self, fault: Option<&Fault>) {
         let told = fault.map(|fault| match fault {
-            Fault::Broken(reason) => reason.clone(),
+            Fault::Unreachable(reason) | Fault::Broken(reason) => reason.clone(),
             Fault::Silent => "it did not answer in time".to_owned(),
             Fault::Busy(status) | Fault::Failed(status) | Fault::Rejected(status, _) => {
                 format!("it answered with {status}")

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -42,7 +42,9 @@ pub(crate) struct Upstream {
 /// Why an attempt came to nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// There is no connection, or it broke.
+    /// There is no connection to it.
+    Unreachable(String),
+    /// The connection broke after the request was sent.
     Broken(String),
     /// It said nothing for too long.
     Silent,
@@ -64,6 +66,7 @@ impl Fault {
     /// A word for metrics.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Unreachable(_) => "upstream_unreachable",
             Self::Broken(_) => "upstream_broken",
             Self::Silent => "upstream_timeout",
             Self::Busy(_) => "upstream_busy",
@@ -189,17 +192,20 @@ async fn read_error(answer: Response<Incoming>, timeout: Duration) -> Result<Byt
 
 /// All bytes of an answer.
 pub(super) async fn read_all(body: Incoming, max_bytes: usize) -> Result<Bytes, Fault> {
-    let read = Limited::new(body, max_bytes).collect().await;
-    Ok(read.map_err(|_| Fault::Nonsense("the answer broke off or is too large"))?.to_bytes())
+    let fault = |error: Box<dyn std::error::Error + Send + Sync>| match error.is::<LengthLimitError>() {
+        true => Fault::Nonsense("the answer is too large"),
+        false => Fault::Broken("the answer broke off".to_owned()),
+    };
+    Ok(Limited::new(body, max_bytes).collect().await.map_err(fault)?.to_bytes())
 }
 
-/// The chain of causes: hyper's own sentence does not say what happened.
-fn broken(error: &(dyn std::error::Error + 'static)) -> Fault {
+/// With the chain of causes: hyper's own sentence does not say what happened.
+fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
     let mut sentence = error.to_string();
-    let mut source = error.source();
+    let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         sentence = format!("{sentence}: {cause}");
         source = cause.source();
     }
-    Fault::Broken(sentence)
+    if error.is_connect() { Fault::Unreachable(sentence) } else { Fault::Broken(sentence) }
 }
