@@ -336,12 +336,20 @@ async fn foreign_engines_vectors_and_copies_keep_the_rule_too() {
     })
     .await;
     let mut routing = routing();
-    routing.aliases = vec![ModelAlias {
+    let target = |model: &str| vec![WeightedModel { model: model.to_owned(), weight: 1 }];
+    let elsewhere = ModelAlias {
+        name: "elsewhere".to_owned(),
+        targets: target("shadow"),
+        fallback: vec!["chat".to_owned()],
+        shadow: None,
+    };
+    let alias = ModelAlias {
         name: "alias".to_owned(),
-        targets: vec![WeightedModel { model: "chat".to_owned(), weight: 1 }],
+        targets: target("chat"),
         fallback: Vec::new(),
         shadow: Some(ShadowConfig { model: "shadow".to_owned(), percent: 100, max_in_flight: 8 }),
-    }];
+    };
+    routing.aliases = vec![alias, elsewhere];
     let workers = [&chat, &shadow, &embedder].map(|worker| replica(worker.address));
     let engines = [engine(&engine_eu, "eu"), engine(&engine_us, "us")];
     let place = Place::start(routing, &[&workers[..], &engines[..]].concat()).await;
@@ -375,7 +383,11 @@ async fn foreign_engines_vectors_and_copies_keep_the_rule_too() {
     let mut client = place.begin(FREE, "/v1/embeddings", &texts, &[]).await;
     assert_eq!(client.reply().await.expect("an answer").status, 200);
 
+    // The next model of an alias answers where the first one is in another region.
     let mut body = request(1, false);
+    body["model"] = json!("elsewhere");
+    let reply = place.ask(BOUND, &body, &[]).await;
+    assert_eq!((reply.status, &reply.json()["model"]), (200, &json!("chat")));
     body["model"] = json!("alias");
     let by_header = ["x-throng-hops: 1", "x-throng-regions: eu"];
     for (organisation, fields) in

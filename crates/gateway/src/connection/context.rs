@@ -192,11 +192,12 @@ impl RequestContext {
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
     }
 
-    /// The model that was to answer has failed, and another one does it: what is known of the attempt is forgotten.
-    pub fn begin_again(&self) {
+    /// The model that was to answer could not, and another one does it: what is known of the attempt is forgotten. A roll-out is told only
+    /// where the model has failed.
+    pub fn begin_again(&self, has_failed: bool) {
         self.generation.lock().unwrap_or_else(PoisonError::into_inner).take();
         let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(ticket) = judged {
+        if let Some(ticket) = judged.filter(|_| has_failed) {
             ticket.failed();
         }
     }

@@ -36,7 +36,8 @@ impl AliasMetrics {
         let this = Self { requests, failed_over, copies, rollout_percent, rollouts };
         let help = "Requests for an alias by the model that they were sent to first";
         registry.register("throng_alias_requests", help, this.requests.clone());
-        let help = "Requests for an alias that went to another model because this one failed";
+        let help =
+            "Requests for an alias that went to another model because this one failed or is in other regions";
         registry.register("throng_alias_fallbacks", help, this.failed_over.clone());
         let help = "Copies of requests for an alias whose answers nobody gets: answered, failed, or not made because too many run";
         registry.register("throng_shadow_requests", help, this.copies.clone());

@@ -55,10 +55,10 @@ pub(super) async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) ->
                     alias = name,
                     model,
                     code = error.code(),
-                    "a model failed; the next one is asked"
+                    "a model cannot answer; the next one is asked"
                 );
                 alias.metrics.failed_over(name, &model);
-                context.begin_again();
+                context.begin_again(error.status().is_server_error());
             }
             answered => return answered,
         }
@@ -66,9 +66,11 @@ pub(super) async fn answer(app: Arc<App>, body: JsonBody, endpoint: Endpoint) ->
     Err(ApiError::model_not_found(name))
 }
 
-/// Whether another model may answer what this one could not. What took all of its time is of no use any more.
+/// Whether another model may answer what this one could not, maybe because it is in other regions than the request is bound to. What took all
+/// of its time is of no use any more.
 fn is_of_the_model(error: &ApiError) -> bool {
-    error.status().is_server_error() && error.code() != "generation_timeout"
+    let has_failed = error.status().is_server_error() && error.code() != "generation_timeout";
+    has_failed || error.code() == "region_not_permitted"
 }
 
 /// The alias that a body names, and which models its request goes to: those that can be used now, or else the one that was chosen.
