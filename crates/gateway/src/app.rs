@@ -336,7 +336,7 @@ fn statuses(workers: &Links) -> Vec<EngineStatus> {
         let report = link.report();
         Some(EngineStatus {
             model_name: report.names.first()?.clone(),
-            replica: link.endpoint.address.to_string(),
+            replica: link.endpoint.label(),
             // Without a connection it must begin anew.
             state: report.health.unwrap_or(Health::Starting),
             n_running: link.n_own(),

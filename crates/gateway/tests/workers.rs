@@ -5,9 +5,9 @@ mod harness;
 mod running_worker;
 
 use harness::{Client, VOCABULARY, completion, post_bytes};
-use running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, until};
+use running_worker::{RunningWorker, TOKEN, all_ready, gateway, gateway_with, serve, until};
 use serde_json::{Value, json};
-use throng_gateway::{GatewayConfig, ModelAlias, WeightedModel};
+use throng_gateway::{Fleet, Gateway, GatewayConfig, ModelAlias, ReplicaConfig, Secret, WeightedModel};
 use throng_wire::{ARTIFACTS, DESCRIBE, Description, GENERATE, STATUS, VERSION_HEADER, WATCH};
 
 #[tokio::test]
@@ -115,6 +115,49 @@ async fn prompts_go_where_their_prefix_is_cached_and_pins_hold() {
     assert!(now[0] >= 2_000 && now[2] < before[2] + 200, "{now:?}");
     client.send(post_bytes("/v1/completions", &body(0), &["x-throng-replica: elsewhere"])).await;
     assert_eq!(client.reply().await.expect("an answer").error().3, "no_healthy_worker");
+}
+
+#[tokio::test]
+async fn a_worker_is_known_by_its_name() {
+    let workers = [RunningWorker::start("paper", |_| {}).await, RunningWorker::start("paper", |_| {}).await];
+    let config = |worker: &RunningWorker, name: Option<&str>| ReplicaConfig {
+        name: name.map(str::to_owned),
+        ..ReplicaConfig::of_url(format!("throng://{}", worker.address))
+    };
+    let start = |replicas: [ReplicaConfig; 2]| {
+        let (gateway, loading) =
+            Gateway::loading(GatewayConfig::default(), Default::default()).expect("valid");
+        (gateway, Fleet::start(&replicas, Some(&Secret::new(TOKEN)), &loading))
+    };
+    let (_, twice) = start([config(&workers[0], Some("gpu-1")), config(&workers[1], Some("gpu-1"))]);
+    assert_eq!(twice.expect_err("a name for two").to_string(), "the name gpu-1 is given to two workers");
+
+    let (gateway, fleet) = start([config(&workers[0], Some("gpu-1")), config(&workers[1], None)]);
+    let _fleet = fleet.expect("valid");
+    let (address, _) = serve(gateway).await;
+    let mut client = Client::connect(address).await;
+    let shown = until(&mut client, |workers| workers.len() == 2 && all_ready(workers)).await;
+    let unnamed = workers[1].address.to_string();
+    assert_eq!((&shown[0]["name"], &shown[1]["name"]), (&json!("gpu-1"), &json!(unnamed)));
+    assert_eq!(shown[0]["url"], json!(format!("throng://{}", workers[0].address)));
+    let n_made = |worker: &RunningWorker| worker.engine.stats().scheduler.counters.output_tokens;
+    for (name, n, status) in
+        [("gpu-1", 0, 200), (&unnamed, 1, 200), (&workers[0].address.to_string(), 0, 503)]
+    {
+        let before = n_made(&workers[n]);
+        let body = completion(json!({"prompt": [1, 2], "ignore_eos": true, "max_tokens": 7}));
+        let pin = format!("x-throng-replica: {name}");
+        client.send(post_bytes("/v1/completions", &body.to_string(), &[&pin])).await;
+        assert_eq!(client.reply().await.expect("an answer").status, status, "{name}");
+        let n_expected = if status == 200 { 7 } else { 0 };
+        assert!((n_expected..n_expected + 4).contains(&(n_made(&workers[n]) - before)), "{name}");
+    }
+    let metrics = client.get("/metrics").await;
+    for replica in ["gpu-1".to_owned(), format!("throng://{unnamed}")] {
+        let line =
+            format!(r#"throng_replica_state{{model_name="paper",replica="{replica}",state="ready"}} 1"#);
+        assert!(metrics.text().contains(&line), "{line} in {}", metrics.text());
+    }
 }
 
 #[tokio::test]

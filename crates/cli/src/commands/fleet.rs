@@ -22,6 +22,9 @@ struct Workers {
 
 #[derive(Debug, Deserialize)]
 struct Worker {
+    /// Gateways of older versions do not tell it.
+    #[serde(default)]
+    name: String,
     url: String,
     state: String,
     reason: Option<String>,
@@ -79,6 +82,7 @@ fn table(workers: &[Worker]) -> Table {
     table.load_style(presets::NOTHING);
     table.set_header([
         "REPLICA",
+        "ADDRESS",
         "STATE",
         "FOR",
         "MODEL",
@@ -92,6 +96,7 @@ fn table(workers: &[Worker]) -> Table {
     for worker in workers {
         let kv = (100 * worker.used_blocks).checked_div(worker.total_blocks);
         table.add_row([
+            worker.name.clone(),
             worker.url.clone(),
             worker.state.clone(),
             worker.seconds.map(|seconds| format!("{seconds} s")).unwrap_or_default(),

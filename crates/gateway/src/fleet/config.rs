@@ -12,6 +12,9 @@ use super::tls::client_tls;
 use crate::config::{RoutingConfig, Secret};
 use crate::replica::{Endpoint, InvalidAddress};
 
+/// Of a worker's or an engine's name.
+const MAX_NAME_BYTES: usize = 128;
+
 /// A worker or a foreign engine as an operator names it.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,7 +23,8 @@ pub struct ReplicaConfig {
     /// `dns://name:port`, `srv://name` or `kubernetes://namespace/service:port`. An engine with OpenAI's API: the address before
     /// `/chat/completions`, as `https://host/v1`.
     pub url: String,
-    /// The name by which clients can ask for it; host and port without.
+    /// What it is called in logs, metrics and the header by which clients ask for it; host and port without. Not for workers that come
+    /// and go.
     #[serde(default)]
     pub name: Option<String>,
     /// The key of an engine.
@@ -62,14 +66,16 @@ pub(super) struct Credentials {
     authorization: Option<HeaderValue>,
     tls: Option<Arc<rustls::ClientConfig>>,
     region: Option<Region>,
+    /// Of the only one.
+    name: Option<String>,
 }
 
 impl Credentials {
     /// To show them to this worker. Addresses of a file may be encrypted ones without certificates: the connection fails then.
     pub fn endpoint(&self, found: &Found) -> Endpoint {
-        let Self { authorization, tls, region } = self.clone();
+        let Self { authorization, tls, region, name } = self.clone();
         let Found { address, server_name } = found.clone();
-        Endpoint { address, server_name, authorization, tls, region }
+        Endpoint { address, name, server_name, authorization, tls, region }
     }
 }
 
@@ -90,6 +96,12 @@ pub enum FleetError {
     TooMany {
         /// Most there may be.
         max: usize,
+    },
+    /// A name that two workers have.
+    #[error("the name {name} is given to two workers")]
+    SameName {
+        /// Which one.
+        name: String,
     },
     /// Something else that is said about a worker cannot be used.
     #[error("the worker {url}: {reason}")]
@@ -126,6 +138,10 @@ impl ReplicaConfig {
                 "api_key, model, names and timeout_s are for engines, not for workers".into(),
             ));
         }
+        self.check_name()?;
+        if self.name.is_some() && !source.is_static() {
+            return Err(unusable("name is for one worker or engine, not for all that are found".into()));
+        }
         let authorization = self.token.as_ref().or(default_token).map(|token| {
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.reveal()))?;
             value.set_sensitive(true);
@@ -143,7 +159,21 @@ impl ReplicaConfig {
             }
         }
         let tls = self.ca.as_deref().map(|ca| self.tls(ca).map(Arc::new)).transpose().map_err(unusable)?;
-        Ok((source, Credentials { authorization, tls, region: self.region() }))
+        Ok((source, Credentials { authorization, tls, region: self.region(), name: self.name.clone() }))
+    }
+
+    /// Whether its name, if it has one, can be asked for.
+    pub(super) fn check_name(&self) -> Result<(), FleetError> {
+        let is_usable = |name: &String| {
+            (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        match self.name.as_ref().is_none_or(is_usable) {
+            true => Ok(()),
+            false => Err(FleetError::Unusable {
+                url: self.shown_url(),
+                reason: format!("name must be 1 to {MAX_NAME_BYTES} visible ASCII characters"),
+            }),
+        }
     }
 
     /// Whether its region is one of those that there are.
@@ -187,6 +217,8 @@ mod tests {
                 ReplicaConfig { ca: Some("/nowhere".into()), ..ReplicaConfig::of_url("throngs://a:1") },
                 "/nowhere",
             ),
+            (ReplicaConfig { name: Some("a b".into()), ..ReplicaConfig::of_url("throng://a:1") }, "visible"),
+            (ReplicaConfig { name: Some("a".into()), ..ReplicaConfig::of_url("dns://a:1") }, "one worker"),
             (
                 ReplicaConfig { token: Some(Secret::new("a\nb")), ..ReplicaConfig::of_url("throng://a:1") },
                 "token",

@@ -27,6 +27,7 @@ impl ReplicaConfig {
     pub(super) fn upstream(&self) -> Result<Upstream, FleetError> {
         let unusable =
             |reason: &str| FleetError::Unusable { url: self.shown_url(), reason: reason.to_owned() };
+        self.check_name()?;
         let base = self.url.trim_end_matches('/');
         let uri: Uri = base.parse().map_err(|_| unusable("its address is no URL"))?;
         let authority = uri.authority().ok_or_else(|| unusable("its address names no host"))?;
@@ -60,7 +61,7 @@ impl ReplicaConfig {
     }
 
     /// The address without what may be secret in it.
-    fn shown_url(&self) -> String {
+    pub(super) fn shown_url(&self) -> String {
         self.url.rsplit_once('@').map_or(self.url.as_str(), |(_, rest)| rest).to_owned()
     }
 }

@@ -23,7 +23,7 @@ const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Follows a worker for ever.
 pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
-    let worker = link.endpoint.address.to_string();
+    let worker = link.endpoint.label();
     let mut backoff = MIN_BACKOFF;
     loop {
         let mut was_up = false;
@@ -61,9 +61,9 @@ async fn follow_once(membership: &Membership, link: &Arc<Link>, was_up: &mut boo
     let mut lines = BodyLines::new(Some(connection.get(WATCH).await?), None);
     link.set_up(connection.clone(), identity, &description);
     *was_up = true;
-    let worker = link.endpoint.address.to_string();
     tracing::info!(
-        worker,
+        worker = link.endpoint.label(),
+        address = link.endpoint.address.to_string(),
         model = description.names[0],
         fingerprint = description.fingerprint,
         "a worker answers"

@@ -75,7 +75,7 @@ impl Membership {
             model.route.model.worker_joined(&description.fingerprint);
             if model.description.fingerprint != description.fingerprint {
                 tracing::warn!(
-                    worker = link.endpoint.address.to_string(),
+                    worker = link.endpoint.label(),
                     model = name,
                     fingerprint = description.fingerprint,
                     first = model.description.fingerprint,

@@ -55,9 +55,13 @@ impl Fleet {
         let workers = replicas.iter().filter(|replica| !replica.is_foreign());
         let workers = workers.map(|replica| Ok((replica, replica.workers(default_token)?)));
         let workers: Vec<_> = workers.collect::<Result<_, FleetError>>()?;
-        for (i, (_, (source, _))) in workers.iter().enumerate() {
+        for (i, (config, (source, _))) in workers.iter().enumerate() {
             if workers[..i].iter().any(|(_, (other, _))| other == source) {
                 return Err(FleetError::Twice { url: source.to_string() });
+            }
+            let Some(name) = &config.name else { continue };
+            if workers[..i].iter().any(|(other, _)| other.name.as_ref() == Some(name)) {
+                return Err(FleetError::SameName { name: name.clone() });
             }
         }
         let (tell, told) = mpsc::channel(1);

@@ -103,7 +103,7 @@ impl Roster {
                 let _ = gone.await;
                 membership.leave(&link).await;
                 if tokio::time::timeout(MAX_DRAIN, link.drained()).await.is_err() {
-                    tracing::warn!(worker = link.endpoint.address.to_string(), "its streams go on elsewhere");
+                    tracing::warn!(worker = link.endpoint.label(), "its streams go on elsewhere");
                 }
             };
             tokio::select! {

@@ -21,6 +21,8 @@ struct Workers {
 
 #[derive(Serialize)]
 struct Worker {
+    /// By which `x-throng-replica` asks for it.
+    name: String,
     url: String,
     state: &'static str,
     reason: Option<String>,
@@ -53,6 +55,7 @@ fn worker(link: &Arc<Link>) -> Worker {
     let report = link.report();
     let (region, round_trip_ms) = shown(report.whereabouts);
     Worker {
+        name: link.endpoint.name(),
         url: link.endpoint.address.to_string(),
         state: report.state,
         reason: report.reason,
@@ -75,6 +78,7 @@ fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
     let reason = [cause.map(|cause| cause.name().to_owned()), replica.last_fault()];
     let reason = reason.into_iter().flatten().reduce(|cause, fault| format!("{cause}: {fault}"));
     Worker {
+        name: replica.upstream.name.clone(),
         url: replica.upstream.url().to_owned(),
         state: state.name(),
         reason: reason.filter(|_| state != Health::Ready),

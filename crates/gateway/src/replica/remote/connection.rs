@@ -39,6 +39,8 @@ const CONNECTION_WINDOW_BYTES: u32 = 64 << 20;
 pub(crate) struct Endpoint {
     /// Where it listens.
     pub address: WorkerAddress,
+    /// What its operator calls it, if anything.
+    pub name: Option<String>,
     /// The name that its certificate must have, if not that of the address.
     pub server_name: Option<String>,
     /// The value of the header with the token.
@@ -75,6 +77,16 @@ impl ConnectionGuard {
 }
 
 impl Endpoint {
+    /// The name by which clients can ask for it: its operator's, else host and port.
+    pub fn name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.authority())
+    }
+
+    /// What it is called in logs and metrics: its name, else its address.
+    pub fn label(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address.to_string())
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -84,7 +84,7 @@ impl Replica for RemoteReplica {
     }
 
     fn name(&self) -> Option<String> {
-        Some(self.link.endpoint.address.authority())
+        Some(self.link.endpoint.name())
     }
 
     fn take_seat(&self, seat: Seat) {

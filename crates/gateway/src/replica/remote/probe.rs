@@ -32,7 +32,7 @@ async fn probe_once(link: Arc<Link>, connection: Connection, seat: Seat, probe: 
     // A worker with much to do may not come to it, but goes on with its steps.
     let has_answered = answer.unwrap_or_else(|_| link.n_steps() > n_steps);
     if !has_answered {
-        tracing::warn!(worker = link.endpoint.address.to_string(), "a worker did not answer a probe");
+        tracing::warn!(worker = link.endpoint.label(), "a worker did not answer a probe");
     }
     seat.probed(probe, has_answered.then(|| began.elapsed()));
 }

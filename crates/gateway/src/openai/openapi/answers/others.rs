@@ -192,6 +192,7 @@ pub(super) fn operator() -> Named {
     );
     let worker = object(
         [
+            ("name", text()),
             ("url", text()),
             ("state", text()),
             ("reason", or_null(text())),
