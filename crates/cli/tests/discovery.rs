@@ -1,4 +1,4 @@
-//! Workers that come and go while clients stream: a gateway finds them in a file, in DNS (addresses and SRV records) and among the
+//! Workers, and engines of other makers, that come and go while clients stream: a gateway finds them in a file, in DNS (addresses and SRV records) and among the
 //! endpoints of a Kubernetes service, whose servers are spoken to over real sockets. Workers and gateways are processes of their own.
 
 #[path = "discovery/dns_server.rs"]
@@ -27,26 +27,55 @@ fn ip(worker: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 1 + u8::try_from(worker).expect("few"))
 }
 
+/// What comes and goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Workers,
+    /// `throng serve`, as any server with OpenAI's API.
+    Engines,
+}
+
+impl What {
+    fn scheme(self) -> &'static str {
+        match self {
+            Self::Workers => "throng://",
+            Self::Engines => "http://",
+        }
+    }
+
+    /// What clients call the model.
+    fn model(self) -> &'static str {
+        match self {
+            Self::Workers => "throng-starter",
+            Self::Engines => "starter",
+        }
+    }
+}
+
 struct Worker {
     process: Child,
     ip: Ipv4Addr,
     port: u16,
+    what: What,
 }
 
 impl Worker {
-    fn start(ip: Ipv4Addr, port: u16) -> Self {
-        let listen = format!("{ip}:{port}");
-        let mut command =
-            throng(&["worker", "--listen", &listen, "--threads", "1", "--kv-cache-memory", "48MiB"]);
+    fn start(ip: Ipv4Addr, port: u16, what: What) -> Self {
+        let (host, number, listen) = (ip.to_string(), port.to_string(), format!("{ip}:{port}"));
+        let mut command = match what {
+            What::Workers => throng(&["worker", "--listen", &listen]),
+            What::Engines => throng(&["serve", "--host", &host, "--port", &number, "--api-key", TOKEN]),
+        };
+        command.args(["--threads", "1", "--kv-cache-memory", "48MiB"]);
         command.env("THRONG_WORKER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
-        Self { process: command.spawn().expect("the binary runs"), ip, port }
+        Self { process: command.spawn().expect("the binary runs"), ip, port, what }
     }
 
     /// Killed and started again, which no stream may notice when no gateway lists it.
     fn restart(&mut self) {
         self.process.kill().expect("it runs");
         end(&mut self.process);
-        *self = Self::start(self.ip, self.port);
+        *self = Self::start(self.ip, self.port, self.what);
     }
 }
 
@@ -67,8 +96,8 @@ enum Place {
 
 impl Place {
     /// The replica that the gateway's configuration names.
-    fn replica(&self, port: u16) -> String {
-        match self {
+    fn replica(&self, port: u16, what: What) -> String {
+        let url = match self {
             Self::File(path) => format!("url = \"file://{}\"", path.display()),
             Self::Addresses(server) => format!("url = \"dns://{}/workers.test:{port}\"", server.address()),
             Self::Records(server) => {
@@ -79,15 +108,22 @@ impl Place {
                 server.address(),
                 server.token_file().display()
             ),
+        };
+        match what {
+            What::Workers => url,
+            What::Engines => format!(
+                "{url}\nengine_path = \"/v1\"\napi_key = \"{TOKEN}\"\nmodel = \"throng-starter\"\nnames = [\"starter\"]"
+            ),
         }
     }
 
     /// Tells from now on that there are these workers.
-    fn set(&mut self, workers: &[usize], port: u16) {
+    fn set(&mut self, workers: &[usize], port: u16, what: What) {
         let ips: Vec<Ipv4Addr> = workers.iter().map(|&worker| ip(worker)).collect();
         match self {
             Self::File(path) => {
-                let lines: Vec<String> = ips.iter().map(|ip| format!("throng://{ip}:{port}")).collect();
+                let lines: Vec<String> =
+                    ips.iter().map(|ip| format!("{}{ip}:{port}", what.scheme())).collect();
                 let new = path.with_extension("new");
                 std::fs::write(&new, lines.join("\n")).expect("written");
                 std::fs::rename(new, path).expect("renamed");
@@ -98,22 +134,23 @@ impl Place {
     }
 }
 
-fn ask(server: &mut Server) -> String {
-    let body = r#"{"model": "throng-starter", "max_tokens": 32, "temperature": 0, "stream": true, "ignore_eos": true,
+fn ask(server: &mut Server, what: What) -> String {
+    let body = r#"{"model": "MODEL", "max_tokens": 32, "temperature": 0, "stream": true, "ignore_eos": true,
         "request_id": "the-same", "messages": [{"role": "user", "content": "Tell me about the sea."}]}"#;
+    let body = body.replace("MODEL", what.model());
     let mut answer = String::new();
-    server.begin("POST", "/v1/chat/completions", body).read_to_string(&mut answer).expect("an answer");
+    server.begin("POST", "/v1/chat/completions", &body).read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("data: [DONE]"), "{answer}");
     let content = |line: &str| Some(line.split_once("\"content\":")?.1.split_once('}')?.0.to_owned());
     answer.lines().filter_map(content).collect()
 }
 
 /// Waits until exactly these workers are listed, and all of them answer.
-fn until_listed(server: &mut Server, workers: &[usize]) {
+fn until_listed(server: &mut Server, workers: &[usize], what: What) {
     let until = Instant::now() + LIMIT;
     loop {
         let fleet = server.ask("GET", "/fleet", "");
-        let is_there = |worker: &usize| fleet.contains(&format!("throng://{}:", ip(*worker)));
+        let is_there = |worker: &usize| fleet.contains(&format!("{}{}:", what.scheme(), ip(*worker)));
         let n_ready = fleet.matches("\"state\":\"ready\"").count();
         if n_ready == workers.len()
             && fleet.matches("\"url\"").count() == n_ready
@@ -127,24 +164,26 @@ fn until_listed(server: &mut Server, workers: &[usize]) {
 }
 
 /// Clients stream without a pause while the workers are exchanged one after the other. How many answers they got.
-fn exchange_workers(mut place: Place, workers: &mut [Worker], port: u16) -> usize {
-    place.set(&[0, 1], port);
+fn exchange(what: What, mut place: Place, workers: &mut [Worker], port: u16) -> usize {
+    place.set(&[0, 1], port, what);
     let folder = tempfile::tempdir().expect("a folder");
     let config = folder.path().join("gateway.toml");
-    std::fs::write(&config, format!("[[replica]]\n{}\n", place.replica(port))).expect("written");
+    std::fs::write(&config, format!("[[replica]]\n{}\n", place.replica(port, what))).expect("written");
     let at = free_port();
     let mut command =
         throng(&["gateway", "--port", &at.to_string(), "--config", config.to_str().expect("a path")]);
     command.env("THRONG_WORKER_TOKEN", TOKEN).stdout(Stdio::null()).stderr(Stdio::null());
     let mut server = Server { process: command.spawn().expect("the binary runs"), port: at };
-    until_listed(&mut server, &[0, 1]);
-    let metrics = server.ask("GET", "/metrics", "");
-    let desired = metrics.lines().find(|line| line.starts_with("throng_desired_replicas{"));
-    assert!(
-        desired.is_some_and(|line| line.contains("\"throng-starter\"") && line.ends_with(" 2")),
-        "{desired:?}"
-    );
-    let expected = ask(&mut server);
+    until_listed(&mut server, &[0, 1], what);
+    if what == What::Workers {
+        let metrics = server.ask("GET", "/metrics", "");
+        let desired = metrics.lines().find(|line| line.starts_with("throng_desired_replicas{"));
+        assert!(
+            desired.is_some_and(|line| line.contains("\"throng-starter\"") && line.ends_with(" 2")),
+            "{desired:?}"
+        );
+    }
+    let expected = ask(&mut server, what);
     assert!(!expected.is_empty());
     let (is_over, n_answers) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -154,7 +193,8 @@ fn exchange_workers(mut place: Place, workers: &mut [Worker], port: u16) -> usiz
                 let idle = throng(&["--version"]).stdout(Stdio::null()).spawn().expect("the binary runs");
                 let mut server = Server { process: idle, port: at };
                 while !is_over.load(Ordering::Acquire) {
-                    let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(&mut server)));
+                    let answer =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(&mut server, what)));
                     let answer = answer.unwrap_or_else(|fault| {
                         is_over.store(true, Ordering::Release);
                         std::panic::resume_unwind(fault)
@@ -165,8 +205,8 @@ fn exchange_workers(mut place: Place, workers: &mut [Worker], port: u16) -> usiz
             });
         }
         for listed in [[1, 2], [2, 0], [0, 1]] {
-            place.set(&listed, port);
-            until_listed(&mut server, &listed);
+            place.set(&listed, port, what);
+            until_listed(&mut server, &listed, what);
             let unlisted = (0..N_WORKERS).find(|worker| !listed.contains(worker)).expect("one is not");
             workers[unlisted].restart();
             // Each set of workers answers some.
@@ -182,10 +222,10 @@ fn exchange_workers(mut place: Place, workers: &mut [Worker], port: u16) -> usiz
     n_answers.into_inner()
 }
 
-#[test]
-fn workers_come_and_go_while_clients_stream() {
+fn come_and_go(what: What) {
     let port = free_port();
-    let mut workers: Vec<Worker> = (0..N_WORKERS).map(|worker| Worker::start(ip(worker), port)).collect();
+    let mut workers: Vec<Worker> =
+        (0..N_WORKERS).map(|worker| Worker::start(ip(worker), port, what)).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let places = [
         ("file", Place::File(folder.path().join("workers"))),
@@ -194,8 +234,18 @@ fn workers_come_and_go_while_clients_stream() {
         ("Kubernetes", Place::Kubernetes(KubernetesServer::start())),
     ];
     for (name, place) in places {
-        println!("{name}: {} answers, 0 failed", exchange_workers(place, &mut workers, port));
+        println!("{name}: {} answers, 0 failed", exchange(what, place, &mut workers, port));
     }
+}
+
+#[test]
+fn workers_come_and_go_while_clients_stream() {
+    come_and_go(What::Workers);
+}
+
+#[test]
+fn engines_come_and_go_while_clients_stream() {
+    come_and_go(What::Engines);
 }
 
 #[test]

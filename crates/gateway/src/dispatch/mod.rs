@@ -121,6 +121,11 @@ impl Dispatcher {
         self.lock().0.router.excludes_all(regions, pinned)
     }
 
+    /// A replica gets no further requests until it is removed.
+    pub fn drain(&self, id: ReplicaId) {
+        self.lock().0.board.drain(id);
+    }
+
     /// A replica that gets no further requests. What runs there gives its load back as ever.
     pub fn remove(&self, id: ReplicaId) {
         let (mut inner, _) = self.lock();

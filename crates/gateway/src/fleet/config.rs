@@ -7,7 +7,7 @@ use http::HeaderValue;
 use serde::Deserialize;
 use throng_core::routing::Region;
 
-use super::discovery::{Found, KubernetesApi, Source};
+use super::discovery::{Found, Kind, KubernetesApi, Source};
 use super::tls::client_tls;
 use crate::config::{RoutingConfig, Secret};
 use crate::replica::{Endpoint, InvalidAddress};
@@ -27,6 +27,10 @@ pub struct ReplicaConfig {
     /// and go.
     #[serde(default)]
     pub name: Option<String>,
+    /// That a file, DNS or Kubernetes tells engines with OpenAI's API under this path, as `/v1`, and not workers. Key, model, names and
+    /// the rest hold for each of them.
+    #[serde(default)]
+    pub engine_path: Option<String>,
     /// The key of an engine.
     #[serde(default)]
     pub api_key: Option<Secret>,
@@ -127,7 +131,7 @@ impl ReplicaConfig {
         &self,
         default_token: Option<&Secret>,
     ) -> Result<(Source, Credentials), FleetError> {
-        let source = Source::parse(&self.url, self.ca.is_some())?;
+        let source = Source::parse(&self.url, self.ca.is_some(), Kind::Workers)?;
         let unusable = |reason: String| FleetError::Unusable { url: self.url.clone(), reason };
         if self.api_key.is_some()
             || self.model.is_some()

@@ -4,6 +4,7 @@
 mod config;
 mod discovery;
 mod engine_config;
+mod engine_roster;
 mod follow;
 mod learned_model;
 mod membership;
@@ -15,10 +16,14 @@ use std::time::Duration;
 
 use crate::foreign::{self, Upstream};
 use crate::gateway::Loading;
+use config::Credentials;
 use discovery::Source;
+use engine_config::EngineSettings;
+use engine_roster::{EngineRoster, join_named, join_told};
 use membership::Membership;
 use roster::{MAX_REPLICAS, Roster, SourceState};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 pub use config::{FleetError, ReplicaConfig};
 pub use discovery::KubernetesApi;
@@ -49,39 +54,19 @@ impl Fleet {
             return Err(FleetError::TooMany { max: MAX_REPLICAS });
         }
         replicas.iter().try_for_each(|replica| replica.check_region(loading.routing()))?;
-        let engines = replicas.iter().filter(|replica| replica.is_foreign());
-        let engines = engines.map(|replica| Ok((replica, Arc::new(replica.upstream()?))));
-        let engines: Vec<(_, Arc<Upstream>)> = engines.collect::<Result<_, FleetError>>()?;
-        let workers = replicas.iter().filter(|replica| !replica.is_foreign());
+        let engines = replicas.iter().filter(|replica| replica.is_foreign()).map(ReplicaConfig::engine);
+        let engines: Vec<(Upstream, EngineSettings)> = engines.collect::<Result<_, FleetError>>()?;
+        let finding = replicas.iter().filter(|replica| replica.tells_engines());
+        let finding = finding.map(|replica| Ok((replica, replica.engines()?)));
+        let finding: Vec<Finding<'_, EngineSettings>> = finding.collect::<Result<_, FleetError>>()?;
+        let workers = replicas.iter().filter(|replica| !replica.is_foreign() && !replica.tells_engines());
         let workers = workers.map(|replica| Ok((replica, replica.workers(default_token)?)));
-        let workers: Vec<_> = workers.collect::<Result<_, FleetError>>()?;
-        for (i, (config, (source, _))) in workers.iter().enumerate() {
-            if workers[..i].iter().any(|(_, (other, _))| other == source) {
-                return Err(FleetError::Twice { url: source.to_string() });
-            }
-            let Some(name) = &config.name else { continue };
-            if workers[..i].iter().any(|(other, _)| other.name.as_ref() == Some(name)) {
-                return Err(FleetError::SameName { name: name.clone() });
-            }
-        }
-        let (tell, told) = mpsc::channel(1);
-        let mut following = tokio::task::JoinSet::new();
-        let mut sources = Vec::with_capacity(workers.len());
-        let n_sources = workers.iter().filter(|(_, (source, _))| !source.is_static()).count();
-        for (idx, (config, (source, credentials))) in workers.into_iter().enumerate() {
-            let found = match source {
-                Source::Address(address) => vec![address.into()],
-                source => {
-                    following.spawn(source.follow(idx, config.kubernetes_api.clone(), tell.clone()));
-                    Vec::new()
-                }
-            };
-            sources.push(SourceState { credentials, found });
-        }
-        let membership = Arc::new(Membership::new(loading.clone()));
-        let roster = Roster::new(membership, loading.workers().clone(), sources);
-        following.spawn(roster.run(told));
-        follow_engines(&engines, loading, &mut following);
+        let workers: Vec<Finding<'_, Credentials>> = workers.collect::<Result<_, FleetError>>()?;
+        check_distinct(&workers)?;
+        let n_sources = workers.iter().filter(|(_, (source, _))| !source.is_static()).count() + finding.len();
+        let mut following = JoinSet::new();
+        follow_workers(workers, loading, &mut following);
+        follow_engines((engines, finding), loading, &mut following);
         Ok(Self {
             _following: following,
             loading: loading.clone(),
@@ -110,39 +95,63 @@ impl Fleet {
     }
 }
 
-/// Engines whose model is named serve it at once; the others are asked for their models.
-fn follow_engines(
-    engines: &[(&ReplicaConfig, Arc<Upstream>)],
-    loading: &Loading,
-    following: &mut tokio::task::JoinSet<()>,
-) {
-    if engines.is_empty() {
-        return;
-    }
-    for (config, upstream) in engines {
-        match &config.model {
-            Some(model) => {
-                let names = if config.names.is_empty() { vec![model.clone()] } else { config.names.clone() };
-                join(loading, names, upstream, model.clone());
-            }
-            None => {
-                let (loading, upstream) = (loading.clone(), upstream.clone());
-                following.spawn(async move {
-                    for model in foreign::learn_models(&upstream).await {
-                        join(&loading, vec![model.clone()], &upstream, model);
-                    }
-                });
-            }
+/// Where workers or engines are found, and what is said of all of them.
+type Finding<'a, Settings> = (&'a ReplicaConfig, (Source, Settings));
+
+/// Whether no worker or source of workers is named twice, and no name is.
+fn check_distinct(workers: &[Finding<'_, Credentials>]) -> Result<(), FleetError> {
+    for (i, (config, (source, _))) in workers.iter().enumerate() {
+        if workers[..i].iter().any(|(_, (other, _))| other == source) {
+            return Err(FleetError::Twice { url: source.to_string() });
+        }
+        let Some(name) = &config.name else { continue };
+        if workers[..i].iter().any(|(other, _)| other.name.as_ref() == Some(name)) {
+            return Err(FleetError::SameName { name: name.clone() });
         }
     }
-    following.spawn(foreign::probe(loading.foreign().clone()));
-    following.spawn(foreign::measure(loading.foreign().clone()));
+    Ok(())
 }
 
-/// Lets an engine serve a model, and says so if it cannot.
-fn join(loading: &Loading, names: Vec<String>, upstream: &Arc<Upstream>, model_there: String) {
-    let name = names.first().cloned().unwrap_or_default();
-    if let Err(reason) = loading.add_foreign(names, upstream.clone(), model_there) {
-        tracing::warn!(engine = upstream.url(), model = name, reason, "an engine cannot serve a model");
+fn follow_workers(workers: Vec<Finding<'_, Credentials>>, loading: &Loading, following: &mut JoinSet<()>) {
+    let (tell, told) = mpsc::channel(1);
+    let mut sources = Vec::with_capacity(workers.len());
+    for (idx, (config, (source, credentials))) in workers.into_iter().enumerate() {
+        let found = match source {
+            Source::Address(address) => vec![address.into()],
+            source => {
+                following.spawn(source.follow(idx, config.kubernetes_api.clone(), tell.clone()));
+                Vec::new()
+            }
+        };
+        sources.push(SourceState { credentials, found });
     }
+    let membership = Arc::new(Membership::new(loading.clone()));
+    let roster = Roster::new(membership, loading.workers().clone(), sources);
+    following.spawn(roster.run(told));
+}
+
+/// Engines whose model is named serve it at once; the others are asked for their models.
+fn follow_engines(
+    (engines, finding): (Vec<(Upstream, EngineSettings)>, Vec<Finding<'_, EngineSettings>>),
+    loading: &Loading,
+    following: &mut JoinSet<()>,
+) {
+    if engines.is_empty() && finding.is_empty() {
+        return;
+    }
+    for (upstream, settings) in engines {
+        let (loading, upstream) = (loading.clone(), Arc::new(upstream));
+        if !join_named(&loading, &settings, &upstream) {
+            following.spawn(async move { join_told(&loading, &upstream).await });
+        }
+    }
+    let (tell, told) = mpsc::channel(1);
+    let mut sources = Vec::with_capacity(finding.len());
+    for (idx, (config, (source, settings))) in finding.into_iter().enumerate() {
+        following.spawn(source.follow(idx, config.kubernetes_api.clone(), tell.clone()));
+        sources.push(settings);
+    }
+    following.spawn(EngineRoster::new(loading.clone(), sources).run(told));
+    following.spawn(foreign::probe(loading.foreign().clone()));
+    following.spawn(foreign::measure(loading.foreign().clone()));
 }

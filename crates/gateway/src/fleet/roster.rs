@@ -17,7 +17,7 @@ use crate::replica::{Endpoint, Link, Links, WorkerAddress};
 /// Most workers and engines of a gateway.
 pub(super) const MAX_REPLICAS: usize = 1024;
 /// A worker that goes may finish its streams for so long; then they go on elsewhere.
-const MAX_DRAIN: Duration = Duration::from_secs(300);
+pub(super) const MAX_DRAIN: Duration = Duration::from_secs(300);
 
 /// The workers of a gateway.
 #[derive(Debug)]

@@ -74,8 +74,9 @@ pub(super) async fn begin(
         let pinned = context.destination.replica();
         let wanted = Wanted { n_tokens, blocks: &blocks, pinned, bound, tried: &tried };
         let Some(placement) = model.dispatcher.place(&wanted) else { break };
-        let Some(replica) = model.replica(placement.replica()) else { break };
-        tried.push(replica.id);
+        tried.push(placement.replica());
+        // It may have gone in this moment.
+        let Some(replica) = model.replica(placement.replica()) else { continue };
         let is_lost = match attempt(&replica, endpoint, forwarding, request, max_answer_bytes).await {
             Ok(told) => return Ok(Answering { told, placement, replica }),
             Err(Fault::Rejected(status, body)) => {

@@ -15,7 +15,7 @@ use crate::metrics::ModelMetrics;
 /// Most foreign models.
 pub(crate) const MAX_MODELS: usize = 256;
 
-/// All of them. Some may come; none goes.
+/// All of them. Some may come; none goes, also when its last engine does.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignModels(RwLock<Arc<[Arc<ForeignModel>]>>);
 
@@ -69,6 +69,33 @@ impl ForeignModels {
             return None;
         }
         self.find(&named_model(body)?)
+    }
+
+    /// An engine gets no further requests of any model.
+    pub fn drain(&self, upstream: &Arc<Upstream>) {
+        self.of_upstream(upstream).iter().for_each(|(model, id)| model.dispatcher.drain(*id));
+    }
+
+    /// Requests that an engine runs.
+    pub fn n_running(&self, upstream: &Arc<Upstream>) -> usize {
+        self.of_upstream(upstream).iter().map(|(model, id)| model.dispatcher.n_running(*id)).sum()
+    }
+
+    /// An engine is gone. What it still runs goes on.
+    pub fn remove(&self, upstream: &Arc<Upstream>) {
+        for (model, id) in self.of_upstream(upstream) {
+            model.replicas.write().unwrap_or_else(PoisonError::into_inner).retain(|known| known.id != id);
+            model.dispatcher.remove(id);
+        }
+    }
+
+    /// The models that an engine serves, with its number in each.
+    fn of_upstream(&self, upstream: &Arc<Upstream>) -> Vec<(Arc<ForeignModel>, ReplicaId)> {
+        let of_model = |model: &Arc<ForeignModel>| {
+            let own = model.replicas().into_iter().filter(|replica| Arc::ptr_eq(&replica.upstream, upstream));
+            own.map(|replica| (model.clone(), replica.id)).collect::<Vec<_>>()
+        };
+        self.now().iter().flat_map(of_model).collect()
     }
 
     /// Adds one.

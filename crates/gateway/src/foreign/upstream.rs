@@ -7,10 +7,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper_rustls::HttpsConnector;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::pki_types::ServerName;
 use throng_core::routing::Region;
 
 use crate::regions::Forwarding;
@@ -95,22 +96,27 @@ impl Fault {
 }
 
 impl Upstream {
-    /// An engine that is reached at `base`.
+    /// An engine that is reached at `base`. Its certificate must be for `server_name`, or for the host of `base` without.
     pub fn new(
         name: String,
         region: Option<Region>,
         base: Arc<str>,
         authorization: Option<HeaderValue>,
         timeout: Duration,
-        tls: Option<rustls::ClientConfig>,
+        (tls, server_name): (Option<rustls::ClientConfig>, Option<ServerName<'static>>),
     ) -> Self {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let mut tls = tls.unwrap_or_else(trusting_nobody);
-        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        let connector = HttpsConnector::from((http, Arc::new(tls)));
+        // The builder demands to set them.
+        tls.alpn_protocols.clear();
+        let mut connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        if let Some(name) = server_name {
+            connector = connector.with_server_name_resolver(FixedServerNameResolver::new(name));
+        }
+        let connector = connector.enable_http1().enable_http2().wrap_connector(http);
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -208,4 +214,100 @@ fn broken(error: &hyper_util::client::legacy::Error) -> Fault {
         source = cause.source();
     }
     if error.is_connect() { Fault::Unreachable(sentence) } else { Fault::Broken(sentence) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use rustls::crypto::ring;
+    use rustls::pki_types::PrivateKeyDer;
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+    use crate::trust::trusting;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn upstream(
+        scheme: &str,
+        address: SocketAddr,
+        tls: Option<rustls::ClientConfig>,
+        name: Option<&str>,
+    ) -> Upstream {
+        let name = name.map(|name| ServerName::try_from(name.to_owned()).expect("a name"));
+        let base = format!("{scheme}://{address}").into();
+        Upstream::new("engine".to_owned(), None, base, None, TIMEOUT, (tls, name))
+    }
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound socket");
+        (listener, address)
+    }
+
+    /// Reads a request and answers it so.
+    async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: &str) {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            match stream.read_u8().await {
+                Ok(byte) => request.push(byte),
+                Err(_) => return,
+            }
+        }
+        let _ = stream.write_all(answer.as_bytes()).await;
+        let _ = stream.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_is_told_from_one_that_is_not_there() {
+        let (listener, address) = listener().await;
+        let of_engine = upstream("http", address, None, None);
+        let asking = of_engine.get("/models", 1024, TIMEOUT);
+        let breaking = async {
+            let (stream, _) = listener.accept().await.expect("a connection");
+            answer(stream, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").await;
+        };
+        let (told, ()) = tokio::join!(asking, breaking);
+        assert!(matches!(told, Err(Fault::Broken(_))), "{told:?}");
+        drop(listener);
+        let told = of_engine.get("/models", 1024, TIMEOUT).await;
+        assert!(matches!(told, Err(Fault::Unreachable(_))), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn a_certificate_must_be_for_the_name_that_is_said() {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new(vec!["engines.test".to_owned()]).expect("a name");
+        let certificate = params.self_signed(&key).expect("signed");
+        let folder = tempfile::tempdir().expect("a folder");
+        let ca = folder.path().join("ca.pem");
+        std::fs::write(&ca, certificate.pem()).expect("written");
+        let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)
+            .expect("a certificate");
+        let (listener, address) = listener().await;
+        tokio::spawn(async move {
+            let acceptor = TlsAcceptor::from(Arc::new(config));
+            while let Ok((stream, _)) = listener.accept().await {
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    answer(stream, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").await;
+                }
+            }
+        });
+        let tls = || Some(trusting(Some(&ca)).expect("certificates"));
+        let told = async |name| upstream("https", address, tls(), name).get("/models", 1024, TIMEOUT).await;
+        assert_eq!(told(Some("engines.test")).await, Ok(Bytes::from("{}")));
+        for name in [None, Some("others.test")] {
+            let told = told(name).await;
+            assert!(matches!(told, Err(Fault::Unreachable(_))), "{told:?}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! Where workers are found: at an address, in a file, in DNS, among the endpoints of a Kubernetes service. A source tells all that it
-//! has whenever that changes, and says nothing while it cannot be read: what was told last stays. Does not connect to workers.
+//! Where workers and engines are found: at an address, in a file, in DNS, among the endpoints of a Kubernetes service. A source tells all
+//! that it has whenever that changes, and says nothing while it cannot be read: what was told last stays. Does not connect to what it finds.
 
 mod dns;
 mod file;
@@ -19,13 +19,20 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 /// … and at most.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
-/// Where workers are found.
+/// Whether workers are found, or engines of other makers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Workers,
+    Engines,
+}
+
+/// Where workers or engines are found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Source {
     /// One worker.
     Address(WorkerAddress),
     /// `file:///PATH`: a file with an address on each line.
-    File(PathBuf),
+    File(PathBuf, Kind),
     /// `dns://[SERVER/]NAME:PORT`: each address of a name.
     Dns(dns::Question),
     /// `srv://[SERVER/]NAME`: each host and port of a name's SRV records (RFC 2782).
@@ -34,7 +41,7 @@ pub(super) enum Source {
     Kubernetes(kubernetes::Service),
 }
 
-/// A worker as a source tells it.
+/// A worker or an engine as a source tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     /// Where it listens.
@@ -53,14 +60,14 @@ impl From<WorkerAddress> for Found {
 }
 
 impl Source {
-    /// Of a URL. `is_encrypted` holds for workers of DNS and Kubernetes, which tell hosts and ports only.
+    /// Of a URL. `is_encrypted` holds for what DNS and Kubernetes tell, which is hosts and ports only; `kind` for the lines of a file.
     ///
     /// # Errors
     /// When it names no source.
-    pub fn parse(url: &str, is_encrypted: bool) -> Result<Self, InvalidAddress> {
+    pub fn parse(url: &str, is_encrypted: bool, kind: Kind) -> Result<Self, InvalidAddress> {
         let Some((scheme, rest)) = url.split_once("://") else { return url.parse().map(Self::Address) };
         let source = match scheme {
-            "file" => rest.starts_with('/').then(|| Self::File(rest.into())),
+            "file" => rest.starts_with('/').then(|| Self::File(rest.into(), kind)),
             "dns" => dns::Question::parse(rest, true, is_encrypted).map(Self::Dns),
             "srv" => dns::Question::parse(rest, false, is_encrypted).map(Self::Srv),
             "kubernetes" => kubernetes::Service::parse(rest, is_encrypted).map(Self::Kubernetes),
@@ -80,7 +87,7 @@ impl Source {
         let teller = Teller { idx, tell, name };
         match self {
             Self::Address(address) => teller.told(vec![address.into()]).await,
-            Self::File(path) => file::follow(&path, teller).await,
+            Self::File(path, kind) => file::follow(&path, kind, teller).await,
             Self::Dns(question) | Self::Srv(question) => dns::follow(question, teller).await,
             Self::Kubernetes(service) => kubernetes::follow(service, api, teller).await,
         }
@@ -91,7 +98,7 @@ impl std::fmt::Display for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            Self::File(path) => write!(f, "file://{}", path.display()),
+            Self::File(path, _) => write!(f, "file://{}", path.display()),
             Self::Dns(question) => write!(f, "dns://{question}"),
             Self::Srv(question) => write!(f, "srv://{question}"),
             Self::Kubernetes(service) => write!(f, "kubernetes://{service}"),
@@ -117,7 +124,11 @@ impl Teller {
         let backoff = trouble.backoff;
         trouble.backoff = (backoff * 2).min(MAX_BACKOFF);
         if trouble.reason.as_ref() != Some(&reason) {
-            tracing::warn!(source = self.name, reason, "cannot look for workers; those that are known stay");
+            tracing::warn!(
+                source = self.name,
+                reason,
+                "cannot look for workers or engines; those that are known stay"
+            );
             trouble.reason = Some(reason);
         }
         // Half of the time and a random part of the other half, so that gateways do not ask together.
@@ -154,7 +165,7 @@ mod tests {
             "kubernetes://default/throng-worker:9000",
             "kubernetes://default/throng-worker:engine",
         ] {
-            assert_eq!(Source::parse(url, false).expect(url).to_string(), url);
+            assert_eq!(Source::parse(url, false, Kind::Workers).expect(url).to_string(), url);
         }
         for url in [
             "ftp://a:1",
@@ -168,7 +179,7 @@ mod tests {
             "kubernetes://Names pace/x:1",
             "kubernetes://a/b",
         ] {
-            assert!(Source::parse(url, false).is_err(), "{url}");
+            assert!(Source::parse(url, false, Kind::Workers).is_err(), "{url}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Where a worker listens: `throng://host:port`, or `throngs://host:port` for encrypted connections. Does not connect.
+//! Where a worker listens: `throng://host:port`, or `throngs://host:port` for encrypted connections; or an engine that was found where
+//! workers are. Does not connect.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,6 +37,36 @@ impl WorkerAddress {
         Self { host, port, is_encrypted }
     }
 
+    /// Of an engine: `http://HOST[:PORT]`, or `https://HOST[:PORT]` for encrypted connections.
+    ///
+    /// # Errors
+    /// When it is no such address, as one with a path.
+    pub(crate) fn of_engine(text: &str) -> Result<Self, InvalidAddress> {
+        let expected = "an engine: it must be http://HOST:PORT, or https://HOST:PORT with TLS";
+        Self::read(text, [("http", false, Some(80)), ("https", true, Some(443))], expected)
+    }
+
+    /// Of a text that begins with one of two schemes, of which each tells whether connections are encrypted and which port is meant where
+    /// none is said.
+    fn read(
+        text: &str,
+        schemes: [(&str, bool, Option<u16>); 2],
+        expected: &'static str,
+    ) -> Result<Self, InvalidAddress> {
+        let invalid = || InvalidAddress { text: text.to_owned(), expected };
+        let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
+        let (_, is_encrypted, usual_port) =
+            schemes.into_iter().find(|(known, ..)| *known == scheme).ok_or_else(invalid)?;
+        let authority: Authority = rest.trim_end_matches('/').parse().map_err(|_| invalid())?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let port = authority.port_u16().or(usual_port.filter(|_| authority.port().is_none()));
+        let port = port.filter(|&port| port > 0).ok_or_else(invalid)?;
+        if host.is_empty() || authority.as_str().contains('@') {
+            return Err(invalid());
+        }
+        Ok(Self { host: host.to_owned(), port, is_encrypted })
+    }
+
     /// A name, or an IP address without brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -52,7 +83,7 @@ impl WorkerAddress {
     }
 
     /// The authority of URLs.
-    pub(super) fn authority(&self) -> String {
+    pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
@@ -66,20 +97,7 @@ impl FromStr for WorkerAddress {
 
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
         let expected = "a worker: it must be throng://HOST:PORT, or throngs://HOST:PORT with TLS";
-        let invalid = || InvalidAddress { text: text.to_owned(), expected };
-        let (scheme, rest) = text.split_once("://").ok_or_else(invalid)?;
-        let is_encrypted = match scheme {
-            "throng" => false,
-            "throngs" => true,
-            _ => return Err(invalid()),
-        };
-        let authority: Authority = rest.trim_end_matches('/').parse().map_err(|_| invalid())?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let port = authority.port_u16().filter(|&port| port > 0).ok_or_else(invalid)?;
-        if host.is_empty() || authority.as_str().contains('@') {
-            return Err(invalid());
-        }
-        Ok(Self { host: host.to_owned(), port, is_encrypted })
+        Self::read(text, [("throng", false, None), ("throngs", true, None)], expected)
     }
 }
 
