@@ -4,6 +4,7 @@ import sys
 
 import httpx
 import pytest
+from certificates import self_signed
 from test_fleet_of_models import TOKEN, gateway
 from test_foreign_engines import free_port, process, wait_for
 
@@ -88,3 +89,28 @@ def test_keda_is_told_how_many_workers_there_should_be(binary, stubs, tmp_path):
             stream = stub.StreamIsActive(named, timeout=60)
             assert next(stream).result
             stream.cancel()
+
+
+def test_keda_can_ask_over_tls(binary, stubs, tmp_path):
+    messages, services = stubs
+    certificate, key = self_signed(tmp_path, "localhost")
+    scaler = free_port()
+    files = f'{{ certificate = "{certificate}", key = "{key}", client_ca = "{certificate}" }}'
+    settings = config(tmp_path, scaler, keda_tls=files)
+    url, gateway_process = gateway(binary, [f"throng://127.0.0.1:{free_port()}"], *settings)
+    target = f"127.0.0.1:{scaler}"
+    options = [("grpc.ssl_target_name_override", "localhost")]
+    credentials = lambda *own: grpc.ssl_channel_credentials(certificate.read_bytes(), *own)
+    with_own, without = credentials(key.read_bytes(), certificate.read_bytes()), credentials()
+
+    def told(channel):
+        with channel, pytest.raises(grpc.RpcError) as failed:
+            services.ExternalScalerStub(channel).IsActive(messages.ScaledObjectRef(name="worker"), timeout=10)
+        return failed.value.details()
+
+    with gateway_process:
+        wait_for(lambda: httpx.get(f"{url}/version").status_code == 200, "the gateway")
+        answered = "no worker has told its model yet"
+        wait_for(lambda: told(grpc.secure_channel(target, with_own, options)) == answered, "an encrypted answer")
+        assert told(grpc.secure_channel(target, without, options)) != answered
+        assert told(grpc.insecure_channel(target)) != answered

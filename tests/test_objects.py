@@ -1,6 +1,5 @@
 """Models from buckets and web servers: `throng pull`, `inspect` and `serve` over a real S3 server (moto's) and plain HTTP and HTTPS ones."""
 
-import datetime
 import hashlib
 import http.server
 import os
@@ -11,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from certificates import self_signed
 
 STARTER = Path(__file__).resolve().parent.parent / "starter/models/throng-starter.gguf"
 
@@ -217,31 +217,11 @@ def test_digests_are_compared(binary, tmp_path):
 
 
 def test_https_is_checked(binary, tmp_path):
-    x509 = pytest.importorskip("cryptography.x509", reason="cryptography is not installed")
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
-    now = datetime.datetime.now(datetime.timezone.utc)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    (tmp_path / "cert.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (tmp_path / "key.pem").write_bytes(secret)
+    certificate, key = self_signed(tmp_path, "localhost")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context.load_cert_chain(certificate, key)
     with Shelf({"/m.gguf": STARTER.read_bytes()}, tls=context) as shelf:
-        trusting = {"SSL_CERT_FILE": str(tmp_path / "cert.pem")}
+        trusting = {"SSL_CERT_FILE": str(certificate)}
         path = pull(binary, shelf.url + "/m.gguf", cache=tmp_path / "cache", environment=trusting)
         assert path.read_bytes() == STARTER.read_bytes()
         refused = run(binary, "pull", shelf.url + "/m.gguf", cache=tmp_path / "other")

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use throng_core::autoscale::AutoscaleConfig;
 use throng_core::time::Nanos;
 
+use super::TlsConfig;
+
 /// Bounds and targets of the number of workers of each model.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AutoscaleSection {
     /// Fewest workers; 0 lets a model without requests have none.
@@ -28,6 +30,8 @@ pub struct AutoscaleSection {
     pub idle_s: u64,
     /// The address on which KEDA's external scaler (gRPC) is served. It has no keys: choose one of a private network.
     pub keda_listen: Option<SocketAddr>,
+    /// Files for encrypted connections there; in clear text without.
+    pub keda_tls: Option<TlsConfig>,
 }
 
 impl Default for AutoscaleSection {
@@ -44,6 +48,7 @@ impl Default for AutoscaleSection {
             down_cooldown_s: seconds(of.down_cooldown),
             idle_s: seconds(of.idle),
             keda_listen: None,
+            keda_tls: None,
         }
     }
 }
@@ -67,6 +72,12 @@ impl AutoscaleSection {
                 "above 0 and at most 1",
             ),
             ("target_wait_ms", self.target_wait_ms > 0, self.target_wait_ms.to_string(), "at least 1"),
+            (
+                "keda_tls",
+                self.keda_tls.is_none() || self.keda_listen.is_some(),
+                "set".to_owned(),
+                "without keda_listen not set",
+            ),
         ];
         let fault = checks.into_iter().find(|(_, is_right, ..)| !is_right);
         fault.map_or(Ok(()), |(name, _, value, expected)| Err((name, value, expected)))

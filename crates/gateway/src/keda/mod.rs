@@ -14,7 +14,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -24,6 +25,7 @@ use self::messages::{
     ScaledObjectRef,
 };
 use crate::app::App;
+use crate::server::Tls;
 
 /// The only metric: the number of replicas itself, so that its target for each replica is 1.
 const METRIC: &str = "throng_desired_replicas";
@@ -38,15 +40,23 @@ const BIND_INTERVAL: Duration = Duration::from_millis(250);
 /// A client that does not answer a ping within this time is disconnected.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 
+/// For a handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The models, once there are some.
 type Models = Arc<OnceLock<Arc<App>>>;
 
-/// Answers on `address`, where there is one, until what this returns is dropped.
-pub(crate) fn start(address: Option<SocketAddr>, models: Models) -> JoinSet<()> {
-    address.into_iter().map(|address| serve(address, models.clone())).collect()
+/// Answers on `address`, where there is one, encrypted where there is a certificate, until what this returns is dropped.
+pub(crate) fn start(address: Option<SocketAddr>, tls: Option<Arc<Tls>>, models: Models) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    if let Some(address) = address {
+        tls.iter().for_each(|tls| drop(tasks.spawn(tls.clone().follow_changes())));
+        tasks.spawn(serve(address, tls, models));
+    }
+    tasks
 }
 
-async fn serve(address: SocketAddr, models: Models) {
+async fn serve(address: SocketAddr, tls: Option<Arc<Tls>>, models: Models) {
     let listener = listen(address).await;
     tracing::info!("KEDA's external scaler is on {address}");
     let (connections, mut tasks) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), JoinSet::new());
@@ -54,10 +64,18 @@ async fn serve(address: SocketAddr, models: Models) {
         let Ok(place) = connections.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let models = models.clone();
+                let (tls, models) = (tls.clone(), models.clone());
                 tasks.spawn(async move {
                     let _place = place;
-                    answer_on(stream, models).await;
+                    match tls {
+                        None => answer_on(stream, models).await,
+                        Some(tls) => {
+                            let greeting = tls.acceptor().accept(stream);
+                            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, greeting).await {
+                                answer_on(stream, models).await;
+                            }
+                        }
+                    }
                 });
             }
             Err(_) => tokio::time::sleep(BIND_INTERVAL).await,
@@ -81,7 +99,7 @@ async fn listen(address: SocketAddr) -> TcpListener {
     }
 }
 
-async fn answer_on(stream: TcpStream, models: Models) {
+async fn answer_on(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, models: Models) {
     let service = service_fn(move |request| {
         let models = models.clone();
         async move { Ok::<_, Infallible>(answer(request, models).await) }

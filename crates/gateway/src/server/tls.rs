@@ -110,17 +110,22 @@ impl Tls {
         }
     }
 
+    /// What greets a client with the certificate of now.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        let config = self.current.read().unwrap_or_else(PoisonError::into_inner).config.clone();
+        TlsAcceptor::from(config)
+    }
+
     /// Greets a client; `None` if it does not speak TLS, or not as it must.
     pub(super) async fn accept(&self, socket: ClientSocket) -> Option<TlsStream<ClientSocket>> {
         if !begins_handshake(&socket.socket).await {
             refuse(&socket.socket, IN_CLEAR).await;
             return None;
         }
-        let config = self.current.read().unwrap_or_else(PoisonError::into_inner).config.clone();
         let bound = |connection: &mut rustls::ServerConnection| {
             connection.set_buffer_limit(Some(SEND_BUFFER_BYTES));
         };
-        match TlsAcceptor::from(config).accept_with(socket, bound).await {
+        match self.acceptor().accept_with(socket, bound).await {
             Ok(stream) => Some(stream),
             Err(error) => {
                 tracing::debug!(%error, "a handshake failed");
