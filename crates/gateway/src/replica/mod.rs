@@ -10,6 +10,7 @@ mod remote;
 mod replicas;
 mod request;
 mod resumable;
+mod tried;
 mod wire_form;
 mod wire_request;
 

@@ -14,15 +14,12 @@ use throng_core::request::TokenId;
 use throng_core::routing::ReplicaId;
 use tokio::time::Instant;
 
+use super::tried::Tried;
 use super::{
     Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest, Replicas,
     ResumedContinuation, Timing, TraceSource,
 };
 use crate::dispatch::{Bound, Placement, Wanted};
-
-/// Most replicas that one request is submitted to; each at most once. A request that makes every replica fail harms
-/// no more than these, and a failure of many replicas does not multiply the work.
-const MAX_REPLICAS_TRIED: usize = 3;
 
 /// Most replicas that may end under one request, each after a token of it: these are not counted above, since processes end for
 /// reasons of their own, and a stream may live longer than many of them.
@@ -35,7 +32,7 @@ pub(crate) struct Resumable {
     request: ReplicaRequest,
     wish: Arc<Wish>,
     /// The replicas that it was submitted to and that count.
-    tried: Vec<ReplicaId>,
+    tried: Tried,
     n_outlived: usize,
     /// A token has come since it was submitted last.
     has_progressed: bool,
@@ -90,7 +87,7 @@ enum State {
 /// What came of asking replicas one after the other, and which were asked.
 struct Asked {
     result: Result<(Box<dyn Generation>, Placement), ReplicaError>,
-    tried: Vec<ReplicaId>,
+    tried: Tried,
 }
 
 /// What has been passed on of one continuation.
@@ -115,7 +112,8 @@ impl Resumable {
     ) -> Result<Box<dyn Generation>, ReplicaError> {
         let (arrived, wish) = (Instant::now(), Arc::new(wish));
         replicas.dispatcher().request();
-        let Asked { result, tried } = ask(replicas.clone(), request.clone(), wish.clone(), Vec::new()).await;
+        let Asked { result, tried } =
+            ask(replicas.clone(), request.clone(), wish.clone(), Tried::default()).await;
         let (generation, placement) = result?;
         let progress = |index| Progress {
             index,
@@ -162,16 +160,19 @@ impl Resumable {
         tracing::warn!(error = %failure, n_output, "a replica failed");
         self.submitted = Instant::now();
         let has_ended = has_ended(failure.kind);
-        if let State::Running(_, placement) = std::mem::replace(&mut self.state, State::Ended) {
-            note_failure(placement, failure.kind);
-        }
         let has_progressed = std::mem::take(&mut self.has_progressed);
+        if let State::Running(_, placement) = std::mem::replace(&mut self.state, State::Ended) {
+            let id = placement.replica();
+            note_failure(placement, failure.kind);
+            if has_progressed && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
+                self.n_outlived += 1;
+                self.tried.outlive(id);
+            } else if has_ended {
+                self.tried.end(id);
+            }
+        }
         if !has_progressed && !has_ended && !self.replicas.dispatcher().may_retry() {
             return None;
-        }
-        if has_progressed && has_ended && self.n_outlived < MAX_REPLICAS_OUTLIVED {
-            self.n_outlived += 1;
-            self.tried.drain(..self.tried.len().saturating_sub(1));
         }
         let tried = std::mem::take(&mut self.tried);
         let asking = ask(self.replicas.clone(), self.rest(), self.wish.clone(), tried).boxed();
@@ -219,24 +220,25 @@ impl Resumable {
     }
 }
 
-/// Asks replicas that were not asked yet, until one takes the request in or has a reason that holds for all.
-async fn ask(
-    replicas: Replicas,
-    request: ReplicaRequest,
-    wish: Arc<Wish>,
-    mut tried: Vec<ReplicaId>,
-) -> Asked {
+/// Asks replicas that were not asked yet, or that took the place of one that has ended, until one takes the request in or has a reason that
+/// holds for all.
+async fn ask(replicas: Replicas, request: ReplicaRequest, wish: Arc<Wish>, mut tried: Tried) -> Asked {
     let mut first_refusal: Option<ReplicaError> = None;
-    while tried.len() < MAX_REPLICAS_TRIED
-        && let Some((placement, replica)) = replicas.place(&wanted(&request, &wish, &tried))
+    let place = |tried: &[ReplicaId]| replicas.place(&wanted(&request, &wish, tried));
+    while tried.may_ask()
+        && let Some((placement, replica)) = place(&tried.all()).or_else(|| place(&tried.refusing()))
     {
-        tried.push(placement.replica());
+        let id = placement.replica();
+        tried.ask(id);
         match replica.generate(request.clone()).await {
             Ok(generation) => return Asked { result: Ok((generation, placement)), tried },
             Err(refusal) if refusal.retryable => {
                 let kind = refusal.kind;
                 first_refusal.get_or_insert(refusal);
                 note_failure(placement, kind);
+                if has_ended(kind) {
+                    tried.end(id);
+                }
                 // Whoever has ended gets nothing more; what others refuse or fail at must not double the load of the rest.
                 if !has_ended(kind) && !replicas.dispatcher().may_retry() {
                     break;

@@ -1,0 +1,53 @@
+//! Which replicas a request was submitted to, and whether they may be asked again. Does not ask.
+
+use throng_core::routing::ReplicaId;
+
+/// Most replicas that one request is submitted to, those aside under which it got on. A request that makes every replica fail harms
+/// no more than these, and a failure of many replicas does not multiply the work.
+const MAX_REPLICAS_TRIED: usize = 3;
+
+/// The replicas that a request was submitted to.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// How often it was submitted.
+    n: usize,
+    /// Those that run it, refused it or failed at it.
+    known: Vec<ReplicaId>,
+    /// Those whose process ended. What has their place since then is another one, and can be asked when nobody else is left.
+    ended: Vec<ReplicaId>,
+}
+
+impl Tried {
+    /// Whether one more may be asked.
+    pub fn may_ask(&self) -> bool {
+        self.n < MAX_REPLICAS_TRIED
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<ReplicaId> {
+        self.known.iter().chain(&self.ended).copied().collect()
+    }
+
+    /// Those that are not asked again, whoever else is left; with them the one that ended last.
+    pub fn refusing(&self) -> Vec<ReplicaId> {
+        self.known.iter().chain(self.ended.last()).copied().collect()
+    }
+
+    /// It is submitted to this one.
+    pub fn ask(&mut self, id: ReplicaId) {
+        self.n += 1;
+        self.known.push(id);
+    }
+
+    /// The process of this one has ended.
+    pub fn end(&mut self, id: ReplicaId) {
+        self.known.retain(|known| *known != id);
+        self.ended.retain(|ended| *ended != id);
+        self.ended.push(id);
+    }
+
+    /// The process of this one has ended after the request got on there: those before do not count any more.
+    pub fn outlive(&mut self, id: ReplicaId) {
+        *self = Self { n: 1, known: Vec::new(), ended: vec![id] };
+    }
+}
