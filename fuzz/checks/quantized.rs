@@ -5,7 +5,7 @@ use throng_model::weights::TensorSource;
 use throng_model::weights::quantized::{QuantizedBy, QuantizedFolder, Scheme};
 use throng_model::weights::safetensors::SafetensorsFolder;
 
-const LAYOUTS: [QuantizedBy; 9] = [
+const LAYOUTS: [QuantizedBy; 13] = [
     QuantizedBy::Fp8Blocks { block: [4, 8] },
     QuantizedBy::Fp8Rows,
     QuantizedBy::Nvfp4 { is_modelopt: false },
@@ -14,7 +14,11 @@ const LAYOUTS: [QuantizedBy; 9] = [
     QuantizedBy::Gptq { bits: 4, group: Some(32), zeros_are_less_one: true },
     QuantizedBy::Packed { bits: 4, group: None, is_symmetric: true },
     QuantizedBy::Packed { bits: 8, group: Some(16), is_symmetric: false },
-    QuantizedBy::Int8Rows,
+    QuantizedBy::Int8 { group: None, is_symmetric: true },
+    QuantizedBy::Int8 { group: Some(16), is_symmetric: false },
+    QuantizedBy::Packed { bits: 3, group: Some(32), is_symmetric: false },
+    QuantizedBy::Mxfp8,
+    QuantizedBy::Mxfp4,
 ];
 
 /// Panics when a decoder violates its contract.
@@ -26,7 +30,7 @@ pub fn check(bytes: &[u8]) {
     let Ok(folder) = SafetensorsFolder::parse_any(file) else { return };
     let (by, shape) =
         (LAYOUTS[usize::from(*layout) % LAYOUTS.len()], [rows, cols].map(|n| usize::from(*n).max(1)));
-    let folder = QuantizedFolder::new(folder, Scheme { by, name: "fuzzed" });
+    let folder = QuantizedFolder::new(folder, Scheme::of_all("fuzzed", by));
     for name in folder.encoded_names() {
         if let Ok(decoded) = folder.decode(&name, shape).expect("it is listed") {
             assert_eq!(Some(decoded.data.len()), decoded.format.bytes_of(shape[1]).map(|n| n * shape[0]));

@@ -33,6 +33,7 @@ fn word_bytes(words: &[u32]) -> Vec<u8> {
 
 /// A linear layer: `[rows, cols]`.
 struct Layer {
+    name: String,
     rows: usize,
     cols: usize,
     weights: Vec<f32>,
@@ -216,6 +217,39 @@ fn fp8(of: &Layer, [high, wide]: [usize; 2], by_row: bool) -> Encoded {
     (tensors, numbers)
 }
 
+/// The same with the names of compressed-tensors.
+fn fp8_of_compressed_tensors(of: &Layer, block: [usize; 2]) -> Encoded {
+    let (mut tensors, numbers) = fp8(of, block, false);
+    tensors
+        .iter_mut()
+        .filter(|tensor| tensor.0 == "weight_scale_inv")
+        .for_each(|scale| scale.0 = "weight_scale");
+    (tensors, numbers)
+}
+
+/// MXFP4: an exponent for 32 columns.
+fn mxfp4(of: &Layer) -> Encoded {
+    let fp4 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let (mut exponents, mut codes, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+    for weights in of.weights.chunks(32) {
+        let largest = weights.iter().fold(0.0f32, |largest, w| largest.max(w.abs()));
+        let exponent = (largest / 4.0).log2().floor() as i32;
+        exponents.push((exponent + 127) as u8);
+        for w in weights {
+            let code = nearest(&fp4, w / 2f32.powi(exponent));
+            codes.push(code as u8 | u8::from(*w < 0.0) << 3);
+            let size = fp4[code] * 2f32.powi(exponent);
+            numbers.push(if *w < 0.0 { -size } else { size });
+        }
+    }
+    let codes = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
+    let tensors = vec![
+        ("weight_packed", Dtype::U8, vec![of.rows, of.cols / 2], codes),
+        ("weight_scale", Dtype::U8, vec![of.rows, of.cols / 32], exponents),
+    ];
+    (tensors, numbers)
+}
+
 fn nvfp4(of: &Layer) -> Encoded {
     let (fp8, fp4, global) = (e4m3(), [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], 2f32.powi(-6));
     let (mut groups, mut codes, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
@@ -266,6 +300,18 @@ fn layouts() -> Vec<(&'static str, Value, Encoder)> {
     let row = json!({"num_bits": 8, "strategy": "channel", "symmetric": true, "type": "int"});
     let fp8_row = json!({"num_bits": 8, "strategy": "channel", "symmetric": true, "type": "float"});
     let fp4 = json!({"num_bits": 4, "group_size": 16, "strategy": "tensor_group", "symmetric": true, "type": "float"});
+    let fp8_blocks = json!({
+        "num_bits": 8, "strategy": "block", "block_structure": [32, 48], "symmetric": true, "type": "float",
+    });
+    let mx =
+        json!({"num_bits": 4, "group_size": 32, "strategy": "group", "symmetric": true, "type": "float"});
+    let mixture = json!({
+        "quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ["lm_head"],
+        "config_groups": {
+            "group_0": {"targets": ["Linear"], "format": "nvfp4-pack-quantized", "weights": fp4},
+            "group_1": {"targets": ["re:.*self_attn.*"], "format": "float-quantized", "weights": fp8_blocks},
+        },
+    });
     let awq =
         json!({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"});
     let blocks = json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [32, 48]});
@@ -295,6 +341,20 @@ fn layouts() -> Vec<(&'static str, Value, Encoder)> {
         ),
         ("FP8 in blocks", blocks, Box::new(|of| fp8(of, [32, 48], false))),
         ("FP8 in rows", compressed("float-quantized", &fp8_row), Box::new(|of| fp8(of, [1, of.cols], true))),
+        (
+            "FP8 in blocks of compressed-tensors",
+            compressed("float-quantized", &fp8_blocks),
+            Box::new(|of| fp8_of_compressed_tensors(of, [32, 48])),
+        ),
+        ("MXFP4", compressed("mxfp4-pack-quantized", &mx), Box::new(mxfp4)),
+        (
+            "NVFP4 with attention in FP8",
+            mixture,
+            Box::new(|of| match of.name.contains("self_attn") {
+                true => fp8_of_compressed_tensors(of, [32, 48]),
+                false => nvfp4(of),
+            }),
+        ),
         ("NVFP4", compressed("nvfp4-pack-quantized", &fp4), Box::new(nvfp4)),
     ]
 }
@@ -314,7 +374,7 @@ fn write_both(folder: &Path, config: &Value, encode: &Encoder) -> [PathBuf; 2] {
             continue;
         };
         let weights = tensor.data().as_chunks::<4>().0.iter().map(|x| f32::from_le_bytes(*x)).collect();
-        let of = Layer { rows: tensor.shape()[0], cols: tensor.shape()[1], weights };
+        let of = Layer { name: layer.to_owned(), rows: tensor.shape()[0], cols: tensor.shape()[1], weights };
         let (parts, numbers) = encode(&of);
         parts.into_iter().for_each(|(end, dtype, shape, data)| {
             encoded.insert(format!("{layer}.{end}"), (dtype, shape, data));

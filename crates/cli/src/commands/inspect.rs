@@ -76,7 +76,7 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
     for (format, n_bytes) in &weights.formats {
         row(&format!("  {}", format.name()), show(*n_bytes));
     }
-    if let Some(Encoding { name, held, n_stored_bytes, .. }) = model.tensors().encoding() {
+    for Encoding { name, held, n_stored_bytes, .. } in model.tensors().encodings() {
         let held = match held {
             Format::F32 => "computed exactly, as BF16 or F32".to_owned(),
             held => format!("held as {} where that is exact, else as F32", held.name()),

@@ -185,7 +185,7 @@ impl<B: Backend> DecoderWeights<B> {
             names.iter().filter_map(|name| source.tensor(name)).map(|tensor| tensor.data.len() as u64);
         let bytes = source.byte_names();
         let bytes = bytes.iter().filter_map(|name| source.byte_tensor(name)).map(|t| t.data.len() as u64);
-        let encoded = source.encoding().map_or(0, |encoding| encoding.n_stored_bytes);
+        let encoded: u64 = source.encodings().iter().map(|encoding| encoding.n_stored_bytes).sum();
         let mut loader = Loader {
             backend,
             source,

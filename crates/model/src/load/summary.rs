@@ -50,7 +50,7 @@ impl LoadedModel {
             let n_codes = if tensor.name.ends_with("_blocks") { 2 * tensor.data.len() as u64 } else { 0 };
             summary.add(Format::MXFP4, n_codes, tensor.data.len() as u64);
         }
-        if let Some(encoding) = self.tensors.encoding() {
+        for encoding in self.tensors.encodings() {
             let bytes = |format: Format| {
                 encoding.n_elements * format.block_bytes() as u64 / format.block_elements() as u64
             };

@@ -2,6 +2,7 @@
 
 mod file_bytes;
 pub mod gguf;
+pub(crate) mod mxfp4;
 pub mod quantized;
 pub mod safetensors;
 
@@ -84,9 +85,9 @@ pub trait TensorSource: Send + Sync {
         Vec::new()
     }
 
-    /// How such weights are stored, and the format in which they are held where that has their numbers exactly.
-    fn encoding(&self) -> Option<Encoding> {
-        None
+    /// How such weights are stored, each layout once, and the format in which they are held where that has their numbers exactly.
+    fn encodings(&self) -> Vec<Encoding> {
+        Vec::new()
     }
 
     /// Such a weight of `[rows, cols]`; `None` if there is none of that name.

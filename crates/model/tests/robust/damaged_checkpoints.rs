@@ -23,8 +23,12 @@ fn layout(config: Value, tensors: &[(&str, Dtype, &[usize])]) -> Layout {
         .iter()
         .map(|(name, dtype, shape)| {
             let n_bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
-            // All columns are of the first group.
-            if name.ends_with("g_idx") { vec![0; n_bytes] } else { (0..=255).cycle().take(n_bytes).collect() }
+            match *name {
+                // All columns are of the first group.
+                "g_idx" => vec![0; n_bytes],
+                "weight_shape" => SHAPE.iter().flat_map(|n| n.to_le_bytes()).collect(),
+                _ => (0..=255).cycle().take(n_bytes).collect(),
+            }
         })
         .collect();
     let views = tensors.iter().zip(&data).map(|((name, dtype, shape), data)| {
@@ -47,12 +51,26 @@ fn floats() -> Vec<Layout> {
     let fp8 = json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [8, 32]});
     let channels = json!({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true});
     let groups = json!({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16});
+    let blocks = json!({"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [8, 32]});
+    let mx = |bits: u32| json!({"num_bits": bits, "type": "float", "strategy": "group", "group_size": 32});
     let modelopt = json!({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16});
     vec![
         layout(fp8, &[("weight", Dtype::F8_E4M3, &SHAPE), ("weight_scale_inv", Dtype::F32, &[2, 2])]),
         layout(
             compressed("float-quantized", &channels),
             &[("weight", Dtype::F8_E4M3, &SHAPE), ("weight_scale", Dtype::BF16, &[16, 1])],
+        ),
+        layout(
+            compressed("float-quantized", &blocks),
+            &[("weight", Dtype::F8_E4M3, &SHAPE), ("weight_scale", Dtype::BF16, &[2, 2])],
+        ),
+        layout(
+            compressed("mxfp8-quantized", &mx(8)),
+            &[("weight", Dtype::F8_E4M3, &SHAPE), ("weight_scale", Dtype::U8, &[16, 2])],
+        ),
+        layout(
+            compressed("mxfp4-pack-quantized", &mx(4)),
+            &[("weight_packed", Dtype::U8, &[16, 32]), ("weight_scale", Dtype::U8, &[16, 2])],
         ),
         layout(
             compressed("nvfp4-pack-quantized", &groups),
@@ -79,6 +97,10 @@ fn integers() -> Vec<Layout> {
     let gptq = json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false});
     let four =
         json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
+    let three =
+        json!({"num_bits": 3, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
+    let bytes =
+        json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
     let eight = json!({"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true});
     vec![
         layout(
@@ -104,6 +126,23 @@ fn integers() -> Vec<Layout> {
                 ("weight_packed", Dtype::I32, &[16, 8]),
                 ("weight_scale", Dtype::BF16, &[16, 2]),
                 ("weight_zero_point", Dtype::I32, &[2, 2]),
+            ],
+        ),
+        layout(
+            compressed("pack-quantized", &three),
+            &[
+                ("weight_packed", Dtype::I32, &[16, 6]),
+                ("weight_shape", Dtype::I64, &[2]),
+                ("weight_scale", Dtype::BF16, &[16, 2]),
+                ("weight_zero_point", Dtype::I32, &[2, 2]),
+            ],
+        ),
+        layout(
+            compressed("int-quantized", &bytes),
+            &[
+                ("weight", Dtype::I8, &SHAPE),
+                ("weight_scale", Dtype::BF16, &[16, 2]),
+                ("weight_zero_point", Dtype::I8, &[16, 2]),
             ],
         ),
         layout(

@@ -8,10 +8,7 @@ use throng_kernels::quant::Format;
 use super::stored_rows::StoredRows;
 use super::{Loader, TensorError, find_byte_tensor, weight};
 use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
-use crate::weights::{ByteTensor, TensorView};
-
-/// Bytes of the codes of a block of MXFP4.
-const MXFP4_CODES: usize = 16;
+use crate::weights::{ByteTensor, TensorView, mxfp4};
 
 /// Which rows of a tensor: the first, how many, and how far from each other.
 #[derive(Clone, Copy)]
@@ -175,8 +172,7 @@ impl<'a, B: Backend> Loader<'a, B> {
         Ok(stored_rows(tensor.name, tensor.format, shape, data))
     }
 
-    /// Rows of codes, two of neighbouring columns in a byte, and scales, put together as ggml's MXFP4 has them: the exponent, then
-    /// bytes of the codes of two columns that are sixteen apart.
+    /// Rows of codes and of scales, put together.
     fn rows_of_mxfp4(
         &self,
         (name, blocks): (&str, ByteTensor<'a>),
@@ -188,16 +184,13 @@ impl<'a, B: Backend> Loader<'a, B> {
         let scales = format!("{name}_scales");
         let scales =
             find_byte_tensor(self.source, &scales).ok_or(TensorError::Missing { name: scales.clone() })?;
-        check_bytes(&blocks, &[n_experts, n_rows, per_row, MXFP4_CODES])?;
+        check_bytes(&blocks, &[n_experts, n_rows, per_row, mxfp4::CODE_BYTES])?;
         check_bytes(&scales, &[n_experts, n_rows, per_row])?;
         let row_idx = |row: usize| expert_idx * n_rows + row;
         let of_row = |row: usize| -> Range<usize> { row_idx(row) * per_row..(row_idx(row) + 1) * per_row };
         let mut data = Vec::with_capacity(picked.n * per_row * Format::MXFP4.block_bytes());
         for block in picked.indices().flat_map(of_row) {
-            data.push(scales.data[block]);
-            let codes = part(blocks.data, block, MXFP4_CODES);
-            let code = |i: usize| codes[i / 2] >> (4 * (i % 2)) & 15;
-            data.extend((0..MXFP4_CODES).map(|i| code(i) | code(i + 16) << 4));
+            data.extend(mxfp4::block(scales.data[block], part(blocks.data, block, mxfp4::CODE_BYTES)));
         }
         Ok(stored_rows(blocks.name, Format::MXFP4, [picked.n, cols], Cow::Owned(data)))
     }

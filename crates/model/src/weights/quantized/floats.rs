@@ -1,18 +1,25 @@
-//! Layers stored as short floats with scales: FP8 (OCP 8-bit Floating Point Specification, E4M3) and NVFP4 (E2M1 with E4M3 scales for
-//! sixteen columns). Their numbers are products of floats: held as BF16 where that has all of them exactly, else as F32.
+//! Layers stored as short floats with scales: FP8 (OCP 8-bit Floating Point Specification, E4M3), NVFP4 (E2M1 with E4M3 scales for
+//! sixteen columns), and MXFP8 and MXFP4 (OCP Microscaling Formats 1.0: E4M3 and E2M1 with E8M0 scales for 32 columns). Their numbers are
+//! products of floats: held as MXFP4, or as BF16 where that has all of them exactly, else as F32.
 
 use safetensors::Dtype;
 use throng_kernels::quant::{Format, dequantize_row};
 
 use super::{DecodeError, Layer, RawTensor};
+use crate::weights::mxfp4;
 
 /// Columns of NVFP4 that share a scale.
 const NVFP4_GROUP: usize = 16;
+/// Columns of MXFP8 and MXFP4 that share a scale.
+const MX_GROUP: usize = 32;
 /// E2M1 by its code, sign apart.
 const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
-/// The numbers of a tensor of F32, F16 or BF16.
+/// The numbers of a tensor of F32, F16, BF16 or E8M0.
 pub(super) fn numbers(tensor: &RawTensor<'_>) -> Vec<f32> {
+    if tensor.dtype == Dtype::F8_E8M0 {
+        return tensor.data.iter().map(|&code| e8m0(code)).collect();
+    }
     let format = match tensor.dtype {
         Dtype::F16 => Format::F16,
         Dtype::BF16 => Format::BF16,
@@ -34,6 +41,15 @@ pub(super) fn e4m3(code: u8) -> f32 {
     if code & 0x80 == 0 { size } else { -size }
 }
 
+/// E8M0: a power of two.
+fn e8m0(code: u8) -> f32 {
+    match code {
+        0 => 2.0_f32.powi(-127),
+        255 => f32::NAN,
+        code => f32::from_bits(u32::from(code) << 23),
+    }
+}
+
 /// FP8 with a scale for each block of rows and columns; blocks at the edges may be short.
 pub(super) fn fp8_blocks(
     layer: &Layer<'_>,
@@ -41,21 +57,49 @@ pub(super) fn fp8_blocks(
 ) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
     let per_row = cols.div_ceil(wide);
-    let scales = layer.floats("weight_scale_inv", &[rows.div_ceil(high), per_row])?;
+    let scales = fp8_scales(layer, &[rows.div_ceil(high), per_row])?;
     fp8(layer, |row, col| scales[row / high * per_row + col / wide])
 }
 
 /// FP8 with a scale for each row, or one for all.
 pub(super) fn fp8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, _] = layer.shape;
-    let shape: &[usize] = match layer.find("weight_scale").map(|scale| scale.shape) {
+    let shape: &[usize] = match layer.find(fp8_scale_name(layer)).map(|scale| scale.shape) {
         Some([]) => &[],
         Some([1]) if rows != 1 => &[1],
         Some([_]) => &[rows],
         _ => &[rows, 1],
     };
-    let scales = layer.floats("weight_scale", shape)?;
+    let scales = fp8_scales(layer, shape)?;
     fp8(layer, |row, _| scales[row % scales.len()])
+}
+
+/// The factors of FP8: DeepSeek and transformers call them inverse scales, others scales.
+fn fp8_scales(layer: &Layer<'_>, shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
+    let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::F8_E8M0];
+    Ok(numbers(&layer.tensor(fp8_scale_name(layer), &dtypes, shape)?))
+}
+
+fn fp8_scale_name(layer: &Layer<'_>) -> &'static str {
+    if layer.find("weight_scale_inv").is_some() { "weight_scale_inv" } else { "weight_scale" }
+}
+
+/// FP8 with an exponent for 32 columns of a row.
+pub(super) fn mxfp8(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let per_row = cols.div_ceil(MX_GROUP);
+    let scales = layer.tensor("weight_scale", &[Dtype::U8, Dtype::F8_E8M0], &[rows, per_row])?;
+    fp8(layer, |row, col| e8m0(scales.data[row * per_row + col / MX_GROUP]))
+}
+
+/// MXFP4: the codes and exponents themselves, in another order.
+pub(super) fn mxfp4(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    whole_groups(layer, MX_GROUP)?;
+    let codes = layer.tensor("weight_packed", &[Dtype::U8], &[rows, cols / 2])?;
+    let scales = layer.tensor("weight_scale", &[Dtype::U8, Dtype::F8_E8M0], &[rows, cols / MX_GROUP])?;
+    let blocks = scales.data.iter().zip(codes.data.chunks_exact(mxfp4::CODE_BYTES));
+    Ok((Format::MXFP4, blocks.flat_map(|(scale, codes)| mxfp4::block(*scale, codes)).collect()))
 }
 
 fn fp8(layer: &Layer<'_>, scale: impl Fn(usize, usize) -> f32) -> Result<(Format, Vec<u8>), DecodeError> {
@@ -69,13 +113,7 @@ fn fp8(layer: &Layer<'_>, scale: impl Fn(usize, usize) -> f32) -> Result<(Format
 /// NVFP4: the scales of groups multiply one scale of the tensor, which compressed-tensors stores as its inverse.
 pub(super) fn nvfp4(layer: &Layer<'_>, is_modelopt: bool) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
-    if !cols.is_multiple_of(NVFP4_GROUP) {
-        return Err(DecodeError::Tensor {
-            name: format!("{}.weight", layer.name),
-            expected: format!("a multiple of {NVFP4_GROUP} columns"),
-            found: format!("{cols}"),
-        });
-    }
+    whole_groups(layer, NVFP4_GROUP)?;
     let (codes, global) =
         if is_modelopt { ("weight", "weight_scale_2") } else { ("weight_packed", "weight_global_scale") };
     let codes = layer.tensor(codes, &[Dtype::U8], &[rows, cols / 2])?;
@@ -93,6 +131,18 @@ pub(super) fn nvfp4(layer: &Layer<'_>, is_modelopt: bool) -> Result<(Format, Vec
         element * (e4m3(scales.data[row * per_row + col / NVFP4_GROUP]) * global)
     };
     Ok(shortest((0..rows * cols).map(number)))
+}
+
+fn whole_groups(layer: &Layer<'_>, group: usize) -> Result<(), DecodeError> {
+    let [_, cols] = layer.shape;
+    if cols.is_multiple_of(group) {
+        return Ok(());
+    }
+    Err(DecodeError::Tensor {
+        name: format!("{}.weight", layer.name),
+        expected: format!("a multiple of {group} columns"),
+        found: format!("{cols}"),
+    })
 }
 
 /// The numbers as BF16 if that has all of them, else as F32.

@@ -56,10 +56,7 @@ pub(super) fn gptq(
     let n_zero_words = rows.div_ceil(per_word);
     let zeros = layer.integers("qzeros", &[n_groups, n_zero_words])?;
     let scales = layer.floats("scales", &[n_groups, rows])?;
-    let groups = match layer.find("g_idx") {
-        None => in_order(cols, group),
-        Some(_) => chosen_groups(layer, "g_idx", n_groups)?,
-    };
+    let groups = groups_of(layer, "g_idx", group, n_groups)?;
     let code =
         |row: usize, col: usize| words[col / per_word * rows + row] >> (bits * (col % per_word)) & mask;
     let zero = |row: usize, group: usize| {
@@ -72,8 +69,8 @@ pub(super) fn gptq(
     Ok(Integers::new(layer.shape, difference, scales, groups.clone(), n_groups).encode())
 }
 
-/// Packed integers of compressed-tensors: words of neighbouring columns of a row, `[out, in / per word]`, codes with an offset of half
-/// their range.
+/// Packed integers of compressed-tensors: a row's codes one after the other in words of 32 bits, `[out, in * bits / 32]`, with an offset
+/// of half their range. A code may lie in two words.
 pub(super) fn packed(
     layer: &Layer<'_>,
     bits: usize,
@@ -81,43 +78,95 @@ pub(super) fn packed(
     is_symmetric: bool,
 ) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
-    let (per_word, mask) = (32 / bits, (1_u32 << bits) - 1);
     let group = group.unwrap_or(cols).max(1);
-    let (n_groups, n_words) = (cols.div_ceil(group), cols.div_ceil(per_word));
+    let (n_groups, n_words) = (cols.div_ceil(group), n_words(cols, bits));
     let words = layer.integers("weight_packed", &[rows, n_words])?;
+    check_shape(layer)?;
     let scales = layer.floats("weight_scale", &[rows, n_groups])?;
     let zeros = match is_symmetric {
         true => None,
-        false => Some(layer.integers("weight_zero_point", &[rows.div_ceil(per_word), n_groups])?),
+        false => Some(layer.integers("weight_zero_point", &[self::n_words(rows, bits), n_groups])?),
     };
-    let groups = match layer.find("weight_g_idx") {
-        None => in_order(cols, group),
-        Some(_) => chosen_groups(layer, "weight_g_idx", n_groups)?,
-    };
-    let code =
-        |row: usize, col: usize| words[row * n_words + col / per_word] >> (bits * (col % per_word)) & mask;
+    let groups = groups_of(layer, "weight_g_idx", group, n_groups)?;
+    let code = |row: usize, col: usize| code_at(|word| words[row * n_words + word], bits, col);
     let zero = |row: usize, group: usize| match &zeros {
         None => 1 << (bits - 1),
-        Some(zeros) => zeros[row / per_word * n_groups + group] >> (bits * (row % per_word)) & mask,
+        Some(zeros) => code_at(|word| zeros[word * n_groups + group], bits, row),
     };
     let difference = |row: usize, col: usize| code(row, col) as i16 - zero(row, groups[col]) as i16;
     Ok(Integers::new(layer.shape, difference, scales, groups.clone(), n_groups).encode())
 }
 
-/// Plain bytes with a scale for each row, or one for all.
-pub(super) fn int8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
+/// A byte for each integer, with a scale for each group, for each row, or one for all.
+pub(super) fn int8(
+    layer: &Layer<'_>,
+    group: Option<usize>,
+    is_symmetric: bool,
+) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
     let codes = layer.tensor("weight", &[Dtype::I8], &layer.shape)?;
+    let width = group.unwrap_or(cols).max(1);
+    let n_groups = cols.div_ceil(width);
     let shape: &[usize] = match layer.find("weight_scale").map(|scale| scale.shape) {
+        _ if group.is_some() => &[rows, n_groups],
         Some([]) => &[],
         Some([1]) if rows != 1 => &[1],
         Some([_]) => &[rows],
         _ => &[rows, 1],
     };
     let scales = layer.floats("weight_scale", shape)?;
-    let scales = (0..rows).map(|row| scales[row % scales.len()]).collect();
-    let difference = |row: usize, col: usize| i16::from(codes.data[row * cols + col] as i8);
-    Ok(Integers::new(layer.shape, difference, scales, vec![0; cols], 1).encode())
+    let zeros = match is_symmetric {
+        true => None,
+        false => Some(layer.tensor("weight_zero_point", &[Dtype::I8], shape)?.data),
+    };
+    let groups = groups_of(layer, "weight_g_idx", width, n_groups)?;
+    let zero = |i: usize| zeros.map_or(0, |zeros| i16::from(zeros[i % zeros.len()] as i8));
+    let difference = |row: usize, col: usize| {
+        i16::from(codes.data[row * cols + col] as i8) - zero(row * n_groups + groups[col])
+    };
+    let by_group = (0..rows * n_groups).map(|i| scales[i % scales.len()]).collect();
+    Ok(Integers::new(layer.shape, difference, by_group, groups.clone(), n_groups).encode())
+}
+
+/// The shape that is stored beside packed codes, whose last word need not be full.
+fn check_shape(layer: &Layer<'_>) -> Result<(), DecodeError> {
+    let Some(stored) = layer.find("weight_shape") else { return Ok(()) };
+    let dims: Vec<u64> = match stored.dtype {
+        Dtype::I64 => stored.data.as_chunks().0.iter().map(|n| u64::from_le_bytes(*n)).collect(),
+        Dtype::I32 => stored.data.as_chunks().0.iter().map(|n| u64::from(u32::from_le_bytes(*n))).collect(),
+        _ => Vec::new(),
+    };
+    if dims == layer.shape.map(|n| n as u64) {
+        return Ok(());
+    }
+    Err(DecodeError::Tensor {
+        name: format!("{}.weight_shape", layer.name),
+        expected: format!("{:?}", layer.shape),
+        found: format!("{} {dims:?}", stored.dtype),
+    })
+}
+
+/// Words of 32 bits that so many codes take.
+fn n_words(n: usize, bits: usize) -> usize {
+    n / 32 * bits + (n % 32 * bits).div_ceil(32)
+}
+
+/// Code number `i` of a run of words.
+fn code_at(word: impl Fn(usize) -> u32, bits: usize, i: usize) -> u32 {
+    let (at, shift) = (i * bits / 32, i * bits % 32);
+    let mut code = word(at) >> shift;
+    if shift + bits > 32 {
+        code |= word(at + 1) << (32 - shift);
+    }
+    code & ((1 << bits) - 1)
+}
+
+/// The group of each column: that of its place, or one of its own choice.
+fn groups_of(layer: &Layer<'_>, end: &str, group: usize, n_groups: usize) -> Result<Vec<usize>, DecodeError> {
+    match layer.find(end) {
+        None => Ok(in_order(layer.shape[1], group)),
+        Some(_) => chosen_groups(layer, end, n_groups),
+    }
 }
 
 fn in_order(cols: usize, group: usize) -> Vec<usize> {

@@ -3,6 +3,7 @@
 
 mod floats;
 mod integers;
+mod layout;
 mod scheme;
 
 use safetensors::Dtype;
@@ -12,7 +13,8 @@ use throng_kernels::quant::Format;
 use super::safetensors::{RawTensor, SafetensorsFolder};
 use super::{ByteTensor, FileChanged, TensorSource, TensorView};
 
-pub use scheme::{QuantizedBy, Scheme, SchemeError};
+pub use layout::QuantizedBy;
+pub use scheme::{Scheme, SchemeError};
 
 /// A folder of such a checkpoint. What is stored in floats is read as it is.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub struct DecodedMatrix {
     pub n_stored_bytes: usize,
 }
 
-/// How the linear layers of a checkpoint are stored, and how large they are.
+/// How linear layers of a checkpoint are stored, and how large they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoding {
     /// The name of the layout.
@@ -53,6 +55,9 @@ pub enum DecodeError {
     /// A tensor that belongs to it is not there.
     #[error("the model lacks the tensor {0}")]
     Missing(String),
+    /// No group of the configuration is about the layer.
+    #[error("the quantization_config does not say how {0} is stored")]
+    Layout(String),
     /// A tensor that belongs to it has another type or shape than the scheme and the layer say.
     #[error("tensor {name}: expected {expected}, found {found}")]
     Tensor {
@@ -65,8 +70,8 @@ pub enum DecodeError {
     },
 }
 
-/// Endings of tensors that belong to a layer's weight.
-const PARTS: [&str; 11] = [
+/// Endings of tensors that belong to a layer's weight, or say how activations, keys and values would be rounded.
+const PARTS: [&str; 18] = [
     "weight_scale_inv",
     "weight_scale",
     "weight_scale_2",
@@ -77,6 +82,13 @@ const PARTS: [&str; 11] = [
     "weight_g_idx",
     "input_scale",
     "input_global_scale",
+    "input_zero_point",
+    "activation_scale",
+    "output_scale",
+    "q_scale",
+    "k_scale",
+    "v_scale",
+    "kv_scale",
     "scales",
 ];
 
@@ -133,11 +145,13 @@ impl<'a> Layer<'a> {
         Ok(tensor.data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
     }
 
-    fn decode(&self, scheme: &Scheme) -> Result<(Format, Vec<u8>), DecodeError> {
-        match scheme.by {
+    fn decode(&self, by: QuantizedBy) -> Result<(Format, Vec<u8>), DecodeError> {
+        match by {
             QuantizedBy::Fp8Blocks { block } => floats::fp8_blocks(self, block),
             QuantizedBy::Fp8Rows => floats::fp8_rows(self),
+            QuantizedBy::Mxfp8 => floats::mxfp8(self),
             QuantizedBy::Nvfp4 { is_modelopt } => floats::nvfp4(self, is_modelopt),
+            QuantizedBy::Mxfp4 => floats::mxfp4(self),
             QuantizedBy::Awq { group } => integers::awq(self, group),
             QuantizedBy::Gptq { bits, group, zeros_are_less_one } => {
                 integers::gptq(self, bits, group, zeros_are_less_one)
@@ -145,7 +159,7 @@ impl<'a> Layer<'a> {
             QuantizedBy::Packed { bits, group, is_symmetric } => {
                 integers::packed(self, bits, group, is_symmetric)
             }
-            QuantizedBy::Int8Rows => integers::int8_rows(self),
+            QuantizedBy::Int8 { group, is_symmetric } => integers::int8(self, group, is_symmetric),
         }
     }
 
@@ -185,23 +199,34 @@ impl TensorSource for QuantizedFolder {
         names.into_iter().filter(|name| self.has_encoded(name)).collect()
     }
 
-    fn encoding(&self) -> Option<Encoding> {
-        let (name, held, bits) = (self.scheme.name, self.scheme.by.usual_format(), self.scheme.by.bits());
-        let (mut n_elements, mut n_stored_bytes) = (0, 0);
+    fn encodings(&self) -> Vec<Encoding> {
+        let mut encodings: Vec<(QuantizedBy, Encoding)> = Vec::new();
         for name in self.encoded_names() {
             let layer = Layer { folder: &self.folder, name: name.trim_end_matches(".weight"), shape: [0, 0] };
+            let Some(by) = self.scheme.of_layer(layer.name) else { continue };
             let codes = ["weight_packed", "qweight", "weight"].iter().find_map(|end| layer.find(end));
-            n_elements += codes.map_or(0, |codes| codes.data.len() as u64 * 8 / bits as u64);
-            n_stored_bytes += layer.n_stored_bytes() as u64;
+            let n_elements = codes.map_or(0, |codes| codes.data.len() as u64 * 8 / by.bits() as u64);
+            let n_stored_bytes = layer.n_stored_bytes() as u64;
+            match encodings.iter_mut().find(|(known, _)| *known == by) {
+                Some((_, encoding)) => {
+                    encoding.n_elements += n_elements;
+                    encoding.n_stored_bytes += n_stored_bytes;
+                }
+                None => encodings.push((
+                    by,
+                    Encoding { name: self.scheme.name, held: by.usual_format(), n_elements, n_stored_bytes },
+                )),
+            }
         }
-        Some(Encoding { name, held, n_elements, n_stored_bytes })
+        encodings.into_iter().map(|(_, encoding)| encoding).collect()
     }
 
     fn decode(&self, name: &str, shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
         let layer = name.strip_suffix(".weight").filter(|_| self.has_encoded(name))?;
+        let by = self.scheme.of_layer(layer).ok_or_else(|| DecodeError::Layout(layer.to_owned()));
         let layer = Layer { folder: &self.folder, name: layer, shape };
         let n_stored_bytes = layer.n_stored_bytes();
-        let decoded = layer.decode(&self.scheme);
+        let decoded = by.and_then(|by| layer.decode(by));
         Some(decoded.map(|(format, data)| DecodedMatrix {
             name: name.to_owned(),
             format,

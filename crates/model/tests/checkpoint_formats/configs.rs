@@ -1,0 +1,120 @@
+//! Which configurations are read, and what is said of the others.
+
+use super::*;
+use throng_model::weights::quantized::QuantizedBy;
+
+/// What is said of a configuration.
+fn refused(config: Value) -> String {
+    let config = json!({ "quantization_config": config });
+    Scheme::of_config(config.as_object().unwrap()).unwrap_err().to_string()
+}
+
+#[test]
+fn a_field_that_is_not_known_is_refused_by_name() {
+    let awq = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "rotation": "hadamard"});
+    assert_eq!(refused(awq), "rotation = \"hadamard\" of AWQ");
+    assert_eq!(refused(json!({"quant_method": "awq", "version": "gemv"})), "version = \"gemv\" of AWQ");
+    assert_eq!(refused(json!({"quant_method": "gptq", "bits": 3})), "bits = 3 of GPTQ");
+    assert_eq!(refused(json!({"quant_method": "hqq"})), "hqq");
+    let sparse = json!({"num_bits": 4, "group_size": 128, "strategy": "group", "symmetric": true, "rank": 3});
+    assert_eq!(refused(weights_config("pack-quantized", &sparse)), "rank = 3 of compressed-tensors weights");
+    let fp8 = json!({"quant_method": "fp8", "fmt": "e5m2"});
+    assert_eq!(refused(fp8), "fmt = \"e5m2\" of FP8");
+}
+
+#[test]
+fn what_compressed_tensors_cannot_mean_is_refused_by_field() {
+    let of = |format: &str, weights: Value| refused(weights_config(format, &weights));
+    let weights =
+        |strategy: &str| json!({"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": true});
+    assert_eq!(of("marlin-24", weights("channel")), "format = marlin-24 of compressed-tensors");
+    let kind = "compressed-tensors weights";
+    assert_eq!(of("float-quantized", weights("token")), format!("strategy = \"token\" of {kind}"));
+    assert_eq!(of("pack-quantized", weights("channel")), format!("type = \"float\" of {kind}"));
+    assert_eq!(of("float-quantized", weights("block")), format!("block_structure = null of {kind}"));
+    let mut odd = weights("block");
+    odd["block_structure"] = json!([128, 128, 1]);
+    assert_eq!(of("float-quantized", odd), format!("block_structure = [128,128,1] of {kind}"));
+    let wide = json!({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 64});
+    assert_eq!(of("mxfp4-pack-quantized", wide), format!("group_size = 64 of {kind}"));
+    let shifted = json!({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": false});
+    assert_eq!(of("float-quantized", shifted), format!("symmetric = false of {kind}"));
+    let ten = json!({"num_bits": 10, "type": "int", "strategy": "channel"});
+    assert_eq!(of("int-quantized", ten), format!("num_bits = 10 of {kind}"));
+    for (field, value) in [
+        ("sparsity_config", json!({"format": "sparse-24-bitmask", "global_sparsity": 0.5})),
+        ("transform_config", json!({"config_groups": {"R1": {"type": "hadamard"}}})),
+    ] {
+        let mut config = weights_config("float-quantized", &weights("channel"));
+        config[field] = value.clone();
+        assert_eq!(refused(config), format!("{field} = {value} of compressed-tensors"));
+    }
+}
+
+/// Two groups with layouts of their own, as llm-compressor writes them.
+fn mixture(targets: [Value; 2]) -> Value {
+    let [first, second] = targets;
+    let fp8 =
+        json!({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true, "dynamic": false});
+    let fp4 = json!({
+        "num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16, "symmetric": true, "dynamic": false,
+    });
+    let scheme =
+        json!({"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": false, "symmetric": true});
+    json!({
+        "quant_method": "compressed-tensors", "format": "mixed-precision", "kv_cache_scheme": scheme,
+        "ignore": ["lm_head", "re:.*router$"], "quantization_status": "compressed", "sparsity_config": {"format": "dense"},
+        "config_groups": {
+            "group_0": {"targets": first, "weights": fp8, "format": "float-quantized", "output_activations": null},
+            "group_1": {"targets": second, "weights": fp4, "format": "nvfp4-pack-quantized"},
+            "group_2": {"targets": ["LlamaAttention"], "weights": null, "input_activations": scheme},
+        },
+    })
+}
+
+#[test]
+fn groups_of_layers_have_layouts_of_their_own() {
+    let scheme =
+        scheme(&mixture([json!(["re:.*self_attn.*", "model.layers.3.mlp.down_proj"]), json!(["Linear"])]));
+    let (fp8, fp4) = (Some(QuantizedBy::Fp8Rows), Some(QuantizedBy::Nvfp4 { is_modelopt: false }));
+    assert_eq!(scheme.of_layer("model.layers.0.self_attn.q_proj"), fp8);
+    assert_eq!(scheme.of_layer("model.layers.3.mlp.down_proj"), fp8);
+    assert_eq!(scheme.of_layer("model.layers.13.mlp.down_proj"), fp4);
+    assert_eq!(scheme.of_layer("model.layers.0.mlp.experts.5.down_proj"), fp4);
+
+    let rng = &mut Rng::with_seed(73);
+    let (rows, fp4) = (fp8_rows(rng), nvfp4(rng, false));
+    let named = |layer: &str, case: &Case| -> Vec<_> {
+        let of_layer = |(name, (dtype, shape, data)): (&&str, &(Dtype, Vec<usize>, Vec<u8>))| {
+            (format!("{layer}.{name}"), *dtype, shape.clone(), data.clone())
+        };
+        case.tensors.iter().map(of_layer).collect()
+    };
+    let tensors: Vec<_> = [named("a.self_attn.q_proj", &rows), named("a.mlp.up_proj", &fp4)].concat();
+    let views = tensors
+        .iter()
+        .map(|(name, dtype, shape, data)| (name.clone(), Stored::new(*dtype, shape.clone(), data).unwrap()));
+    let file = serialize(views, None).unwrap();
+    let folder = QuantizedFolder::new(SafetensorsFolder::parse_any(&file).unwrap(), scheme);
+    let decoded =
+        |name: &str, case: &Case| folder.decode(name, case.shape).unwrap().unwrap().format == case.format;
+    assert!(decoded("a.self_attn.q_proj.weight", &rows) && decoded("a.mlp.up_proj.weight", &fp4));
+    let n_bytes = |case: &Case| case.tensors.values().map(|(_, _, data)| data.len() as u64).sum::<u64>();
+    let mut sizes: Vec<u64> = folder.encodings().iter().map(|encoding| encoding.n_stored_bytes).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [n_bytes(&fp4), n_bytes(&rows)]);
+}
+
+/// A target that cannot be understood is refused, and so is a layer that no target is about.
+#[test]
+fn targets_of_a_mixture_have_to_be_understood() {
+    for target in ["re:(?!.*gate).*", "re:(", "Embedding"] {
+        let config = mixture([json!([target]), json!(["Linear"])]);
+        assert_eq!(refused(config), format!("targets = \"{target}\" of compressed-tensors"));
+    }
+    let rng = &mut Rng::with_seed(74);
+    let mut case = fp8_rows(rng);
+    case.config = mixture([json!(["re:.*self_attn.*"]), json!(["re:.*mlp.*"])]);
+    let error = open(&case).decode("l.weight", case.shape).unwrap().unwrap_err().to_string();
+    assert_eq!(error, "the quantization_config does not say how l is stored");
+}
