@@ -5,7 +5,7 @@ use throng_model::weights::TensorSource;
 use throng_model::weights::quantized::{QuantizedBy, QuantizedFolder, Scheme};
 use throng_model::weights::safetensors::SafetensorsFolder;
 
-const LAYOUTS: [QuantizedBy; 13] = [
+const LAYOUTS: [QuantizedBy; 15] = [
     QuantizedBy::Fp8Blocks { block: [4, 8] },
     QuantizedBy::Fp8Rows,
     QuantizedBy::Nvfp4 { is_modelopt: false },
@@ -19,6 +19,8 @@ const LAYOUTS: [QuantizedBy; 13] = [
     QuantizedBy::Packed { bits: 3, group: Some(32), is_symmetric: false },
     QuantizedBy::Mxfp8,
     QuantizedBy::Mxfp4,
+    QuantizedBy::AwqGemv { group: Some(32) },
+    QuantizedBy::Gptq { bits: 3, group: Some(32), zeros_are_less_one: false },
 ];
 
 /// Panics when a decoder violates its contract.

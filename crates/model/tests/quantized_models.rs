@@ -388,7 +388,11 @@ fn write_both(folder: &Path, config: &Value, encode: &Encoder) -> [PathBuf; 2] {
     let mut write = |name: &str, tensors: &Tensors, config: Option<&Value>| {
         let folder = folder.join(name);
         std::fs::create_dir(&folder).unwrap();
-        json["quantization_config"] = config.cloned().unwrap_or(Value::Null);
+        if let Some(config) = config.filter(|config| !config.is_null()) {
+            json["quantization_config"] = config.clone();
+        } else {
+            json.as_object_mut().unwrap().remove("quantization_config");
+        }
         std::fs::write(folder.join("config.json"), json.to_string()).unwrap();
         let views = tensors.iter().map(|(name, (dtype, shape, data))| {
             (name.clone(), Stored::new(*dtype, shape.clone(), data).unwrap())
@@ -456,4 +460,26 @@ fn fp8_is_quantized_while_loading_as_the_same_numbers_in_floats_are() {
             assert!(encoded == floats, "{name} to {to:?}");
         }
     }
+}
+
+/// ModelOpt's older folders have their configuration in a file of its own.
+#[test]
+fn the_configuration_of_modelopt_is_read_from_its_own_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let encode: Encoder = Box::new(|of| fp8(of, [1, of.cols], true));
+    let folders = write_both(folder.path(), &Value::Null, &encode);
+    let own = |algorithm: &str| {
+        let quantization =
+            json!({"quant_algo": algorithm, "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]});
+        let file = json!({"producer": {"name": "modelopt", "version": "0.31"}, "quantization": quantization});
+        std::fs::write(folders[0].join("hf_quant_config.json"), file.to_string()).unwrap();
+    };
+    own("FP8_PER_CHANNEL_PER_TOKEN");
+    let [encoded, floats] =
+        folders.each_ref().map(|folder| logprobs(&open(folder, None), BackendKind::Reference));
+    assert!(worst(&encoded, &floats) < 1e-5);
+    own("INT4_AWQ");
+    let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
+    let error = load(&folders[0], &options, &mut |_| {}).err().unwrap().to_string();
+    assert!(error.contains("quant_algo = \"INT4_AWQ\" of ModelOpt"), "{error}");
 }

@@ -3,8 +3,9 @@
 use super::HubError;
 
 /// Files that are read besides safetensors weights, if the repository has them.
-pub(crate) const COMPANIONS: [&str; 7] = [
+pub(crate) const COMPANIONS: [&str; 8] = [
     "config.json",
+    "hf_quant_config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",

@@ -18,8 +18,9 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         path: folder.to_owned(),
         reason: "the folder has no config.json (to serve a GGUF file, name the file itself)".to_owned(),
     })?;
-    let named = Architecture::from_config_json(&config_json);
     let config = object(&folder.join("config.json"), Some(config_json.clone()))?;
+    let (config, config_json) = with_modelopt(folder, config, config_json)?;
+    let named = Architecture::from_config_json(&config_json);
     let (architecture, opened) = match named {
         Err(error @ ConfigError::NotSupported { .. }) if !config.contains_key("text_config") => {
             let Ok(tensors) = open_tensors(folder, &config) else { return Err(error.into()) };
@@ -63,6 +64,28 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         cache: None,
         prepared: Default::default(),
     })
+}
+
+/// A configuration that says nothing of quantization, with what ModelOpt's `hf_quant_config.json` beside it says.
+fn with_modelopt(
+    folder: &Path,
+    mut config: Map<String, Value>,
+    config_json: Vec<u8>,
+) -> Result<(Map<String, Value>, Vec<u8>), LoadError> {
+    let key = "quantization_config";
+    let says =
+        |config: &Map<String, Value>| config.contains_key(key) || config.contains_key("compression_config");
+    let of_text = config.get("text_config").and_then(Value::as_object);
+    if says(&config) || of_text.is_some_and(says) {
+        return Ok((config, config_json));
+    }
+    let mut beside = read_object(folder, "hf_quant_config.json")?;
+    let Some(quantization @ Value::Object(_)) = beside.remove("quantization") else {
+        return Ok((config, config_json));
+    };
+    config.insert(key.to_owned(), quantization);
+    let config_json = Value::Object(config.clone()).to_string().into_bytes();
+    Ok((config, config_json))
 }
 
 /// The weights, decoded as they are read where they are stored quantized.

@@ -13,8 +13,20 @@ fn refused(config: Value) -> String {
 fn a_field_that_is_not_known_is_refused_by_name() {
     let awq = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "rotation": "hadamard"});
     assert_eq!(refused(awq), "rotation = \"hadamard\" of AWQ");
-    assert_eq!(refused(json!({"quant_method": "awq", "version": "gemv"})), "version = \"gemv\" of AWQ");
-    assert_eq!(refused(json!({"quant_method": "gptq", "bits": 3})), "bits = 3 of GPTQ");
+    let fast = json!({"quant_method": "awq", "version": "gemv_fast"});
+    assert_eq!(refused(fast), "version = \"gemv_fast\" of AWQ");
+    let two = json!({"quant_method": "awq", "version": "gemm", "checkpoint_format": "gemv"});
+    assert_eq!(refused(two), "checkpoint_format = \"gemv\" of AWQ");
+    assert_eq!(refused(json!({"quant_method": "gptq", "bits": 5})), "bits = 5 of GPTQ");
+    for format in ["marlin", "gptq_p"] {
+        let config = json!({"quant_method": "gptq", "bits": 4, "format": format});
+        assert_eq!(refused(config), format!("format = \"{format}\" of GPTQ"));
+    }
+    for bits in ["load_in_4bit", "load_in_8bit"] {
+        let config = json!({"quant_method": "bitsandbytes", bits: true, "bnb_4bit_quant_type": "nf4"});
+        assert_eq!(refused(config), "bitsandbytes");
+    }
+    assert_eq!(refused(json!({"load_in_4bit": false, "load_in_8bit": true})), "bitsandbytes");
     assert_eq!(refused(json!({"quant_method": "hqq"})), "hqq");
     let sparse = json!({"num_bits": 4, "group_size": 128, "strategy": "group", "symmetric": true, "rank": 3});
     assert_eq!(refused(weights_config("pack-quantized", &sparse)), "rank = 3 of compressed-tensors weights");
@@ -117,4 +129,53 @@ fn targets_of_a_mixture_have_to_be_understood() {
     case.config = mixture([json!(["re:.*self_attn.*"]), json!(["re:.*mlp.*"])]);
     let error = open(&case).decode("l.weight", case.shape).unwrap().unwrap_err().to_string();
     assert_eq!(error, "the quantization_config does not say how l is stored");
+}
+
+#[test]
+fn layers_of_gptq_may_have_bits_and_groups_of_their_own() {
+    let gptq =
+        |bits: usize, group: Option<usize>| QuantizedBy::Gptq { bits, group, zeros_are_less_one: true };
+    let config =
+        |dynamic: Value| json!({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": dynamic});
+    let scheme = scheme(&config(json!({
+        "-:.*shared_expert.*": {},
+        "+:.*\\.18\\..*gate.*": {"bits": 8, "group_size": 32},
+        ".*\\.19\\..*gate.*": {"group_size": -1, "sym": false},
+    })));
+    assert_eq!(scheme.of_layer("model.layers.1.mlp.gate_proj"), Some(gptq(4, Some(128))));
+    assert_eq!(scheme.of_layer("model.layers.18.mlp.gate_proj"), Some(gptq(8, Some(32))));
+    assert_eq!(scheme.of_layer("model.layers.19.mlp.gate_proj"), Some(gptq(4, None)));
+    assert_eq!(scheme.of_layer("model.layers.18.mlp.shared_expert.gate_proj"), None);
+    let refused = |dynamic: Value| refused(config(dynamic));
+    assert_eq!(refused(json!({"x": {"bits": 5}})), "bits = 5 of GPTQ dynamic");
+    assert_eq!(refused(json!({"x": {"rank": 5}})), "rank = 5 of GPTQ dynamic");
+    assert_eq!(refused(json!({"+:(?!x).*": {"bits": 8}})), "dynamic = (?!x).* of GPTQ");
+}
+
+#[test]
+fn layers_of_modelopt_may_have_algorithms_of_their_own() {
+    // Shortened from a published `hf_quant_config.json`.
+    let scheme = scheme(&json!({
+        "producer": {"name": "modelopt", "version": "0.44.0"},
+        "quantization": {
+            "quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": "FP8", "exclude_modules": ["mtp*"],
+            "quantized_layers": {
+                "model.language_model.layers.0.mlp.experts": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+                "model.language_model.layers.3.self_attn.q_proj": {"quant_algo": "FP8"},
+                "model.language_model.layers.3.self_attn.k_proj": {"quant_algo": "UNQUANTIZED"},
+            },
+        },
+    }));
+    let nvfp4 = Some(QuantizedBy::Nvfp4 { is_modelopt: true });
+    assert_eq!(scheme.of_layer("model.language_model.layers.0.mlp.experts.7.up_proj"), nvfp4);
+    assert_eq!(scheme.of_layer("model.language_model.layers.3.self_attn.q_proj"), Some(QuantizedBy::Fp8Rows));
+    assert_eq!(scheme.of_layer("model.language_model.layers.3.self_attn.k_proj"), None);
+    assert_eq!(scheme.of_layer("model.language_model.layers.30.self_attn.q_proj"), None);
+    let of = |algorithm: &str| json!({"quant_method": "modelopt", "quant_algo": algorithm});
+    for algorithm in ["W4A16_AWQ", "NVFP4_AWQ", "MIXED_PRECISION"] {
+        assert_eq!(refused(of(algorithm)), format!("quant_algo = \"{algorithm}\" of ModelOpt"));
+    }
+    // Only keys and values are quantized.
+    let kv = json!({"quantization_config": {"quant_method": "modelopt", "quant_algo": null, "kv_cache_quant_algo": "FP8"}});
+    assert!(Scheme::of_config(kv.as_object().unwrap()).unwrap().is_none());
 }

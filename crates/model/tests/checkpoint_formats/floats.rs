@@ -43,6 +43,28 @@ pub(super) fn fp8_blocks(rng: &mut Rng, has_powers: bool) -> Case {
     Case { config, tensors, shape: [rows, cols], numbers, format }
 }
 
+/// One scale for all, as transformers (Ministral 3), AutoFP8 and ModelOpt store it.
+pub(super) fn fp8_tensor(rng: &mut Rng, config: Value, name: &'static str, shape: &[usize]) -> Case {
+    let [rows, cols] = [9, 40];
+    let codes: Vec<u8> = (0..rows * cols).map(|_| fp8_code(rng)).collect();
+    let (scale, scale_bytes) = scales(rng, 1, Dtype::BF16);
+    let numbers = codes.iter().map(|&code| e4m3(code) * scale[0]).collect();
+    let tensors = BTreeMap::from([
+        ("weight", (Dtype::F8_E4M3, vec![rows, cols], codes)),
+        (name, (Dtype::BF16, shape.to_vec(), scale_bytes)),
+    ]);
+    Case { config, tensors, shape: [rows, cols], numbers, format: Format::F32 }
+}
+
+/// ModelOpt's blocks: scales have the dimensions within a block too.
+pub(super) fn fp8_of_modelopt(rng: &mut Rng) -> Case {
+    let mut case = fp8_blocks(rng, false);
+    let (dtype, shape, data) = case.tensors.remove("weight_scale_inv").unwrap();
+    case.tensors.insert("weight_scale", (dtype, vec![shape[0], 1, shape[1], 1], data));
+    case.config = json!({"quant_method": "modelopt", "quant_algo": "fp8_pb_wo", "group_size": 128});
+    case
+}
+
 /// What compressed-tensors calls a block, or a group of one row's columns.
 pub(super) fn fp8_of_compressed_tensors(rng: &mut Rng, strategy: &str, [high, wide]: [usize; 2]) -> Case {
     let [rows, cols]: [usize; 2] = [150, 200];

@@ -34,10 +34,40 @@ pub(super) fn awq(rng: &mut Rng, [rows, cols]: [usize; 2], group: usize) -> Case
     Case { config, tensors, shape: [rows, cols], numbers, format: Format::Q5_0 }
 }
 
+/// AutoAWQ's `WQLinear_GEMV`: scales and zero points are padded to `zeros_width` words.
+pub(super) fn awq_gemv(rng: &mut Rng, [rows, cols]: [usize; 2], group: usize, zeros_width: usize) -> Case {
+    let codes: Vec<u32> = (0..rows * cols).map(|_| rng.u32(0..16)).collect();
+    let n_groups = cols / group;
+    let zeros: Vec<u32> = (0..rows * n_groups).map(|_| rng.u32(0..16)).collect();
+    let (scale, _) = scales(rng, rows * n_groups, Dtype::F16);
+    let padded = |row: usize, i: usize| if i < n_groups { scale[row * n_groups + i] } else { 0.0 };
+    let at = (0..rows).flat_map(|row| (0..8 * zeros_width).map(move |i| (row, i)));
+    let scale_bytes = at.flat_map(|(row, i)| f16::from_f64(padded(row, i)).to_le_bytes()).collect();
+    let qzeros = zeros.chunks(n_groups).flat_map(|row| {
+        let mut words = bits_in_words(row.iter().copied(), 4);
+        words.resize(zeros_width, 0);
+        words
+    });
+    let numbers = (0..rows * cols).map(|i| {
+        let of_group = i / cols * n_groups + i % cols / group;
+        (f64::from(codes[i]) - f64::from(zeros[of_group])) * scale[of_group]
+    });
+    let numbers = numbers.collect();
+    let tensors = BTreeMap::from([
+        ("qweight", (Dtype::I32, vec![rows, cols / 8], words(&bits_in_words(codes.iter().copied(), 4)))),
+        ("qzeros", (Dtype::I32, vec![rows, zeros_width], words(&qzeros.collect::<Vec<_>>()))),
+        ("scales", (Dtype::F16, vec![rows, 8 * zeros_width], scale_bytes)),
+    ]);
+    let config = json!({
+        "quant_method": "awq", "bits": 4, "group_size": group, "zero_point": true, "version": "GEMV",
+        "modules_to_not_convert": ["visual"],
+    });
+    Case { config, tensors, shape: [rows, cols], numbers, format: Format::Q5_0 }
+}
+
 pub(super) fn gptq(rng: &mut Rng, bits: usize, sym: bool, act_order: bool, is_second: bool) -> Case {
     let ([rows, cols], group) = ([32, 128], 32);
-    let (per_word, most) = (32 / bits, 1_u32 << bits);
-    let n_groups = cols / group;
+    let (most, n_groups) = (1_u32 << bits, cols / group);
     let codes: Vec<u32> = (0..rows * cols).map(|_| rng.u32(0..most)).collect();
     let zero = |rng: &mut Rng| if sym { most / 2 } else { rng.u32(1..most) };
     let zeros: Vec<u32> = (0..n_groups * rows).map(|_| zero(rng)).collect();
@@ -46,33 +76,27 @@ pub(super) fn gptq(rng: &mut Rng, bits: usize, sym: bool, act_order: bool, is_se
     if act_order {
         rng.shuffle(&mut groups);
     }
-    let mut qweight = vec![0_u32; cols / per_word * rows];
-    for row in 0..rows {
-        for col in 0..cols {
-            qweight[col / per_word * rows + row] |= codes[row * cols + col] << (bits * (col % per_word));
-        }
-    }
-    let mut qzeros = vec![0_u32; n_groups * rows / per_word];
-    for g in 0..n_groups {
-        for row in 0..rows {
-            let stored = zeros[g * rows + row] - u32::from(!is_second);
-            qzeros[(g * rows + row) / per_word] |= stored << (bits * (row % per_word));
-        }
-    }
+    let of_rows: Vec<Vec<u32>> =
+        codes.chunks(cols).map(|row| bits_in_words(row.iter().copied(), bits)).collect();
+    let n_words = of_rows[0].len();
+    let qweight: Vec<u32> = (0..n_words).flat_map(|word| of_rows.iter().map(move |row| row[word])).collect();
+    let stored = zeros.iter().map(|zero| zero - u32::from(!is_second)).collect::<Vec<_>>();
+    let qzeros: Vec<u32> =
+        stored.chunks(rows).flat_map(|group| bits_in_words(group.iter().copied(), bits)).collect();
     let numbers = (0..rows * cols).map(|i| {
         let of_group = groups[i % cols] as usize * rows + i / cols;
         (f64::from(codes[i]) - f64::from(zeros[of_group])) * scale[of_group]
     });
     let numbers = numbers.collect();
     let tensors = BTreeMap::from([
-        ("qweight", (Dtype::I32, vec![cols / per_word, rows], words(&qweight))),
-        ("qzeros", (Dtype::I32, vec![n_groups, rows / per_word], words(&qzeros))),
+        ("qweight", (Dtype::I32, vec![n_words, rows], words(&qweight))),
+        ("qzeros", (Dtype::I32, vec![n_groups, rows * bits / 32], words(&qzeros))),
         ("scales", (Dtype::F16, vec![n_groups, rows], scale_bytes)),
         ("g_idx", (Dtype::I32, vec![cols], words(&groups))),
     ]);
     let format = match (act_order, bits, sym) {
         (true, ..) => Format::F32,
-        (_, 2, _) | (_, 4, true) => Format::Q4_0,
+        (_, 2 | 3, _) | (_, 4, true) => Format::Q4_0,
         (_, 4, false) => Format::Q5_0,
         (_, _, true) => Format::Q8_0,
         _ => Format::F32,
@@ -81,6 +105,9 @@ pub(super) fn gptq(rng: &mut Rng, bits: usize, sym: bool, act_order: bool, is_se
     let config = json!({
         "quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": act_order, "sym": sym,
         "checkpoint_format": name, "static_groups": false, "true_sequential": true, "lm_head": false,
+        // As GPTQModel and transformers write them.
+        "method": "gptq", "format": name, "pack_dtype": "int32", "dynamic": {"-:.*attn.*": {}, "lm_head": {}}, "batch_size": 1,
+        "model_file_base_name": "model", "meta": {"quantizer": ["gptqmodel:5.0"], "damp_auto_increment": 0.01},
     });
     Case { config, tensors, shape: [rows, cols], numbers, format }
 }

@@ -17,8 +17,10 @@ mod configs;
 mod floats;
 mod integers;
 
-use floats::{fp8_blocks, fp8_of_compressed_tensors, fp8_rows, mxfp4, mxfp8, nvfp4};
-use integers::{awq, gptq, int8, int8_groups, packed};
+use floats::{
+    fp8_blocks, fp8_of_compressed_tensors, fp8_of_modelopt, fp8_rows, fp8_tensor, mxfp4, mxfp8, nvfp4,
+};
+use integers::{awq, awq_gemv, gptq, int8, int8_groups, packed};
 
 /// Tensors of a file to be written: type, shape, bytes.
 type Tensors = BTreeMap<&'static str, (Dtype, Vec<usize>, Vec<u8>)>;
@@ -118,7 +120,10 @@ fn every_format_is_decoded_exactly() {
     let rng = &mut Rng::with_seed(71);
     awq(rng, [32, 128], 64).check();
     awq(rng, [16, 64], 32).check();
-    for bits in [2, 4, 8] {
+    for (group, zeros_width) in [(128, 1), (64, 2), (32, 4)] {
+        awq_gemv(rng, [5, 256], group, zeros_width).check();
+    }
+    for bits in [2, 3, 4, 8] {
         for (sym, act_order, is_second) in
             [(true, false, false), (false, false, false), (false, true, false), (false, false, true)]
         {
@@ -139,6 +144,19 @@ fn every_format_is_decoded_exactly() {
     fp8_blocks(rng, false).check();
     fp8_blocks(rng, true).check();
     fp8_rows(rng).check();
+    fp8_of_modelopt(rng).check();
+    let fp8 = json!({
+        "quant_method": "fp8", "activation_scheme": "static", "dequantize": false, "weight_block_size": null,
+        "modules_to_not_convert": ["model.vision_tower", "lm_head"],
+    });
+    fp8_tensor(rng, fp8.clone(), "weight_scale_inv", &[]).check();
+    fp8_tensor(rng, fp8, "weight_scale", &[1]).check();
+    let modelopt = json!({
+        "quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"], "producer": {"name": "modelopt"},
+        "kv_cache_scheme": {"dynamic": false, "num_bits": 8, "type": "float"},
+        "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"dynamic": false, "num_bits": 8, "type": "float"}}},
+    });
+    fp8_tensor(rng, modelopt, "weight_scale", &[]).check();
     fp8_of_compressed_tensors(rng, "block", [128, 128]).check();
     fp8_of_compressed_tensors(rng, "block", [64, 32]).check();
     fp8_of_compressed_tensors(rng, "group", [1, 128]).check();
@@ -157,6 +175,8 @@ fn damaged_layers_are_errors_or_other_numbers() {
     for mut case in [
         awq(rng, [16, 64], 32),
         gptq(rng, 4, false, true, false),
+        gptq(rng, 3, false, false, true),
+        awq_gemv(rng, [5, 64], 32, 4),
         packed(rng, 4, false, Dtype::BF16),
         packed(rng, 3, true, Dtype::BF16),
         int8_groups(rng, 4, false),

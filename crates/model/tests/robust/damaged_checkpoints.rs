@@ -95,6 +95,9 @@ fn integers() -> Vec<Layout> {
     let awq =
         json!({"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": true, "version": "gemm"});
     let gptq = json!({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true, "sym": false});
+    let gemv = json!({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"});
+    let continuous =
+        json!({"quant_method": "gptq", "bits": 3, "group_size": 32, "checkpoint_format": "gptq_v2"});
     let four =
         json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
     let three =
@@ -118,6 +121,22 @@ fn integers() -> Vec<Layout> {
                 ("qzeros", Dtype::I32, &[2, 2]),
                 ("scales", Dtype::F16, &[2, 16]),
                 ("g_idx", Dtype::I32, &[64]),
+            ],
+        ),
+        layout(
+            gemv,
+            &[
+                ("qweight", Dtype::I32, &[16, 8]),
+                ("qzeros", Dtype::I32, &[16, 4]),
+                ("scales", Dtype::F16, &[16, 32]),
+            ],
+        ),
+        layout(
+            continuous,
+            &[
+                ("qweight", Dtype::I32, &[6, 16]),
+                ("qzeros", Dtype::I32, &[2, 2]),
+                ("scales", Dtype::F16, &[2, 16]),
             ],
         ),
         layout(

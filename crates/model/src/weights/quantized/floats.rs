@@ -56,8 +56,11 @@ pub(super) fn fp8_blocks(
     [high, wide]: [usize; 2],
 ) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
-    let per_row = cols.div_ceil(wide);
-    let scales = fp8_scales(layer, &[rows.div_ceil(high), per_row])?;
+    let (n_high, per_row) = (rows.div_ceil(high), cols.div_ceil(wide));
+    // ModelOpt keeps the dimensions within blocks.
+    let n_dims = layer.find(fp8_scale_name(layer)).map_or(0, |scale| scale.shape.len());
+    let shape: &[usize] = if n_dims == 4 { &[n_high, 1, per_row, 1] } else { &[n_high, per_row] };
+    let scales = fp8_scales(layer, shape)?;
     fp8(layer, |row, col| scales[row / high * per_row + col / wide])
 }
 

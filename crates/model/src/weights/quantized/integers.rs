@@ -40,8 +40,26 @@ pub(super) fn awq(layer: &Layer<'_>, group: Option<usize>) -> Result<(Format, Ve
     Ok(Integers::new(layer.shape, difference, scales, in_order(cols, group), n_groups).encode())
 }
 
-/// GPTQ (arXiv:2210.17323): words of neighbouring columns of a row, `[in / per word, out]`; with act-order, each column has a group
-/// of its own choice.
+/// AWQ for matrices times vectors: words of eight neighbouring columns of a row, `[out, in / 8]`; zero points and scales of a row's groups are
+/// padded to whole loads of its kernel.
+pub(super) fn awq_gemv(layer: &Layer<'_>, group: Option<usize>) -> Result<(Format, Vec<u8>), DecodeError> {
+    let [rows, cols] = layer.shape;
+    let group = group.unwrap_or(cols).max(1);
+    let (n_groups, n_words) = (cols.div_ceil(group), cols.div_ceil(8));
+    let zero_words = n_groups.div_ceil(8).next_multiple_of((128 / group).clamp(1, 4));
+    let words = layer.integers("qweight", &[rows, n_words])?;
+    let zeros = layer.integers("qzeros", &[rows, zero_words])?;
+    let padded = layer.floats("scales", &[rows, 8 * zero_words])?;
+    let at = |words: &[u32], n: usize, row: usize, i: usize| words[row * n + i / 8] >> (4 * (i % 8)) & 15;
+    let difference = |row: usize, col: usize| {
+        at(&words, n_words, row, col) as i16 - at(&zeros, zero_words, row, col / group) as i16
+    };
+    let scales = padded.chunks(8 * zero_words).flat_map(|row| &row[..n_groups]).copied().collect();
+    Ok(Integers::new(layer.shape, difference, scales, in_order(cols, group), n_groups).encode())
+}
+
+/// GPTQ (arXiv:2210.17323): the codes of a row one after the other in words, `[in * bits / 32, out]`; with act-order, each column has a
+/// group of its own choice. A code of three bits may lie in two words.
 pub(super) fn gptq(
     layer: &Layer<'_>,
     bits: usize,
@@ -49,20 +67,26 @@ pub(super) fn gptq(
     zeros_are_less_one: bool,
 ) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
-    let (per_word, mask) = (32 / bits, (1_u32 << bits) - 1);
+    // Other widths leave it open how many columns there are.
+    if bits == 3 && !cols.is_multiple_of(32) {
+        return Err(DecodeError::Tensor {
+            name: format!("{}.qweight", layer.name),
+            expected: "a multiple of 32 columns".to_owned(),
+            found: format!("{cols}"),
+        });
+    }
     let group = group.unwrap_or(cols).max(1);
     let n_groups = cols.div_ceil(group);
-    let words = layer.integers("qweight", &[cols.div_ceil(per_word), rows])?;
-    let n_zero_words = rows.div_ceil(per_word);
+    let words = layer.integers("qweight", &[n_words(cols, bits), rows])?;
+    let n_zero_words = n_words(rows, bits);
     let zeros = layer.integers("qzeros", &[n_groups, n_zero_words])?;
     let scales = layer.floats("scales", &[n_groups, rows])?;
     let groups = groups_of(layer, "g_idx", group, n_groups)?;
-    let code =
-        |row: usize, col: usize| words[col / per_word * rows + row] >> (bits * (col % per_word)) & mask;
+    let code = |row: usize, col: usize| code_at(|word| words[word * rows + row], bits, col);
     let zero = |row: usize, group: usize| {
-        let word = zeros[group * n_zero_words + row / per_word];
+        let stored = code_at(|word| zeros[group * n_zero_words + word], bits, row);
         // A zero point of 2^bits is stored as the largest code.
-        (word >> (bits * (row % per_word)) & mask) + u32::from(zeros_are_less_one)
+        stored + u32::from(zeros_are_less_one)
     };
     let difference = |row: usize, col: usize| code(row, col) as i16 - zero(row, groups[col]) as i16;
     let scales = by_row(&scales, n_groups, rows);

@@ -16,8 +16,10 @@ pub enum QuantizedBy {
     Nvfp4 { is_modelopt: bool },
     /// MXFP4 as compressed-tensors names its tensors.
     Mxfp4,
-    /// AWQ with four bits.
+    /// AWQ with four bits, in the order of AutoAWQ's GEMM kernel, …
     Awq { group: Option<usize> },
+    /// … and in that of its GEMV kernel.
+    AwqGemv { group: Option<usize> },
     /// GPTQ; its first format stores zero points less one.
     Gptq { bits: usize, group: Option<usize>, zeros_are_less_one: bool },
     /// Packed integers of compressed-tensors.
@@ -31,7 +33,7 @@ impl QuantizedBy {
     pub(super) fn bits(self) -> usize {
         match self {
             Self::Fp8Blocks { .. } | Self::Fp8Rows | Self::Mxfp8 | Self::Int8 { .. } => 8,
-            Self::Nvfp4 { .. } | Self::Mxfp4 | Self::Awq { .. } => 4,
+            Self::Nvfp4 { .. } | Self::Mxfp4 | Self::Awq { .. } | Self::AwqGemv { .. } => 4,
             Self::Gptq { bits, .. } | Self::Packed { bits, .. } => bits,
         }
     }
@@ -43,7 +45,7 @@ impl QuantizedBy {
             Self::Mxfp8 => Format::BF16,
             Self::Mxfp4 => Format::MXFP4,
             // The difference of a code and its zero point has a bit more than either.
-            Self::Awq { .. } => of_bits(5),
+            Self::Awq { .. } | Self::AwqGemv { .. } => of_bits(5),
             Self::Packed { bits, is_symmetric, .. } => of_bits(bits + usize::from(!is_symmetric)),
             Self::Gptq { bits, .. } => of_bits(bits),
             Self::Int8 { .. } => Format::Q8_0,

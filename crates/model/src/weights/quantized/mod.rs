@@ -153,6 +153,7 @@ impl<'a> Layer<'a> {
             QuantizedBy::Nvfp4 { is_modelopt } => floats::nvfp4(self, is_modelopt),
             QuantizedBy::Mxfp4 => floats::mxfp4(self),
             QuantizedBy::Awq { group } => integers::awq(self, group),
+            QuantizedBy::AwqGemv { group } => integers::awq_gemv(self, group),
             QuantizedBy::Gptq { bits, group, zeros_are_less_one } => {
                 integers::gptq(self, bits, group, zeros_are_less_one)
             }

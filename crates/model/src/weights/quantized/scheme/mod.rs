@@ -62,6 +62,8 @@ impl Scheme {
             keys.iter().find_map(|key| text.get(*key)?.as_object())
         };
         let Some(fields) = found.or_else(of_text) else { return Ok(None) };
+        // ModelOpt's own file has its fields in an object.
+        let fields = fields.get("quantization").and_then(Value::as_object).unwrap_or(fields);
         let method = fields.get("quant_method").and_then(Value::as_str);
         match method {
             Some("fp8") => fp8(fields).map(Some),
@@ -72,11 +74,14 @@ impl Scheme {
             Some("awq") => integers::awq(fields).map(Some),
             Some("gptq") => integers::gptq(fields).map(Some),
             Some("compressed-tensors") => compressed_tensors::scheme(fields).map(Some),
-            Some("modelopt") | None if fields.contains_key("quant_algo") => {
-                modelopt::scheme(fields).map(Some)
-            }
+            Some("modelopt" | "modelopt_fp4" | "modelopt_mixed") => modelopt::scheme(fields),
+            None if fields.contains_key("quant_algo") => modelopt::scheme(fields),
             // Experts that the loader of the family puts together.
             Some("mxfp4") => Ok(None),
+            // Older files of bitsandbytes do not name it.
+            None if fields.contains_key("load_in_4bit") => {
+                Err(SchemeError::Format("bitsandbytes".to_owned()))
+            }
             other => Err(SchemeError::Format(shorten(other.unwrap_or("an unnamed format")))),
         }
     }
@@ -90,6 +95,8 @@ fn shorten(text: &str) -> String {
 fn fp8(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     const NAME: &str = "FP8";
     let mut fields = Fields::new(NAME, map);
+    // What transformers would do with the weights.
+    fields.pass_over(&["dequantize"]);
     fields.only("fmt", &["e4m3".into(), "float8_e4m3fn".into()])?;
     // Scales are powers of two, or any floats: both are read.
     fields.only("scale_fmt", &["ue8m0".into(), "float".into()])?;
