@@ -139,3 +139,23 @@ def test_usage_is_printed_as_a_table_and_as_csv(throng, start, database):
     csv = throng("usage", "--by", "user", "--since", "1d", "--csv").splitlines()
     assert csv[0] == "day,user_id,requests,prompt,cached,generated,usd"
     assert csv[1].split(",")[1:] == ["someone", "1", str(usage.prompt_tokens), "0", "4", "0"], csv
+
+
+def test_the_audit_of_regions_is_printed(throng, start, database, tmp_path):
+    key = throng("keys", "create", "--organisation", "acme")
+    config = tmp_path / "throng.toml"
+    config.write_text(
+        '[gateway.routing]\nregion = "eu"\nregions = ["eu", "us"]\n'
+        '[[gateway.routing.residency]]\norganisation = "acme"\nregions = ["eu"]\n'
+    )
+    with start("--database", database, "--config", config) as server:
+        chat = {"model": "throng-starter", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+        server.client(api_key=key).chat.completions.create(**chat, extra_headers={"x-request-id": "audited"})
+    # The last lines are written before the server has ended.
+    header, rule, placed = throng("store", "audit", "--organisation", "acme", "--csv").splitlines()
+    assert header == "time,event,organisation,permitted,region,replica,model,request,reason"
+    assert rule.split(",")[1:] == ["rule", "acme", "eu", "", "", "", "", ""]
+    assert placed.split(",")[1:5] == ["placed", "acme", "eu", "eu"]
+    assert placed.split(",")[6:] == ["throng-starter", "audited", ""]
+    assert throng("store", "audit", "--organisation", "none", "--csv").splitlines() == [header]
+    assert "audited" in throng("store", "audit")

@@ -37,7 +37,8 @@ pub use fleet::{FleetArgs, FleetCommand, GatewayArgs, WorkerArgs};
 pub use foreign::ForeignArgs;
 pub use inspect::{InspectArgs, PullArgs};
 pub use keys::{
-    DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs, UsageBy,
+    AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs,
+    UsageBy,
 };
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
@@ -125,7 +126,7 @@ pub enum Command {
     Keys(KeysArgs),
     /// Print what keys, projects or models have used
     Usage(UsageArgs),
-    /// Copy or check the database
+    /// Copy or check the database, or print its audit
     Store(StoreArgs),
     /// Ask a server where the time of a request went
     Explain(ExplainArgs),

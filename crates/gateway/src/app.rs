@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throng_core::health::State as Health;
+use throng_store::AuditEvent;
 use tokio::sync::{Notify, watch};
 
 use crate::aliases::Aliases;
@@ -11,7 +12,7 @@ use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
 use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
-use crate::ledger::{Ledger, PriceTable};
+use crate::ledger::{Audited, Ledger, PriceTable};
 use crate::limits::RateLimits;
 use crate::loading::Progress;
 use crate::memory::{HeldBytes, MemoryBudget};
@@ -75,6 +76,9 @@ impl Shared {
         // The gateway has checked the prices.
         let prices = PriceTable::new(&config.prices).unwrap_or_default();
         let ledger = keys.is_some().then(|| Arc::new(Ledger::new(prices)));
+        if let Some(ledger) = &ledger {
+            audit_rules(config, ledger);
+        }
         let phase = watch::Sender::new(Phase::Serving);
         let recent = Arc::new(RecentRequests::new(config.observability.max_explained_requests));
         let (workers, foreign, ending, moderation) = Default::default();
@@ -95,6 +99,21 @@ impl Shared {
             ending,
             on_demand,
         }
+    }
+}
+
+/// The rules that hold from now on, until the process ends.
+fn audit_rules(config: &GatewayConfig, ledger: &Ledger) {
+    for rule in &config.routing.residency {
+        ledger.audit(&Audited {
+            event: AuditEvent::Rule,
+            request_id: "",
+            organisation: &rule.organisation,
+            model: "",
+            permitted: &rule.regions.join(","),
+            place: ["", ""],
+            reason: "",
+        });
     }
 }
 

@@ -1,5 +1,5 @@
 //! Workers and engines in two regions behind one gateway, over real sockets: requests stay in the nearest region while it has room and answers, and those of an
-//! organisation with a residency rule never reach another region, whatever fails. Each of their placements and refusals is in the log.
+//! organisation with a residency rule never reach another region, whatever fails. Each of their placements and refusals is in the log and in the database.
 
 mod harness;
 mod running_worker;
@@ -17,7 +17,7 @@ use throng_gateway::{
     Fleet, FleetError, Gateway, GatewayConfig, ModelAlias, ReplicaConfig, ResidencyRule, RoutingConfig,
     Secret, ShadowConfig, WeightedModel,
 };
-use throng_store::{NewKey, open};
+use throng_store::{Journal, NewKey, open};
 use throng_testkit::fault_proxy::{Direction, FaultProxy, Flow};
 use throng_testkit::paper_executor::PaperExecutor;
 use throng_wire::{Description, Pooling};
@@ -73,23 +73,36 @@ impl Place {
             *key = store.create_key(new).await.expect("made").secret().to_owned();
         }
         loading.stored_keys().expect("a database").refresh(&*store).await.expect("read");
+        let ledger = loading.ledger().expect("a database");
+        let journal = Journal::open(&folder.path().join("journal")).expect("a journal");
+        ledger.open(journal, store).await.expect("opened");
+        tokio::spawn(ledger.follow());
         let fleet = Fleet::start(replicas, Some(&Secret::new(TOKEN)), &loading).expect("valid addresses");
         let (address, operator) = serve(gateway).await;
         Self { address, operator, keys, _fleet: fleet, _folder: folder }
     }
 
+    /// Asks as the operator.
+    async fn operate(&self, path: &str) -> Reply {
+        let mut client = Client::connect(self.operator).await;
+        let key = format!("authorization: Bearer {OPERATOR_KEY}");
+        client.send(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{key}\r\n\r\n")).await;
+        client.reply().await.expect("an answer")
+    }
+
     /// Waits until the gateway says this of its workers.
     async fn until(&self, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
-        let mut client = Client::connect(self.operator).await;
-        let question =
-            format!("GET /fleet HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {OPERATOR_KEY}\r\n\r\n");
+        self.until_listed("/fleet", "workers", is_so).await
+    }
+
+    /// Waits until a list in an answer to the operator is so.
+    async fn until_listed(&self, path: &str, list: &str, is_so: impl Fn(&[Value]) -> bool) -> Vec<Value> {
         let waiting = async {
             loop {
-                client.send(&question).await;
-                let told = client.reply().await.expect("an answer").json();
-                let workers = told["workers"].as_array().expect("a list").clone();
-                if is_so(&workers) {
-                    return workers;
+                let told = self.operate(path).await.json();
+                let found = told[list].as_array().expect("a list").clone();
+                if is_so(&found) {
+                    return found;
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -288,6 +301,96 @@ async fn a_bound_request_never_leaves_its_regions_whatever_dies() {
     assert!(given(&of_us) < 100, "{} tokens of the bound organisation left its region", given(&of_us));
     assert_eq!(place.ask(FREE, &request(1, false), &["x-request-id: free"]).await.status, 200);
     assert!(given(&of_us) >= u64::from(PROMPT_TOKENS) && audit("free").is_empty());
+}
+
+#[tokio::test]
+async fn the_audit_is_in_the_database_and_the_operator_reads_it_in_pages() {
+    let (of_eu, of_us) = (worker("paper", "eu").await, worker("paper", "us").await);
+    let place = Place::start(routing(), &[replica(of_eu.address), replica(of_us.address)]).await;
+    place.until(|workers| workers.len() == 2 && all_ready(workers)).await;
+    assert_eq!(place.ask(BOUND, &request(1, false), &["x-request-id: audit-1"]).await.status, 200);
+    assert_eq!(place.ask(FREE, &request(1, false), &["x-request-id: audit-free"]).await.status, 200);
+    let pin = format!("x-throng-replica: {}", of_us.address);
+    let refused = place.ask(BOUND, &request(1, false), &["x-request-id: audit-2", &pin]).await;
+    assert_eq!(refused.status, 403);
+
+    let lines = place.until_listed("/admin/audit?organisation=bound", "data", |lines| lines.len() >= 3).await;
+    let of = |line: &Value| {
+        ["event", "request_id", "organisation", "model", "permitted_regions", "replica", "region", "reason"]
+            .map(|field| line[field].clone())
+    };
+    let eu = json!(["eu"]);
+    let nothing = Value::Null;
+    let name = of_eu.address.to_string();
+    assert_eq!(
+        of(&lines[0]),
+        [
+            json!("rule"),
+            nothing.clone(),
+            json!(BOUND),
+            nothing.clone(),
+            eu.clone(),
+            nothing.clone(),
+            nothing.clone(),
+            nothing.clone()
+        ]
+    );
+    assert_eq!(
+        of(&lines[1]),
+        [
+            json!("placed"),
+            json!("audit-1"),
+            json!(BOUND),
+            json!("paper"),
+            eu.clone(),
+            json!(name),
+            json!("eu"),
+            nothing.clone()
+        ]
+    );
+    let reason = json!("no replica of the model is in a permitted region");
+    assert_eq!(
+        of(&lines[2]),
+        [
+            json!("refused"),
+            json!("audit-2"),
+            json!(BOUND),
+            json!("paper"),
+            eu,
+            nothing.clone(),
+            nothing,
+            reason
+        ]
+    );
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
+    assert!(lines.iter().all(|line| (now - line["at"].as_f64().expect("a time")).abs() < 600.0));
+
+    // The same a line at a time, and by time.
+    let (mut seen, mut after) = (Vec::new(), 0);
+    loop {
+        let page = place.operate(&format!("/admin/audit?limit=1&after={after}")).await.json();
+        seen.extend(page["data"].as_array().expect("a list").clone());
+        match page["last"].as_u64() {
+            Some(last) => after = last,
+            None => break,
+        }
+    }
+    assert_eq!(seen, lines, "the request without a rule has no line");
+    let ended = place.operate("/admin/audit?end_time=1000").await.json();
+    assert_eq!((&ended["data"], &ended["has_more"]), (&json!([]), &json!(false)));
+    for (query, parameter) in [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("after=-1", "after"),
+        ("start_time=x", "start_time"),
+        ("limit=1&limit=2", "limit"),
+    ] {
+        let error = place.operate(&format!("/admin/audit?{query}")).await.error();
+        assert_eq!((error.0, error.2), (400, json!(parameter)), "{query}");
+    }
+    assert_eq!(place.operate("/admin/audit?colour=red").await.error().0, 400);
+    let metrics = place.operate("/metrics").await;
+    assert!(metrics.text().contains("throng_audit_lost_lines_total 0"), "{}", metrics.text());
 }
 
 #[tokio::test]

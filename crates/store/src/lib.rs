@@ -1,12 +1,12 @@
-//! What outlives the process: organisations, projects and API keys with their limits, the ledger of what requests used, and answers
-//! that are kept for requests which are sent again. Does
-//! not know HTTP, requests or models.
+//! What outlives the process: organisations, projects and API keys with their limits, the ledger of what requests used, the audit of
+//! residency rules, and answers that are kept for requests which are sent again. Does not know HTTP, requests or models.
 //!
 //! [`open`] gives a [`Store`]. All databases answer the same trait, and one suite of tests is run against each. A [`Journal`] has the
 //! entries of the ledger that are not in the database yet.
 #![forbid(unsafe_code)]
 
 mod answers;
+mod audit;
 mod csv;
 mod error;
 mod journal;
@@ -19,6 +19,7 @@ mod sql;
 mod store;
 
 pub use answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer, MAX_ANSWER_BYTES, MAX_ANSWERS};
+pub use audit::{AuditEvent, AuditLine, AuditQuery, MAX_AUDIT_LINES};
 pub use csv::csv_field;
 pub use error::StoreError;
 pub use journal::{Journal, Slot};

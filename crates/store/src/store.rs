@@ -6,6 +6,7 @@ use std::path::Path;
 use futures_util::future::BoxFuture;
 
 use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
+use crate::audit::{AuditLine, AuditQuery};
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
@@ -40,6 +41,10 @@ pub trait Store: Debug + Send + Sync {
     fn usage<'a>(&'a self, query: &'a UsageQuery) -> StoreFuture<'a, Vec<UsageRow>>;
     /// What each key has used on each day from this one on, counted in days since the epoch.
     fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>>;
+    /// Appends lines to the audit, all or none. One whose id is there already changes nothing.
+    fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()>;
+    /// Lines of the audit with their numbers, which rise in the order of writing.
+    fn audit<'a>(&'a self, query: &'a AuditQuery) -> StoreFuture<'a, Vec<(u64, AuditLine)>>;
     /// Claims a request, also if its owner has given no sign of life since `dead`. `now_unix_s` tells which answers have expired.
     fn claim_answer<'a>(
         &'a self,

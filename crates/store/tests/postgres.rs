@@ -26,6 +26,7 @@ async fn postgres_keeps_every_promise_and_survives_kills_and_freezes() {
         usage_is_added_up_by_time_and_group_and_entries_count_once,
         days_are_added_up_for_each_key_beyond_64_bits_in_all,
         an_answer_is_claimed_by_one_kept_once_and_taken_over_from_the_dead,
+        the_audit_is_appended_to_read_in_pages_and_never_changed,
     );
     let url = server.new_database("killed");
     // Several processes may bring one schema up to date.

@@ -132,6 +132,23 @@ pub struct UsageArgs {
     pub csv: bool,
 }
 
+/// `throng store audit`.
+#[derive(Debug, Clone, Args)]
+pub struct AuditArgs {
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    /// From how long ago on: 12h, 30d
+    #[arg(long, default_value = "30d", value_name = "TIME", value_parser = parse_since)]
+    pub since: u64,
+    /// Only lines of this organisation; none: of clients without one
+    #[arg(long, value_name = "NAME")]
+    pub organisation: Option<String>,
+    /// Print comma-separated values
+    #[arg(long)]
+    pub csv: bool,
+}
+
 /// What usage is told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -161,6 +178,8 @@ pub enum StoreCommand {
         #[command(flatten)]
         database: DatabaseArgs,
     },
+    /// Print where requests that are bound to regions went
+    Audit(AuditArgs),
     /// Check that the database is whole
     Check {
         /// The database.

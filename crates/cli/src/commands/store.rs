@@ -1,4 +1,6 @@
-//! `throng store`: copies and checks the database.
+//! `throng store`: copies and checks the database, and prints its audit.
+
+mod audit;
 
 use anyhow::Result;
 use throng_store::open_existing;
@@ -16,6 +18,7 @@ pub async fn run(arguments: &StoreArgs) -> Result<()> {
             open_existing(&database.database).await?.backup(file).await?;
             Ok(output::line(format!("copied to {}", file.display()))?)
         }
+        StoreCommand::Audit(arguments) => audit::run(arguments).await,
         StoreCommand::Check { database } => {
             open_existing(&database.database).await?.check().await?;
             Ok(output::line("the database is whole")?)

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use prometheus_client::metrics::counter::Counter;
 use throng_core::routing::Region;
+use throng_store::AuditEvent;
+
+use crate::ledger::{Audited, Ledger};
 
 /// The regions that one request is bound to. Each replica that it is sent to, and each refusal, is logged and counted.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub(crate) struct Bound {
     pub n_placed: Counter,
     /// … and how often they could not be.
     pub n_refused: Counter,
+    /// Whose database has the audit, where there is one.
+    pub ledger: Option<Arc<Ledger>>,
 }
 
 impl Bound {
@@ -28,6 +33,7 @@ impl Bound {
         self.n_placed.inc();
         let Self { organisation, request, model, .. } = self;
         let region = region.map_or("none", |region| &**region);
+        self.tell(AuditEvent::Placed, [replica, region], "");
         tracing::info!(
             request,
             organisation,
@@ -41,6 +47,7 @@ impl Bound {
     /// None of the replicas that it may go to has taken it in; `reason` says why.
     pub fn refused(&self, reason: &'static str) {
         self.n_refused.inc();
+        self.tell(AuditEvent::Refused, ["", ""], reason);
         let Self { organisation, request, model, .. } = self;
         let regions = self.regions.join(",");
         tracing::warn!(
@@ -51,5 +58,12 @@ impl Bound {
             reason,
             "audit: a request bound to regions is refused"
         );
+    }
+
+    fn tell(&self, event: AuditEvent, place: [&str; 2], reason: &str) {
+        let Some(ledger) = &self.ledger else { return };
+        let Self { organisation, request, model, .. } = self;
+        let permitted = &self.regions.join(",");
+        ledger.audit(&Audited { event, request_id: request, organisation, model, permitted, place, reason });
     }
 }

@@ -51,7 +51,7 @@ pub(crate) async fn answer(
     if !context.key_holder().permits_name_of(&name, &model.names) {
         return Err(ApiError::permission_denied());
     }
-    let bound = check_regions((&*model.dispatcher, true), &model.metrics, &context)?;
+    let bound = check_regions((&*model.dispatcher, true), &model.metrics, &context, setting.ledger)?;
     let regions = bound.as_deref().map(|bound| &*bound.regions);
     let forwarding = Forwarding::of(&context.destination)?.bound_to(regions);
     context.set_user(request.user.as_deref());

@@ -51,7 +51,8 @@ pub(crate) async fn admit(
     }
     let urgency = urgency(route, context)?;
     let pinned: Option<Box<str>> = context.destination.replica().map(Box::from);
-    let bound = check_regions((&**route.replicas().dispatcher(), route.model.is_remote()), metrics, context)?;
+    let bound =
+        check_regions((&**route.replicas().dispatcher(), route.model.is_remote()), metrics, context, ledger)?;
     let limits_of_time = route.model.overload.time_limits(&context.service());
     let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();

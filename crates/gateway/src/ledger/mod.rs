@@ -3,6 +3,7 @@
 //!
 //! No request waits for the database. While it fails, ended requests wait in the journal, and budgets are counted here.
 
+mod audit;
 mod meter;
 mod periods;
 mod prices;
@@ -16,6 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use throng_core::limits::{Accounts, BudgetRefusal, BudgetScope, Spending};
 use throng_store::{ApiKey, Cost, Journal, LedgerEntry, Outcome, Store};
 
+use audit::AuditQueue;
+pub(crate) use audit::Audited;
 pub(crate) use meter::Meter;
 pub(crate) use prices::PriceTable;
 pub use writer::LedgerError;
@@ -28,6 +31,7 @@ pub struct Ledger {
     accounts: Mutex<Accounts>,
     /// Entries that the journal could not take.
     n_lost: AtomicU64,
+    audit: AuditQueue,
     writing: tokio::sync::Mutex<()>,
 }
 
@@ -66,6 +70,7 @@ impl Ledger {
             prices,
             accounts: Mutex::default(),
             n_lost: AtomicU64::new(0),
+            audit: AuditQueue::default(),
             writing: tokio::sync::Mutex::default(),
         }
     }
@@ -79,6 +84,16 @@ impl Ledger {
     pub(crate) fn n_waiting_and_lost(&self) -> (u64, u64) {
         let n_waiting = self.opened.get().map_or(0, |opened| opened.journal.n_waiting());
         (n_waiting as u64, self.n_lost.load(Ordering::Relaxed))
+    }
+
+    /// A line of the audit is to be written. It does not wait.
+    pub(crate) fn audit(&self, told: &Audited<'_>) {
+        self.audit.push(told);
+    }
+
+    /// How many lines of the audit wait for the database, and how many were lost.
+    pub(crate) fn audit_waiting_and_lost(&self) -> (u64, u64) {
+        self.audit.n_waiting_and_lost()
     }
 
     /// Begins to count a request, and reserves the most that it can spend. `None` where nothing is counted.

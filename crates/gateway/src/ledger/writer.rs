@@ -68,11 +68,30 @@ impl Ledger {
         }
     }
 
-    /// Writes all entries that wait.
+    /// Writes all entries and lines of the audit that wait.
     ///
     /// # Errors
-    /// When the journal or the database fails; the entries wait on.
+    /// When the journal or the database fails; what is not written waits on.
     pub async fn write(&self) -> Result<(), LedgerError> {
+        let entries = self.write_entries().await;
+        self.write_audit().await?;
+        entries
+    }
+
+    async fn write_audit(&self) -> Result<(), LedgerError> {
+        let _alone = self.writing.lock().await;
+        let Some(Opened { store, .. }) = self.opened.get() else { return Ok(()) };
+        loop {
+            let lines = self.audit.next();
+            if lines.is_empty() {
+                return Ok(());
+            }
+            store.append_audit(&lines).await?;
+            self.audit.forget(lines.len());
+        }
+    }
+
+    async fn write_entries(&self) -> Result<(), LedgerError> {
         let _alone = self.writing.lock().await;
         let Some(Opened { journal, store }) = self.opened.get() else { return Ok(()) };
         loop {

@@ -25,6 +25,14 @@ impl Collector for LedgerCollector {
         let help = "Entries of the ledger that the journal could not take";
         let metric =
             encoder.encode_descriptor("throng_ledger_lost_entries", help, None, MetricType::Counter)?;
+        ConstCounter::new(n_lost).encode(metric)?;
+        let (n_waiting, n_lost) = self.0.audit_waiting_and_lost();
+        let help = "Lines of the audit of residency rules that wait for the database";
+        let metric =
+            encoder.encode_descriptor("throng_audit_waiting_lines", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::try_from(n_waiting).unwrap_or(i64::MAX)).encode(metric)?;
+        let help = "Lines of the audit of residency rules that found no room to wait for the database";
+        let metric = encoder.encode_descriptor("throng_audit_lost_lines", help, None, MetricType::Counter)?;
         ConstCounter::new(n_lost).encode(metric)
     }
 }

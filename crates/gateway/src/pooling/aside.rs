@@ -22,7 +22,7 @@ pub(crate) async fn vector_aside(
     ledger: Option<Arc<Ledger>>,
 ) -> Option<Vec<f32>> {
     let dispatching = (&**route.replicas().dispatcher(), route.model.is_remote());
-    let bound = check_regions(dispatching, &route.model.metrics, &context).ok()?;
+    let bound = check_regions(dispatching, &route.model.metrics, &context, ledger.as_ref()).ok()?;
     let aside = Arc::new(context.aside(tenant));
     let Prepared { mut requests, memory, .. } = prepared;
     let meter = ledger.map(|ledger| count(&route, &requests, &aside, &ledger)).transpose().ok()?.flatten();

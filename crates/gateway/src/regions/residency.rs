@@ -7,6 +7,7 @@ use throng_core::routing::Region;
 
 use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Dispatcher};
+use crate::ledger::Ledger;
 use crate::metrics::ModelMetrics;
 use crate::openai::ApiError;
 
@@ -19,6 +20,7 @@ pub(crate) fn check_regions(
     (dispatcher, is_remote): (&Dispatcher, bool),
     metrics: &ModelMetrics,
     context: &RequestContext,
+    ledger: Option<&Arc<Ledger>>,
 ) -> Result<Option<Arc<Bound>>, ApiError> {
     let tenant = context.key_holder();
     let organisation = tenant.key.as_deref().map(|key| key.organisation.as_str());
@@ -33,6 +35,7 @@ pub(crate) fn check_regions(
         model: model.into(),
         n_placed,
         n_refused,
+        ledger: ledger.cloned(),
     };
     if dispatcher.excludes_all(&bound.regions, context.destination.replica()) {
         metrics.rejected("region_not_permitted");

@@ -145,6 +145,7 @@ pub(crate) const ROUTES: &[Route] = &[
     of(Admin, "/admin/keys/{id}", "POST", || post(admin::change_key)),
     of(Admin, "/admin/keys/{id}/revoke", "POST", || post(admin::revoke_key)),
     of(Admin, "/admin/organisations", GET, || get(admin::list_organisations)),
+    of(Admin, "/admin/audit", GET, || get(admin::audit::list)),
     of(Admin, "/admin/limits", "POST", || post(admin::limit)),
     of(Admin, "/admin/models", GET, || get(admin::on_demand::list)),
     of(Admin, "/admin/rollouts", "GET, HEAD, POST", || {

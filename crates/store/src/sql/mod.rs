@@ -2,6 +2,7 @@
 //! in how each is opened.
 
 mod answers;
+mod audit;
 mod keys;
 mod ledger;
 mod limits;
@@ -18,6 +19,7 @@ use futures_util::future::BoxFuture;
 use sqlx::AnyPool;
 
 use crate::answers::{AnswerClaim, ClaimBeat, Claimed, KeptAnswer};
+use crate::audit::{AuditLine, AuditQuery};
 use crate::error::StoreError;
 use crate::key::{ApiKey, CreatedKey, KeyChange, KeyTable, NewKey};
 use crate::ledger::{DailyTotal, LedgerEntry, UsageQuery, UsageRow};
@@ -129,6 +131,14 @@ impl Store for SqlStore {
 
     fn daily_totals(&self, from_day: u64) -> StoreFuture<'_, Vec<DailyTotal>> {
         answered(ledger::daily_totals(&self.pool, from_day)).boxed()
+    }
+
+    fn append_audit<'a>(&'a self, lines: &'a [AuditLine]) -> StoreFuture<'a, ()> {
+        answered(audit::append(self, lines)).boxed()
+    }
+
+    fn audit<'a>(&'a self, query: &'a AuditQuery) -> StoreFuture<'a, Vec<(u64, AuditLine)>> {
+        answered(audit::read(&self.pool, query)).boxed()
     }
 
     fn claim_answer<'a>(

@@ -57,6 +57,16 @@ const SQLITE_STEPS: &[&str] = &[
         PRIMARY KEY (tenant, name)
      ) STRICT;
      CREATE INDEX answers_by_expiry ON answers (expires_unix_s);",
+    "CREATE TABLE residency_audit (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at_unix_ms INTEGER NOT NULL,
+        event TEXT NOT NULL, request_id TEXT NOT NULL, organisation TEXT NOT NULL, model TEXT NOT NULL,
+        permitted TEXT NOT NULL, replica TEXT NOT NULL, region TEXT NOT NULL, reason TEXT NOT NULL
+     ) STRICT;
+     CREATE INDEX residency_audit_by_time ON residency_audit (at_unix_ms);
+     CREATE TRIGGER residency_audit_is_not_changed BEFORE UPDATE ON residency_audit
+        BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END;
+     CREATE TRIGGER residency_audit_is_not_deleted BEFORE DELETE ON residency_audit
+        BEGIN SELECT RAISE(ABORT, 'the audit is only appended to'); END;",
 ];
 
 /// The steps in PostgreSQL, whose first release had the schema of SQLite's second step.
@@ -95,7 +105,17 @@ const POSTGRES_STEPS: &[&str] = &["CREATE TABLE organisations (
         expires_unix_s BIGINT NOT NULL, is_whole BIGINT NOT NULL, content_type TEXT NOT NULL, body BYTEA NOT NULL,
         PRIMARY KEY (tenant, name)
      );
-     CREATE INDEX answers_by_expiry ON answers (expires_unix_s);"];
+     CREATE INDEX answers_by_expiry ON answers (expires_unix_s);",
+    "CREATE TABLE residency_audit (
+        number BIGSERIAL PRIMARY KEY, id TEXT NOT NULL UNIQUE, at_unix_ms BIGINT NOT NULL,
+        event TEXT NOT NULL, request_id TEXT NOT NULL, organisation TEXT NOT NULL, model TEXT NOT NULL,
+        permitted TEXT NOT NULL, replica TEXT NOT NULL, region TEXT NOT NULL, reason TEXT NOT NULL
+     );
+     CREATE INDEX residency_audit_by_time ON residency_audit (at_unix_ms);
+     CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'the audit is only appended to'; END $$;
+     CREATE TRIGGER residency_audit_is_not_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON residency_audit
+        FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();"];
 
 /// Does the steps that the database lacks, all or none of them. Two processes may start at the same time.
 ///

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use throng_store::{
-    AnswerClaim, ClaimBeat, Claimed, Cost, KeptAnswer, KeyChange, LedgerEntry, LimitKind, LimitScope, Limits,
-    NewKey, Outcome, Prices, Store, StoreError, UsageGroup, UsageQuery, digest_of, open,
+    AnswerClaim, AuditEvent, AuditLine, AuditQuery, ClaimBeat, Claimed, Cost, KeptAnswer, KeyChange,
+    LedgerEntry, LimitKind, LimitScope, Limits, NewKey, Outcome, Prices, Store, StoreError, UsageGroup,
+    UsageQuery, digest_of, open,
 };
 
 const DAY_S: u64 = 86_400;
@@ -234,4 +235,73 @@ pub async fn an_answer_is_claimed_by_one_kept_once_and_taken_over_from_the_dead(
         n_granted += usize::from(caller.await.expect("no panic") == Claimed::Granted);
     }
     assert_eq!(n_granted, 1, "one of several callers at a time");
+}
+
+fn line(id: usize, event: AuditEvent, organisation: &str) -> AuditLine {
+    AuditLine {
+        id: format!("{id:032x}"),
+        at_unix_ms: 1_000 + id as u64,
+        event,
+        request_id: format!("req_{id}"),
+        organisation: organisation.to_owned(),
+        model: "small".to_owned(),
+        permitted: "eu,uk".to_owned(),
+        replica: "gpu-1:9000".to_owned(),
+        region: "eu".to_owned(),
+        reason: "' OR 1=1 --".to_owned(),
+    }
+}
+
+pub async fn the_audit_is_appended_to_read_in_pages_and_never_changed(url: &str) {
+    let (store, other) = (store_at(url).await, store_at(url).await);
+    let lines: Vec<AuditLine> = (0..120)
+        .map(|id| line(id, AuditEvent::ALL[id % 3], if id % 2 == 0 { "acme" } else { "umbrella" }))
+        .collect();
+    store.append_audit(&lines[..100]).await.expect("written");
+    store.append_audit(&lines[90..]).await.expect("those that were not there");
+    store.append_audit(&[]).await.expect("nothing");
+    let all = AuditQuery { end_unix_ms: 5_000, limit: 50, ..AuditQuery::default() };
+    let (mut seen, mut query) = (Vec::new(), all.clone());
+    loop {
+        let page = other.audit(&query).await.expect("read");
+        let Some((last, _)) = page.last() else { break };
+        assert!(page.len() <= 50);
+        query.after = *last;
+        seen.extend(page);
+    }
+    assert!(seen.is_sorted_by(|a, b| a.0 < b.0), "numbers rise");
+    assert_eq!(seen.iter().map(|(_, line)| line.clone()).collect::<Vec<_>>(), lines);
+
+    let part = AuditQuery {
+        start_unix_ms: 1_010,
+        end_unix_ms: 1_020,
+        organisation: Some("acme".to_owned()),
+        ..all.clone()
+    };
+    let found = store.audit(&part).await.expect("read");
+    let ids: Vec<_> = found.iter().map(|(_, line)| line.request_id.as_str()).collect();
+    assert_eq!(ids, ["req_10", "req_12", "req_14", "req_16", "req_18"]);
+    let none = AuditQuery { organisation: Some("' OR 1=1 --".to_owned()), ..all };
+    assert!(store.audit(&none).await.expect("read").is_empty());
+    // The database itself refuses, whoever asks.
+    sqlx::any::install_default_drivers();
+    let plain = match url.strip_prefix("sqlite:") {
+        Some(path) => {
+            let escaped = [("%", "%25"), (" ", "%20"), ("?", "%3F"), ("#", "%23")];
+            let path = escaped.iter().fold(path.to_owned(), |path, (c, code)| path.replace(c, code));
+            format!("sqlite://{path}")
+        }
+        None => url.to_owned(),
+    };
+    let pool = sqlx::AnyPool::connect(&plain).await.expect("a connection");
+    let table = if url.starts_with("postgres") { "throng.residency_audit" } else { "residency_audit" };
+    for change in [format!("DELETE FROM {table}"), format!("UPDATE {table} SET region = 'us'")] {
+        let refused = sqlx::query(sqlx::AssertSqlSafe(change)).execute(&pool).await.expect_err("refused");
+        assert!(refused.to_string().contains("the audit is only appended to"), "{refused}");
+    }
+    assert_eq!(store.audit(&AuditQuery { limit: 1_000, ..query_all() }).await.expect("read").len(), 120);
+}
+
+fn query_all() -> AuditQuery {
+    AuditQuery { end_unix_ms: u64::MAX, ..AuditQuery::default() }
 }

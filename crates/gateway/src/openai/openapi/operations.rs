@@ -118,6 +118,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     post("/admin/keys/{id}", "ChangeKeyRequest", "Change what a key may do."),
     act("/admin/keys/{id}/revoke", "Refuse a key from now on."),
     get("/admin/organisations", "Organisations and their projects, with limits."),
+    get("/admin/audit", "Where requests that are bound to regions went, a page at a time."),
     post("/admin/limits", "LimitRequest", "Limit an organisation, a project or each of its users."),
     get("/admin/rollouts", "The latest roll-out of each alias."),
     Operation {

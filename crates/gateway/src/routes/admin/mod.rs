@@ -1,6 +1,7 @@
 //! What only the operator may do, on the operator's listener: keys, limits, the end of the server. Does not know how keys are
 //! stored.
 
+pub(super) mod audit;
 mod bodies;
 pub(super) mod on_demand;
 pub(super) mod rollouts;
