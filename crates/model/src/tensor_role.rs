@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::config::FeedForward;
-use crate::decoder::weights::find_tensor;
+use crate::decoder::weights::{find_tensor, has_weight};
 use crate::weights::TensorSource;
 
 /// What a tensor is for.
@@ -27,8 +27,7 @@ pub enum TensorRole {
 pub fn tensor_roles(architecture: &Architecture, source: &dyn TensorSource) -> HashMap<String, TensorRole> {
     let (config, names) = (&architecture.config, architecture.names);
     let mut uses = Uses { source, by_name: HashMap::new() };
-    let untied =
-        !config.tied_embeddings && find_tensor(source, &format!("{}.weight", names.output)).is_some();
+    let untied = !config.tied_embeddings && has_weight(source, &format!("{}.weight", names.output));
     uses.weight(names.embedding, if untied { TensorRole::Lookup } else { TensorRole::Output });
     if untied {
         uses.weight(names.output, TensorRole::Output);

@@ -20,7 +20,11 @@ use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/qwen3")
+    fixture_of("qwen3")
+}
+
+fn fixture_of(family: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(family)
 }
 
 fn float_bytes(x: &[f32]) -> Vec<u8> {
@@ -361,13 +365,17 @@ fn layouts() -> Vec<(&'static str, Value, Encoder)> {
 
 /// Writes the model twice: with encoded layers, and with the numbers of those in floats.
 fn write_both(folder: &Path, config: &Value, encode: &Encoder) -> [PathBuf; 2] {
-    let bytes = std::fs::read(fixture().join("model.safetensors")).unwrap();
+    write_both_of(&fixture(), folder, config, encode)
+}
+
+fn write_both_of(fixture: &Path, folder: &Path, config: &Value, encode: &Encoder) -> [PathBuf; 2] {
+    let bytes = std::fs::read(fixture.join("model.safetensors")).unwrap();
     let source = SafeTensors::deserialize(&bytes).unwrap();
     let (mut encoded, mut floats) = (Tensors::new(), Tensors::new());
     let mut n_layers = 0;
     for (name, tensor) in source.tensors() {
         let plain = (tensor.dtype(), tensor.shape().to_vec(), tensor.data().to_vec());
-        let layer = name.strip_suffix(".weight").filter(|name| name.ends_with("_proj"));
+        let layer = name.strip_suffix(".weight").filter(|name| name.ends_with("_proj") || *name == "lm_head");
         let Some(layer) = layer.filter(|_| tensor.shape()[1] % 32 == 0) else {
             encoded.insert(name.clone(), plain.clone());
             floats.insert(name, plain);
@@ -384,7 +392,7 @@ fn write_both(folder: &Path, config: &Value, encode: &Encoder) -> [PathBuf; 2] {
     }
     assert!(n_layers >= 8, "{n_layers} layers of the model are encoded");
     let mut json: Value =
-        serde_json::from_slice(&std::fs::read(fixture().join("config.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(fixture.join("config.json")).unwrap()).unwrap();
     let mut write = |name: &str, tensors: &Tensors, config: Option<&Value>| {
         let folder = folder.join(name);
         std::fs::create_dir(&folder).unwrap();
@@ -482,4 +490,25 @@ fn the_configuration_of_modelopt_is_read_from_its_own_file() {
     let options = LoadOptions { prepare: None, n_threads: 1, quantize: None };
     let error = load(&folders[0], &options, &mut |_| {}).err().unwrap().to_string();
     assert!(error.contains("quant_algo = \"INT4_AWQ\" of ModelOpt"), "{error}");
+}
+
+/// An output matrix in few bits is no missing one, in whose place the embeddings would be used.
+#[test]
+fn the_output_matrix_may_be_in_few_bits_too() {
+    for (name, config, encode) in
+        layouts().into_iter().filter(|(name, ..)| ["GPTQ", "FP8 in blocks"].contains(name))
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = write_both_of(&fixture_of("llama"), folder.path(), &config, &encode);
+        let [encoded, floats] =
+            folders.each_ref().map(|folder| logprobs(&open(folder, None), BackendKind::Reference));
+        assert!(worst(&encoded, &floats) < 1e-5, "{name}");
+        if name.starts_with("FP8") {
+            let [encoded, floats] = folders
+                .each_ref()
+                .map(|folder| logprobs(&open(folder, Some(Quantization::Q4_0)), BackendKind::Cpu))
+                .map(|found| found.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+            assert!(encoded == floats, "{name} to Q4_0");
+        }
+    }
 }

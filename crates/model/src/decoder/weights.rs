@@ -21,6 +21,7 @@ use crate::weights::{ByteTensor, TensorSource, TensorView};
 pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};
 use stored_rows::StoredRows;
+pub(crate) use stored_rows::has_weight;
 
 /// The weights of a model on a device.
 pub struct DecoderWeights<B: Backend> {
@@ -197,7 +198,7 @@ impl<B: Backend> DecoderWeights<B> {
         };
         let names = architecture.names;
         let (vocabulary, hidden) = (config.vocabulary_size, config.hidden_size);
-        let untied = !config.tied_embeddings && loader.find(&weight(names.output)).is_some();
+        let untied = !config.tied_embeddings && loader.has(&weight(names.output));
         let role = if untied { MatrixRole::Embedding } else { MatrixRole::Output };
         let embedding = loader.matrix(role, &[(names.embedding, vocabulary)], hidden)?;
         let output = || loader.matrix(MatrixRole::Output, &[(names.output, vocabulary)], hidden);

@@ -140,7 +140,9 @@ impl QuantizePlan {
     ) -> Result<Self, QuantizeError> {
         let mut plan = Self { to, names: architecture.names, tied: architecture.config.tied_embeddings };
         let all = || tensors.names().into_iter().filter_map(|name| tensors.tensor(name));
-        plan.tied |= !all().any(|tensor| is_called(tensor.name, architecture.names.output));
+        let encoded = tensors.encoded_names();
+        let mut names = all().map(|tensor| tensor.name).chain(encoded.iter().map(String::as_str));
+        plan.tied |= !names.any(|name| is_called(name, architecture.names.output));
         match all().find(|tensor| tensor.shape.len() > 1 && !is_float(tensor.format)) {
             None => Ok(plan),
             Some(tensor) => {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use throng_kernels::quant::Format;
 
-use super::{Loader, TensorError, other_names};
+use super::{Loader, TensorError, find_tensor, other_names};
 use crate::backend::Backend;
 use crate::weights::quantized::{DecodeError, DecodedMatrix};
 use crate::weights::{TensorSource, TensorView};
@@ -33,7 +33,7 @@ impl<'a> StoredRows<'a> {
 impl<'a, B: Backend> Loader<'a, B> {
     /// Whether the weight is there, in whatever layout.
     pub(super) fn has(&self, name: &str) -> bool {
-        self.find(name).is_some() || has_encoded(self.source, name)
+        has_weight(self.source, name)
     }
 
     /// A matrix of this shape.
@@ -54,9 +54,9 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 }
 
-/// Whether the weight of a name, or of another name of it, is in the layout of another library.
-fn has_encoded(source: &dyn TensorSource, name: &str) -> bool {
-    encoded_name(source, name).is_some()
+/// Whether the weight of a name, or of another name of it, is there, in whatever layout.
+pub(crate) fn has_weight(source: &dyn TensorSource, name: &str) -> bool {
+    find_tensor(source, name).is_some() || encoded_name(source, name).is_some()
 }
 
 /// The weight, decoded.
