@@ -325,6 +325,11 @@ fn layouts() -> Vec<(&'static str, Value, Encoder)> {
     vec![
         ("AWQ", awq, integers(4, false, |of| of.awq())),
         ("GPTQ", gptq(4, false), integers(4, false, |of| of.gptq())),
+        (
+            "AutoRound",
+            json!({"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": "auto_round:auto_gptq"}),
+            integers(4, false, |of| of.gptq()),
+        ),
         ("GPTQ of 8 bits", gptq(8, false), integers(8, true, |of| of.gptq())),
         (
             "GPTQ with act-order",

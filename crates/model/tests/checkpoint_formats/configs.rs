@@ -179,3 +179,32 @@ fn layers_of_modelopt_may_have_algorithms_of_their_own() {
     let kv = json!({"quantization_config": {"quant_method": "modelopt", "quant_algo": null, "kv_cache_quant_algo": "FP8"}});
     assert!(Scheme::of_config(kv.as_object().unwrap()).unwrap().is_none());
 }
+
+#[test]
+fn layers_of_auto_round_are_those_of_gptq_or_awq() {
+    let config = |packing: &str, extra: Value| {
+        json!({
+            "quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": true, "data_type": "int", "iters": 200,
+            "packing_format": packing, "autoround_version": "0.8.0", "block_name_to_quantize": "model.layers", "extra_config": extra,
+        })
+    };
+    let gptq = |bits: usize, group: usize| {
+        Some(QuantizedBy::Gptq { bits, group: Some(group), zeros_are_less_one: true })
+    };
+    let layers = json!({
+        "lm_head": {"bits": 16, "data_type": "float"},
+        "model.layers.0.mlp.down_proj": {"bits": 8},
+        ".*self_attn.[kv]_proj": {"bits": 8, "group_size": 32, "sym": false},
+    });
+    let by_gptq = scheme(&config("auto_round:auto_gptq", layers));
+    assert_eq!(by_gptq.of_layer("model.layers.1.mlp.down_proj"), gptq(4, 128));
+    assert_eq!(by_gptq.of_layer("model.layers.0.mlp.down_proj"), gptq(8, 128));
+    assert_eq!(by_gptq.of_layer("model.layers.0.self_attn.k_proj"), gptq(8, 32));
+    assert_eq!(by_gptq.of_layer("lm_head"), None);
+    let by_awq = scheme(&config("auto_round:auto_awq", json!({"lm_head": {"bits": 16}})));
+    assert_eq!(by_awq.of_layer("model.layers.1.mlp.down_proj"), Some(QuantizedBy::Awq { group: Some(128) }));
+    let other = "auto_round:llm_compressor";
+    assert_eq!(refused(config(other, json!({}))), format!("packing_format = \"{other}\" of AutoRound"));
+    let five = config("auto_round:auto_gptq", json!({"a": {"bits": 5}}));
+    assert_eq!(refused(five), "bits = 5 of AutoRound extra_config");
+}

@@ -124,6 +124,14 @@ fn integers() -> Vec<Layout> {
             ],
         ),
         layout(
+            json!({"quant_method": "auto-round", "bits": 4, "group_size": 32, "packing_format": "auto_round:auto_gptq"}),
+            &[
+                ("qweight", Dtype::I32, &[8, 16]),
+                ("qzeros", Dtype::I32, &[2, 2]),
+                ("scales", Dtype::F16, &[2, 16]),
+            ],
+        ),
+        layout(
             gemv,
             &[
                 ("qweight", Dtype::I32, &[16, 8]),

@@ -1,6 +1,7 @@
 //! Reads the `quantization_config` of a `config.json` strictly: a field that is not known is refused by name, because it could
 //! change what the stored numbers mean. Does not know tensors.
 
+mod auto_round;
 mod compressed_tensors;
 mod fields;
 mod integers;
@@ -73,6 +74,7 @@ impl Scheme {
             }
             Some("awq") => integers::awq(fields).map(Some),
             Some("gptq") => integers::gptq(fields).map(Some),
+            Some("auto-round" | "intel/auto-round") => auto_round::scheme(fields).map(Some),
             Some("compressed-tensors") => compressed_tensors::scheme(fields).map(Some),
             Some("modelopt" | "modelopt_fp4" | "modelopt_mixed") => modelopt::scheme(fields),
             None if fields.contains_key("quant_algo") => modelopt::scheme(fields),
