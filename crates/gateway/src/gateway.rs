@@ -1,6 +1,7 @@
 //! The way in for programs: a configuration and models make a gateway, a socket makes it serve. Refuses to serve
 //! where strangers could ask without a key.
 
+mod error;
 mod followed;
 mod foreign_models;
 mod remote_models;
@@ -25,7 +26,9 @@ use crate::replica::Links;
 use crate::response_cache::DiskTier;
 use crate::routes::{self, Audience};
 use crate::served_model::ServedModel;
-use crate::server::{self, Listener, Served, Service, Tls, TlsError};
+use crate::server::{self, Listener, Served, Service, Tls};
+
+pub use self::error::GatewayError;
 
 /// The last answers to the operator may take this long after the server for clients has ended.
 const ADMIN_SHUTDOWN_S: u64 = 1;
@@ -50,68 +53,6 @@ pub struct Loading {
     loaded: Arc<OnceLock<Arc<App>>>,
     tls: Option<Arc<Tls>>,
     keda_tls: Option<Arc<Tls>>,
-}
-
-/// Why a gateway cannot serve.
-#[derive(Debug, thiserror::Error)]
-pub enum GatewayError {
-    /// Other machines could use it without a key.
-    #[error(
-        "refusing to listen on {address}, which other machines can reach, without an API key: \
-         set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
-    )]
-    Unauthenticated {
-        /// Where it was to listen.
-        address: String,
-    },
-    /// Other machines could use a worker without a token.
-    #[error(
-        "refusing to listen on {address}, which other machines can reach, without a token: set one with --worker-token, \
-         or demand certificates of gateways with --ssl-ca-certs"
-    )]
-    OpenWorker {
-        /// Where it was to listen.
-        address: String,
-    },
-    /// An API key that no client could send.
-    #[error("API key number {number} is empty, longer than 512 bytes, or not printable ASCII without spaces")]
-    InvalidApiKey {
-        /// Which one, counted from 1.
-        number: usize,
-    },
-    /// A listener for the operator without a key, or a key that no client could send or that clients have.
-    #[error(
-        "--admin-listen needs --admin-key: 1 to 512 printable ASCII characters without spaces, not one of --api-key"
-    )]
-    AdminKey,
-    /// A model without a name, or a name that two models have.
-    #[error("every served model needs a name of its own: {name:?} is empty or taken")]
-    ModelName {
-        /// The name.
-        name: String,
-    },
-    /// A setting for proxies or web pages that cannot be used.
-    #[error("{setting} = {value:?}: must be {expected}")]
-    Setting {
-        /// Which one.
-        setting: &'static str,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// The folder of the response cache cannot be used.
-    #[error("cannot use gateway.response_cache.directory: {0}")]
-    Cache(std::io::Error),
-    /// A rule of moderation cannot be used.
-    #[error("gateway.moderation: {0}")]
-    Moderation(String),
-    /// The certificate or its key cannot be used.
-    #[error("cannot use TLS: {0}")]
-    Tls(#[from] TlsError),
-    /// The socket failed.
-    #[error("cannot serve: {0}")]
-    Io(#[from] std::io::Error),
 }
 
 impl Gateway {
@@ -374,7 +315,6 @@ fn check_names(models: &[ServedModel]) -> Result<(), GatewayError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
 
     #[test]
     fn strangers_need_a_key() {

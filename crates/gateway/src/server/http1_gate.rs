@@ -3,6 +3,7 @@
 //! place of a request that is refused, hyper is given a stand-in, whose turn comes after the answers to all requests
 //! before it; [`ConnectionState::refusal`] tells what to answer. Lets HTTP/2 through as it is. Does not know routes.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,6 +34,13 @@ pub(super) struct Http1Gate<T> {
     n_given: usize,
     n_checked: usize,
     n_heads: usize,
+}
+
+/// The version of HTTP that a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HttpVersion {
+    Http1,
+    Http2,
 }
 
 /// What the next byte from the client belongs to.
@@ -178,6 +186,19 @@ impl Stage {
 }
 
 impl<T: AsyncRead + Unpin> Http1Gate<T> {
+    /// The version that the client speaks: waits for the bytes that tell, which are held. HTTP/1 where they end before.
+    ///
+    /// # Errors
+    /// Those of the socket, its deadlines among them.
+    pub async fn version(&mut self) -> io::Result<HttpVersion> {
+        while matches!(self.stage, Stage::Preface) {
+            if !poll_fn(|cx| self.poll_fill(cx)).await? {
+                break;
+            }
+        }
+        Ok(if matches!(self.stage, Stage::Http2) { HttpVersion::Http2 } else { HttpVersion::Http1 })
+    }
+
     /// Reads more of a head; ready when there is something new to look at, or at the end of input (false).
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         self.held.drain(..self.n_given);

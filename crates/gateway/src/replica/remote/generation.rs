@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_channel::mpsc;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream};
 use throng_wire::{Command, Event};
-use tokio::sync::mpsc;
 
 use super::link::OwnSequences;
 use super::lost;
@@ -90,7 +90,7 @@ impl Generation for RemoteGeneration {
         self.aborted.push(index);
         if let Ok(line) = throng_wire::line(&Command::Abort { index }) {
             // A request that has ended need not be told.
-            let _ = self.commands.send(line.into());
+            let _ = self.commands.unbounded_send(line.into());
         }
     }
 }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_channel::mpsc;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use http::{Request, StatusCode};
 use throng_wire::{Event, GENERATE, NEWEST_VERSION, VERSION_HEADER};
-use tokio::sync::mpsc;
 
 use self::generation::RemoteGeneration;
 use self::link::OwnSequences;
@@ -102,7 +102,7 @@ async fn submit(
     let line =
         throng_wire::line(&sent_request(&request)).map_err(|error| refused(&error.to_string(), false))?;
     drop(request);
-    let (commands, receiver) = mpsc::unbounded_channel();
+    let (commands, receiver) = mpsc::unbounded();
     let head = Request::post("/").header(VERSION_HEADER, NEWEST_VERSION);
     let body = RequestBody::new(Bytes::from(line), receiver);
     let answer = connection.send(head, GENERATE, body).await.map_err(|error| lost(&error))?;

@@ -5,13 +5,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_channel::mpsc;
+use futures_util::StreamExt;
 use http_body::{Body, Frame};
-use tokio::sync::mpsc;
 
 /// A body whose end is that of the sender of its commands.
 #[derive(Debug)]
 pub(crate) struct RequestBody {
     first: Bytes,
+    /// There are seldom any: a channel that holds nothing while it is empty.
     commands: Option<mpsc::UnboundedReceiver<Bytes>>,
 }
 
@@ -39,7 +41,7 @@ impl Body for RequestBody {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.first)))));
         }
         let Some(commands) = &mut self.commands else { return Poll::Ready(None) };
-        commands.poll_recv(cx).map(|line| line.map(|line| Ok(Frame::data(line))))
+        commands.poll_next_unpin(cx).map(|line| line.map(|line| Ok(Frame::data(line))))
     }
 
     fn is_end_stream(&self) -> bool {

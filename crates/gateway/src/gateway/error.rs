@@ -1,0 +1,65 @@
+//! Why a gateway cannot serve.
+
+use crate::server::TlsError;
+
+/// Why a gateway cannot serve.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// Other machines could use it without a key.
+    #[error(
+        "refusing to listen on {address}, which other machines can reach, without an API key: \
+         set one with --api-key or --database, or say --allow-unauthenticated if everyone on that network may use the models"
+    )]
+    Unauthenticated {
+        /// Where it was to listen.
+        address: String,
+    },
+    /// Other machines could use a worker without a token.
+    #[error(
+        "refusing to listen on {address}, which other machines can reach, without a token: set one with --worker-token, \
+         or demand certificates of gateways with --ssl-ca-certs"
+    )]
+    OpenWorker {
+        /// Where it was to listen.
+        address: String,
+    },
+    /// An API key that no client could send.
+    #[error("API key number {number} is empty, longer than 512 bytes, or not printable ASCII without spaces")]
+    InvalidApiKey {
+        /// Which one, counted from 1.
+        number: usize,
+    },
+    /// A listener for the operator without a key, or a key that no client could send or that clients have.
+    #[error(
+        "--admin-listen needs --admin-key: 1 to 512 printable ASCII characters without spaces, not one of --api-key"
+    )]
+    AdminKey,
+    /// A model without a name, or a name that two models have.
+    #[error("every served model needs a name of its own: {name:?} is empty or taken")]
+    ModelName {
+        /// The name.
+        name: String,
+    },
+    /// A setting for proxies or web pages that cannot be used.
+    #[error("{setting} = {value:?}: must be {expected}")]
+    Setting {
+        /// Which one.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// The folder of the response cache cannot be used.
+    #[error("cannot use gateway.response_cache.directory: {0}")]
+    Cache(std::io::Error),
+    /// A rule of moderation cannot be used.
+    #[error("gateway.moderation: {0}")]
+    Moderation(String),
+    /// The certificate or its key cannot be used.
+    #[error("cannot use TLS: {0}")]
+    Tls(#[from] TlsError),
+    /// The socket failed.
+    #[error("cannot serve: {0}")]
+    Io(#[from] std::io::Error),
+}

@@ -1,0 +1,200 @@
+//! One client's connection from its acceptance to its end: encryption, the version of HTTP that the client speaks, when it is to close. Does not
+//! know what is asked on it.
+
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::CUT_GRACE;
+use super::client_io::{ClientIo, IoTimeouts};
+use super::http1_gate::{Http1Gate, HttpVersion};
+use super::outflow::StreamExecutor;
+use super::respond::Responder;
+use super::socket::{self, ClientSocket, ClientStream};
+use super::tls::TLS_BYTES;
+use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
+use crate::memory::{Part, Reservation};
+use crate::phase::Phase;
+
+/// hyper's buffers; must hold a request's head as large as the guard still answers politely.
+const CONNECTION_BUFFER_BYTES: usize = 128 << 10;
+/// What a connection holds beside unwritten responses: hyper's first buffers, its task, the state beside it.
+const CONNECTION_BYTES: usize = 16 << 10;
+const MAX_PARSED_HEADER_FIELDS: usize = 256;
+const H2_WINDOW_BYTES: u32 = 64 << 10;
+/// Of one stream, beside the frame that waits for the client's window.
+const H2_SEND_BUFFER_BYTES: usize = 16 << 10;
+const H2_PING_INTERVAL: Duration = Duration::from_secs(20);
+/// An open connection may be without a request for so long after another process has begun to accept.
+const HANDOVER_GRACE: Duration = Duration::from_secs(2);
+
+/// What ends a connection beside its client.
+struct Ending {
+    phase: watch::Receiver<Phase>,
+    /// It came when the server was already draining.
+    is_late: bool,
+}
+
+/// Serves a connection until either side ends it. One that came before the server began to drain closes then, once its
+/// request has been answered; a late one closes after its first answer. Its slot is free at its end.
+pub(super) async fn serve_connection(
+    responder: Arc<Responder>,
+    socket: Socket,
+    phase: watch::Receiver<Phase>,
+    is_late: bool,
+    _slot: OwnedSemaphorePermit,
+) {
+    let config = &responder.service().config.server;
+    if let Err(error) = socket::tune(&socket, config) {
+        tracing::debug!(%error, "cannot set a socket option");
+    }
+    let mut ending = Ending { phase, is_late };
+    let mut memory = responder.service().memory.reservation(Part::Sockets);
+    memory.add_always(CONNECTION_BYTES);
+    let state = Arc::new(ConnectionState::new(socket.client()));
+    let socket = Arc::new(socket);
+    let timeouts = IoTimeouts {
+        header: Duration::from_secs(config.header_timeout_s),
+        idle: Duration::from_secs(config.idle_timeout_s),
+        write: Duration::from_secs(config.slow_reader_timeout_s),
+    };
+    let stream = ClientSocket::new(socket.clone());
+    let stream = tokio::select! {
+        encrypted = encrypt(&responder, stream, timeouts.header, &mut memory) => encrypted,
+        () = ending.begun() => None,
+    };
+    let Some(stream) = stream else { return };
+    let mut gone = pin!(client_gone(&socket, &state.presence, stream.is_encrypted()));
+    let needs_key = responder.service().config.access.needs_key();
+    let io = ClientIo::new(stream, state.clone(), timeouts);
+    let mut io = Http1Gate::new(io, state.clone(), needs_key);
+    let version = tokio::select! {
+        version = io.version() => version,
+        () = gone.as_mut() => return,
+        () = ending.begun() => return,
+    };
+    let io = TokioIo::new(io);
+    let service = {
+        let (responder, state) = (responder.clone(), state.clone());
+        service_fn(move |request| {
+            // From here on, not from when hyper first asks for the response: it looks for more input before that.
+            let in_flight = InFlight::begin(&state, request.version());
+            let responder = responder.clone();
+            // On the heap: hyper keeps the place of a response's future for as long as the connection lasts, long after the head of a stream
+            // has been sent.
+            async move { Ok::<_, Infallible>(responder.respond(request, in_flight).await) }.boxed()
+        })
+    };
+    match version {
+        Ok(HttpVersion::Http1) => {
+            drive(pin!(http1_settings().serve_connection(io, service)), gone, &state, ending).await;
+        }
+        Ok(HttpVersion::Http2) => {
+            let memory = responder.service().memory.clone();
+            let streams = StreamExecutor { state: state.clone(), memory, timeout: timeouts.write };
+            let settings = http2_settings(streams, responder.service().max_streams);
+            // On the heap: it is larger than one of HTTP/1, of which there are more.
+            let mut connection = Box::pin(settings.serve_connection(io, service));
+            drive(connection.as_mut(), gone, &state, ending).await;
+        }
+        Err(error) => tracing::debug!(%error, "connection ended"),
+    }
+}
+
+fn http1_settings() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .header_read_timeout(None)
+        .max_headers(MAX_PARSED_HEADER_FIELDS)
+        .max_buf_size(CONNECTION_BUFFER_BYTES);
+    builder
+}
+
+fn http2_settings(streams: StreamExecutor, max_streams: u32) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(streams);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(max_streams)
+        .max_header_list_size(CONNECTION_BUFFER_BYTES as u32)
+        .initial_stream_window_size(H2_WINDOW_BYTES)
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+        .keep_alive_interval(H2_PING_INTERVAL);
+    builder
+}
+
+impl Ending {
+    /// Completes when a connection without a request ends: the server has begun to drain. A late one stays.
+    async fn begun(&mut self) {
+        if self.is_late {
+            return std::future::pending().await;
+        }
+        let _ = self.phase.wait_for(|phase| *phase >= Phase::Draining).await;
+    }
+
+    /// Completes when a connection is to close after its answers. One that came shortly before another process began to accept has time to
+    /// send its request, since it cannot know.
+    async fn told_to_close(&mut self) {
+        let phase = &mut self.phase;
+        let handed_over = phase
+            .wait_for(|phase| *phase >= Phase::HandedOver)
+            .await
+            .is_ok_and(|phase| *phase == Phase::HandedOver);
+        if handed_over {
+            let ending = phase.wait_for(|phase| *phase >= Phase::Draining);
+            let _ = tokio::time::timeout(HANDOVER_GRACE, ending).await;
+        }
+    }
+}
+
+/// Runs the connection until it ends, its client has `gone`, or it is told to close and has done so.
+async fn drive<C: GracefulConnection<Error = hyper::Error>>(
+    mut connection: Pin<&mut C>,
+    mut gone: Pin<&mut (dyn Future<Output = ()> + Send)>,
+    state: &ConnectionState,
+    mut ending: Ending,
+) {
+    let mut closing = false;
+    loop {
+        tokio::select! {
+            result = connection.as_mut() => {
+                if let Err(error) = result {
+                    tracing::debug!(%error, "connection ended");
+                }
+                return;
+            }
+            () = gone.as_mut() => {
+                tracing::debug!("the client has gone");
+                return;
+            }
+            () = state.end_requested() => break,
+            () = state.close_requested(), if !closing => {}
+            () = ending.told_to_close(), if !closing && !ending.is_late => {}
+        }
+        closing = true;
+        connection.as_mut().graceful_shutdown();
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(CUT_GRACE, connection).await;
+}
+
+/// Shakes hands where the server has a certificate; `None` where the client does not do so within `timeout`.
+async fn encrypt(
+    responder: &Responder,
+    stream: ClientSocket,
+    timeout: Duration,
+    memory: &mut Reservation,
+) -> Option<ClientStream> {
+    let Some(tls) = &responder.service().tls else { return Some(ClientStream::Plain(stream)) };
+    memory.add_always(TLS_BYTES);
+    // On the heap, since a handshake's state is larger than all that a connection holds later.
+    let stream = Box::pin(tokio::time::timeout(timeout, tls.accept(stream))).await.ok()??;
+    Some(ClientStream::Tls(Box::new(stream)))
+}
