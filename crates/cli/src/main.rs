@@ -85,8 +85,8 @@ const N_WORKING: usize = 8;
 /// Such a thread ends after this time without work.
 const WORKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// Two threads serve all connections: a token takes them microseconds. Longer work runs on other threads, at a lower
-/// priority than the compute threads.
+/// Two threads serve all connections: a token takes them microseconds, and they get the processor soon. Longer work runs on other threads, at a
+/// lower priority than the compute threads.
 fn runtime() -> Result<tokio::runtime::Runtime> {
     has_threads(N_TALKING).context("cannot start a thread")?;
     let n_started = AtomicUsize::new(0);
@@ -95,7 +95,9 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
         .worker_threads(N_TALKING)
         .on_thread_start(move || {
             // The runtime starts the threads for connections first, all of them at once.
-            if n_started.fetch_add(1, Ordering::Relaxed) >= N_TALKING {
+            if n_started.fetch_add(1, Ordering::Relaxed) < N_TALKING {
+                throng_kernels::threads::run_soon();
+            } else {
                 throng_kernels::threads::step_back();
             }
         })

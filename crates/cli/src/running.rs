@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use throng_core::batch::BLOCK_TOKENS;
+use throng_core::executor::{Executor, ExecutorError};
 use throng_core::scheduler::SchedulerConfig;
-use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_engine::{Engine, EngineConfig, EngineError, EngineHandle};
 use throng_kernels::Isa;
 use throng_kernels::threads::default_threads;
 use throng_model::decoder::weights::LoadProgress;
@@ -171,7 +172,7 @@ pub fn start_with(
     let model = Arc::new(model);
     let shared = Arc::clone(&model);
     let config = engine_config(engine, scheduler);
-    let handle = Engine::start(config, move || {
+    let handle = start_engine(config, move || {
         draft_model::executor(&shared, draft_model.as_ref(), &options, &*wrap_draft)
     })?;
     Ok(RunningModel {
@@ -331,4 +332,22 @@ fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineC
         queue_timeout_ms: section.queue_timeout_ms.unwrap_or(default.queue_timeout_ms),
         ..default
     }
+}
+
+/// Starts an engine whose threads get the processor soon after they were woken: they hand tokens on within microseconds, while others compute.
+///
+/// # Errors
+/// As [`Engine::start`].
+pub fn start_engine(
+    config: EngineConfig,
+    mut make_executor: impl FnMut() -> Result<Box<dyn Executor>, ExecutorError> + Send + 'static,
+) -> Result<EngineHandle, EngineError> {
+    // On a thread of its own, from which the engine's inherit this. Set last, as the executor's first computations undo it.
+    let make_executor = move || {
+        let made = make_executor();
+        throng_kernels::threads::run_soon();
+        made
+    };
+    let starting = std::thread::spawn(move || Engine::start(config, make_executor));
+    starting.join().unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -1,9 +1,4 @@
-//! CPU affinity: the cores this process may use, pinning a thread to a core, lowering a thread's priority. No effect on systems without
-//! these calls.
-
-/// Added to the niceness of a low-priority thread: next to a compute thread it gets a quarter of a core.
-#[cfg(target_os = "linux")]
-const STEP_BACK: i32 = 5;
+//! CPU affinity: the cores this process may use, pinning a thread to a core. No effect on systems without these calls.
 
 /// Cores that this process may use: logical ones, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,17 +32,6 @@ fn first_sibling(core: usize) -> usize {
     let siblings = std::fs::read_to_string(path).unwrap_or_default();
     let first = siblings.split([',', '-']).next().and_then(|first| first.trim().parse().ok());
     first.unwrap_or(core)
-}
-
-/// Lowers the calling thread's priority below that of compute threads, without starving it. No effect on systems without per-thread
-/// priorities.
-pub(crate) fn step_back() {
-    // SAFETY: reads and sets the priority of the calling thread (on Linux a thread's own); no memory is passed.
-    #[cfg(target_os = "linux")]
-    unsafe {
-        let niceness = libc::getpriority(libc::PRIO_PROCESS, 0);
-        libc::setpriority(libc::PRIO_PROCESS, 0, niceness + STEP_BACK);
-    }
 }
 
 /// The cores this thread may run on, in ascending order; at least one entry.

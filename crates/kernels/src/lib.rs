@@ -12,6 +12,7 @@ pub mod low_rank;
 pub mod mapped_file;
 pub mod matmul;
 mod memory;
+mod priority;
 pub mod quant;
 pub mod recurrent;
 pub mod reference;

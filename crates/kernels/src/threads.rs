@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use crate::affinity;
 use crate::float_env::FlushToZero;
 use crate::simd::Isa;
+use crate::{affinity, priority};
 
 /// How long an idle worker, or a caller whose own share is done, spins before it parks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -69,6 +69,8 @@ impl std::fmt::Debug for Shared {
 thread_local! {
     /// Whether this thread is inside a share of some run.
     static WORKING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    /// Whether this thread has shared a run before: its time slices are those of a thread that computes.
+    static COMPUTES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -215,6 +217,9 @@ impl Drop for ThreadPool {
 
 /// Marks the thread as working, also when the share unwinds.
 fn run_share(share: &(dyn Fn(usize) + Sync), idx: usize) -> Result<(), Box<dyn Any + Send>> {
+    if !COMPUTES.replace(true) {
+        priority::run_long();
+    }
     WORKING.set(true);
     let result = catch_unwind(AssertUnwindSafe(|| share(idx)));
     WORKING.set(false);
@@ -293,5 +298,11 @@ pub fn default_threads() -> usize {
 
 /// Lowers the priority of the calling thread below that of compute threads, for long work such as tokenization.
 pub fn step_back() {
-    affinity::step_back();
+    priority::step_back();
+}
+
+/// Asks for short time slices for the calling thread and those that it starts: it needs the processor for microseconds at a time, and then soon.
+/// Threads that share a run of a [`ThreadPool`] get slices of the usual length again. Where the system knows no such thing nothing changes.
+pub fn run_soon() {
+    priority::run_soon();
 }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use throng_core::batch::{ScheduledBatch, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::scheduler::SchedulerConfig;
-use throng_engine::{Engine, EngineConfig, EngineHandle};
+use throng_engine::{EngineConfig, EngineHandle};
 use throng_gateway::{Gateway, GatewayConfig, Loading, ServedModel};
 use throng_store::{LimitKind, Limits, NewKey, open};
 use tokio::net::TcpListener;
@@ -93,7 +93,7 @@ pub fn start(step: Duration) -> Result<(RunningModel, EngineHandle)> {
         ..SchedulerConfig::default()
     };
     let config = EngineConfig { scheduler, ..EngineConfig::default() };
-    let engine = Engine::start(config, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
+    let engine = running::start_engine(config, move || Ok(Box::new(PaperEngine { vocabulary_size, step })))?;
     Ok((running, engine))
 }
 
