@@ -14,7 +14,7 @@ use safetensors::tensor::TensorView as Stored;
 use safetensors::{Dtype, SafeTensors, serialize};
 use serde_json::{Value, json};
 use throng_core::request::SamplingParams;
-use throng_model::quantization::{Quantization, QuantizeOptions};
+use throng_model::quantization::{CacheUse, Quantization, QuantizeOptions};
 use throng_model::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, load};
 
 type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
@@ -473,6 +473,39 @@ fn fp8_is_quantized_while_loading_as_the_same_numbers_in_floats_are() {
             assert!(encoded == floats, "{name} to {to:?}");
         }
     }
+}
+
+/// What `--quantize-cache` keeps of such a folder is read again, but not once codes, scales or their meaning have changed.
+#[test]
+fn kept_weights_are_those_of_the_codes_and_of_the_configuration() {
+    let blocks = |wide: usize| json!({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [32, wide]});
+    let folder = tempfile::tempdir().unwrap();
+    let encode: Encoder = Box::new(|of| fp8(of, [32, 32], false));
+    let [model, _] = write_both(folder.path(), &blocks(32), &encode);
+    let cache = folder.path().join("cache");
+    let used = || {
+        let quantize = Some(QuantizeOptions { to: Quantization::Q8_0, cache: Some(cache.clone()) });
+        let options = LoadOptions { prepare: Some(BackendKind::Cpu), n_threads: 2, quantize };
+        load(&model, &options, &mut |_| {}).unwrap().quantize_report().unwrap().cache
+    };
+    assert_eq!((used(), used()), (CacheUse::Written, CacheUse::Read));
+
+    let path = model.join("model.safetensors");
+    let modified = std::fs::metadata(&path).unwrap().modified().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let (header, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+    let [from, to] = metadata.info("model.layers.0.mlp.up_proj.weight").unwrap().data_offsets.into();
+    bytes[8 + header + (from + to) / 2] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let file = std::fs::File::options().write(true).open(&path).unwrap();
+    file.set_modified(modified).unwrap();
+    assert_eq!((used(), used()), (CacheUse::Written, CacheUse::Read));
+
+    let config = std::fs::read_to_string(model.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["quantization_config"] = json!({"quant_method": "fp8", "weight_block_size": [33, 32]});
+    std::fs::write(model.join("config.json"), config.to_string()).unwrap();
+    assert_eq!((used(), used()), (CacheUse::Written, CacheUse::Read));
 }
 
 /// ModelOpt's older folders have their configuration in a file of its own.

@@ -81,6 +81,16 @@ impl CachePlace {
             let middle = tensor.data.len() / 2;
             add(&tensor.data[middle..tensor.data.len().min(middle + SAMPLE)]);
         }
+        for encoding in tensors.encodings() {
+            add(format!("{encoding:?}").as_bytes());
+        }
+        for name in tensors.encoded_names() {
+            for (end, part) in tensors.encoded_parts(&name) {
+                add(format!("{name} {end} {} {:?}", part.dtype, part.shape).as_bytes());
+                let middle = part.data.len() / 2;
+                add(&part.data[middle..part.data.len().min(middle + SAMPLE)]);
+            }
+        }
         let identity = format!("{:032x}", digest.digest128());
         let place = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let place = xxh3_64(place.as_os_str().as_encoded_bytes());

@@ -12,6 +12,7 @@ use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::{Format, dequantize_row};
 
 use quantized::{DecodeError, DecodedMatrix, Encoding};
+use safetensors::RawTensor;
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
 #[derive(Debug, Clone)]
@@ -82,6 +83,11 @@ pub trait TensorSource: Send + Sync {
 
     /// The names of all such weights, sorted.
     fn encoded_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The tensors that such a weight is stored in, by their endings.
+    fn encoded_parts(&self, _name: &str) -> Vec<(&'static str, RawTensor<'_>)> {
         Vec::new()
     }
 

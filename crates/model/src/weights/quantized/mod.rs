@@ -41,6 +41,8 @@ pub struct DecodedMatrix {
 pub struct Encoding {
     /// The name of the layout.
     pub name: &'static str,
+    /// The layout.
+    pub by: QuantizedBy,
     /// The format in which their numbers are held where it has them exactly; else F32.
     pub held: Format,
     /// Their elements.
@@ -91,6 +93,11 @@ const PARTS: [&str; 18] = [
     "kv_scale",
     "scales",
 ];
+
+/// Endings of all tensors of a layer.
+fn ends() -> impl Iterator<Item = &'static str> {
+    PARTS.into_iter().chain(["weight", "qweight", "qzeros", "g_idx"])
+}
 
 impl QuantizedFolder {
     /// The folder's tensors by this scheme.
@@ -166,8 +173,7 @@ impl<'a> Layer<'a> {
 
     /// Bytes of all its tensors.
     fn n_stored_bytes(&self) -> usize {
-        let ends = PARTS.iter().chain(&["weight", "qweight", "qzeros", "g_idx"]);
-        ends.filter_map(|end| self.find(end)).map(|tensor| tensor.data.len()).sum()
+        ends().filter_map(|end| self.find(end)).map(|tensor| tensor.data.len()).sum()
     }
 }
 
@@ -200,6 +206,11 @@ impl TensorSource for QuantizedFolder {
         names.into_iter().filter(|name| self.has_encoded(name)).collect()
     }
 
+    fn encoded_parts(&self, name: &str) -> Vec<(&'static str, RawTensor<'_>)> {
+        let layer = name.trim_end_matches(".weight");
+        ends().filter_map(|end| Some((end, self.folder.raw(&format!("{layer}.{end}"))?))).collect()
+    }
+
     fn encodings(&self) -> Vec<Encoding> {
         let mut encodings: Vec<(QuantizedBy, Encoding)> = Vec::new();
         for name in self.encoded_names() {
@@ -215,7 +226,13 @@ impl TensorSource for QuantizedFolder {
                 }
                 None => encodings.push((
                     by,
-                    Encoding { name: self.scheme.name, held: by.usual_format(), n_elements, n_stored_bytes },
+                    Encoding {
+                        name: self.scheme.name,
+                        by,
+                        held: by.usual_format(),
+                        n_elements,
+                        n_stored_bytes,
+                    },
                 )),
             }
         }
