@@ -35,12 +35,15 @@ pub async fn follow(access: &AccessConfig, loading: &Loading) -> Result<Option<A
     Ok(Some(ledger))
 }
 
-/// Writes what the last requests used. What cannot be written now stays in the journal.
+/// Writes what the last requests used and where bound ones went. What of the ledger cannot be written now stays in the journal.
 pub async fn finish(ledger: Option<Arc<Ledger>>) {
     let Some(ledger) = ledger else { return };
     match tokio::time::timeout(LAST_WRITE_LIMIT, ledger.write()).await {
         Ok(Ok(())) => {}
-        _ => tracing::warn!("the last entries of the ledger stay in the journal until the next start"),
+        _ => tracing::warn!(
+            "the database does not answer: the last entries of the ledger stay in the journal until the next start, and the last \
+             lines of the audit are in the log only"
+        ),
     }
 }
 
