@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use futures_channel::mpsc;
+use futures_util::StreamExt;
 use http_body::Frame;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore};
 
 use crate::memory::{MemoryBudget, Part, Reservation};
 
@@ -17,8 +19,9 @@ pub(super) const QUEUE_BYTES: usize = 8 << 10;
 /// The end that is written to.
 #[derive(Debug)]
 pub(crate) struct ByteSender {
+    /// Holds nothing while it is empty, as it mostly is.
     frames: mpsc::UnboundedSender<Queued>,
-    room: Arc<Semaphore>,
+    reader: Arc<Reader>,
     memory: Arc<MemoryBudget>,
 }
 
@@ -26,7 +29,16 @@ pub(crate) struct ByteSender {
 #[derive(Debug)]
 pub(crate) struct ByteBody {
     frames: mpsc::UnboundedReceiver<Queued>,
-    room: Arc<Semaphore>,
+    reader: Arc<Reader>,
+}
+
+/// What the writer knows of the reader.
+#[derive(Debug)]
+struct Reader {
+    /// Bytes that may be queued now.
+    room: Semaphore,
+    /// Notified when it has gone.
+    gone: Notify,
 }
 
 #[derive(Debug)]
@@ -41,11 +53,11 @@ pub(crate) struct Closed;
 
 /// Makes a queue.
 pub(crate) fn byte_queue(memory: &Arc<MemoryBudget>) -> (ByteSender, ByteBody) {
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let room = Arc::new(Semaphore::new(QUEUE_BYTES));
+    let (sender, receiver) = mpsc::unbounded();
+    let reader = Arc::new(Reader { room: Semaphore::new(QUEUE_BYTES), gone: Notify::new() });
     (
-        ByteSender { frames: sender, room: room.clone(), memory: memory.clone() },
-        ByteBody { frames: receiver, room },
+        ByteSender { frames: sender, reader: reader.clone(), memory: memory.clone() },
+        ByteBody { frames: receiver, reader },
     )
 }
 
@@ -54,19 +66,21 @@ impl ByteSender {
     pub async fn send(&self, mut bytes: Bytes) -> Result<(), Closed> {
         while !bytes.is_empty() {
             let bytes = bytes.split_to(bytes.len().min(QUEUE_BYTES / 2));
-            let permit = self.room.acquire_many(bytes.len() as u32).await.map_err(|_| Closed)?;
+            let permit = self.reader.room.acquire_many(bytes.len() as u32).await.map_err(|_| Closed)?;
             permit.forget();
             let mut memory = self.memory.reservation(Part::Answers);
             // The queue is its own bound, and a stream that runs is not refused any more.
             memory.add_always(bytes.len());
-            self.frames.send(Queued { bytes, _memory: memory }).map_err(|_| Closed)?;
+            self.frames.unbounded_send(Queued { bytes, _memory: memory }).map_err(|_| Closed)?;
         }
         Ok(())
     }
 
-    /// Waits until the reader has gone.
+    /// Waits until the reader has gone; one waits at a time.
     pub async fn closed(&self) {
-        self.frames.closed().await;
+        if !self.frames.is_closed() {
+            self.reader.gone.notified().await;
+        }
     }
 }
 
@@ -78,9 +92,9 @@ impl http_body::Body for ByteBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.frames.poll_recv(cx).map(|next| {
+        self.frames.poll_next_unpin(cx).map(|next| {
             next.map(|queued| {
-                self.room.add_permits(queued.bytes.len());
+                self.reader.room.add_permits(queued.bytes.len());
                 Ok(Frame::data(queued.bytes))
             })
         })
@@ -89,7 +103,9 @@ impl http_body::Body for ByteBody {
 
 impl Drop for ByteBody {
     fn drop(&mut self) {
-        self.room.close();
+        self.frames.close();
+        self.reader.room.close();
+        self.reader.gone.notify_one();
     }
 }
 
