@@ -100,7 +100,8 @@ pub struct BenchGatewayArgs {
     /// Then open so many slow streams, and measure the gateway's memory
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = within(bounds::BENCH_STREAMS))]
     pub open_streams: u32,
-    /// Another router, in front of a server that answers at once: a command with {upstream} (a URL) and {port} in it; repeatable
+    /// Another router, in front of a server that answers at once, with --remote in front of Throng's own: a command with {upstream} (a URL) and
+    /// {port} in it; repeatable
     #[arg(long, value_name = "NAME=COMMAND")]
     pub router: Vec<String>,
     /// One JSON object a line instead of a table

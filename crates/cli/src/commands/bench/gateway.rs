@@ -84,8 +84,14 @@ pub async fn run(arguments: &BenchGatewayArgs) -> Result<()> {
         let measured = measure(&load, &gateway.server.target).await?;
         push(&mut lines, arguments, ("throng".to_owned(), round), measured, base)?;
         drop(gateway);
+        let served = if arguments.remote && !routers.is_empty() {
+            Some(own_server(PaperServer::Gateway, &[]).await?)
+        } else {
+            None
+        };
+        let upstream = served.as_ref().map_or(&bare.target, |server| &server.target);
         for (name, command) in &routers {
-            let router = router(name, command, &bare.target).await?;
+            let router = router(name, command, upstream).await?;
             let measured = measure(&load, &router.target).await?;
             push(&mut lines, arguments, (name.clone(), round), measured, base)?;
         }
@@ -184,7 +190,7 @@ async fn own_server(role: PaperServer, arguments: &[String]) -> Result<Server> {
     Ok(Server { process, target: Target { port, key: words.next().map(str::to_owned) } })
 }
 
-/// A router in front of the bare server, once it answers.
+/// A router in front of a server, whose key it is sent, once it answers.
 async fn router(name: &str, command: &str, upstream: &Target) -> Result<Server> {
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let filled = command
@@ -198,7 +204,7 @@ async fn router(name: &str, command: &str, upstream: &Target) -> Result<Server> 
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut process = shell.kill_on_drop(true).spawn().with_context(|| format!("cannot start {name}"))?;
-    let target = Target { port, key: None };
+    let target = Target { port, key: upstream.key.clone() };
     let begun = Instant::now();
     while !load::answers(&target).await {
         if let Some(status) = process.try_wait()? {
