@@ -4,12 +4,13 @@
 mod config;
 mod discovery;
 mod engine_config;
-mod engine_roster;
+mod engines;
 mod follow;
 mod learned_model;
 mod membership;
 mod roster;
 mod tls;
+mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +20,12 @@ use crate::gateway::Loading;
 use config::Credentials;
 use discovery::Source;
 use engine_config::EngineSettings;
-use engine_roster::{EngineRoster, join_named, join_told};
+use engines::{Engines, join_named, join_told};
 use membership::Membership;
-use roster::{MAX_REPLICAS, Roster, SourceState};
+use roster::{MAX_REPLICAS, Roster, Serve, SourceState};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use workers::Workers;
 
 pub use config::{FleetError, ReplicaConfig};
 pub use discovery::KubernetesApi;
@@ -34,7 +36,7 @@ const SETTLE_INTERVAL: Duration = Duration::from_millis(20);
 /// The workers and foreign engines of a gateway; they are followed until it is dropped.
 #[derive(Debug)]
 pub struct Fleet {
-    _following: tokio::task::JoinSet<()>,
+    _following: JoinSet<()>,
     loading: Loading,
     n_replicas: usize,
     n_sources: usize,
@@ -65,7 +67,8 @@ impl Fleet {
         check_distinct(&workers)?;
         let n_sources = workers.iter().filter(|(_, (source, _))| !source.is_static()).count() + finding.len();
         let mut following = JoinSet::new();
-        follow_workers(workers, loading, &mut following);
+        let membership = Arc::new(Membership::new(loading.clone()));
+        follow_sources(Workers { membership, links: loading.workers().clone() }, workers, &mut following);
         follow_engines((engines, finding), loading, &mut following);
         Ok(Self {
             _following: following,
@@ -112,10 +115,14 @@ fn check_distinct(workers: &[Finding<'_, Credentials>]) -> Result<(), FleetError
     Ok(())
 }
 
-fn follow_workers(workers: Vec<Finding<'_, Credentials>>, loading: &Loading, following: &mut JoinSet<()>) {
+/// Follows all that sources tell.
+fn follow_sources<S>(service: S, finding: Vec<Finding<'_, S::Settings>>, following: &mut JoinSet<()>)
+where
+    S: Serve<Settings: Send, Key: Send + Sync> + Send + 'static,
+{
     let (tell, told) = mpsc::channel(1);
-    let mut sources = Vec::with_capacity(workers.len());
-    for (idx, (config, (source, credentials))) in workers.into_iter().enumerate() {
+    let mut sources = Vec::with_capacity(finding.len());
+    for (idx, (config, (source, settings))) in finding.into_iter().enumerate() {
         let found = match source {
             Source::Address(address) => vec![address.into()],
             source => {
@@ -123,11 +130,9 @@ fn follow_workers(workers: Vec<Finding<'_, Credentials>>, loading: &Loading, fol
                 Vec::new()
             }
         };
-        sources.push(SourceState { credentials, found });
+        sources.push(SourceState { settings, found });
     }
-    let membership = Arc::new(Membership::new(loading.clone()));
-    let roster = Roster::new(membership, loading.workers().clone(), sources);
-    following.spawn(roster.run(told));
+    following.spawn(Roster::new(service, sources).run(told));
 }
 
 /// Engines whose model is named serve it at once; the others are asked for their models.
@@ -145,13 +150,7 @@ fn follow_engines(
             following.spawn(async move { join_told(&loading, &upstream).await });
         }
     }
-    let (tell, told) = mpsc::channel(1);
-    let mut sources = Vec::with_capacity(finding.len());
-    for (idx, (config, (source, settings))) in finding.into_iter().enumerate() {
-        following.spawn(source.follow(idx, config.kubernetes_api.clone(), tell.clone()));
-        sources.push(settings);
-    }
-    following.spawn(EngineRoster::new(loading.clone(), sources).run(told));
+    follow_sources(Engines(loading.clone()), finding, following);
     following.spawn(foreign::probe(loading.foreign().clone()));
     following.spawn(foreign::measure(loading.foreign().clone()));
 }

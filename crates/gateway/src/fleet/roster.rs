@@ -1,54 +1,71 @@
-//! Which workers the gateway has: those that all sources tell together. One that comes is followed by a task; one that goes gets no new
-//! requests, and its task ends with its last stream. Does not know models and routes.
+//! What the gateway has of those that its sources tell, workers or engines. One that is listed is served by a task, which is told when it is no
+//! longer listed and ends with the last request there. Does not know how either is served.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::hash::Hash;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::config::Credentials;
 use super::discovery::Found;
-use super::follow::follow;
-use super::membership::Membership;
-use crate::replica::{Endpoint, Link, Links, WorkerAddress};
 
 /// Most workers and engines of a gateway.
 pub(super) const MAX_REPLICAS: usize = 1024;
-/// A worker that goes may finish its streams for so long; then they go on elsewhere.
+/// One that is no longer listed may finish its requests for so long.
 pub(super) const MAX_DRAIN: Duration = Duration::from_secs(300);
 
-/// The workers of a gateway.
+/// How members of a roster are told apart and served.
+pub(super) trait Serve {
+    /// What holds for all that one source tells.
+    type Settings;
+    /// What tells a member from all others, whatever source lists it.
+    type Key: Clone + Eq + Hash;
+    /// The members, for the log.
+    const NAME: &'static str;
+
+    /// The key of what a source tells.
+    fn key(source_idx: usize, found: &Found) -> Self::Key;
+
+    /// Adds a member, and returns what serves it. `delisted` completes when no source lists it any more.
+    fn serve(
+        &self,
+        settings: &Self::Settings,
+        found: &Found,
+        delisted: oneshot::Receiver<()>,
+    ) -> BoxFuture<'static, ()>;
+}
+
+/// The workers or the engines of a gateway.
 #[derive(Debug)]
-pub(super) struct Roster {
-    membership: Arc<Membership>,
-    links: Arc<Links>,
-    sources: Vec<SourceState>,
-    members: Vec<Member>,
-    following: JoinSet<()>,
+pub(super) struct Roster<S: Serve> {
+    service: S,
+    sources: Vec<SourceState<S::Settings>>,
+    members: Vec<Member<S::Key>>,
+    serving: JoinSet<()>,
 }
 
 /// What one source told last.
 #[derive(Debug)]
-pub(super) struct SourceState {
-    /// What its workers must be shown.
-    pub credentials: Credentials,
-    /// Its workers.
+pub(super) struct SourceState<Settings> {
+    /// What holds for all of them.
+    pub settings: Settings,
+    /// Those that it lists.
     pub found: Vec<Found>,
 }
 
 #[derive(Debug)]
-struct Member {
-    address: WorkerAddress,
-    /// Dropped when it goes.
-    _stays: oneshot::Sender<()>,
+struct Member<Key> {
+    key: Key,
+    /// Dropped when it is no longer listed.
+    _listed: oneshot::Sender<()>,
 }
 
-impl Roster {
-    /// The workers of these sources.
-    pub fn new(membership: Arc<Membership>, links: Arc<Links>, sources: Vec<SourceState>) -> Self {
-        let mut roster = Self { membership, links, sources, members: Vec::new(), following: JoinSet::new() };
+impl<S: Serve> Roster<S> {
+    /// The members that these sources list.
+    pub fn new(service: S, sources: Vec<SourceState<S::Settings>>) -> Self {
+        let mut roster = Self { service, sources, members: Vec::new(), serving: JoinSet::new() };
         roster.reconcile();
         roster
     }
@@ -61,56 +78,33 @@ impl Roster {
                     self.sources[idx].found = found;
                     self.reconcile();
                 }
-                Some(_) = self.following.join_next() => {}
+                Some(_) = self.serving.join_next() => {}
                 else => return,
             }
         }
     }
 
     fn reconcile(&mut self) {
-        let all =
-            self.sources.iter().flat_map(|source| source.found.iter().map(move |found| (source, found)));
+        let all = self.sources.iter().enumerate();
+        let all = all.flat_map(|(idx, source)| source.found.iter().map(move |found| (idx, found)));
         let mut wanted = HashSet::new();
         let mut new = Vec::new();
-        for (source, found) in all {
+        for (source_idx, found) in all {
             if wanted.len() >= MAX_REPLICAS {
-                tracing::warn!(max = MAX_REPLICAS, "more workers are found than are used");
+                tracing::warn!(max = MAX_REPLICAS, "more {} are found than are used", S::NAME);
                 break;
             }
-            let is_known = self.members.iter().any(|member| member.address == found.address);
-            if wanted.insert(found.address.clone()) && !is_known {
-                new.push(source.credentials.endpoint(found));
+            let key = S::key(source_idx, found);
+            let is_known = self.members.iter().any(|member| member.key == key);
+            if wanted.insert(key.clone()) && !is_known {
+                new.push((source_idx, found.clone(), key));
             }
         }
-        self.members.retain(|member| {
-            let stays = wanted.contains(&member.address);
-            if !stays {
-                tracing::info!(worker = member.address.to_string(), "a worker is no longer listed");
-            }
-            stays
-        });
-        new.into_iter().for_each(|endpoint| self.add(endpoint));
-    }
-
-    fn add(&mut self, endpoint: Endpoint) {
-        let (stays, gone) = oneshot::channel::<()>();
-        self.members.push(Member { address: endpoint.address.clone(), _stays: stays });
-        let link = Arc::new(Link::new(endpoint));
-        self.links.add(link.clone());
-        let (membership, links) = (self.membership.clone(), self.links.clone());
-        self.following.spawn(async move {
-            let leaving = async {
-                let _ = gone.await;
-                membership.leave(&link).await;
-                if tokio::time::timeout(MAX_DRAIN, link.drained()).await.is_err() {
-                    tracing::warn!(worker = link.endpoint.label(), "its streams go on elsewhere");
-                }
-            };
-            tokio::select! {
-                () = follow(membership.clone(), link.clone()) => {}
-                () = leaving => {}
-            }
-            links.remove(&link);
-        });
+        self.members.retain(|member| wanted.contains(&member.key));
+        for (source_idx, found, key) in new {
+            let (listed, delisted) = oneshot::channel();
+            self.members.push(Member { key, _listed: listed });
+            self.serving.spawn(self.service.serve(&self.sources[source_idx].settings, &found, delisted));
+        }
     }
 }

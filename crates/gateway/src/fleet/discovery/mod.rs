@@ -42,7 +42,7 @@ pub(super) enum Source {
 }
 
 /// A worker or an engine as a source tells it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Found {
     /// Where it listens.
     pub address: WorkerAddress,
@@ -60,7 +60,8 @@ impl From<WorkerAddress> for Found {
 }
 
 impl Source {
-    /// Of a URL. `is_encrypted` holds for what DNS and Kubernetes tell, which is hosts and ports only; `kind` for the lines of a file.
+    /// Reads a source from its URL. DNS and Kubernetes tell hosts and ports only: `is_encrypted` says whether those are connected to over TLS.
+    /// `kind` says how the lines of a file are read.
     ///
     /// # Errors
     /// When it names no source.
