@@ -87,7 +87,7 @@ impl StepTimeModel {
         Some(Self::ms(self.coefficients?, shape))
     }
 
-    /// The likely duration of a step of this shape in ms, also of one that is longer than all that were seen; none before the first
+    /// The expected duration of a step of this shape in ms, also for shapes beyond all that were observed; none before the first
     /// observation.
     pub fn likely_ms(&self, shape: StepShape) -> Option<f64> {
         let first_telling = MIN_TELLING_TOKENS.ilog2() as usize;

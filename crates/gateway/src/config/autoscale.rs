@@ -30,7 +30,7 @@ pub struct AutoscaleSection {
     pub idle_s: u64,
     /// The address on which KEDA's external scaler (gRPC) is served. It has no keys: choose one of a private network.
     pub keda_listen: Option<SocketAddr>,
-    /// Files for encrypted connections there; in clear text without.
+    /// The certificate and key with which that listener uses TLS; without them, connections are not encrypted.
     pub keda_tls: Option<TlsConfig>,
 }
 

@@ -1,4 +1,4 @@
-//! Layers of integers: AWQ, GPTQ, and those of compressed-tensors.
+//! Test data of layers quantized to integers: AWQ, GPTQ and compressed-tensors.
 
 use super::*;
 

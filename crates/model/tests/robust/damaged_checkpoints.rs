@@ -98,12 +98,7 @@ fn integers() -> Vec<Layout> {
     let gemv = json!({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"});
     let continuous =
         json!({"quant_method": "gptq", "bits": 3, "group_size": 32, "checkpoint_format": "gptq_v2"});
-    let four =
-        json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
-    let three =
-        json!({"num_bits": 3, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
-    let bytes =
-        json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
+    let group = |bits: u32| json!({"num_bits": bits, "type": "int", "strategy": "group", "group_size": 32, "symmetric": false});
     let eight = json!({"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": true});
     vec![
         layout(
@@ -148,7 +143,7 @@ fn integers() -> Vec<Layout> {
             ],
         ),
         layout(
-            compressed("pack-quantized", &four),
+            compressed("pack-quantized", &group(4)),
             &[
                 ("weight_packed", Dtype::I32, &[16, 8]),
                 ("weight_scale", Dtype::BF16, &[16, 2]),
@@ -156,7 +151,7 @@ fn integers() -> Vec<Layout> {
             ],
         ),
         layout(
-            compressed("pack-quantized", &three),
+            compressed("pack-quantized", &group(3)),
             &[
                 ("weight_packed", Dtype::I32, &[16, 6]),
                 ("weight_shape", Dtype::I64, &[2]),
@@ -165,7 +160,7 @@ fn integers() -> Vec<Layout> {
             ],
         ),
         layout(
-            compressed("int-quantized", &bytes),
+            compressed("int-quantized", &group(4)),
             &[
                 ("weight", Dtype::I8, &SHAPE),
                 ("weight_scale", Dtype::BF16, &[16, 2]),

@@ -1,5 +1,5 @@
-//! Where a worker listens: `throng://host:port`, or `throngs://host:port` for encrypted connections; or an engine that was found where
-//! workers are. Does not connect.
+//! The address of a worker, `throng://host:port`, or `throngs://host:port` with TLS; also the address of an engine of another maker that discovery
+//! found. Does not connect.
 
 use std::fmt;
 use std::str::FromStr;

@@ -8,8 +8,8 @@ use super::rules::{RuleError, Rules, Target};
 use super::{Scheme, SchemeError};
 
 const NAME: &str = "AutoRound";
-/// How a checkpoint was made, and what would be done to activations, keys and values. That a layer is symmetric is seen from its zero
-/// points, and which layers are quantized from their tensors.
+/// Fields that do not change how weights are read: how the checkpoint was calibrated, and how activations, keys and values would be quantized. Whether a
+/// layer is symmetric is read from its zero points, and whether it is quantized from the names of its tensors.
 const OF_MAKING: [&str; 39] = [
     "act_bits",
     "act_data_type",

@@ -42,7 +42,7 @@ const KINDS: [Kind; 6] = [
 pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     let mut fields = Fields::new(NAME, map);
     fields.pass_over(&["run_compressed"]);
-    // What says that nothing is sparse, or that nothing is rotated.
+    // Many checkpoints have these two fields although their weights are dense and not rotated: then they are empty.
     for name in ["sparsity_config", "transform_config"] {
         let value = fields.get(name).filter(|value| value.get("format") != Some(&"dense".into()));
         let is_empty = |value: &Value| match value.as_object() {
