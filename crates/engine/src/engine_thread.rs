@@ -89,6 +89,7 @@ impl EngineThread {
         let result = catch_unwind(AssertUnwindSafe(|| self.run_steps()));
         // First of all, and before the streams end: what follows may panic again.
         drop(mark);
+        self.outbox.hand_over();
         let drains = std::mem::take(&mut self.drains);
         drop(self);
         match result {
@@ -108,6 +109,8 @@ impl EngineThread {
                 self.apply(Input::Tick);
                 self.collect_step();
                 self.publish_stats();
+                // After the next step was submitted: readers that are woken take processors away.
+                self.outbox.hand_over();
             }
         }
     }
@@ -195,7 +198,7 @@ impl EngineThread {
             }
             Effect::LeaveQueue { n_tokens } => self.shared.intake().leave_queue(n_tokens),
             Effect::Deliver { request, event } => {
-                if let Some(n_events) = self.outbox.send(request, event) {
+                if let Some(n_events) = self.outbox.add(request, event) {
                     self.following.push_back(Input::ReaderBehind { request, n_events });
                 }
             }

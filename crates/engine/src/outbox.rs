@@ -1,5 +1,5 @@
-//! The engine's ends of all streams: hands events to their readers and sees who is behind. Never waits for a reader. Does
-//! not know when a step runs.
+//! The engine's ends of all streams: gathers events until they are handed to their readers, and sees who is behind. Never waits
+//! for a reader. Does not know when a step runs.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -102,30 +102,64 @@ impl Outlet {
 #[derive(Debug, Default)]
 pub struct Outbox {
     outlets: BTreeMap<RequestId, Outlet>,
+    /// What has not been handed over, in order. Bounded by what one step adds for each stream.
+    gathered: Vec<(RequestId, Gathered)>,
+}
+
+/// What waits to be handed to a reader.
+#[derive(Debug)]
+enum Gathered {
+    Event(StreamEvent),
+    /// The stream ends: its reader gets what came before, and then the failure if there is one.
+    End {
+        failure: Option<EngineFailure>,
+        trace: Arc<RequestTrace>,
+    },
 }
 
 impl Outbox {
     /// Adds a stream.
     pub fn open(&mut self, request: RequestId, outlet: Outlet) {
+        if self.outlets.contains_key(&request) {
+            // A request that has ended had the same number, and its end was not handed over.
+            self.hand_over();
+        }
         self.outlets.insert(request, outlet);
     }
 
-    /// Hands an event to the reader. The weight of all that waits, when the reader has just fallen behind.
-    pub fn send(&mut self, request: RequestId, event: StreamEvent) -> Option<usize> {
+    /// Adds an event for the reader. The weight of all that waits for it, when it has just fallen behind.
+    pub fn add(&mut self, request: RequestId, event: StreamEvent) -> Option<usize> {
         let outlet = self.outlets.get(&request)?;
         // Counted before it can be taken.
         let behind = outlet.link.sent(event.weight());
-        // A closed channel means that the stream was dropped; its abort is on the way.
-        let _ = outlet.events.send(event);
+        self.gathered.push((request, Gathered::Event(event)));
         behind
     }
 
-    /// Ends a stream: its reader gets what waits, and then the failure if there is one.
+    /// Ends a stream after what was added for it.
     pub fn close(&mut self, request: RequestId, failure: Option<EngineFailure>, trace: Arc<RequestTrace>) {
-        let Some(outlet) = self.outlets.remove(&request) else { return };
-        let _ = outlet.link.trace.set(trace);
-        if let Some(failure) = failure {
-            outlet.fail(failure);
+        self.gathered.push((request, Gathered::End { failure, trace }));
+    }
+
+    /// Hands over all that was added. A reader is woken by the first of its events: the others, as the end of a short answer, follow at
+    /// once, so that it finds them together.
+    pub fn hand_over(&mut self) {
+        for (request, gathered) in self.gathered.drain(..) {
+            match gathered {
+                Gathered::Event(event) => {
+                    if let Some(outlet) = self.outlets.get(&request) {
+                        // A closed channel means that the stream was dropped; its abort is on the way.
+                        let _ = outlet.events.send(event);
+                    }
+                }
+                Gathered::End { failure, trace } => {
+                    let Some(outlet) = self.outlets.remove(&request) else { continue };
+                    let _ = outlet.link.trace.set(trace);
+                    if let Some(failure) = failure {
+                        outlet.fail(failure);
+                    }
+                }
+            }
         }
     }
 }
@@ -148,5 +182,43 @@ mod tests {
         assert!(link.taken(1), "4 are left");
         assert!(!link.taken(1), "it has told already");
         assert_eq!(link.sent(5), Some(8), "behind again");
+    }
+
+    fn stream() -> (Outlet, mpsc::UnboundedReceiver<StreamEvent>) {
+        let (events, receiver) = mpsc::unbounded_channel();
+        (Outlet { events, link: Arc::new(StreamLink::new(8)) }, receiver)
+    }
+
+    fn prompt(cached_tokens: u32) -> StreamEvent {
+        StreamEvent::Prompt { cached_tokens, logprobs: vec![] }
+    }
+
+    #[test]
+    fn a_reader_gets_nothing_before_all_is_handed_over() {
+        let (outlet, mut receiver) = stream();
+        let mut outbox = Outbox::default();
+        outbox.open(RequestId(1), outlet);
+        outbox.add(RequestId(1), prompt(1));
+        outbox.close(RequestId(1), None, Arc::default());
+        assert!(receiver.try_recv().is_err());
+        outbox.hand_over();
+        assert_eq!(receiver.try_recv(), Ok(prompt(1)));
+        assert_eq!(receiver.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+    }
+
+    #[test]
+    fn a_request_with_the_number_of_one_that_has_just_ended_gets_its_own_events_only() {
+        let ((first, mut of_first), (second, mut of_second)) = (stream(), stream());
+        let mut outbox = Outbox::default();
+        outbox.open(RequestId(1), first);
+        outbox.add(RequestId(1), prompt(1));
+        outbox.close(RequestId(1), Some(EngineFailure::Stopped), Arc::default());
+        outbox.open(RequestId(1), second);
+        outbox.add(RequestId(1), prompt(2));
+        outbox.hand_over();
+        assert_eq!(of_first.try_recv(), Ok(prompt(1)));
+        assert_eq!(of_first.try_recv(), Err(mpsc::error::TryRecvError::Disconnected));
+        assert_eq!(of_second.try_recv(), Ok(prompt(2)));
+        assert_eq!(of_second.try_recv(), Err(mpsc::error::TryRecvError::Empty));
     }
 }
