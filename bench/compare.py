@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures Throng against llama.cpp and ik_llama.cpp: the same files, the same threads, alternating runs, one table.
+"""Measures Throng against llama.cpp and ik_llama.cpp: the same files, the same threads, alternating runs, one table. Vectors also
+against sentence-transformers, which reads no such files.
 
     bench/compare.py all                        # build, make the models, measure everything anew
     bench/compare.py prefill decode --rounds 7  # some sections
@@ -18,7 +19,7 @@ import signal
 import sys
 from pathlib import Path
 
-from comparison import ik, llama_cpp, llama_cpp_build, models, table
+from comparison import ik, llama_cpp, llama_cpp_build, models, sentence_transformers, table
 from comparison.engines import Bench
 from comparison.places import ROOT, Places
 from comparison.runs import Manner
@@ -38,7 +39,8 @@ def arguments():
     parser.add_argument("--retries", type=int, default=5, help="most disturbed rounds of a row that are measured again")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "bench")
     parser.add_argument("--ik", type=Path, help="the folder of ik_llama.cpp's sources, instead of a clone")
-    parser.add_argument("--without-ik", action="store_true", help="measure llama.cpp only")
+    parser.add_argument("--without-ik", action="store_true", help="without ik_llama.cpp")
+    parser.add_argument("--without-sentence-transformers", action="store_true", help="vectors without this peer")
     parser.add_argument("--throng", type=Path, help="a throng binary, instead of building it")
     return parser.parse_args()
 
@@ -54,7 +56,8 @@ def main():
     if asked:
         manner = Manner(settings.rounds, settings.most_foreign, settings.patience, settings.retries)
         peers = prepare(places, settings, chosen)
-        bench = Bench(places, places.throng_binary(), settings.threads, manner, peers)
+        vector_peers = prepare_for_vectors(places, settings) if "embeddings" in chosen else ()
+        bench = Bench(places, places.throng_binary(), settings.threads, manner, peers, vector_peers)
     if "all" in settings.what and not settings.add:
         shutil.rmtree(places.results, ignore_errors=True)
     for section in asked if "prepare" not in settings.what else ():
@@ -74,6 +77,17 @@ def prepare(places, settings, chosen):
         print(f"{peer.version()} in {places.cache}", file=sys.stderr)
     for name in dict.fromkeys(name for names in chosen.values() for name in names):
         models.path(places, name)
+    return tuple(peers)
+
+
+def prepare_for_vectors(places, settings):
+    """The peers that compute vectors only, installed."""
+    if settings.without_sentence_transformers:
+        return ()
+    peers = [sentence_transformers.SentenceTransformers(places, settings.threads, dtype) for dtype in ("float32", "bfloat16")]
+    for peer in peers:
+        peer.prepare()
+    print(f"{peers[0].version()} in {places.cache}", file=sys.stderr)
     return tuple(peers)
 
 

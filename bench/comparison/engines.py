@@ -24,6 +24,8 @@ class Bench:
     manner: Manner
     #: Such as `llama_cpp.LlamaCpp`.
     peers: tuple
+    #: Those that compute vectors only.
+    vector_peers: tuple = ()
 
     def throng_bench(self, model, prompt, generate, users=1, extra=(), limits=False):
         sizes = ["--prompt-tokens", prompt, "--generate-tokens", generate, "--concurrency", users]
@@ -61,7 +63,7 @@ class Bench:
         config.write_text("[gateway.overload]\nmax_queue_wait_ms = 0\n")
         with ExitStack() as running:
             servers = {THRONG: running.enter_context(self.throng_server(model, ["--config", config]))}
-            for peer in self.peers:
+            for peer in (*self.peers, *self.vector_peers):
                 if start := getattr(peer, "embedding_server", None):
                     servers[peer.name] = running.enter_context(start(model))
             for server in servers.values():
