@@ -10,10 +10,6 @@ use throng_kernels::reference;
 use throng_kernels::threads::ThreadPool;
 use throng_kernels::{Isa, IsaKind};
 
-fn is_float(format: Format) -> bool {
-    matches!(format, Format::F32 | Format::F16 | Format::BF16)
-}
-
 /// The ISAs that quantize activations to int8.
 fn int8_isas() -> impl Iterator<Item = Isa> {
     Isa::available().into_iter().filter(|isa| !isa.has_tiles())
@@ -109,7 +105,7 @@ fn every_isa_is_close_to_the_reference() {
             for isa in Isa::available() {
                 let pool = ThreadPool::with_isa(1, isa);
                 let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
-                let (want, bound) = match (is_float(format), isa.kind()) {
+                let (want, bound) = match (format.is_float(), isa.kind()) {
                     (true, IsaKind::AmxBf16) if format == Format::F16 => (&want, 2e-5),
                     (true, _) => (&want, 1e-5),
                     (false, IsaKind::AmxBf16) if format.block_elements() <= 64 && format != Format::Q4_1 => {
@@ -295,7 +291,7 @@ fn residuals_make_products_nearly_exact() {
     let mut random = Random(8);
     let (n, k, m) = (6, 1280, 40);
     let x = random.normals(n * k);
-    for format in Format::ALL.into_iter().filter(|f| !is_float(*f)) {
+    for format in Format::ALL.into_iter().filter(|f| !f.is_float()) {
         let stored = random.weights(format, m, k);
         let mut weights = vec![0.0; m * k];
         dequantize_row(format, &stored, &mut weights);

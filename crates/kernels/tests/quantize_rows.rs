@@ -31,7 +31,7 @@ fn of_floats(to: Format, x: &[f32]) -> Vec<u8> {
 #[test]
 fn every_isa_gives_the_same_bytes_of_every_float_format() {
     let x = Random(11).normals(3 * COLS);
-    for from in [Format::F32, Format::F16, Format::BF16] {
+    for from in [Format::F32, Format::F16, Format::BF16, Format::FP8, Format::MXFP8] {
         let bytes = stored(from, &x);
         for to in Format::ALL {
             let want = quantized(Isa::SCALAR, from, to, COLS, &bytes);

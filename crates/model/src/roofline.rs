@@ -2,7 +2,7 @@
 //! not know how fast a machine is.
 //!
 //! Matrix products count, attention's arithmetic does not: what is counted is a lower bound. Matrices whose codes are
-//! integers are multiplied as bytes, others as floats of 16 or 32 bits.
+//! integers are multiplied as bytes, others as floats of 16 or 32 bits (FP8 with its scales as 32).
 
 use throng_kernels::quant::{ComputePath, Format};
 
@@ -96,7 +96,7 @@ impl ForwardWork {
             let operations = 2.0 * share * tensor.n_elements as f64;
             match ComputePath::of(tensor.format) {
                 ComputePath::Int8 { .. } => work.int8_operations += operations,
-                ComputePath::Float(Format::F32) => work.f32_operations += operations,
+                ComputePath::Float(Format::F32 | Format::FP8) => work.f32_operations += operations,
                 ComputePath::Float(_) => work.bf16_operations += operations,
             }
             work.bytes += share * tensor.n_bytes as f64;

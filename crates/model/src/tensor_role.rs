@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::arch::{Architecture, LayerNames};
 use crate::config::FeedForward;
-use crate::decoder::weights::{find_tensor, has_weight};
+use crate::decoder::weights::{encoded_name, find_tensor, has_weight};
 use crate::weights::TensorSource;
 
 /// What a tensor is for.
@@ -62,6 +62,8 @@ impl Uses<'_> {
     fn note(&mut self, name: &str, role: TensorRole) {
         if let Some(tensor) = find_tensor(self.source, name) {
             self.by_name.insert(tensor.name.to_owned(), role);
+        } else if let Some(name) = encoded_name(self.source, name) {
+            self.by_name.insert(name, role);
         }
     }
 

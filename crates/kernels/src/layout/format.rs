@@ -1,6 +1,6 @@
 //! The element formats of stored tensors. Does not know how they are computed with.
 
-/// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h).
+/// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h), except the two of E4M3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
 pub enum Format {
@@ -30,11 +30,17 @@ pub enum Format {
     IQ1_M,
     TQ1_0,
     TQ2_0,
+    /// 128 elements of E4M3 (OCP 8-bit Floating Point Specification) after their scale, an f32. The two codes of NaN count as ±480, and a
+    /// scale of 2^120 or more as infinite.
+    FP8,
+    /// 32 elements of E4M3 after the exponent `e` of their scale `2^(e - 127)`, a byte (OCP Microscaling Formats 1.0). The two codes of NaN
+    /// count as ±480, and a scale of 2^120 or more as infinite.
+    MXFP8,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -61,6 +67,8 @@ impl Format {
         Self::IQ1_M,
         Self::TQ1_0,
         Self::TQ2_0,
+        Self::FP8,
+        Self::MXFP8,
     ];
 
     /// Elements that share one block; a row's length is a multiple of it.
@@ -68,7 +76,9 @@ impl Format {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::IQ4_NL | Self::MXFP4 => 32,
+            Self::MXFP8 => 32,
             Self::NVFP4 => 64,
+            Self::FP8 => 128,
             _ => 256,
         }
     }
@@ -98,6 +108,8 @@ impl Format {
             Self::IQ1_S => 50,
             Self::IQ1_M => 56,
             Self::TQ1_0 => 54,
+            Self::FP8 => 132,
+            Self::MXFP8 => 33,
         }
     }
 
@@ -107,7 +119,17 @@ impl Format {
             .then(|| (n / self.block_elements()).checked_mul(self.block_bytes()))?
     }
 
-    /// The format's name as ggml spells it.
+    /// Whether it is one of ggml's, which GGUF files may have.
+    pub const fn is_ggml(self) -> bool {
+        !matches!(self, Self::FP8 | Self::MXFP8)
+    }
+
+    /// Whether elements are floats, each in F32, F16, BF16 or E4M3 with a scale. Others are integers, each with a scale.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F16 | Self::BF16 | Self::FP8 | Self::MXFP8)
+    }
+
+    /// The format's name, as ggml spells it where it has the format.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",
@@ -136,6 +158,8 @@ impl Format {
             Self::IQ1_M => "IQ1_M",
             Self::TQ1_0 => "TQ1_0",
             Self::TQ2_0 => "TQ2_0",
+            Self::FP8 => "FP8",
+            Self::MXFP8 => "MXFP8",
         }
     }
 }

@@ -113,7 +113,7 @@ impl CodeLayout {
         use ScaleKind::{Exponent, F16, F16Halves, F16Min, Super, SuperEighths};
         use ScaleKind::{SuperHalves, SuperHalvesEighths, SuperHalvesMin, SuperMin};
         let (bits, zero, codebook, scales) = match format {
-            Format::F32 | Format::F16 | Format::BF16 => return None,
+            Format::F32 | Format::F16 | Format::BF16 | Format::FP8 | Format::MXFP8 => return None,
             Format::Q8_0 => (8, 128, None, F16),
             Format::Q4_0 => (4, 8, None, F16),
             Format::Q4_1 => (4, 0, None, F16Min),
@@ -181,6 +181,53 @@ impl CodeLayout {
     }
 }
 
+/// How the scales of a panel's E4M3 weights are stored, [16] each. A weight's code is read as a 256th of its number (see
+/// [`crate::simd::SimdIsa::load_e4m3`]) and multiplied by 256 times the scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum E4m3Scale {
+    /// f32, for four blocks.
+    F32,
+    /// u8 exponent `e` of a scale `2^(e - 127)` of codes that are read so, for one block.
+    Exponent,
+}
+
+impl E4m3Scale {
+    /// `None` for formats of other elements.
+    pub(crate) const fn of(format: Format) -> Option<Self> {
+        match format {
+            Format::FP8 => Some(Self::F32),
+            Format::MXFP8 => Some(Self::Exponent),
+            _ => None,
+        }
+    }
+
+    /// Blocks that share a scale.
+    pub(crate) const fn blocks(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Exponent => 1,
+        }
+    }
+
+    /// Bytes of the scales of sixteen rows.
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4 * PANEL,
+            Self::Exponent => PANEL,
+        }
+    }
+
+    /// Offset of the scales of block `b` in their section.
+    pub(crate) const fn at(self, b: usize) -> usize {
+        b / self.blocks() * self.bytes()
+    }
+}
+
+/// Bytes of one weight of a format of floats, its scale apart.
+pub(crate) const fn float_bytes(format: Format) -> usize {
+    if E4m3Scale::of(format).is_some() { 1 } else { format.block_bytes() }
+}
+
 /// Offsets and sizes of a panel's sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PanelLayout {
@@ -201,12 +248,15 @@ impl PanelLayout {
     pub(crate) fn of(format: Format, cols: usize) -> Option<Self> {
         let n_blocks = cols.div_ceil(BLOCK);
         let line = |n: usize| n.checked_next_multiple_of(64);
-        let (super_bytes, scale_bytes, code_bytes) = match CodeLayout::of(format) {
-            None => (0, 0, PANEL * BLOCK * format.block_bytes()),
-            Some(codes) => (codes.scales.super_bytes(), codes.scales.block_bytes(), codes.code_bytes()),
+        let (super_bytes, (blocks, scale_bytes), code_bytes) = match CodeLayout::of(format) {
+            None => {
+                let scales = E4m3Scale::of(format).map_or((1, 0), |scale| (scale.blocks(), scale.bytes()));
+                (0, scales, PANEL * BLOCK * float_bytes(format))
+            }
+            Some(codes) => (codes.scales.super_bytes(), (1, codes.scales.block_bytes()), codes.code_bytes()),
         };
         let scales_at = line(n_blocks.div_ceil(BLOCKS_PER_SUPERBLOCK).checked_mul(super_bytes)?)?;
-        let codes_at = scales_at.checked_add(line(n_blocks.checked_mul(scale_bytes)?)?)?;
+        let codes_at = scales_at.checked_add(line(n_blocks.div_ceil(blocks).checked_mul(scale_bytes)?)?)?;
         let bytes = codes_at.checked_add(n_blocks.checked_mul(code_bytes)?)?;
         Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
     }

@@ -51,9 +51,9 @@ pub struct Forms {
     /// The int8 quantization residual, quantized again: products with quantized matrices then differ from exact ones by about 1e-5, at twice
     /// the arithmetic and the same memory traffic. Not used with AMX.
     pub residuals: bool,
-    /// For F16 and BF16 matrices.
+    /// For F16, BF16 and MXFP8 matrices.
     pub short_floats: bool,
-    /// For F32 matrices: unchanged.
+    /// For F32 and FP8 matrices: unchanged.
     pub floats: bool,
 }
 
@@ -61,8 +61,8 @@ impl Forms {
     /// What a matrix of this format needs.
     pub fn of(format: Format) -> Self {
         match format {
-            Format::F32 => Self { floats: true, ..Self::default() },
-            Format::F16 | Format::BF16 => Self { short_floats: true, ..Self::default() },
+            Format::F32 | Format::FP8 => Self { floats: true, ..Self::default() },
+            Format::F16 | Format::BF16 | Format::MXFP8 => Self { short_floats: true, ..Self::default() },
             _ => Self { ints: true, ..Self::default() },
         }
     }

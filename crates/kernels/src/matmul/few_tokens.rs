@@ -52,7 +52,7 @@ impl<const T: usize> FewTokens<'_, T> {
                 }
             };
         }
-        of_format!(OfFloats: F32 F16 BF16; OfFormat:
+        of_format!(OfFloats: F32 F16 BF16 FP8 MXFP8; OfFormat:
             Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4
             IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ1_S IQ1_M TQ2_0;);
     }

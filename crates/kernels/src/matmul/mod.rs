@@ -184,11 +184,16 @@ fn check_operands(p: &Product<'_>, isa: Isa) {
 /// The form of activations that a matrix is multiplied with.
 fn form(weights: &PackedMatrix, isa: Isa) -> Form {
     match CodeLayout::of(weights.format()) {
-        None if isa.has_tiles() && weights.format() != Format::F32 => Form::Bf16Split,
+        None if isa.has_tiles() && !needs_f32(weights.format()) => Form::Bf16Split,
         None => Form::F32,
         Some(_) if isa.has_tiles() => Form::Bf16,
         Some(_) => Form::Int8,
     }
+}
+
+/// Whether the numbers of a format of floats have too many digits to be multiplied in tiles of bf16.
+const fn needs_f32(format: Format) -> bool {
+    matches!(format, Format::F32 | Format::FP8)
 }
 
 /// Some panels of one product, on one thread, with vector kernels.

@@ -13,7 +13,8 @@ pub enum ComputePath {
         /// Bits of a stored code: 2, 3, 4, 5, 6 or 8.
         bits: usize,
     },
-    /// Panels of floats, widened to f32 when they are multiplied. With AMX, 16-bit floats are multiplied as bf16: f16 in two bf16 parts.
+    /// Panels of floats, widened to f32 when they are multiplied, E4M3 with its scale. With AMX, F16, BF16 and MXFP8 are multiplied as bf16:
+    /// f16 in two bf16 parts.
     Float(Format),
 }
 
@@ -59,9 +60,10 @@ mod tests {
         assert_eq!(path("IQ2_XS"), "int8 panels, 2+1-bit planes");
         assert_eq!(path("TQ1_0"), "int8 panels, 2-bit planes");
         assert_eq!(path("BF16"), "float panels, BF16");
+        assert_eq!(path("FP8"), "float panels, FP8");
         for format in Format::ALL {
             let is_int8 = matches!(ComputePath::of(format), ComputePath::Int8 { .. });
-            assert_eq!(is_int8, format.block_elements() > 1, "{}", format.name());
+            assert_eq!(is_int8, !format.is_float(), "{}", format.name());
         }
     }
 }

@@ -4,7 +4,7 @@
 //! are the same bits.
 
 use super::dequantize_k as k;
-use super::{E2M1_VALUES, Format, IQ4_VALUES, f16_at, grids};
+use super::{E2M1_VALUES, Format, IQ4_VALUES, e4m3, f16_at, grids};
 use crate::layout::power_of_two;
 
 /// Writes the `out.len()` elements encoded in `bytes` to `out`.
@@ -37,6 +37,7 @@ pub fn dequantize_row(format: Format, bytes: &[u8], out: &mut [f32]) {
         Format::IQ4_NL => iq4_nl,
         Format::IQ4_XS => k::iq4_xs,
         Format::MXFP4 => mxfp4,
+        Format::FP8 | Format::MXFP8 => return e4m3::dequantize(format, bytes, out),
         _ => return grids::dequantize(format, bytes, out),
     };
     let blocks = bytes.chunks_exact(format.block_bytes());

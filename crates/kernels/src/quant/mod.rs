@@ -6,6 +6,7 @@ mod codebook;
 mod compute_path;
 mod dequantize;
 mod dequantize_k;
+mod e4m3;
 mod grids;
 mod packed;
 mod pair_scale;
@@ -25,6 +26,7 @@ pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};
 pub(crate) use crate::layout::{BLOCK, CodeLayout, PANEL, PanelLayout};
 pub(crate) use amx_unpack::{AmxUnpacker, WithUnpacker};
 use codebook::{E2M1_VALUES, IQ4_VALUES};
+pub(crate) use e4m3::e4m3_scale;
 pub(crate) use unpack::{
     Unpack, Unpacked, code_sums, gather, scale_and_min, unpacked_block_bytes, with_offset,
 };

@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::block_codes::block_codes;
 use super::pair_scale::PairScale;
-use super::{Format, f16_at};
-use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, PANEL, PanelLayout, ScaleKind, power_of_two};
+use super::{Format, e4m3, f16_at};
+use crate::layout::{
+    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, E4m3Scale, PANEL, PanelLayout, ScaleKind, float_bytes,
+    power_of_two,
+};
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
 
@@ -53,8 +56,9 @@ impl PackedMatrix {
         Self::fill(format, rows, cols, pool, |layout, p, panel| {
             let stored = &stored[p * PANEL * row_bytes..];
             let stored = &stored[..stored.len().min(PANEL * row_bytes)];
-            match (CodeLayout::of(format), format.block_bytes()) {
+            match (CodeLayout::of(format), float_bytes(format)) {
                 (Some(codes), _) => pack_codes(format, codes, layout, stored, row_bytes, panel),
+                (None, 1) => e4m3::pack(format, layout, stored, row_bytes, panel),
                 (None, 2) => pack_floats::<2>(stored, row_bytes, panel),
                 (None, _) => pack_floats::<4>(stored, row_bytes, panel),
             }
@@ -170,15 +174,16 @@ impl PackedMatrix {
             out.len()
         );
         let (panel, r) = (self.panel(row / PANEL), row % PANEL);
-        match CodeLayout::of(self.format) {
-            None => {
+        match (CodeLayout::of(self.format), E4m3Scale::of(self.format)) {
+            (None, Some(kind)) => e4m3::dequantize_panel_row(kind, &self.layout, panel, r, out),
+            (None, None) => {
                 let size = self.format.block_bytes();
                 for (k, out) in out.iter_mut().enumerate() {
                     let at = (k * PANEL + r) * size;
                     super::dequantize_row(self.format, &panel[at..at + size], std::slice::from_mut(out));
                 }
             }
-            Some(codes) => {
+            (Some(codes), _) => {
                 for (b, out) in out.chunks_mut(BLOCK).enumerate() {
                     dequantize_block(codes, &self.layout, panel, r, b, out);
                 }

@@ -1,8 +1,10 @@
 //! Unpacks a K block of a panel into the form that register tiles read: 8-bit codes with f32 scales and mins, or f32 weights for
 //! float formats. Done once for all tokens of a call. Does not multiply.
 
-use super::Format;
-use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Codebook, PANEL, PanelLayout, ScaleKind};
+use super::{Format, e4m3_scale};
+use crate::layout::{
+    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Codebook, E4m3Scale, PANEL, PanelLayout, ScaleKind,
+};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
 /// An unpacked K block: in the panel itself where the stored form is that form already, otherwise in the scratch.
@@ -66,6 +68,7 @@ impl Kernel for Unpack<'_> {
             let Some(codes) = CodeLayout::of(self.format) else {
                 let weights = match self.format {
                     Format::F32 => stored,
+                    Format::FP8 | Format::MXFP8 => self.widen_e4m3::<S>(stored, out),
                     Format::F16 => widen(stored, out, self.n, |p| S::load_f16(p), |p, x| S::store(p, x)),
                     _ => widen(stored, out, self.n, |p| S::load_bf16(p), |p, x| S::store(p, x)),
                 };
@@ -167,6 +170,23 @@ unsafe fn widen<F>(
 }
 
 impl Unpack<'_> {
+    /// E4M3 to f32, scales applied.
+    #[inline(always)]
+    unsafe fn widen_e4m3<S: SimdIsa>(&self, stored: *const u8, out: *mut u8) -> *const u8 {
+        let Some(kind) = E4m3Scale::of(self.format) else { unreachable!("a format of E4M3") };
+        for i in 0..self.n {
+            // SAFETY: the blocks are in the panel, and the scratch has room for `n` of them.
+            unsafe {
+                let scale = e4m3_scale::<S>(kind, self.layout, self.panel.as_ptr(), self.first + i);
+                for k in i * BLOCK..(i + 1) * BLOCK {
+                    let x = S::mul(S::load_e4m3(stored.add(k * PANEL)), scale);
+                    S::store(out.cast::<f32>().add(k * PANEL), x);
+                }
+            }
+        }
+        out
+    }
+
     /// Unpacks the f32 scales and mins of the K block.
     #[inline(always)]
     unsafe fn scales<S: SimdIsa>(&self, kind: ScaleKind, scales: *mut f32, mins: *mut f32) {

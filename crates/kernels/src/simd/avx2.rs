@@ -73,6 +73,7 @@ impl<const VNNI: bool> SimdIsa for Avx2<VNNI> {
         store(p: *mut f32, x: __m256) = 8, _mm256_storeu_ps(p, x);
         load_f16(p: *const u16) -> __m256 = 8, _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
         load_bf16(p: *const u16) -> __m256 = 8, _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()))));
+        load_e4m3(p: *const u8) -> __m256 = 8, _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16::<7>(_mm_cvtepi8_epi16(_mm_loadl_epi64(p.cast()))), _mm_set1_epi16(0xBF80_u16 as i16)));
         store_f16(p: *mut u16, x: __m256) = 8, _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<0>(x));
         iload(p: *const i32) -> __m256i = 8, _mm256_loadu_si256(p.cast());
         istore(p: *mut i32, x: __m256i) = 8, _mm256_storeu_si256(p.cast(), x);

@@ -56,6 +56,7 @@ impl SimdIsa for Avx512 {
         store(p: *mut f32, x: __m512) = _mm512_storeu_ps(p, x);
         load_f16(p: *const u16) -> __m512 = _mm512_cvtph_ps(_mm256_loadu_si256(p.cast()));
         load_bf16(p: *const u16) -> __m512 = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+        load_e4m3(p: *const u8) -> __m512 = _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16::<7>(_mm256_cvtepi8_epi16(_mm_loadu_si128(p.cast()))), _mm256_set1_epi16(0xBF80_u16 as i16)));
         store_f16(p: *mut u16, x: __m512) = _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<0>(x));
         add(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
         sub(a: __m512, b: __m512) -> __m512 = _mm512_sub_ps(a, b);

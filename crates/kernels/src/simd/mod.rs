@@ -274,6 +274,9 @@ pub(crate) trait SimdIsa: Copy + 'static {
     unsafe fn store(p: *mut f32, x: Self::F);
     unsafe fn load_f16(p: *const u16) -> Self::F;
     unsafe fn load_bf16(p: *const u16) -> Self::F;
+    /// Sixteen numbers in E4M3, each divided by 256: those of the same sign, exponent and mantissa in f16, whose bias is larger by eight.
+    /// The two codes of NaN count as ±480.
+    unsafe fn load_e4m3(p: *const u8) -> Self::F;
     /// Rounds to nearest even.
     unsafe fn store_f16(p: *mut u16, x: Self::F);
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;

@@ -212,6 +212,19 @@ impl<const DOTPROD: bool> SimdIsa for Neon<DOTPROD> {
         }
     }
     #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> Self::F {
+        // SAFETY: the features are available and `p` is valid for sixteen bytes.
+        unsafe {
+            let bytes = vld1q_s8(p.cast());
+            let halves = [vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes)];
+            let [low, high] = halves.map(|code| {
+                let bits = vandq_u16(vreinterpretq_u16_s16(vshlq_n_s16::<7>(code)), vdupq_n_u16(0xBF80));
+                [vget_low_u16(bits), vget_high_u16(bits)].map(|bits| vcvt_f32_f16(vreinterpret_f16_u16(bits)))
+            });
+            [low[0], low[1], high[0], high[1]]
+        }
+    }
+    #[inline(always)]
     unsafe fn iload_u8(p: *const u8) -> Self::I {
         // SAFETY: the features are available and `p` is valid for sixteen bytes.
         unsafe {

@@ -69,6 +69,13 @@ impl SimdIsa for Scalar {
         bits.map(|b| f32::from_bits(u32::from(b) << 16))
     }
     #[inline(always)]
+    unsafe fn load_e4m3(p: *const u8) -> Self::F {
+        // SAFETY: as for `load`.
+        let codes = unsafe { p.cast::<[i8; 16]>().read_unaligned() };
+        // The sign extends to bit 14 too.
+        codes.map(|code| half::f16::from_bits((i16::from(code) << 7) as u16 & 0xBF80).to_f32())
+    }
+    #[inline(always)]
     unsafe fn store_f16(p: *mut u16, x: Self::F) {
         let bits = x.map(|x| half::f16::from_f32(x).to_bits());
         // SAFETY: as for `load`.

@@ -116,6 +116,7 @@ unsafe fn floats<S: SimdIsa>(inputs: &Inputs) -> Vec<(&'static str, Vec<u32>)> {
             ("splat", show(S::splat(inputs.floats[0][3]))),
             ("load_f16", show(S::load_f16(inputs.halves.as_ptr()))),
             ("load_bf16", show(S::load_bf16(inputs.halves.as_ptr()))),
+            ("load_e4m3", show(S::load_e4m3(inputs.bytes[0].as_ptr()))),
             ("store_f16", halves.map(canonical_half).to_vec()),
             ("add", show(S::add(a, b))),
             ("sub", show(S::sub(a, b))),

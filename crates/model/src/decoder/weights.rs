@@ -21,7 +21,7 @@ use crate::weights::{ByteTensor, TensorSource, TensorView};
 pub use error::{LoadProgress, TensorError};
 pub(crate) use latent::{LatentQuery, LatentWeights};
 use stored_rows::StoredRows;
-pub(crate) use stored_rows::has_weight;
+pub(crate) use stored_rows::{encoded_name, has_weight};
 
 /// The weights of a model on a device.
 pub struct DecoderWeights<B: Backend> {

@@ -327,7 +327,12 @@ impl LoadedModel {
     pub fn forward_work(&self, kv_dtype: KvDtype) -> ForwardWork {
         let uses = self.tensor_roles();
         let tensors = uses.iter().filter_map(|(name, &role)| {
-            let tensor = self.tensors.tensor(name)?;
+            let Some(tensor) = self.tensors.tensor(name) else {
+                let weight = self.tensors.encoded_weight(name)?;
+                let format = self.held_encoded(weight.held);
+                let n_elements = weight.n_elements as usize;
+                return Some(HeldTensor { role, format, n_elements, n_bytes: weight.n_bytes_in(format) });
+            };
             Some(HeldTensor {
                 role,
                 format: self.held_format(&tensor),
@@ -343,6 +348,11 @@ impl LoadedModel {
         self.quantize.map_or(tensor.format, |plan| plan.format_of(tensor))
     }
 
+    /// The same of a weight that is decoded, and whose numbers would be held as `held`.
+    pub fn held_encoded(&self, held: Format) -> Format {
+        self.quantize.filter(|_| held.is_float()).map_or(held, |plan| plan.to.format())
+    }
+
     /// Bytes of the tensor in that format.
     pub fn held_bytes(&self, tensor: &TensorView<'_>) -> u64 {
         let n_elements = tensor.shape.iter().product();
@@ -354,14 +364,15 @@ impl LoadedModel {
         self.prepared.quantize_report()
     }
 
-    /// The KV dtype whose rounding is no coarser than that of the weights and activations: f32 for f32 weights, bf16 for bf16 and
+    /// The KV dtype whose rounding is no coarser than that of the weights and activations: f32 for f32 weights, bf16 for bf16, mxfp8 and
     /// quantized weights where the backend multiplies those in AMX tiles of bfloat16, f16 otherwise.
     pub fn default_kv_dtype(&self, backend: BackendKind) -> KvDtype {
         let has_tiles = backend.isa().is_some_and(Isa::has_tiles);
         let fits = self.config.cache_shapes().all(|shape| KvDtype::BF16.bytes_of(shape.head_dim).is_some());
         match self.weight_summary().formats.first() {
             Some((Format::F32, _)) => KvDtype::F32,
-            Some((format, _)) if *format != Format::F16 && has_tiles && fits => KvDtype::BF16,
+            Some((Format::F16 | Format::FP8, _)) => KvDtype::F16,
+            Some(_) if has_tiles && fits => KvDtype::BF16,
             _ => KvDtype::F16,
         }
     }

@@ -4,6 +4,7 @@ use throng_kernels::quant::Format;
 
 use super::LoadedModel;
 use crate::weights::TensorView;
+use crate::weights::quantized::{EncodedWeight, Encoding};
 
 /// Sizes and formats of a model's tensors, as stored or as held in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,15 +52,10 @@ impl LoadedModel {
             summary.add(Format::MXFP4, n_codes, tensor.data.len() as u64);
         }
         for encoding in self.tensors.encodings() {
-            let bytes = |format: Format| {
-                encoding.n_elements * format.block_bytes() as u64 / format.block_elements() as u64
-            };
-            let held = match self.quantize {
-                Some(plan) if holds && encoding.held == Format::F32 => plan.to.format(),
-                _ => encoding.held,
-            };
-            let n_bytes = if holds { bytes(held) } else { encoding.n_stored_bytes };
-            summary.add(held, encoding.n_elements, n_bytes);
+            let Encoding { held, n_elements, n_stored_bytes, .. } = encoding;
+            let held = if holds { self.held_encoded(held) } else { held };
+            let weight = EncodedWeight { held, n_elements, n_stored_bytes };
+            summary.add(held, n_elements, if holds { weight.n_bytes_in(held) } else { n_stored_bytes });
         }
         summary.formats.sort_by_key(|(_, n_bytes)| std::cmp::Reverse(*n_bytes));
         summary

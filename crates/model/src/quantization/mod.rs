@@ -143,7 +143,7 @@ impl QuantizePlan {
         let encoded = tensors.encoded_names();
         let mut names = all().map(|tensor| tensor.name).chain(encoded.iter().map(String::as_str));
         plan.tied |= !names.any(|name| is_called(name, architecture.names.output));
-        match all().find(|tensor| tensor.shape.len() > 1 && !is_float(tensor.format)) {
+        match all().find(|tensor| tensor.shape.len() > 1 && !tensor.format.is_float()) {
             None => Ok(plan),
             Some(tensor) => {
                 Err(QuantizeError::AlreadyQuantized { tensor: tensor.name.to_owned(), format: tensor.format })
@@ -154,7 +154,7 @@ impl QuantizePlan {
     /// The format in which a tensor is held: its own when it is a vector or a router, or when no other fits its rows.
     pub(crate) fn format_of(&self, tensor: &TensorView<'_>) -> Format {
         // Experts in MXFP4 are few bits already.
-        if !is_float(tensor.format) {
+        if !tensor.format.is_float() {
             return tensor.format;
         }
         let [_, .., cols] = tensor.shape else { return tensor.format };
@@ -177,10 +177,6 @@ impl QuantizePlan {
             Role::Other
         }
     }
-}
-
-fn is_float(format: Format) -> bool {
-    matches!(format, Format::F32 | Format::F16 | Format::BF16)
 }
 
 /// Whether a tensor is the weight `wanted`, in a layer or under the prefix of a multimodal or a headless checkpoint.

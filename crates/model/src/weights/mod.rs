@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::{Format, dequantize_row};
 
-use quantized::{DecodeError, DecodedMatrix, Encoding};
+use quantized::{DecodeError, DecodedMatrix, EncodedWeight, Encoding};
 use safetensors::RawTensor;
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
@@ -94,6 +94,11 @@ pub trait TensorSource: Send + Sync {
     /// How such weights are stored, each layout once, and the format in which they are held where that has their numbers exactly.
     fn encodings(&self) -> Vec<Encoding> {
         Vec::new()
+    }
+
+    /// The size of such a weight; `None` if there is none of that name.
+    fn encoded_weight(&self, _name: &str) -> Option<EncodedWeight> {
+        None
     }
 
     /// Such a weight of `[rows, cols]`; `None` if there is none of that name.

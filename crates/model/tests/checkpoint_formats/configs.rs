@@ -95,7 +95,7 @@ fn groups_of_layers_have_layouts_of_their_own() {
     assert_eq!(scheme.of_layer("model.layers.0.mlp.experts.5.down_proj"), fp4);
 
     let rng = &mut Rng::with_seed(73);
-    let (rows, fp4) = (fp8_rows(rng), nvfp4(rng, false));
+    let (rows, fp4) = (fp8_rows(rng, 40), nvfp4(rng, false));
     let named = |layer: &str, case: &Case| -> Vec<_> {
         let of_layer = |(name, (dtype, shape, data)): (&&str, &(Dtype, Vec<usize>, Vec<u8>))| {
             (format!("{layer}.{name}"), *dtype, shape.clone(), data.clone())
@@ -125,7 +125,7 @@ fn targets_of_a_mixture_have_to_be_understood() {
         assert_eq!(refused(config), format!("targets = \"{target}\" of compressed-tensors"));
     }
     let rng = &mut Rng::with_seed(74);
-    let mut case = fp8_rows(rng);
+    let mut case = fp8_rows(rng, 40);
     case.config = mixture([json!(["re:.*self_attn.*"]), json!(["re:.*mlp.*"])]);
     let error = open(&case).decode("l.weight", case.shape).unwrap().unwrap_err().to_string();
     assert_eq!(error, "the quantization_config does not say how l is stored");

@@ -23,8 +23,18 @@ pub(super) fn fp8_code(rng: &mut Rng) -> u8 {
     }
 }
 
-pub(super) fn fp8_blocks(rng: &mut Rng, has_powers: bool) -> Case {
-    let ([rows, cols], [high, wide]): ([usize; 2], [usize; 2]) = ([150, 200], [128, 128]);
+/// The format that holds E4M3 with a scale for `wide` columns of `cols`.
+fn held(has_powers: bool, cols: usize, wide: usize) -> Format {
+    match (has_powers, cols % 128 + wide % 128, cols % 32 + wide % 32) {
+        (true, _, 0) => Format::MXFP8,
+        (true, ..) => Format::BF16,
+        (false, 0, _) => Format::FP8,
+        (false, ..) => Format::F32,
+    }
+}
+
+pub(super) fn fp8_blocks(rng: &mut Rng, has_powers: bool, cols: usize) -> Case {
+    let (rows, [high, wide]): (usize, [usize; 2]) = (150, [128, 128]);
     let codes: Vec<u8> = (0..rows * cols).map(|_| fp8_code(rng)).collect();
     let shape = [rows.div_ceil(high), cols.div_ceil(wide)];
     let scale = |rng: &mut Rng| if has_powers { 2.0_f32.powi(rng.i32(-12..3)) } else { 0.001 + rng.f32() };
@@ -39,13 +49,18 @@ pub(super) fn fp8_blocks(rng: &mut Rng, has_powers: bool) -> Case {
         ),
     ]);
     let config = json!({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [high, wide]});
-    let format = if has_powers { Format::BF16 } else { Format::F32 };
+    let format = held(has_powers, cols, wide);
     Case { config, tensors, shape: [rows, cols], numbers, format }
 }
 
 /// One scale for all, as transformers (Ministral 3), AutoFP8 and ModelOpt store it.
-pub(super) fn fp8_tensor(rng: &mut Rng, config: Value, name: &'static str, shape: &[usize]) -> Case {
-    let [rows, cols] = [9, 40];
+pub(super) fn fp8_tensor(
+    rng: &mut Rng,
+    config: Value,
+    cols: usize,
+    (name, shape): (&'static str, &[usize]),
+) -> Case {
+    let rows = 9;
     let codes: Vec<u8> = (0..rows * cols).map(|_| fp8_code(rng)).collect();
     let (scale, scale_bytes) = scales(rng, 1, Dtype::BF16);
     let numbers = codes.iter().map(|&code| e4m3(code) * scale[0]).collect();
@@ -53,12 +68,12 @@ pub(super) fn fp8_tensor(rng: &mut Rng, config: Value, name: &'static str, shape
         ("weight", (Dtype::F8_E4M3, vec![rows, cols], codes)),
         (name, (Dtype::BF16, shape.to_vec(), scale_bytes)),
     ]);
-    Case { config, tensors, shape: [rows, cols], numbers, format: Format::F32 }
+    Case { config, tensors, shape: [rows, cols], numbers, format: held(false, cols, cols) }
 }
 
 /// ModelOpt's blocks: scales have the dimensions within a block too.
 pub(super) fn fp8_of_modelopt(rng: &mut Rng) -> Case {
-    let mut case = fp8_blocks(rng, false);
+    let mut case = fp8_blocks(rng, false, 384);
     let (dtype, shape, data) = case.tensors.remove("weight_scale_inv").unwrap();
     case.tensors.insert("weight_scale", (dtype, vec![shape[0], 1, shape[1], 1], data));
     case.config = json!({"quant_method": "modelopt", "quant_algo": "fp8_pb_wo", "group_size": 128});
@@ -67,7 +82,7 @@ pub(super) fn fp8_of_modelopt(rng: &mut Rng) -> Case {
 
 /// What compressed-tensors calls a block, or a group of one row's columns.
 pub(super) fn fp8_of_compressed_tensors(rng: &mut Rng, strategy: &str, [high, wide]: [usize; 2]) -> Case {
-    let [rows, cols]: [usize; 2] = [150, 200];
+    let [rows, cols]: [usize; 2] = [150, 256];
     let codes: Vec<u8> = (0..rows * cols).map(|_| fp8_code(rng)).collect();
     let shape = [rows.div_ceil(high), cols.div_ceil(wide)];
     let (scale, scale_bytes) = scales(rng, shape[0] * shape[1], Dtype::BF16);
@@ -95,7 +110,7 @@ pub(super) fn fp8_of_compressed_tensors(rng: &mut Rng, strategy: &str, [high, wi
     config["sparsity_config"] = json!({});
     config["transform_config"] = json!({});
     config["version"] = json!("0.13.0");
-    Case { config, tensors, shape: [rows, cols], numbers, format: Format::F32 }
+    Case { config, tensors, shape: [rows, cols], numbers, format: held(false, cols, wide) }
 }
 
 /// Exponents of which the product with any code is a normal number.
@@ -103,10 +118,10 @@ fn exponents(rng: &mut Rng, n: usize) -> Vec<u8> {
     (0..n).map(|_| rng.u8(110..140)).collect()
 }
 
-pub(super) fn mxfp8(rng: &mut Rng, dtype: Dtype) -> Case {
-    let [rows, cols] = [3, 80];
+pub(super) fn mxfp8(rng: &mut Rng, dtype: Dtype, cols: usize) -> Case {
+    let rows = 3;
     let codes: Vec<u8> = (0..rows * cols).map(|_| fp8_code(rng)).collect();
-    let per_row = 3;
+    let per_row = cols.div_ceil(32);
     let scales = exponents(rng, rows * per_row);
     let scale = |i: usize| 2.0_f64.powi(i32::from(scales[i / cols * per_row + i % cols / 32]) - 127);
     let numbers = (0..rows * cols).map(|i| e4m3(codes[i]) * scale(i)).collect();
@@ -119,7 +134,7 @@ pub(super) fn mxfp8(rng: &mut Rng, dtype: Dtype) -> Case {
         "scale_dtype": "torch.uint8",
     });
     let config = weights_config("mxfp8-quantized", &weights);
-    Case { config, tensors, shape: [rows, cols], numbers, format: Format::BF16 }
+    Case { config, tensors, shape: [rows, cols], numbers, format: held(true, cols, 32) }
 }
 
 pub(super) fn mxfp4(rng: &mut Rng) -> Case {
@@ -145,8 +160,8 @@ pub(super) fn mxfp4(rng: &mut Rng) -> Case {
     Case { config, tensors, shape: [rows, cols], numbers, format: Format::MXFP4 }
 }
 
-pub(super) fn fp8_rows(rng: &mut Rng) -> Case {
-    let [rows, cols] = [9, 40];
+pub(super) fn fp8_rows(rng: &mut Rng, cols: usize) -> Case {
+    let rows = 9;
     let codes: Vec<u8> = (0..rows * cols).map(|_| fp8_code(rng)).collect();
     let (scale, scale_bytes) = scales(rng, rows, Dtype::BF16);
     let numbers = (0..rows * cols).map(|i| e4m3(codes[i]) * scale[i / cols]).collect();
@@ -161,7 +176,7 @@ pub(super) fn fp8_rows(rng: &mut Rng) -> Case {
         tensors,
         shape: [rows, cols],
         numbers,
-        format: Format::F32,
+        format: held(false, cols, cols),
     }
 }
 

@@ -141,31 +141,68 @@ fn every_format_is_decoded_exactly() {
     for dtype in [Dtype::BF16, Dtype::F32] {
         int8(rng, dtype).check();
     }
-    fp8_blocks(rng, false).check();
-    fp8_blocks(rng, true).check();
-    fp8_rows(rng).check();
+    // Rows of whole blocks of FP8, of MXFP8, and of neither.
+    for cols in [256, 224, 200] {
+        fp8_blocks(rng, false, cols).check();
+        fp8_blocks(rng, true, cols).check();
+        fp8_rows(rng, cols).check();
+    }
     fp8_of_modelopt(rng).check();
     let fp8 = json!({
         "quant_method": "fp8", "activation_scheme": "static", "dequantize": false, "weight_block_size": null,
         "modules_to_not_convert": ["model.vision_tower", "lm_head"],
     });
-    fp8_tensor(rng, fp8.clone(), "weight_scale_inv", &[]).check();
-    fp8_tensor(rng, fp8, "weight_scale", &[1]).check();
+    fp8_tensor(rng, fp8.clone(), 128, ("weight_scale_inv", &[])).check();
+    fp8_tensor(rng, fp8, 40, ("weight_scale", &[1])).check();
     let modelopt = json!({
         "quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"], "producer": {"name": "modelopt"},
         "kv_cache_scheme": {"dynamic": false, "num_bits": 8, "type": "float"},
         "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"dynamic": false, "num_bits": 8, "type": "float"}}},
     });
-    fp8_tensor(rng, modelopt, "weight_scale", &[]).check();
+    fp8_tensor(rng, modelopt, 384, ("weight_scale", &[])).check();
     fp8_of_compressed_tensors(rng, "block", [128, 128]).check();
     fp8_of_compressed_tensors(rng, "block", [64, 32]).check();
     fp8_of_compressed_tensors(rng, "group", [1, 128]).check();
     for dtype in [Dtype::U8, Dtype::F8_E8M0] {
-        mxfp8(rng, dtype).check();
+        mxfp8(rng, dtype, 96).check();
+        mxfp8(rng, dtype, 80).check();
     }
     mxfp4(rng).check();
     nvfp4(rng, true).check();
     nvfp4(rng, false).check();
+}
+
+/// FP8 and MXFP8 have no NaN, and round no product whose size is beyond that of normal numbers: such layers are held in floats.
+#[test]
+fn numbers_that_fp8_does_not_have_are_floats() {
+    let rng = &mut Rng::with_seed(73);
+    let scales = [2.0_f32.powi(-115), -2.0_f32.powi(115), 1e-40, f32::INFINITY, f32::NAN];
+    for has_powers in [false, true] {
+        let mut case = fp8_blocks(rng, has_powers, 256);
+        case.tensors.get_mut("weight").unwrap().2[5] = 0xff;
+        let decoded = open(&case).decode("l.weight", case.shape).unwrap().unwrap();
+        assert_eq!(decoded.format, if has_powers { Format::BF16 } else { Format::F32 });
+        let mut found = vec![0.0; 256];
+        dequantize_row(decoded.format, &decoded.data[..decoded.data.len() / 150], &mut found);
+        assert!(found[5].is_nan() && found[..5].iter().all(|x| x.is_finite()));
+    }
+    for scale in scales {
+        let mut case = fp8_blocks(rng, false, 256);
+        case.tensors.get_mut("weight_scale_inv").unwrap().2[..4].copy_from_slice(&scale.to_le_bytes());
+        let decoded = open(&case).decode("l.weight", case.shape).unwrap().unwrap();
+        assert_eq!(decoded.format, Format::F32, "{scale}");
+    }
+    for exponent in [247, 255] {
+        let mut case = mxfp8(rng, Dtype::U8, 96);
+        case.tensors.get_mut("weight_scale").unwrap().2[1] = exponent;
+        let decoded = open(&case).decode("l.weight", case.shape).unwrap().unwrap();
+        assert_eq!(decoded.format, Format::BF16, "{exponent}");
+    }
+    // The smallest exponent, of a block of zeros for one, is one of MXFP8.
+    let mut case = mxfp8(rng, Dtype::U8, 96);
+    case.tensors.get_mut("weight_scale").unwrap().2[1] = 0;
+    let decoded = open(&case).decode("l.weight", case.shape).unwrap().unwrap();
+    assert_eq!((decoded.format, decoded.data[33]), (Format::MXFP8, 0));
 }
 
 /// Whatever is changed in a file of each format, it is decoded or refused, and nothing else happens.
@@ -182,7 +219,8 @@ fn damaged_layers_are_errors_or_other_numbers() {
         int8_groups(rng, 4, false),
         nvfp4(rng, false),
         fp8_of_compressed_tensors(rng, "block", [128, 128]),
-        mxfp8(rng, Dtype::U8),
+        fp8_blocks(rng, true, 256),
+        mxfp8(rng, Dtype::U8, 96),
         mxfp4(rng),
     ] {
         for _ in 0..200 {

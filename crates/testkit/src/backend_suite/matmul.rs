@@ -82,9 +82,9 @@ pub(super) fn check_all<B: Backend>(backends: &mut [B], rng: &mut Rng) {
 /// own a block: half a step of at most a 127th of the largest activation each.
 fn dot_tolerance(x: &[f32], w: &[f32], format: Format) -> f32 {
     let products: f32 = x.iter().zip(w).map(|(x, w)| (x * w).abs()).sum();
-    let rounding = match format {
-        Format::F32 | Format::F16 | Format::BF16 => 0.0,
-        _ => {
+    let rounding = match format.is_float() {
+        true => 0.0,
+        false => {
             let largest = x.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
             w.iter().map(|w| w.abs()).sum::<f32>() * largest / 254.0
         }

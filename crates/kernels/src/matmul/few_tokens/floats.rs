@@ -1,8 +1,9 @@
 //! Products of a few tokens with weights that are floats: widened in registers as they are read.
 
 use super::{AHEAD_BYTES, FewTokens};
-use crate::layout::{BLOCK, Format, PANEL};
+use crate::layout::{BLOCK, E4m3Scale, Format, PANEL, float_bytes};
 use crate::matmul::activations::FLOAT_RECORD;
+use crate::quant::e4m3_scale;
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
 /// The product for a format of floats given by its index in [`Format::ALL`].
@@ -11,21 +12,24 @@ pub(super) struct OfFloats<'a, const T: usize, const FORMAT: usize>(pub(super) F
 impl<const T: usize, const FORMAT: usize> OfFloats<'_, T, FORMAT> {
     const FORMAT: Format = Format::ALL[FORMAT];
     /// Of one weight.
-    const BYTES: usize = match Self::FORMAT {
-        Format::F32 => 4,
-        Format::F16 | Format::BF16 => 2,
-        _ => panic!("a format of floats"),
+    const BYTES: usize = float_bytes(Self::FORMAT);
+    const SCALE: Option<E4m3Scale> = E4m3Scale::of(Self::FORMAT);
+    /// A block's share of the panel.
+    const BLOCK_BYTES: usize = match Self::SCALE {
+        Some(scale) => PANEL * BLOCK * Self::BYTES + scale.bytes() / scale.blocks(),
+        None => PANEL * BLOCK * Self::BYTES,
     };
 
     /// Sixteen weights, one of each row of the panel.
     #[inline(always)]
-    unsafe fn load<S: SimdIsa>(stored: *const u8) -> S::F {
+    unsafe fn load<S: SimdIsa>(stored: *const u8, scale: S::F) -> S::F {
         // SAFETY: by the caller.
         unsafe {
             match Self::FORMAT {
                 Format::F32 => S::load(stored.cast()),
                 Format::F16 => S::load_f16(stored.cast()),
-                _ => S::load_bf16(stored.cast()),
+                Format::BF16 => S::load_bf16(stored.cast()),
+                _ => S::mul(S::load_e4m3(stored), scale),
             }
         }
     }
@@ -46,13 +50,19 @@ impl<const T: usize, const FORMAT: usize> Kernel for OfFloats<'_, T, FORMAT> {
                     *acc = S::load(out.add(t * stride));
                 }
             }
+            let mut ahead = panel.as_ptr().wrapping_add(AHEAD_BYTES);
             for b in 0..layout.n_blocks {
                 let stored = panel.as_ptr().add(layout.codes_at + b * BLOCK * column_bytes);
-                prefetch_bytes::<S, true>(stored.wrapping_add(AHEAD_BYTES), BLOCK * column_bytes);
+                prefetch_bytes::<S, true>(ahead, Self::BLOCK_BYTES);
+                ahead = ahead.wrapping_add(Self::BLOCK_BYTES);
+                let scale = match Self::SCALE {
+                    Some(kind) => e4m3_scale::<S>(kind, layout, panel.as_ptr(), b),
+                    None => S::splat(1.0),
+                };
                 let x = x.add(b * FLOAT_RECORD).cast::<f32>().add(token * BLOCK);
                 let mut dots = [S::splat(0.0); T];
                 for k in 0..BLOCK {
-                    let w = Self::load::<S>(stored.add(k * column_bytes));
+                    let w = Self::load::<S>(stored.add(k * column_bytes), scale);
                     for (t, dots) in dots.iter_mut().enumerate() {
                         *dots = S::fma(w, S::splat(*x.add(t * BLOCK + k)), *dots);
                     }

@@ -7,7 +7,7 @@ mod short_floats;
 use super::{Format, PackedMatrix};
 use crate::simd::{AmxIsa, SimdIsa};
 use codes::Codes;
-use short_floats::{BFloats, HalfFloats};
+use short_floats::{BFloats, HalfFloats, MxFloats};
 
 /// Unpacks blocks of one format to bf16 pairs.
 pub(crate) trait AmxUnpacker: Copy {
@@ -42,7 +42,7 @@ impl PackedMatrix {
     /// Runs work with the matrix's unpacker.
     ///
     /// # Panics
-    /// With an f32 matrix, which has none.
+    /// With a matrix in F32 or FP8, which have none: their numbers have more digits than bf16.
     pub(crate) fn with_unpacker(&self, work: impl WithUnpacker) {
         macro_rules! of_codes {
             ($($format:ident $(= $equal:ident)?)*) => {
@@ -50,7 +50,8 @@ impl PackedMatrix {
                     $(Format::$format $(| Format::$equal)? => work.run::<Codes<{ Format::$format as usize }>>(),)*
                     Format::F16 => work.run::<HalfFloats>(),
                     Format::BF16 => work.run::<BFloats>(),
-                    Format::F32 => panic!("f32 matrices have no bf16 unpacker"),
+                    Format::MXFP8 => work.run::<MxFloats>(),
+                    Format::F32 | Format::FP8 => panic!("{} has no bf16 unpacker", self.format().name()),
                 }
             };
         }

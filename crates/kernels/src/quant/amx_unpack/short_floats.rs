@@ -1,8 +1,8 @@
-//! Unpacks 16-bit float weights to bf16 pairs for AMX tiles, in as many parts as keep them exact. Does not multiply.
+//! Unpacks weights of at most 16 bits that are floats to bf16 pairs for AMX tiles, in as many parts as keep them exact. Does not multiply.
 
 use super::AmxUnpacker;
-use crate::layout::{BLOCK, PAIRS_BYTES, PANEL};
-use crate::quant::PackedMatrix;
+use crate::layout::{BLOCK, E4m3Scale, PAIRS_BYTES, PANEL, PanelLayout};
+use crate::quant::{PackedMatrix, e4m3_scale};
 use crate::simd::{AmxIsa, SimdIsa, prefetch_bytes};
 
 /// Bytes of a stored block.
@@ -48,6 +48,44 @@ impl<const PARTS: usize> AmxUnpacker for ShortFloats<PARTS> {
     unsafe fn prefetch<S: SimdIsa, const TO_L1: bool>(&self, panel: *const u8, b: usize) {
         // SAFETY: any address may be prefetched.
         unsafe { prefetch_bytes::<S, TO_L1>(panel.wrapping_add(b * STORED), STORED) };
+    }
+}
+
+/// MXFP8 weights: every number is one of bf16.
+#[derive(Clone, Copy)]
+pub(super) struct MxFloats {
+    layout: PanelLayout,
+}
+
+impl AmxUnpacker for MxFloats {
+    const TOKEN_PARTS: usize = 2;
+    const PARTS: usize = 1;
+
+    fn of(weights: &PackedMatrix) -> Self {
+        Self { layout: *weights.layout() }
+    }
+
+    #[inline(always)]
+    unsafe fn unpack<S: AmxIsa>(&self, panel: *const u8, b: usize, out: *mut u8) {
+        // SAFETY: the panel has the block and `out` has room for its pairs, by the caller.
+        unsafe {
+            let scale = e4m3_scale::<S>(E4m3Scale::Exponent, &self.layout, panel, b);
+            let stored = panel.add(self.layout.codes_at + b * PANEL * BLOCK);
+            for k in 0..BLOCK / 2 {
+                let column = |c: usize| S::mul(S::load_e4m3(stored.add((2 * k + c) * PANEL)), scale);
+                put_pair::<S>(out.add(k * 64), column(0), column(1));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn prefetch<S: SimdIsa, const TO_L1: bool>(&self, panel: *const u8, b: usize) {
+        // SAFETY: any address may be prefetched.
+        unsafe {
+            S::prefetch(panel.wrapping_add(self.layout.scales_at + E4m3Scale::Exponent.at(b)));
+            let codes = panel.wrapping_add(self.layout.codes_at + b * PANEL * BLOCK);
+            prefetch_bytes::<S, TO_L1>(codes, PANEL * BLOCK);
+        }
     }
 }
 

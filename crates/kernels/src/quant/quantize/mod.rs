@@ -1,5 +1,6 @@
 //! Quantizes f32 rows by plain round-to-nearest, without a search for better scales: for test data and small models.
 
+mod e4m3_formats;
 mod grid_formats;
 pub(super) mod k_formats;
 
@@ -33,6 +34,8 @@ pub fn quantize_row(format: Format, x: &[f32], out: &mut [u8]) {
         Format::IQ4_NL => iq4_nl,
         Format::IQ4_XS => k::iq4_xs,
         Format::MXFP4 => mxfp4,
+        Format::FP8 => e4m3_formats::fp8,
+        Format::MXFP8 => e4m3_formats::mxfp8,
         _ => {
             let blocks = out.chunks_exact_mut(format.block_bytes());
             let blocks = x.chunks_exact(format.block_elements()).zip(blocks);

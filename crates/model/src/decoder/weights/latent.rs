@@ -133,7 +133,8 @@ impl<B: Backend> Loader<'_, B> {
     }
 }
 
-/// Rows and columns exchanged: in the same format where elements are stored one by one, in f32 where they are stored in blocks.
+/// Rows and columns exchanged: in the same format where elements are stored one by one, in f32 where they are stored in blocks, or in
+/// bf16 where those are MXFP8, whose numbers that has exactly.
 fn transposed(format: Format, data: &[u8], [n_rows, n_cols]: [usize; 2]) -> Stored {
     let exchange = |data: &[u8], size: usize| -> Vec<u8> {
         let element = |row: usize, col: usize| &data[(row * n_cols + col) * size..][..size];
@@ -145,6 +146,11 @@ fn transposed(format: Format, data: &[u8], [n_rows, n_cols]: [usize; 2]) -> Stor
     }
     let mut numbers = vec![0.0_f32; n_rows * n_cols];
     dequantize_row(format, data, &mut numbers);
+    if format == Format::MXFP8 && numbers.iter().all(|number| number.to_bits() & 0xFFFF == 0) {
+        let bytes: Vec<u8> =
+            numbers.iter().flat_map(|number| ((number.to_bits() >> 16) as u16).to_le_bytes()).collect();
+        return Stored { format: Format::BF16, data: exchange(&bytes, size_of::<u16>()) };
+    }
     let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
     Stored { format: Format::F32, data: exchange(&bytes, size_of::<f32>()) }
 }

@@ -68,7 +68,8 @@ fn find_decoded(
     source.decode(&encoded_name(source, name)?, shape)
 }
 
-fn encoded_name(source: &dyn TensorSource, name: &str) -> Option<String> {
+/// The name under which the weight is stored in the layout of another library.
+pub(crate) fn encoded_name(source: &dyn TensorSource, name: &str) -> Option<String> {
     let names = std::iter::once(name.to_owned()).chain(other_names(name));
     names.into_iter().find(|name| source.has_encoded(name))
 }

@@ -1,17 +1,17 @@
 //! Layers stored as short floats with scales: FP8 (OCP 8-bit Floating Point Specification, E4M3), NVFP4 (E2M1 with E4M3 scales for
 //! sixteen columns), and MXFP8 and MXFP4 (OCP Microscaling Formats 1.0: E4M3 and E2M1 with E8M0 scales for 32 columns). Their numbers are
-//! products of floats: held as MXFP4, or as BF16 where that has all of them exactly, else as F32.
+//! products of floats: held as codes and scales where a format of the engine has those, else as BF16 where that has all numbers exactly,
+//! else as F32.
 
 use safetensors::Dtype;
 use throng_kernels::quant::{Format, dequantize_row};
 
+use super::layout::{MX_GROUP, has_whole_blocks};
 use super::{DecodeError, Layer, RawTensor};
 use crate::weights::mxfp4;
 
 /// Columns of NVFP4 that share a scale.
 const NVFP4_GROUP: usize = 16;
-/// Columns of MXFP8 and MXFP4 that share a scale.
-const MX_GROUP: usize = 32;
 /// E2M1 by its code, sign apart.
 const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
@@ -61,12 +61,12 @@ pub(super) fn fp8_blocks(
     let n_dims = layer.find(fp8_scale_name(layer)).map_or(0, |scale| scale.shape.len());
     let shape: &[usize] = if n_dims == 4 { &[n_high, 1, per_row, 1] } else { &[n_high, per_row] };
     let scales = fp8_scales(layer, shape)?;
-    fp8(layer, |row, col| scales[row / high * per_row + col / wide])
+    fp8(layer, wide, |row, col| scales[row / high * per_row + col / wide])
 }
 
 /// FP8 with a scale for each row, or one for all.
 pub(super) fn fp8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
-    let [rows, _] = layer.shape;
+    let [rows, cols] = layer.shape;
     let shape: &[usize] = match layer.find(fp8_scale_name(layer)).map(|scale| scale.shape) {
         Some([]) => &[],
         Some([1]) if rows != 1 => &[1],
@@ -74,7 +74,7 @@ pub(super) fn fp8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeErr
         _ => &[rows, 1],
     };
     let scales = fp8_scales(layer, shape)?;
-    fp8(layer, |row, _| scales[row % scales.len()])
+    fp8(layer, cols, |row, _| scales[row % scales.len()])
 }
 
 /// The factors of FP8: DeepSeek and transformers call them inverse scales, others scales.
@@ -92,7 +92,7 @@ pub(super) fn mxfp8(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError>
     let [rows, cols] = layer.shape;
     let per_row = cols.div_ceil(MX_GROUP);
     let scales = layer.tensor("weight_scale", &[Dtype::U8, Dtype::F8_E8M0], &[rows, per_row])?;
-    fp8(layer, |row, col| e8m0(scales.data[row * per_row + col / MX_GROUP]))
+    fp8(layer, MX_GROUP, |row, col| e8m0(scales.data[row * per_row + col / MX_GROUP]))
 }
 
 /// MXFP4: the codes and exponents themselves, in another order.
@@ -105,12 +105,69 @@ pub(super) fn mxfp4(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError>
     Ok((Format::MXFP4, blocks.flat_map(|(scale, codes)| mxfp4::block(*scale, codes)).collect()))
 }
 
-fn fp8(layer: &Layer<'_>, scale: impl Fn(usize, usize) -> f32) -> Result<(Format, Vec<u8>), DecodeError> {
+/// E4M3 with a scale, by row and column, for each `wide` columns of a row.
+fn fp8(
+    layer: &Layer<'_>,
+    wide: usize,
+    scale: impl Fn(usize, usize) -> f32,
+) -> Result<(Format, Vec<u8>), DecodeError> {
     let [_, cols] = layer.shape;
     let codes = layer.tensor("weight", &[Dtype::F8_E4M3], &layer.shape)?;
+    if let Some(format) = e4m3_format(codes.data, layer.shape, wide, &scale) {
+        return Ok((format, e4m3_blocks(format, codes.data, cols, scale)));
+    }
     let table: [f32; 256] = std::array::from_fn(|code| e4m3(code as u8));
     let number = |(i, &code): (usize, &u8)| table[code as usize] * scale(i / cols, i % cols);
     Ok(shortest(codes.data.iter().enumerate().map(number)))
+}
+
+/// The format that holds such codes and scales as they are; `None` where its numbers would not be exactly these.
+fn e4m3_format(
+    codes: &[u8],
+    [rows, cols]: [usize; 2],
+    wide: usize,
+    scale: &impl Fn(usize, usize) -> f32,
+) -> Option<Format> {
+    let all =
+        |is: fn(f32) -> bool| (0..rows).all(|row| (0..cols).step_by(wide).all(|col| is(scale(row, col))));
+    // The formats have no NaN.
+    if codes.iter().any(|code| code & 0x7f == 0x7f) {
+        return None;
+    }
+    match () {
+        () if has_whole_blocks(Format::MXFP8, cols, wide) && all(is_exponent) => Some(Format::MXFP8),
+        () if has_whole_blocks(Format::FP8, cols, wide) && all(is_ordinary) => Some(Format::FP8),
+        () => None,
+    }
+}
+
+/// Whether a scale is a power of two with which MXFP8 has the product of every code.
+fn is_exponent(scale: f32) -> bool {
+    // The smallest one is not a normal number.
+    let is_power = scale.to_bits() & 0x807f_ffff == 0 && scale > 0.0 || scale == e8m0(0);
+    is_power && scale < 2.0_f32.powi(120)
+}
+
+/// Whether the product of a scale and any code is a normal number or zero, so that it is rounded once.
+fn is_ordinary(scale: f32) -> bool {
+    scale == 0.0 || (2.0_f32.powi(-110)..=2.0_f32.powi(110)).contains(&scale.abs())
+}
+
+/// Rows as blocks of FP8 or MXFP8.
+fn e4m3_blocks(format: Format, codes: &[u8], cols: usize, scale: impl Fn(usize, usize) -> f32) -> Vec<u8> {
+    let n = format.block_elements();
+    let mut blocks = Vec::with_capacity(codes.len() / n * format.block_bytes());
+    for (row, codes) in codes.chunks_exact(cols).enumerate() {
+        for (i, codes) in codes.chunks_exact(n).enumerate() {
+            let scale = scale(row, i * n);
+            match format {
+                Format::MXFP8 => blocks.push((scale.to_bits() >> 23) as u8),
+                _ => blocks.extend(scale.to_le_bytes()),
+            }
+            blocks.extend(codes);
+        }
+    }
+    blocks
 }
 
 /// NVFP4: the scales of groups multiply one scale of the tensor, which compressed-tensors stores as its inverse.

@@ -2,6 +2,9 @@
 
 use throng_kernels::quant::Format;
 
+/// Columns of MXFP8 and MXFP4 that share a scale.
+pub(super) const MX_GROUP: usize = 32;
+
 /// A layout of quantized linear layers. A group is the columns that share a scale; without one, a row is a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are the parameters of the layouts")]
@@ -38,11 +41,14 @@ impl QuantizedBy {
         }
     }
 
-    /// The format that has the numbers of most such checkpoints exactly.
-    pub(super) fn usual_format(self) -> Format {
+    /// The format that has the numbers of most such layers exactly, which have `cols` columns, and scales that are stored as exponents or
+    /// not. FP8 takes as much memory as MXFP8, which holds scales that are powers of two.
+    pub(super) fn usual_format(self, cols: usize, has_exponents: bool) -> Format {
         match self {
-            Self::Fp8Blocks { .. } | Self::Fp8Rows | Self::Nvfp4 { .. } => Format::F32,
-            Self::Mxfp8 => Format::BF16,
+            Self::Fp8Blocks { block: [_, wide] } => of_e4m3(cols, wide, has_exponents),
+            Self::Fp8Rows => of_e4m3(cols, cols, has_exponents),
+            Self::Nvfp4 { .. } => Format::F32,
+            Self::Mxfp8 => of_e4m3(cols, MX_GROUP, true),
             Self::Mxfp4 => Format::MXFP4,
             // The difference of a code and its zero point has a bit more than either.
             Self::Awq { .. } | Self::AwqGemv { .. } => of_bits(5),
@@ -50,6 +56,22 @@ impl QuantizedBy {
             Self::Gptq { bits, .. } => of_bits(bits),
             Self::Int8 { .. } => Format::Q8_0,
         }
+    }
+}
+
+/// Whether rows are whole blocks of the format, each with one scale, where each `wide` columns have one.
+pub(super) fn has_whole_blocks(format: Format, cols: usize, wide: usize) -> bool {
+    cols.is_multiple_of(format.block_elements())
+        && (wide.is_multiple_of(format.block_elements()) || wide >= cols)
+}
+
+/// The format of E4M3 with a scale for each `wide` columns of a row.
+fn of_e4m3(cols: usize, wide: usize, has_exponents: bool) -> Format {
+    match has_exponents {
+        true if has_whole_blocks(Format::MXFP8, cols, wide) => Format::MXFP8,
+        true => Format::BF16,
+        false if has_whole_blocks(Format::FP8, cols, wide) => Format::FP8,
+        false => Format::F32,
     }
 }
 

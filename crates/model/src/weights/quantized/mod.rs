@@ -51,6 +51,24 @@ pub struct Encoding {
     pub n_stored_bytes: u64,
 }
 
+/// The size of one layer's weight, which has to be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EncodedWeight {
+    /// The format in which its numbers are held where it has them exactly; else F32.
+    pub held: Format,
+    /// Its elements.
+    pub n_elements: u64,
+    /// Bytes of it in the files, scales included.
+    pub n_stored_bytes: u64,
+}
+
+impl EncodedWeight {
+    /// Bytes of its numbers in a format.
+    pub fn n_bytes_in(&self, format: Format) -> u64 {
+        self.n_elements * format.block_bytes() as u64 / format.block_elements() as u64
+    }
+}
+
 /// Why a layer was not decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
@@ -108,6 +126,12 @@ impl QuantizedFolder {
     /// How the layers are stored.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
+    }
+
+    fn size_of(&self, name: &str) -> Option<(QuantizedBy, EncodedWeight)> {
+        let layer = Layer { folder: &self.folder, name: name.trim_end_matches(".weight"), shape: [0, 0] };
+        let by = self.scheme.of_layer(layer.name)?;
+        Some((by, layer.size(by)))
     }
 }
 
@@ -171,6 +195,18 @@ impl<'a> Layer<'a> {
         }
     }
 
+    /// Its size, without a look at its numbers.
+    fn size(&self, by: QuantizedBy) -> EncodedWeight {
+        let codes = ["weight_packed", "qweight", "weight"].iter().find_map(|end| self.find(end));
+        let cols = codes.as_ref().and_then(|codes| codes.shape.last().copied()).unwrap_or(0);
+        let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|end| self.find(end));
+        EncodedWeight {
+            held: by.usual_format(cols, scales.is_some_and(|scales| scales.dtype == Dtype::F8_E8M0)),
+            n_elements: codes.map_or(0, |codes| codes.data.len() as u64 * 8 / by.bits() as u64),
+            n_stored_bytes: self.n_stored_bytes() as u64,
+        }
+    }
+
     /// Bytes of all its tensors.
     fn n_stored_bytes(&self) -> usize {
         ends().filter_map(|end| self.find(end)).map(|tensor| tensor.data.len()).sum()
@@ -212,31 +248,26 @@ impl TensorSource for QuantizedFolder {
     }
 
     fn encodings(&self) -> Vec<Encoding> {
-        let mut encodings: Vec<(QuantizedBy, Encoding)> = Vec::new();
+        let mut encodings: Vec<Encoding> = Vec::new();
         for name in self.encoded_names() {
-            let layer = Layer { folder: &self.folder, name: name.trim_end_matches(".weight"), shape: [0, 0] };
-            let Some(by) = self.scheme.of_layer(layer.name) else { continue };
-            let codes = ["weight_packed", "qweight", "weight"].iter().find_map(|end| layer.find(end));
-            let n_elements = codes.map_or(0, |codes| codes.data.len() as u64 * 8 / by.bits() as u64);
-            let n_stored_bytes = layer.n_stored_bytes() as u64;
-            match encodings.iter_mut().find(|(known, _)| *known == by) {
-                Some((_, encoding)) => {
+            let Some((by, weight)) = self.size_of(&name) else { continue };
+            let EncodedWeight { held, n_elements, n_stored_bytes } = weight;
+            match encodings.iter_mut().find(|known| (known.by, known.held) == (by, held)) {
+                Some(encoding) => {
                     encoding.n_elements += n_elements;
                     encoding.n_stored_bytes += n_stored_bytes;
                 }
-                None => encodings.push((
-                    by,
-                    Encoding {
-                        name: self.scheme.name,
-                        by,
-                        held: by.usual_format(),
-                        n_elements,
-                        n_stored_bytes,
-                    },
-                )),
+                None => {
+                    let name = self.scheme.name;
+                    encodings.push(Encoding { name, by, held, n_elements, n_stored_bytes });
+                }
             }
         }
-        encodings.into_iter().map(|(_, encoding)| encoding).collect()
+        encodings
+    }
+
+    fn encoded_weight(&self, name: &str) -> Option<EncodedWeight> {
+        self.size_of(name).filter(|_| self.has_encoded(name)).map(|(_, weight)| weight)
     }
 
     fn decode(&self, name: &str, shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
