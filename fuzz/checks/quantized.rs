@@ -1,8 +1,8 @@
 //! Any bytes as a layer of a quantized checkpoint: the first says which layout, the next two rows and columns, the rest is a safetensors
-//! file. The layer is refused, or every row of it has exactly the bytes of its format.
+//! file. The layer, or the second of two experts in one tensor, is refused, or every row of it has exactly the bytes of its format.
 
 use throng_model::weights::TensorSource;
-use throng_model::weights::quantized::{QuantizedBy, QuantizedFolder, Scheme};
+use throng_model::weights::quantized::{ExpertRows, QuantizedBy, QuantizedFolder, Scheme};
 use throng_model::weights::safetensors::SafetensorsFolder;
 
 const LAYOUTS: [QuantizedBy; 15] = [
@@ -34,7 +34,10 @@ pub fn check(bytes: &[u8]) {
         (LAYOUTS[usize::from(*layout) % LAYOUTS.len()], [rows, cols].map(|n| usize::from(*n).max(1)));
     let folder = QuantizedFolder::new(folder, Scheme::of_all("fuzzed", by));
     for name in folder.encoded_names() {
-        if let Ok(decoded) = folder.decode(&name, shape).expect("it is listed") {
+        let (is_transposed, [n, _]) = (layout & 128 != 0, shape);
+        let rows = ExpertRows { expert_idx: 1, n_experts: 2, shape, is_transposed, first: 0, n, step: 1 };
+        let decoded = folder.decode(&name, shape).or_else(|| folder.decode_expert(&name, rows));
+        if let Ok(decoded) = decoded.expect("it is listed") {
             assert_eq!(Some(decoded.data.len()), decoded.format.bytes_of(shape[1]).map(|n| n * shape[0]));
         }
     }

@@ -9,7 +9,7 @@ use throng_kernels::quant::{Format, PackedMatrix};
 use throng_kernels::rows::{self, Activation};
 use throng_kernels::threads::ThreadPool;
 
-const ALL_FORMS: Forms = Forms { ints: true, residuals: true, short_floats: true, floats: true };
+const ALL_FORMS: Forms = Forms { ints: true, mxfp4: true, residuals: true, short_floats: true, floats: true };
 /// Tokens: one, a few, a group and more, two groups and more, many.
 const N_TOKENS: [usize; 5] = [1, 5, 20, 33, 150];
 

@@ -84,7 +84,7 @@ fn a_wrong_shape_is_refused() {
 /// parts is omitted too, which adds as much again. With quantized activations each of them is off by up to half a step
 /// of its block, a step being 1/253 of the block's range (about 4.2 of a normal distribution's sigmas): an rms error of
 /// 0.0048 a value, and so of the sum; six sigmas, 0.03. The ISA with tiles is compared with the product of rounded
-/// activations and rounded weights, which leaves the order of summation; but in formats whose scales are themselves
+/// activations and rounded weights, which leaves the order of summation (MXFP4, whose activations have two parts, with exact ones); but in formats whose scales are themselves
 /// products, which become f16 values first, and in Q4_1, whose min takes in a part of the scale, one weight in eight
 /// may fall to the other side: a 256th of it, six sigmas of the sum 0.01.
 #[test]
@@ -108,6 +108,8 @@ fn every_isa_is_close_to_the_reference() {
                 let (want, bound) = match (format.is_float(), isa.kind()) {
                     (true, IsaKind::AmxBf16) if format == Format::F16 => (&want, 2e-5),
                     (true, _) => (&want, 1e-5),
+                    // Exact in bf16, with activations in two parts.
+                    (false, IsaKind::AmxBf16) if format == Format::MXFP4 => (&want, 1e-5),
                     (false, IsaKind::AmxBf16) if format.block_elements() <= 64 && format != Format::Q4_1 => {
                         (&want_rounded, 1e-5)
                     }
@@ -204,7 +206,7 @@ fn stacked_and_grouped_products_write_to_their_own_outputs() {
     let x = random.normals(6 * k);
     let bias = random.normals(33);
     let mut rows = Activations::default();
-    rows.set(&x, k, Forms { ints: true, short_floats: true, ..Forms::default() }, &pool);
+    rows.set(&x, k, Forms { ints: true, mxfp4: true, short_floats: true, ..Forms::default() }, &pool);
     let mut out = vec![0.0; 6 * 60];
     let at = |i: usize, first_col| Product {
         first_col,
@@ -224,7 +226,7 @@ fn stacked_and_grouped_products_write_to_their_own_outputs() {
 
     // Two experts with two and four tokens.
     let (mut few, mut more) = (Activations::default(), Activations::default());
-    let forms = Forms { ints: true, ..Forms::default() };
+    let forms = Forms { ints: true, mxfp4: true, ..Forms::default() };
     few.set(&x[..2 * k], k, forms, &pool);
     more.set(&x[2 * k..], k, forms, &pool);
     let experts =
@@ -302,7 +304,7 @@ fn residuals_make_products_nearly_exact() {
             let pool = ThreadPool::with_isa(2, isa);
             let packed = PackedMatrix::pack(format, m, k, &stored, &pool).expect("fits");
             let mut rows = Activations::default();
-            rows.set(&x, k, Forms { ints: true, residuals: true, ..Forms::default() }, &pool);
+            rows.set(&x, k, Forms { ints: true, mxfp4: true, residuals: true, ..Forms::default() }, &pool);
             let mut out = vec![0.0; n * m];
             let product = Product { refined: (0, m), ..Product::new(&rows, &packed) };
             matmul(&[product], &mut out, m, &pool);
@@ -324,7 +326,7 @@ fn rows_are_refined_by_panels() {
         PackedMatrix::pack(Format::Q8_0, m, k, &random.weights(Format::Q8_0, m, k), &scalar).expect("fits");
     let multiply = |refined, pool: &ThreadPool| {
         let mut rows = Activations::default();
-        rows.set(&x, k, Forms { ints: true, residuals: true, ..Forms::default() }, pool);
+        rows.set(&x, k, Forms { ints: true, mxfp4: true, residuals: true, ..Forms::default() }, pool);
         let mut out = vec![0.0; n * m];
         matmul(&[Product { refined, ..Product::new(&rows, &packed) }], &mut out, m, pool);
         out

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::activation_rows::{GROUP, Rows};
-use super::activations_bf16::Round;
+use super::activations_bf16::{Round, RoundPairs};
 use super::activations_int8::Quantize;
 use crate::layout::{RECORD, ROW_BYTES};
 use crate::memory::AlignedBytes;
@@ -32,7 +32,7 @@ pub struct Activations {
     n_rows: usize,
     cols: usize,
     /// One for each [`Form`].
-    buffers: [Buffer; 5],
+    buffers: [Buffer; 6],
 }
 
 /// The records of one form.
@@ -46,8 +46,11 @@ struct Buffer {
 /// The forms to pack activations into.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forms {
-    /// For quantized matrices: int8, or bf16 with AMX.
+    /// For quantized matrices but MXFP4: int8, or bf16 with AMX.
     pub ints: bool,
+    /// For MXFP4 matrices: int8, or two bf16 parts with AMX. Models in MXFP4 are trained so, and small errors choose other experts, while the
+    /// weights are exact: with AMX the activations are then as fine as with [`Self::residuals`] elsewhere, at twice the arithmetic.
+    pub mxfp4: bool,
     /// The int8 quantization residual, quantized again: products with quantized matrices then differ from exact ones by about 1e-5, at twice
     /// the arithmetic and the same memory traffic. Not used with AMX.
     pub residuals: bool,
@@ -63,6 +66,7 @@ impl Forms {
         match format {
             Format::F32 | Format::FP8 => Self { floats: true, ..Self::default() },
             Format::F16 | Format::BF16 | Format::MXFP8 => Self { short_floats: true, ..Self::default() },
+            Format::MXFP4 => Self { mxfp4: true, ..Self::default() },
             _ => Self { ints: true, ..Self::default() },
         }
     }
@@ -71,6 +75,7 @@ impl Forms {
     pub fn and(self, other: Self) -> Self {
         Self {
             ints: self.ints || other.ints,
+            mxfp4: self.mxfp4 || other.mxfp4,
             residuals: self.residuals || other.residuals,
             short_floats: self.short_floats || other.short_floats,
             floats: self.floats || other.floats,
@@ -143,12 +148,13 @@ impl Activations {
     pub(super) fn reserve(&mut self, n_rows: usize, cols: usize, forms: Forms, isa: Isa) {
         (self.n_rows, self.cols) = (n_rows, cols);
         let n_records = n_rows.div_ceil(GROUP) * self.n_blocks();
-        let has_tiles = isa.has_tiles();
+        let (has_tiles, codes) = (isa.has_tiles(), forms.ints || forms.mxfp4);
         for (form, is_kept) in [
-            (Form::Int8, forms.ints && !has_tiles),
-            (Form::Int8Residual, forms.ints && forms.residuals && !has_tiles),
+            (Form::Int8, codes && !has_tiles),
+            (Form::Int8Residual, codes && forms.residuals && !has_tiles),
             (Form::Bf16, forms.ints && has_tiles),
             (Form::Bf16Split, forms.short_floats && has_tiles),
+            (Form::Bf16PairsSplit, forms.mxfp4 && has_tiles),
             (Form::F32, forms.floats || forms.short_floats && !has_tiles),
         ] {
             let n_bytes = if is_kept { n_records * self.record(form) } else { 0 };
@@ -177,6 +183,7 @@ impl Activations {
             residuals: records(Form::Int8Residual),
             bfloats: records(Form::Bf16),
             split: records(Form::Bf16Split),
+            pairs_split: records(Form::Bf16PairsSplit),
             floats: records(Form::F32),
         }
     }
@@ -251,6 +258,7 @@ pub(super) struct Records<'a> {
     residuals: &'a mut [u8],
     bfloats: &'a mut [u8],
     split: &'a mut [u8],
+    pairs_split: &'a mut [u8],
     floats: &'a mut [u8],
 }
 
@@ -264,6 +272,8 @@ impl Records<'_> {
             unsafe { isa.run_amx(Round::<1> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
             // SAFETY: the same.
             unsafe { isa.run_amx(Round::<2> { rows, n_tokens: self.n_tokens, out: self.split }) };
+            // SAFETY: the same.
+            unsafe { isa.run_amx(RoundPairs { rows, n_tokens: self.n_tokens, out: self.pairs_split }) };
         }
         interleave(rows, self.floats);
     }
@@ -275,6 +285,7 @@ impl Records<'_> {
             (&mut self.residuals, Form::Int8Residual),
             (&mut self.bfloats, Form::Bf16),
             (&mut self.split, Form::Bf16Split),
+            (&mut self.pairs_split, Form::Bf16PairsSplit),
             (&mut self.floats, Form::F32),
         ] {
             let n_bytes = records.len().min(n_blocks * form.record(self.n_tokens));
@@ -294,6 +305,8 @@ pub(crate) enum Form {
     Bf16,
     /// Two bf16 parts, for AMX with 16-bit float weights.
     Bf16Split,
+    /// Two bf16 parts in the order of columns of [`Form::Bf16`], for AMX with MXFP4.
+    Bf16PairsSplit,
     /// f32.
     F32,
 }
@@ -305,7 +318,7 @@ impl Form {
         match self {
             Self::Int8 | Self::Int8Residual => RECORD,
             Self::Bf16 => n_tokens * ROW_BYTES,
-            Self::Bf16Split => n_tokens * 2 * ROW_BYTES,
+            Self::Bf16Split | Self::Bf16PairsSplit => n_tokens * 2 * ROW_BYTES,
             Self::F32 => FLOAT_RECORD,
         }
     }

@@ -48,3 +48,47 @@ impl<const PARTS: usize> AmxKernel for Round<'_, PARTS> {
         });
     }
 }
+
+/// Rounds tokens into a group's records in two bf16 parts as [`Round`] with two, but with the columns of both in the order of
+/// [`AmxIsa::store_bf16_pairs`].
+pub(super) struct RoundPairs<'a> {
+    pub(super) rows: &'a Rows<'a>,
+    /// Number of tokens that a record has room for.
+    pub(super) n_tokens: usize,
+    /// One record per block, or empty.
+    pub(super) out: &'a mut [u8],
+}
+
+// SAFETY: slices only, and their lengths are checked.
+unsafe impl CheckedKernel for RoundPairs<'_> {}
+
+impl AmxKernel for RoundPairs<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: AmxIsa>(self) {
+        if self.out.is_empty() {
+            return;
+        }
+        self.rows.each_block(|t, b, x| {
+            let row = &mut self.out[(b * self.n_tokens + t) * 2 * ROW_BYTES..][..2 * ROW_BYTES];
+            let (mut padded, mut near) = ([0.0; BLOCK], [0u16; BLOCK]);
+            let x = whole(x, &mut padded).as_ptr();
+            // SAFETY: 32 floats, 64 bytes of each part of a row, 32 numbers in `near`; the caller guarantees the features.
+            unsafe {
+                let high = row.as_mut_ptr().cast::<u16>();
+                let (first, second) = (S::load(x), S::load(x.add(PANEL)));
+                S::store_bf16_pairs(high, first, second);
+                let near = near.as_mut_ptr();
+                S::store_bf16(near, first);
+                S::store_bf16(near.add(PANEL), second);
+                let rest = |x: S::F, near: *const u16| S::sub(x, S::load_bf16(near));
+                S::store_bf16_pairs(
+                    high.byte_add(ROW_BYTES),
+                    rest(first, near),
+                    rest(second, near.add(PANEL)),
+                );
+            }
+        });
+    }
+}

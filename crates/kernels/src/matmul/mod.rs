@@ -123,7 +123,7 @@ fn multiply(product: &Product<'_>, panels: Range<usize>, target: Target<'_>, isa
 fn in_tiles<'a>(product: &'a Product<'a>, isa: Isa) -> Option<AmxGemm<'a>> {
     let form = form(product.weights, isa);
     let alike = product.gated.is_none_or(|gated| gated.up.format() == product.weights.format());
-    let has_tiles = matches!(form, Form::Bf16 | Form::Bf16Split);
+    let has_tiles = matches!(form, Form::Bf16 | Form::Bf16Split | Form::Bf16PairsSplit);
     (has_tiles && alike).then_some(AmxGemm { product, isa, form })
 }
 
@@ -186,6 +186,8 @@ fn form(weights: &PackedMatrix, isa: Isa) -> Form {
     match CodeLayout::of(weights.format()) {
         None if isa.has_tiles() && !needs_f32(weights.format()) => Form::Bf16Split,
         None => Form::F32,
+        // As finely as with two terms of int8: see `Forms::mxfp4`.
+        Some(_) if isa.has_tiles() && weights.format() == Format::MXFP4 => Form::Bf16PairsSplit,
         Some(_) if isa.has_tiles() => Form::Bf16,
         Some(_) => Form::Int8,
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 /// Keys that text generation does not depend on: tokens of other files, training, precision of the checkpoint, tensors whose
-/// presence says the same, and the parts of multimodal models that are not text.
-const WITHOUT_EFFECT: [&str; 75] = [
+/// presence says the same, how transformers splits layers among devices, and the parts of multimodal models that are not text.
+const WITHOUT_EFFECT: [&str; 77] = [
     "_name_or_path",
     "architectures",
     "attention_bias",
@@ -17,6 +17,8 @@ const WITHOUT_EFFECT: [&str; 75] = [
     "audio_config",
     "audio_token_id",
     "auto_map",
+    "base_model_ep_plan",
+    "base_model_tp_plan",
     "bos_token_id",
     "chunk_size_feed_forward",
     "classifier_activation",

@@ -40,13 +40,13 @@ impl CpuMatrix {
                 }
             })
         };
-        // Errors in keys are magnified by the softmax over positions and read again by every later query.
         let refined = match role {
-            MatrixRole::QueryKeyValue { n_query_rows, n_key_rows } => n_query_rows..n_query_rows + n_key_rows,
             // Such models are trained with activations of sixteen bits, and small errors choose other experts.
             _ if parts.iter().all(|part| part.format == Format::MXFP4) => {
                 0..parts.iter().map(|part| part.shape[0]).sum()
             }
+            // Errors in keys are magnified by the softmax over positions and read again by every later query.
+            MatrixRole::QueryKeyValue { n_query_rows, n_key_rows } => n_query_rows..n_query_rows + n_key_rows,
             _ => 0..0,
         };
         Ok(Self { parts: parts.iter().map(of_part).collect::<Result<_, _>>()?, refined })

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use throng_kernels::mapped_file::FileStamp;
 use throng_kernels::quant::{Format, dequantize_row};
 
-use quantized::{DecodeError, DecodedMatrix, EncodedWeight, Encoding};
+use quantized::{DecodeError, DecodedMatrix, EncodedWeight, Encoding, ExpertRows};
 use safetensors::RawTensor;
 
 /// One stored tensor: its bytes lie in a mapped file and were checked against the file's length.
@@ -103,6 +103,11 @@ pub trait TensorSource: Send + Sync {
 
     /// Such a weight of `[rows, cols]`; `None` if there is none of that name.
     fn decode(&self, _name: &str, _shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
+        None
+    }
+
+    /// Rows of one expert of such a weight that holds the matrices of all experts; `None` if there is none of that name.
+    fn decode_expert(&self, _name: &str, _rows: ExpertRows) -> Option<Result<DecodedMatrix, DecodeError>> {
         None
     }
 

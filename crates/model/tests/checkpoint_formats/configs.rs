@@ -185,7 +185,8 @@ fn layers_of_auto_round_are_those_of_gptq_or_awq() {
     let config = |packing: &str, extra: Value| {
         json!({
             "quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": true, "data_type": "int", "iters": 200,
-            "packing_format": packing, "autoround_version": "0.8.0", "block_name_to_quantize": "model.layers", "extra_config": extra,
+            "packing_format": packing, "autoround_version": "0.15.1", "block_name_to_quantize": "model.layers", "extra_config": extra,
+            "enable_quanted_input": false, "static_attention_granularity": "tensor", "static_kv_granularity": "tensor",
         })
     };
     let gptq = |bits: usize, group: usize| {

@@ -3,7 +3,7 @@
 use super::*;
 
 /// E4M3 by its definition, in float64.
-fn e4m3(code: u8) -> f64 {
+pub(super) fn e4m3(code: u8) -> f64 {
     let (exponent, mantissa) = (f64::from(code >> 3 & 15), f64::from(code & 7));
     let size = if exponent == 0.0 {
         mantissa / 8.0 * 2.0_f64.powi(-6)
@@ -11,6 +11,12 @@ fn e4m3(code: u8) -> f64 {
         (1.0 + mantissa / 8.0) * 2.0_f64.powf(exponent - 7.0)
     };
     if code >= 128 { -size } else { size }
+}
+
+/// E2M1 by its definition, in float64.
+pub(super) fn e2m1(code: u8) -> f64 {
+    let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][(code & 7) as usize];
+    if code >= 8 { -size } else { size }
 }
 
 /// Any code but those of NaN.
@@ -182,16 +188,11 @@ pub(super) fn fp8_rows(rng: &mut Rng, cols: usize) -> Case {
 
 pub(super) fn nvfp4(rng: &mut Rng, is_modelopt: bool) -> Case {
     let [rows, cols] = [5, 64];
-    let values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let codes: Vec<u8> = (0..rows * cols).map(|_| rng.u8(0..16)).collect();
     let groups: Vec<u8> = (0..rows * cols / 16).map(|_| fp8_code(rng) & 0x7f).collect();
     // A power of two, so that its inverse and all products are exact.
     let global = 2.0_f64.powi(-6);
-    let number = |i: usize| {
-        let size: f64 = values[(codes[i] & 7) as usize];
-        let element = if codes[i] >= 8 { -size } else { size };
-        element * e4m3(groups[i / 16]) * global
-    };
+    let number = |i: usize| e2m1(codes[i]) * e4m3(groups[i / 16]) * global;
     let numbers = (0..rows * cols).map(number).collect();
     let bytes: Vec<u8> = codes.chunks(2).map(|pair| pair[0] | pair[1] << 4).collect();
     let (weight, global_name, stored) = match is_modelopt {

@@ -16,6 +16,7 @@ use throng_model::weights::safetensors::SafetensorsFolder;
 mod configs;
 mod floats;
 mod integers;
+mod stacked;
 
 use floats::{
     fp8_blocks, fp8_of_compressed_tensors, fp8_of_modelopt, fp8_rows, fp8_tensor, mxfp4, mxfp8, nvfp4,
@@ -153,7 +154,8 @@ fn every_format_is_decoded_exactly() {
         "modules_to_not_convert": ["model.vision_tower", "lm_head"],
     });
     fp8_tensor(rng, fp8.clone(), 128, ("weight_scale_inv", &[])).check();
-    fp8_tensor(rng, fp8, 40, ("weight_scale", &[1])).check();
+    fp8_tensor(rng, fp8.clone(), 40, ("weight_scale", &[1])).check();
+    fp8_tensor(rng, fp8, 128, ("weight_scale_inv", &[1, 1])).check();
     let modelopt = json!({
         "quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"], "producer": {"name": "modelopt"},
         "kv_cache_scheme": {"dynamic": false, "num_bits": 8, "type": "float"},

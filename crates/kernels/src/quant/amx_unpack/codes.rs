@@ -26,7 +26,8 @@ impl<const FORMAT: usize> Codes<FORMAT> {
 }
 
 impl<const FORMAT: usize> AmxUnpacker for Codes<FORMAT> {
-    const TOKEN_PARTS: usize = 1;
+    // Weights in MXFP4 are exact in bf16, and so may be their activations: see `Forms::mxfp4`.
+    const TOKEN_PARTS: usize = if matches!(Format::ALL[FORMAT], Format::MXFP4) { 2 } else { 1 };
     const PARTS: usize = 1;
 
     fn of(weights: &PackedMatrix) -> Self {

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use throng_kernels::quant::Format;
 
-use super::stored_rows::StoredRows;
+use super::stored_rows::{StoredRows, find_decoded_expert};
 use super::{Loader, TensorError, find_byte_tensor, weight};
 use crate::backend::{Backend, BackendError, Expert, Linear, MatrixRole};
+use crate::weights::quantized::ExpertRows;
 use crate::weights::{ByteTensor, TensorView, mxfp4};
 
 /// Which rows of a tensor: the first, how many, and how far from each other.
@@ -58,7 +59,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     fn has_stacked(&self, name: &str) -> bool {
-        self.find(name).is_some() || find_byte_tensor(self.source, &format!("{name}_blocks")).is_some()
+        self.has(name) || find_byte_tensor(self.source, &format!("{name}_blocks")).is_some()
     }
 
     /// One expert of tensors that hold all of them: gate, up and down.
@@ -138,7 +139,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     /// Some rows of one expert's matrix in a tensor that holds all, `[experts, rows, cols]`: stored so, with rows and columns
-    /// exchanged, or as codes and scales of MXFP4.
+    /// exchanged, in the layout of another library, or as codes and scales of MXFP4.
     fn rows_of(
         &self,
         name: &str,
@@ -150,7 +151,13 @@ impl<'a, B: Backend> Loader<'a, B> {
             return self.rows_of_mxfp4((name, blocks), expert_idx, [n_experts, n_rows, cols], picked);
         }
         let shape = [picked.n, cols];
-        if self.names.experts_layout.is_transposed {
+        let is_transposed = self.names.experts_layout.is_transposed;
+        let Picked { first, n, step } = picked;
+        let rows = ExpertRows { expert_idx, n_experts, shape: [n_rows, cols], is_transposed, first, n, step };
+        if let Some(decoded) = find_decoded_expert(self.source, name, rows) {
+            return StoredRows::of_decoded(decoded, shape);
+        }
+        if is_transposed {
             let tensor = self.checked(name, &[n_experts, cols, n_rows])?;
             let own = part(tensor.data, expert_idx, tensor.data.len() / n_experts);
             let size = tensor.format.block_bytes();

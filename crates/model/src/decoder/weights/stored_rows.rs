@@ -6,7 +6,7 @@ use throng_kernels::quant::Format;
 
 use super::{Loader, TensorError, find_tensor, other_names};
 use crate::backend::Backend;
-use crate::weights::quantized::{DecodeError, DecodedMatrix};
+use crate::weights::quantized::{DecodeError, DecodedMatrix, ExpertRows};
 use crate::weights::{TensorSource, TensorView};
 
 /// Rows of a matrix in a tensor's format, copied where the file has them in another order or another layout.
@@ -28,6 +28,20 @@ impl<'a> StoredRows<'a> {
         let (name, data) = (Cow::Borrowed(tensor.name), Cow::Borrowed(tensor.data));
         Self { name, format: tensor.format, shape, data, n_stored_bytes: tensor.data.len() }
     }
+
+    pub(super) fn of_decoded(
+        decoded: Result<DecodedMatrix, DecodeError>,
+        shape: [usize; 2],
+    ) -> Result<Self, TensorError> {
+        let decoded = decoded.map_err(|error| TensorError::Malformed { what: error.to_string() })?;
+        Ok(Self {
+            name: Cow::Owned(decoded.name),
+            format: decoded.format,
+            shape,
+            data: Cow::Owned(decoded.data),
+            n_stored_bytes: decoded.n_stored_bytes,
+        })
+    }
 }
 
 impl<'a, B: Backend> Loader<'a, B> {
@@ -43,14 +57,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             None => find_decoded(self.source, name, shape),
         };
         let Some(decoded) = decoded else { return Ok(StoredRows::of(&self.checked(name, &shape)?, shape)) };
-        let decoded = decoded.map_err(|error| TensorError::Malformed { what: error.to_string() })?;
-        Ok(StoredRows {
-            name: Cow::Owned(decoded.name),
-            format: decoded.format,
-            shape,
-            data: Cow::Owned(decoded.data),
-            n_stored_bytes: decoded.n_stored_bytes,
-        })
+        StoredRows::of_decoded(decoded, shape)
     }
 }
 
@@ -66,6 +73,15 @@ fn find_decoded(
     shape: [usize; 2],
 ) -> Option<Result<DecodedMatrix, DecodeError>> {
     source.decode(&encoded_name(source, name)?, shape)
+}
+
+/// Rows of one expert of a weight that holds all experts, decoded.
+pub(super) fn find_decoded_expert(
+    source: &dyn TensorSource,
+    name: &str,
+    rows: ExpertRows,
+) -> Option<Result<DecodedMatrix, DecodeError>> {
+    source.decode_expert(&encoded_name(source, name)?, rows)
 }
 
 /// The name under which the weight is stored in the layout of another library.

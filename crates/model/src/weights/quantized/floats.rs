@@ -11,9 +11,16 @@ use super::{DecodeError, Layer, RawTensor};
 use crate::weights::mxfp4;
 
 /// Columns of NVFP4 that share a scale.
-const NVFP4_GROUP: usize = 16;
-/// E2M1 by its code, sign apart.
-const E2M1: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+pub(super) const NVFP4_GROUP: usize = 16;
+/// Bits of a code of E2M1.
+pub(super) const E2M1_BITS: usize = 4;
+
+/// E2M1 by the lowest bits of a byte: a sign, two bits of exponent, one of mantissa.
+pub(super) fn e2m1(code: u8) -> f32 {
+    const SIZES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let size = SIZES[(code & 7) as usize];
+    if code & 8 == 0 { size } else { -size }
+}
 
 /// The numbers of a tensor of F32, F16, BF16 or E8M0.
 pub(super) fn numbers(tensor: &RawTensor<'_>) -> Vec<f32> {
@@ -64,12 +71,13 @@ pub(super) fn fp8_blocks(
     fp8(layer, wide, |row, col| scales[row / high * per_row + col / wide])
 }
 
-/// FP8 with a scale for each row, or one for all.
+/// FP8 with a scale for each row, or one for all, which may have the dimensions of a matrix.
 pub(super) fn fp8_rows(layer: &Layer<'_>) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
     let shape: &[usize] = match layer.find(fp8_scale_name(layer)).map(|scale| scale.shape) {
         Some([]) => &[],
         Some([1]) if rows != 1 => &[1],
+        Some([1, 1]) => &[1, 1],
         Some([_]) => &[rows],
         _ => &[rows, 1],
     };
@@ -185,10 +193,8 @@ pub(super) fn nvfp4(layer: &Layer<'_>, is_modelopt: bool) -> Result<(Format, Vec
     let global = if is_modelopt { global } else { 1.0 / global };
     let number = |i: usize| {
         let (row, col) = (i / cols, i % cols);
-        let code = codes.data[i / 2] >> (4 * (i % 2)) & 15;
-        let size = E2M1[(code & 7) as usize];
-        let element = if code & 8 == 0 { size } else { -size };
-        element * (e4m3(scales.data[row * per_row + col / NVFP4_GROUP]) * global)
+        let code = codes.data[i / 2] >> (E2M1_BITS * (i % 2));
+        e2m1(code) * (e4m3(scales.data[row * per_row + col / NVFP4_GROUP]) * global)
     };
     Ok(shortest((0..rows * cols).map(number)))
 }
@@ -206,7 +212,7 @@ fn whole_groups(layer: &Layer<'_>, group: usize) -> Result<(), DecodeError> {
 }
 
 /// The numbers as BF16 if that has all of them, else as F32.
-fn shortest(numbers: impl Iterator<Item = f32>) -> (Format, Vec<u8>) {
+pub(super) fn shortest(numbers: impl Iterator<Item = f32>) -> (Format, Vec<u8>) {
     let numbers: Vec<f32> = numbers.collect();
     if numbers.iter().all(|x| x.to_bits() & 0xffff == 0) {
         let bytes = numbers.iter().flat_map(|x| ((x.to_bits() >> 16) as u16).to_le_bytes());

@@ -5,6 +5,7 @@ mod floats;
 mod integers;
 mod layout;
 mod scheme;
+mod stacked;
 
 use safetensors::Dtype;
 use throng_kernels::mapped_file::FileStamp;
@@ -15,6 +16,7 @@ use super::{ByteTensor, FileChanged, TensorSource, TensorView};
 
 pub use layout::QuantizedBy;
 pub use scheme::{Scheme, SchemeError};
+pub use stacked::ExpertRows;
 
 /// A folder of such a checkpoint. What is stored in floats is read as it is.
 #[derive(Debug)]
@@ -78,6 +80,9 @@ pub enum DecodeError {
     /// No group of the configuration is about the layer.
     #[error("the quantization_config does not say how {0} is stored")]
     Layout(String),
+    /// The experts of a layout that is read one by one are in one tensor.
+    #[error("tensor {0}: experts of this format are not read from one tensor")]
+    Stack(String),
     /// A tensor that belongs to it has another type or shape than the scheme and the layer say.
     #[error("tensor {name}: expected {expected}, found {found}")]
     Tensor {
@@ -129,6 +134,18 @@ impl QuantizedFolder {
     }
 
     fn size_of(&self, name: &str) -> Option<(QuantizedBy, EncodedWeight)> {
+        if stacked::is_stack(&self.folder, name) {
+            let (by, parts) = (self.scheme.of_layer(name)?, self.encoded_parts(name));
+            let n_bytes = |(_, part): &(&str, RawTensor<'_>)| part.data.len() as u64;
+            let n_code_bytes: u64 = parts.iter().filter(|(end, _)| end.is_empty()).map(n_bytes).sum();
+            // BF16 where all numbers are some of it.
+            let held = Format::F32;
+            let n_elements = n_code_bytes * 8 / by.bits() as u64;
+            return Some((
+                by,
+                EncodedWeight { held, n_elements, n_stored_bytes: parts.iter().map(n_bytes).sum() },
+            ));
+        }
         let layer = Layer { folder: &self.folder, name: name.trim_end_matches(".weight"), shape: [0, 0] };
         let by = self.scheme.of_layer(layer.name)?;
         Some((by, layer.size(by)))
@@ -219,12 +236,13 @@ impl TensorSource for QuantizedFolder {
     }
 
     fn names(&self) -> Vec<&str> {
-        let is_part = |name: &&str| PARTS.iter().any(|part| name.ends_with(part));
-        self.folder.names().into_iter().filter(|name| !is_part(name)).collect()
+        let is_part = |name: &str| PARTS.iter().any(|part| name.ends_with(part));
+        let names = self.folder.names().into_iter();
+        names.filter(|name| !is_part(name) && !stacked::is_part(&self.folder, name)).collect()
     }
 
     fn has_encoded(&self, name: &str) -> bool {
-        let Some(layer) = name.strip_suffix(".weight") else { return false };
+        let Some(layer) = name.strip_suffix(".weight") else { return stacked::is_stack(&self.folder, name) };
         self.folder.tensor(name).is_none()
             && ["weight", "qweight", "weight_packed"]
                 .iter()
@@ -233,6 +251,9 @@ impl TensorSource for QuantizedFolder {
 
     fn encoded_names(&self) -> Vec<String> {
         let weight = |name: &str| {
+            if stacked::is_stack(&self.folder, name) {
+                return Some(name.to_owned());
+            }
             let layer =
                 [".weight_packed", ".qweight", ".weight"].iter().find_map(|end| name.strip_suffix(end))?;
             Some(format!("{layer}.weight"))
@@ -243,6 +264,10 @@ impl TensorSource for QuantizedFolder {
     }
 
     fn encoded_parts(&self, name: &str) -> Vec<(&'static str, RawTensor<'_>)> {
+        if stacked::is_stack(&self.folder, name) {
+            let ends = std::iter::once("").chain(stacked::FACTORS);
+            return ends.filter_map(|end| Some((end, self.folder.raw(&format!("{name}{end}"))?))).collect();
+        }
         let layer = name.trim_end_matches(".weight");
         ends().filter_map(|end| Some((end, self.folder.raw(&format!("{layer}.{end}"))?))).collect()
     }
@@ -282,6 +307,15 @@ impl TensorSource for QuantizedFolder {
             data,
             n_stored_bytes,
         }))
+    }
+
+    fn decode_expert(&self, name: &str, rows: ExpertRows) -> Option<Result<DecodedMatrix, DecodeError>> {
+        stacked::is_stack(&self.folder, name).then(|| {
+            let by = self.scheme.of_layer(name).ok_or_else(|| DecodeError::Layout(name.to_owned()))?;
+            let (format, data) = stacked::decode(&self.folder, name, by, rows)?;
+            let n_stored_bytes = rows.n * rows.shape[1] * by.bits() / 8;
+            Ok(DecodedMatrix { name: name.to_owned(), format, data, n_stored_bytes })
+        })
     }
 
     fn byte_tensor(&self, name: &str) -> Option<ByteTensor<'_>> {

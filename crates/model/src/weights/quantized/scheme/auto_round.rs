@@ -10,7 +10,7 @@ use super::{Scheme, SchemeError};
 const NAME: &str = "AutoRound";
 /// Fields that do not change how weights are read: how the checkpoint was calibrated, and how activations, keys and values would be quantized. Whether a
 /// layer is symmetric is read from its zero points, and whether it is quantized from the names of its tensors.
-const OF_MAKING: [&str; 39] = [
+const OF_MAKING: [&str; 41] = [
     "act_bits",
     "act_data_type",
     "act_dynamic",
@@ -50,6 +50,8 @@ const OF_MAKING: [&str; 39] = [
     "to_quant_block_names",
     "truncation",
     "use_quant_input",
+    "static_attention_granularity",
+    "static_kv_granularity",
 ];
 /// What makes a name in `extra_config` a regular expression.
 const SPECIAL: &str = "*+?^$()[]{}|\\";

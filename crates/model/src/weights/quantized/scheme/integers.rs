@@ -8,7 +8,7 @@ use super::rules::{Rules, Target};
 use super::{Scheme, SchemeError};
 
 /// How a checkpoint was made, and where it was meant to run.
-const OF_MAKING: [&str; 23] = [
+const OF_MAKING: [&str; 28] = [
     "act_group_aware",
     "batch_size",
     "block_name_to_quantize",
@@ -32,6 +32,11 @@ const OF_MAKING: [&str; 23] = [
     "use_cuda_fp16",
     "use_exllama",
     "disable_exllama",
+    "enable_quanted_input",
+    "static_attention_granularity",
+    "static_kv_granularity",
+    "to_quant_block_names",
+    "provider",
 ];
 
 pub(super) fn awq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
