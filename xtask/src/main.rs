@@ -17,6 +17,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   test --rust     only what needs nothing but a Rust toolchain and a C compiler
   test --e2e      only the clients and the browser against the real binary
   test --clients  a dozen more client libraries against the real binary; installs 1.2 GB under target/
+  test --checkpoints  quantized checkpoints against the libraries that write them; installs 6 GB under target/
   attack          every attack on the release binary; --only NAME, --seed N, --quick, --soak MINUTES, --binary PATH,
                   --list, --help
   kill            kills and stops workers of a fleet in the middle of streams; --rounds N, --stops N, --seed N, --release
@@ -31,6 +32,7 @@ fn main() -> Result<()> {
         ["test", "--rust"] => test::run(test::Part::Rust),
         ["test", "--e2e"] => test::run(test::Part::EndToEnd),
         ["test", "--clients"] => test::run(test::Part::OtherClients),
+        ["test", "--checkpoints"] => test::run(test::Part::Checkpoints),
         ["attack", arguments @ ..] => attack::run(arguments),
         ["kill", arguments @ ..] => kill::run(arguments),
         ["dist", arguments @ ..] => dist::run(arguments),

@@ -1,5 +1,7 @@
 //! End-to-end tests: the real binary with the official client library and a browser, and the quick run of the attacks.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use super::{machine, skipped};
@@ -42,8 +44,17 @@ pub fn run() -> Result<()> {
 /// Runs `tests/clients/`: the libraries that others have built on the official one, and its JavaScript sibling.
 pub fn run_others() -> Result<()> {
     machine::browser()?;
-    let python = machine::clients_python()?;
+    run_folder(&machine::clients_python()?, "tests/clients")
+}
+
+/// Runs `tests/checkpoints/`: what Throng computes of quantized checkpoints, against the libraries that write them.
+pub fn run_checkpoints() -> Result<()> {
+    run_folder(&machine::checkpoints_python()?, "tests/checkpoints")
+}
+
+/// Builds the binary and runs the tests of a folder that has packages of its own.
+fn run_folder(python: &Path, folder: &str) -> Result<()> {
     cargo(&["build", "--package", "throng-cli"])?;
     let binary = workspace().join("target/debug/throng");
-    start(&python, &["-m", "pytest", "-q", "-rx", "tests/clients", "--throng", &binary.to_string_lossy()])
+    start(python, &["-m", "pytest", "-q", "-rx", folder, "--throng", &binary.to_string_lossy()])
 }

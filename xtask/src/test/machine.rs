@@ -22,6 +22,11 @@ pub fn clients_python() -> Result<PathBuf> {
     environment("clients-venv", "tests/clients/requirements.txt")
 }
 
+/// A Python interpreter with the libraries that quantize checkpoints, about 6 GB, most of it what PyTorch needs for GPUs.
+pub fn checkpoints_python() -> Result<PathBuf> {
+    environment("checkpoints-venv", "tests/checkpoints/requirements.txt")
+}
+
 /// An environment `target/NAME` with exactly the packages of that file, made anew when the file has changed.
 fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
     let folder = workspace().join("target").join(name);
@@ -41,7 +46,7 @@ fn environment(name: &str, requirements: &str) -> Result<PathBuf> {
         run("python3", &["-m", "venv", &folder])?;
     }
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    if requirements.starts_with("tests/clients") {
+    if requirements != "tests/requirements.txt" {
         run(&python, &[&pip[..], &["uv==0.13.9"]].concat())?;
         let target: &str = &python.to_string_lossy();
         let install = ["pip", "install", "--quiet", "--no-cache", "--python", target, "-r", requirements];

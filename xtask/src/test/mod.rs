@@ -23,6 +23,8 @@ pub enum Part {
     EndToEnd,
     /// The client libraries that others have built, which takes a large environment to install.
     OtherClients,
+    /// Quantized checkpoints against the libraries that write them, which takes an even larger one.
+    Checkpoints,
 }
 
 /// Runs that part and fails at the first failure. The last lines say what was skipped.
@@ -34,8 +36,10 @@ pub fn run(part: Part) -> Result<()> {
 }
 
 fn run_part(part: Part) -> Result<()> {
-    if part == Part::OtherClients {
-        return clients::run_others();
+    match part {
+        Part::OtherClients => return clients::run_others(),
+        Part::Checkpoints => return clients::run_checkpoints(),
+        Part::All | Part::Rust | Part::EndToEnd => {}
     }
     // While clippy works, what the end-to-end tests need comes over the network. One of them at a time may use apt-get.
     let preparing = (part == Part::All).then(|| std::thread::spawn(clients::prepare));
