@@ -39,6 +39,7 @@ def arguments():
     parser.add_argument("--retries", type=int, default=5, help="most disturbed rounds of a row that are measured again")
     parser.add_argument("--cache", type=Path, default=ROOT / "target" / "bench")
     parser.add_argument("--ik", type=Path, help="the folder of ik_llama.cpp's sources, instead of a clone")
+    parser.add_argument("--without-llama-cpp", action="store_true", help="without llama.cpp: for the vectors only")
     parser.add_argument("--without-ik", action="store_true", help="without ik_llama.cpp")
     parser.add_argument("--without-sentence-transformers", action="store_true", help="vectors without this peer")
     parser.add_argument("--throng", type=Path, help="a throng binary, instead of building it")
@@ -68,7 +69,7 @@ def main():
 
 def prepare(places, settings, chosen):
     """Builds the programs and models that the sections need, before anything is measured. Gives the peers."""
-    peers = [llama_cpp.LlamaCpp(places, settings.threads)]
+    peers = [] if settings.without_llama_cpp else [llama_cpp.LlamaCpp(places, settings.threads)]
     if not settings.without_ik and (source := ik.sources(places, settings.ik)):
         peers.append(ik.IkLlamaCpp(places, settings.threads, source))
     smaller = [name for name in llama_cpp_build.VARIANTS if name in chosen and llama_cpp_build.runs_here(name)]
