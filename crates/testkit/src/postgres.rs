@@ -53,7 +53,7 @@ impl Postgres {
         let port =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
         let server = run(&programs, &data, port);
-        let server = Self { programs, data, port, server };
+        let mut server = Self { programs, data, port, server };
         server.wait_until_ready();
         Some(server)
     }
@@ -116,17 +116,22 @@ impl Postgres {
         }
     }
 
-    fn wait_until_ready(&self) {
+    fn is_ready(&self) -> bool {
+        let asked = Command::new(self.programs.join("pg_isready"))
+            .args(["--quiet", "--host=127.0.0.1", &format!("--port={}", self.port)])
+            .current_dir("/")
+            .status();
+        TcpStream::connect(("127.0.0.1", self.port)).is_ok() && asked.is_ok_and(|status| status.success())
+    }
+
+    fn wait_until_ready(&mut self) {
         let begun = Instant::now();
-        let ready = || {
-            let asked = Command::new(self.programs.join("pg_isready"))
-                .args(["--quiet", "--host=127.0.0.1", &format!("--port={}", self.port)])
-                .current_dir("/")
-                .status();
-            TcpStream::connect(("127.0.0.1", self.port)).is_ok() && asked.is_ok_and(|status| status.success())
-        };
-        while !ready() {
+        while !self.is_ready() {
             assert!(begun.elapsed() < PATIENCE, "PostgreSQL does not start");
+            // It gives up while a worker of the server that was killed still has its shared memory.
+            if self.server.try_wait().is_ok_and(|ended| ended.is_some()) {
+                self.server = run(&self.programs, &self.data, self.port);
+            }
             sleep(Duration::from_millis(20));
         }
     }
