@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use super::activation_rows::{GROUP, Rows};
-use super::activations_bf16::{Round, RoundPairs};
+use super::activations_bf16::Round;
 use super::activations_int8::Quantize;
 use crate::layout::{RECORD, ROW_BYTES};
 use crate::memory::AlignedBytes;
@@ -269,11 +269,11 @@ impl Records<'_> {
         unsafe { isa.run(Quantize { rows, out: self.bytes, residuals: self.residuals }) };
         if isa.has_tiles() {
             // SAFETY: the same.
-            unsafe { isa.run_amx(Round::<1> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
+            unsafe { isa.run_amx(Round::<1, true> { rows, n_tokens: self.n_tokens, out: self.bfloats }) };
             // SAFETY: the same.
-            unsafe { isa.run_amx(Round::<2> { rows, n_tokens: self.n_tokens, out: self.split }) };
+            unsafe { isa.run_amx(Round::<2, false> { rows, n_tokens: self.n_tokens, out: self.split }) };
             // SAFETY: the same.
-            unsafe { isa.run_amx(RoundPairs { rows, n_tokens: self.n_tokens, out: self.pairs_split }) };
+            unsafe { isa.run_amx(Round::<2, true> { rows, n_tokens: self.n_tokens, out: self.pairs_split }) };
         }
         interleave(rows, self.floats);
     }
