@@ -3,7 +3,7 @@ own library makes of it. Does not know any format.
 
 Where Throng holds a format's numbers as F32 or BF16, activations are not rounded, and log-probabilities differ by no more than those of
 other models in floats (`EXACT`). Where it holds them as MXFP4, activations are rounded to two terms of int8, about fifteen bits
-(`TWO_TERMS`), without AMX, which is not used then. Where it holds them as integers, activations are rounded to int8: the mean difference may be as large as the one that
+(`TWO_TERMS`), without AMX, which is not used then. Where it holds them as integers or NVFP4, activations are rounded to int8: the mean difference may be as large as the one that
 comes of rounding activations to int8 with a scale for each 32 of them (`INT8`), which is measured by the same forward pass.
 """
 

@@ -129,8 +129,8 @@ CASES = {
     "fp8": ("llama", preset("FP8", calibrate=True), EXACT),
     "fp8-dynamic": ("qwen3", preset("FP8_DYNAMIC"), EXACT),
     "fp8-block": ("qwen3", preset("FP8_BLOCK"), EXACT),
-    "nvfp4": ("llama", preset("NVFP4", calibrate=True), EXACT),
-    "nvfp4a16": ("qwen3", preset("NVFP4A16"), EXACT),
+    "nvfp4": ("llama", preset("NVFP4", calibrate=True), INT8),
+    "nvfp4a16": ("qwen3", preset("NVFP4A16"), INT8),
     "mxfp4": ("llama", preset("MXFP4"), TWO_TERMS),
     "mxfp4a16": ("qwen3", preset("MXFP4A16"), TWO_TERMS),
     "mxfp8": ("llama", preset("MXFP8"), EXACT),
@@ -139,7 +139,7 @@ CASES = {
     "experts-w4a16": ("qwen3-moe", preset("W4A16"), INT8),
     "experts-fp8-block": ("qwen3-moe", preset("FP8_BLOCK"), EXACT),
     "experts-fp8-dynamic": ("qwen3-moe", preset("FP8_DYNAMIC"), EXACT),
-    "experts-nvfp4a16": ("qwen3-moe", preset("NVFP4A16"), EXACT),
+    "experts-nvfp4a16": ("qwen3-moe", preset("NVFP4A16"), INT8),
     "experts-mxfp4a16": ("qwen3-moe", preset("MXFP4A16"), TWO_TERMS),
 }
 

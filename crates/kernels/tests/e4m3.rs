@@ -110,7 +110,7 @@ fn any_bytes_are_the_same_numbers_in_panels() {
     let mut random = Random(32);
     let (rows, cols) = (19, 256);
     let pool = ThreadPool::new(2);
-    for format in [Format::FP8, Format::MXFP8] {
+    for format in [Format::FP8, Format::MXFP8, Format::NVFP4, Format::NVFP4_SCALED] {
         let n_bytes = format.bytes_of(rows * cols).expect("whole blocks");
         let stored: Vec<u8> = (0..n_bytes).map(|_| random.below(256) as u8).collect();
         let packed = PackedMatrix::pack(format, rows, cols, &stored, &pool).expect("fits");

@@ -70,7 +70,7 @@ fn encoding_then_decoding_stays_close() {
             Format::Q5_0 | Format::Q5_1 | Format::Q5_K => 0.06,
             Format::Q4_0 | Format::Q4_1 | Format::Q4_K | Format::IQ4_NL | Format::IQ4_XS => 0.12,
             Format::MXFP4 => 0.17,
-            Format::NVFP4 => 0.14,
+            Format::NVFP4 | Format::NVFP4_SCALED => 0.14,
             Format::Q3_K | Format::IQ3_S | Format::IQ3_XXS => 0.3,
             Format::Q2_K | Format::IQ2_XXS | Format::IQ2_XS | Format::IQ2_S => 0.5,
             Format::IQ1_S | Format::IQ1_M => 0.7,

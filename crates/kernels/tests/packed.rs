@@ -53,13 +53,22 @@ fn changed_bytes_need_a_new_version() {
             digest = (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         }
         // New formats are at the end, and change only the last digest.
-        if [Format::MXFP4, Format::TQ2_0, Format::MXFP8].contains(&format) {
+        if [Format::MXFP4, Format::TQ2_0, Format::MXFP8, Format::NVFP4_SCALED].contains(&format) {
             after.push(digest);
         }
     }
     assert_eq!(
         (PACKING_VERSION, after.as_slice()),
-        (1, [16_636_479_441_675_871_965, 14_899_523_864_824_554_844, 14_662_412_369_967_933_174].as_slice()),
+        (
+            2,
+            [
+                16_636_479_441_675_871_965,
+                610_506_896_501_045_110,
+                14_643_528_233_385_359_844,
+                14_125_020_787_390_977_040
+            ]
+            .as_slice()
+        ),
         "the bytes changed: raise PACKING_VERSION and put all numbers here"
     );
 }

@@ -57,6 +57,7 @@ struct Uses<'a> {
 impl Uses<'_> {
     fn weight(&mut self, name: &str, role: TensorRole) {
         self.note(&format!("{name}.weight"), role);
+        self.note(&format!("{name}.scale"), TensorRole::Vector);
     }
 
     fn note(&mut self, name: &str, role: TensorRole) {

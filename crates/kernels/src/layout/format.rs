@@ -1,6 +1,6 @@
 //! The element formats of stored tensors. Does not know how they are computed with.
 
-/// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h), except the two of E4M3.
+/// How the elements of a stored tensor are encoded; block formats as ggml defines them (ggml-common.h), except the last three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, non_camel_case_types, reason = "the names are those of the formats")]
 pub enum Format {
@@ -36,11 +36,14 @@ pub enum Format {
     /// 32 elements of E4M3 after the exponent `e` of their scale `2^(e - 127)`, a byte (OCP Microscaling Formats 1.0). The two codes of NaN
     /// count as ±480, and a scale of 2^120 or more as infinite.
     MXFP8,
+    /// A factor, an f32, before a block of NVFP4 that is multiplied with it: the layout of ModelOpt and compressed-tensors, which have one factor for a
+    /// matrix, and of ggml with a tensor of factors. A factor of 2^121 or more counts as infinite.
+    NVFP4_SCALED,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -69,6 +72,7 @@ impl Format {
         Self::TQ2_0,
         Self::FP8,
         Self::MXFP8,
+        Self::NVFP4_SCALED,
     ];
 
     /// Elements that share one block; a row's length is a multiple of it.
@@ -77,7 +81,7 @@ impl Format {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q8_0 | Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::IQ4_NL | Self::MXFP4 => 32,
             Self::MXFP8 => 32,
-            Self::NVFP4 => 64,
+            Self::NVFP4 | Self::NVFP4_SCALED => 64,
             Self::FP8 => 128,
             _ => 256,
         }
@@ -110,6 +114,7 @@ impl Format {
             Self::TQ1_0 => 54,
             Self::FP8 => 132,
             Self::MXFP8 => 33,
+            Self::NVFP4_SCALED => 40,
         }
     }
 
@@ -121,7 +126,7 @@ impl Format {
 
     /// Whether it is one of ggml's, which GGUF files may have.
     pub const fn is_ggml(self) -> bool {
-        !matches!(self, Self::FP8 | Self::MXFP8)
+        !matches!(self, Self::FP8 | Self::MXFP8 | Self::NVFP4_SCALED)
     }
 
     /// Whether elements are floats, each in F32, F16, BF16 or E4M3 with a scale. Others are integers, each with a scale.
@@ -160,6 +165,7 @@ impl Format {
             Self::TQ2_0 => "TQ2_0",
             Self::FP8 => "FP8",
             Self::MXFP8 => "MXFP8",
+            Self::NVFP4_SCALED => "NVFP4_SCALED",
         }
     }
 }

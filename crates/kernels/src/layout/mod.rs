@@ -11,6 +11,6 @@ pub(crate) use activations::{
     HALF_PAIR_AT, HALF_STEP, HALF_SUM_AT, PAIR_AT, RECORD, ROW_BYTES, SCALE_AT, SUM_AT,
 };
 pub(crate) use panel::{
-    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Codebook, E4m3Scale, PAIRS_BYTES, PANEL, PanelLayout,
-    ScaleKind, float_bytes, power_of_two,
+    BLOCK, CodeLayout, Codebook, E4m3Scale, PAIRS_BYTES, PANEL, PanelLayout, ScaleKind, float_bytes,
+    power_of_two, unsigned_e4m3,
 };

@@ -11,8 +11,6 @@ use super::Format;
 pub(crate) const PANEL: usize = 16;
 /// Columns of a block.
 pub(crate) const BLOCK: usize = 32;
-/// Blocks of a superblock, where a format has superblocks.
-pub(crate) const BLOCKS_PER_SUPERBLOCK: usize = 8;
 /// Bytes of one panel's block unpacked to bf16 for AMX tiles.
 pub(crate) const PAIRS_BYTES: usize = PANEL * BLOCK * 2;
 
@@ -31,8 +29,9 @@ pub(crate) enum ScaleKind {
     SuperHalves,
     /// u8 of 4-bit scale and 4-bit min (subtracted) of each half block; superblock f16 d, f16 dmin.
     SuperHalvesMin,
-    /// f16 scale of each half block.
-    F16Halves,
+    /// Scale of each half block in E4M3, without a sign; for two blocks an f32 factor, which is 256 times what the number of E4M3 is multiplied
+    /// with.
+    E4m3Halves,
     /// i8 scale in eighths; superblock f16 d.
     SuperEighths,
     /// i8 scale of each half block in eighths; superblock f16 d.
@@ -48,23 +47,34 @@ impl ScaleKind {
             | Self::SuperMin
             | Self::SuperHalves
             | Self::SuperHalvesEighths
-            | Self::SuperHalvesMin => 32,
-            Self::F16Min | Self::F16Halves => 64,
+            | Self::SuperHalvesMin
+            | Self::E4m3Halves => 32,
+            Self::F16Min => 64,
             Self::Super | Self::SuperEighths | Self::Exponent => 16,
         }
     }
 
     pub(crate) const fn super_bytes(self) -> usize {
         match self {
-            Self::F16 | Self::F16Min | Self::F16Halves | Self::Exponent => 0,
+            Self::F16 | Self::F16Min | Self::Exponent => 0,
             Self::Super | Self::SuperHalves | Self::SuperEighths | Self::SuperHalvesEighths => 32,
-            Self::SuperMin | Self::SuperHalvesMin => 64,
+            Self::SuperMin | Self::SuperHalvesMin | Self::E4m3Halves => 64,
         }
+    }
+
+    /// Blocks of a superblock.
+    pub(crate) const fn blocks_per_super(self) -> usize {
+        if matches!(self, Self::E4m3Halves) { 2 } else { 8 }
+    }
+
+    /// Offset of what the superblock of block `b` has in common.
+    pub(crate) const fn super_at(self, b: usize) -> usize {
+        b / self.blocks_per_super() * self.super_bytes()
     }
 
     /// Whether a half block has its own scale.
     pub(crate) const fn halves(self) -> bool {
-        matches!(self, Self::SuperHalves | Self::SuperHalvesMin | Self::SuperHalvesEighths | Self::F16Halves)
+        matches!(self, Self::SuperHalves | Self::SuperHalvesMin | Self::SuperHalvesEighths | Self::E4m3Halves)
     }
 
     /// What a block's scale, an integer, is multiplied with besides that of its superblock.
@@ -110,7 +120,7 @@ pub(crate) struct CodeLayout {
 impl CodeLayout {
     /// `None` for the float formats.
     pub(crate) const fn of(format: Format) -> Option<Self> {
-        use ScaleKind::{Exponent, F16, F16Halves, F16Min, Super, SuperEighths};
+        use ScaleKind::{E4m3Halves, Exponent, F16, F16Min, Super, SuperEighths};
         use ScaleKind::{SuperHalves, SuperHalvesEighths, SuperHalvesMin, SuperMin};
         let (bits, zero, codebook, scales) = match format {
             Format::F32 | Format::F16 | Format::BF16 | Format::FP8 | Format::MXFP8 => return None,
@@ -127,7 +137,7 @@ impl CodeLayout {
             Format::IQ4_NL => (4, 128, Some(Codebook::Iq4), F16),
             Format::IQ4_XS => (4, 128, Some(Codebook::Iq4), Super),
             Format::MXFP4 => (4, 128, Some(Codebook::E2m1), Exponent),
-            Format::NVFP4 => (4, 128, Some(Codebook::E2m1), F16Halves),
+            Format::NVFP4 | Format::NVFP4_SCALED => (4, 128, Some(Codebook::E2m1), E4m3Halves),
             Format::IQ3_XXS => (4, 128, Some(Codebook::Iq3Xxs), SuperEighths),
             Format::IQ3_S => (4, 128, Some(Codebook::Iq3S), Super),
             Format::IQ2_XXS => (3, 128, Some(Codebook::Iq2), SuperEighths),
@@ -161,7 +171,7 @@ impl CodeLayout {
     /// An upper bound of the magnitude of a matrix's weights.
     pub(crate) fn largest_weight(self, [scale, min]: [f32; 2]) -> f32 {
         let (scales, mins) = match self.scales {
-            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::F16Halves | ScaleKind::Exponent => (1.0, 1.0),
+            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::E4m3Halves | ScaleKind::Exponent => (1.0, 1.0),
             ScaleKind::Super | ScaleKind::SuperHalves => (128.0, 0.0),
             ScaleKind::SuperEighths | ScaleKind::SuperHalvesEighths => (16.0, 0.0),
             ScaleKind::SuperMin => (63.0, 63.0),
@@ -248,14 +258,19 @@ impl PanelLayout {
     pub(crate) fn of(format: Format, cols: usize) -> Option<Self> {
         let n_blocks = cols.div_ceil(BLOCK);
         let line = |n: usize| n.checked_next_multiple_of(64);
-        let (super_bytes, (blocks, scale_bytes), code_bytes) = match CodeLayout::of(format) {
+        let (n_super_bytes, (blocks, scale_bytes), code_bytes) = match CodeLayout::of(format) {
             None => {
                 let scales = E4m3Scale::of(format).map_or((1, 0), |scale| (scale.blocks(), scale.bytes()));
                 (0, scales, PANEL * BLOCK * float_bytes(format))
             }
-            Some(codes) => (codes.scales.super_bytes(), (1, codes.scales.block_bytes()), codes.code_bytes()),
+            Some(codes) => {
+                let CodeLayout { scales, .. } = codes;
+                let n_supers = n_blocks.div_ceil(scales.blocks_per_super());
+                let n_super_bytes = n_supers.checked_mul(scales.super_bytes())?;
+                (n_super_bytes, (1, scales.block_bytes()), codes.code_bytes())
+            }
         };
-        let scales_at = line(n_blocks.div_ceil(BLOCKS_PER_SUPERBLOCK).checked_mul(super_bytes)?)?;
+        let scales_at = line(n_super_bytes)?;
         let codes_at = scales_at.checked_add(line(n_blocks.div_ceil(blocks).checked_mul(scale_bytes)?)?)?;
         let bytes = codes_at.checked_add(n_blocks.checked_mul(code_bytes)?)?;
         Some(Self { n_blocks, scales_at, codes_at, code_bytes, bytes })
@@ -264,16 +279,19 @@ impl PanelLayout {
     /// The largest magnitudes of a panel's scales and mins (of superblocks where the format has them), as bits of an f32. NaN counts as
     /// larger than all numbers.
     pub(crate) fn largest_scales(&self, kind: ScaleKind, panel: &[u8]) -> [u32; 2] {
+        let of_blocks = &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()];
+        let of_supers = &panel[..self.n_blocks.div_ceil(kind.blocks_per_super()) * kind.super_bytes()];
+        let largest_byte = || of_blocks.iter().copied().max().unwrap_or(0);
         let stored = match kind {
-            ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::F16Halves => {
-                &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()]
+            ScaleKind::F16 | ScaleKind::F16Min => of_blocks,
+            ScaleKind::Exponent => return [power_of_two(largest_byte()).to_bits(), 0],
+            ScaleKind::E4m3Halves => {
+                let magnitudes =
+                    of_supers.as_chunks::<4>().0.iter().map(|x| u32::from_le_bytes(*x) & 0x7FFF_FFFF);
+                let factor = f32::from_bits(magnitudes.max().unwrap_or(0));
+                return [(unsigned_e4m3(largest_byte()) * factor).abs().to_bits(), 0];
             }
-            ScaleKind::Exponent => {
-                let exponents = &panel[self.scales_at..][..self.n_blocks * kind.block_bytes()];
-                let largest = exponents.iter().copied().max().unwrap_or(0);
-                return [power_of_two(largest).to_bits(), 0];
-            }
-            _ => &panel[..self.n_blocks.div_ceil(BLOCKS_PER_SUPERBLOCK) * kind.super_bytes()],
+            _ => of_supers,
         };
         let mut largest = [0; 2];
         for (i, of_rows) in stored.as_chunks::<{ 2 * PANEL }>().0.iter().enumerate() {
@@ -291,4 +309,9 @@ impl PanelLayout {
 pub(crate) fn power_of_two(e: u8) -> f32 {
     // The smallest one is not a normal number.
     f32::from_bits((u32::from(e) << 23).max(1 << 22)) * 0.5
+}
+
+/// A 256th of a number of E4M3 without a sign (OCP 8-bit Floating Point Specification): its bits are those of an f16.
+pub(crate) fn unsigned_e4m3(code: u8) -> f32 {
+    half::f16::from_bits(u16::from(code) << 7).to_f32()
 }

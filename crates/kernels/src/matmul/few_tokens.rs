@@ -4,7 +4,7 @@
 mod floats;
 
 use super::tile::Scales;
-use crate::layout::{BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Format, PANEL, PanelLayout, RECORD};
+use crate::layout::{BLOCK, CodeLayout, Format, PANEL, PanelLayout, RECORD};
 use crate::quant::{gather, scale_and_min, with_offset};
 use crate::simd::{Isa, Kernel, SimdIsa, prefetch_bytes};
 use floats::OfFloats;
@@ -53,7 +53,7 @@ impl<const T: usize> FewTokens<'_, T> {
             };
         }
         of_format!(OfFloats: F32 F16 BF16 FP8 MXFP8; OfFormat:
-            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4
+            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4 NVFP4_SCALED
             IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ1_S IQ1_M TQ2_0;);
     }
 }
@@ -85,7 +85,9 @@ impl<const T: usize, const FORMAT: usize> OfFormat<'_, T, FORMAT> {
     /// A block's share of the panel, rounded up.
     const BLOCK_BYTES: usize = {
         let scales = Self::CODES.scales;
-        Self::CODES.code_bytes() + scales.block_bytes() + scales.super_bytes().div_ceil(BLOCKS_PER_SUPERBLOCK)
+        Self::CODES.code_bytes()
+            + scales.block_bytes()
+            + scales.super_bytes().div_ceil(scales.blocks_per_super())
     };
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! A panel holds the stored bytes, `[column][16]`, so that one column of sixteen rows is one vector. Its weights are the numbers of
 //! [`super::dequantize_row`]: code times scale, rounded to f32 once.
 
-use super::Format;
+use super::{Format, f32_at};
 use crate::layout::{BLOCK, E4m3Scale, PANEL, PanelLayout};
 use crate::simd::SimdIsa;
 
@@ -63,10 +63,6 @@ fn parts(format: Format, block: &[u8]) -> (f32, &[u8]) {
         Format::FP8 => (f32_at(block, 0) * SCALED_BY, &block[4..]),
         _ => (exponent_scale(block[0]), &block[1..]),
     }
-}
-
-fn f32_at(bytes: &[u8], at: usize) -> f32 {
-    f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 /// Writes the elements of stored blocks of FP8 or MXFP8 to `out`.

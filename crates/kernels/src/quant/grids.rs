@@ -2,8 +2,8 @@
 //! codes and scales without rounding. Layouts and grids are those of ggml-common.h. Does not know where in a panel they go.
 
 use super::stored_block::BlockCodes;
-use super::{Format, f16_at};
-use crate::layout::{BLOCK, CodeLayout, ScaleKind};
+use super::{Format, f16_at, f32_at};
+use crate::layout::{BLOCK, CodeLayout, ScaleKind, unsigned_e4m3};
 
 /// A grid: a point is a number of sixteen bits, which holds eight coordinates of two bits or four of three, the first one lowest.
 pub(super) struct Grid {
@@ -71,7 +71,8 @@ fn nibble(s: &[u8], i: usize) -> u8 {
 /// Block `b` (of 32 columns) of a stored block `s`.
 pub(super) fn block_codes(format: Format, s: &[u8], b: usize) -> BlockCodes {
     match format {
-        Format::NVFP4 => nvfp4(s, b),
+        Format::NVFP4 => nvfp4(s, b, 1.0),
+        Format::NVFP4_SCALED => nvfp4(&s[4..], b, f32_at(s, 0)),
         Format::TQ1_0 => ternary(std::array::from_fn(|i| trit(s, 32 * b + i)), [s[52], s[53]]),
         Format::TQ2_0 => {
             let codes = std::array::from_fn(|i| s[b / 4 * BLOCK + i] >> (b % 4 * 2) & 3);
@@ -158,25 +159,21 @@ fn trit(s: &[u8], i: usize) -> u8 {
     ((u16::from(rest) * 3) >> 8) as u8
 }
 
-/// Half blocks of eight bytes, which hold elements eight apart; before them their scales, FP8 (E4M3) without a sign.
-fn nvfp4(s: &[u8], b: usize) -> BlockCodes {
+/// Half blocks of eight bytes, which hold elements eight apart; before them their scales, E4M3 without a sign, which are multiplied with `factor`.
+fn nvfp4(s: &[u8], b: usize, factor: f32) -> BlockCodes {
     let code = |i: usize| {
         let byte = s[4 + 16 * b + i / 16 * 8 + i % 8];
         if i % 16 < 8 { byte & 15 } else { byte >> 4 }
     };
-    // The code book has doubled numbers.
-    let scale = |half: usize| half::f16::from_f32(e4m3(s[2 * b + half]) * 0.5).to_le_bytes();
-    BlockCodes { codes: std::array::from_fn(code), scales: [scale(0), scale(1)], superscales: [[0; 2]; 2] }
-}
-
-/// A number of E4M3 (OCP 8-bit Floating Point 1.0) without its sign; NaN is 0, as in ggml.
-pub(super) fn e4m3(x: u8) -> f32 {
-    let (exponent, mantissa) = (x >> 3 & 15, f32::from(x & 7));
-    match (x, exponent) {
-        (0x7F, _) => 0.0,
-        (_, 0) => mantissa / 512.0,
-        _ => (1.0 + mantissa / 8.0) * 2f32.powi(i32::from(exponent) - 7),
-    }
+    // NaN is 0, and a sign is ignored, as in ggml.
+    let scale = |half: usize| match s[2 * b + half] {
+        0x7F => [0; 2],
+        code => [code & 0x7F, 0],
+    };
+    // The code book has doubled numbers, and scales are read as a 256th.
+    let [low, second, third, high] = (128.0 * factor).to_le_bytes();
+    let superscales = [[low, second], [third, high]];
+    BlockCodes { codes: std::array::from_fn(code), scales: [scale(0), scale(1)], superscales }
 }
 
 /// Writes the elements of a stored row to `out`: code book value times scale, exact in f32.
@@ -189,7 +186,9 @@ pub(super) fn dequantize(format: Format, stored: &[u8], out: &mut [f32]) {
         let scales: [f32; 2] = std::array::from_fn(|half| {
             let scale = block.scales[if layout.scales.halves() { half } else { 0 }];
             match layout.scales {
-                ScaleKind::F16Halves => f16_at(&scale, 0),
+                ScaleKind::E4m3Halves => {
+                    unsigned_e4m3(scale[0]) * f32_at(block.superscales.as_flattened(), 0)
+                }
                 kind => f16_at(&block.superscales[0], 0) * f32::from(scale[0] as i8) * kind.unit(),
             }
         });

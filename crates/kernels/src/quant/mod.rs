@@ -31,6 +31,11 @@ pub(crate) use unpack::{
     Unpack, Unpacked, code_sums, gather, scale_and_min, unpacked_block_bytes, with_offset,
 };
 
+/// Bytes `at..at + 4` as an f32.
+fn f32_at(bytes: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
 /// Bytes `at..at + 2` as an f16 widened to f32.
 pub(crate) fn f16_at(bytes: &[u8], at: usize) -> f32 {
     half::f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()

@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::block_codes::block_codes;
 use super::pair_scale::PairScale;
-use super::{Format, e4m3, f16_at};
+use super::{Format, e4m3, f16_at, f32_at};
 use crate::layout::{
-    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, E4m3Scale, PANEL, PanelLayout, ScaleKind, float_bytes,
-    power_of_two,
+    BLOCK, CodeLayout, E4m3Scale, PANEL, PanelLayout, ScaleKind, float_bytes, power_of_two, unsigned_e4m3,
 };
 use crate::memory::{AlignedBytes, Disjoint, Pages};
 use crate::threads::ThreadPool;
@@ -26,7 +25,7 @@ pub struct PackedMatrix {
 }
 
 /// Version of the packed layout: cached packed weights of another version are discarded.
-pub const PACKING_VERSION: u32 = 1;
+pub const PACKING_VERSION: u32 = 2;
 
 /// Why a matrix could not be packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -284,7 +283,7 @@ fn put_scales(
 ) {
     let out = &mut panel[layout.scales_at + b * kind.block_bytes()..][..kind.block_bytes()];
     match kind {
-        ScaleKind::F16 | ScaleKind::F16Min | ScaleKind::F16Halves => {
+        ScaleKind::F16 | ScaleKind::F16Min => {
             for (out, scales) in out.chunks_exact_mut(2 * PANEL).zip(scales) {
                 out.copy_from_slice(scales.as_flattened());
             }
@@ -295,14 +294,21 @@ fn put_scales(
         | ScaleKind::SuperHalvesMin
         | ScaleKind::SuperEighths
         | ScaleKind::SuperHalvesEighths
+        | ScaleKind::E4m3Halves
         | ScaleKind::Exponent => {
             for (out, scales) in out.chunks_exact_mut(PANEL).zip(scales) {
                 std::iter::zip(out, scales).for_each(|(out, scale)| *out = scale[0]);
             }
         }
     }
-    if b.is_multiple_of(BLOCKS_PER_SUPERBLOCK) {
-        let out = &mut panel[b / BLOCKS_PER_SUPERBLOCK * kind.super_bytes()..][..kind.super_bytes()];
+    if b.is_multiple_of(kind.blocks_per_super()) {
+        let out = &mut panel[kind.super_at(b)..][..kind.super_bytes()];
+        if kind == ScaleKind::E4m3Halves {
+            for (r, out) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *out = superscales.map(|halves| halves[r]).as_flattened().try_into().expect("four bytes");
+            }
+            return;
+        }
         for (out, d) in out.chunks_exact_mut(2 * PANEL).zip(superscales) {
             out.copy_from_slice(d.as_flattened());
         }
@@ -343,9 +349,8 @@ fn dequantize_block(
     let at = layout.scales_at + b * codes.scales.block_bytes();
     let half = |i: usize| f16_at(panel, at + (i * PANEL + r) * 2);
     let byte = |i: usize| panel[at + i * PANEL + r];
-    let d = |i: usize| {
-        f16_at(panel, b / BLOCKS_PER_SUPERBLOCK * codes.scales.super_bytes() + (i * PANEL + r) * 2)
-    };
+    let super_at = codes.scales.super_at(b);
+    let d = |i: usize| f16_at(panel, super_at + (i * PANEL + r) * 2);
     for (i, out) in out.iter_mut().enumerate() {
         let code = code_at(codes.bits, block, r, i);
         let signed = codes.value(code);
@@ -355,7 +360,7 @@ fn dequantize_block(
             ScaleKind::F16Min => half(0) * signed + half(1),
             ScaleKind::Super => d(0) * f32::from(byte(0) as i8) * signed,
             ScaleKind::SuperHalves => d(0) * f32::from(byte(i / 16) as i8) * signed,
-            ScaleKind::F16Halves => half(i / 16) * signed,
+            ScaleKind::E4m3Halves => unsigned_e4m3(byte(i / 16)) * f32_at(panel, super_at + 4 * r) * signed,
             kind @ ScaleKind::SuperEighths => d(0) * f32::from(byte(0) as i8) * kind.unit() * signed,
             kind @ ScaleKind::SuperHalvesEighths => {
                 d(0) * f32::from(byte(i / 16) as i8) * kind.unit() * signed

@@ -2,9 +2,7 @@
 //! float formats. Done once for all tokens of a call. Does not multiply.
 
 use super::{Format, e4m3_scale};
-use crate::layout::{
-    BLOCK, BLOCKS_PER_SUPERBLOCK, CodeLayout, Codebook, E4m3Scale, PANEL, PanelLayout, ScaleKind,
-};
+use crate::layout::{BLOCK, CodeLayout, Codebook, E4m3Scale, PANEL, PanelLayout, ScaleKind};
 use crate::simd::{Kernel, SimdIsa, prefetch_bytes};
 
 /// An unpacked K block: in the panel itself where the stored form is that form already, otherwise in the scratch.
@@ -217,11 +215,11 @@ pub(crate) unsafe fn prefetch_scales<S: SimdIsa, const TO_L1: bool>(
     n: usize,
 ) {
     let scales = panel.wrapping_add(layout.scales_at + first * kind.block_bytes());
-    let supers = panel.wrapping_add(first / BLOCKS_PER_SUPERBLOCK * kind.super_bytes());
+    let supers = panel.wrapping_add(kind.super_at(first));
     // SAFETY: any address may be prefetched.
     unsafe {
         prefetch_bytes::<S, TO_L1>(scales, n * kind.block_bytes());
-        prefetch_bytes::<S, TO_L1>(supers, n.div_ceil(BLOCKS_PER_SUPERBLOCK) * kind.super_bytes());
+        prefetch_bytes::<S, TO_L1>(supers, n.div_ceil(kind.blocks_per_super()) * kind.super_bytes());
     }
 }
 
@@ -236,7 +234,7 @@ pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
     // SAFETY: block `b` is in the panel, by the caller.
     unsafe {
         let at = panel.add(layout.scales_at + b * kind.block_bytes());
-        let d = panel.add(b / BLOCKS_PER_SUPERBLOCK * kind.super_bytes()).cast::<u16>();
+        let d = panel.add(kind.super_at(b)).cast::<u16>();
         let negative = |min| S::float(S::isub(S::isplat(0), min));
         let zero = S::splat(0.0);
         match kind {
@@ -247,7 +245,7 @@ pub(crate) unsafe fn scale_and_min<S: SimdIsa>(
                 (S::mul(S::from_bits(twice), S::splat(0.5)), zero)
             }
             ScaleKind::F16Min => (S::load_f16(at.cast()), S::load_f16(at.cast::<u16>().add(PANEL))),
-            ScaleKind::F16Halves => (S::load_f16(at.cast::<u16>().add(part * PANEL)), zero),
+            ScaleKind::E4m3Halves => (S::mul(S::load_e4m3(at.add(part * PANEL)), S::load(d.cast())), zero),
             ScaleKind::Super
             | ScaleKind::SuperHalves
             | ScaleKind::SuperEighths

@@ -51,6 +51,7 @@ pub use names::{ExpertsLayout, LayerNames, TensorNames};
 use crate::config::DecoderConfig;
 use crate::weights::TensorSource;
 use crate::weights::gguf::GgufMetadata;
+use crate::weights::nvfp4::factors_of;
 
 /// One family.
 struct Family {
@@ -168,7 +169,6 @@ impl Architecture {
     /// # Errors
     /// When it is not a model of a supported family or its sizes make no sense.
     pub fn from_gguf(metadata: &GgufMetadata, tensors: &dyn TensorSource) -> Result<Self, ConfigError> {
-        check_scales(tensors)?;
         let gguf = GgufConfig::new(metadata, tensors)?;
         let architecture = gguf.architecture();
         let family = FAMILIES
@@ -180,20 +180,29 @@ impl Architecture {
             config.attentions_mut().for_each(|attention| attention.is_bidirectional = true);
         }
         limits::check(&config)?;
+        check_factors(&config, &family.gguf_names.layer, tensors)?;
         Ok(Self { config, names: family.gguf_names })
     }
 }
 
-/// Refuses tensors in NVFP4 that are multiplied with a number of a tensor of its own: such numbers are not read.
-fn check_scales(tensors: &dyn TensorSource) -> Result<(), ConfigError> {
-    for name in tensors.names() {
-        let is_fp4 = tensors.tensor(name).is_some_and(|tensor| tensor.format == Format::NVFP4);
-        let scale = name.strip_suffix(".weight").map(|name| format!("{name}.scale"));
-        if let Some(scale) = scale.filter(|scale| is_fp4 && tensors.tensor(scale).is_some()) {
+/// Refuses factors of tensors in other formats than NVFP4, whose factors are the only ones that are read. The factors of a router and of its
+/// experts are part of some families.
+fn check_factors(
+    config: &DecoderConfig,
+    names: &LayerNames,
+    tensors: &dyn TensorSource,
+) -> Result<(), ConfigError> {
+    let of_routing = [names.router_scale, names.expert_scales];
+    for tensor in tensors.names().into_iter().filter_map(|name| tensors.tensor(name)) {
+        let Some(factors) = factors_of(tensor.name).filter(|name| tensors.tensor(name).is_some()) else {
+            continue;
+        };
+        let is_known = config.has_expert_scales() && of_routing.iter().any(|name| factors.ends_with(name));
+        if tensor.format != Format::NVFP4 && !is_known {
             return Err(ConfigError::Variant {
-                key: scale,
-                found: "a factor of a tensor in NVFP4".to_owned(),
-                expected: "tensors in NVFP4 without one",
+                key: factors,
+                found: format!("a factor of a tensor in {}", tensor.format.name()),
+                expected: "factors of tensors in NVFP4",
             });
         }
     }

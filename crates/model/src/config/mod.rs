@@ -99,6 +99,15 @@ impl DecoderConfig {
         self.attentions().any(|attention| attention.is_bidirectional)
     }
 
+    /// Whether each expert of a layer has a factor of its weight.
+    pub fn has_expert_scales(&self) -> bool {
+        let has = |layer: &LayerConfig| match layer.feed_forward {
+            FeedForward::Experts { routing, .. } => routing.has_expert_scales,
+            _ => false,
+        };
+        self.layers.iter().any(has)
+    }
+
     /// Whether a layer has a recurrent state.
     pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| layer.mixer.state(self.hidden_size).is_some())

@@ -3,6 +3,7 @@
 mod file_bytes;
 pub mod gguf;
 pub(crate) mod mxfp4;
+pub(crate) mod nvfp4;
 pub mod quantized;
 pub mod safetensors;
 

@@ -95,7 +95,7 @@ fn groups_of_layers_have_layouts_of_their_own() {
     assert_eq!(scheme.of_layer("model.layers.0.mlp.experts.5.down_proj"), fp4);
 
     let rng = &mut Rng::with_seed(73);
-    let (rows, fp4) = (fp8_rows(rng, 40), nvfp4(rng, false));
+    let (rows, fp4) = (fp8_rows(rng, 40), nvfp4(rng, false, 64));
     let named = |layer: &str, case: &Case| -> Vec<_> {
         let of_layer = |(name, (dtype, shape, data)): (&&str, &(Dtype, Vec<usize>, Vec<u8>))| {
             (format!("{layer}.{name}"), *dtype, shape.clone(), data.clone())

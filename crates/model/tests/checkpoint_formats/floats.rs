@@ -186,8 +186,8 @@ pub(super) fn fp8_rows(rng: &mut Rng, cols: usize) -> Case {
     }
 }
 
-pub(super) fn nvfp4(rng: &mut Rng, is_modelopt: bool) -> Case {
-    let [rows, cols] = [5, 64];
+pub(super) fn nvfp4(rng: &mut Rng, is_modelopt: bool, cols: usize) -> Case {
+    let rows = 5;
     let codes: Vec<u8> = (0..rows * cols).map(|_| rng.u8(0..16)).collect();
     let groups: Vec<u8> = (0..rows * cols / 16).map(|_| fp8_code(rng) & 0x7f).collect();
     // A power of two, so that its inverse and all products are exact.
@@ -211,5 +211,6 @@ pub(super) fn nvfp4(rng: &mut Rng, is_modelopt: bool) -> Case {
         }
         false => weights_config("nvfp4-pack-quantized", &weights),
     };
-    Case { config, tensors, shape: [rows, cols], numbers, format: Format::BF16 }
+    let format = if cols.is_multiple_of(64) { Format::NVFP4_SCALED } else { Format::BF16 };
+    Case { config, tensors, shape: [rows, cols], numbers, format }
 }

@@ -170,8 +170,11 @@ fn every_format_is_decoded_exactly() {
         mxfp8(rng, dtype, 80).check();
     }
     mxfp4(rng).check();
-    nvfp4(rng, true).check();
-    nvfp4(rng, false).check();
+    // Rows of whole blocks, and of groups alone.
+    for cols in [128, 80] {
+        nvfp4(rng, true, cols).check();
+        nvfp4(rng, false, cols).check();
+    }
 }
 
 /// FP8 and MXFP8 have no NaN, and round no product whose size is beyond that of normal numbers: such layers are held in floats.
@@ -207,6 +210,29 @@ fn numbers_that_fp8_does_not_have_are_floats() {
     assert_eq!((decoded.format, decoded.data[33]), (Format::MXFP8, 0));
 }
 
+/// NVFP4 as ggml has it has neither NaN nor signs among its scales, and no factors beyond f32's normal numbers.
+#[test]
+fn numbers_that_blocks_of_nvfp4_do_not_have_are_floats() {
+    let rng = &mut Rng::with_seed(74);
+    for (scale, number) in [(0x7f, f32::NAN), (0x80 | 0x38, -1.0)] {
+        let mut case = nvfp4(rng, true, 64);
+        case.tensors.get_mut("weight").unwrap().2[0] = 0x22;
+        case.tensors.get_mut("weight_scale").unwrap().2[0] = scale;
+        let decoded = open(&case).decode("l.weight", case.shape).unwrap().unwrap();
+        assert_eq!(decoded.format, Format::BF16);
+        let mut found = vec![0.0; 64];
+        dequantize_row(decoded.format, &decoded.data[..2 * 64], &mut found);
+        // The factor is 2^-6.
+        assert!(found[0] * 64.0 == number || found[0].is_nan() && number.is_nan(), "{}", found[0]);
+    }
+    for factor in [2.0_f32.powi(-115), 1e-40, f32::INFINITY, f32::NAN] {
+        let mut case = nvfp4(rng, true, 64);
+        case.tensors.get_mut("weight_scale_2").unwrap().2.copy_from_slice(&factor.to_le_bytes());
+        let decoded = open(&case).decode("l.weight", case.shape).unwrap().unwrap();
+        assert!([Format::BF16, Format::F32].contains(&decoded.format), "{factor}");
+    }
+}
+
 /// Whatever is changed in a file of each format, it is decoded or refused, and nothing else happens.
 #[test]
 fn damaged_layers_are_errors_or_other_numbers() {
@@ -219,7 +245,7 @@ fn damaged_layers_are_errors_or_other_numbers() {
         packed(rng, 4, false, Dtype::BF16),
         packed(rng, 3, true, Dtype::BF16),
         int8_groups(rng, 4, false),
-        nvfp4(rng, false),
+        nvfp4(rng, false, 64),
         fp8_of_compressed_tensors(rng, "block", [128, 128]),
         fp8_blocks(rng, true, 256),
         mxfp8(rng, Dtype::U8, 96),

@@ -7,7 +7,7 @@
 use half::f16;
 
 use super::AmxUnpacker;
-use crate::layout::{BLOCKS_PER_SUPERBLOCK, CodeLayout, PanelLayout};
+use crate::layout::{CodeLayout, PanelLayout};
 use crate::quant::unpack::{gather, prefetch_scales, with_offset};
 use crate::quant::{Format, PackedMatrix};
 use crate::simd::{AmxIsa, SimdIsa, prefetch_bytes};
@@ -46,7 +46,7 @@ impl<const FORMAT: usize> AmxUnpacker for Codes<FORMAT> {
                 S::bstore(out.add(v * 128), even);
                 S::bstore(out.add(v * 128 + 64), odd);
             };
-            let supers = panel.add(b / BLOCKS_PER_SUPERBLOCK * kind.super_bytes());
+            let supers = panel.add(kind.super_at(b));
             let scales = panel.add(self.layout.scales_at + b * kind.block_bytes());
             let [scale, second] = S::pair_scales(kind, supers, scales, self.power);
             if bits == 8 {

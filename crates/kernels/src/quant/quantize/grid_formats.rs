@@ -2,27 +2,36 @@
 //! the nearest point of all. For test data.
 
 use super::{E2M1_VALUES, extreme, inverse, nearest, put_f16};
-use crate::layout::CodeLayout;
+use crate::layout::{CodeLayout, unsigned_e4m3};
 use crate::quant::Format;
-use crate::quant::grids::{Grid, e4m3};
+use crate::quant::grids::Grid;
 
 /// Writes the stored block of `x` to `out`.
 pub(super) fn block(format: Format, x: &[f32], out: &mut [u8]) {
     out.fill(0);
     match format {
-        Format::NVFP4 => nvfp4(x, out),
+        Format::NVFP4 => nvfp4(x, 1.0, out),
+        Format::NVFP4_SCALED => nvfp4_scaled(x, out),
         Format::TQ1_0 | Format::TQ2_0 => ternary(format, x, out),
         _ => grid(format, x, out),
     }
 }
 
-fn nvfp4(x: &[f32], out: &mut [u8]) {
+/// The factor makes the largest scale that of the largest magnitude.
+fn nvfp4_scaled(x: &[f32], out: &mut [u8]) {
+    let factor = extreme(x).abs() / (6.0 * 448.0);
+    out[..4].copy_from_slice(&factor.to_le_bytes());
+    nvfp4(x, factor, &mut out[4..]);
+}
+
+fn nvfp4(x: &[f32], factor: f32, out: &mut [u8]) {
+    let scale_of = |code: u8| unsigned_e4m3(code) * 256.0 * factor;
     for (half, x) in x.chunks_exact(16).enumerate() {
         // The largest number is 6; the next scale that is not smaller.
         let wanted = extreme(x).abs() / 6.0;
-        let scale = (0..0x7F).find(|&scale| e4m3(scale) >= wanted).unwrap_or(0x7E);
+        let scale = (0..0x7F).find(|&scale| scale_of(scale) >= wanted).unwrap_or(0x7E);
         out[half] = scale;
-        let code = |i: usize| nearest(&E2M1_VALUES, x[i] * inverse(e4m3(scale) * 0.5));
+        let code = |i: usize| nearest(&E2M1_VALUES, x[i] * inverse(scale_of(scale) * 0.5));
         for (j, out) in out[4 + 8 * half..][..8].iter_mut().enumerate() {
             *out = code(j) | code(j + 8) << 4;
         }

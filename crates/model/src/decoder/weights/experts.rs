@@ -176,7 +176,7 @@ impl<'a, B: Backend> Loader<'a, B> {
             1 => Cow::Borrowed(&own[picked.first * row_bytes..][..picked.n * row_bytes]),
             _ => Cow::Owned(picked.indices().flat_map(|row| part(own, row, row_bytes)).copied().collect()),
         };
-        Ok(stored_rows(tensor.name, tensor.format, shape, data))
+        self.with_factor(stored_rows(tensor.name, tensor.format, shape, data), expert_idx, n_experts)
     }
 
     /// Rows of codes and of scales, put together.

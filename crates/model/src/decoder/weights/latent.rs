@@ -3,7 +3,7 @@
 use throng_kernels::quant::{Format, dequantize_row};
 
 use super::{Loader, TensorError, weight};
-use crate::backend::{Backend, DeviceMemory, Linear, MatrixRole};
+use crate::backend::{Backend, BackendError, DeviceMemory, Linear, MatrixRole};
 use crate::config::LatentConfig;
 use crate::weights::TensorView;
 
@@ -98,6 +98,11 @@ impl<B: Backend> Loader<'_, B> {
         if !names.key_expansion.is_empty() && self.find(&apart).is_some() {
             let keys = self.checked(&apart, &[n_heads, rank, nope_dim])?;
             let of_values = self.checked(&at(names.value_expansion), &[n_heads, value_dim, rank])?;
+            for tensor in [&keys, &of_values] {
+                if let Some(factor) = self.factor_name(tensor.name, tensor.format) {
+                    return Err(BackendError::Unsupported(format!("{factor}, a factor of heads")).into());
+                }
+            }
             for head in 0..n_heads {
                 absorbed.push(self.head_matrix(&keys, head, [rank, nope_dim])?);
                 values.push(self.head_matrix(&of_values, head, [value_dim, rank])?);

@@ -7,7 +7,7 @@ use throng_kernels::quant::Format;
 use super::{Loader, TensorError, find_tensor, other_names};
 use crate::backend::Backend;
 use crate::weights::quantized::{DecodeError, DecodedMatrix, ExpertRows};
-use crate::weights::{TensorSource, TensorView};
+use crate::weights::{TensorSource, TensorView, nvfp4};
 
 /// Rows of a matrix in a tensor's format, copied where the file has them in another order or another layout.
 pub(super) struct StoredRows<'a> {
@@ -56,8 +56,31 @@ impl<'a, B: Backend> Loader<'a, B> {
             Some(_) => None,
             None => find_decoded(self.source, name, shape),
         };
-        let Some(decoded) = decoded else { return Ok(StoredRows::of(&self.checked(name, &shape)?, shape)) };
-        StoredRows::of_decoded(decoded, shape)
+        match decoded {
+            Some(decoded) => StoredRows::of_decoded(decoded, shape),
+            None => self.with_factor(StoredRows::of(&self.checked(name, &shape)?, shape), 0, 1),
+        }
+    }
+
+    /// The rows, of one of so many experts, with the factor that a GGUF file has for them in another tensor.
+    pub(super) fn with_factor(
+        &self,
+        rows: StoredRows<'a>,
+        expert_idx: usize,
+        n_experts: usize,
+    ) -> Result<StoredRows<'a>, TensorError> {
+        let Some(name) = self.factor_name(&rows.name, rows.format) else { return Ok(rows) };
+        let factors = self.checked(&name, &[n_experts])?.numbers();
+        let data = Cow::Owned(nvfp4::with_factor(factors[expert_idx], &rows.data));
+        Ok(StoredRows { format: Format::NVFP4_SCALED, data, ..rows })
+    }
+
+    /// The tensor of factors that all elements of a tensor in NVFP4 are multiplied with: one, or one for each expert. Factors of experts that the
+    /// configuration has too are left to the routing.
+    pub(super) fn factor_name(&self, name: &str, format: Format) -> Option<String> {
+        let factors = nvfp4::factors_of(name).filter(|_| format == Format::NVFP4)?;
+        let of_routing = self.config.has_expert_scales() && factors.ends_with(self.names.expert_scales);
+        (!of_routing && self.find(&factors).is_some()).then_some(factors)
     }
 }
 

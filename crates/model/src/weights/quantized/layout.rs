@@ -47,6 +47,7 @@ impl QuantizedBy {
         match self {
             Self::Fp8Blocks { block: [_, wide] } => of_e4m3(cols, wide, has_exponents),
             Self::Fp8Rows => of_e4m3(cols, cols, has_exponents),
+            Self::Nvfp4 { .. } if has_whole_blocks(Format::NVFP4_SCALED, cols, cols) => Format::NVFP4_SCALED,
             Self::Nvfp4 { .. } => Format::F32,
             Self::Mxfp8 => of_e4m3(cols, MX_GROUP, true),
             Self::Mxfp4 => Format::MXFP4,

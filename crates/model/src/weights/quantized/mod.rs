@@ -1,6 +1,8 @@
 //! Checkpoints whose linear layers are stored in few bits, in the layouts of other libraries. Each is decoded when it is loaded, into
 //! the smallest format of this engine that holds exactly the same numbers. Does not know what layers are for.
 
+mod coded_rows;
+mod codes;
 mod floats;
 mod integers;
 mod layout;
@@ -117,6 +119,9 @@ const PARTS: [&str; 18] = [
     "scales",
 ];
 
+/// Endings of the tensor that has the codes of a layer, or of all experts.
+const CODES: [&str; 4] = ["weight_packed", "qweight", "weight", ""];
+
 /// Endings of all tensors of a layer.
 fn ends() -> impl Iterator<Item = &'static str> {
     PARTS.into_iter().chain(["weight", "qweight", "qzeros", "g_idx"])
@@ -134,21 +139,23 @@ impl QuantizedFolder {
     }
 
     fn size_of(&self, name: &str) -> Option<(QuantizedBy, EncodedWeight)> {
-        if stacked::is_stack(&self.folder, name) {
-            let (by, parts) = (self.scheme.of_layer(name)?, self.encoded_parts(name));
-            let n_bytes = |(_, part): &(&str, RawTensor<'_>)| part.data.len() as u64;
-            let n_code_bytes: u64 = parts.iter().filter(|(end, _)| end.is_empty()).map(n_bytes).sum();
-            // BF16 where all numbers are some of it.
-            let held = Format::F32;
-            let n_elements = n_code_bytes * 8 / by.bits() as u64;
-            return Some((
-                by,
-                EncodedWeight { held, n_elements, n_stored_bytes: parts.iter().map(n_bytes).sum() },
-            ));
-        }
-        let layer = Layer { folder: &self.folder, name: name.trim_end_matches(".weight"), shape: [0, 0] };
-        let by = self.scheme.of_layer(layer.name)?;
-        Some((by, layer.size(by)))
+        let is_stack = stacked::is_stack(&self.folder, name);
+        let by = self.scheme.of_layer(if is_stack { name } else { name.trim_end_matches(".weight") })?;
+        let parts = self.encoded_parts(name);
+        let n_stored_bytes = parts.iter().map(|(_, part)| part.data.len() as u64).sum();
+        let has_exponents = parts.iter().any(|(_, part)| part.dtype == Dtype::F8_E8M0);
+        let (_, codes) = parts.into_iter().find(|(end, _)| CODES.contains(end))?;
+        let n_elements = codes.data.len() * 8 / by.bits();
+        // Matrices of experts may have their columns first.
+        let cols = match codes.shape {
+            [_, rows, cols] => vec![*rows, *cols],
+            [rows, ..] => vec![n_elements / rows.max(&1)],
+            [] => return None,
+        };
+        let formats: Vec<Format> = cols.into_iter().map(|n| by.usual_format(n, has_exponents)).collect();
+        let is_sure = formats.iter().all(|format| *format == formats[0]);
+        let held = if is_sure { formats[0] } else { Format::F32 };
+        Some((by, EncodedWeight { held, n_elements: n_elements as u64, n_stored_bytes }))
     }
 }
 
@@ -209,18 +216,6 @@ impl<'a> Layer<'a> {
                 integers::packed(self, bits, group, is_symmetric)
             }
             QuantizedBy::Int8 { group, is_symmetric } => integers::int8(self, group, is_symmetric),
-        }
-    }
-
-    /// Its size, without a look at its numbers.
-    fn size(&self, by: QuantizedBy) -> EncodedWeight {
-        let codes = ["weight_packed", "qweight", "weight"].iter().find_map(|end| self.find(end));
-        let cols = codes.as_ref().and_then(|codes| codes.shape.last().copied()).unwrap_or(0);
-        let scales = ["weight_scale_inv", "weight_scale"].iter().find_map(|end| self.find(end));
-        EncodedWeight {
-            held: by.usual_format(cols, scales.is_some_and(|scales| scales.dtype == Dtype::F8_E8M0)),
-            n_elements: codes.map_or(0, |codes| codes.data.len() as u64 * 8 / by.bits() as u64),
-            n_stored_bytes: self.n_stored_bytes() as u64,
         }
     }
 

@@ -5,8 +5,10 @@
 use safetensors::Dtype;
 use throng_kernels::quant::Format;
 
-use super::floats::{E2M1_BITS, NVFP4_GROUP, e2m1, e4m3, numbers, shortest};
+use super::coded_rows::CodedRows;
+use super::floats::{E2M1_BITS, numbers};
 use super::{DecodeError, QuantizedBy, RawTensor};
+use crate::weights::nvfp4;
 use crate::weights::safetensors::SafetensorsFolder;
 
 /// Endings of the factors' names.
@@ -46,10 +48,9 @@ impl ExpertRows {
         if self.is_transposed { [cols / n, rows] } else { [rows, cols / n] }
     }
 
-    /// Row and column of each element, row after row.
-    fn places(self) -> impl Iterator<Item = (usize, usize)> {
-        let rows = (0..self.n).map(move |i| self.first + i * self.step);
-        rows.flat_map(move |row| (0..self.shape[1]).map(move |col| (row, col)))
+    /// The rows.
+    fn indices(self) -> impl Iterator<Item = usize> + Clone {
+        (0..self.n).map(move |i| self.first + i * self.step)
     }
 
     /// Where the element of a row and column is in a matrix of these stored dimensions, `n` columns to an element.
@@ -134,12 +135,13 @@ impl<'a> Stack<'a> {
         let grid = [stored[0].div_ceil(high.max(1)), stored[1].div_ceil(wide.max(1))];
         let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::F8_E8M0];
         let factors = numbers(&self.own(end, &dtypes, grid)?);
-        let number = |(row, col)| {
+        let code = |row, col| codes.data[rows.at(row, col, 1)];
+        let scale = |row, col| {
             let at = rows.at(row, col, 1);
-            let (i, j) = (at / stored[1], at % stored[1]);
-            e4m3(codes.data[at]) * factors[i / high * grid[1] + j / wide]
+            factors[at / stored[1] / high * grid[1] + at % stored[1] / wide]
         };
-        Ok(shortest(rows.places().map(number)))
+        let columns = if rows.is_transposed { high } else { wide };
+        Ok(CodedRows { rows: rows.indices(), cols: rows.shape[1], code, scale }.e4m3(columns))
     }
 
     /// The block that has one factor, where the factors are for whole rows or columns.
@@ -155,21 +157,19 @@ impl<'a> Stack<'a> {
     /// NVFP4 with two neighbouring columns in a byte and a second factor for all experts, or for each.
     fn nvfp4(&self) -> Result<(Format, Vec<u8>), DecodeError> {
         let rows = self.rows;
-        if !rows.shape[1].is_multiple_of(NVFP4_GROUP) {
+        if !rows.shape[1].is_multiple_of(nvfp4::GROUP) {
             return Err(DecodeError::Tensor {
                 name: self.name.to_owned(),
-                expected: format!("a multiple of {NVFP4_GROUP} columns"),
+                expected: format!("a multiple of {} columns", nvfp4::GROUP),
                 found: format!("{}", rows.shape[1]),
             });
         }
         let codes = self.own("", &[Dtype::U8], rows.stored_by(8 / E2M1_BITS))?;
-        let factors = self.own("_weight_scale", &[Dtype::F8_E4M3], rows.stored_by(NVFP4_GROUP))?;
+        let factors = self.own("_weight_scale", &[Dtype::F8_E4M3], rows.stored_by(nvfp4::GROUP))?;
         let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16];
         let second = numbers(&self.own("_weight_scale_2", &dtypes, [1, 1])?)[0];
-        let number = |(row, col)| {
-            let code = codes.data[rows.at(row, col, 8 / E2M1_BITS)] >> (E2M1_BITS * (col % 2));
-            e2m1(code) * (e4m3(factors.data[rows.at(row, col, NVFP4_GROUP)]) * second)
-        };
-        Ok(shortest(rows.places().map(number)))
+        let code = |row, col| codes.data[rows.at(row, col, 8 / E2M1_BITS)] >> (E2M1_BITS * (col % 2));
+        let scale = |row, col| factors.data[rows.at(row, col, nvfp4::GROUP)];
+        Ok(CodedRows { rows: rows.indices(), cols: rows.shape[1], code, scale }.nvfp4(second))
     }
 }
