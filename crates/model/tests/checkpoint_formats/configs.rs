@@ -180,6 +180,16 @@ fn layers_of_modelopt_may_have_algorithms_of_their_own() {
     assert!(Scheme::of_config(kv.as_object().unwrap()).unwrap().is_none());
 }
 
+/// GPTQModel writes its own name as the method, whatever the layout.
+#[test]
+fn awq_of_gptqmodel_is_known_by_its_format() {
+    let config = json!({
+        "quant_method": "gptq", "method": "awq", "format": "gemm", "checkpoint_format": "gemm", "bits": 4, "group_size": 64,
+        "sym": false, "desc_act": false, "lm_head": false, "meta": {"quantizer": ["gptqmodel:7.5.0"]}, "pack_dtype": "int32",
+    });
+    assert_eq!(scheme(&config).of_layer("x"), Some(QuantizedBy::Awq { group: Some(64) }));
+}
+
 #[test]
 fn layers_of_auto_round_are_those_of_gptq_or_awq() {
     let config = |packing: &str, extra: Value| {
@@ -206,6 +216,19 @@ fn layers_of_auto_round_are_those_of_gptq_or_awq() {
     assert_eq!(by_awq.of_layer("model.layers.1.mlp.down_proj"), Some(QuantizedBy::Awq { group: Some(128) }));
     let other = "auto_round:llm_compressor";
     assert_eq!(refused(config(other, json!({}))), format!("packing_format = \"{other}\" of AutoRound"));
+    let short = |data_type: &str, bits: usize, group: usize, extra: Value| {
+        let mut config = config("auto_round:llm_compressor", extra);
+        (config["data_type"], config["bits"], config["group_size"]) =
+            (data_type.into(), bits.into(), group.into());
+        config
+    };
+    let mx = scheme(&short("mx_fp", 4, 32, json!({"a": {"bits": 8}, "lm_head": {"bits": 16}})));
+    let found = ["a", "b", "lm_head"].map(|name| mx.of_layer(name));
+    assert_eq!(found, [Some(QuantizedBy::Mxfp8), Some(QuantizedBy::Mxfp4), None]);
+    let nv = scheme(&short("nv_fp", 4, 16, json!({})));
+    assert_eq!(nv.of_layer("a"), Some(QuantizedBy::Nvfp4 { is_modelopt: false }));
+    assert_eq!(refused(short("nv_fp", 4, 32, json!({}))), "group_size = 32 of AutoRound");
+    assert_eq!(refused(short("mx_int", 4, 32, json!({}))), "data_type = \"mx_int\" of AutoRound");
     let five = config("auto_round:auto_gptq", json!({"a": {"bits": 5}}));
     assert_eq!(refused(five), "bits = 5 of AutoRound extra_config");
 }

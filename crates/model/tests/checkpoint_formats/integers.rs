@@ -156,6 +156,25 @@ pub(super) fn packed(rng: &mut Rng, bits: usize, is_symmetric: bool, dtype: Dtyp
     Case { config: weights_config("pack-quantized", &weights), tensors, shape: [rows, cols], numbers, format }
 }
 
+/// One scale for all rows.
+pub(super) fn packed_by_one(rng: &mut Rng, bits: usize) -> Case {
+    let [rows, cols] = [5, 64];
+    let codes: Vec<u32> = (0..rows * cols).map(|_| rng.u32(0..1 << bits)).collect();
+    let (scale, scale_bytes) = scales(rng, 1, Dtype::BF16);
+    let numbers =
+        codes.iter().map(|&code| (f64::from(code) - f64::from(1 << (bits - 1))) * scale[0]).collect();
+    let packed: Vec<u32> =
+        codes.chunks(cols).flat_map(|row| bits_in_words(row.iter().copied(), bits)).collect();
+    let tensors = BTreeMap::from([
+        ("weight_packed", (Dtype::I32, vec![rows, cols * bits / 32], words(&packed))),
+        ("weight_scale", (Dtype::BF16, vec![1], scale_bytes)),
+    ]);
+    let weights =
+        json!({"num_bits": bits, "strategy": "tensor", "symmetric": true, "type": "int", "dynamic": false});
+    let config = weights_config("pack-quantized", &weights);
+    Case { config, tensors, shape: [rows, cols], numbers, format: format_of(bits, true) }
+}
+
 /// What has all codes of so many bits, or all their differences from zero points.
 fn format_of(bits: usize, is_symmetric: bool) -> Format {
     match bits + usize::from(!is_symmetric) {

@@ -21,7 +21,7 @@ mod stacked;
 use floats::{
     fp8_blocks, fp8_of_compressed_tensors, fp8_of_modelopt, fp8_rows, fp8_tensor, mxfp4, mxfp8, nvfp4,
 };
-use integers::{awq, awq_gemv, gptq, int8, int8_groups, packed};
+use integers::{awq, awq_gemv, gptq, int8, int8_groups, packed, packed_by_one};
 
 /// Tensors of a file to be written: type, shape, bytes.
 type Tensors = BTreeMap<&'static str, (Dtype, Vec<usize>, Vec<u8>)>;
@@ -138,6 +138,9 @@ fn every_format_is_decoded_exactly() {
                 packed(rng, bits, is_symmetric, dtype).check();
             }
         }
+    }
+    for bits in [4, 8] {
+        packed_by_one(rng, bits).check();
     }
     for dtype in [Dtype::BF16, Dtype::F32] {
         int8(rng, dtype).check();

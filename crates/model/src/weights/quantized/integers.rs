@@ -106,7 +106,13 @@ pub(super) fn packed(
     let (n_groups, n_words) = (cols.div_ceil(group), n_words(cols, bits));
     let words = layer.integers("weight_packed", &[rows, n_words])?;
     check_shape(layer)?;
-    let scales = layer.floats("weight_scale", &[rows, n_groups])?;
+    let scale = layer.find("weight_scale").map(|scale| scale.shape);
+    // One scale for all rows.
+    let is_one = scale == Some(&[1][..]) && n_groups == 1 && is_symmetric;
+    let scales = match is_one {
+        true => vec![layer.floats("weight_scale", &[1])?[0]; rows],
+        false => layer.floats("weight_scale", &[rows, n_groups])?,
+    };
     let zeros = match is_symmetric {
         true => None,
         false => Some(layer.integers("weight_zero_point", &[self::n_words(rows, bits), n_groups])?),

@@ -1,4 +1,5 @@
-//! The `quantization_config` of Intel's AutoRound, which stores layers in the layouts of GPTQ or AWQ. Does not know tensors.
+//! The `quantization_config` of Intel's AutoRound, which stores layers in the layouts of GPTQ or AWQ, or as compressed-tensors
+//! does in short floats. Does not know tensors.
 
 use serde_json::{Map, Value};
 
@@ -59,19 +60,13 @@ const SPECIAL: &str = "*+?^$()[]{}|\\";
 pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     let mut fields = Fields::new(NAME, map);
     fields.pass_over(&OF_MAKING);
-    fields.only("data_type", &["int".into()])?;
-    let packing = fields.word("packing_format")?;
-    let is_awq = match packing.as_deref() {
-        None | Some("auto_round:auto_gptq") => false,
-        Some("auto_round:auto_awq") => true,
-        Some(_) => return Err(fields.refused("packing_format", &map["packing_format"])),
-    };
-    let by = layout(&mut fields, is_awq, None)?;
+    let kind = kind(&mut fields)?;
+    let by = layout(&mut fields, kind, None)?;
     let extra = fields.get("extra_config").and_then(Value::as_object);
     let mut layers = Vec::new();
     for (name, own) in extra.into_iter().flatten() {
         let own = own.as_object().ok_or_else(|| fields.refused("extra_config", own))?;
-        layers.push((name.as_str(), of_layer(own, is_awq, by)?));
+        layers.push((name.as_str(), of_layer(own, kind, by)?));
     }
     fields.done()?;
     if layers.iter().all(|(_, own)| own.is_none_or(|own| own == by)) {
@@ -91,6 +86,51 @@ pub(super) fn scheme(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     Ok(Scheme { name: NAME, rules })
 }
 
+/// What kind of numbers layers have, and how those are packed.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Gptq,
+    Awq,
+    Mx,
+    Nv,
+}
+
+impl Kind {
+    /// What AutoRound calls the numbers.
+    fn data_type(self) -> &'static str {
+        match self {
+            Self::Gptq | Self::Awq => "int",
+            Self::Mx => "mx_fp",
+            Self::Nv => "nv_fp",
+        }
+    }
+
+    /// How AutoRound names the packing.
+    fn packing_formats(self) -> &'static [&'static str] {
+        match self {
+            Self::Gptq => &["auto_round:auto_gptq"],
+            Self::Awq => &["auto_round:auto_awq"],
+            Self::Mx => &["auto_round:llm_compressor", "auto_round:mx_fp"],
+            Self::Nv => &["auto_round:llm_compressor", "auto_round:nv_fp"],
+        }
+    }
+}
+
+/// GPTQ's packing is meant where integers have no other.
+fn kind(fields: &mut Fields<'_>) -> Result<Kind, SchemeError> {
+    let kinds = [Kind::Gptq, Kind::Awq, Kind::Mx, Kind::Nv];
+    let data_type = fields.word("data_type")?.unwrap_or_else(|| "int".to_owned());
+    let packing = fields.word("packing_format")?;
+    let mut of_type = kinds.into_iter().filter(|kind| kind.data_type() == data_type).peekable();
+    if of_type.peek().is_none() {
+        return Err(fields.refused("data_type", &data_type.into()));
+    }
+    let is_packed_so = |kind: &Kind| {
+        packing.as_ref().is_none_or(|packing| kind.packing_formats().contains(&packing.as_str()))
+    };
+    of_type.find(is_packed_so).ok_or_else(|| fields.refused("packing_format", &packing.into()))
+}
+
 /// An expression must match a name to its end.
 fn target(name: &str) -> Result<Target, RuleError> {
     match name.contains(|c| SPECIAL.contains(c)) {
@@ -102,7 +142,7 @@ fn target(name: &str) -> Result<Target, RuleError> {
 /// The layout of a layer with fields of its own; `None`: with sixteen bits it is not quantized.
 fn of_layer(
     own: &Map<String, Value>,
-    is_awq: bool,
+    kind: Kind,
     rest: QuantizedBy,
 ) -> Result<Option<QuantizedBy>, SchemeError> {
     if own.get("bits").and_then(Value::as_u64).is_some_and(|bits| bits >= 16) {
@@ -110,26 +150,40 @@ fn of_layer(
     }
     let mut fields = Fields::new("AutoRound extra_config", own);
     fields.pass_over(&OF_MAKING);
-    fields.only("data_type", &["int".into()])?;
-    let by = layout(&mut fields, is_awq, Some(rest))?;
+    fields.only("data_type", &[kind.data_type().into()])?;
+    let by = layout(&mut fields, kind, Some(rest))?;
     fields.done()?;
     Ok(Some(by))
 }
 
 fn layout(
     fields: &mut Fields<'_>,
-    is_awq: bool,
+    kind: Kind,
     rest: Option<QuantizedBy>,
 ) -> Result<QuantizedBy, SchemeError> {
     let (of_rest, group_of_rest) = match rest {
         Some(QuantizedBy::Gptq { bits, group, .. }) => (bits, group),
         Some(QuantizedBy::Awq { group }) => (4, group),
+        Some(QuantizedBy::Mxfp8) => (8, None),
         _ => (4, None),
     };
-    let bits = fields.size("bits", of_rest, if is_awq { &[4] } else { &[2, 4, 8] })?;
-    let group = if fields.get("group_size").is_some() { fields.group("group_size")? } else { group_of_rest };
-    Ok(match is_awq {
-        true => QuantizedBy::Awq { group },
-        false => QuantizedBy::Gptq { bits, group, zeros_are_less_one: true },
+    let bits: &[usize] = match kind {
+        Kind::Gptq => &[2, 4, 8],
+        Kind::Mx => &[4, 8],
+        Kind::Awq | Kind::Nv => &[4],
+    };
+    let bits = fields.size("bits", of_rest, bits)?;
+    let group = match kind {
+        Kind::Mx => fields.only("group_size", &[32.into()]).map(|()| None)?,
+        Kind::Nv => fields.only("group_size", &[16.into()]).map(|()| None)?,
+        _ if fields.get("group_size").is_some() => fields.group("group_size")?,
+        _ => group_of_rest,
+    };
+    Ok(match kind {
+        Kind::Awq => QuantizedBy::Awq { group },
+        Kind::Gptq => QuantizedBy::Gptq { bits, group, zeros_are_less_one: true },
+        Kind::Mx if bits == 8 => QuantizedBy::Mxfp8,
+        Kind::Mx => QuantizedBy::Mxfp4,
+        Kind::Nv => QuantizedBy::Nvfp4 { is_modelopt: false },
     })
 }

@@ -21,7 +21,12 @@ struct Kind {
 }
 
 const KINDS: [Kind; 6] = [
-    Kind { formats: &["pack-quantized"], type_: "int", bits: 2..=8, strategies: &["channel", "group"] },
+    Kind {
+        formats: &["pack-quantized"],
+        type_: "int",
+        bits: 2..=8,
+        strategies: &["tensor", "channel", "group"],
+    },
     Kind {
         formats: &["int-quantized", "naive-quantized"],
         type_: "int",

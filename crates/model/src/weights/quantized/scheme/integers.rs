@@ -39,6 +39,9 @@ const OF_MAKING: [&str; 28] = [
     "provider",
 ];
 
+/// The formats of AWQ, by the names of its kernels.
+const OF_AWQ: [&str; 2] = ["gemm", "gemv"];
+
 pub(super) fn awq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     const NAME: &str = "AWQ";
     let mut fields = Fields::new(NAME, map);
@@ -50,7 +53,7 @@ pub(super) fn awq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     let mut kernel = None;
     for name in ["version", "format", "checkpoint_format"] {
         let Some(found) = fields.word(name)? else { continue };
-        if !["gemm", "gemv"].contains(&found.as_str()) || kernel.as_ref().is_some_and(|k| *k != found) {
+        if !OF_AWQ.contains(&found.as_str()) || kernel.as_ref().is_some_and(|k| *k != found) {
             return Err(fields.refused(name, &map[name]));
         }
         kernel = Some(found);
@@ -71,6 +74,12 @@ pub(super) fn awq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
 const GPTQ: &str = "GPTQ";
 
 pub(super) fn gptq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
+    // GPTQModel names itself, not the method.
+    let is_of_awq =
+        |name| map.get(name).and_then(Value::as_str).is_some_and(|format| OF_AWQ.contains(&format));
+    if ["format", "checkpoint_format"].into_iter().any(is_of_awq) {
+        return awq(map);
+    }
     let mut fields = Fields::new(GPTQ, map);
     fields.pass_over(&OF_MAKING);
     // Which column is of which group is stored beside the weights, and zero points are stored for symmetric ones too.
