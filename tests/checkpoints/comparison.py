@@ -8,7 +8,9 @@ comes of rounding activations to int8 with a scale for each 32 of them (`INT8`),
 """
 
 import json
+import multiprocessing
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 
 import torch
 from safetensors import safe_open
@@ -21,6 +23,12 @@ import tiny
 EXACT = 2e-4
 TWO_TERMS = 6e-4
 INT8 = "int8"
+
+
+def in_own_process(function, *arguments, **options):
+    """Calls a function of a module where that can change nothing here: some libraries replace classes of transformers once they are used."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments, **options).result()
 
 
 class Int8Activations(TorchFunctionMode):

@@ -1,4 +1,4 @@
-"""GPTQ as GPTQModel writes it, and as its own layers dequantize it."""
+"""GPTQ as GPTQModel writes it, and as its own layers dequantize it, in processes of their own."""
 
 import os
 
@@ -10,18 +10,23 @@ import pytest
 import tiny
 import torch
 from comparison import EXACT, INT8
-from gptqmodel import BACKEND, GPTQModel, QuantizeConfig
+from safetensors.torch import load_file, save_file
 
 
 def quantize(source, folder, **options):
+    from gptqmodel import GPTQModel, QuantizeConfig
+
     rows = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)} for ids in tiny.sentences(length=128)]
     model = GPTQModel.load(str(source), QuantizeConfig(**options, device="cpu"))
     model.quantize(rows, batch_size=1)
     model.save(str(folder))
 
 
-def dequantized(folder):
-    """The weights that GPTQModel's layers make of the folder, in float32: a product of a small integer and a factor in F16 is one there."""
+def dequantize(folder, file):
+    """Writes the weights that GPTQModel's layers make of the folder, in float32: a product of a small integer and a factor in F16 is one
+    there."""
+    from gptqmodel import BACKEND, GPTQModel
+
     loaded = GPTQModel.load(str(folder), backend=BACKEND.TORCH, device="cpu").model
     stored = comparison.tensors(folder)
     weights = {name: tensor for name, tensor in stored.items() if name.endswith(".weight")}
@@ -30,7 +35,7 @@ def dequantized(folder):
             # They were rounded to the type that the layer computes in.
             layer.scales = stored[f"{name}.scales"].float()
             weights[f"{name}.weight"] = layer.dequantize_weight().T
-    return weights
+    save_file({name: weight.contiguous() for name, weight in weights.items()}, file)
 
 
 def gptq(**options):
@@ -56,6 +61,7 @@ CASES = {
 def test_gptqmodel(start, base, tmp_path, name):
     model, options, bound = CASES[name]
     folder = tmp_path / f"gptqmodel-{name}"
-    quantize(base(model), folder, **options)
-    model = comparison.float64(folder, dequantized(folder), tmp_path)
+    comparison.in_own_process(quantize, base(model), folder, **options)
+    comparison.in_own_process(dequantize, folder, tmp_path / "weights.safetensors")
+    model = comparison.float64(folder, load_file(tmp_path / "weights.safetensors"), tmp_path)
     comparison.check(start, folder, model, tmp_path, bound)

@@ -190,6 +190,30 @@ fn awq_of_gptqmodel_is_known_by_its_format() {
     assert_eq!(scheme(&config).of_layer("x"), Some(QuantizedBy::Awq { group: Some(64) }));
 }
 
+/// AutoRound writes the layouts of AutoAWQ and AutoGPTQ too, with fields of its own.
+#[test]
+fn awq_and_gptq_of_auto_round_are_read() {
+    let config = |method: &str, more: Value| {
+        let mut config = json!({
+            "quant_method": method, "autoround_version": "0.15.1", "bits": 4, "data_type": "int", "enable_quanted_input": false,
+            "group_size": 128, "provider": "auto-round", "static_attention_granularity": "tensor",
+            "static_kv_granularity": "tensor", "to_quant_block_names": "model.layers", "sym": false,
+        });
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
+    let awq =
+        config("awq", json!({"modules_to_not_convert": ["lm_head"], "version": "gemm", "zero_point": true}));
+    assert_eq!(scheme(&awq).of_layer("x"), Some(QuantizedBy::Awq { group: Some(128) }));
+    let gptq = config(
+        "gptq",
+        json!({"damp_percent": 0.01, "desc_act": false, "lm_head": false, "true_sequential": false}),
+    );
+    let by = QuantizedBy::Gptq { bits: 4, group: Some(128), zeros_are_less_one: true };
+    assert_eq!(scheme(&gptq).of_layer("x"), Some(by));
+    assert_eq!(refused(config("gptq", json!({"data_type": "fp"}))), "data_type = \"fp\" of GPTQ");
+}
+
 #[test]
 fn layers_of_auto_round_are_those_of_gptq_or_awq() {
     let config = |packing: &str, extra: Value| {

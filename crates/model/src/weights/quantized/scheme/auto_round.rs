@@ -11,7 +11,7 @@ use super::{Scheme, SchemeError};
 const NAME: &str = "AutoRound";
 /// Fields that do not change how weights are read: how the checkpoint was calibrated, and how activations, keys and values would be quantized. Whether a
 /// layer is symmetric is read from its zero points, and whether it is quantized from the names of its tensors.
-const OF_MAKING: [&str; 41] = [
+pub(super) const OF_MAKING: [&str; 41] = [
     "act_bits",
     "act_data_type",
     "act_dynamic",

@@ -5,13 +5,11 @@ use serde_json::{Map, Value};
 use super::super::layout::QuantizedBy;
 use super::fields::Fields;
 use super::rules::{Rules, Target};
-use super::{Scheme, SchemeError};
+use super::{Scheme, SchemeError, auto_round};
 
 /// How a checkpoint was made, and where it was meant to run.
-const OF_MAKING: [&str; 28] = [
+const OF_MAKING: [&str; 20] = [
     "act_group_aware",
-    "batch_size",
-    "block_name_to_quantize",
     "cache_block_outputs",
     "damp_auto_increment",
     "exllama_version",
@@ -26,18 +24,19 @@ const OF_MAKING: [&str; 28] = [
     "pad_token_id",
     "parallel_packing",
     "static_groups",
-    "sym",
     "true_sequential",
     "uri",
     "use_cuda_fp16",
     "use_exllama",
     "disable_exllama",
-    "enable_quanted_input",
-    "static_attention_granularity",
-    "static_kv_granularity",
-    "to_quant_block_names",
-    "provider",
 ];
+
+/// AutoRound adds what it knows to the fields of both.
+fn pass_over_making(fields: &mut Fields<'_>) -> Result<(), SchemeError> {
+    fields.pass_over(&OF_MAKING);
+    fields.pass_over(&auto_round::OF_MAKING);
+    fields.only("data_type", &["int".into()])
+}
 
 /// The formats of AWQ, by the names of its kernels.
 const OF_AWQ: [&str; 2] = ["gemm", "gemv"];
@@ -45,7 +44,7 @@ const OF_AWQ: [&str; 2] = ["gemm", "gemv"];
 pub(super) fn awq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
     const NAME: &str = "AWQ";
     let mut fields = Fields::new(NAME, map);
-    fields.pass_over(&OF_MAKING);
+    pass_over_making(&mut fields)?;
     fields.size("bits", 4, &[4])?;
     fields.size("w_bit", 4, &[4])?;
     fields.only("method", &["awq".into()])?;
@@ -81,7 +80,7 @@ pub(super) fn gptq(map: &Map<String, Value>) -> Result<Scheme, SchemeError> {
         return awq(map);
     }
     let mut fields = Fields::new(GPTQ, map);
-    fields.pass_over(&OF_MAKING);
+    pass_over_making(&mut fields)?;
     // Which column is of which group is stored beside the weights, and zero points are stored for symmetric ones too.
     fields.pass_over(&["desc_act"]);
     let bits = fields.size("bits", 4, &[2, 3, 4, 8])?;
@@ -136,7 +135,7 @@ fn override_of(own: &Value, rest: QuantizedBy) -> Result<QuantizedBy, SchemeErro
     let empty = Map::new();
     let map = own.as_object().unwrap_or(&empty);
     let mut fields = Fields::new("GPTQ dynamic", map);
-    fields.pass_over(&OF_MAKING);
+    pass_over_making(&mut fields)?;
     fields.pass_over(&["desc_act"]);
     let bits = fields.size("bits", bits, &[2, 3, 4, 8])?;
     let group = if map.contains_key("group_size") { fields.group("group_size")? } else { group };
