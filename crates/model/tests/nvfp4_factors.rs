@@ -160,3 +160,24 @@ fn factors_that_are_not_read_are_refused() {
         assert!(of_shape.contains(&format!("blk.0.{name}.scale")), "{of_shape}");
     }
 }
+
+/// No factor, not even an infinite one or NaN, is more than a wrong result.
+#[test]
+fn any_numbers_are_factors() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = TinyModel { architecture: "qwen3moe", experts: (N_EXPERTS, 2), ..Default::default() };
+    let gguf = Gguf::parse(&tiny.gguf(Format::NVFP4)).unwrap();
+    for factor in [0.0, -1.0, 1e-40, f32::MIN_POSITIVE, f32::MAX, f32::INFINITY, f32::NAN] {
+        let mut tensors = tensors(&gguf);
+        tensors.push(numbers("blk.0.attn_q.scale".to_owned(), &[factor]));
+        tensors.push(numbers("blk.0.ffn_up_exps.scale".to_owned(), &[1.0, factor, 1.0, factor]));
+        let path = folder.path().join("model.gguf");
+        write_file(&path, &gguf, &tensors);
+        let model = load(&path, &OPTIONS, &mut |_| {}).unwrap();
+        for backend in BACKENDS {
+            let mut runner = model.runner(&RunnerOptions { backend, n_threads: 1, limits: LIMITS }).unwrap();
+            let sampling = SamplingParams { max_tokens: 0, ..Default::default() };
+            OneSequence::new(&[1, 2, 3], Arc::new(sampling)).compute_only(&mut *runner, 2);
+        }
+    }
+}
