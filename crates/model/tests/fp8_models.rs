@@ -29,7 +29,7 @@ struct Layout {
     config: Value,
     block: [usize; 2],
     has_powers: bool,
-    /// The type of the stored scales: F32, or exponents.
+    /// The type of the stored scales: F32, or exponents (E8M0).
     dtype: Dtype,
     held: Format,
 }

@@ -124,7 +124,7 @@ impl Format {
             .then(|| (n / self.block_elements()).checked_mul(self.block_bytes()))?
     }
 
-    /// Whether it is one of ggml's, which GGUF files may have.
+    /// Whether ggml has the format, so that tensors of GGUF files may be in it.
     pub const fn is_ggml(self) -> bool {
         !matches!(self, Self::FP8 | Self::MXFP8 | Self::NVFP4_SCALED)
     }

@@ -10,7 +10,7 @@ pub(super) fn fp8(x: &[f32], out: &mut [u8]) {
     put_codes(x, scale, &mut out[4..]);
 }
 
-/// Encodes a block as MXFP8: the scale is the power of two with which the largest magnitude has the exponent of 448.
+/// Encodes a block as MXFP8: the scale is 2^(e - 8) where the largest magnitude has the exponent `e`, as 448, the largest number, has 8.
 pub(super) fn mxfp8(x: &[f32], out: &mut [u8]) {
     let largest = extreme(x).abs();
     out[0] = ((largest.to_bits() >> 23) as i32 - 8).clamp(1, 246) as u8;

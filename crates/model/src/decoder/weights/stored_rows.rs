@@ -62,7 +62,8 @@ impl<'a, B: Backend> Loader<'a, B> {
         }
     }
 
-    /// The rows, of one of so many experts, with the factor that a GGUF file has for them in another tensor.
+    /// The rows multiplied with their factor, where a GGUF file has one in a tensor of its own: that of `expert_idx`. A matrix without experts counts
+    /// as one expert.
     pub(super) fn with_factor(
         &self,
         rows: StoredRows<'a>,

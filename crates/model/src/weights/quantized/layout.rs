@@ -41,8 +41,8 @@ impl QuantizedBy {
         }
     }
 
-    /// The format that has the numbers of most such layers exactly, which have `cols` columns, and scales that are stored as exponents or
-    /// not. FP8 takes as much memory as MXFP8, which holds scales that are powers of two.
+    /// The format in which such a layer of `cols` columns is usually held; its numbers decide. `has_exponents`: scales are stored in E8M0.
+    /// Where scales in another type happen to be powers of two, it is MXFP8 instead of FP8, which takes as much memory.
     pub(super) fn usual_format(self, cols: usize, has_exponents: bool) -> Format {
         match self {
             Self::Fp8Blocks { block: [_, wide] } => of_e4m3(cols, wide, has_exponents),
