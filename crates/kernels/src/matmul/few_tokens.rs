@@ -41,6 +41,7 @@ impl<const T: usize> FewTokens<'_, T> {
         let format = match format {
             Format::IQ2_S => Format::IQ2_XS,
             Format::TQ1_0 => Format::TQ2_0,
+            Format::NVFP4_SCALED => Format::NVFP4,
             format => format,
         };
         macro_rules! of_format {
@@ -48,12 +49,12 @@ impl<const T: usize> FewTokens<'_, T> {
                 match format {
                     // SAFETY: the panel was checked; records and outputs by the caller.
                     $($(Format::$format => unsafe { isa.run($kernel::<T, { Format::$format as usize }>(self)) },)*)*
-                    Format::IQ2_S | Format::TQ1_0 => unreachable!("replaced above"),
+                    Format::IQ2_S | Format::TQ1_0 | Format::NVFP4_SCALED => unreachable!("replaced above"),
                 }
             };
         }
         of_format!(OfFloats: F32 F16 BF16 FP8 MXFP8; OfFormat:
-            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4 NVFP4_SCALED
+            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4
             IQ3_XXS IQ3_S IQ2_XXS IQ2_XS IQ1_S IQ1_M TQ2_0;);
     }
 }

@@ -4,7 +4,7 @@
 //! [`super::dequantize_row`]: code times scale, rounded to f32 once.
 
 use super::{Format, f32_at};
-use crate::layout::{BLOCK, E4m3Scale, PANEL, PanelLayout};
+use crate::layout::{BLOCK, E4m3Scale, PANEL, PanelLayout, unsigned_e4m3};
 use crate::simd::SimdIsa;
 
 /// Scales are applied to a 256th of a code's number, which is exactly what its bits are in f16.
@@ -22,13 +22,13 @@ static NUMBERS: [f32; 256] = {
 };
 
 const fn number(code: u8) -> f32 {
-    let (exponent, mantissa) = (code as u32 >> 3 & 15, code as u32 & 7);
-    let size = match exponent {
-        // 2^-9 is the smallest number.
-        0 => mantissa as f32 / (512.0 * SCALED_BY),
-        _ => f32::from_bits((exponent + 120) << 23 | mantissa << 20) / SCALED_BY,
-    };
+    let size = unsigned_e4m3(code & 0x7F);
     if code & 0x80 == 0 { size } else { -size }
+}
+
+/// The number of a code of E4M3 (OCP 8-bit Floating Point Specification): no infinities, and NaN for the two codes of NaN.
+pub fn e4m3_number(code: u8) -> f32 {
+    if code & 0x7F == 0x7F { f32::NAN } else { NUMBERS[usize::from(code)] * SCALED_BY }
 }
 
 /// The code of the nearest number, even in a tie; the largest one for what is larger.
@@ -147,8 +147,10 @@ mod tests {
         for (code, number) in known {
             assert_eq!(NUMBERS[code] * 256.0, number);
             assert_eq!(NUMBERS[code | 0x80] * 256.0, -number);
+            assert_eq!((e4m3_number(code as u8), e4m3_number(code as u8 | 0x80)), (number, -number));
         }
         assert!(NUMBERS[0x80].is_sign_negative());
+        assert!(e4m3_number(0x7f).is_nan() && e4m3_number(0xff).is_nan());
     }
 
     #[test]

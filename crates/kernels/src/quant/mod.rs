@@ -19,6 +19,7 @@ mod unpack;
 pub use crate::layout::Format;
 pub use compute_path::ComputePath;
 pub use dequantize::dequantize_row;
+pub use e4m3::e4m3_number;
 pub use packed::{PACKING_VERSION, PackError, PackedMatrix};
 pub use quantize::quantize_row;
 pub use quantize_rows::{QUANTIZER_VERSION, quantize_rows};

@@ -57,7 +57,7 @@ impl PackedMatrix {
         }
         // Formats whose panels are alike share an unpacker.
         of_codes!(
-            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4 NVFP4_SCALED
+            Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4 NVFP4 = NVFP4_SCALED
             IQ3_XXS IQ3_S IQ2_XXS IQ2_XS = IQ2_S IQ1_S IQ1_M TQ1_0 = TQ2_0
         )
     }

@@ -1,21 +1,24 @@
 //! Rows whose elements are codes of short floats with scales, and the format that holds exactly their numbers: a format of such codes, else
 //! BF16, else F32. Does not know where codes and scales are stored.
 
-use throng_kernels::quant::Format;
+use std::borrow::Cow;
 
-use super::codes::{e2m1, e4m3, e8m0};
+use throng_kernels::quant::{Format, e4m3_number};
+
+use super::codes::{E2M1_BITS, e2m1, e8m0};
 use super::layout::has_whole_blocks;
 use crate::weights::nvfp4;
 
-/// Rows of so many columns: which, and the code and the scale of each row and column.
-pub(super) struct CodedRows<R, C, S> {
+/// Rows of so many columns: their indices, their codes, row after row and the first column in the lowest bits, and the scale of each row
+/// and column.
+pub(super) struct CodedRows<'a, R, S> {
     pub(super) rows: R,
     pub(super) cols: usize,
-    pub(super) code: C,
+    pub(super) codes: Cow<'a, [u8]>,
     pub(super) scale: S,
 }
 
-impl<R: Iterator<Item = usize> + Clone, C: Fn(usize, usize) -> u8, S> CodedRows<R, C, S> {
+impl<R: Iterator<Item = usize> + Clone, S> CodedRows<'_, R, S> {
     /// The row and the first column of each group of so many columns, row after row.
     fn groups(&self, n: usize) -> impl Iterator<Item = (usize, usize)> {
         let cols = self.cols;
@@ -23,24 +26,22 @@ impl<R: Iterator<Item = usize> + Clone, C: Fn(usize, usize) -> u8, S> CodedRows<
     }
 }
 
-impl<R: Iterator<Item = usize> + Clone, C: Fn(usize, usize) -> u8, S: Fn(usize, usize) -> f32>
-    CodedRows<R, C, S>
-{
+impl<R: Iterator<Item = usize> + Clone, S: Fn(usize, usize) -> f32> CodedRows<'_, R, S> {
     /// Codes of E4M3, of which `wide` neighbouring columns have the same scale.
     pub(super) fn e4m3(&self, wide: usize) -> (Format, Vec<u8>) {
         if let Some(format) = self.e4m3_format(wide) {
             return (format, self.e4m3_blocks(format));
         }
-        let table: [f32; 256] = std::array::from_fn(|code| e4m3(code as u8));
-        let number = |(row, col)| table[usize::from((self.code)(row, col))] * (self.scale)(row, col);
-        shortest(self.groups(1).map(number))
+        let table: [f32; 256] = std::array::from_fn(|code| e4m3_number(code as u8));
+        let number = |((row, col), code): (_, &u8)| table[usize::from(*code)] * (self.scale)(row, col);
+        shortest(self.groups(1).zip(&*self.codes).map(number))
     }
 
     /// The format that holds the codes and scales as they are; `None` where its numbers would not be exactly these.
     fn e4m3_format(&self, wide: usize) -> Option<Format> {
         let all = |is: fn(f32) -> bool| self.groups(wide).all(|(row, col)| is((self.scale)(row, col)));
         // The formats have no NaN.
-        if self.groups(1).any(|(row, col)| (self.code)(row, col) & 0x7f == 0x7f) {
+        if self.codes.iter().any(|code| code & 0x7f == 0x7f) {
             return None;
         }
         if has_whole_blocks(Format::MXFP8, self.cols, wide) && all(is_exponent) {
@@ -53,22 +54,21 @@ impl<R: Iterator<Item = usize> + Clone, C: Fn(usize, usize) -> u8, S: Fn(usize, 
     }
 
     fn e4m3_blocks(&self, format: Format) -> Vec<u8> {
-        let mut blocks = Vec::new();
-        for (row, first) in self.groups(format.block_elements()) {
+        let n = format.block_elements();
+        let mut blocks = Vec::with_capacity(self.codes.len() / n * format.block_bytes());
+        for ((row, first), codes) in self.groups(n).zip(self.codes.chunks_exact(n)) {
             let scale = (self.scale)(row, first);
             match format {
                 Format::MXFP8 => blocks.push((scale.to_bits() >> 23) as u8),
                 _ => blocks.extend(scale.to_le_bytes()),
             }
-            blocks.extend((first..first + format.block_elements()).map(|col| (self.code)(row, col)));
+            blocks.extend(codes);
         }
         blocks
     }
 }
 
-impl<R: Iterator<Item = usize> + Clone, C: Fn(usize, usize) -> u8, S: Fn(usize, usize) -> u8>
-    CodedRows<R, C, S>
-{
+impl<R: Iterator<Item = usize> + Clone, S: Fn(usize, usize) -> u8> CodedRows<'_, R, S> {
     /// Codes of NVFP4, whose scales (E4M3) are multiplied with a factor.
     pub(super) fn nvfp4(&self, factor: f32) -> (Format, Vec<u8>) {
         let format = Format::NVFP4_SCALED;
@@ -76,16 +76,24 @@ impl<R: Iterator<Item = usize> + Clone, C: Fn(usize, usize) -> u8, S: Fn(usize, 
         let is_plain = |(row, col)| (self.scale)(row, col) < 0x7f;
         let is_exact = has_whole_blocks(format, self.cols, self.cols) && is_ordinary(factor);
         if is_exact && self.groups(nvfp4::GROUP).all(is_plain) {
-            let mut blocks = Vec::new();
-            for (row, first) in self.groups(format.block_elements()) {
+            let n = format.block_elements();
+            let mut blocks = Vec::with_capacity(self.codes.len() * 2 / n * format.block_bytes());
+            for ((row, first), codes) in self.groups(n).zip(self.codes.chunks_exact(n / 2)) {
                 let scales = std::array::from_fn(|group| (self.scale)(row, first + group * nvfp4::GROUP));
-                blocks.extend(nvfp4::scaled_block(factor, scales, |i| (self.code)(row, first + i)));
+                blocks.extend(nvfp4::scaled_block(factor, scales, |i| four_bits(codes, i)));
             }
             return (format, blocks);
         }
-        let number = |(row, col)| e2m1((self.code)(row, col)) * (e4m3((self.scale)(row, col)) * factor);
-        shortest(self.groups(1).map(number))
+        let number = |(i, (row, col))| {
+            e2m1(four_bits(&self.codes, i)) * (e4m3_number((self.scale)(row, col)) * factor)
+        };
+        shortest(self.groups(1).enumerate().map(number))
     }
+}
+
+/// Code number `i` in the lowest bits.
+fn four_bits(codes: &[u8], i: usize) -> u8 {
+    codes[i / 2] >> (E2M1_BITS * (i % 2))
 }
 
 /// Whether a scale is a power of two with which MXFP8 has the product of every code.

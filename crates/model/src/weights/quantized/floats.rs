@@ -3,6 +3,8 @@
 //! products of floats: held as codes and scales where a format of the engine has those, else as BF16 where that has all numbers exactly,
 //! else as F32.
 
+use std::borrow::Cow;
+
 use safetensors::Dtype;
 use throng_kernels::quant::{Format, dequantize_row};
 
@@ -11,9 +13,6 @@ use super::codes::e8m0;
 use super::layout::MX_GROUP;
 use super::{DecodeError, Layer, RawTensor};
 use crate::weights::{mxfp4, nvfp4};
-
-/// Bits of a code of E2M1.
-pub(super) const E2M1_BITS: usize = 4;
 
 /// The numbers of a tensor of F32, F16, BF16 or E8M0.
 pub(super) fn numbers(tensor: &RawTensor<'_>) -> Vec<f32> {
@@ -76,8 +75,7 @@ fn fp8(
 ) -> Result<(Format, Vec<u8>), DecodeError> {
     let [rows, cols] = layer.shape;
     let codes = layer.tensor("weight", &[Dtype::F8_E4M3], &layer.shape)?;
-    let code = |row: usize, col: usize| codes.data[row * cols + col];
-    Ok(CodedRows { rows: 0..rows, cols, code, scale }.e4m3(wide))
+    Ok(CodedRows { rows: 0..rows, cols, codes: Cow::Borrowed(codes.data), scale }.e4m3(wide))
 }
 
 /// FP8 with an exponent for 32 columns of a row.
@@ -111,12 +109,8 @@ pub(super) fn nvfp4(layer: &Layer<'_>, is_modelopt: bool) -> Result<(Format, Vec
         if layer.find(global).is_some_and(|tensor| tensor.shape.is_empty()) { &[] } else { &[1] };
     let global = layer.floats(global, global_shape)?[0];
     let global = if is_modelopt { global } else { 1.0 / global };
-    let code = |row: usize, col: usize| {
-        let i = row * cols + col;
-        codes.data[i / 2] >> (E2M1_BITS * (i % 2))
-    };
     let scale = |row: usize, col: usize| scales.data[row * per_row + col / nvfp4::GROUP];
-    Ok(CodedRows { rows: 0..rows, cols, code, scale }.nvfp4(global))
+    Ok(CodedRows { rows: 0..rows, cols, codes: Cow::Borrowed(codes.data), scale }.nvfp4(global))
 }
 
 fn whole_groups(layer: &Layer<'_>, group: usize) -> Result<(), DecodeError> {

@@ -2,11 +2,14 @@
 //! (blocks, or a factor for each expert), FBGEMM in FP8 with factors for rows, and ModelOpt in FP8 and NVFP4. The names of the factors
 //! begin with the name of the tensor. Does not know families.
 
+use std::borrow::Cow;
+
 use safetensors::Dtype;
 use throng_kernels::quant::Format;
 
 use super::coded_rows::CodedRows;
-use super::floats::{E2M1_BITS, numbers};
+use super::codes::E2M1_BITS;
+use super::floats::numbers;
 use super::{DecodeError, QuantizedBy, RawTensor};
 use crate::weights::nvfp4;
 use crate::weights::safetensors::SafetensorsFolder;
@@ -51,6 +54,12 @@ impl ExpertRows {
     /// The rows.
     fn indices(self) -> impl Iterator<Item = usize> + Clone {
         (0..self.n).map(move |i| self.first + i * self.step)
+    }
+
+    /// The bytes of an expert's matrix, of `n` neighbouring columns each, row after row.
+    fn in_order(self, stored: &[u8], n: usize) -> Cow<'_, [u8]> {
+        let of_row = |row| (0..self.shape[1]).step_by(n).map(move |col| stored[self.at(row, col, n)]);
+        Cow::Owned(self.indices().flat_map(of_row).collect())
     }
 
     /// Where the element of a row and column is in a matrix of these stored dimensions, `n` columns to an element.
@@ -135,13 +144,13 @@ impl<'a> Stack<'a> {
         let grid = [stored[0].div_ceil(high.max(1)), stored[1].div_ceil(wide.max(1))];
         let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16, Dtype::F8_E8M0];
         let factors = numbers(&self.own(end, &dtypes, grid)?);
-        let code = |row, col| codes.data[rows.at(row, col, 1)];
+        let codes = rows.in_order(codes.data, 1);
         let scale = |row, col| {
             let at = rows.at(row, col, 1);
             factors[at / stored[1] / high * grid[1] + at % stored[1] / wide]
         };
         let columns = if rows.is_transposed { high } else { wide };
-        Ok(CodedRows { rows: rows.indices(), cols: rows.shape[1], code, scale }.e4m3(columns))
+        Ok(CodedRows { rows: rows.indices(), cols: rows.shape[1], codes, scale }.e4m3(columns))
     }
 
     /// The block that has one factor, where the factors are for whole rows or columns.
@@ -154,7 +163,7 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// NVFP4 with two neighbouring columns in a byte and a second factor for all experts, or for each.
+    /// NVFP4: the codes of two neighbouring columns in a byte, and a second factor, one for all experts or one for each.
     fn nvfp4(&self) -> Result<(Format, Vec<u8>), DecodeError> {
         let rows = self.rows;
         if !rows.shape[1].is_multiple_of(nvfp4::GROUP) {
@@ -168,8 +177,8 @@ impl<'a> Stack<'a> {
         let factors = self.own("_weight_scale", &[Dtype::F8_E4M3], rows.stored_by(nvfp4::GROUP))?;
         let dtypes = [Dtype::F32, Dtype::F16, Dtype::BF16];
         let second = numbers(&self.own("_weight_scale_2", &dtypes, [1, 1])?)[0];
-        let code = |row, col| codes.data[rows.at(row, col, 8 / E2M1_BITS)] >> (E2M1_BITS * (col % 2));
+        let codes = rows.in_order(codes.data, 8 / E2M1_BITS);
         let scale = |row, col| factors.data[rows.at(row, col, nvfp4::GROUP)];
-        Ok(CodedRows { rows: rows.indices(), cols: rows.shape[1], code, scale }.nvfp4(second))
+        Ok(CodedRows { rows: rows.indices(), cols: rows.shape[1], codes, scale }.nvfp4(second))
     }
 }
