@@ -9,6 +9,7 @@ import framing  # noqa: F401
 import grammars  # noqa: F401
 import half_close  # noqa: F401
 import http2  # noqa: F401
+import masks  # noqa: F401
 import operating  # noqa: F401
 import priorities  # noqa: F401
 import sampling  # noqa: F401

@@ -327,6 +327,7 @@ pub fn n_threads(section: &ModelSection) -> usize {
 fn engine_config(section: &EngineSection, scheduler: SchedulerConfig) -> EngineConfig {
     let default = EngineConfig::default();
     EngineConfig {
+        lower_priority: Some(throng_kernels::threads::step_back),
         scheduler,
         step_timeout_ms: section.step_timeout_s.map_or(default.step_timeout_ms, |s| s.saturating_mul(1000)),
         queue_timeout_ms: section.queue_timeout_ms.unwrap_or(default.queue_timeout_ms),

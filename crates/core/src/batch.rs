@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::constraint::TokenConstraint;
+use crate::masks::SequenceMasks;
 use crate::request::{AdapterId, SamplingParams, SequenceId, TokenId};
 pub use crate::step_output::{ChosenToken, DraftPass, SequenceError, StepOutput, TokenLogprob};
 pub use state::{StateCopy, StateSave, StateShare, StateSlot};
@@ -44,6 +45,7 @@ pub struct ScheduledBatch {
     output: Vec<TokenId>,
     copies: Vec<BlockCopy>,
     state_copies: Vec<StateCopy>,
+    has_others: bool,
 }
 
 /// A block whose keys and values are copied into another one.
@@ -81,6 +83,8 @@ pub struct ScheduledSequence {
     pub sampling: Arc<SamplingParams>,
     /// What restricts the output tokens, if anything.
     pub constraint: Option<Arc<dyn TokenConstraint>>,
+    /// What the constraint allows after its output and after each draft; there where there is a constraint.
+    pub masks: Option<Arc<SequenceMasks>>,
     /// The adapter to apply to the model's weights, if any.
     pub adapter: Option<AdapterId>,
     /// What the step does with its recurrent state; none where the model has no recurrent layers.
@@ -132,6 +136,17 @@ impl ScheduledBatch {
         self.output.clear();
         self.copies.clear();
         self.state_copies.clear();
+        self.has_others = false;
+    }
+
+    /// Says whether sequences of more than one tenant, or without constraints, have a share of the step.
+    pub fn set_has_others(&mut self, has_others: bool) {
+        self.has_others = has_others;
+    }
+
+    /// Whether waiting for the masks of one sequence holds up others than sequences of the same tenant that need masks themselves.
+    pub fn has_others(&self) -> bool {
+        self.has_others
     }
 
     /// Adds a copy of a recurrent state, which comes before all that the step computes.
@@ -167,6 +182,12 @@ impl ScheduledBatch {
             if new.history.is_empty() { &[] } else { new.drafts },
             if new.constraint.is_none() { &[] } else { new.drafts },
         );
+        let output = append_both(&mut self.output, new.output, output_drafts);
+        let masks = new.constraint.as_ref().map(|constraint| {
+            let (constraint, sampling) = (Arc::clone(constraint), Arc::clone(&new.sampling));
+            let output = self.output[output.clone()].to_vec();
+            Arc::new(SequenceMasks::new(new.id, constraint, sampling, output, new.drafts.len()))
+        });
         self.sequences.push(ScheduledSequence {
             id: new.id,
             start: new.start,
@@ -178,13 +199,26 @@ impl ScheduledBatch {
             carried: None,
             sampling: new.sampling,
             constraint: new.constraint,
+            masks,
             adapter: new.adapter,
             state: None,
             tokens: append_both(&mut self.tokens, new.tokens, new.drafts),
             blocks: append_both(&mut self.blocks, new.blocks, &[]),
             history: append_both(&mut self.history, new.history, history_drafts),
-            output: append_both(&mut self.output, new.output, output_drafts),
+            output,
         });
+    }
+
+    /// Takes masks for the sequence that was added last that were begun before.
+    ///
+    /// # Panics
+    /// When they are not those of its output and drafts.
+    pub fn set_masks(&mut self, masks: Arc<SequenceMasks>) {
+        let sequence = self.sequences.last_mut().expect("a sequence was added");
+        let n_output = sequence.output.len() - sequence.n_drafts;
+        let drafts = &self.tokens[sequence.tokens.end - sequence.n_drafts..sequence.tokens.end];
+        assert!(sequence.constraint.is_some() && masks.fit(n_output, drafts), "masks of another output");
+        sequence.masks = Some(masks);
     }
 
     /// Asks the executor for up to `n` drafts of the sequence that was added last.
@@ -240,6 +274,9 @@ impl ScheduledBatch {
             history: batch.history(scheduled, 0),
             output: batch.output(scheduled, 0),
         });
+        if let Some(masks) = scheduled.masks.as_ref().filter(|_| drafts.is_empty()) {
+            self.set_masks(Arc::clone(masks));
+        }
         scheduled.state.into_iter().for_each(|state| self.set_state(state));
         if let Some(sequence_idx) = scheduled.carried {
             self.carry_token(sequence_idx);
@@ -297,6 +334,12 @@ impl ScheduledBatch {
 }
 
 impl ScheduledSequence {
+    /// Whether an executor may answer it with [`StepOutput::leave_out_sequence`] because its masks are not there. A recurrent state
+    /// cannot go back before the sequence's last token.
+    pub fn may_be_left_out(&self) -> bool {
+        self.sample && self.constraint.is_some() && self.state.is_none()
+    }
+
     /// How many new tokens the sequence has, drafts included.
     pub fn n_tokens(&self) -> usize {
         self.tokens.len()

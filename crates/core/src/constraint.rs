@@ -14,7 +14,8 @@ use crate::token::TokenId;
 /// for several continuations (`n > 1`) in any order. It does not ask again after a token that ended the output; where
 /// `ignore_eos` is set, an end token may stand inside an output.
 ///
-/// The step waits for a mask, so that one call must take milliseconds at most, for every input.
+/// A sequence whose mask is not there sits out the step, and a mask that takes too long ends its request: see
+/// [`masks`](crate::masks).
 pub trait TokenConstraint: Send + Sync + Debug {
     /// Marks in `mask` the tokens that may follow `output`, which is the output without the prompt. `mask` is empty
     /// (allows nothing) when the call begins. End tokens are tokens as others: the mask allows them where the output may

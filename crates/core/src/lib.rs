@@ -16,6 +16,7 @@ pub mod constraint;
 pub mod executor;
 pub mod health;
 pub mod limits;
+pub mod masks;
 pub mod overload;
 pub mod request;
 pub mod rollout;

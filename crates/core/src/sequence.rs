@@ -3,6 +3,7 @@
 //! not know who goes first.
 
 mod beams;
+mod masks;
 mod recurrent;
 mod shares;
 
@@ -17,6 +18,8 @@ use crate::request::{FinishReason, Priority, Request, SequenceId, TokenId};
 use crate::speculation::{DraftSource, Speculation};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
+use masks::MaskState;
+pub use masks::SLOW_MASKS;
 use recurrent::RecurrentState;
 pub(crate) use shares::Share;
 
@@ -57,6 +60,8 @@ pub struct Running {
     copied_block: Option<BlockId>,
     /// Its state, where the model has recurrent layers.
     recurrent: Option<RecurrentState>,
+    /// The masks of its constraint.
+    masks: MaskState,
     /// What it computes in steps in flight, the oldest first.
     shares: [Option<Share>; MAX_STEPS_IN_FLIGHT],
     /// New tokens in the step that is being planned, drafts included; 0: no share in it.
@@ -219,6 +224,7 @@ impl Sequence<Waiting> {
             n_published,
             copied_block: None,
             recurrent,
+            masks: MaskState::default(),
             shares: [None; MAX_STEPS_IN_FLIGHT],
             n_scheduled: 0,
             n_scheduled_drafts: 0,

@@ -51,6 +51,7 @@ struct SequenceRanges {
     drafts: Range<usize>,
     own_drafts: Range<usize>,
     error: Option<SequenceError>,
+    is_left_out: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -108,7 +109,9 @@ impl StepOutput {
         let (end, n_drafts) = (self.chosen.len(), self.drafts.len());
         let drafts = n_drafts..n_drafts;
         let (sampled, own_drafts) = (end..end, 0..0);
-        self.sequences.push(SequenceRanges { prompt: end..end, sampled, drafts, own_drafts, error: None });
+        let (error, is_left_out) = (None, false);
+        let prompt = end..end;
+        self.sequences.push(SequenceRanges { prompt, sampled, drafts, own_drafts, error, is_left_out });
     }
 
     /// Adds the log-probability of a prompt token (of the position after one of the sequence's new tokens) with the
@@ -158,6 +161,12 @@ impl StepOutput {
         self.sequences.last_mut().expect("begin_sequence comes first").error = Some(error);
     }
 
+    /// Marks the sequence as one whose masks were not there when its token was to be chosen, so that it has none. Its last token is
+    /// computed again once they are. Only where [`may_be_left_out`](crate::batch::ScheduledSequence::may_be_left_out) says so.
+    pub fn leave_out_sequence(&mut self) {
+        self.sequences.last_mut().expect("begin_sequence comes first").is_left_out = true;
+    }
+
     /// How many sequences were answered.
     pub fn n_sequences(&self) -> usize {
         self.sequences.len()
@@ -186,6 +195,11 @@ impl StepOutput {
     /// Why sequence `sequence_idx` failed, if it did.
     pub fn error(&self, sequence_idx: usize) -> Option<SequenceError> {
         self.sequences[sequence_idx].error
+    }
+
+    /// Whether sequence `sequence_idx` got no token because its masks were not there.
+    pub fn is_left_out(&self, sequence_idx: usize) -> bool {
+        self.sequences[sequence_idx].is_left_out
     }
 
     fn push(&mut self, chosen: TokenLogprob, top: &[TokenLogprob]) {

@@ -3,7 +3,7 @@
 use throng_core::scheduler::SchedulerConfig;
 
 /// How the engine runs.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct EngineConfig {
     /// How steps are planned and what may wait.
     pub scheduler: SchedulerConfig,
@@ -11,6 +11,12 @@ pub struct EngineConfig {
     pub step_timeout_ms: u64,
     /// A request that has waited this long for its first step fails; 0: it waits as long as it takes.
     pub queue_timeout_ms: u64,
+    /// A request whose masks do not come for this long, because its constraint is too complex, fails.
+    pub mask_timeout_ms: u64,
+    /// Most threads that evaluate masks, for quick and for slow ones each; 0: a number for this machine.
+    pub max_mask_threads: u32,
+    /// What a thread that evaluates masks calls when it starts, once for quick and twice for slow masks: lowers its priority.
+    pub lower_priority: Option<fn()>,
     /// Most threads of steps that were given up and still hang. With one more the engine is unhealthy.
     pub max_abandoned_threads: u32,
     /// With this many events waiting for the reader of one stream (at least eight for each of its continuations) the
@@ -36,6 +42,9 @@ impl Default for EngineConfig {
             scheduler: SchedulerConfig::default(),
             step_timeout_ms: 120_000,
             queue_timeout_ms: 0,
+            mask_timeout_ms: 30_000,
+            max_mask_threads: 0,
+            lower_priority: None,
             max_abandoned_threads: 2,
             max_buffered_events: 32,
             max_paused_requests: 1024,

@@ -15,6 +15,7 @@ use crate::engine_core::{Effect, EngineCore, Epoch, Input, StepDone, StepError};
 use crate::error::EngineFailure;
 use crate::executor_thread::{ExecutorThread, MakeExecutor, panic_message};
 use crate::intake::EngineState;
+use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outbox, Outlet};
 use crate::shared::Shared;
@@ -44,6 +45,7 @@ pub struct EngineThread {
     arriving: Option<Outlet>,
     /// None: it could not be replaced, the engine is unhealthy.
     executor: Option<ExecutorThread>,
+    masks: MaskThreads,
     /// The time that the core was told with the newest input.
     applied_at: Timestamp,
     /// How long planning the steps in flight took, the oldest first.
@@ -63,8 +65,8 @@ impl EngineThread {
         make_executor: Box<MakeExecutor>,
         executor: ExecutorThread,
         shared: Arc<Shared>,
-        inbox: Inbox,
-        messages: Receiver<Message>,
+        (inbox, messages): (Inbox, Receiver<Message>),
+        masks: MaskThreads,
     ) -> Self {
         Self {
             core,
@@ -75,6 +77,7 @@ impl EngineThread {
             outbox: Outbox::default(),
             arriving: None,
             executor: Some(executor),
+            masks,
             applied_at: Timestamp::default(),
             planning: VecDeque::new(),
             effects: Vec::new(),
@@ -144,6 +147,9 @@ impl EngineThread {
             Message::Submit(submission) => {
                 let Submission { request, arrived, outlet } = *submission;
                 self.arriving = Some(outlet);
+                if request.constraint.is_some() {
+                    self.masks.open(request.id, &request.tenant);
+                }
                 self.apply(Input::Submit { request, arrived });
             }
             Message::Input(input) => {
@@ -192,6 +198,9 @@ impl EngineThread {
             }
             Effect::Refuse { request, failure } => {
                 warn!(request = request.0, %failure, "a request was refused");
+                if failure != EngineFailure::DuplicateId {
+                    self.masks.close(request);
+                }
                 if let Some(outlet) = self.arriving.take() {
                     outlet.fail(failure);
                 }
@@ -206,9 +215,14 @@ impl EngineThread {
                 if let Some(EngineFailure::SlowReader { .. }) = failure {
                     warn!(request = request.0, "a reader was too slow; its request is aborted");
                 }
+                self.masks.close(request);
                 self.outbox.close(request, failure, trace);
             }
-            Effect::Execute { epoch, batch } => self.execute(epoch, batch),
+            Effect::Execute { epoch, batch } => {
+                self.masks.evaluate_batch(&batch);
+                self.execute(epoch, batch);
+            }
+            Effect::EvaluateMasks(masks) => self.masks.evaluate(&masks),
             Effect::EndStep { record, failure } => {
                 if let Some(failure) = failure {
                     warn!(%failure, n_sequences = record.n_sequences, "a step failed");

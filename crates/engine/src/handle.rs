@@ -20,6 +20,7 @@ use crate::error::{EngineError, SubmitError};
 use crate::executor_thread::{ExecutorThread, make_guarded};
 use crate::input_log::InputLog;
 use crate::intake::EngineState;
+use crate::masks::MaskThreads;
 use crate::message::{Inbox, Message, Submission};
 use crate::outbox::{Outlet, StreamLink};
 use crate::shared::Shared;
@@ -78,10 +79,11 @@ impl Engine {
         let max_buffered_events = u64::from(config.max_buffered_events.max(2));
         let (inbox, messages) = channel();
         let executor = ExecutorThread::start(executor, Epoch::default(), inbox.clone())?;
+        let masks = MaskThreads::new(&config, capacity.vocabulary_size, inbox.clone());
         let core = EngineCore::new(config, capacity);
         *shared.stats() = core.stats();
-        let engine =
-            EngineThread::new(core, make_executor, executor, Arc::clone(&shared), inbox.clone(), messages);
+        let told = (inbox.clone(), messages);
+        let engine = EngineThread::new(core, make_executor, executor, Arc::clone(&shared), told, masks);
         shared.beat();
         let thread = std::thread::Builder::new().name("throng-engine".into()).spawn(move || engine.run())?;
         let stop = Arc::new(StopOnDrop(inbox.clone()));

@@ -108,6 +108,7 @@ fn bytes_of(input: &Input) -> usize {
         | Input::AbortSequence(_)
         | Input::ReaderBehind { .. }
         | Input::ReaderCaughtUp(_)
+        | Input::MasksEvaluated(_)
         | Input::ExecutorMade { .. }
         | Input::Drain { .. }
         | Input::Tick => 0,

@@ -12,7 +12,7 @@
 //! 3. `engine_core`: `input` and `effect`, `traces`, then `streams`, then the core itself
 //! 4. `input_log`, `outbox`
 //! 5. `shared`, `message`
-//! 6. `stream`, `executor_thread`
+//! 6. `stream`, `executor_thread`, `masks`
 //! 7. `engine_thread`
 //! 8. `handle`
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ mod executor_thread;
 mod handle;
 mod input_log;
 mod intake;
+mod masks;
 mod message;
 mod outbox;
 mod shared;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use gate::{CAPACITY, random_request, stop};
 use throng_core::batch::{BlockId, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput};
+use throng_core::constraint::{ConstraintError, TokenConstraint, TokenMask};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
 use throng_core::request::{
     BeamSearch, EarlyStopping, Request, RequestId, SamplingParams, SequenceId, TokenId,
@@ -17,6 +18,7 @@ use throng_core::time::Nanos;
 use throng_engine::{
     Effect, Engine, EngineConfig, EngineCore, EngineHandle, Input, StepRecord, StreamEvent, TokenStream,
 };
+use throng_testkit::paper_constraint::PaperConstraint;
 use throng_testkit::paper_executor::PaperExecutor;
 
 const N_CLIENTS: u64 = 6;
@@ -109,6 +111,33 @@ impl Executor for Recording {
     }
 }
 
+/// A constraint some of whose masks take long.
+#[derive(Debug)]
+struct Slow(PaperConstraint);
+
+impl Slow {
+    fn new(rng: &mut fastrand::Rng) -> Self {
+        let vocabulary_size = CAPACITY.vocabulary_size;
+        Self(PaperConstraint { vocabulary_size, seed: rng.u64(..), one_in_forced: 3, fails_after: None })
+    }
+}
+
+impl TokenConstraint for Slow {
+    fn mask(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError> {
+        self.0.mask(output, mask)?;
+        if [7, 9, 11].into_iter().all(|token| mask.contains(token)) {
+            // The mask is the same each time.
+            let mut again = TokenMask::new(mask.vocabulary_size());
+            for _ in 0..10_000 {
+                again.reset(mask.vocabulary_size());
+                self.0.mask(output, &mut again)?;
+            }
+            assert_eq!(again, *mask);
+        }
+        Ok(())
+    }
+}
+
 /// What a client saw of its request.
 struct Seen {
     events: Vec<StreamEvent>,
@@ -119,6 +148,9 @@ struct Seen {
 /// A random request, now and then with a beam search.
 fn some_request(engine: &EngineHandle, rng: &mut fastrand::Rng) -> Request {
     let request = random_request(engine, rng);
+    if rng.u32(0..3) == 0 {
+        return Request { constraint: Some(Arc::new(Slow::new(rng))), ..request };
+    }
     if rng.u32(0..5) > 0 {
         return request;
     }
@@ -197,6 +229,7 @@ impl Replayed {
             | Effect::Accept(_)
             | Effect::Refuse { .. }
             | Effect::LeaveQueue { .. }
+            | Effect::EvaluateMasks(_)
             | Effect::ReplaceExecutor { .. }
             | Effect::GiveUpExecutor { .. }
             | Effect::State(_) => {}
@@ -223,7 +256,7 @@ fn replay(capacity: ExecutorCapacity) -> Vec<Batch> {
         let (record, mut n_made) = (Arc::clone(&record), 0);
         Engine::start(config(), move || {
             let executor = Recording {
-                paper: PaperExecutor::new(capacity),
+                paper: PaperExecutor::new(capacity).with_late_masks(fastrand::Rng::with_seed(n_made), 2),
                 epoch: n_made,
                 record: Arc::clone(&record),
                 numbers: VecDeque::new(),
@@ -281,6 +314,7 @@ fn replay(capacity: ExecutorCapacity) -> Vec<Batch> {
         batches.len()
     );
     assert!(n_behind > 0 && failures.timed_out_steps >= 2 && failures.panicked_steps > 0);
+    assert!(stats.scheduler.counters.left_out > 0, "masks came late");
     assert!(failures.failed_steps > 0 && stats.scheduler.counters.cache_hit_tokens > 0);
     replayed.batches
 }

@@ -3,16 +3,30 @@
 //! logits come from.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use throng_core::batch::{
     ChosenToken, ScheduledBatch, ScheduledSequence, SequenceError, StepOutput, TokenLogprob,
 };
+use throng_core::constraint::ConstraintError;
+use throng_core::masks::{EvaluatedMasks, SequenceMasks};
 use throng_core::request::TokenId;
 
 use crate::backend::Backend;
 use crate::sampler::{Sampler, SamplingInput};
-use crate::token_masks::TokenMasks;
+
+/// Where others than the tenant's own sequences wait for masks, the step waits for them this part of its forward pass.
+const PART_OF_PASS: u32 = 4;
+
+/// At least as long as this.
+const LEAST_PATIENCE: Duration = Duration::from_micros(500);
+
+/// Where all that are in a step need masks and are of one tenant, it waits for them this long.
+const MOST_PATIENCE: Duration = Duration::from_millis(50);
+
+/// A sequence that cannot be left out of a step has to have its masks after this long.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// What the logits after one token are for.
 #[derive(Debug, Clone, Copy)]
@@ -35,14 +49,39 @@ pub(crate) struct BatchSampler {
 
 #[derive(Debug)]
 struct Slot {
-    chosen: Result<TokenLogprob, SequenceError>,
+    chosen: Result<TokenLogprob, NotChosen>,
     top: Vec<TokenLogprob>,
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NotChosen {
+    /// The masks were not there in time.
+    LeftOut,
+    Failed(SequenceError),
+}
+
+impl From<SequenceError> for NotChosen {
+    fn from(error: SequenceError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<ConstraintError> for NotChosen {
+    fn from(error: ConstraintError) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// How long a step waits at its end for masks that are not there, after a forward pass of this duration.
+pub(crate) fn mask_patience(batch: &ScheduledBatch, forward_pass: Duration) -> Duration {
+    if batch.has_others() { (forward_pass / PART_OF_PASS).max(LEAST_PATIENCE) } else { MOST_PATIENCE }
 }
 
 impl BatchSampler {
     /// For as many rows of logits at a time, on as many threads.
     pub(crate) fn new(max_rows: usize, n_threads: usize) -> Self {
-        let slot = || Mutex::new(Slot { chosen: Err(SequenceError::InvalidLogits), top: Vec::new() });
+        let slot = || Mutex::new(Slot { chosen: Err(NotChosen::LeftOut), top: Vec::new() });
         Self {
             samplers: (0..n_threads).map(|_| Mutex::default()).collect(),
             slots: std::iter::repeat_with(slot).take(max_rows).collect(),
@@ -50,24 +89,46 @@ impl BatchSampler {
     }
 
     /// Answers rows of `logits`, `[wanted, vocabulary]`, into `output`, beginning the batch's rows as they come. Of a row's
-    /// output tokens it tells those up to the first that differs from the draft in its place. The sequences in `unknown` fail.
+    /// output tokens it tells those up to the first that differs from the draft in its place. The sequences in `unknown` fail. Those
+    /// whose masks are not there after `patience` are left out.
     pub(crate) fn answer<B: Backend>(
         &self,
         backend: &B,
         batch: &ScheduledBatch,
-        (masks, unknown): (&TokenMasks, &[usize]),
+        (unknown, patience): (&[usize], Duration),
         wanted: &[Wanted],
         logits: &mut [f32],
         output: &mut StepOutput,
     ) {
         let vocabulary = logits.len() / wanted.len();
         let rows = Mutex::new(wanted.iter().zip(logits.chunks_exact_mut(vocabulary)).zip(&self.slots));
+        let (without_masks, deadline) = (Mutex::new(Vec::new()), Instant::now() + patience);
         backend.host_threads().run(&|thread_idx| {
             let mut sampler = lock(&self.samplers[thread_idx]);
             loop {
                 let next = lock(&rows).next();
-                let Some(((wanted, logits), slot)) = next else { break };
-                lock(slot).fill(&mut sampler, |sampler| choose(sampler, batch, masks, wanted, logits));
+                let Some(row) = next else { break };
+                let ((wanted, logits), slot) = row;
+                match masks_of(batch, wanted, vocabulary as u32) {
+                    Masks::Pending(masks) => {
+                        lock(&without_masks).push((wanted, logits, slot, masks));
+                    }
+                    Masks::None => {
+                        lock(slot).fill(&mut sampler, |sampler| choose(sampler, batch, None, wanted, logits));
+                    }
+                    Masks::Evaluated(masks) => lock(slot)
+                        .fill(&mut sampler, |sampler| choose(sampler, batch, Some(&masks), wanted, logits)),
+                }
+            }
+            // Last, so that nobody's masks keep a processor from other rows.
+            loop {
+                let next = lock(&without_masks).pop();
+                let Some((wanted, logits, slot, masks)) = next else { break };
+                let masks = wait_for(masks, &batch.sequences()[wanted.sequence_idx], deadline);
+                lock(slot).fill(&mut sampler, |sampler| {
+                    let masks = masks?;
+                    choose(sampler, batch, Some(&masks), wanted, logits)
+                });
             }
         });
         for (wanted, slot) in wanted.iter().zip(&self.slots) {
@@ -78,11 +139,10 @@ impl BatchSampler {
             }
             let slot = lock(slot);
             slot.tell(wanted, output);
-            if let (Ok(chosen), None, Some(_)) =
-                (slot.chosen, wanted.next_prompt_token, &scheduled.constraint)
-                && wanted.n_drafts_before == scheduled.n_drafts
+            if let (Ok(chosen), None, Some(masks)) = (slot.chosen, wanted.next_prompt_token, &scheduled.masks)
+                && wanted.n_drafts_before == masks.n_drafts()
+                && let Some(masks) = masks.get()
             {
-                let masks = masks.of_sequence(wanted.sequence_idx);
                 masks.forced_after(chosen.token).iter().for_each(|&token| output.push_draft(token));
             }
         }
@@ -118,7 +178,7 @@ impl Slot {
     fn fill(
         &mut self,
         sampler: &mut Sampler,
-        choose: impl FnOnce(&mut Sampler) -> Result<ChosenToken<'_>, SequenceError>,
+        choose: impl FnOnce(&mut Sampler) -> Result<ChosenToken<'_>, NotChosen>,
     ) {
         self.top.clear();
         // Unwind safe: after a panic the sampler's buffers are replaced, and the slot's list is not read.
@@ -129,7 +189,7 @@ impl Slot {
         }));
         self.chosen = answered.unwrap_or_else(|_| {
             *sampler = Sampler::new();
-            Err(SequenceError::SamplerPanicked)
+            Err(SequenceError::SamplerPanicked.into())
         });
     }
 
@@ -139,33 +199,68 @@ impl Slot {
             (Ok(chosen), None) => output.push_sampled(chosen, &self.top),
             // The tokens before stand; the next step comes to this position again, without drafts before it.
             (Err(_), None) if wanted.n_drafts_before > 0 => {}
-            (Err(error), _) => output.fail_sequence(error),
+            (Err(NotChosen::LeftOut), _) => output.leave_out_sequence(),
+            (Err(NotChosen::Failed(error)), _) => output.fail_sequence(error),
         }
+    }
+}
+
+/// The masks that the token of a row needs.
+enum Masks<'b> {
+    None,
+    Evaluated(Arc<EvaluatedMasks>),
+    Pending(&'b Arc<SequenceMasks>),
+}
+
+/// Evaluates them first if nobody else does.
+fn masks_of<'b>(batch: &'b ScheduledBatch, wanted: &Wanted, vocabulary_size: u32) -> Masks<'b> {
+    let scheduled = &batch.sequences()[wanted.sequence_idx];
+    let Some(masks) = scheduled.masks.as_ref().filter(|_| wanted.next_prompt_token.is_none()) else {
+        return Masks::None;
+    };
+    if !masks.is_queued() {
+        masks.evaluate(vocabulary_size, || Ok(()));
+    }
+    masks.get().map_or(Masks::Pending(masks), Masks::Evaluated)
+}
+
+/// Masks that another thread evaluates.
+fn wait_for(
+    masks: &SequenceMasks,
+    scheduled: &ScheduledSequence,
+    deadline: Instant,
+) -> Result<Arc<EvaluatedMasks>, NotChosen> {
+    let can_wait_long = !masks.is_queued() || !scheduled.may_be_left_out();
+    let patience =
+        if can_wait_long { LONGEST_WAIT } else { deadline.saturating_duration_since(Instant::now()) };
+    match masks.wait(patience) {
+        Some(masks) => Ok(masks),
+        None if can_wait_long => Err(ConstraintError::LimitExceeded.into()),
+        None => masks.get_or_await().ok_or(NotChosen::LeftOut),
     }
 }
 
 fn choose<'a>(
     sampler: &'a mut Sampler,
     batch: &ScheduledBatch,
-    masks: &TokenMasks,
+    masks: Option<&EvaluatedMasks>,
     wanted: &Wanted,
     logits: &mut [f32],
-) -> Result<ChosenToken<'a>, SequenceError> {
+) -> Result<ChosenToken<'a>, NotChosen> {
     let scheduled = &batch.sequences()[wanted.sequence_idx];
     if let Some(token) = wanted.next_prompt_token {
-        return sampler.logprobs(logits, token, scheduled.sampling.prompt_logprobs.unwrap_or(0));
+        return Ok(sampler.logprobs(logits, token, scheduled.sampling.prompt_logprobs.unwrap_or(0))?);
     }
     let n_before = wanted.n_drafts_before;
-    let masks = scheduled.constraint.as_ref().map(|_| masks.of_sequence(wanted.sequence_idx));
     let input = SamplingInput {
         params: &scheduled.sampling,
-        mask: masks.as_ref().map(|masks| masks.after(n_before)).transpose()?,
+        mask: masks.map(|masks| masks.after(n_before)).transpose()?,
         history: batch.history(scheduled, n_before),
         n_prompt: scheduled.n_prompt,
         sequence_index: scheduled.id.index,
         position: scheduled.start + (scheduled.n_known() + n_before) as u32,
     };
-    sampler.sample(logits, &input)
+    Ok(sampler.sample(logits, &input)?)
 }
 
 /// Panics are contained before a lock is dropped, so what a lock guards is whole.
@@ -180,14 +275,15 @@ mod tests {
     #[test]
     fn a_panic_while_choosing_fails_its_row_only() {
         let mut sampler = Sampler::new();
-        let mut slot = Slot { chosen: Err(SequenceError::InvalidLogits), top: Vec::new() };
+        let mut slot = Slot { chosen: Err(NotChosen::LeftOut), top: Vec::new() };
         let chosen = TokenLogprob { token: 7, logprob: 0.0, rank: 1 };
         for panics in [false, true, false] {
             slot.fill(&mut sampler, |_| {
                 assert!(!panics, "this row's fault");
                 Ok(ChosenToken { chosen, top: &[] })
             });
-            assert_eq!(slot.chosen, if panics { Err(SequenceError::SamplerPanicked) } else { Ok(chosen) });
+            let failed = Err(NotChosen::Failed(SequenceError::SamplerPanicked));
+            assert_eq!(slot.chosen, if panics { failed } else { Ok(chosen) });
         }
     }
 }

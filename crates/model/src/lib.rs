@@ -23,7 +23,6 @@ pub mod runner;
 pub mod sampler;
 pub mod state_cache;
 pub mod tensor_role;
-mod token_masks;
 pub mod weights;
 
 pub use load::{BackendKind, LoadOptions, LoadedModel, RunnerOptions, VocabularySource, load};

@@ -14,7 +14,7 @@ use throng_core::time::Nanos;
 
 use crate::adapter::AdapterStore;
 use crate::backend::{Backend, BackendError, Ticket};
-use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
+use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences, mask_patience};
 use crate::config::DecoderConfig;
 use crate::decoder::weights::DecoderWeights;
 use crate::decoder::{Decoder, DecoderLimits};
@@ -144,7 +144,7 @@ impl<B: Backend> ModelRunner<B> {
         before: Option<&RunnerStep<B>>,
     ) -> Result<(), BackendError> {
         step.carry_tokens(before, &self.collected);
-        step.progress = Progress::Forward;
+        (step.progress, step.begun) = (Progress::Forward, Instant::now());
         if !step.copies.is_empty() {
             self.backend.copy_blocks(&mut self.cache, &step.copies);
         }
@@ -218,7 +218,8 @@ impl<B: Backend> ModelRunner<B> {
             };
             let logits = self.backend.download(logits)?;
             let begun = Instant::now();
-            self.answers.answer(&self.backend, batch, (&step.masks, unknown), wanted, logits, output);
+            let patience = mask_patience(batch, step.begun.elapsed());
+            self.answers.answer(&self.backend, batch, (unknown, patience), wanted, logits, output);
             output.choosing.0 += Nanos::from(begun.elapsed()).0;
         }
         Ok(())
@@ -249,8 +250,7 @@ impl<B: Backend> Executor for ModelRunner<B> {
             batch.sequences().iter().all(needs_state),
             "a recurrent state for each sequence, or for none"
         );
-        let new_step = || RunnerStep::new(self.capacity.vocabulary_size, self.max_logit_rows);
-        let mut step = self.spare_steps.pop().unwrap_or_else(new_step);
+        let mut step = self.spare_steps.pop().unwrap_or_else(RunnerStep::new);
         step.prepare(batch, &self.adapters);
         let before = self.in_flight.pop_back();
         let mut begun = Ok(());

@@ -31,6 +31,8 @@ pub struct PaperExecutor {
     states: PaperStates,
     /// Proposes drafts, up to so many a sequence; none: no drafts.
     drafts: Option<(Rng, usize)>,
+    /// One in so many masks that are not evaluated is not there in time; none: the executor evaluates them itself.
+    late_masks: Option<(Rng, u32)>,
     /// The answers of the steps that were submitted and not collected, the oldest first.
     in_flight: VecDeque<StepOutput>,
     /// The last token that was chosen for each sequence of the step submitted last.
@@ -46,6 +48,7 @@ impl PaperExecutor {
             slots: (0..n_slots).map(|slot| mix(slot, 0xdead)).collect(),
             states: PaperStates::new(capacity.n_state_slots),
             drafts: None,
+            late_masks: None,
             in_flight: VecDeque::new(),
             chosen: Vec::new(),
         }
@@ -54,6 +57,19 @@ impl PaperExecutor {
     /// Proposes up to `most` drafts of each sequence, about a quarter of them wrong, and makes as many as it is asked for.
     pub fn with_drafts(self, rng: Rng, most: usize) -> Self {
         Self { drafts: Some((rng, most)), ..self }
+    }
+
+    /// Leaves sequences out of a step now and then whose masks are not evaluated.
+    pub fn with_late_masks(self, rng: Rng, one_in: u32) -> Self {
+        Self { late_masks: Some((rng, one_in.max(1))), ..self }
+    }
+
+    /// Whether a sequence gets no token because of its masks.
+    fn is_left_out(&mut self, scheduled: &ScheduledSequence) -> bool {
+        let Some((rng, one_in)) = &mut self.late_masks else { return false };
+        let pending = scheduled.masks.as_ref().filter(|masks| masks.get().is_none());
+        let Some(masks) = pending.filter(|_| scheduled.may_be_left_out()) else { return false };
+        rng.u32(0..*one_in) == 0 && masks.get_or_await().is_none()
     }
 
     fn slot(blocks: &[BlockId], position: usize) -> usize {
@@ -67,13 +83,16 @@ impl PaperExecutor {
         }
         self.states.copy(batch.state_copies());
         let (mut filled, mut all_drafts) = (ScheduledBatch::default(), Vec::new());
-        for scheduled in batch.sequences() {
-            all_drafts.push(self.make_drafts(batch, scheduled));
+        let left_out: Vec<bool> =
+            batch.sequences().iter().map(|scheduled| self.is_left_out(scheduled)).collect();
+        for (scheduled, is_left_out) in batch.sequences().iter().zip(&left_out) {
+            let drafts = if *is_left_out { Vec::new() } else { self.make_drafts(batch, scheduled) };
+            all_drafts.push(drafts);
             filled.push_drafted(batch, scheduled, all_drafts.last().expect("it was pushed"));
         }
         for (sequence_idx, scheduled) in filled.sequences().iter().enumerate() {
             output.begin_sequence();
-            self.run_sequence(&filled, scheduled, output);
+            self.run_sequence(&filled, scheduled, left_out[sequence_idx], output);
             output.set_own_drafts(sequence_idx, &all_drafts[sequence_idx]);
         }
         let n_passes = all_drafts.iter().map(Vec::len).max().unwrap_or(0);
@@ -85,6 +104,7 @@ impl PaperExecutor {
         &mut self,
         batch: &ScheduledBatch,
         scheduled: &ScheduledSequence,
+        is_left_out: bool,
         output: &mut StepOutput,
     ) {
         // Nobody reads the answer where there is no token to carry.
@@ -126,7 +146,9 @@ impl PaperExecutor {
                 seen_before.push(seen);
             }
         }
-        if scheduled.sample {
+        if is_left_out {
+            output.leave_out_sequence();
+        } else if scheduled.sample {
             self.choose_tokens(batch, scheduled, &rules, &seen_before, output);
         }
     }
@@ -141,10 +163,17 @@ impl PaperExecutor {
         output: &mut StepOutput,
     ) {
         let first_position = scheduled.start as usize + scheduled.n_known();
+        let masks = scheduled.masks.as_ref().and_then(|masks| masks.get());
         for (n_accepted, &seen) in seen_before.iter().enumerate() {
             let position = first_position + n_accepted;
             let place = (position, batch.history(scheduled, n_accepted), batch.output(scheduled, n_accepted));
-            let token = match rules.choose(seen, place) {
+            let chosen = match masks.as_ref().map(|masks| masks.after(n_accepted)) {
+                Some(mask) => mask
+                    .map_err(Into::into)
+                    .and_then(|mask| rules.choose_masked(seen, (place.0, place.1), mask)),
+                None => rules.choose(seen, place),
+            };
+            let token = match chosen {
                 Ok(token) => token,
                 // The next step comes to this position again.
                 Err(_) if n_accepted > 0 => return,

@@ -5,7 +5,7 @@ use super::{Emit, Event, Scheduler};
 use crate::batch::StepOutput;
 use crate::beam_search::{Beams, NextBeam};
 use crate::request::{FinishReason, Request, RequestId, SequenceId};
-use crate::sequence::{Sequence, Waiting};
+use crate::sequence::{Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use crate::timeline::Timeline;
 
@@ -63,7 +63,8 @@ impl Scheduler {
 
     /// The last of those that run and only wait for other beams.
     pub(super) fn last_idle_running(&self) -> Option<usize> {
-        self.running.iter().rposition(|sequence| sequence.n_missing() == 0)
+        let is_idle = |s: &Sequence<Running>| s.n_missing() == 0 && s.awaits_masks_since().is_none();
+        self.running.iter().rposition(is_idle)
     }
 
     /// Goes on with the searches of which the step brought the last beam.

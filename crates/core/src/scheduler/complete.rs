@@ -34,12 +34,24 @@ impl Answer<'_> {
             None => 0,
         };
         let n_sampled = self.output.sampled(self.sequence_idx).len();
+        let is_left_out = self.is_left_out();
         let complete = self.output.prompt(self.sequence_idx).len() >= asked_prompt
-            && self.scheduled.sample == (n_sampled > 0)
+            && (self.scheduled.sample && !is_left_out) == (n_sampled > 0)
+            && (!is_left_out || self.scheduled.may_be_left_out())
             && self.output.own_drafts(self.sequence_idx).len() <= self.scheduled.n_to_draft
             && n_sampled <= self.drafts().len() + 1
             && self.accepted().zip(self.drafts()).all(|(token, &draft)| token == draft);
         if complete { Ok(()) } else { Err(SequenceError::NoToken) }
+    }
+
+    /// Whether it got no token because its masks were not there.
+    fn is_left_out(&self) -> bool {
+        self.output.is_left_out(self.sequence_idx)
+    }
+
+    /// How many of its known tokens are computed for good: without its masks not the last one.
+    fn n_settled(&self) -> usize {
+        self.scheduled.n_known() - usize::from(self.is_left_out())
     }
 
     /// The drafts that were verified: those of the batch, or those that the executor made.
@@ -151,7 +163,7 @@ impl Scheduler {
         answer.check()?;
         if scheduled.start < scheduled.n_prompt {
             self.counters.prompt_tokens +=
-                u64::from((scheduled.n_prompt - scheduled.start).min(scheduled.n_known() as u32));
+                u64::from((scheduled.n_prompt - scheduled.start).min(answer.n_settled() as u32));
             let cached_tokens = self.running[i].timeline.cached_tokens;
             self.note_prompt(answer, cached_tokens, emit);
         }
@@ -159,6 +171,10 @@ impl Scheduler {
             let sequence = &mut self.running[i];
             sequence.advance((scheduled.n_known(), 0), (0, 0), 0, &mut self.pool);
             sequence.publish(&mut self.pool);
+            return Ok(None);
+        }
+        if answer.is_left_out() {
+            self.leave_out(i, answer, now);
             return Ok(None);
         }
         let (reason, n_pushed) = self.push_tokens(i, answer, now, emit);
@@ -184,7 +200,21 @@ impl Scheduler {
         }
         let only_prompt = sequence.request.sampling.max_tokens == 0;
         let is_done = only_prompt && sequence.n_computed() == sequence.tokens().len();
+        if scheduled.sample && reason.is_none() {
+            self.continue_masks(i, now);
+        }
         Ok(reason.or(is_done.then_some(FinishReason::Length)))
+    }
+
+    /// Notes that a sequence got no token because its masks were not there: its last token is computed again with the same drafts.
+    fn leave_out(&mut self, i: usize, answer: &Answer<'_>, now: Timestamp) {
+        let (scheduled, sequence) = (answer.scheduled, &mut self.running[i]);
+        let n_drafts = scheduled.n_drafts + scheduled.n_to_draft;
+        self.counters.left_out += 1;
+        sequence.advance((answer.n_settled(), n_drafts), (0, 0), 0, &mut self.pool);
+        sequence.publish(&mut self.pool);
+        sequence.set_drafts(answer.batch.drafts(scheduled));
+        sequence.await_masks(scheduled.masks.as_ref(), now);
     }
 
     /// Appends the sequence's output tokens up to the one that ends the sequence. Why it ends, if it does, and how many tokens
@@ -217,7 +247,7 @@ impl Scheduler {
         let scheduled = answer.scheduled;
         let request = scheduled.id.request;
         let Some(progress) = self.requests.get_mut(&request).filter(|p| !p.prompt_done) else { return };
-        let (start, end) = (scheduled.start as usize, scheduled.start as usize + scheduled.n_tokens());
+        let (start, end) = (scheduled.start as usize, scheduled.start as usize + answer.n_settled());
         if scheduled.sampling.prompt_logprobs.is_some() {
             // After a preemption the beginning is computed again but not reported again.
             for token in answer.output.prompt(answer.sequence_idx).skip(progress.n_prompt_reported - start) {
@@ -252,7 +282,7 @@ impl Scheduler {
     }
 
     /// Ends the requests that failed, with all their continuations.
-    fn fail_requests(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
+    pub(super) fn fail_requests(&mut self, now: Timestamp, emit: &mut Emit<'_>) {
         let mut failed = std::mem::take(&mut self.failed);
         for (request, failure) in failed.drain(..) {
             self.fail_request(request, failure, now, emit);

@@ -28,7 +28,7 @@ impl Scheduler {
         let step = settling.fold(Undrafted::default(), Undrafted::plus);
         let Some(price) = step.price(&self.step_time, &self.draft_time) else { return };
         for i in 0..self.running.len() {
-            if !has_token_chosen(&self.running[i]) || !self.running[i].drafts().is_empty() {
+            if !may_be_drafted(&self.running[i]) {
                 continue;
             }
             let most = self.n_possible_drafts(i);
@@ -66,9 +66,8 @@ impl Scheduler {
         if is_known || self.running.iter().any(|sequence| sequence.state.n_to_draft > 0) {
             return;
         }
-        let has_no_drafts = |sequence: &Sequence<Running>| {
-            has_token_chosen(sequence) && sequence.state.n_scheduled == 1 && sequence.drafts().is_empty()
-        };
+        let has_no_drafts =
+            |sequence: &Sequence<Running>| may_be_drafted(sequence) && sequence.state.n_scheduled == 1;
         let may_draft = |&i: &usize| has_no_drafts(&self.running[i]) && self.n_possible_drafts(i) > 0;
         if let Some(i) = (0..self.running.len()).find(may_draft) {
             self.running[i].leave_drafts_to_model(1);
@@ -155,6 +154,11 @@ fn can_draft(sequence: &Sequence<Running>) -> bool {
     has_token_chosen(sequence) && (!sequence.drafts().is_empty() || sequence.state.n_to_draft > 0)
 }
 
+/// Whether drafts may be made for it: it has none, and its masks were not begun without them.
+fn may_be_drafted(sequence: &Sequence<Running>) -> bool {
+    has_token_chosen(sequence) && sequence.drafts().is_empty() && !sequence.has_begun_masks()
+}
+
 /// Whether the step computes all its tokens and settles the one after them. Nothing can be guessed after a token that a step in
 /// flight chooses.
 fn has_token_chosen(sequence: &Sequence<Running>) -> bool {
@@ -163,4 +167,5 @@ fn has_token_chosen(sequence: &Sequence<Running>) -> bool {
         && n_scheduled == sequence.n_missing()
         && sequence.request.sampling.max_tokens > 0
         && sequence.carried_from().is_none()
+        && sequence.awaits_masks_since().is_none()
 }

@@ -3,6 +3,7 @@
 //! against another tenant. Does not know blocks and budgets.
 
 mod light;
+mod masks;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ use crate::sequence::{Rank, Sequence, Waiting};
 use crate::timeline::request_trace::QueueCause;
 
 pub(super) use light::LightTenants;
+pub use masks::{MaskReport, SLOW_MASKS};
+pub(super) use masks::{SlowMasks, has_others};
 
 /// Service of one prompt token. An output token costs twice as much, as in the paper.
 const PROMPT_TOKEN_COST: u64 = 1;
@@ -125,7 +128,8 @@ impl WaitingQueue {
         }
     }
 
-    fn charge(&mut self, id: &TenantId, cost: u64) {
+    /// Notes service of this cost.
+    pub fn charge(&mut self, id: &TenantId, cost: u64) {
         match self.tenants.get_mut(id) {
             Some(tenant) => tenant.served += cost,
             None => {

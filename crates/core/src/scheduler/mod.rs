@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 pub use config::{SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 pub use event::{Event, Failure, Step};
+pub use fairness::{MaskReport, SLOW_MASKS};
 pub use stats::{Counters, SchedulerStats};
 pub use step_time::{StepShape, StepTimeModel};
 
@@ -35,7 +36,7 @@ use crate::request::{FinishReason, Priority, Request, RequestId, SequenceId};
 use crate::sequence::{Finished, Paused, Rank, Running, Sequence, Waiting};
 use crate::time::Timestamp;
 use beams::BeamProgress;
-use fairness::{LightTenants, WaitingQueue};
+use fairness::{LightTenants, SlowMasks, WaitingQueue};
 
 /// Where events go.
 pub type Emit<'a> = dyn FnMut(Event<'_>) + 'a;
@@ -50,6 +51,7 @@ pub struct Scheduler {
     pool: BlockPool,
     waiting: WaitingQueue,
     light: LightTenants,
+    slow_masks: SlowMasks,
     /// In the order in which the tenants' turns to start one came; a tenant's own stand by rank at its places. All
     /// have their share of the pool; most have a share of each step.
     running: Vec<Sequence<Running>>,
@@ -119,6 +121,7 @@ impl Scheduler {
             pool: BlockPool::new(capacity.n_blocks).with_states(capacity.n_state_slots),
             waiting: WaitingQueue::default(),
             light: LightTenants::default(),
+            slow_masks: SlowMasks::default(),
             running: Vec::with_capacity(config.max_batch_sequences as usize),
             paused: BTreeMap::new(),
             idle_beams: BTreeMap::new(),
@@ -263,6 +266,7 @@ impl Scheduler {
     pub fn stats(&self) -> SchedulerStats {
         SchedulerStats {
             running: self.running.len(),
+            awaiting_masks: self.running.iter().filter(|s| s.awaits_masks_since().is_some()).count(),
             waiting: self.waiting.len() + self.idle_beams.len(),
             paused: self.paused.len(),
             queued_requests: self.queue.n_requests(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::ahead::Ahead;
 use super::budget::StepBudget;
+use super::fairness::has_others;
 use super::shares::Lack;
 use super::step_time::StepShape;
 use super::{Emit, Event, Scheduler, Step};
@@ -234,10 +235,19 @@ impl Scheduler {
         let mut sequence = head.start(&self.hits, self.admission.max_sequence_tokens(), &mut self.pool, now);
         self.note_light(&mut sequence, is_light, now);
         let i = self.insert_running(sequence);
-        self.schedule(i, n, budget);
-        budget.n_chunks += 1;
+        self.start_masks(i, now);
+        self.schedule_first(i, n, budget);
         *n_promised += Scheduler::n_promised_blocks(&self.running[i]);
         Ok(())
+    }
+
+    /// Gives a sequence that was just started its first chunk of at most `n` tokens; none if its last one waits for its masks.
+    fn schedule_first(&mut self, i: usize, n: usize, budget: &mut StepBudget) {
+        let n = n.min(self.running[i].n_missing());
+        if n > 0 {
+            self.schedule(i, n, budget);
+            budget.n_chunks += 1;
+        }
     }
 
     /// Adds a sequence behind all that run, then moves it ahead of those of its own tenant that have a larger
@@ -324,6 +334,7 @@ impl Scheduler {
         }
         let batch = Arc::get_mut(shared)?;
         batch.clear();
+        batch.set_has_others(has_others(&self.running));
         self.pool.states_mut().take_copies().for_each(|copy| batch.push_state_copy(copy));
         for sequence in self.running.iter_mut().filter(|sequence| sequence.state.n_scheduled > 0) {
             let (tokens, start) = (sequence.tokens(), sequence.n_planned());
@@ -355,6 +366,10 @@ impl Scheduler {
             });
             if n_to_draft > 0 {
                 batch.ask_for_drafts(n_drafts);
+            }
+            if sample && constraint.is_some() {
+                let n_own = if n_to_draft > 0 { 0 } else { n_drafts };
+                sequence.give_masks(n_own, batch);
             }
             let state = sequence.plan_state(sequence.state.n_scheduled, &mut self.pool);
             state.into_iter().for_each(|state| batch.set_state(state));

@@ -15,6 +15,8 @@ pub struct Counters {
     pub draft_tokens: u64,
     /// Drafts that became output tokens.
     pub accepted_draft_tokens: u64,
+    /// How often a sequence got no token because its masks were not there in time.
+    pub left_out: u64,
     /// Sequences that lost their blocks and wait again.
     pub preemptions: u64,
     /// Prompt tokens that were looked for in the cache.
@@ -28,6 +30,8 @@ pub struct Counters {
 pub struct SchedulerStats {
     /// Sequences that run.
     pub running: usize,
+    /// Sequences that run and sit out the steps because their masks are not there.
+    pub awaiting_masks: usize,
     /// Sequences that wait, preempted ones included.
     pub waiting: usize,
     /// Sequences that are paused because their readers are behind.

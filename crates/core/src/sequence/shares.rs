@@ -30,13 +30,15 @@ impl Sequence<Running> {
     }
 
     /// Tokens that its next share may compute: those that it lacks, and the one that a step in flight chooses, if it can be
-    /// carried. 0 for a beam that waits for the others, and for a sequence that waits for the step in flight.
+    /// carried. 0 for a beam that waits for the others, and for a sequence that waits for the step in flight. The last token of a
+    /// sequence that waits for its masks is not among them.
     pub fn n_missing(&self) -> usize {
-        match self.newest_share() {
+        let n = match self.newest_share() {
             None => self.tokens.len() - self.state.n_computed,
             Some(share) if !share.may_be_followed => 0,
             Some(share) => self.tokens.len() + usize::from(share.chooses) - self.n_planned(),
-        }
+        };
+        n.saturating_sub(usize::from(self.awaits_masks_since().is_some()))
     }
 
     /// Where the token of its next share comes from, if the step in flight chooses it: which of that step's sequences it is.

@@ -275,6 +275,11 @@ impl Ledger {
                 // It lost its blocks while this batch was in flight.
                 continue;
             }
+            if output.is_left_out(sequence_idx) {
+                // Its last token is computed again, with the drafts that it had.
+                sequence.n_computed -= 1;
+                continue;
+            }
             sequence.n_computed += n_accepted;
             sequence.proposed = output.drafts(sequence_idx).to_vec();
             self.n_accepted += n_accepted;

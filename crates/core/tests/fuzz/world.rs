@@ -1,13 +1,15 @@
 //! One scheduler with its executor, its clients and random failures, under a virtual clock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use fastrand::Rng;
 use throng_core::batch::{BlockId, ScheduledBatch, SequenceError, StepOutput, TokenLogprob};
 use throng_core::executor::{Executor, ExecutorCapacity};
+use throng_core::masks::SequenceMasks;
 use throng_core::request::{RequestId, SequenceId, TokenId};
 use throng_core::scheduler::{
-    Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step, StepShape,
+    MaskReport, Scheduler, SchedulerConfig, SchedulingPolicy, SpeculationMethod, Step, StepShape,
 };
 use throng_core::time::{Nanos, Timestamp};
 use throng_testkit::paper_executor::PaperExecutor;
@@ -44,6 +46,9 @@ pub struct Seen {
     pub copied_states: usize,
     pub carried: usize,
     pub carried_in_vain: usize,
+    pub left_out: usize,
+    pub begun_masks: usize,
+    pub early_masks: usize,
 }
 
 impl Seen {
@@ -72,6 +77,9 @@ impl Seen {
         self.copied_states += other.copied_states;
         self.carried += other.carried;
         self.carried_in_vain += other.carried_in_vain;
+        self.left_out += other.left_out;
+        self.begun_masks += other.begun_masks;
+        self.early_masks += other.early_masks;
     }
 
     /// The count of the rarest event.
@@ -84,8 +92,9 @@ impl Seen {
         let own = [self.accepted_own, self.own_drafts - self.accepted_own];
         let beams = [self.beams, self.copied, self.carried, self.carried_in_vain];
         let all = all.into_iter().chain(rest).chain(drafts).chain(looked_up);
+        let masks = [self.left_out, self.begun_masks, self.early_masks];
         let states = [self.saved_states, self.begun_from_states, self.copied_states];
-        all.chain(own).chain(beams).chain(states).min().unwrap_or(0)
+        all.chain(own).chain(beams).chain(states).chain(masks).min().unwrap_or(0)
     }
 }
 
@@ -125,6 +134,12 @@ pub struct World {
     one_in_steps_pauses: u32,
     /// The steps that were submitted and have not ended, the oldest first.
     in_flight: VecDeque<InFlight>,
+    /// Masks for which sequences wait.
+    awaited: Vec<Arc<SequenceMasks>>,
+    one_in_masks_late: u32,
+    one_in_steps_reports: u32,
+    n_begun_masks: usize,
+    n_early_masks: usize,
 }
 
 /// A step that the executor has computed and the scheduler has not seen.
@@ -158,6 +173,9 @@ impl World {
             prefix_caching: !one_in(rng, 4),
             policy: if one_in(rng, 3) { SchedulingPolicy::Fcfs } else { SchedulingPolicy::Priority },
         };
+        // A batch that a bug has spoiled has other masks than the scheduler's.
+        let is_in_time = one_in(rng, 3) || bug.is_some();
+        let one_in_masks_late = if is_in_time { u32::MAX } else { rng.u32(1..12) };
         let most_drafts = if one_in(rng, 4) { 0 } else { rng.usize(1..24) };
         Self {
             bug,
@@ -168,7 +186,9 @@ impl World {
             ledger: Ledger::new(&config),
             config,
             states: States::default(),
-            executor: PaperExecutor::new(capacity).with_drafts(rng.fork(), most_drafts),
+            executor: PaperExecutor::new(capacity)
+                .with_drafts(rng.fork(), most_drafts)
+                .with_late_masks(rng.fork(), one_in_masks_late),
             source: RequestSource::new(rng, &capacity),
             now: Timestamp::default(),
             n_sequences: 0,
@@ -182,6 +202,11 @@ impl World {
             one_in_steps_fails: if one_in(rng, 3) { u32::MAX } else { rng.u32(20..400) },
             one_in_steps_pauses: if one_in(rng, 3) { u32::MAX } else { rng.u32(2..60) },
             in_flight: VecDeque::new(),
+            awaited: Vec::new(),
+            one_in_masks_late,
+            one_in_steps_reports: rng.u32(1..8),
+            n_begun_masks: 0,
+            n_early_masks: 0,
             rng: rng.fork(),
         }
     }
@@ -193,8 +218,9 @@ impl World {
             self.step()?;
         }
         self.closing = true;
-        // Upper bound of steps: 60 requests of 5 continuations with 400 tokens, one token a step, each computed twice.
-        let mut patience = 60 * 5 * 400 * 2;
+        // Upper bound of steps: 60 requests of 5 continuations with 400 tokens, one token a step, each computed twice and
+        // left out twice.
+        let mut patience = 60 * 5 * 400 * 8;
         while !self.scheduler.is_idle() || !self.in_flight.is_empty() {
             self.step()?;
             patience -= 1;
@@ -239,6 +265,9 @@ impl World {
             copied_states: self.states.n_copied,
             carried: self.ledger.n_carried,
             carried_in_vain: self.ledger.n_carried_in_vain,
+            left_out: counters.left_out as usize,
+            begun_masks: self.n_begun_masks,
+            early_masks: self.n_early_masks,
         }
     }
 
@@ -320,11 +349,16 @@ impl World {
     fn step(&mut self) -> Result<(), String> {
         self.let_readers_act()?;
         let was_idle = self.scheduler.is_idle();
+        self.report_masks()?;
         while self.in_flight.len() < self.scheduler.max_steps_in_flight()
             && (self.in_flight.is_empty() || !one_in(&mut self.rng, 4))
             && self.begin_step()?
         {
             self.let_clients_act()?;
+            self.report_masks()?;
+        }
+        if self.in_flight.is_empty() && !self.awaited.is_empty() {
+            return self.report_some_masks();
         }
         let Some(InFlight { step, output }) = self.in_flight.pop_front() else {
             return if was_idle { self.verdict() } else { self.wake_a_reader() };
@@ -343,8 +377,10 @@ impl World {
     fn begin_step(&mut self) -> Result<bool, String> {
         let ledger = &mut self.ledger;
         let step = self.scheduler.plan(self.now, &mut |event| ledger.note(&event));
+        self.take_begun_masks();
         let Some(step) = step else { return Ok(false) };
         let batch = std::sync::Arc::clone(step.batch());
+        self.check_masks(&batch)?;
         let latest = self.rng.choice(batch.sequences());
         self.latest = latest.map(|scheduled| (scheduled.id.request, batch.blocks(scheduled)[0]));
         self.check_limits(&step)?;
@@ -362,8 +398,56 @@ impl World {
         } else {
             let _ = self.executor.execute(&batch, &mut output);
         }
+        for (sequence_idx, scheduled) in batch.sequences().iter().enumerate().take(output.n_sequences()) {
+            let masks = scheduled.masks.as_ref().filter(|_| output.is_left_out(sequence_idx));
+            self.awaited.extend(masks.cloned());
+        }
         self.in_flight.push_back(InFlight { step, output });
         Ok(true)
+    }
+
+    fn take_begun_masks(&mut self) {
+        let n_before = self.awaited.len();
+        self.awaited.extend(self.scheduler.take_begun_masks());
+        self.n_begun_masks += self.awaited.len() - n_before;
+    }
+
+    /// No sequence may have a token chosen while it waits for masks; those that were begun for it are there then.
+    fn check_masks(&self, batch: &ScheduledBatch) -> Result<(), String> {
+        let mut masks = batch.sequences().iter().filter_map(|scheduled| scheduled.masks.as_ref());
+        match masks.find(|masks| self.awaited.iter().any(|awaited| Arc::ptr_eq(awaited, masks))) {
+            Some(masks) => Err(format!("{} does not wait for its masks", masks.sequence())),
+            None => Ok(()),
+        }
+    }
+
+    /// Now and then masks are there, also while the step that lacked them is in flight.
+    fn report_masks(&mut self) -> Result<(), String> {
+        while !self.awaited.is_empty() && one_in(&mut self.rng, self.one_in_steps_reports) {
+            self.report_some_masks()?;
+        }
+        if let Some((request, _)) = self.latest.filter(|_| one_in(&mut self.rng, 40)) {
+            // Masks that were there in time and took long.
+            let report = self.report(SequenceId { request, index: 0 }, usize::MAX);
+            self.scheduler.note_masks(&report, self.now);
+        }
+        Ok(())
+    }
+
+    fn report_some_masks(&mut self) -> Result<(), String> {
+        let masks = self.awaited.swap_remove(self.rng.usize(0..self.awaited.len()));
+        if masks.evaluate(self.capacity.vocabulary_size, || Ok(())) != Some(true) {
+            return Err("masks were evaluated twice, or nobody waits for them".into());
+        }
+        self.n_early_masks += usize::from(!self.in_flight.is_empty());
+        let report = self.report(masks.sequence(), masks.n_output());
+        self.scheduler.note_masks(&report, self.now);
+        self.scheduler.check_invariants()
+    }
+
+    fn report(&mut self, sequence: SequenceId, n_output: usize) -> MaskReport {
+        let took = Nanos(if one_in(&mut self.rng, 4) { 40_000_000 } else { 100_000 });
+        MaskReport { sequence, n_output, took, charged: took }
     }
 
     /// No step can be planned: then all requests must be paused, and one of them has to be resumed.
@@ -398,6 +482,7 @@ impl World {
         drop(batch);
         let ledger = &mut self.ledger;
         self.scheduler.complete(step, &output, self.now, &mut |event| ledger.note(&event));
+        self.take_begun_masks();
     }
 
     fn rewrite(
@@ -433,6 +518,9 @@ impl World {
             if let Some(error) = output.error(from) {
                 copy.fail_sequence(error);
             }
+            if output.is_left_out(from) {
+                copy.leave_out_sequence();
+            }
             if failing_sequence == Some(sequence_idx) {
                 copy.fail_sequence(SequenceError::InvalidLogits);
             }
@@ -456,7 +544,8 @@ impl World {
             }
             self.scheduler.reset_cache();
             let executor = PaperExecutor::new(self.capacity);
-            self.executor = executor.with_drafts(self.rng.fork(), self.most_drafts);
+            let executor = executor.with_drafts(self.rng.fork(), self.most_drafts);
+            self.executor = executor.with_late_masks(self.rng.fork(), self.one_in_masks_late);
             self.ledger.forget_computed();
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throng_core::batch::ScheduledBatch;
+use throng_core::masks::SequenceMasks;
 use throng_core::request::RequestId;
 use throng_core::timeline::request_trace::RequestTrace;
 
@@ -53,6 +54,9 @@ pub enum Effect {
         /// What to run.
         batch: Arc<ScheduledBatch>,
     },
+    /// Evaluate these masks, which no step has yet, and tell it with [`Input::MasksEvaluated`](super::Input::MasksEvaluated). The masks of
+    /// a batch are to be evaluated as well, which is told if they are awaited.
+    EvaluateMasks(Arc<SequenceMasks>),
     /// The oldest step ended or was given up.
     EndStep {
         /// What it was; the time of planning is not known to the core and stands at 0.

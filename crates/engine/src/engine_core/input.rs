@@ -3,6 +3,7 @@
 use throng_core::batch::StepOutput;
 use throng_core::executor::{ExecutorCapacity, ExecutorError};
 use throng_core::request::{Request, RequestId, SequenceId};
+use throng_core::scheduler::MaskReport;
 use throng_core::time::{Nanos, Timestamp};
 
 /// Which executor is meant: one more with each that is asked for; the first is 0.
@@ -33,6 +34,9 @@ pub enum Input {
     },
     /// The reader of a request that was behind has caught up.
     ReaderCaughtUp(RequestId),
+    /// Masks were evaluated: of a sequence that was left out of a step or of [`Effect::EvaluateMasks`](super::Effect::EvaluateMasks), or
+    /// masks that took long.
+    MasksEvaluated(MaskReport),
     /// The oldest step of an executor ended, maybe one that was given up long ago.
     StepDone(StepDone),
     /// An executor that was asked for can run steps.

@@ -5,6 +5,7 @@
 mod cache;
 mod effect;
 mod input;
+mod masks;
 mod overdue;
 mod streams;
 mod traces;
@@ -121,7 +122,11 @@ impl EngineCore {
                     self.scheduler.resume(*request);
                 }
             }
-            Input::StepDone(done) => self.end_step(done, now, effects),
+            Input::MasksEvaluated(report) => self.scheduler.note_masks(report, now),
+            Input::StepDone(done) => {
+                self.end_step(done, now, effects);
+                self.begin_masks(effects);
+            }
             Input::ExecutorMade { epoch, capacity } => self.take_executor(*epoch, *capacity, now, effects),
             Input::ExecutorNotMade { epoch, reason } => {
                 if self.is_awaiting(*epoch) {
@@ -148,7 +153,8 @@ impl EngineCore {
             CurrentExecutor::Ready | CurrentExecutor::None => None,
         };
         let of_drain = self.drain.as_ref().and_then(|drain| drain.deadline);
-        [of_step, of_executor, self.wait_deadline(), of_drain].into_iter().flatten().min()
+        let deadlines = [of_step, of_executor, self.wait_deadline(), self.masks_deadline(), of_drain];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether the engine takes and runs requests.
@@ -212,6 +218,7 @@ impl EngineCore {
             self.give_up_executor("making it takes too long".to_owned(), now, effects);
         }
         self.end_overdue(now, effects);
+        self.end_overdue_masks(now, effects);
         let overdue = |drain: &Drain| drain.deadline.is_some_and(|deadline| deadline <= now);
         if self.drain.as_ref().is_some_and(|drain| self.scheduler.is_idle() || overdue(drain)) {
             self.fail_all(&EngineFailure::Stopped, now, effects);
@@ -228,6 +235,7 @@ impl EngineCore {
         let streams = &mut self.streams;
         let step = self.scheduler.plan(now, &mut |event| streams.pass_on(event, effects));
         streams.turn_queue_clock(self.scheduler.queue_cause());
+        self.begin_masks(effects);
         let Some(step) = step else { return false };
         let (sequences, stats) = (step.batch().sequences(), self.scheduler.stats());
         let record = StepRecord {

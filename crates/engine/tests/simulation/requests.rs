@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use fastrand::Rng;
+use throng_core::constraint::TokenConstraint;
 use throng_core::executor::ExecutorCapacity;
 use throng_core::request::{
     BeamSearch, EarlyStopping, Priority, Request, RequestId, SamplingParams, TenantId, TokenId,
 };
+use throng_testkit::paper_constraint::PaperConstraint;
 
 /// Makes requests of one world.
 pub struct RequestSource {
@@ -61,6 +63,7 @@ impl RequestSource {
             cache_salt: one_in(rng, 6).then(|| Arc::from("salt")),
             n,
             priority: Priority(if one_in(rng, 3) { rng.i32(-2..=2) } else { 0 }),
+            constraint: one_in(rng, 3).then(|| self.constraint(rng)).filter(|_| sampling.beams.is_none()),
             ..Request::plain(id, prompt, sampling)
         }
     }
@@ -68,6 +71,12 @@ impl RequestSource {
     /// An id that one of the latest requests had.
     pub fn some_id(&self, rng: &mut Rng) -> RequestId {
         RequestId(rng.u64(self.n_made.saturating_sub(10)..=self.n_made))
+    }
+
+    fn constraint(&self, rng: &mut Rng) -> Arc<dyn TokenConstraint> {
+        let (seed, one_in_forced) = (rng.u64(0..4), rng.u64(0..4));
+        let vocabulary_size = self.vocabulary_size;
+        Arc::new(PaperConstraint { vocabulary_size, seed, one_in_forced, fails_after: None })
     }
 
     fn sampling(&self, rng: &mut Rng) -> SamplingParams {

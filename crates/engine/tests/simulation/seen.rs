@@ -52,4 +52,7 @@ counts!(
     beams,
     steps_ahead,
     carried,
+    left_out,
+    begun_masks,
+    mask_timeouts,
 );

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use fastrand::Rng;
 use throng_core::admission::Refusal;
 use throng_core::batch::{ScheduledBatch, SequenceError, StepOutput};
+use throng_core::constraint::ConstraintError;
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
+use throng_core::masks::SequenceMasks;
 use throng_core::request::{Request, RequestId, SequenceId};
-use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy, SpeculationMethod};
+use throng_core::scheduler::{MaskReport, SchedulerConfig, SchedulingPolicy, SpeculationMethod};
 use throng_core::time::{Nanos, Timestamp};
 use throng_core::timeline::request_trace::RequestTrace;
 use throng_engine::{
@@ -43,6 +45,8 @@ pub struct World {
     coming: BTreeMap<(Timestamp, u64), Coming>,
     n_sent: u64,
     executors: BTreeMap<Epoch, PaperExecutor>,
+    /// Since when sequences wait for masks.
+    mask_waits: BTreeMap<SequenceId, Timestamp>,
     epoch: Epoch,
     /// When the executor that was asked for has to be there.
     awaited: Option<Timestamp>,
@@ -75,6 +79,8 @@ struct Odds {
     aborts: u32,
     step_faults: u32,
     executor_faults: u32,
+    late_masks: u32,
+    lost_masks: u32,
     reads: u32,
     drains: u32,
 }
@@ -94,6 +100,7 @@ enum Coming {
     Step { epoch: Epoch, batch: Arc<ScheduledBatch>, fault: Option<Fault> },
     Executor { epoch: Epoch, capacity: Option<ExecutorCapacity> },
     CaughtUp(RequestId),
+    Masks(Arc<SequenceMasks>),
     Request { request: Request, arrived: Timestamp },
 }
 
@@ -135,9 +142,11 @@ impl World {
             max_buffered_events: rng.u32(2..20),
             max_paused_requests: rng.u32(0..16),
             pause_timeout_ms: rng.u64(20..2_000),
+            mask_timeout_ms: rng.u64(20..2_000),
             queue_timeout_ms: if one_in(rng, 4) { rng.u64(20..5_000) } else { 0 },
             ..EngineConfig::default()
         };
+        let late_masks = if one_in(rng, 4) { u32::MAX } else { rng.u32(1..10) };
         let core_config = bug.map_or(config.clone(), |bug| bug.spoil_config(config.clone()));
         Self {
             bug,
@@ -152,7 +161,11 @@ impl World {
             coming: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             n_sent: 0,
-            executors: BTreeMap::from([(Epoch(0), PaperExecutor::new(capacity))]),
+            executors: BTreeMap::from([(
+                Epoch(0),
+                PaperExecutor::new(capacity).with_late_masks(rng.fork(), late_masks),
+            )]),
+            mask_waits: BTreeMap::new(),
             epoch: Epoch(0),
             awaited: None,
             steps: VecDeque::new(),
@@ -171,6 +184,8 @@ impl World {
                 aborts: rng.u32(3..60),
                 step_faults: if one_in(rng, 4) { u32::MAX } else { rng.u32(5..100) },
                 executor_faults: rng.u32(4..20),
+                late_masks,
+                lost_masks: rng.u32(20..200),
                 reads: rng.u32(1..6),
                 drains: if one_in(rng, 2) { u32::MAX } else { rng.u32(50..800) },
             },
@@ -318,6 +333,13 @@ impl World {
     fn arrive(&mut self, coming: Coming) -> Option<Input> {
         let input = match coming {
             Coming::CaughtUp(request) => Input::ReaderCaughtUp(request),
+            Coming::Masks(masks) => {
+                masks.evaluate(self.capacity.vocabulary_size, || Ok(()));
+                self.mask_waits.remove(&masks.sequence());
+                let took = Nanos(if one_in(&mut self.rng, 4) { 40_000_000 } else { 100_000 });
+                let (sequence, n_output) = (masks.sequence(), masks.n_output());
+                Input::MasksEvaluated(MaskReport { sequence, n_output, took, charged: took })
+            }
             Coming::Request { mut request, arrived } => {
                 if self.taken_in.contains(&request.id) && !self.is_in_use(request.id) {
                     // The request whose id it has is gone: no id is used twice.
@@ -333,15 +355,24 @@ impl World {
                 Input::ExecutorNotMade { epoch, reason: "as the test wants it".into() }
             }
             Coming::Executor { epoch, capacity: Some(capacity) } => {
-                self.executors.insert(epoch, PaperExecutor::new(capacity));
+                let executor = self.new_executor(capacity);
+                self.executors.insert(epoch, executor);
                 Input::ExecutorMade { epoch, capacity }
             }
             Coming::Step { epoch, batch, fault } => {
                 let mut output = StepOutput::default();
                 if self.bug == Some(Bug::CacheKeptAcrossExecutors) && one_in(&mut self.rng, 20) {
-                    self.executors.insert(epoch, PaperExecutor::new(self.capacity));
+                    let executor = self.new_executor(self.capacity);
+                    self.executors.insert(epoch, executor);
                 }
                 let _ = self.executors.get_mut(&epoch)?.execute(&batch, &mut output);
+                for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {
+                    let masks = scheduled.masks.as_ref().filter(|_| output.is_left_out(sequence_idx));
+                    masks.cloned().into_iter().for_each(|masks| {
+                        self.seen.left_out += 1;
+                        self.evaluate(masks);
+                    });
+                }
                 let result = match fault {
                     Some(Fault::Error) => {
                         Err(StepError::Executor(ExecutorError::Device("as the test wants it".into())))
@@ -365,6 +396,19 @@ impl World {
             }
         };
         Some(input)
+    }
+
+    fn new_executor(&mut self, capacity: ExecutorCapacity) -> PaperExecutor {
+        PaperExecutor::new(capacity).with_late_masks(self.rng.fork(), self.odds.late_masks)
+    }
+
+    /// Masks are there after a while, or never.
+    fn evaluate(&mut self, masks: Arc<SequenceMasks>) {
+        self.mask_waits.entry(masks.sequence()).or_insert(self.now);
+        if !one_in(&mut self.rng, self.odds.lost_masks) {
+            let delay = Nanos(self.rng.u64(0..40_000_000));
+            self.send(delay, Coming::Masks(masks));
+        }
     }
 
     fn is_in_use(&self, id: RequestId) -> bool {
@@ -459,7 +503,11 @@ impl World {
                 self.awaited = None;
                 self.is_doomed = true;
             }
-            Input::StepDone(_) | Input::Abort(_) | Input::AbortSequence(_) | Input::Tick => {}
+            Input::StepDone(_)
+            | Input::MasksEvaluated(_)
+            | Input::Abort(_)
+            | Input::AbortSequence(_)
+            | Input::Tick => {}
         }
         Expected::Anything
     }
@@ -496,6 +544,10 @@ impl World {
                 self.readers.close(request);
             }
             Effect::Execute { epoch, batch } => self.execute(epoch, batch)?,
+            Effect::EvaluateMasks(masks) => {
+                self.seen.begun_masks += 1;
+                self.evaluate(masks);
+            }
             Effect::EndStep { failure, .. } => self.end_step(failure, expected)?,
             Effect::ReplaceExecutor { epoch } => self.replace_executor(epoch)?,
             Effect::GiveUpExecutor { .. } if !self.is_doomed => {
@@ -542,6 +594,13 @@ impl World {
             EngineFailure::StepTimedOut { .. }
             | EngineFailure::StepPanicked
             | EngineFailure::StepFailed(_) => *expected == Expected::FailedStep(failure.clone()),
+            EngineFailure::SequenceFailed(SequenceError::Constraint(ConstraintError::LimitExceeded)) => {
+                self.seen.mask_timeouts += 1;
+                self.ledger.failed_sequences.insert(request);
+                let timeout = Nanos::from_ms(self.config.mask_timeout_ms);
+                let mut waits = self.mask_waits.iter().filter(|(id, _)| id.request == request);
+                waits.any(|(_, since)| *since + timeout <= self.now)
+            }
             // The ledger knows.
             EngineFailure::SequenceFailed(_) => true,
             EngineFailure::SlowReader { .. } => {
@@ -736,7 +795,8 @@ impl World {
             return Err(format!("{what} has outlived its deadline"));
         }
         let may_run = self.steps.is_empty() && self.awaited.is_none() && !self.is_doomed;
-        if may_run && self.ledger.has_work() {
+        let waits_for_masks = self.core.stats().scheduler.awaiting_masks > 0;
+        if may_run && self.ledger.has_work() && !waits_for_masks {
             return Err("there is work but no step".into());
         }
         if self.drain.is_some() && self.steps.is_empty() && self.ledger.n_open() == 0 {
@@ -760,6 +820,9 @@ fn with_failed_sequence(output: &StepOutput, failing_sequence: usize) -> StepOut
         copy.begin_sequence();
         output.prompt(sequence_idx).for_each(|token| copy.push_prompt(token.chosen, token.top));
         output.sampled(sequence_idx).for_each(|token| copy.push_sampled(token.chosen, token.top));
+        if output.is_left_out(sequence_idx) {
+            copy.leave_out_sequence();
+        }
         if sequence_idx == failing_sequence {
             copy.fail_sequence(SequenceError::InvalidLogits);
         }

@@ -4,7 +4,7 @@
 mod slots;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use throng_core::batch::{
     BLOCK_TOKENS, DraftPass, NewSequence, ScheduledBatch, ScheduledSequence, StepOutput,
@@ -15,6 +15,9 @@ use throng_core::scheduler::StepShape;
 use throng_core::time::Nanos;
 
 use slots::DraftSlots;
+
+/// Drafts of a step wait this long for the masks of all its sequences.
+const MASK_PATIENCE: Duration = Duration::from_millis(2);
 
 /// Runs batches on a model, with the drafts that another model makes.
 ///
@@ -87,6 +90,7 @@ impl DraftingExecutor {
         for (drafted, scheduled) in self.drafted.iter_mut().zip(batch.sequences()) {
             drafted.begin(scheduled);
         }
+        self.leave_out_slow_masks(batch);
         self.passes.clear();
         loop {
             self.begin_pass(batch);
@@ -100,6 +104,18 @@ impl DraftingExecutor {
             }
             self.note_pass(Nanos::from(begun.elapsed()));
             self.end_pass(batch);
+        }
+    }
+
+    /// Makes no drafts for sequences whose masks are not there soon: each draft needs one more.
+    fn leave_out_slow_masks(&mut self, batch: &ScheduledBatch) {
+        let deadline = Instant::now() + MASK_PATIENCE;
+        for (drafted, scheduled) in self.drafted.iter_mut().zip(batch.sequences()) {
+            let queued = scheduled.masks.as_ref().filter(|masks| drafted.n_most > 0 && masks.is_queued());
+            let patience = deadline.saturating_duration_since(Instant::now());
+            if queued.is_some_and(|masks| masks.wait(patience).is_none()) {
+                drafted.n_most = 0;
+            }
         }
     }
 

@@ -7,6 +7,7 @@ mod forward;
 mod weights;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_core::batch::{BLOCK_TOKENS, ScheduledBatch, StepOutput};
 use throng_core::executor::{Executor, ExecutorCapacity, ExecutorError};
@@ -17,7 +18,6 @@ use crate::batch_sampler::{BatchSampler, Wanted, begin_sequences};
 use crate::decoder::DecoderLimits;
 use crate::decoder::weights::DecoderWeights;
 use crate::kv_cache::{KvDtype, KvLayout};
-use crate::token_masks::TokenMasks;
 
 pub(crate) use config::HeadConfig;
 use features::lock;
@@ -36,7 +36,8 @@ pub(crate) struct HeadRunner<B: Backend> {
     cache: B::KvCache,
     shared: SharedFeatures,
     answers: BatchSampler,
-    masks: TokenMasks,
+    /// Tokens of the model.
+    vocabulary_size: usize,
     input: BatchInput,
     wanted: Vec<Wanted>,
     /// A row for each token of the step.
@@ -86,7 +87,7 @@ impl<B: Backend> HeadRunner<B> {
             cache,
             shared,
             answers: BatchSampler::new(max_logit_rows, backend.host_threads().n_threads()),
-            masks: TokenMasks::new(of_model.vocabulary_size, max_logit_rows),
+            vocabulary_size: of_model.vocabulary_size as usize,
             input: BatchInput::default(),
             wanted: Vec::new(),
             features: Vec::new(),
@@ -142,8 +143,8 @@ impl<B: Backend> HeadRunner<B> {
             }
             drop(shared);
             self.read_logits(n_wanted)?;
-            let (masks, wanted) = ((&self.masks, &[][..]), &self.wanted);
-            self.answers.answer(&self.backend, batch, masks, wanted, &mut self.logits, output);
+            let (wanted, logits) = (&self.wanted, &mut self.logits);
+            self.answers.answer(&self.backend, batch, (&[], Duration::ZERO), wanted, logits, output);
         }
         begin_sequences(&[], batch.sequences().len(), output);
         Ok(())
@@ -151,7 +152,7 @@ impl<B: Backend> HeadRunner<B> {
 
     /// Spreads the head's logits over the model's vocabulary.
     fn read_logits(&mut self, n_wanted: usize) -> Result<(), BackendError> {
-        let vocabulary_size = self.masks.vocabulary_size();
+        let vocabulary_size = self.vocabulary_size;
         self.logits.clear();
         self.logits.resize(n_wanted * vocabulary_size, f32::NEG_INFINITY);
         let n_drafts = self.head.config.draft_vocabulary_size;
@@ -174,7 +175,6 @@ impl<B: Backend> Executor for HeadRunner<B> {
 
     fn collect(&mut self, batch: &ScheduledBatch, output: &mut StepOutput) -> Result<(), ExecutorError> {
         output.clear();
-        self.masks.begin(batch);
         self.prepare(batch);
         self.head.forward(&mut self.backend, &mut self.cache, &self.input, &self.features);
         self.answer(batch, output).map_err(|error| ExecutorError::Device(error.to_string()))

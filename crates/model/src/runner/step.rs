@@ -1,5 +1,7 @@
-//! What a runner keeps of a step until it is collected: its input, which logits it wants, its adapters and masks. Does not know the
+//! What a runner keeps of a step until it is collected: its input, which logits it wants, its adapters. Does not know the
 //! forward pass.
+
+use std::time::Instant;
 
 use throng_core::batch::{ScheduledBatch, ScheduledSequence, StateCopy};
 use throng_core::request::TokenId;
@@ -8,7 +10,6 @@ use crate::adapter::{AdapterStore, StepAdapters};
 use crate::backend::{Backend, BlockCopy, Ticket};
 use crate::batch_input::{BatchInput, CarriedToken};
 use crate::batch_sampler::Wanted;
-use crate::token_masks::TokenMasks;
 
 /// A step that was submitted. Buffers are used again for later steps.
 pub(super) struct RunnerStep<B: Backend> {
@@ -16,7 +17,8 @@ pub(super) struct RunnerStep<B: Backend> {
     /// What the logits that it wants are for, in the order of `input.logit_tokens`.
     pub(super) wanted: Vec<Wanted>,
     pub(super) adapters: StepAdapters<B>,
-    pub(super) masks: TokenMasks,
+    /// When its forward pass began.
+    pub(super) begun: Instant,
     pub(super) copies: Vec<BlockCopy>,
     pub(super) state_copies: Vec<StateCopy>,
     /// Its tokens that are carried, and the sequences of the step before that they are from.
@@ -38,12 +40,12 @@ pub(super) enum Progress {
 }
 
 impl<B: Backend> RunnerStep<B> {
-    pub(super) fn new(vocabulary_size: u32, max_sequences: usize) -> Self {
+    pub(super) fn new() -> Self {
         Self {
             input: BatchInput::default(),
             wanted: Vec::new(),
             adapters: StepAdapters::default(),
-            masks: TokenMasks::new(vocabulary_size, max_sequences),
+            begun: Instant::now(),
             copies: Vec::new(),
             state_copies: Vec::new(),
             carried: Vec::new(),
@@ -54,7 +56,6 @@ impl<B: Backend> RunnerStep<B> {
     /// Fills it from a batch, but for the tokens that are carried.
     pub(super) fn prepare(&mut self, batch: &ScheduledBatch, adapters: &AdapterStore<B>) {
         self.progress = Progress::Prepared;
-        self.masks.begin(batch);
         self.adapters.fill(batch, adapters);
         self.wanted.clear();
         for (sequence_idx, scheduled) in batch.sequences().iter().enumerate() {

@@ -35,12 +35,22 @@ impl<'a> Rules<'a> {
         seen: Seen,
         (position, history, output): (usize, &[TokenId], &[TokenId]),
     ) -> Result<PaperToken, SequenceError> {
-        let (sampling, vocabulary_size) = (self.sampling, self.vocabulary_size);
-        let mut mask = TokenMask::new(vocabulary_size);
+        let mut mask = TokenMask::new(self.vocabulary_size);
         match self.constraint {
             Some(constraint) => constraint.mask(output, &mut mask)?,
             None => mask.allow_all(),
         }
+        self.choose_masked(seen, (position, history), &mask)
+    }
+
+    /// The same with a mask that was evaluated before.
+    pub(super) fn choose_masked(
+        &self,
+        seen: Seen,
+        (position, history): (usize, &[TokenId]),
+        mask: &TokenMask,
+    ) -> Result<PaperToken, SequenceError> {
+        let (sampling, vocabulary_size) = (self.sampling, self.vocabulary_size);
         let mut key = seen.0;
         if !sampling.is_greedy() {
             key = [sampling.seed, u64::from(self.index), position as u64].into_iter().fold(key, mix);

@@ -1,0 +1,278 @@
+//! The masks that one sequence needs in one step, as a value that threads share: one of them evaluates it, others read it, wait
+//! for it or do without. Does not know which threads these are, and no thread of core's callers waits for it in here unless it
+//! asks to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::constraint::{ConstraintError, TokenConstraint, TokenMask};
+use crate::request::{SamplingParams, SequenceId, TokenId};
+
+/// Most tokens that are proposed as drafts because a constraint forces them.
+const MAX_FORCED: usize = 32;
+
+/// The masks of one sequence: before its first draft, and after each draft that the masks before allow. What they are follows from
+/// the constraint and the output alone; when they are evaluated decides only in which step they are used.
+#[derive(Debug)]
+pub struct SequenceMasks {
+    sequence: SequenceId,
+    constraint: Arc<dyn TokenConstraint>,
+    sampling: Arc<SamplingParams>,
+    /// The output with all drafts.
+    output: Vec<TokenId>,
+    n_drafts: usize,
+    state: Mutex<State>,
+    evaluated: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// They were handed to a thread that evaluates them.
+    is_queued: bool,
+    /// Whoever evaluates them has to report it.
+    is_awaited: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    New,
+    /// A thread evaluates them.
+    Running,
+    Evaluated(Arc<EvaluatedMasks>),
+}
+
+/// What the evaluation brought.
+#[derive(Debug, Default)]
+pub struct EvaluatedMasks {
+    masks: Vec<TokenMask>,
+    /// Why there are no more.
+    error: Option<ConstraintError>,
+    /// What the constraint forces after all drafts.
+    forced: Vec<TokenId>,
+}
+
+impl SequenceMasks {
+    /// Masks to be evaluated of an output whose last `n_drafts` tokens are drafts.
+    pub fn new(
+        sequence: SequenceId,
+        constraint: Arc<dyn TokenConstraint>,
+        sampling: Arc<SamplingParams>,
+        output: Vec<TokenId>,
+        n_drafts: usize,
+    ) -> Self {
+        let state = Mutex::new(State { stage: Stage::New, is_queued: false, is_awaited: false });
+        Self { sequence, constraint, sampling, output, n_drafts, state, evaluated: Condvar::new() }
+    }
+
+    /// The same masks, of which the evaluation has to be reported.
+    #[must_use]
+    pub fn awaited(self) -> Self {
+        self.lock().is_awaited = true;
+        self
+    }
+
+    /// Whose masks they are.
+    pub fn sequence(&self) -> SequenceId {
+        self.sequence
+    }
+
+    /// Output tokens before the first draft.
+    pub fn n_output(&self) -> usize {
+        self.output.len() - self.n_drafts
+    }
+
+    /// Drafts.
+    pub fn n_drafts(&self) -> usize {
+        self.n_drafts
+    }
+
+    /// Whether they are those of a step with `n_output` output tokens and these drafts, or fewer, as the output of one sequence
+    /// never changes.
+    pub fn fit(&self, n_output: usize, drafts: &[TokenId]) -> bool {
+        self.n_output() == n_output && self.output[n_output..].starts_with(drafts)
+    }
+
+    /// Notes that they are handed to a thread that evaluates them. False if they were before.
+    pub fn queue(&self) -> bool {
+        let mut state = self.lock();
+        let is_new = matches!(state.stage, Stage::New) && !state.is_queued;
+        state.is_queued |= is_new;
+        is_new
+    }
+
+    /// Whether they were handed to a thread that evaluates them. Else whoever needs them does.
+    pub fn is_queued(&self) -> bool {
+        self.lock().is_queued
+    }
+
+    /// Evaluates them, unless that has begun: then there is nothing to do and the answer is `None`. `check` is called after the
+    /// evaluation: an error of it takes the masks' place. Says whether the evaluation has to be reported.
+    pub fn evaluate(
+        &self,
+        vocabulary_size: u32,
+        check: impl FnOnce() -> Result<(), ConstraintError>,
+    ) -> Option<bool> {
+        {
+            let mut state = self.lock();
+            if !matches!(state.stage, Stage::New) {
+                return None;
+            }
+            state.stage = Stage::Running;
+        }
+        let mut evaluated = EvaluatedMasks::default();
+        // Unwind safe: after a panic only complete masks are read.
+        let filled = catch_unwind(AssertUnwindSafe(|| self.fill(vocabulary_size, &mut evaluated)));
+        if let Err(error) = filled.unwrap_or(Err(ConstraintError::Failed)) {
+            evaluated.forced.clear();
+            evaluated.error = Some(error);
+        }
+        if let Err(error) = check() {
+            evaluated = EvaluatedMasks { error: Some(error), ..EvaluatedMasks::default() };
+        }
+        Some(self.publish(evaluated))
+    }
+
+    /// Gives an error in place of masks, where nobody can evaluate them. Says whether that has to be reported.
+    pub fn fail(&self, error: ConstraintError) -> bool {
+        self.publish(EvaluatedMasks { error: Some(error), ..EvaluatedMasks::default() })
+    }
+
+    /// The masks, if they are evaluated.
+    pub fn get(&self) -> Option<Arc<EvaluatedMasks>> {
+        evaluated(&self.lock())
+    }
+
+    /// The masks, as soon as they are evaluated; `None` if that takes longer than `patience`.
+    pub fn wait(&self, patience: Duration) -> Option<Arc<EvaluatedMasks>> {
+        let is_pending = |state: &mut State| evaluated(state).is_none();
+        let waited = self.evaluated.wait_timeout_while(self.lock(), patience, is_pending);
+        evaluated(&waited.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// The masks, if they are evaluated. Else whoever evaluates them will report it.
+    pub fn get_or_await(&self) -> Option<Arc<EvaluatedMasks>> {
+        let mut state = self.lock();
+        let masks = evaluated(&state);
+        state.is_awaited |= masks.is_none();
+        masks
+    }
+
+    fn publish(&self, evaluated: EvaluatedMasks) -> bool {
+        let mut state = self.lock();
+        state.stage = Stage::Evaluated(Arc::new(evaluated));
+        self.evaluated.notify_all();
+        state.is_awaited
+    }
+
+    fn fill(&self, vocabulary_size: u32, evaluated: &mut EvaluatedMasks) -> Result<(), ConstraintError> {
+        let n_settled = self.n_output();
+        for n_output in n_settled..=self.output.len() {
+            if let Some(last) = evaluated.masks.last() {
+                let draft = self.output[n_output - 1];
+                if !last.contains(draft) || self.sampling.finish_at(draft, n_output as u32).is_some() {
+                    return Ok(());
+                }
+            }
+            let mut mask = TokenMask::new(vocabulary_size);
+            self.constraint.mask(&self.output[..n_output], &mut mask)?;
+            evaluated.masks.push(mask);
+        }
+        self.constraint.forced(&self.output, &mut evaluated.forced);
+        evaluated.forced.truncate(MAX_FORCED);
+        Ok(())
+    }
+
+    /// Nothing panics while it holds the lock.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn evaluated(state: &State) -> Option<Arc<EvaluatedMasks>> {
+    match &state.stage {
+        Stage::Evaluated(masks) => Some(Arc::clone(masks)),
+        Stage::New | Stage::Running => None,
+    }
+}
+
+impl EvaluatedMasks {
+    /// The mask after the first `n_accepted` drafts.
+    ///
+    /// # Errors
+    /// When the constraint gave none, or those drafts are not what it allows.
+    pub fn after(&self, n_accepted: usize) -> Result<&TokenMask, ConstraintError> {
+        self.masks.get(n_accepted).ok_or(self.error.unwrap_or(ConstraintError::OutputRejected))
+    }
+
+    /// What must follow `token`, chosen after all drafts.
+    pub fn forced_after(&self, token: TokenId) -> &[TokenId] {
+        match self.forced.split_first() {
+            Some((&first, rest)) if first == token => rest,
+            _ => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::RequestId;
+
+    /// Allows tokens below the length of the output and one more; fails after three tokens.
+    #[derive(Debug)]
+    struct Growing;
+
+    impl TokenConstraint for Growing {
+        fn mask(&self, output: &[TokenId], mask: &mut TokenMask) -> Result<(), ConstraintError> {
+            assert!(output.len() < 4, "as the test wants it");
+            (0..=output.len() as TokenId).for_each(|token| mask.allow(token));
+            Ok(())
+        }
+
+        fn forced(&self, output: &[TokenId], forced: &mut Vec<TokenId>) {
+            forced.extend(output);
+        }
+    }
+
+    fn masks(output: &[TokenId], n_drafts: usize) -> SequenceMasks {
+        let sequence = SequenceId { request: RequestId(1), index: 0 };
+        SequenceMasks::new(sequence, Arc::new(Growing), Arc::default(), output.to_vec(), n_drafts)
+    }
+
+    #[test]
+    fn masks_follow_drafts_as_far_as_these_are_allowed() {
+        let masks = masks(&[7, 1, 3], 2);
+        assert!(masks.get().is_none() && masks.wait(Duration::ZERO).is_none());
+        assert_eq!((masks.evaluate(10, || Ok(())), masks.evaluate(10, || Ok(()))), (Some(false), None));
+        let evaluated = masks.get().expect("evaluated");
+        let n_allowed = |n| evaluated.after(n).map(TokenMask::n_allowed);
+        assert_eq!([0, 1, 2].map(n_allowed), [Ok(2), Ok(3), Err(ConstraintError::OutputRejected)]);
+        assert!(masks.fit(1, &[1]) && masks.fit(1, &[]) && !masks.fit(1, &[2]) && !masks.fit(2, &[3]));
+    }
+
+    #[test]
+    fn whoever_evaluates_masks_that_somebody_awaits_has_to_report_it() {
+        let masks = masks(&[0], 0);
+        assert!(!masks.is_queued() && masks.queue() && !masks.queue() && masks.is_queued());
+        assert!(masks.get_or_await().is_none());
+        assert_eq!(masks.evaluate(10, || Ok(())), Some(true));
+        let evaluated = masks.get_or_await().expect("evaluated");
+        assert_eq!((evaluated.forced_after(0), evaluated.forced_after(1)), (&[][..], &[][..]));
+    }
+
+    #[test]
+    fn a_panic_or_too_much_work_is_an_error_in_place_of_a_mask() {
+        let panicking = masks(&[0, 1, 1, 1], 0).awaited();
+        assert_eq!(panicking.evaluate(10, || Ok(())), Some(true));
+        let after = |masks: &SequenceMasks| masks.get().expect("evaluated").after(0).map(|_| ());
+        assert_eq!(after(&panicking), Err(ConstraintError::Failed));
+        let slow = masks(&[0], 0);
+        slow.evaluate(10, || Err(ConstraintError::LimitExceeded));
+        assert_eq!(after(&slow), Err(ConstraintError::LimitExceeded));
+        let given_up = masks(&[0], 0);
+        given_up.fail(ConstraintError::Failed);
+        assert_eq!(after(&given_up), Err(ConstraintError::Failed));
+    }
+}

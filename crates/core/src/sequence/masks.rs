@@ -1,0 +1,105 @@
+//! How far a running sequence is with the masks of its constraint: whether its next token has to wait for them. Does not know who
+//! evaluates them.
+
+use std::sync::Arc;
+
+use super::{Running, Sequence};
+use crate::batch::ScheduledBatch;
+use crate::masks::SequenceMasks;
+use crate::time::{Nanos, Timestamp};
+
+/// A sequence one of whose masks took this long waits for its masks before its next token has a place in a step.
+pub const SLOW_MASKS: Nanos = Nanos::from_ms(4);
+
+/// So many masks in a row that took less make it an ordinary sequence again.
+const N_QUICK: u32 = 8;
+
+/// What is known of a sequence's masks.
+#[derive(Debug, Default)]
+pub(super) struct MaskState {
+    /// Masks that were begun before the step that needs them.
+    begun: Option<Arc<SequenceMasks>>,
+    /// Since when its next token waits for them.
+    awaited_since: Option<Timestamp>,
+    /// The output length of the masks that were reported last.
+    reported: Option<usize>,
+    is_slow: bool,
+    /// Quick masks in a row.
+    n_quick: u32,
+}
+
+impl Sequence<Running> {
+    /// Whether its tokens are chosen under a constraint.
+    pub fn is_constrained(&self) -> bool {
+        let sampling = &self.request.sampling;
+        self.request.constraint.is_some() && sampling.beams.is_none() && sampling.max_tokens > 0
+    }
+
+    /// Since when its last token has had no place in a step because its masks are not there.
+    pub fn awaits_masks_since(&self) -> Option<Timestamp> {
+        self.state.masks.awaited_since
+    }
+
+    /// Whether its masks are begun before a step needs them, so that its drafts are settled.
+    pub(crate) fn has_begun_masks(&self) -> bool {
+        self.state.masks.begun.is_some()
+    }
+
+    /// Whether its masks are to be there before its token has a place in a step.
+    pub(crate) fn has_slow_masks(&self) -> bool {
+        self.state.masks.is_slow
+    }
+
+    /// From now on its masks are to be there before its token has a place in a step.
+    pub(crate) fn set_slow_masks(&mut self) {
+        self.state.masks.is_slow = true;
+        self.state.masks.n_quick = 0;
+    }
+
+    /// Begins the masks of its next token, with its drafts, and waits for them.
+    pub(crate) fn begin_masks(&mut self, now: Timestamp) -> Option<Arc<SequenceMasks>> {
+        let constraint = Arc::clone(self.request.constraint.as_ref()?);
+        let output = [&self.tokens[self.n_prompt()..], self.drafts()].concat();
+        let (sampling, n_drafts) = (Arc::clone(&self.request.sampling), self.drafts().len());
+        let masks = SequenceMasks::new(self.id(), constraint, sampling, output, n_drafts).awaited();
+        let masks = Arc::new(masks);
+        self.state.masks.begun = Some(Arc::clone(&masks));
+        self.state.masks.awaited_since = Some(now);
+        Some(masks)
+    }
+
+    /// Keeps masks that were not there in time, and waits for them unless they were reported meanwhile.
+    pub(crate) fn await_masks(&mut self, masks: Option<&Arc<SequenceMasks>>, now: Timestamp) {
+        let state = &mut self.state.masks;
+        let n_output = self.tokens.len() - self.request.prompt.len();
+        state.begun = masks.cloned();
+        state.awaited_since = (state.reported.take() != Some(n_output)).then_some(now);
+    }
+
+    /// Notes that its masks after `n_output` output tokens are there, and how long they took.
+    pub(crate) fn note_masks(&mut self, n_output: usize, took: Nanos) {
+        let is_current = n_output == self.tokens.len() - self.n_prompt();
+        let state = &mut self.state.masks;
+        if took >= SLOW_MASKS {
+            (state.is_slow, state.n_quick) = (true, 0);
+        } else {
+            state.n_quick += 1;
+            state.is_slow &= state.n_quick < N_QUICK;
+        }
+        if is_current {
+            state.awaited_since = None;
+            state.reported = Some(n_output);
+        }
+    }
+
+    /// Hands the masks that were begun to the sequence that was added to a batch last, if they are those of its drafts.
+    pub(crate) fn give_masks(&mut self, n_drafts: usize, batch: &mut ScheduledBatch) {
+        self.state.masks.reported = None;
+        let n_output = self.tokens.len() - self.n_prompt();
+        let drafts = &self.state.drafts[..n_drafts.min(self.state.drafts.len())];
+        let begun = self.state.masks.begun.take();
+        if let Some(masks) = begun.filter(|masks| masks.fit(n_output, drafts)) {
+            batch.set_masks(masks);
+        }
+    }
+}
