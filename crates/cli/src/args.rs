@@ -199,6 +199,9 @@ pub struct ModelArgs {
     /// A file whose chat template is used instead of the model's own
     #[arg(long, hide_short_help = true, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
+    /// Refuse a config.json with a key that nothing reads, or with the model_type of no known family
+    #[arg(long, hide_short_help = true)]
+    pub strict_config: bool,
     /// Compute with the reference backend, in plain loops with unquantized activations: slow, for checking
     #[arg(long, hide_short_help = true)]
     pub reference: bool,

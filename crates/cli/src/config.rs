@@ -79,6 +79,9 @@ pub struct ModelSection {
     pub override_generation_config: RecommendedSampling,
     /// Variables for the chat template where a request does not set them.
     pub default_chat_template_kwargs: Variables,
+    /// Whether a `config.json` with a key that nothing reads, or with the `model_type` of no family, is
+    /// refused.
+    pub strict_config: bool,
     /// Compute with the reference backend: plain loops, unquantized activations.
     pub reference: bool,
     /// The ISA to use instead of the machine's best; can only be set by a flag.
@@ -191,6 +194,7 @@ impl ModelSection {
         overlay(&mut self.chat_template, &flags.chat_template);
         self.kv_cache_dtype = flags.kv_cache_dtype.unwrap_or(self.kv_cache_dtype);
         self.reference |= flags.reference;
+        self.strict_config |= flags.strict_config;
         overlay(&mut self.isa, &flags.isa);
     }
 }

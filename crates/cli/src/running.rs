@@ -89,10 +89,24 @@ pub fn open(section: &ModelSection) -> Result<(ModelSource, LoadedModel)> {
         }
         ModelSource::Path { path, .. } => throng_model::load::load(path, &options, &mut |_| {})?,
     };
+    if section.strict_config {
+        strict(&model)?;
+    }
     if let Some(path) = &section.tokenizer {
         model.vocabulary = throng_model::load::tokenizer_files(path)?;
     }
     Ok((source, model))
+}
+
+/// Refuses a model of which `--strict-config` wants all keys to be read.
+fn strict(model: &LoadedModel) -> Result<()> {
+    if !model.has_named_family() {
+        bail!("--strict-config: the model_type of {} is that of no known family", model.path.display());
+    }
+    match model.unread_keys() {
+        [] => Ok(()),
+        keys => bail!("--strict-config: nothing reads these keys of config.json: {}", keys.join(", ")),
+    }
 }
 
 /// Checks all that [`start`] checks without preparing weights: tokenizer, chat template, and whether the KV cache fits

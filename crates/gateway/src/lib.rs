@@ -63,7 +63,7 @@ pub use metrics::ProcessFacts;
 pub use observation::{GenerationReport, RequestObserver, RequestPhase, RequestReport, TraceParent};
 pub use on_demand::{ModelLoader, OnDemandModel, OnDemandModels};
 pub use phase::Shutdown;
-pub use pooling_model::{PoolingModel, PoolingOutput};
+pub use pooling_model::{LabelActivation, PoolingModel, PoolingOutput};
 pub use replica::{InvalidAddress, TokenReport, WorkerAddress};
 pub use served_model::ServedModel;
 pub use server::{Listener, TlsError};

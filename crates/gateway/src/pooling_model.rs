@@ -33,19 +33,41 @@ pub enum PoolingOutput {
     Labels {
         /// Their names.
         names: Vec<String>,
-        /// Whether probabilities are of all labels together; else of each alone.
-        are_exclusive: bool,
+        /// How a logit becomes a score.
+        activation: LabelActivation,
     },
+}
+
+/// How the logits of labels become scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LabelActivation {
+    /// Probabilities of each label alone.
+    Sigmoid,
+    /// Probabilities of all labels together.
+    Softmax,
+    /// Logits are the scores.
+    Identity,
 }
 
 impl From<PoolingModel> for Pooling {
     fn from(model: PoolingModel) -> Self {
         let PoolingModel { output, normalizes, n_segments, segment_stride, prompts, default_prompt } = model;
-        let (labels, are_exclusive) = match output {
-            PoolingOutput::Embedding => (None, false),
-            PoolingOutput::Labels { names, are_exclusive } => (Some(names), are_exclusive),
+        let (labels, activation) = match output {
+            PoolingOutput::Embedding => (None, LabelActivation::Sigmoid),
+            PoolingOutput::Labels { names, activation } => (Some(names), activation),
         };
-        Self { labels, are_exclusive, normalizes, n_segments, segment_stride, prompts, default_prompt }
+        let are_exclusive = activation == LabelActivation::Softmax;
+        let are_logits = activation == LabelActivation::Identity;
+        Self {
+            labels,
+            are_exclusive,
+            are_logits,
+            normalizes,
+            n_segments,
+            segment_stride,
+            prompts,
+            default_prompt,
+        }
     }
 }
 
@@ -54,15 +76,21 @@ impl From<Pooling> for PoolingModel {
         let Pooling {
             labels,
             are_exclusive,
+            are_logits,
             normalizes,
             n_segments,
             segment_stride,
             prompts,
             default_prompt,
         } = told;
+        let activation = match (are_logits, are_exclusive) {
+            (true, _) => LabelActivation::Identity,
+            (false, true) => LabelActivation::Softmax,
+            (false, false) => LabelActivation::Sigmoid,
+        };
         let output = match labels {
             None => PoolingOutput::Embedding,
-            Some(names) => PoolingOutput::Labels { names, are_exclusive },
+            Some(names) => PoolingOutput::Labels { names, activation },
         };
         Self { output, normalizes, n_segments, segment_stride, prompts, default_prompt }
     }
@@ -85,11 +113,15 @@ impl PoolingModel {
         })
     }
 
-    /// Turns logits into probabilities, in place.
+    /// Turns logits into scores, in place.
     pub(crate) fn activate(&self, logits: &mut [f32]) {
-        let PoolingOutput::Labels { are_exclusive, .. } = &self.output else { return };
-        if !are_exclusive {
-            return logits.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
+        let PoolingOutput::Labels { activation, .. } = &self.output else { return };
+        match activation {
+            LabelActivation::Identity => return,
+            LabelActivation::Sigmoid => {
+                return logits.iter_mut().for_each(|x| *x = 1.0 / (1.0 + (-*x).exp()));
+            }
+            LabelActivation::Softmax => {}
         }
         let max = logits.iter().fold(f32::NEG_INFINITY, |max, &x| max.max(x));
         logits.iter_mut().for_each(|x| *x = (*x - max).exp());
@@ -130,8 +162,8 @@ mod tests {
 
     #[test]
     fn probabilities_are_of_each_label_or_of_all() {
-        let model = |are_exclusive| PoolingModel {
-            output: PoolingOutput::Labels { names: vec!["a".into(), "b".into()], are_exclusive },
+        let model = |activation| PoolingModel {
+            output: PoolingOutput::Labels { names: vec!["a".into(), "b".into()], activation },
             normalizes: false,
             n_segments: 0,
             segment_stride: 0,
@@ -139,10 +171,17 @@ mod tests {
             default_prompt: None,
         };
         let mut alone = [0.0, 1000.0];
-        model(false).activate(&mut alone);
+        model(LabelActivation::Sigmoid).activate(&mut alone);
         assert_eq!(alone, [0.5, 1.0]);
         let mut together = [1000.0, 1000.0];
-        model(true).activate(&mut together);
+        model(LabelActivation::Softmax).activate(&mut together);
         assert_eq!(together, [0.5, 0.5]);
+        let mut logits = [-11.5, 8.25];
+        model(LabelActivation::Identity).activate(&mut logits);
+        assert_eq!(logits, [-11.5, 8.25]);
+        let activations = [LabelActivation::Sigmoid, LabelActivation::Softmax, LabelActivation::Identity];
+        for activation in activations {
+            assert_eq!(PoolingModel::from(Pooling::from(model(activation))), model(activation));
+        }
     }
 }

@@ -430,6 +430,7 @@ async fn foreign_engines_vectors_and_copies_keep_the_rule_too() {
         description.pooling = Some(Pooling {
             labels: None,
             are_exclusive: false,
+            are_logits: false,
             normalizes: false,
             n_segments: 1,
             segment_stride: 0,

@@ -16,12 +16,14 @@ mod eagle;
 pub mod kv_cache;
 pub mod load;
 pub mod pooling;
+mod python_json;
 pub mod quantization;
 pub mod reference_backend;
 pub mod roofline;
 pub mod runner;
 pub mod sampler;
 pub mod state_cache;
+pub mod tensor_check;
 pub mod tensor_role;
 pub mod weights;
 

@@ -93,6 +93,9 @@ pub struct Pooling {
     /// Whether probabilities are of all labels together; else of each alone.
     #[serde(default)]
     pub are_exclusive: bool,
+    /// Whether logits are the scores themselves.
+    #[serde(default)]
+    pub are_logits: bool,
     /// Whether embeddings have length one.
     pub normalizes: bool,
     /// Segments of tokens that it tells apart; a token of segment `s` has the id `token + s * segment_stride`.

@@ -18,6 +18,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "max_model_len",
             "quantize",
             "quantize_cache",
+            "strict_config",
             "chat_template",
             "tool_call_parser",
             "reasoning_parser",

@@ -9,9 +9,10 @@ use throng_core::batch::BLOCK_TOKENS;
 use throng_kernels::Isa;
 use throng_kernels::quant::{ComputePath, Format};
 use throng_model::LoadedModel;
-use throng_model::arch::known::{KnownModel, Support, known_models};
+use throng_model::arch::known::{KnownModel, Support, collected, known_models};
 use throng_model::config::{AttentionConfig, DecoderConfig, FeedForward, LatentConfig, Mixer};
 use throng_model::state_cache::StateLayout;
+use throng_model::tensor_check::groups;
 use throng_model::tensor_role::TensorRole;
 use throng_model::weights::quantized::Encoding;
 
@@ -63,6 +64,15 @@ fn summary(section: &ModelSection, model: &LoadedModel) -> Result<Table> {
         row("sliding window", format!("{window} tokens in {n} layers"));
     }
     row("chat template", chat_templates(model));
+    if !model.unread_keys().is_empty() {
+        row("keys not read", model.unread_keys().join(", "));
+    }
+    if !model.unread_tensors().is_empty() {
+        row("tensors not read", model.unread_tensors().len().to_string());
+        for (names, n) in groups(model.unread_tensors()) {
+            row(&format!("  {n}"), names);
+        }
+    }
     let stored_bytes = model.stored_summary().n_bytes;
     row(
         "weights",
@@ -155,10 +165,10 @@ fn feed_forward(config: &DecoderConfig) -> String {
     }
 }
 
-/// The most used models, and what keeps those from loading that do not.
-fn known() -> Table {
+/// Published models, and what keeps those from loading that do not.
+fn known() -> String {
     let mut table = table();
-    for KnownModel { repository, support } in known_models() {
+    for KnownModel { repository, source, support } in known_models() {
         let found = match support {
             Support::Whole => "supported".to_owned(),
             Support::TextOnly => "text part only".to_owned(),
@@ -167,9 +177,10 @@ fn known() -> Table {
                 error.to_string().split(" (supported: ").next().unwrap_or_default().to_owned()
             }
         };
-        table.add_row([repository, found]);
+        let taken_from = source.trim_start_matches("https://github.com/").to_owned();
+        table.add_row([repository, found, taken_from]);
     }
-    table
+    format!("by configurations as they were published, collected on {}:\n{table}", collected())
 }
 
 fn tensors(model: &LoadedModel, isa: Isa) -> Table {

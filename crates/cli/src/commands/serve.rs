@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use throng_engine::EngineHandle;
 use throng_gateway::{
-    Gateway, HeldBytes, Loading, OnDemandModels, PoolingModel, PoolingOutput, ProcessFacts, ServedModel,
-    ServerConfig, Shutdown,
+    Gateway, HeldBytes, LabelActivation, Loading, OnDemandModels, PoolingModel, PoolingOutput, ProcessFacts,
+    ServedModel, ServerConfig, Shutdown,
 };
 use throng_model::LoadedModel;
 use throng_model::decoder::weights::LoadProgress;
@@ -254,7 +254,11 @@ fn pooling_model(model: &LoadedModel) -> Option<PoolingModel> {
         pooling::PoolingOutput::Embedding => PoolingOutput::Embedding,
         pooling::PoolingOutput::Labels { names, activation } => PoolingOutput::Labels {
             names: names.clone(),
-            are_exclusive: *activation == ClassifierActivation::Softmax,
+            activation: match activation {
+                ClassifierActivation::Sigmoid => LabelActivation::Sigmoid,
+                ClassifierActivation::Softmax => LabelActivation::Softmax,
+                ClassifierActivation::Identity => LabelActivation::Identity,
+            },
         },
     };
     Some(PoolingModel {

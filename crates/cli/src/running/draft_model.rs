@@ -55,6 +55,7 @@ impl DraftModel {
             model: Some(name.to_owned()),
             download_dir: section.download_dir.clone(),
             n_threads: section.n_threads,
+            strict_config: section.strict_config,
             reference: section.reference,
             isa: section.isa,
             kv_cache_dtype: args::KvDtype::Auto,

@@ -82,7 +82,6 @@ fn from_hf(hf: &HfConfig, family: &'static str, first_row: usize) -> Result<Deco
         has_gates: false,
         ..config
     };
-    hf.check_understood()?;
     Ok(post_norm_encoder(config).with_attention(|attention| attention.rope_idx = None))
 }
 

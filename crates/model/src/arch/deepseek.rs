@@ -53,7 +53,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     };
     config.layers.iter_mut().for_each(|layer| layer.mixer = Mixer::Latent(latent));
     place_experts(hf, &mut config)?;
-    hf.check_understood()?;
     Ok(config)
 }
 

@@ -19,7 +19,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     config.tied_embeddings = hf.flag("tie_word_embeddings")?.unwrap_or(true);
     // Biases are read where the file has them.
     hf.get("use_bias");
-    hf.check_understood()?;
     Ok(in_pairs(config))
 }
 

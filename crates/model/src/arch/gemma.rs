@@ -21,7 +21,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         Some(_) => hf.activation("hidden_activation")?,
         None => Activation::GeluTanh,
     };
-    hf.check_understood()?;
     Ok(DecoderConfig {
         norm_gain_offset: 1.0,
         final_norm_gain_offset: 1.0,

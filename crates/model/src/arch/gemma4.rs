@@ -20,6 +20,10 @@ static NAMES: TensorNames = hf_names(LayerNames {
     router: "router.proj",
     router_scale: "router.scale",
     expert_scales: "router.per_expert_scale",
+    // One by one as quantizing libraries write them.
+    expert_gate: "experts.{}.gate_proj",
+    expert_up: "experts.{}.up_proj",
+    expert_down: "experts.{}.down_proj",
     experts_gate_up: "experts.gate_up_proj",
     experts_down: "experts.down_proj",
     shared_gate: "mlp.gate_proj",
@@ -54,7 +58,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     shape_heads(hf, &mut config)?;
     share_keys(hf, &mut config)?;
     place_experts(hf, &mut config)?;
-    hf.check_understood()?;
     Ok(config)
 }
 

@@ -41,7 +41,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     };
     let n_dense = hf.size("first_k_dense_replace")?.unwrap_or(0);
     config.layers.iter_mut().skip(n_dense).for_each(|layer| layer.feed_forward = feed_forward);
-    hf.check_understood()?;
     Ok(config)
 }
 

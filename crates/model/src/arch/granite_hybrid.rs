@@ -72,7 +72,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     for key in ["mamba_chunk_size", "mamba_conv_bias", "mamba_expand", "mamba_proj_bias"] {
         hf.get(key);
     }
-    hf.check_understood()?;
     Ok(config)
 }
 

@@ -11,12 +11,14 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::limits::{check_head_dim, check_n_layers};
+use super::read_keys::ReadKeys;
 use super::rope_scaling::RopeScaling;
 use super::understood;
 use crate::config::{
     Activation, AttentionConfig, DecoderConfig, FeedForward, LayerConfig, Mixer, NormKind, NormPlacement,
     RopeTable,
 };
+use crate::python_json;
 use crate::weights::quantized::Scheme;
 use rope::RopeSource;
 
@@ -37,7 +39,7 @@ impl HfConfig {
     /// When it is not a JSON object or does not say its `model_type`.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let mut map: Map<String, Value> =
-            serde_json::from_slice(json).map_err(|error| ConfigError::Json(error.to_string()))?;
+            python_json::from_slice(json).map_err(|error| ConfigError::Json(error.to_string()))?;
         let model_type = map.get("model_type").and_then(Value::as_str).map(str::to_owned);
         let model_type = model_type.ok_or_else(|| ConfigError::Missing("model_type".to_owned()))?;
         let mut text_model_type = None;
@@ -92,10 +94,12 @@ impl HfConfig {
         self.text_model_type.as_deref()
     }
 
-    /// Refuses a key that nothing has read and that could change what is computed. Called when everything has been read.
-    pub(super) fn check_understood(&self) -> Result<(), ConfigError> {
-        match understood::first_unknown(&self.map, &self.read.borrow()) {
-            None => Ok(()),
+    /// Refuses a key that nothing has read and that could change what is computed, by what transformers reads
+    /// of the family; the names of the others. Called when everything has been read.
+    pub(super) fn check_understood(&self, list: Option<&ReadKeys>) -> Result<Vec<String>, ConfigError> {
+        let unread = understood::judge(&self.map, &self.read.borrow(), list);
+        match unread.refused {
+            None => Ok(unread.passed_over),
             Some((key, value)) => Err(ConfigError::Unknown {
                 model_type: super::shorten(&self.model_type),
                 key: super::shorten(&key),
@@ -106,8 +110,8 @@ impl HfConfig {
 
     /// Refuses a model whose weights are quantized in a way that is not known.
     pub(super) fn check_quantization(&self) -> Result<(), ConfigError> {
-        let key =
-            ["quantization_config", "compression_config"].into_iter().find(|key| self.get(key).is_some());
+        let keys = ["quantization_config", "compression_config", "quantization"];
+        let key = keys.into_iter().find(|key| self.get(key).is_some());
         let refused = |found: String| {
             let key = key.unwrap_or("quantization_config");
             ConfigError::Quantized { found: format!("{} (by {key} in config.json)", super::shorten(&found)) }
@@ -139,7 +143,7 @@ impl HfConfig {
 
     /// A number, if it is there.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
-        self.typed(key, "a number", Value::as_f64)
+        self.typed(key, "a number", python_json::number)
     }
 
     /// A boolean, if it is there.
@@ -156,7 +160,9 @@ impl HfConfig {
 
     /// A list of numbers, if it is there.
     pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, ConfigError> {
-        self.typed(key, "a list of numbers", |value| value.as_array()?.iter().map(Value::as_f64).collect())
+        self.typed(key, "a list of numbers", |value| {
+            value.as_array()?.iter().map(python_json::number).collect()
+        })
     }
 
     fn typed<T>(

@@ -1,10 +1,12 @@
-//! Which of the most used repositories can be loaded, by the shapes of their `config.json` in `known/configs.jsonl`: each is reduced to
-//! the keys that say what is computed, from public model cards. Reads no repository.
+//! Which published repositories can be loaded, by their `config.json` files in `known/configs.jsonl`, which
+//! `known/generate.py` writes from a collection: each has the file that it was taken from, at a commit of a
+//! public repository. Reads no repository.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Architecture, ConfigError};
+use crate::python_json;
 
 const CONFIGS: &str = include_str!("known/configs.jsonl");
 
@@ -24,6 +26,8 @@ pub enum Support {
 pub struct KnownModel {
     /// Its id on the hub.
     pub repository: String,
+    /// The file that its configuration was taken from.
+    pub source: String,
     /// How much of it is supported.
     pub support: Support,
 }
@@ -31,22 +35,33 @@ pub struct KnownModel {
 #[derive(Deserialize)]
 struct Entry {
     repository: String,
+    source: String,
     config: Map<String, Value>,
+}
+
+/// The day on which the configurations were collected.
+pub fn collected() -> String {
+    #[derive(Deserialize)]
+    struct Header {
+        collected: String,
+    }
+    let first = CONFIGS.lines().next().and_then(|line| serde_json::from_str::<Header>(line).ok());
+    first.expect("the file is part of the program").collected
 }
 
 /// The repositories, in the order of the file.
 pub fn known_models() -> impl Iterator<Item = KnownModel> {
     let entry = |line: &'static str| -> Entry {
-        serde_json::from_str(line).expect("the file is part of the program")
+        python_json::from_slice(line.as_bytes()).expect("the file is part of the program")
     };
-    CONFIGS.lines().map(entry).map(|Entry { repository, config }| {
+    CONFIGS.lines().skip(1).map(entry).map(|Entry { repository, source, config }| {
         let is_multimodal = ["text_config", "vision_config"].iter().any(|key| config.contains_key(*key));
         let support = match Architecture::from_config_json(Value::Object(config).to_string().as_bytes()) {
             Ok(_) if is_multimodal => Support::TextOnly,
             Ok(_) => Support::Whole,
             Err(error) => Support::None(error),
         };
-        KnownModel { repository, support }
+        KnownModel { repository, source, support }
     })
 }
 
@@ -58,14 +73,18 @@ mod tests {
     #[test]
     fn the_most_used_models_are_supported_or_refused_by_family_or_format() {
         let models: Vec<KnownModel> = known_models().collect();
-        assert!(models.len() >= 60, "{}", models.len());
+        assert!(models.len() >= 100, "{}", models.len());
         let support = |id: &str| &models.iter().find(|model| model.repository == id).expect("listed").support;
         assert_eq!(support("openai/gpt-oss-20b"), &Support::Whole);
         assert_eq!(support("google/gemma-3-27b-it"), &Support::TextOnly);
-        for quantized in ["deepseek-ai/DeepSeek-R1", "zai-org/GLM-4.6-FP8", "MiniMaxAI/MiniMax-M2"] {
+        for quantized in ["deepseek-ai/DeepSeek-R1", "moonshotai/Kimi-K2-Instruct", "MiniMaxAI/MiniMax-M2.5"]
+        {
             assert_eq!(support(quantized), &Support::Whole);
         }
-        for KnownModel { repository, support } in &models {
+        assert_eq!(support("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4"), &Support::Whole);
+        assert!(collected().starts_with("20"));
+        for KnownModel { repository, source, support } in &models {
+            assert!(source.starts_with("https://github.com/"), "{repository}: {source}");
             let by_family_or_format = match support {
                 Support::Whole | Support::TextOnly => true,
                 Support::None(error) => matches!(

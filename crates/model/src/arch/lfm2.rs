@@ -72,17 +72,15 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         None => hf.required_size("intermediate_size")?,
     };
     // The rest of the rule is LLaMA's: two thirds, times a factor, rounded up to a multiple.
+    let factor = hf.number("block_ffn_dim_multiplier")?.unwrap_or(1.0);
+    let multiple = hf.size("block_multiple_of")?.unwrap_or(256).max(1);
     let width = match hf.flag("block_auto_adjust_ff_dim")?.unwrap_or(true) {
         false => width,
         true => {
-            let factor = hf.number("block_ffn_dim_multiplier")?.unwrap_or(1.0);
-            let multiple = hf.size("block_multiple_of")?.unwrap_or(256).max(1);
             ((factor * (2 * (width / 3) + 2 * (width % 3) / 3) as f64) as usize).next_multiple_of(multiple)
         }
     };
-    let config = lfm2(hf, "lfm2", width)?;
-    hf.check_understood()?;
-    Ok(config)
+    lfm2(hf, "lfm2", width)
 }
 
 fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
@@ -103,7 +101,6 @@ fn from_hf_moe(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     };
     let n_dense = hf.size("num_dense_layers")?.unwrap_or(2);
     config.layers.iter_mut().skip(n_dense).for_each(|layer| layer.feed_forward = feed_forward);
-    hf.check_understood()?;
     Ok(config)
 }
 

@@ -48,7 +48,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         shared: None,
     };
     config.layers.iter_mut().for_each(|layer| layer.feed_forward = feed_forward);
-    hf.check_understood()?;
     Ok(config)
 }
 

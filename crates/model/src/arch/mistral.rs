@@ -24,9 +24,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         let interval = interval.ok_or_else(|| ConfigError::Missing(format!("{key} of the rope scaling")))?;
         grow_queries(&mut config, hf.head_dim()?, RopeGrowth { beta, interval, offset: 0.0 })?;
     }
-    if hf.model_type() != FAMILY.model_type {
-        hf.check_understood()?;
-    }
     Ok(config)
 }
 

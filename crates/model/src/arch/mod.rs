@@ -36,6 +36,7 @@ mod qwen2_moe;
 mod qwen3;
 mod qwen3_moe;
 mod qwen3_next;
+mod read_keys;
 mod rope_scaling;
 mod seed_oss;
 mod smollm3;
@@ -47,8 +48,10 @@ use throng_kernels::quant::Format;
 pub use gguf_config::GgufConfig;
 pub use hf_config::HfConfig;
 pub use names::{ExpertsLayout, LayerNames, TensorNames};
+use read_keys::ReadKeys;
+pub(crate) use unnamed::FAMILY as UNNAMED;
 
-use crate::config::DecoderConfig;
+use crate::config::{DecoderConfig, Mixer};
 use crate::weights::TensorSource;
 use crate::weights::gguf::GgufMetadata;
 use crate::weights::nvfp4::factors_of;
@@ -129,6 +132,9 @@ pub struct Architecture {
     pub config: DecoderConfig,
     /// The names of its tensors.
     pub names: &'static TensorNames,
+    /// Keys of its `config.json` that nothing has read and that, as far as is known, do not change what is
+    /// computed.
+    pub unread_keys: Vec<String>,
 }
 
 impl Architecture {
@@ -149,9 +155,12 @@ impl Architecture {
             family = named(text_type)?;
         }
         hf.check_quantization()?;
-        let config = (family.from_hf)(&hf)?;
+        let mut config = (family.from_hf)(&hf)?;
+        direction(&hf, &mut config)?;
+        let names = [hf.text_model_type().unwrap_or(model_type), model_type, family.model_type];
+        let unread_keys = hf.check_understood(ReadKeys::of(&names).as_ref())?;
         limits::check(&config)?;
-        Ok(Self { config, names: family.hf_names })
+        Ok(Self { config, names: family.hf_names, unread_keys })
     }
 
     /// Reads a `config.json` whose `model_type` is no family's, with the tensors beside it: Llama, with norms on heads, biases,
@@ -181,8 +190,29 @@ impl Architecture {
         }
         limits::check(&config)?;
         check_factors(&config, &family.gguf_names.layer, tensors)?;
-        Ok(Self { config, names: family.gguf_names })
+        Ok(Self { config, names: family.gguf_names, unread_keys: Vec::new() })
     }
+}
+
+/// Makes a decoder see all tokens where its file says that it is not causal, as that of an embedding model
+/// does. Windows of such layers are not known to be meant in either direction.
+fn direction(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
+    if hf.flag("is_causal")?.unwrap_or(true) || config.is_bidirectional() {
+        return Ok(());
+    }
+    let is_plain = |mixer: &Mixer| match mixer {
+        Mixer::Attention(attention) => attention.sliding_window.is_none() && attention.chunk.is_none(),
+        _ => false,
+    };
+    if !config.layers.iter().all(|layer| is_plain(&layer.mixer)) {
+        return Err(ConfigError::Variant {
+            key: "is_causal".to_owned(),
+            found: "false".to_owned(),
+            expected: "true, or false with attention to all tokens",
+        });
+    }
+    config.attentions_mut().for_each(|attention| attention.is_bidirectional = true);
+    Ok(())
 }
 
 /// Refuses factors of tensors in other formats than NVFP4, whose factors are the only ones that are read. The factors of a router and of its

@@ -66,7 +66,6 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         tied_embeddings: true,
         ..config
     };
-    hf.check_understood()?;
     Ok(finish(config, ropes, |layer_idx| (!layer_idx.is_multiple_of(interval)).then_some(window)))
 }
 

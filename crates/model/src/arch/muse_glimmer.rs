@@ -45,6 +45,5 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     if let Some(other) = bases.into_iter().flatten().find(|base| *base != 0.0 && *base != theta) {
         return Err(ConfigError::invalid("layer_rope_theta", other, format!("0 or {theta}")));
     }
-    hf.check_understood()?;
     Ok(config)
 }

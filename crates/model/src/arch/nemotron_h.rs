@@ -9,6 +9,7 @@ use super::{ConfigError, Family, GgufConfig, HfConfig};
 use crate::config::{
     Activation, DecoderConfig, FeedForward, LayerConfig, Mixer, Routing, SharedExpert, StateSpaceShape,
 };
+use crate::python_json;
 
 pub(super) const FAMILY: Family = Family {
     model_type: "nemotron_h",
@@ -68,7 +69,7 @@ static NAMES: TensorNames = TensorNames {
 };
 
 /// Keys of training and of other implementations. The width of the state space model follows from its heads.
-const NO_EFFECT: [&str; 11] = [
+const NO_EFFECT: [&str; 12] = [
     "chunk_size",
     "expand",
     "moe_shared_expert_overlap",
@@ -77,18 +78,21 @@ const NO_EFFECT: [&str; 11] = [
     "time_step_floor",
     "time_step_max",
     "time_step_min",
+    "time_step_rank",
     "mamba_ssm_cache_dtype",
     "use_conv_bias",
     "use_mamba_kernels",
 ];
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
-    let pattern = hf.get("hybrid_override_pattern").and_then(Value::as_str);
-    let pattern = pattern.ok_or_else(|| ConfigError::Missing("hybrid_override_pattern".to_owned()))?;
-    let mut config = hf.with_defaults(&[("num_hidden_layers", pattern.len())]).llama("nemotron_h")?;
-    if pattern.len() != config.layers.len() {
-        let expected = format!("one letter for each of the {} layers", config.layers.len());
-        return Err(ConfigError::invalid("hybrid_override_pattern", pattern, expected));
+    let blocks = blocks(hf)?;
+    let mut defaults = vec![("num_hidden_layers", blocks.len())];
+    // An older name.
+    defaults.extend(hf.size("attention_head_dim")?.map(|size| ("head_dim", size)));
+    let mut config = hf.with_defaults(&defaults).llama("nemotron_h")?;
+    if blocks.len() != config.layers.len() {
+        let expected = format!("one for each of the {} layers", config.layers.len());
+        return Err(ConfigError::invalid("number of blocks", blocks.len(), expected));
     }
     let eps = hf.number("layer_norm_epsilon")?.or(hf.number("norm_eps")?);
     config.norm_eps = eps.unwrap_or(1e-5) as f32;
@@ -97,23 +101,74 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     config.activation = Activation::Relu;
     config.expert_size = hf.size("moe_latent_size")?;
     config.attentions_mut().for_each(|attention| attention.rope_idx = None);
-    for (layer, letter) in config.layers.iter_mut().zip(pattern.chars()) {
-        *layer = match letter {
-            'M' => {
+    for (layer, block) in config.layers.iter_mut().zip(&blocks) {
+        *layer = match block {
+            Block::StateSpace => {
                 LayerConfig { mixer: Mixer::StateSpace(state_space(hf)?), feed_forward: FeedForward::None }
             }
-            '*' => LayerConfig { feed_forward: FeedForward::None, ..*layer },
-            'E' => LayerConfig { mixer: Mixer::None, feed_forward: experts(hf)? },
-            '-' => LayerConfig { mixer: Mixer::None, ..*layer },
-            other => return Err(ConfigError::invalid("hybrid_override_pattern", other, "M, *, E or -")),
+            Block::Attention => LayerConfig { feed_forward: FeedForward::None, ..*layer },
+            Block::Experts => LayerConfig { mixer: Mixer::None, feed_forward: experts(hf)? },
+            Block::Network => LayerConfig { mixer: Mixer::None, ..*layer },
         };
     }
-    for key in NO_EFFECT {
+    let unused: &[&str] = if blocks.contains(&Block::Experts) { &[] } else { &OF_EXPERTS };
+    for key in NO_EFFECT.iter().chain(unused) {
         hf.get(key);
     }
-    hf.check_understood()?;
     Ok(config)
 }
+
+/// What a layer is.
+#[derive(Clone, Copy, PartialEq)]
+enum Block {
+    StateSpace,
+    Attention,
+    Experts,
+    Network,
+}
+
+/// The blocks by their letters in `hybrid_override_pattern` and by their words in `layers_block_type`, which
+/// newer files have instead.
+const BLOCKS: [(&str, &str, Block); 4] = [
+    ("M", "mamba", Block::StateSpace),
+    ("*", "attention", Block::Attention),
+    ("E", "moe", Block::Experts),
+    ("-", "mlp", Block::Network),
+];
+
+fn blocks(hf: &HfConfig) -> Result<Vec<Block>, ConfigError> {
+    let letters = hf.get("hybrid_override_pattern").and_then(Value::as_str);
+    let words = ["layers_block_type", "layer_types"].into_iter().find_map(|key| hf.get(key)?.as_array());
+    let by_letter: Option<Vec<String>> = letters.map(|letters| letters.chars().map(String::from).collect());
+    let by_word = || {
+        let words = words?.iter().map(|word| word.as_str().unwrap_or_default().to_owned());
+        Some(words.collect::<Vec<_>>())
+    };
+    let spelled = by_letter.or_else(by_word);
+    let spelled = spelled.ok_or_else(|| ConfigError::Missing("hybrid_override_pattern".to_owned()))?;
+    let block = |name: &String| {
+        let is_named = |(letter, word, _): &&(&str, &str, Block)| name == letter || name == word;
+        let found = BLOCKS.iter().find(is_named).map(|(_, _, block)| *block);
+        found.ok_or_else(|| {
+            let expected = "M, *, E or -, or mamba, attention, moe or mlp";
+            ConfigError::invalid("block of a layer", name, expected)
+        })
+    };
+    spelled.iter().map(block).collect()
+}
+
+/// Keys about experts, which files of models without any have too.
+const OF_EXPERTS: [&str; 9] = [
+    "moe_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "n_group",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_experts_per_tok",
+    "routed_scaling_factor",
+    "topk_group",
+];
 
 fn state_space(hf: &HfConfig) -> Result<StateSpaceShape, ConfigError> {
     let n_groups = hf.size("n_groups")?.unwrap_or(1);
@@ -128,15 +183,11 @@ fn state_space(hf: &HfConfig) -> Result<StateSpaceShape, ConfigError> {
     })
 }
 
-/// Bounds of the time of a token, where the file has some. JSON has no infinity: transformers writes it as an object.
+/// Bounds of the time of a token, where the file has some.
 fn time_limits(hf: &HfConfig) -> Result<[f32; 2], ConfigError> {
     let Some(limits) = hf.get("time_step_limit") else { return Ok([0.0, f32::INFINITY]) };
-    let number = |value: &Value| match value.get("__float__").and_then(Value::as_str) {
-        Some("Infinity") => Some(f64::INFINITY),
-        _ => value.as_f64(),
-    };
     match limits.as_array().map(Vec::as_slice) {
-        Some([least, most]) => number(least).zip(number(most)),
+        Some([least, most]) => python_json::number(least).zip(python_json::number(most)),
         _ => None,
     }
     .map(|(least, most)| [least as f32, most as f32])

@@ -75,6 +75,5 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
         }),
         ..config
     };
-    hf.check_understood()?;
     Ok(post_norm_encoder(config))
 }

@@ -20,6 +20,5 @@ fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     hf.slide(&mut config, olmo2::slides)?;
     let theta = hf.rope_theta("sliding_attention")?;
     let local = HfConfig::plain_rope(theta, hf.head_dim()?)?;
-    hf.check_understood()?;
     Ok(olmo2::with_local_rope(config, local))
 }

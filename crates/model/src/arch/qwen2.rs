@@ -28,6 +28,7 @@ fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {
 /// Qwen's sliding windows are off unless the file enables them, and then apply from layer `max_window_layers` on.
 pub(super) fn slide(hf: &HfConfig, config: &mut DecoderConfig) -> Result<(), ConfigError> {
     if !hf.flag("use_sliding_window")?.unwrap_or(false) {
+        hf.size("sliding_window")?;
         return Ok(());
     }
     let first = hf.size("max_window_layers")?.unwrap_or(28);

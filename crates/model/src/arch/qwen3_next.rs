@@ -79,7 +79,6 @@ static NAMES: TensorNames = hf_names(LayerNames {
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
     let mut config = hf.llama("qwen3_5")?;
     mix(hf, &mut config)?;
-    hf.check_understood()?;
     Ok(config)
 }
 
@@ -96,7 +95,6 @@ fn from_hf_moe(hf: &HfConfig, family: &'static str) -> Result<DecoderConfig, Con
             routing.normalize = always;
         }
     }
-    hf.check_understood()?;
     Ok(config)
 }
 

@@ -15,9 +15,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 fn from_hf(hf: &HfConfig) -> Result<DecoderConfig, ConfigError> {
-    let config = hf.llama("seed_oss")?;
-    hf.check_understood()?;
-    Ok(config)
+    hf.llama("seed_oss")
 }
 
 fn from_gguf(gguf: &GgufConfig<'_>) -> Result<DecoderConfig, ConfigError> {

@@ -1,13 +1,17 @@
-//! Which keys of a `config.json` change what is computed: all that nothing has read, but those listed here. Does not know what the
-//! read ones mean.
+//! What becomes of the keys of a `config.json` that nothing has read. One that transformers reads for this
+//! family, or that changes what is computed wherever it stands (causality, caps, scales, multipliers, rotary
+//! embeddings, windows), refuses the file, unless its value is the default or repeats that of another key.
+//! Any other is passed over, and named. Does not know what the read ones mean.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::read_keys::ReadKeys;
+
 /// Keys that text generation does not depend on: tokens of other files, training, precision of the checkpoint, tensors whose
 /// presence says the same, how transformers splits layers among devices, and the parts of multimodal models that are not text.
-const WITHOUT_EFFECT: [&str; 77] = [
+const WITHOUT_EFFECT: [&str; 82] = [
     "_name_or_path",
     "architectures",
     "attention_bias",
@@ -26,6 +30,7 @@ const WITHOUT_EFFECT: [&str; 77] = [
     "classifier_dropout",
     "classifier_pooling",
     "decoder_bias",
+    "deterministic_flash_attn",
     "dtype",
     "embd_pdrop",
     "embedding_dropout",
@@ -53,6 +58,8 @@ const WITHOUT_EFFECT: [&str; 77] = [
     "multimodal_projector_bias",
     "name_or_path",
     "num_mtp_modules",
+    "num_labels",
+    "num_logits_to_keep",
     "num_nextn_predict_layers",
     "output_attentions",
     "output_hidden_states",
@@ -70,6 +77,8 @@ const WITHOUT_EFFECT: [&str; 77] = [
     "rope_theta",
     "router_aux_loss_coef",
     "router_jitter_noise",
+    "sbert_ce_default_activation_function",
+    "sentence_transformers",
     "sep_token_id",
     "shared_moe_mode",
     "sparse_pred_ignore_index",
@@ -111,19 +120,98 @@ const OF_ROPE: [&str; 20] = [
     "type",
 ];
 
-/// The first key, by name, that is neither among `read` nor known to have no effect, with its value. Keys within the parameters of
-/// rotary embeddings are named with those.
-pub(super) fn first_unknown<'a>(
-    map: &'a Map<String, Value>,
-    read: &BTreeSet<String>,
-) -> Option<(String, &'a Value)> {
-    let of_rope = ["rope_parameters", "rope_scaling"].into_iter().find_map(|key| {
-        let (inner, value) = unknown_of_rope(map.get(key)?.as_object()?, read)?;
-        Some((format!("{key}.{inner}"), value))
-    });
-    let is_known = |key: &str| read.contains(key) || WITHOUT_EFFECT.contains(&key) || is_beside_text(key);
-    let mut unknown = map.iter().filter(|(key, value)| !is_known(key) && !is_neutral(value));
-    unknown.next().map(|(key, value)| (key.clone(), value)).or(of_rope)
+/// Parts of keys that matter wherever they stand.
+const MATTERS_EVERYWHERE: [&str; 18] = [
+    "alibi",
+    "attention_chunk",
+    "bidirectional",
+    "causal",
+    "clamp",
+    "clip",
+    "limit",
+    "logit_cap",
+    "logits_cap",
+    "multiplier",
+    "rope_",
+    "rotary",
+    "scalar",
+    "scale",
+    "scaling",
+    "softcap",
+    "temperature",
+    "window",
+];
+/// Beginnings of keys about what is not text.
+const NOT_TEXT: [&str; 7] = ["vision_", "image_", "audio_", "video_", "mm_", "projector_", "patch_"];
+/// Beginnings of keys that are never asked about: what tools note for themselves, and layers that predict
+/// further tokens.
+const NOTES: [&str; 3] = ["_", "unsloth_", "mtp_"];
+
+/// What became of the keys that nothing has read.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Unread {
+    /// The first one that could change what is computed, with its value.
+    pub(super) refused: Option<(String, Value)>,
+    /// Those that could not, as far as is known.
+    pub(super) passed_over: Vec<String>,
+}
+
+/// Judges the keys that are not among `read`, by what transformers reads of the family. Without that list,
+/// every key could change what is computed. Keys within the parameters of rotary embeddings are named with
+/// those.
+pub(super) fn judge(map: &Map<String, Value>, read: &BTreeSet<String>, list: Option<&ReadKeys>) -> Unread {
+    let mut unread = Unread::default();
+    let is_known = |key: &str| {
+        read.contains(key) || WITHOUT_EFFECT.contains(&key) || is_beside_text(key) || is_note(key)
+    };
+    for (key, value) in map.iter().filter(|(key, _)| !is_known(key)) {
+        let is_default = match list.and_then(|list| list.default_of(key)) {
+            Some(default) => is_same(default, value) || (is_neutral(default) && is_neutral(value)),
+            None => is_neutral(value),
+        };
+        if is_default || repeats_another(map, read, key, value) {
+            continue;
+        }
+        if list.is_none_or(|list| list.has(key)) || matters_everywhere(key, value) {
+            unread.refused = unread.refused.take().or_else(|| Some((key.clone(), value.clone())));
+        } else {
+            unread.passed_over.push(key.clone());
+        }
+    }
+    if unread.refused.is_none() {
+        unread.refused = ["rope_parameters", "rope_scaling"].into_iter().find_map(|key| {
+            let (inner, value) = unknown_of_rope(map.get(key)?.as_object()?, read)?;
+            Some((format!("{key}.{inner}"), value.clone()))
+        });
+    }
+    unread
+}
+
+/// Whether the key could change what is computed in any family.
+fn matters_everywhere(key: &str, value: &Value) -> bool {
+    let is_factor_of_one = (key.contains("multiplier") || key.contains("scal"))
+        && !key.contains("att")
+        && value.as_f64() == Some(1.0);
+    MATTERS_EVERYWHERE.iter().any(|part| key.contains(part))
+        && !NOT_TEXT.iter().any(|start| key.starts_with(start))
+        && !is_factor_of_one
+}
+
+/// Whether a key that has been read says the same under a name that has this one in it, or is in it.
+fn repeats_another(map: &Map<String, Value>, read: &BTreeSet<String>, key: &str, value: &Value) -> bool {
+    let is_like = |other: &str| key.contains(other) || other.contains(key);
+    read.iter().any(|other| is_like(other) && map.get(other).is_some_and(|found| is_same(found, value)))
+}
+
+/// Whether two values are the same, `1` and `1.0` too.
+fn is_same(a: &Value, b: &Value) -> bool {
+    a == b || a.as_f64().zip(b.as_f64()).is_some_and(|(a, b)| a == b)
+}
+
+fn is_note(key: &str) -> bool {
+    NOTES.iter().any(|start| key.starts_with(start))
+        || ["_loss_", "init"].iter().any(|part| key.contains(part))
+        || key == "transformers.js_config"
 }
 
 /// One rotary embedding, or an object with one for each type of layer.
@@ -133,7 +221,9 @@ fn unknown_of_rope<'a>(
 ) -> Option<(&'a str, &'a Value)> {
     rope.iter().find_map(|(key, value)| match value {
         Value::Object(of_layers) => unknown_of_rope(of_layers, read),
-        _ if is_neutral(value) || OF_ROPE.contains(&key.as_str()) || read.contains(key) => None,
+        _ if is_neutral(value) || OF_ROPE.contains(&key.as_str()) || read.contains(key) || is_note(key) => {
+            None
+        }
         _ => Some((key.as_str(), value)),
     })
 }
@@ -158,16 +248,55 @@ fn is_neutral(value: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn unknown(json: &str) -> Option<String> {
+    fn judged(family: &str, json: &str) -> (Option<String>, Vec<String>) {
         let map: Map<String, Value> = serde_json::from_str(json).unwrap();
-        first_unknown(&map, &BTreeSet::from(["hidden_size".to_owned()])).map(|(key, _)| key)
+        let read = ["hidden_size", "sliding_window", "head_dim"].map(str::to_owned);
+        let unread = judge(&map, &BTreeSet::from(read), ReadKeys::of(&[family]).as_ref());
+        (unread.refused.map(|(key, _)| key), unread.passed_over)
     }
 
     #[test]
-    fn a_key_that_nobody_read_is_named() {
-        assert_eq!(unknown(r#"{"hidden_size": 8, "use_cache": true, "swiglu_limit": null}"#), None);
-        assert_eq!(unknown(r#"{"hidden_size": 8, "swiglu_limit": 7.0}"#).as_deref(), Some("swiglu_limit"));
+    fn a_key_that_transformers_reads_or_that_matters_everywhere_is_refused() {
+        let refused = |family: &str, json: &str| judged(family, json).0;
+        assert_eq!(refused("llama", r#"{"hidden_size": 8, "use_cache": true, "swiglu_limit": null}"#), None);
+        assert_eq!(refused("gpt_oss", r#"{"swiglu_limit": 5.0}"#).as_deref(), Some("swiglu_limit"));
+        assert_eq!(refused("none", r#"{"swiglu_limit": 5.0}"#).as_deref(), Some("swiglu_limit"));
+        let everywhere = [
+            ("is_causal", "true"),
+            ("clip_qkv", "8.0"),
+            ("logit_scale", "0.5"),
+            ("embedding_multiplier", "12"),
+            ("rope_interleave", "true"),
+            ("attn_window_size", "64"),
+            ("final_logit_softcap", "30.0"),
+            ("attention_multiplier", "1.0"),
+        ];
+        for (key, value) in everywhere {
+            let found = refused("llama", &format!(r#"{{"{key}": {value}}}"#));
+            assert_eq!(found.as_deref(), Some(key));
+        }
         let inner = r#"{"rope_parameters": {"full_attention": {"factor": 2, "new_beta": 0.1}}}"#;
-        assert_eq!(unknown(inner).as_deref(), Some("rope_parameters.new_beta"));
+        assert_eq!(refused("llama", inner).as_deref(), Some("rope_parameters.new_beta"));
+        // Its default is true.
+        assert_eq!(refused("llama4_text", r#"{"use_qk_norm": false}"#).as_deref(), Some("use_qk_norm"));
+    }
+
+    #[test]
+    fn what_nothing_reads_is_passed_over_and_named() {
+        let json = r#"{"output_gate_type": "swish", "vision_soft_tokens_per_image": 280, "spam": [1]}"#;
+        let (refused, passed_over) = judged("qwen3_5_text", json);
+        assert_eq!(refused, None);
+        assert_eq!(passed_over, ["output_gate_type", "vision_soft_tokens_per_image", "spam"]);
+    }
+
+    #[test]
+    fn defaults_repetitions_and_notes_are_not_asked_about() {
+        let same = r#"{"sliding_window": 4096, "sliding_window_size": 4096, "head_dim": 128,
+            "attention_head_dim": 128, "final_logit_softcapping": 30, "_attn_implementation_autoset": true,
+            "unsloth_fixed": true, "aux_loss_alpha": 0.001, "layer_init_scale": 0.1, "mtp_scale": 2.0,
+            "transformers.js_config": {"dtype": "q4"}, "logit_scale": 1.0}"#;
+        assert_eq!(judged("gemma2", same), (None, Vec::new()));
+        let other = r#"{"sliding_window": 4096, "sliding_window_size": 512}"#;
+        assert_eq!(judged("gemma2", other).0.as_deref(), Some("sliding_window_size"));
     }
 }

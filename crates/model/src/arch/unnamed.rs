@@ -10,7 +10,7 @@ use crate::config::{DecoderConfig, FeedForward, QkNorm, Routing};
 use crate::weights::TensorSource;
 
 /// What such a model is called in place of a family.
-const FAMILY: &str = "unnamed";
+pub(crate) const FAMILY: &str = "unnamed";
 
 /// Llama's names without those of other families, so that a tensor that no operation reads is found.
 static NAMES: TensorNames = hf_names(LayerNames {
@@ -47,9 +47,9 @@ pub(super) fn architecture(hf: &HfConfig, tensors: &dyn TensorSource) -> Result<
     let qk_norm = head_norms(&config, tensors)?;
     config = config.with_attention(|attention| attention.qk_norm = qk_norm);
     experts(hf, &mut config, tensors)?;
-    hf.check_understood()?;
+    hf.check_understood(None)?;
     limits::check(&config)?;
-    Ok(Architecture { config, names: &NAMES })
+    Ok(Architecture { config, names: &NAMES, unread_keys: Vec::new() })
 }
 
 /// Refuses a file that leaves out what differs between families.

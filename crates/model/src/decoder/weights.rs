@@ -234,7 +234,7 @@ impl<'a, B: Backend> Loader<'a, B> {
     }
 
     fn checked(&self, name: &str, expected: &[usize]) -> Result<TensorView<'a>, TensorError> {
-        let tensor = self.find(name).ok_or_else(|| TensorError::Missing { name: name.to_owned() })?;
+        let tensor = self.find(name).ok_or_else(|| self.missing(name))?;
         // A matrix of one row may be stored as a vector.
         let same = tensor.shape == expected || expected.strip_prefix(&[1]).is_some_and(|e| e == tensor.shape);
         if !same {

@@ -64,7 +64,7 @@ impl EagleHead {
         if config.target_hidden_size != hidden {
             return Err(misfit("the width of what it reads", config.target_hidden_size, hidden));
         }
-        let tensors = SafetensorsFolder::open_any(folder)?;
+        let tensors = SafetensorsFolder::open(folder)?;
         if tensors.tensor("embed_tokens.weight").is_none() && config.decoder.hidden_size != hidden {
             return Err(misfit("the width of the embeddings", config.decoder.hidden_size, hidden));
         }

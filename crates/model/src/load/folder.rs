@@ -7,16 +7,19 @@ use serde_json::{Map, Value};
 use throng_core::request::GenerationDefaults;
 
 use super::json_file::{object, read, read_object};
-use super::{LoadError, LoadedModel, VocabularySource, chat_templates, pooler, unnamed};
+use super::{LoadError, LoadedModel, VocabularySource, chat_templates, gguf_file, pooler, purpose, unnamed};
 use crate::arch::{Architecture, ConfigError};
 use crate::weights::TensorSource;
 use crate::weights::quantized::{QuantizedFolder, Scheme};
 use crate::weights::safetensors::SafetensorsFolder;
 
 pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
+    if let Some(file) = purpose::gguf_inside(folder)? {
+        return gguf_file::open(&file);
+    }
     let config_json = read(&folder.join("config.json"))?.ok_or_else(|| LoadError::NotAModel {
         path: folder.to_owned(),
-        reason: "the folder has no config.json (to serve a GGUF file, name the file itself)".to_owned(),
+        reason: "the folder has no config.json and no GGUF file".to_owned(),
     })?;
     let config = object(&folder.join("config.json"), Some(config_json.clone()))?;
     let (config, config_json) = with_modelopt(folder, config, config_json)?;
@@ -48,6 +51,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         full_path.file_name().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned());
     let tensors = opened.map_or_else(|| open_tensors(folder, &config), Ok)?;
     let pooler = pooler::of_folder(folder, &config, &architecture.config)?;
+    purpose::check(folder, &config, &architecture, (&*tensors, pooler.as_ref()))?;
     Ok(LoadedModel {
         path: folder.to_owned(),
         name,
@@ -60,6 +64,7 @@ pub(super) fn open(folder: &Path) -> Result<LoadedModel, LoadError> {
         pooler,
         architecture,
         tensors,
+        unread_tensors: Vec::new(),
         quantize: None,
         cache: None,
         prepared: Default::default(),
@@ -96,7 +101,7 @@ fn open_tensors(folder: &Path, config: &Map<String, Value>) -> Result<Arc<dyn Te
     })?;
     Ok(match scheme {
         None => Arc::new(SafetensorsFolder::open(folder)?),
-        Some(scheme) => Arc::new(QuantizedFolder::new(SafetensorsFolder::open_any(folder)?, scheme)),
+        Some(scheme) => Arc::new(QuantizedFolder::new(SafetensorsFolder::open(folder)?, scheme)),
     })
 }
 

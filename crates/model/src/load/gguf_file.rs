@@ -36,6 +36,7 @@ pub(super) fn of(gguf: Gguf, path: &Path) -> Result<LoadedModel, LoadError> {
         pooler,
         architecture,
         tensors: gguf,
+        unread_tensors: Vec::new(),
         quantize: None,
         cache: None,
         prepared: Default::default(),

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use throng_kernels::mapped_file::open_regular;
 
 use super::LoadError;
+use crate::python_json;
 
 /// Most bytes that are read of a file beside the weights; real tokenizers have up to 40 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -35,7 +36,7 @@ pub(super) fn read_object(folder: &Path, name: &str) -> Result<Map<String, Value
 /// An empty object where there is no file.
 pub(super) fn object(path: &Path, json: Option<Vec<u8>>) -> Result<Map<String, Value>, LoadError> {
     let Some(json) = json else { return Ok(Map::new()) };
-    serde_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))
+    python_json::from_slice(&json).map_err(|error| malformed(path, error.to_string()))
 }
 
 pub(super) fn malformed(path: &Path, reason: String) -> LoadError {

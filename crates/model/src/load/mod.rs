@@ -10,8 +10,10 @@ mod gguf_pooler;
 mod json_file;
 mod pooler;
 mod prepare;
+mod purpose;
 mod summary;
 mod unnamed;
+mod unread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -110,6 +112,7 @@ pub struct LoadedModel {
     pub pooler: Option<Pooler>,
     architecture: Architecture,
     tensors: Arc<dyn TensorSource>,
+    unread_tensors: Vec<String>,
     quantize: Option<QuantizePlan>,
     cache: Option<CachePlace>,
     prepared: PreparedWeights,
@@ -226,6 +229,7 @@ impl LoadedModel {
         options: &LoadOptions,
         progress: &mut dyn FnMut(LoadProgress),
     ) -> Result<Self, LoadError> {
+        self.check_tensors()?;
         let plan =
             |quantize: &QuantizeOptions| QuantizePlan::new(quantize.to, &self.architecture, &*self.tensors);
         self.quantize = options.quantize.as_ref().map(plan).transpose()?;

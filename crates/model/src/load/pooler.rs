@@ -188,15 +188,36 @@ fn classifier(
     let names = labels(config_json);
     let is_multi =
         config_json.get("problem_type").and_then(Value::as_str) == Some("multi_label_classification");
-    let activation = match names.len() {
-        1 => ClassifierActivation::Sigmoid,
-        _ if is_multi => ClassifierActivation::Sigmoid,
-        _ => ClassifierActivation::Softmax,
+    let activation = match cross_encoder_activation(folder, config_json)? {
+        Some(own) => own,
+        None if names.len() == 1 || is_multi => ClassifierActivation::Sigmoid,
+        None => ClassifierActivation::Softmax,
     };
     let output = PoolingOutput::Labels { names, activation };
     let prompts = Prompts::default();
     let pooling = PoolingConfig { pooling, normalizes: false, max_tokens: None, output, prompts };
     Ok(Pooler::new(pooling, layers))
+}
+
+/// What a cross-encoder of sentence-transformers does with its logits, where its file says so: by a key of
+/// its own in older ones.
+fn cross_encoder_activation(
+    folder: &Path,
+    config_json: &Map<String, Value>,
+) -> Result<Option<ClassifierActivation>, LoadError> {
+    let older = config_json.get("sbert_ce_default_activation_function");
+    let newer = || config_json.get("sentence_transformers")?.get("activation_fn");
+    let Some(class) = older.or_else(newer).and_then(Value::as_str) else { return Ok(None) };
+    match class.rsplit('.').next().unwrap_or_default() {
+        "Identity" => Ok(Some(ClassifierActivation::Identity)),
+        "Sigmoid" => Ok(Some(ClassifierActivation::Sigmoid)),
+        "Softmax" => Ok(Some(ClassifierActivation::Softmax)),
+        _ => {
+            let class: String = class.chars().take(80).collect();
+            let reason = format!("the activation {class:?} is not supported (Identity, Sigmoid, Softmax)");
+            Err(malformed(&folder.join("config.json"), reason))
+        }
+    }
 }
 
 /// The names of `id2label` in the order of their numbers; two as transformers has them, if there are none.

@@ -58,6 +58,8 @@ pub enum ClassifierActivation {
     Sigmoid,
     /// Of all together.
     Softmax,
+    /// They do not: a cross-encoder's logit is its score.
+    Identity,
 }
 
 /// A layer of a head.

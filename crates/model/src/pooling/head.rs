@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::config::HeadActivation;
+use super::config::{HeadActivation, HeadLayer};
 use super::{Pooler, PoolingOutput};
 use crate::backend::{Backend, BackendError, Linear, MatrixRole, Norm};
 use crate::decoder::weights::{TensorError, find_tensor};
@@ -37,24 +37,18 @@ impl<B: Backend> PoolingHead<B> {
     ) -> Result<(Self, f32), TensorError> {
         let (mut layers, mut width) = (Vec::new(), hidden);
         for (layer, own) in pooler.layers.iter().zip(&pooler.own_files) {
-            let source = &**own.as_ref().unwrap_or(model);
-            let stored = matrix(source, &format!("{}.weight", layer.name), width)?;
-            // A matrix of one row may be stored as a vector.
-            let shape = [if stored.shape.len() == 1 { 1 } else { stored.shape[0] }, width];
-            let weight = TensorView { shape: &shape, ..stored };
-            let n_rows = shape[0];
-            let bias = find_tensor(source, &format!("{}.bias", layer.name));
-            let bias = bias.map(|bias| vector(backend, &bias, n_rows)).transpose()?;
-            let norm = |name: &String| {
-                let part = |end: &str| find_tensor(source, &format!("{name}.{end}"));
-                let gain = part("weight").ok_or_else(|| TensorError::Missing { name: name.clone() })?;
-                let bias = match part("bias") {
-                    Some(bias) => vector(backend, &bias, n_rows)?,
-                    None => backend.vector(&vec![0.0; n_rows])?,
-                };
-                Ok::<_, TensorError>([vector(backend, &gain, n_rows)?, bias])
+            let stored = StoredLayer::find(layer, &**own.as_ref().unwrap_or(model), width)?;
+            let shape = [stored.n_rows, width];
+            let weight = TensorView { shape: &shape, ..stored.weight };
+            let n_rows = stored.n_rows;
+            let vector = |tensor: TensorView<'_>| backend.vector(&tensor.numbers());
+            let bias = stored.bias.map(vector).transpose()?;
+            let norm = |[gain, bias]: [Option<TensorView<'_>>; 2]| {
+                let bias = bias.map_or_else(|| backend.vector(&vec![0.0; n_rows]), vector)?;
+                let gain = gain.map_or_else(|| backend.vector(&vec![1.0; n_rows]), vector)?;
+                Ok::<_, TensorError>([gain, bias])
             };
-            let norm = layer.norm.as_ref().map(norm).transpose()?;
+            let norm = stored.norm.map(norm).transpose()?;
             let buffer = || backend.buffer(max_sequences, n_rows);
             layers.push(Layer {
                 linear: Linear { weight: backend.matrix(MatrixRole::Router, &[weight])?, bias },
@@ -65,13 +59,7 @@ impl<B: Backend> PoolingHead<B> {
             });
             width = n_rows;
         }
-        if let PoolingOutput::Labels { names, .. } = &pooler.config.output
-            && names.len() != width
-        {
-            let what =
-                format!("the classifier has {width} outputs, config.json names {} labels", names.len());
-            return Err(TensorError::Malformed { what });
-        }
+        pooler.check_labels(width)?;
         Ok((Self { layers, input: backend.buffer(max_sequences, hidden)? }, norm_eps))
     }
 
@@ -107,6 +95,66 @@ impl<B: Backend> PoolingHead<B> {
     }
 }
 
+/// The tensors of a layer, found and checked.
+struct StoredLayer<'a> {
+    weight: TensorView<'a>,
+    n_rows: usize,
+    bias: Option<TensorView<'a>>,
+    /// Gain and bias of its norm, where it has one.
+    norm: Option<[Option<TensorView<'a>>; 2]>,
+}
+
+impl<'a> StoredLayer<'a> {
+    /// Those of a layer with `width` inputs.
+    fn find(layer: &HeadLayer, source: &'a dyn TensorSource, width: usize) -> Result<Self, TensorError> {
+        let weight = matrix(source, &format!("{}.weight", layer.name), width)?;
+        // A matrix of one row may be stored as a vector.
+        let n_rows = if weight.shape.len() == 1 { 1 } else { weight.shape[0] };
+        let vector = |name: &str, end: &str| {
+            let tensor = find_tensor(source, &format!("{name}.{end}"));
+            tensor.map(|tensor| checked_vector(tensor, n_rows)).transpose()
+        };
+        let norm = |name: &String| {
+            let gain = vector(name, "weight")?;
+            if gain.is_none() {
+                return Err(TensorError::Missing { name: name.clone() });
+            }
+            Ok([gain, vector(name, "bias")?])
+        };
+        let (bias, norm) = (vector(&layer.name, "bias")?, layer.norm.as_ref().map(norm).transpose()?);
+        Ok(Self { weight, n_rows, bias, norm })
+    }
+}
+
+impl Pooler {
+    /// Checks the tensors of the head, for vectors of `hidden` elements; the names of those in the model's
+    /// own files.
+    pub(crate) fn check(&self, model: &dyn TensorSource, hidden: usize) -> Result<Vec<String>, TensorError> {
+        let (mut names, mut width) = (Vec::new(), hidden);
+        for (layer, own) in self.layers.iter().zip(&self.own_files) {
+            let stored = StoredLayer::find(layer, own.as_ref().map_or(model, |own| &**own), width)?;
+            width = stored.n_rows;
+            let of_norm = stored.norm.into_iter().flatten().flatten();
+            names.extend(
+                of_norm.chain(stored.bias).chain([stored.weight]).map(|tensor| tensor.name.to_owned()),
+            );
+        }
+        self.check_labels(width)?;
+        Ok(names)
+    }
+
+    fn check_labels(&self, n_outputs: usize) -> Result<(), TensorError> {
+        match &self.config.output {
+            PoolingOutput::Labels { names, .. } if names.len() != n_outputs => {
+                let n = names.len();
+                let what = format!("the classifier has {n_outputs} outputs, config.json names {n} labels");
+                Err(TensorError::Malformed { what })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl HeadActivation {
     fn of(self, x: f32) -> f32 {
         match self {
@@ -131,7 +179,7 @@ fn matrix<'a>(source: &'a dyn TensorSource, name: &str, cols: usize) -> Result<T
     }
 }
 
-fn vector<B: Backend>(backend: &B, tensor: &TensorView<'_>, width: usize) -> Result<B::Vector, TensorError> {
+fn checked_vector(tensor: TensorView<'_>, width: usize) -> Result<TensorView<'_>, TensorError> {
     if tensor.shape != [width] {
         return Err(TensorError::Shape {
             name: tensor.name.to_owned(),
@@ -139,5 +187,5 @@ fn vector<B: Backend>(backend: &B, tensor: &TensorView<'_>, width: usize) -> Res
             found: tensor.shape.to_vec(),
         });
     }
-    Ok(backend.vector(&tensor.numbers())?)
+    Ok(tensor)
 }

@@ -29,10 +29,12 @@ pub struct TensorView<'a> {
 }
 
 impl TensorView<'_> {
-    /// All elements as f32.
+    /// All elements as f32; zeros where the data is left out, as it is in a check of shapes.
     pub(crate) fn numbers(&self) -> Vec<f32> {
         let mut numbers = vec![0.0; self.shape.iter().product()];
-        dequantize_row(self.format, self.data, &mut numbers);
+        if !self.data.is_empty() {
+            dequantize_row(self.format, self.data, &mut numbers);
+        }
         numbers
     }
 }
@@ -46,6 +48,24 @@ pub struct ByteTensor<'a> {
     pub shape: &'a [usize],
     /// One byte an element.
     pub data: &'a [u8],
+}
+
+/// What to do about a file that is not what its name says.
+pub(crate) const BRING_AGAIN: &str = " (the file is damaged, or was not brought whole: delete it and bring it \
+    again, for example with `throng pull`)";
+
+/// What a file is that is no model, by its first bytes; `None` where they say nothing.
+pub(crate) fn no_model(bytes: &[u8]) -> Option<&'static str> {
+    let text = bytes.trim_ascii_start();
+    if text.starts_with(b"version https://git-lfs") {
+        return Some("it is the pointer of Git LFS in place of the file: `git lfs pull` brings it");
+    }
+    let begins =
+        |word: &str| text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()));
+    ["<!doctype", "<html", "<?xml"]
+        .into_iter()
+        .any(begins)
+        .then_some("it is a page of the web in place of the file")
 }
 
 /// A weight file was truncated or written to while it was read.
@@ -74,6 +94,16 @@ pub trait TensorSource: Send + Sync {
     /// The names of all tensors of bytes, sorted.
     fn byte_names(&self) -> Vec<&str> {
         Vec::new()
+    }
+
+    /// The names of all tensors in the files, of whatever type.
+    fn stored_names(&self) -> Vec<&str> {
+        [self.names(), self.byte_names()].concat()
+    }
+
+    /// The element type of a tensor that is stored and has none that [`Self::tensor`] reads.
+    fn other_type(&self, _name: &str) -> Option<String> {
+        None
     }
 
     /// Whether the weight of that name is stored in the layout of another library, and has to be [decoded](Self::decode). It is not
@@ -109,6 +139,16 @@ pub trait TensorSource: Send + Sync {
 
     /// Rows of one expert of such a weight that holds the matrices of all experts; `None` if there is none of that name.
     fn decode_expert(&self, _name: &str, _rows: ExpertRows) -> Option<Result<DecodedMatrix, DecodeError>> {
+        None
+    }
+
+    /// Checks what [`Self::decode`] checks, without reading codes and scales.
+    fn check_encoded(&self, _name: &str, _shape: [usize; 2]) -> Option<Result<(), DecodeError>> {
+        None
+    }
+
+    /// Checks what [`Self::decode_expert`] checks, without reading codes and scales.
+    fn check_expert(&self, _name: &str, _rows: ExpertRows) -> Option<Result<(), DecodeError>> {
         None
     }
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::HfConfig;
 use crate::arch::rope_scaling::{Factors, RopeScaling, longrope_amplitude, yarn_amplitude};
 use crate::arch::{ConfigError, shorten};
+use crate::python_json;
 
 /// Where the parameters of a rotary embedding are: in an object of their own or beside it.
 pub(super) struct RopeSource<'a> {
@@ -21,7 +22,7 @@ impl RopeSource<'_> {
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConfigError> {
         let Some(value) = self.own(key) else { return self.config.number(key) };
-        value.as_f64().map(Some).ok_or_else(|| ConfigError::invalid(key, value, "a number"))
+        python_json::number(value).map(Some).ok_or_else(|| ConfigError::invalid(key, value, "a number"))
     }
 
     fn required(&self, key: &str) -> Result<f64, ConfigError> {

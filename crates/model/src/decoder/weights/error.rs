@@ -11,6 +11,17 @@ pub enum TensorError {
         /// Its name.
         name: String,
     },
+    /// A tensor that the architecture needs has numbers that no quantization explains.
+    #[error(
+        "tensor {name} has element type {found} (F32, F16 and BF16 are read, others where config.json says how \
+         they are quantized)"
+    )]
+    Type {
+        /// Its name.
+        name: String,
+        /// The element type.
+        found: String,
+    },
     /// A tensor's shape is not what the configuration says.
     #[error("tensor {name}: expected shape {expected:?}, found {found:?}")]
     Shape {

@@ -12,6 +12,10 @@ pub enum GgufError {
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Changed(#[from] crate::weights::FileChanged),
+    #[error("{}: {source}{}", path.display(), source.advice())]
+    InFile { path: PathBuf, source: Box<GgufError> },
+    #[error("this is no GGUF file: {0}")]
+    NoModel(&'static str),
     #[error("not a GGUF file: it begins with {found:02x?} instead of \"GGUF\"")]
     NotGguf { found: [u8; 4] },
     #[error("the file is big-endian GGUF; only little-endian files are supported")]
@@ -67,6 +71,18 @@ pub enum GgufError {
     SplitName { path: PathBuf, n_files: u64 },
     #[error("{}: {what} is {found}, expected {expected}", path.display())]
     SplitMismatch { path: PathBuf, what: &'static str, expected: u64, found: u64 },
+}
+
+impl GgufError {
+    /// What to do about a file that is not whole.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::NotGguf { .. } | Self::Truncated { .. } | Self::OutOfFile { .. } => {
+                crate::weights::BRING_AGAIN
+            }
+            _ => "",
+        }
+    }
 }
 
 /// A name as an error shows it: a file may declare names of megabytes.

@@ -17,7 +17,7 @@ pub use value::{GgufArray, GgufMetadata, GgufStrings, GgufValue};
 use throng_kernels::mapped_file::FileStamp;
 
 use crate::weights::file_bytes::FileBytes;
-use crate::weights::{FileChanged, TensorSource, TensorView};
+use crate::weights::{FileChanged, TensorSource, TensorView, no_model};
 
 /// A GGUF model: the metadata of its first file and the tensors of all its files.
 #[derive(Debug)]
@@ -105,9 +105,13 @@ impl Gguf {
 impl GgufFile {
     fn open(path: &Path) -> Result<Self, GgufError> {
         let bytes = FileBytes::map(path).map_err(|source| GgufError::Io { path: path.to_owned(), source })?;
-        let header = GgufHeader::parse(&bytes);
+        let header = match no_model(&bytes) {
+            Some(found) => Err(GgufError::NoModel(found)),
+            None => GgufHeader::parse(&bytes),
+        };
         bytes.check_unchanged()?;
-        Ok(Self { header: header?, bytes })
+        let in_file = |error| GgufError::InFile { path: path.to_owned(), source: Box::new(error) };
+        Ok(Self { header: header.map_err(in_file)?, bytes })
     }
 }
 

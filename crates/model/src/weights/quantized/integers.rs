@@ -33,6 +33,9 @@ pub(super) fn awq(layer: &Layer<'_>, group: Option<usize>) -> Result<(Format, Ve
     let words = layer.integers("qweight", &[cols, n_words])?;
     let zeros = layer.integers("qzeros", &[n_groups, n_words])?;
     let scales = layer.floats("scales", &[n_groups, rows])?;
+    if let Some(nothing) = layer.checked() {
+        return Ok(nothing);
+    }
     let place: [usize; 8] = std::array::from_fn(|row| AWQ_ORDER.iter().position(|&r| r == row).unwrap_or(0));
     let at = |words: &[u32], i: usize, row: usize| words[i * n_words + row / 8] >> (4 * place[row % 8]) & 15;
     let difference = |row, col: usize| at(&words, col, row) as i16 - at(&zeros, col / group, row) as i16;
@@ -50,6 +53,9 @@ pub(super) fn awq_gemv(layer: &Layer<'_>, group: Option<usize>) -> Result<(Forma
     let words = layer.integers("qweight", &[rows, n_words])?;
     let zeros = layer.integers("qzeros", &[rows, zero_words])?;
     let padded = layer.floats("scales", &[rows, 8 * zero_words])?;
+    if let Some(nothing) = layer.checked() {
+        return Ok(nothing);
+    }
     let at = |words: &[u32], n: usize, row: usize, i: usize| words[row * n + i / 8] >> (4 * (i % 8)) & 15;
     let difference = |row: usize, col: usize| {
         at(&words, n_words, row, col) as i16 - at(&zeros, zero_words, row, col / group) as i16
@@ -82,6 +88,9 @@ pub(super) fn gptq(
     let zeros = layer.integers("qzeros", &[n_groups, n_zero_words])?;
     let scales = layer.floats("scales", &[n_groups, rows])?;
     let groups = groups_of(layer, "g_idx", group, n_groups)?;
+    if let Some(nothing) = layer.checked() {
+        return Ok(nothing);
+    }
     let code = |row: usize, col: usize| code_at(|word| words[word * rows + row], bits, col);
     let zero = |row: usize, group: usize| {
         let stored = code_at(|word| zeros[group * n_zero_words + word], bits, row);
@@ -118,6 +127,9 @@ pub(super) fn packed(
         false => Some(layer.integers("weight_zero_point", &[self::n_words(rows, bits), n_groups])?),
     };
     let groups = groups_of(layer, "weight_g_idx", group, n_groups)?;
+    if let Some(nothing) = layer.checked() {
+        return Ok(nothing);
+    }
     let code = |row: usize, col: usize| code_at(|word| words[row * n_words + word], bits, col);
     let zero = |row: usize, group: usize| match &zeros {
         None => 1 << (bits - 1),
@@ -150,6 +162,9 @@ pub(super) fn int8(
         false => Some(layer.tensor("weight_zero_point", &[Dtype::I8], shape)?.data),
     };
     let groups = groups_of(layer, "weight_g_idx", width, n_groups)?;
+    if let Some(nothing) = layer.checked() {
+        return Ok(nothing);
+    }
     let zero = |i: usize| zeros.map_or(0, |zeros| i16::from(zeros[i % zeros.len()] as i8));
     let difference = |row: usize, col: usize| {
         i16::from(codes.data[row * cols + col] as i8) - zero(row * n_groups + groups[col])

@@ -138,6 +138,18 @@ impl QuantizedFolder {
         &self.scheme
     }
 
+    /// The layer of a weight, and its layout.
+    fn layer<'a>(
+        &'a self,
+        name: &'a str,
+        shape: [usize; 2],
+        only_checks: bool,
+    ) -> Option<(Layer<'a>, Result<QuantizedBy, DecodeError>)> {
+        let layer = name.strip_suffix(".weight").filter(|_| self.has_encoded(name))?;
+        let by = self.scheme.of_layer(layer).ok_or_else(|| DecodeError::Layout(layer.to_owned()));
+        Some((Layer { folder: &self.folder, name: layer, shape, only_checks }, by))
+    }
+
     fn size_of(&self, name: &str) -> Option<(QuantizedBy, EncodedWeight)> {
         let is_stack = stacked::is_stack(&self.folder, name);
         let by = self.scheme.of_layer(if is_stack { name } else { name.trim_end_matches(".weight") })?;
@@ -166,6 +178,8 @@ pub(super) struct Layer<'a> {
     name: &'a str,
     /// Rows and columns of its weight.
     shape: [usize; 2],
+    /// Whether types and shapes are all that is asked for.
+    only_checks: bool,
 }
 
 impl<'a> Layer<'a> {
@@ -191,13 +205,21 @@ impl<'a> Layer<'a> {
     /// The numbers of a tensor of floats of this shape.
     fn floats(&self, end: &str, shape: &[usize]) -> Result<Vec<f32>, DecodeError> {
         let tensor = self.tensor(end, &[Dtype::F32, Dtype::F16, Dtype::BF16], shape)?;
-        Ok(floats::numbers(&tensor))
+        Ok(if self.only_checks { vec![1.0] } else { floats::numbers(&tensor) })
     }
 
     /// The 32-bit integers of a tensor of this shape.
     fn integers(&self, end: &str, shape: &[usize]) -> Result<Vec<u32>, DecodeError> {
         let tensor = self.tensor(end, &[Dtype::I32], shape)?;
+        if self.only_checks {
+            return Ok(Vec::new());
+        }
         Ok(tensor.data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect())
+    }
+
+    /// What stands for numbers that were not asked for.
+    fn checked(&self) -> Option<(Format, Vec<u8>)> {
+        self.only_checks.then_some((Format::F32, Vec::new()))
     }
 
     fn decode(&self, by: QuantizedBy) -> Result<(Format, Vec<u8>), DecodeError> {
@@ -291,9 +313,7 @@ impl TensorSource for QuantizedFolder {
     }
 
     fn decode(&self, name: &str, shape: [usize; 2]) -> Option<Result<DecodedMatrix, DecodeError>> {
-        let layer = name.strip_suffix(".weight").filter(|_| self.has_encoded(name))?;
-        let by = self.scheme.of_layer(layer).ok_or_else(|| DecodeError::Layout(layer.to_owned()));
-        let layer = Layer { folder: &self.folder, name: layer, shape };
+        let (layer, by) = self.layer(name, shape, false)?;
         let n_stored_bytes = layer.n_stored_bytes();
         let decoded = by.and_then(|by| layer.decode(by));
         Some(decoded.map(|(format, data)| DecodedMatrix {
@@ -307,10 +327,34 @@ impl TensorSource for QuantizedFolder {
     fn decode_expert(&self, name: &str, rows: ExpertRows) -> Option<Result<DecodedMatrix, DecodeError>> {
         stacked::is_stack(&self.folder, name).then(|| {
             let by = self.scheme.of_layer(name).ok_or_else(|| DecodeError::Layout(name.to_owned()))?;
-            let (format, data) = stacked::decode(&self.folder, name, by, rows)?;
+            let (format, data) = stacked::decode(&self.folder, name, by, (rows, false))?;
             let n_stored_bytes = rows.n * rows.shape[1] * by.bits() / 8;
             Ok(DecodedMatrix { name: name.to_owned(), format, data, n_stored_bytes })
         })
+    }
+
+    fn check_encoded(&self, name: &str, shape: [usize; 2]) -> Option<Result<(), DecodeError>> {
+        let (layer, by) = self.layer(name, shape, true)?;
+        Some(by.and_then(|by| layer.decode(by)).map(drop))
+    }
+
+    fn check_expert(&self, name: &str, rows: ExpertRows) -> Option<Result<(), DecodeError>> {
+        stacked::is_stack(&self.folder, name).then(|| {
+            let by = self.scheme.of_layer(name).ok_or_else(|| DecodeError::Layout(name.to_owned()))?;
+            stacked::decode(&self.folder, name, by, (rows, true)).map(drop)
+        })
+    }
+
+    fn stored_names(&self) -> Vec<&str> {
+        let is_part = |name: &str| {
+            let end = name.rsplit('.').next().unwrap_or_default();
+            PARTS.contains(&end) || stacked::is_part(&self.folder, name)
+        };
+        self.folder.all_names().filter(|name| !is_part(name)).collect()
+    }
+
+    fn other_type(&self, name: &str) -> Option<String> {
+        self.folder.other_type(name)
     }
 
     fn byte_tensor(&self, name: &str) -> Option<ByteTensor<'_>> {

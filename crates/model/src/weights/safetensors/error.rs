@@ -10,8 +10,19 @@ pub enum SafetensorsError {
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Changed(#[from] crate::weights::FileChanged),
-    #[error("{} holds neither model.safetensors nor model.safetensors.index.json", folder.display())]
+    #[error(
+        "{} holds neither model.safetensors nor model.safetensors.index.json{}",
+        folder.display(),
+        other_weights(folder)
+    )]
     NoWeights { folder: PathBuf },
+    #[error(
+        "{}: {index} names this file, and it is not there: bring it again (`throng pull`, or copy the folder)",
+        path.display()
+    )]
+    MissingShard { index: &'static str, path: PathBuf },
+    #[error("this is no safetensors file: {0}")]
+    NoModel(&'static str),
     #[error("the file has {found} bytes, fewer than the 8 of the header's length")]
     NoHeader { found: usize },
     #[error("the header has {found} bytes; the most accepted is {limit}")]
@@ -36,13 +47,36 @@ pub enum SafetensorsError {
     ShardName { tensor: String, shard: String },
     #[error("the index places tensor {tensor:?} in {shard:?}, which does not have it")]
     MissingFromShard { tensor: String, shard: String },
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}{}", path.display(), source.advice())]
     InFile { path: PathBuf, source: Box<SafetensorsError> },
 }
 
 impl SafetensorsError {
+    /// What to do about a file that is not whole.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::NoHeader { .. }
+            | Self::HeaderTooLarge { .. }
+            | Self::Truncated { .. }
+            | Self::HeaderJson(_)
+            | Self::OutOfFile { .. }
+            | Self::Layout(_)
+            | Self::IndexJson(_) => crate::weights::BRING_AGAIN,
+            _ => "",
+        }
+    }
+
     /// The same, naming the file.
     pub(super) fn in_file(self, path: &std::path::Path) -> Self {
         Self::InFile { path: path.to_owned(), source: Box::new(self) }
     }
+}
+
+/// What else a folder without safetensors has, and what to do about it.
+fn other_weights(folder: &std::path::Path) -> &'static str {
+    let has = |name: &str| folder.join(name).exists();
+    if ["pytorch_model.bin", "pytorch_model.bin.index.json"].into_iter().any(has) {
+        return " (pytorch_model.bin is not read: convert it, or take a revision with safetensors)";
+    }
+    ""
 }

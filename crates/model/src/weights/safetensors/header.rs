@@ -14,6 +14,7 @@ use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visi
 use throng_kernels::quant::Format;
 
 use super::error::SafetensorsError;
+use crate::weights::no_model;
 
 const LENGTH_BYTES: usize = 8;
 /// Bounds on what a header may declare; real ones stay below a megabyte and four dimensions.
@@ -55,6 +56,9 @@ impl SafetensorsEntry {
 /// # Errors
 /// When the file is not a whole, consistent safetensors file.
 pub fn parse_header(bytes: &[u8]) -> Result<Vec<SafetensorsEntry>, SafetensorsError> {
+    if let Some(found) = no_model(bytes) {
+        return Err(SafetensorsError::NoModel(found));
+    }
     let (length, rest) =
         bytes.split_first_chunk::<LENGTH_BYTES>().ok_or(SafetensorsError::NoHeader { found: bytes.len() })?;
     let needed = u64::from_le_bytes(*length);

@@ -37,20 +37,12 @@ pub struct SafetensorsFolder {
 }
 
 impl SafetensorsFolder {
-    /// Maps `model.safetensors`, or the shards that `model.safetensors.index.json` names.
-    ///
-    /// # Errors
-    /// When a file cannot be read, is inconsistent, lacks a tensor that the index places in it, or has tensors of other types than
-    /// F32, F16, BF16.
-    pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
-        Self::open_any(folder)?.checked_floats()
-    }
-
-    /// The same with tensors of any type; those that are not F32, F16 or BF16 are read with [`Self::raw`].
+    /// Maps `model.safetensors`, or the shards that `model.safetensors.index.json` names. Tensors that are
+    /// not F32, F16 or BF16 are read with [`Self::raw`].
     ///
     /// # Errors
     /// When a file cannot be read, is inconsistent, or lacks a tensor that the index places in it.
-    pub fn open_any(folder: &Path) -> Result<Self, SafetensorsError> {
+    pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
         let index_path = folder.join(INDEX_FILE);
         if index_path.exists() {
             return Self::open_shards(folder, &index_path);
@@ -133,7 +125,11 @@ impl SafetensorsFolder {
         let (mut files, mut tensors) = (Vec::new(), Vec::with_capacity(places.len()));
         for of_shard in places.chunk_by(|a, b| a.1 == b.1) {
             let shard = &of_shard[0].1;
-            let (file, entries) = open_file(&folder.join(shard))?;
+            let path = folder.join(shard);
+            if !path.exists() {
+                return Err(SafetensorsError::MissingShard { index: INDEX_FILE, path });
+            }
+            let (file, entries) = open_file(&path)?;
             for (tensor, _) in of_shard {
                 let found = entries.binary_search_by(|entry| entry.name.cmp(tensor)).map_err(|_| {
                     SafetensorsError::MissingFromShard { tensor: tensor.clone(), shard: shard.clone() }
@@ -201,5 +197,14 @@ impl TensorSource for SafetensorsFolder {
 
     fn names(&self) -> Vec<&str> {
         self.names_of(|entry| entry.format().is_some())
+    }
+
+    fn stored_names(&self) -> Vec<&str> {
+        self.all_names().collect()
+    }
+
+    fn other_type(&self, name: &str) -> Option<String> {
+        let (_, entry) = self.entry(name).filter(|(_, entry)| entry.format().is_none())?;
+        Some(entry.dtype.to_string())
     }
 }

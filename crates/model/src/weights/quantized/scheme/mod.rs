@@ -56,7 +56,8 @@ impl Scheme {
     /// # Errors
     /// For a format that is not known, or a field of it.
     pub fn of_config(config: &Map<String, Value>) -> Result<Option<Self>, SchemeError> {
-        let keys = ["quantization_config", "compression_config"];
+        // The last one is MLX's.
+        let keys = ["quantization_config", "compression_config", "quantization"];
         let found = keys.iter().find_map(|key| config.get(*key)?.as_object());
         let of_text = || {
             let text = config.get("text_config")?.as_object()?;
@@ -84,9 +85,39 @@ impl Scheme {
             None if fields.contains_key("load_in_4bit") => {
                 Err(SchemeError::Format("bitsandbytes".to_owned()))
             }
-            other => Err(SchemeError::Format(shorten(other.unwrap_or("an unnamed format")))),
+            // MLX names no method.
+            None if is_of_mlx(fields) => Err(SchemeError::Format("MLX's format".to_owned())),
+            other => Err(SchemeError::Format(usual_name(other.unwrap_or("an unnamed format")))),
         }
     }
+}
+
+/// Formats without a decoder by their `quant_method`, and their usual names.
+const OTHERS: [(&str, &str); 13] = [
+    ("aqlm", "AQLM"),
+    ("bitnet", "BitNet"),
+    ("bitnet_158", "BitNet"),
+    ("bitsandbytes", "bitsandbytes"),
+    ("eetq", "EETQ"),
+    ("exl2", "EXL2 of ExLlamaV2"),
+    ("exl3", "EXL3 of ExLlamaV3"),
+    ("hqq", "HQQ"),
+    ("mlx", "MLX's format"),
+    ("quanto", "Quanto"),
+    ("quark", "AMD's Quark"),
+    ("torchao", "torchao"),
+    ("vptq", "VPTQ"),
+];
+
+/// Methods that have decoders are named as the file names them.
+fn usual_name(method: &str) -> String {
+    let known = OTHERS.iter().find(|(name, _)| name.eq_ignore_ascii_case(method));
+    known.map_or_else(|| shorten(method), |(_, usual)| (*usual).to_owned())
+}
+
+/// Whether the fields are what MLX writes: bits and a size of groups without a method.
+fn is_of_mlx(fields: &Map<String, Value>) -> bool {
+    fields.contains_key("bits") && fields.contains_key("group_size")
 }
 
 /// The beginning of a text of the file, for an error.

@@ -1,0 +1,46 @@
+//! What of a model's files nothing reads: keys of its configuration and tensors. Does not know what they
+//! would mean.
+
+use super::{LoadError, LoadedModel};
+use crate::tensor_check::{groups, unread_tensors};
+
+impl LoadedModel {
+    /// Keys of the `config.json` that nothing reads and that, as far as is known, do not change what is
+    /// computed.
+    pub fn unread_keys(&self) -> &[String] {
+        &self.architecture.unread_keys
+    }
+
+    /// Tensors that nothing reads, of whatever type.
+    pub fn unread_tensors(&self) -> &[String] {
+        &self.unread_tensors
+    }
+
+    /// Whether the `model_type` is that of a family; else the model is computed like Llama, with what its
+    /// files say.
+    pub fn has_named_family(&self) -> bool {
+        self.config.family != crate::arch::UNNAMED
+    }
+
+    /// Checks names, types and shapes of all tensors, and notes those that nothing reads.
+    pub(super) fn check_tensors(&mut self) -> Result<(), LoadError> {
+        self.unread_tensors = unread_tensors(&self.architecture, &*self.tensors)?;
+        if let Some(pooler) = &self.pooler {
+            let of_head = pooler.check(&*self.tensors, self.config.hidden_size)?;
+            self.unread_tensors.retain(|name| !of_head.contains(name));
+        }
+        let keys = self.unread_keys();
+        if !keys.is_empty() {
+            tracing::warn!(
+                "nothing reads these keys of config.json: {} (--strict-config refuses such a model)",
+                keys.join(", ")
+            );
+        }
+        if !self.unread_tensors.is_empty() {
+            let named = groups(&self.unread_tensors).into_iter().map(|(name, n)| format!("{name} ({n})"));
+            let named = named.collect::<Vec<_>>().join(", ");
+            tracing::info!("{} tensors are not read: {named}", self.unread_tensors.len());
+        }
+        Ok(())
+    }
+}
