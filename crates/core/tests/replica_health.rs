@@ -282,8 +282,9 @@ fn the_slow_the_faulty_and_the_stalled_are_ejected() {
         }
     }
     assert_eq!(board.cause(ids[0]), Some(Cause::FailureRate));
-    board.heartbeat(ids[1], 7, true, ms(300));
-    board.heartbeat(ids[1], 7, true, ms(10_200));
+    for now in (300..=10_200).step_by(300) {
+        board.heartbeat(ids[1], 7, true, ms(now));
+    }
     assert_eq!(board.cause(ids[1]), None);
     board.heartbeat(ids[1], 7, true, ms(10_400));
     assert_eq!(board.cause(ids[1]), Some(Cause::Stalled));

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::aliases::Aliases;
 use crate::auth::{ApiKeys, IssuerKeys, StoredKeys};
+use crate::awaited::FleetMembers;
 use crate::config::GatewayConfig;
 use crate::foreign::{ForeignModel, ForeignModels, ForeignReplica};
 use crate::generation::{AnswerWriting, Turns};
@@ -99,6 +100,13 @@ impl Shared {
             ending,
             on_demand,
         }
+    }
+}
+
+impl Shared {
+    /// The workers and engines of the fleet.
+    pub fn fleet_members(&self) -> FleetMembers {
+        FleetMembers { workers: self.workers.clone(), foreign: self.foreign.clone() }
     }
 }
 
@@ -198,7 +206,8 @@ impl App {
             ending,
             on_demand,
         } = shared;
-        let router = Arc::new(Router::default());
+        let members = FleetMembers { workers: workers.clone(), foreign: foreign.clone() };
+        let router = Arc::new(Router::of_fleet(members));
         let cache = response_cache(&config, disk);
         let [of_replicas, of_models, of_scales, of_memory] = [(); 4].map(|()| router.clone());
         let (of_engines, of_workers) = (foreign.clone(), workers.clone());

@@ -110,7 +110,7 @@ impl Gateway {
         let mut shared = Shared::new(&config, process);
         shared.moderation = Arc::new(Moderation::new(&config.moderation).map_err(GatewayError::Moderation)?);
         shared.disk = DiskTier::of(&config.response_cache).map_err(GatewayError::Cache)?;
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::of(shared.fleet_members()));
         let app = App::new(config.clone(), Vec::new(), shared.clone(), Some(progress.clone()));
         let (served, served_to_operator) = served(Arc::new(app));
         let sender = |served| Arc::new(watch::Sender::new(served));
@@ -236,6 +236,11 @@ impl Loading {
         let (of_clients, of_operator) = served(app);
         self.served.send_replace(of_clients);
         self.served_to_operator.send_replace(of_operator);
+    }
+
+    /// Models come from workers and engines, and not from files.
+    pub(crate) fn expect_fleet(&self) {
+        self.progress.expect_fleet();
     }
 
     /// The workers of the fleet.

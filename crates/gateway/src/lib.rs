@@ -9,6 +9,8 @@ mod aliases;
 mod answer;
 mod app;
 mod auth;
+mod awaited;
+mod awake;
 mod body_lines;
 mod config;
 mod connection;

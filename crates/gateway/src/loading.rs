@@ -1,20 +1,34 @@
 //! How far the loading of models is, and what clients are told meanwhile. Does not know what is loaded.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use axum::response::{IntoResponse, Response};
 
+use crate::awaited::FleetMembers;
 use crate::openai::ApiError;
 use crate::retry_after::retry_after_s;
 
 /// How many bytes of the weights are loaded.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
+    /// Whether models come from these, and not from files.
+    is_of_fleet: AtomicBool,
+    members: FleetMembers,
     done_bytes: AtomicU64,
     total_bytes: AtomicU64,
 }
 
 impl Progress {
+    /// Of a server to which these may bring models.
+    pub fn of(members: FleetMembers) -> Self {
+        Self { members, ..Self::default() }
+    }
+
+    /// Models come from workers and engines.
+    pub fn expect_fleet(&self) {
+        self.is_of_fleet.store(true, Ordering::Release);
+    }
+
     /// Notes how many bytes are loaded, of how many.
     pub fn report(&self, done_bytes: u64, total_bytes: u64) {
         self.done_bytes.store(done_bytes, Ordering::Release);
@@ -29,6 +43,9 @@ impl Progress {
 
     /// What a request for a model is answered with.
     pub fn refusal(&self) -> ApiError {
+        if self.is_of_fleet.load(Ordering::Acquire) {
+            return self.members.refusal();
+        }
         ApiError::model_not_ready(self.bytes(), retry_after_s())
     }
 
@@ -36,7 +53,8 @@ impl Progress {
     pub fn health(&self) -> Response {
         let error = self.refusal();
         let mut body = serde_json::from_slice(&error.to_json()).unwrap_or_else(|_| serde_json::json!({}));
-        body["status"] = "loading".into();
+        let is_of_fleet = self.is_of_fleet.load(Ordering::Acquire);
+        body["status"] = if is_of_fleet { "waiting" } else { "loading" }.into();
         if let Some((done, total)) = self.bytes() {
             body["loaded_bytes"] = done.into();
             body["total_bytes"] = total.into();

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::awaited::FleetMembers;
 use crate::dispatch::Bound;
 use crate::metrics::ModelLabels;
 use crate::openai::ApiError;
@@ -14,6 +15,8 @@ use crate::served_model::ModelEntry;
 #[derive(Debug, Default)]
 pub(crate) struct Router {
     routes: RwLock<Arc<[Route]>>,
+    /// Who may bring further models.
+    members: FleetMembers,
 }
 
 /// A model and its replicas.
@@ -35,8 +38,10 @@ impl Route {
         &self.replicas
     }
 
-    /// Submits a request to one of the replicas, or to the one that it is pinned to, and only to those that a residency rule permits. With
-    /// several replicas, another one goes on when that one refuses or fails; with one, its failure ends the request.
+    /// Submits a request to one of the replicas, or to the one that it is pinned to, and only to those that a
+    /// residency rule permits. With several replicas, another one goes on when that one refuses or fails. One
+    /// that has begun waits for a worker to come back when none is left; where there `is_last_resort` no
+    /// other model that may answer, also before its first token.
     ///
     /// # Errors
     /// When no replica takes the request in.
@@ -45,11 +50,13 @@ impl Route {
         request: ReplicaRequest,
         pinned: Option<&str>,
         bound: Option<Arc<Bound>>,
+        is_last_resort: bool,
     ) -> Result<Box<dyn Generation>, ReplicaError> {
         match &*self.replicas.now() {
             [only] if !self.model.is_remote() && bound.is_none() => only.generate(request).await,
             _ => {
                 let wish = Wish::of(&request, &self.replicas, pinned, bound);
+                let wish = Wish { is_last_resort, ..wish };
                 let started = Resumable::start(self.replicas.clone(), request, wish).await;
                 started.inspect_err(|_| self.note_unserved())
             }
@@ -76,6 +83,11 @@ impl Route {
         }
     }
 
+    /// Whether its workers are all away, so that what has begun waits for one.
+    pub fn is_away(&self) -> bool {
+        self.model.is_remote() && self.replicas.are_away()
+    }
+
     /// The load of each replica.
     pub fn loads(&self) -> Vec<Load> {
         self.replicas.now().iter().map(|replica| replica.load()).collect()
@@ -88,6 +100,11 @@ impl Route {
 }
 
 impl Router {
+    /// Without models, of which these may bring some.
+    pub fn of_fleet(members: FleetMembers) -> Self {
+        Self { members, ..Self::default() }
+    }
+
     /// All models of now.
     pub fn routes(&self) -> Arc<[Route]> {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -120,10 +137,14 @@ impl Router {
     /// The model that answers to `name`, or whose adapter does.
     ///
     /// # Errors
-    /// 404 `model_not_found`.
+    /// 404 `model_not_found`; 503 while a worker or an engine has not said which models it serves.
     pub fn find(&self, name: &str) -> Result<Route, ApiError> {
         let answers = |route: &&Route| route.model.answers_to(name);
-        self.routes().iter().find(answers).cloned().ok_or_else(|| ApiError::model_not_found(name))
+        let found = self.routes().iter().find(answers).cloned();
+        found.ok_or_else(|| match self.members.awaited() {
+            Some(awaited) => awaited.refusal(Some(name)),
+            None => ApiError::model_not_found(name),
+        })
     }
 
     /// The named model, or the only one when no name is given.

@@ -2,7 +2,7 @@
 //! error, where a failed write is ignored. Unlike `println!` and `eprintln!`, neither panics. Does not know the log.
 
 use std::fmt::Display;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 /// A result could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,17 @@ pub fn note(remark: impl Display) {
 /// Prints a prompt for input, without a line break.
 pub fn prompt(question: &str) {
     let _ = io::stderr().write_all(question.as_bytes());
+}
+
+/// Prints a piece of what is not the result, such as a model's reasoning, to standard error if that is a
+/// terminal.
+pub fn aside(piece: &str) {
+    let mut err = io::stderr().lock();
+    if err.is_terminal() {
+        let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let shown = if is_plain { piece.to_owned() } else { format!("\u{1b}[2m{piece}\u{1b}[0m") };
+        let _ = err.write_all(shown.as_bytes());
+    }
 }
 
 /// Standard output without the lock of [`std::io::stdout`], so that a thread that blocks on writing does not block

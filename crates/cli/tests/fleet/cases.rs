@@ -20,6 +20,8 @@ pub type Shown = BTreeMap<u64, Vec<String>>;
 pub struct Answer {
     pub shown: Shown,
     pub longest_pause: Duration,
+    /// How often it was said that the stream waits.
+    pub n_waits: usize,
 }
 
 /// One of each kind.
@@ -99,10 +101,11 @@ impl Case {
         let reply =
             request.send(self.body.to_string()).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         let (mut shown, mut longest_pause, mut last) = (Shown::new(), Duration::ZERO, Instant::now());
-        let mut is_done = false;
+        let (mut is_done, mut n_waits) = (false, 0);
         for line in BufReader::new(reply.into_body().into_reader()).lines() {
             let line = line.unwrap_or_else(|error| panic!("{}: {error} after {shown:?}", self.name));
-            if line.is_empty() || line == ": ping" {
+            if line.is_empty() || line.starts_with(':') {
+                n_waits += usize::from(line.starts_with(": waiting"));
                 continue;
             }
             longest_pause = longest_pause.max(last.elapsed());
@@ -116,7 +119,7 @@ impl Case {
             shown.entry(index).or_default().push(without_time(text));
         }
         assert!(is_done, "{}: the stream ended early: {shown:?}", self.name);
-        Answer { shown, longest_pause }
+        Answer { shown, longest_pause, n_waits }
     }
 }
 

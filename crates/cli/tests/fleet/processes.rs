@@ -121,6 +121,36 @@ impl Fleet {
         })
     }
 
+    /// Sends a signal to the gateway.
+    pub fn signal_gateway(&self, name: &str) {
+        self.gateway.signal(name);
+    }
+
+    /// Kills all workers, waits, and starts them again.
+    pub fn restart_all(&mut self, pause: Duration) {
+        self.workers.iter_mut().for_each(Worker::kill);
+        std::thread::sleep(pause);
+        self.workers.iter_mut().for_each(Worker::start);
+    }
+
+    /// For how many seconds each worker has been connected.
+    pub fn connected_s(&mut self) -> Vec<u64> {
+        let answer = self.get("/fleet");
+        let told: Value =
+            serde_json::from_str(answer.split("\r\n\r\n").nth(1).expect("a body")).expect("JSON");
+        let workers = told["workers"].as_array().expect("a list");
+        workers.iter().map(|worker| worker["seconds"].as_u64().expect("a number")).collect()
+    }
+
+    /// Waits until all workers have been connected for so long.
+    pub fn until_connected_s(&mut self, seconds: u64) -> Vec<u64> {
+        until_ok(|| {
+            let connected = self.connected_s();
+            let is_long = connected.iter().all(|for_s| *for_s >= seconds);
+            if is_long { Ok(connected) } else { Err(format!("they never stay: {connected:?}")) }
+        })
+    }
+
     /// Sends a signal to a worker.
     pub fn signal(&self, worker: usize, name: &str) {
         let process = self.workers[worker].process.as_ref().expect("it runs");

@@ -86,8 +86,34 @@ pub(super) struct Record {
     /// Ejections since the replica was last ready for as long as the longest ejection.
     n_ejections: u32,
     ready_since: Timestamp,
-    /// The step counter when it last moved, or when there was last nothing to do.
-    steps: (u64, Timestamp),
+    steps: StepWatch,
+}
+
+/// The longest time between two heartbeats that counts as silence of the steps. More of it says that nobody
+/// listened: the process that judges did not run, and neither may the replica have.
+const MAX_HEARTBEAT_GAP: Nanos = Nanos::from_ms(1_000);
+
+/// How long the step counter has not moved though there was something to do.
+#[derive(Debug)]
+struct StepWatch {
+    n_steps: u64,
+    silence: Nanos,
+    heard: Timestamp,
+}
+
+impl StepWatch {
+    fn new(now: Timestamp) -> Self {
+        Self { n_steps: 0, silence: Nanos(0), heard: now }
+    }
+
+    fn hear(&mut self, n_steps: u64, has_work: bool, now: Timestamp) {
+        if has_work && n_steps == self.n_steps {
+            self.silence.0 += now.since(self.heard).min(MAX_HEARTBEAT_GAP).0;
+        } else {
+            (self.n_steps, self.silence) = (n_steps, Nanos(0));
+        }
+        self.heard = now;
+    }
 }
 
 impl Record {
@@ -104,7 +130,7 @@ impl Record {
             delay: (0.0, 0),
             n_ejections: 0,
             ready_since: now,
-            steps: (0, now),
+            steps: StepWatch::new(now),
         }
     }
 
@@ -146,10 +172,8 @@ impl Record {
         config: &HealthConfig,
         now: Timestamp,
     ) -> bool {
-        if !has_work || n_steps != self.steps.0 {
-            self.steps = (n_steps, now);
-        }
-        now.since(self.steps.1) > config.max_step_silence
+        self.steps.hear(n_steps, has_work, now);
+        self.steps.silence > config.max_step_silence
     }
 
     pub fn be_ready(&mut self, config: &HealthConfig, now: Timestamp) {
@@ -158,7 +182,7 @@ impl Record {
         self.ready_since = now;
         self.probe_at = now + config.probe_interval;
         self.forget();
-        self.steps.1 = now;
+        (self.steps.silence, self.steps.heard) = (Nanos(0), now);
     }
 
     /// Out, for twice as long as the last time if that was not long ago.

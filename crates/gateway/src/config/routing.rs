@@ -1,6 +1,7 @@
 //! Which model and which replica get a request. Does not choose.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng_core::routing::{EVERYONE, MAX_REGIONS, Policy, Region, Residency, UnknownPolicy, is_region_name};
@@ -19,6 +20,9 @@ pub struct RoutingConfig {
     pub residency: Vec<ResidencyRule>,
     /// Names that stand for models.
     pub aliases: Vec<ModelAlias>,
+    /// Seconds that a request which has begun waits for a worker to come back when the last one is lost; 10
+    /// without.
+    pub replica_wait_s: Option<u64>,
 }
 
 /// The regions that the requests of one organisation may go to.
@@ -79,6 +83,9 @@ fn eight() -> usize {
     8
 }
 
+/// How long a request waits for a replica to come back, unless it is set, and the longest that may be set.
+const DEFAULT_REPLICA_WAIT_S: u64 = 10;
+const MAX_REPLICA_WAIT_S: u64 = 600;
 /// Most aliases, and most models of each.
 const MAX_ALIASES: usize = 256;
 const MAX_MODELS: usize = 16;
@@ -97,6 +104,9 @@ impl RoutingConfig {
     pub fn check(&self) -> Result<(), String> {
         self.check_regions()?;
         self.check_residency()?;
+        if self.replica_wait_s.is_some_and(|seconds| seconds > MAX_REPLICA_WAIT_S) {
+            return Err(format!("gateway.routing.replica_wait_s: more than {MAX_REPLICA_WAIT_S}"));
+        }
         if self.aliases.len() > MAX_ALIASES {
             return Err(format!("gateway.routing.aliases: more than {MAX_ALIASES}"));
         }
@@ -124,6 +134,11 @@ impl RoutingConfig {
             }
         }
         Ok(())
+    }
+
+    /// How long a request that has begun waits for a replica to come back.
+    pub(crate) fn replica_patience(&self) -> Duration {
+        Duration::from_secs(self.replica_wait_s.unwrap_or(DEFAULT_REPLICA_WAIT_S))
     }
 
     fn check_regions(&self) -> Result<(), String> {

@@ -19,11 +19,13 @@ use super::body::{HeldBody, collect, drain};
 use super::destination::Destination;
 use crate::aliases::Ticket;
 use crate::auth::Tenant;
+use crate::awake::within;
 use crate::memory::{MemoryBudget, Part};
 use crate::observation::{GenerationRecord, Observation, RequestReport, Stage, Stages, TraceParent};
 use crate::openai::{ApiError, ErrorCode};
 use crate::overload::ServiceAsk;
 use crate::response_cache::CachePolicy;
+use crate::retry_after::retry_after_s;
 
 /// Longest `X-Request-Id` taken over from a client.
 const MAX_REQUEST_ID_BYTES: usize = 128;
@@ -61,6 +63,8 @@ pub(crate) struct RequestContext {
     kept_body: OnceLock<String>,
     generation: Mutex<Option<GenerationRecord>>,
     answer: OnceLock<Answered>,
+    /// Another model may answer it before its first token.
+    is_replaceable: AtomicBool,
     /// The roll-out that is told how it ended.
     judged: Mutex<Option<Ticket>>,
 }
@@ -106,6 +110,7 @@ impl RequestContext {
             kept_body: OnceLock::new(),
             generation: Mutex::new(None),
             answer: OnceLock::new(),
+            is_replaceable: AtomicBool::new(false),
             judged: Mutex::default(),
         }
     }
@@ -187,6 +192,16 @@ impl RequestContext {
         recorded.get_or_insert(generation);
     }
 
+    /// Says whether another model may answer it before its first token.
+    pub fn set_replaceable(&self, is_replaceable: bool) {
+        self.is_replaceable.store(is_replaceable, Ordering::Relaxed);
+    }
+
+    /// Whether another model may answer it before its first token.
+    pub fn is_replaceable(&self) -> bool {
+        self.is_replaceable.load(Ordering::Relaxed)
+    }
+
     /// A roll-out is told how it ends.
     pub fn judge(&self, ticket: Ticket) {
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(ticket);
@@ -240,23 +255,31 @@ impl RequestContext {
         self.connection.presence.input_ended().await;
     }
 
-    /// Reads the whole body, at most `max_bytes` within `timeout`. What has arrived is reserved in `memory`.
+    /// Reads the whole body, at most `max_bytes` within `timeout` and before the server is `ending`. What has
+    /// arrived is reserved in
+    /// `memory`.
     ///
     /// # Errors
-    /// 413, 408, 503 when there is no memory for it, or 400 when the client stops early. The connection is closed
-    /// after each.
+    /// 413, 408, 503 when there is no memory for it or the server ends, or 400 when the client stops early.
+    /// The connection is closed after each.
     pub async fn read_body(
         &self,
         max_bytes: usize,
         timeout: Duration,
         memory: &Arc<MemoryBudget>,
+        ending: impl Future<Output = ()>,
     ) -> Result<HeldBody, ApiError> {
         let mut held = HeldBody { bytes: Bytes::new(), memory: memory.reservation(Part::Bodies) };
         let Some(mut body) = self.take_body() else { return Ok(held) };
         self.connection.set_reading_body(true);
-        let read = tokio::time::timeout(timeout, collect(&mut body, max_bytes, &mut held.memory)).await;
+        let result = tokio::select! {
+            biased;
+            read = within(timeout, collect(&mut body, max_bytes, &mut held.memory)) => {
+                read.unwrap_or_else(|_| Err(ApiError::request_timeout()))
+            }
+            () = ending => Err(ApiError::shutting_down(retry_after_s())),
+        };
         self.connection.set_reading_body(false);
-        let result = read.unwrap_or_else(|_| Err(ApiError::request_timeout()));
         let result = result.map_err(|error| self.refused().unwrap_or(error));
         if result.is_err() {
             self.body_broken.store(true, Ordering::Release);

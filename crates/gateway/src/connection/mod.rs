@@ -9,8 +9,10 @@ mod socket;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub(crate) use self::body::HeldBody;
 pub(crate) use self::context::{RequestContext, Settled, content_length};
@@ -21,6 +23,8 @@ pub(crate) use self::socket::Socket;
 use self::presence::Presence;
 use crate::openai::ApiError;
 
+/// The rest of a request that is half sent when the server ends may take so long.
+pub(crate) const HALF_SENT_GRACE: Duration = Duration::from_secs(1);
 /// Most bytes that a response gives at once: h2 holds a frame whole until the peer's window has room for it.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 << 10;
 
@@ -31,6 +35,10 @@ pub(crate) struct ConnectionState {
     n_in_flight: AtomicUsize,
     n_started: AtomicUsize,
     reading_body: AtomicBool,
+    /// A part of a request's head has come.
+    reading_head: AtomicBool,
+    /// When the server began to end.
+    ending: OnceLock<Instant>,
     linger: AtomicBool,
     close: Notify,
     refusal: OnceLock<(usize, ApiError)>,
@@ -69,6 +77,26 @@ impl ConnectionState {
     /// Notes that a handler begins or ends to wait for its request's body.
     pub fn set_reading_body(&self, reading: bool) {
         self.reading_body.store(reading, Ordering::Release);
+    }
+
+    /// Whether a part of a request's head has come, and not all of it.
+    pub fn is_reading_head(&self) -> bool {
+        self.reading_head.load(Ordering::Acquire)
+    }
+
+    /// Notes whether a part of a request's head has come.
+    pub fn set_reading_head(&self, reading: bool) {
+        self.reading_head.store(reading, Ordering::Release);
+    }
+
+    /// Notes that the server ends: what is half sent has little time left.
+    pub fn set_ending(&self) {
+        self.ending.get_or_init(Instant::now);
+    }
+
+    /// When the server began to end.
+    pub fn ending(&self) -> Option<Instant> {
+        self.ending.get().copied()
     }
 
     /// Whether the client may still be sending when the socket closes.

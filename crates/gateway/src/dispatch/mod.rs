@@ -14,6 +14,7 @@ use throng_core::block_pool::CacheNews;
 use throng_core::health::{Board, Cause, HealthConfig, Probe, RetryBudget, State};
 use throng_core::routing::{Knowledge, LoadReport, Query, Region, ReplicaId, Residency, Router};
 use throng_core::time::{Nanos, Timestamp};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::config::RoutingConfig;
@@ -26,6 +27,9 @@ pub(crate) use seat::Seat;
 const RESERVED_RETRIES: u32 = 10;
 const MAX_SAVED_RETRIES: u32 = 100;
 
+/// What waits for a replica looks again after this time, whatever is heard.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
+
 /// Most block names that are kept of what one replica has cached.
 const MAX_BLOCKS: usize = 1 << 16;
 
@@ -36,6 +40,8 @@ pub(crate) struct Dispatcher {
     residency: Residency,
     has_region: bool,
     origin: Instant,
+    /// Told when a replica has answered a probe.
+    answered: Notify,
 }
 
 #[derive(Debug)]
@@ -72,7 +78,8 @@ impl Dispatcher {
             n_running: BTreeMap::new(),
         };
         let (residency, has_region) = (routing.residency(), routing.region.is_some());
-        Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin: Instant::now() })
+        let (origin, answered) = (Instant::now(), Notify::new());
+        Arc::new(Self { inner: Mutex::new(inner), residency, has_region, origin, answered })
     }
 
     /// A new replica, which is starting.
@@ -219,6 +226,20 @@ impl Dispatcher {
     pub fn probed(&self, probe: Probe, answered: Option<Duration>) {
         let (mut inner, now) = self.lock();
         inner.board.probed(probe, answered.map(Nanos::from), now);
+        drop(inner);
+        if answered.is_some() {
+            self.answered.notify_waiters();
+        }
+    }
+
+    /// Waits until a replica may have become ready.
+    pub async fn may_have_changed(&self) {
+        let _ = tokio::time::timeout(RECHECK_INTERVAL, self.answered.notified()).await;
+    }
+
+    /// The replicas that are fit for requests.
+    pub fn ready(&self) -> Vec<ReplicaId> {
+        self.lock().0.board.ready()
     }
 
     /// How a replica is, and why.

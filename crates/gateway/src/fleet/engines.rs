@@ -64,6 +64,7 @@ pub(super) fn join_named(loading: &Loading, settings: &EngineSettings, upstream:
 
 /// Lets an engine serve the models that it tells.
 pub(super) async fn join_told(loading: &Loading, upstream: &Arc<Upstream>) {
+    loading.foreign().set_idle(upstream, true);
     for model in foreign::learn_models(upstream).await {
         join(loading, vec![model.clone()], upstream, model);
     }
@@ -72,8 +73,15 @@ pub(super) async fn join_told(loading: &Loading, upstream: &Arc<Upstream>) {
 /// Lets an engine serve a model, and says so if it cannot.
 fn join(loading: &Loading, names: Vec<String>, upstream: &Arc<Upstream>, model_there: String) {
     let name = names.first().cloned().unwrap_or_default();
-    if let Err(reason) = loading.add_foreign(names, upstream.clone(), model_there) {
-        tracing::warn!(engine = upstream.url(), model = name, reason, "an engine cannot serve a model");
+    match loading.add_foreign(names, upstream.clone(), model_there) {
+        Ok(()) => loading.foreign().set_idle(upstream, false),
+        Err(reason) => {
+            tracing::warn!(engine = upstream.url(), model = name, reason, "an engine cannot serve a model");
+            upstream.trouble.begin(format!("it cannot serve {name}: {reason}"));
+            // One that serves another model is no longer idle.
+            let serves = loading.foreign().serves(upstream);
+            loading.foreign().set_idle(upstream, !serves);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use throng_wire::{DESCRIBE, Description, HEARTBEAT_MS, MAX_DOCUMENT_BYTES, STATU
 use tokio::time::Instant;
 
 use super::membership::Membership;
+use crate::awake::within;
 use crate::body_lines::BodyLines;
 use crate::replica::{Connection, ConnectionGuard, Link};
 
@@ -21,10 +22,13 @@ const MIN_BACKOFF: Duration = Duration::from_millis(50);
 /// … and at most.
 const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
+/// The log has a worker that does not answer once in this time.
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Follows a worker for ever.
 pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
     let worker = link.endpoint.label();
-    let mut backoff = MIN_BACKOFF;
+    let (mut backoff, mut logged) = (MIN_BACKOFF, Instant::now());
     loop {
         let mut was_up = false;
         match follow_once(&membership, &link, &mut was_up).await {
@@ -33,7 +37,8 @@ pub(super) async fn follow(membership: Arc<Membership>, link: Arc<Link>) {
                 tracing::info!(worker, "a worker has ended");
             }
             Err(reason) => {
-                if link.set_down(&reason) {
+                if link.set_down(&reason) || logged.elapsed() >= REPEAT_INTERVAL {
+                    logged = Instant::now();
                     tracing::warn!(worker, reason, "a worker does not answer");
                 }
             }
@@ -80,7 +85,7 @@ async fn deaf(link: &Link, connection: &Connection) -> String {
     loop {
         tokio::time::sleep(ROUND_TRIP_INTERVAL).await;
         let asked = Instant::now();
-        let answer = tokio::time::timeout(MAX_ROUND_TRIP, connection.bytes(STATUS, MAX_DOCUMENT_BYTES)).await;
+        let answer = within(MAX_ROUND_TRIP, connection.bytes(STATUS, MAX_DOCUMENT_BYTES)).await;
         match answer {
             Ok(Ok(_)) => link.measured(asked.elapsed()),
             Ok(Err(_)) => {}
@@ -93,7 +98,7 @@ async fn deaf(link: &Link, connection: &Connection) -> String {
 async fn watch(link: &Arc<Link>, guard: &mut ConnectionGuard, lines: &mut BodyLines) -> Result<(), String> {
     loop {
         let line = tokio::select! {
-            line = tokio::time::timeout(MAX_SILENCE, lines.next()) => line,
+            line = within(MAX_SILENCE, lines.next()) => line,
             () = guard.ended() => {
                 return if link.is_draining() { Ok(()) } else { Err("the connection has ended".to_owned()) };
             }

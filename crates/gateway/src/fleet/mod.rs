@@ -66,6 +66,7 @@ impl Fleet {
         let workers: Vec<Finding<'_, Credentials>> = workers.collect::<Result<_, FleetError>>()?;
         check_distinct(&workers)?;
         let n_sources = workers.iter().filter(|(_, (source, _))| !source.is_static()).count() + finding.len();
+        loading.expect_fleet();
         let mut following = JoinSet::new();
         let membership = Arc::new(Membership::new(loading.clone()));
         follow_sources(Workers { membership, links: loading.workers().clone() }, workers, &mut following);
@@ -147,6 +148,7 @@ fn follow_engines(
     for (upstream, settings) in engines {
         let (loading, upstream) = (loading.clone(), Arc::new(upstream));
         if !join_named(&loading, &settings, &upstream) {
+            loading.foreign().set_idle(&upstream, true);
             following.spawn(async move { join_told(&loading, &upstream).await });
         }
     }

@@ -1,18 +1,26 @@
 //! From a request to an engine that answers it: attempts at one engine after the other, until one has something to tell. Nothing of an
 //! answer has reached the client before that. Does not know how answers are shown.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use throng_core::routing::ReplicaId;
 
-use super::events::{EventSplitter, Seen, see};
+use super::events::{EventSplitter, Seen, data_of, see};
+use super::fault::Fault;
 use super::model::{ForeignModel, ForeignReplica};
+use super::probe::answered_endpoint;
+use super::reason::Reason;
 use super::request::{Endpoint, ForeignRequest};
-use super::upstream::{Fault, read_all};
+use super::upstream::{MAX_ERROR_BYTES, Upstream, read_all};
+use crate::awake::within;
 use crate::connection::RequestContext;
 use crate::dispatch::{Bound, Placement, Wanted};
 use crate::openai::ApiError;
@@ -82,9 +90,13 @@ pub(super) async fn begin(
             Err(Fault::Rejected(status, body)) => {
                 return Ok(Answering { told: Told::Rejected(status, body), placement, replica });
             }
+            // An engine for chats is no worse for having no embeddings.
+            Err(fault) if fault.is_unknown_there() && endpoint != answered_endpoint(&replica) => {
+                model.metrics.rejected("upstream_unsupported");
+                return Err(ApiError::unsupported_by_engine(&fault.told()));
+            }
             Err(fault) => {
-                let engine = replica.upstream.url();
-                tracing::warn!(request = context.id_text(), engine, ?fault, "an engine failed");
+                report(&replica, &fault, context);
                 let is_of_the_engine = fault.is_of_the_engine();
                 if worst_fault.as_ref().is_none_or(|known| is_of_the_engine && !known.is_of_the_engine()) {
                     worst_fault = Some(fault.clone());
@@ -142,29 +154,128 @@ async fn attempt(
 ) -> Result<Told, Fault> {
     let upstream = &replica.upstream;
     let body = request.body_for(&replica.model_there);
-    let answer = upstream.post(endpoint.path(), forwarding, body, upstream.timeout).await?;
+    let answer = post(upstream, endpoint, forwarding, body).await?;
     let is_stream = answer
         .headers()
         .get(http::header::CONTENT_TYPE)
         .is_some_and(|media_type| media_type.as_bytes().starts_with(b"text/event-stream"));
-    if is_stream != request.is_streaming {
-        return Err(Fault::Nonsense("it does not answer in the form that was asked for"));
-    }
     let reading = async {
-        if is_stream {
-            first_events(answer.into_body()).await
-        } else {
-            whole(answer.into_body(), max_answer_bytes).await
+        match (is_stream, request.is_streaming) {
+            (true, true) => first_events(answer.into_body()).await,
+            (false, false) => whole(endpoint, answer.into_body(), max_answer_bytes).await,
+            (false, true) => Err(error_in_place_of_stream(answer.into_body()).await),
+            (true, false) => Err(Fault::Nonsense("it does not answer in the form that was asked for")),
         }
     };
-    tokio::time::timeout(upstream.timeout, reading).await.unwrap_or(Err(Fault::Silent))
+    within(upstream.timeout, reading).await.unwrap_or(Err(Fault::Silent))
 }
 
-async fn whole(body: Incoming, max_bytes: usize) -> Result<Told, Fault> {
+/// Sends a request to where the engine has this endpoint.
+pub(super) async fn post(
+    upstream: &Upstream,
+    endpoint: Endpoint,
+    forwarding: &Forwarding,
+    body: Bytes,
+) -> Result<Response<Incoming>, Fault> {
+    let mut first_fault = None;
+    for url in endpoint.urls(upstream.base()) {
+        match upstream.post(url, forwarding, body.clone(), upstream.timeout).await {
+            Err(fault) if fault.is_unknown_there() => {
+                first_fault.get_or_insert(fault);
+            }
+            answered => return answered,
+        }
+    }
+    Err(first_fault.unwrap_or(Fault::Nonsense("it has no such endpoint")))
+}
+
+/// The log has a failing engine once a minute, and what it costs each request at a level of its own.
+fn report(replica: &ForeignReplica, fault: &Fault, context: &RequestContext) {
+    let (request, engine) = (context.id_text(), replica.upstream.url());
+    if replica.upstream.trouble.is_due(fault.name()) {
+        tracing::warn!(request, engine, reason = fault.told(), "an engine failed");
+    } else {
+        tracing::debug!(request, engine, ?fault, "an engine failed");
+    }
+}
+
+/// What of a whole answer says that it is one.
+#[derive(Deserialize)]
+struct Shape<'a> {
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    object: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    choices: Option<Vec<ChoiceShape<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct ChoiceShape<'a> {
+    /// A service that asks others reports here what became of its own.
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    #[serde(borrow)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+impl Shape<'_> {
+    /// The error that stands where the answer `bytes` should be.
+    fn error(&self, bytes: &[u8]) -> Option<Fault> {
+        let is_error = |error: &Option<&RawValue>| error.is_some_and(|error| error.get() != "null");
+        if is_error(&self.error) || self.object.as_deref() == Some("error") {
+            return Some(fault_in(bytes));
+        }
+        let has_failed = |choice: &&ChoiceShape<'_>| {
+            is_error(&choice.error) && choice.finish_reason.as_deref().is_none_or(|reason| reason == "error")
+        };
+        let error = self.choices.iter().flatten().find(has_failed)?.error?;
+        Some(fault_in(format!("{{\"error\":{}}}", error.get()).as_bytes()))
+    }
+}
+
+/// The error that a whole answer is.
+pub(super) fn error_in(bytes: &[u8]) -> Option<Fault> {
+    serde_json::from_slice::<Shape<'_>>(bytes).ok()?.error(bytes)
+}
+
+async fn whole(endpoint: Endpoint, body: Incoming, max_bytes: usize) -> Result<Told, Fault> {
     let bytes = read_all(body, max_bytes).await?;
-    match serde_json::from_slice::<serde::de::IgnoredAny>(&bytes) {
-        Ok(_) => Ok(Told::Whole(bytes)),
-        Err(_) => Err(Fault::Nonsense("its answer is no JSON")),
+    if !endpoint.generates() && bytes.trim_ascii_start().starts_with(b"[") {
+        // TEI and others answer with a bare list.
+        let list = serde_json::from_slice::<IgnoredAny>(&bytes);
+        return list.map(|_| Told::Whole(bytes)).map_err(|_| Fault::Nonsense("its answer is no JSON"));
+    }
+    let shape: Shape<'_> =
+        serde_json::from_slice(&bytes).map_err(|_| Fault::Nonsense("its answer is no JSON object"))?;
+    if let Some(fault) = shape.error(&bytes) {
+        return Err(fault);
+    }
+    let has_choices = shape.choices.is_some_and(|choices| !choices.is_empty());
+    if endpoint.generates()
+        && !has_choices
+        && let Some(reason) = Reason::read(&bytes)
+    {
+        return Err(Fault::of_answer(reason, bytes));
+    }
+    Ok(Told::Whole(bytes))
+}
+
+/// The error that stands where an answer should be.
+fn fault_in(bytes: &[u8]) -> Fault {
+    match Reason::read(bytes) {
+        Some(reason) => Fault::of_answer(reason, Bytes::copy_from_slice(bytes)),
+        None => Fault::Nonsense("it answers with an error that says nothing"),
+    }
+}
+
+async fn error_in_place_of_stream(body: Incoming) -> Fault {
+    let nonsense = Fault::Nonsense("it does not answer in the form that was asked for");
+    match read_all(body, MAX_ERROR_BYTES).await {
+        Ok(bytes) => error_in(&bytes)
+            .or_else(|| Some(Fault::of_answer(Reason::read(&bytes)?, bytes)))
+            .unwrap_or(nonsense),
+        Err(fault) => fault,
     }
 }
 
@@ -175,7 +286,7 @@ async fn first_events(mut body: Incoming) -> Result<Told, Fault> {
         while let Some(event) = splitter.next() {
             match see(&event) {
                 Seen::Nothing => {}
-                Seen::Error => return Err(Fault::Nonsense("its stream began with an error")),
+                Seen::Error => return Err(fault_in(data_of(&event).unwrap_or_default())),
                 seen => first.push((event, seen)),
             }
         }
@@ -183,7 +294,12 @@ async fn first_events(mut body: Incoming) -> Result<Told, Fault> {
             return Ok(Told::Stream { first, splitter, body });
         }
         let broke_off = || Fault::Broken("the stream broke off before its first event".to_owned());
-        let frame = body.frame().await.ok_or_else(broke_off)?.map_err(|_| broke_off())?;
+        let Some(frame) = body.frame().await else {
+            let last = splitter.last().ok_or_else(broke_off)?;
+            splitter.push(&last).map_err(|_| broke_off())?;
+            continue;
+        };
+        let frame = frame.map_err(|_| broke_off())?;
         if let Ok(data) = frame.into_data() {
             splitter.push(&data).map_err(|_| Fault::Nonsense("an event of its stream is too large"))?;
         }

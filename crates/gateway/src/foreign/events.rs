@@ -1,8 +1,11 @@
 //! The event stream of a foreign engine: cut into events, which are passed on as they came. Only what must be known is read: usage,
 //! the end of a choice, errors. Does not know where it goes.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::usage::Usage;
@@ -55,6 +58,16 @@ impl EventSplitter {
         None
     }
 
+    /// The last event of a stream that has ended without the empty line behind it, if all of the event has
+    /// come.
+    pub fn last(&mut self) -> Option<Bytes> {
+        let rest = std::mem::take(&mut self.buffer);
+        self.n_searched = 0;
+        let data = data_of(&rest)?;
+        let is_whole = data == b"[DONE]" || serde_json::from_slice::<IgnoredAny>(data).is_ok();
+        is_whole.then(|| [rest.trim_ascii_end(), b"\n\n"].concat().into())
+    }
+
     /// Whether an event has begun and not ended.
     pub fn is_inside_event(&self) -> bool {
         !self.buffer.is_empty()
@@ -90,6 +103,9 @@ struct Chunk<'a> {
     usage: Option<Usage>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    /// `error` where vLLM before 0.10 and SGLang report one.
+    #[serde(borrow)]
+    object: Option<Cow<'a, str>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,7 +129,7 @@ pub(super) fn see(event: &[u8]) -> Seen {
         return plain;
     }
     let Ok(chunk) = serde_json::from_slice::<Chunk<'_>>(data) else { return plain };
-    if chunk.error.is_some_and(|error| error.get() != "null") {
+    if chunk.error.is_some_and(|error| error.get() != "null") || chunk.object.as_deref() == Some("error") {
         return Seen::Error;
     }
     let ended = chunk.choices.iter().filter_map(|choice| choice.finish_reason.as_deref());
@@ -126,7 +142,7 @@ pub(super) fn see(event: &[u8]) -> Seen {
 }
 
 /// The data of an event with one line of it, which is how all engines write.
-fn data_of(event: &[u8]) -> Option<&[u8]> {
+pub(super) fn data_of(event: &[u8]) -> Option<&[u8]> {
     let mut lines = event.split(|byte| *byte == b'\n');
     lines.find_map(|line| Some(line.strip_prefix(b"data:")?.trim_ascii()))
 }
@@ -159,6 +175,27 @@ mod tests {
     }
 
     #[test]
+    fn the_last_event_needs_no_empty_line() {
+        for (rest, last) in [
+            ("data: [DONE]", Some("data: [DONE]\n\n")),
+            ("data: [DONE]\r\n", Some("data: [DONE]\n\n")),
+            ("data: {\"a\":1}\n", Some("data: {\"a\":1}\n\n")),
+            ("event: x\ndata: {}", Some("event: x\ndata: {}\n\n")),
+            ("data: {\"a\":", None),
+            ("data: [DO", None),
+            (": ping", None),
+            ("", None),
+        ] {
+            let mut splitter = EventSplitter::default();
+            splitter.push(b"data: 1\n\n").expect("short");
+            splitter.push(rest.as_bytes()).expect("short");
+            assert!(splitter.next().is_some() && splitter.next().is_none(), "{rest:?}");
+            assert_eq!(splitter.last().as_deref(), last.map(str::as_bytes), "{rest:?}");
+            assert!(!splitter.is_inside_event());
+        }
+    }
+
+    #[test]
     fn only_what_must_be_known_is_read() {
         let part = |n_ended, at_length, usage, is_only_usage| Seen::Part {
             n_ended,
@@ -184,6 +221,7 @@ mod tests {
                 part(0, false, Some(usage), true),
             ),
             (r#"data: {"error":{"message":"no"}}"#, Seen::Error),
+            (r#"data: {"object":"error","message":"no","code":500}"#, Seen::Error),
             (
                 r#"data: {"choices":[{"delta":{"content":"\"error\""},"finish_reason":"stop"}],"error":null}"#,
                 part(1, false, None, false),

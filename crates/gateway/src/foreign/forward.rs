@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::attempt::{Answering, Told, begin};
 use super::model::ForeignModel;
+use super::reason::Reason;
 use super::request::{Endpoint, ForeignRequest, named_model};
 use super::running::Running;
 use super::setting::Setting;
@@ -48,6 +49,7 @@ pub(crate) async fn answer(
         Ok((ForeignRequest::read(endpoint, &bytes)?, memory, name))
     })
     .await?;
+    let name = if name.is_empty() { model.id().to_owned() } else { name };
     if !context.key_holder().permits_name_of(&name, &model.names) {
         return Err(ApiError::permission_denied());
     }
@@ -74,7 +76,8 @@ pub(crate) async fn answer(
             model.metrics.rejected("upstream_rejected");
             Ok(rejected(status, body))
         }
-        Told::Whole(bytes) => Ok(whole(running(charge), bytes)),
+        Told::Whole(bytes) if endpoint.generates() => Ok(whole(running(charge), bytes)),
+        Told::Whole(bytes) => Ok(vectors(running(charge), bytes, request.n_prompt_tokens)),
         Told::Stream { first, splitter, body } => {
             let (wants_usage, timeout) = (request.wants_usage, replica.upstream.timeout);
             let running = running(charge);
@@ -138,11 +141,32 @@ fn whole(mut running: Running, bytes: Bytes) -> Response {
     json(StatusCode::OK, bytes)
 }
 
-/// What an engine says of a request that is wrong, if it says it as OpenAI does.
+#[derive(Default, Deserialize)]
+struct PooledAnswer {
+    usage: Option<PooledUsage>,
+}
+
+#[derive(Deserialize)]
+struct PooledUsage {
+    prompt_tokens: Option<u64>,
+    total_tokens: Option<u64>,
+}
+
+/// An answer without a token of output: embeddings, scores, tokens of a text.
+fn vectors(mut running: Running, bytes: Bytes, n_assumed: u64) -> Response {
+    let read: PooledAnswer = serde_json::from_slice(&bytes).unwrap_or_default();
+    let told = read.usage.and_then(|usage| usage.prompt_tokens.or(usage.total_tokens));
+    let prompt_tokens = told.filter(|n| *n > 0).unwrap_or(n_assumed);
+    running.whole(Some(Usage { prompt_tokens, completion_tokens: 0, cached_tokens: 0 }), false);
+    json(StatusCode::OK, bytes)
+}
+
+/// What an engine says of a request that is wrong, if it says anything.
 fn rejected(status: StatusCode, body: Bytes) -> Response {
-    let is_error = serde_json::from_slice::<serde_json::Value>(&body)
-        .is_ok_and(|told| told.get("error").is_some_and(|error| error["message"].is_string()));
-    if is_error { json(status, body) } else { ApiError::upstream_rejected().into_response() }
+    match Reason::read(&body) {
+        Some(reason) => json(status, reason.body(body)),
+        None => ApiError::upstream_rejected().into_response(),
+    }
 }
 
 fn json(status: StatusCode, body: Bytes) -> Response {

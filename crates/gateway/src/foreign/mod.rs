@@ -4,13 +4,16 @@
 
 mod attempt;
 mod events;
+mod fault;
 mod forward;
 mod model;
 mod probe;
+mod reason;
 mod request;
 mod running;
 mod setting;
 mod stream;
+mod trouble;
 mod upstream;
 mod usage;
 

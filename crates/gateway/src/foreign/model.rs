@@ -1,13 +1,15 @@
 //! The models that foreign engines serve, and the engines of each. Does not know requests.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use throng_core::health::HealthConfig;
 use throng_core::routing::ReplicaId;
 use throng_core::time::Nanos;
 
+use super::fault::Fault;
 use super::request::named_model;
-use super::upstream::{Fault, Upstream};
+use super::upstream::Upstream;
 use crate::config::RoutingConfig;
 use crate::dispatch::Dispatcher;
 use crate::metrics::ModelMetrics;
@@ -17,7 +19,11 @@ pub(crate) const MAX_MODELS: usize = 256;
 
 /// All of them. Some may come; none goes, also when its last engine does.
 #[derive(Debug, Default)]
-pub(crate) struct ForeignModels(RwLock<Arc<[Arc<ForeignModel>]>>);
+pub(crate) struct ForeignModels {
+    models: RwLock<Arc<[Arc<ForeignModel>]>>,
+    /// Engines that serve nothing: they have not told their models yet, or cannot serve them.
+    idle: RwLock<Vec<Arc<Upstream>>>,
+}
 
 /// A model that foreign engines serve.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ pub(crate) struct ForeignReplica {
     pub upstream: Arc<Upstream>,
     /// What it calls the model.
     pub model_there: String,
+    /// The kind of request that it has answered a probe of, if any.
+    pub(super) probe: AtomicUsize,
     /// What went wrong last, for operators.
     last_fault: Mutex<Option<String>>,
 }
@@ -47,7 +55,7 @@ pub(crate) struct ForeignReplica {
 impl ForeignModels {
     /// Those of now.
     pub fn now(&self) -> Arc<[Arc<ForeignModel>]> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.models.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The one that answers to a name.
@@ -71,6 +79,33 @@ impl ForeignModels {
         self.find(&named_model(body)?)
     }
 
+    /// The only one, where there is one.
+    pub fn only(&self) -> Option<Arc<ForeignModel>> {
+        match &*self.now() {
+            [only] => Some(only.clone()),
+            _ => None,
+        }
+    }
+
+    /// Engines that serve nothing.
+    pub fn idle(&self) -> Vec<Arc<Upstream>> {
+        self.idle.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether an engine serves something.
+    pub fn serves(&self, upstream: &Arc<Upstream>) -> bool {
+        !self.of_upstream(upstream).is_empty()
+    }
+
+    /// Notes whether an engine serves something.
+    pub fn set_idle(&self, upstream: &Arc<Upstream>, is_idle: bool) {
+        let mut idle = self.idle.write().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|known| !Arc::ptr_eq(known, upstream));
+        if is_idle {
+            idle.push(upstream.clone());
+        }
+    }
+
     /// An engine gets no further requests of any model.
     pub fn drain(&self, upstream: &Arc<Upstream>) {
         self.of_upstream(upstream).iter().for_each(|(model, id)| model.dispatcher.drain(*id));
@@ -83,6 +118,7 @@ impl ForeignModels {
 
     /// An engine is gone. What it still runs goes on.
     pub fn remove(&self, upstream: &Arc<Upstream>) {
+        self.set_idle(upstream, false);
         for (model, id) in self.of_upstream(upstream) {
             model.replicas.write().unwrap_or_else(PoisonError::into_inner).retain(|known| known.id != id);
             model.dispatcher.remove(id);
@@ -100,7 +136,7 @@ impl ForeignModels {
 
     /// Adds one.
     pub fn add(&self, model: Arc<ForeignModel>) {
-        let mut models = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
         *models = models.iter().cloned().chain([model]).collect();
     }
 }
@@ -128,7 +164,8 @@ impl ForeignModel {
     pub fn add(&self, upstream: Arc<Upstream>, model_there: String) {
         let id = self.dispatcher.add(&upstream.name);
         self.dispatcher.set_region(id, upstream.region.clone());
-        let replica = ForeignReplica { id, upstream, model_there, last_fault: Mutex::default() };
+        let (probe, last_fault) = Default::default();
+        let replica = ForeignReplica { id, upstream, model_there, probe, last_fault };
         self.replicas.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(replica));
     }
 
@@ -146,16 +183,7 @@ impl ForeignModel {
 impl ForeignReplica {
     /// Notes what went wrong, or that nothing does any more.
     pub(super) fn note(&self, fault: Option<&Fault>) {
-        let told = fault.map(|fault| match fault {
-            Fault::Unreachable(reason) | Fault::Broken(reason) => reason.clone(),
-            Fault::Silent => "it did not answer in time".to_owned(),
-            Fault::Busy(status) | Fault::Failed(status) | Fault::Rejected(status, _) => {
-                format!("it answered with {status}")
-            }
-            Fault::Nonsense(reason) => (*reason).to_owned(),
-            Fault::Loop => "it is a gateway that takes no requests of gateways from here".to_owned(),
-            Fault::OutOfRegion => "it is a gateway without replicas in permitted regions".to_owned(),
-        });
+        let told = fault.map(Fault::told);
         *self.last_fault.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 

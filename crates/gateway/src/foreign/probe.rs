@@ -1,19 +1,23 @@
 //! Asks engines for their models, and probes those that are new or ejected with a request of one token. Does not know clients' requests.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use throng_core::health::{Probe, State};
 use throng_core::routing::ReplicaId;
 use tokio::time::Instant;
 
+use super::attempt::{error_in, post};
+use super::fault::Fault;
 use super::model::{ForeignModel, ForeignModels, ForeignReplica, MAX_MODELS};
 use super::request::Endpoint;
-use super::upstream::{Fault, Upstream, read_all};
+use super::upstream::{Upstream, read_all};
+use crate::awake::within;
 use crate::regions::Forwarding;
 
 /// Between two looks at which probes are due.
@@ -33,7 +37,8 @@ const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Deserialize)]
 struct ModelList {
-    data: Vec<ModelCard>,
+    /// Some engines without models have `null` here.
+    data: Option<Vec<ModelCard>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,21 +46,46 @@ struct ModelCard {
     id: String,
 }
 
-/// Asks an engine for its models until it tells them.
+/// Asks an engine for its models until it tells them. Until then its trouble says why it does not.
 pub(crate) async fn learn_models(upstream: &Upstream) -> Vec<String> {
     loop {
-        match upstream
-            .get("/models", MAX_BYTES, PROBE_TIMEOUT)
-            .await
-            .map(|list| serde_json::from_slice(&list))
-        {
-            Ok(Ok(ModelList { data })) if !data.is_empty() => {
-                return data.into_iter().take(MAX_MODELS).map(|card| card.id).collect();
+        match list(upstream).await {
+            Ok(models) => {
+                upstream.trouble.end();
+                return models;
             }
-            told => tracing::warn!(engine = upstream.url(), ?told, "an engine does not tell its models"),
+            Err(fault) => upstream.complain(&fault),
         }
         tokio::time::sleep(LIST_INTERVAL).await;
     }
+}
+
+/// The models that an engine lists, under one of the addresses that it may have.
+async fn list(upstream: &Upstream) -> Result<Vec<String>, Fault> {
+    let mut first_fault = None;
+    for _ in 0..upstream.n_bases() {
+        let told = upstream.get("/models", MAX_BYTES, PROBE_TIMEOUT).await;
+        match told.and_then(|list| models_of(&list)) {
+            Ok(models) => {
+                upstream.keep_base();
+                return Ok(models);
+            }
+            Err(fault) if fault.is_unknown_there() || matches!(fault, Fault::Nonsense(_)) => {
+                first_fault.get_or_insert(fault);
+                upstream.try_next_base();
+            }
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(first_fault.unwrap_or(Fault::Nonsense("it does not tell its models")))
+}
+
+fn models_of(list: &[u8]) -> Result<Vec<String>, Fault> {
+    let list: ModelList = serde_json::from_slice(list)
+        .map_err(|_| Fault::Nonsense("its list of models is none: is it a server with OpenAI's API?"))?;
+    let models: Vec<String> =
+        list.data.unwrap_or_default().into_iter().take(MAX_MODELS).map(|card| card.id).collect();
+    if models.is_empty() { Err(Fault::Nonsense("it lists no models")) } else { Ok(models) }
 }
 
 /// Measures the round trips to the engines that have a region, for ever: from a question for their models to the answer.
@@ -123,35 +153,75 @@ async fn probe_one(model: Arc<ForeignModel>, replica: Arc<ForeignReplica>, probe
     let began = Instant::now();
     let outcome = one_token(&replica).await;
     let answered = outcome.is_ok().then(|| began.elapsed());
-    if let Err(fault) = &outcome {
-        tracing::warn!(engine = replica.upstream.url(), model = model.id(), ?fault, "a probe failed");
-    } else {
-        tracing::info!(engine = replica.upstream.url(), model = model.id(), "an engine answers");
+    let upstream = &replica.upstream;
+    match &outcome {
+        Ok(()) => tracing::info!(engine = upstream.url(), model = model.id(), "an engine answers"),
+        Err(fault) if upstream.trouble.is_due(fault.name()) => {
+            let reason = fault.told();
+            tracing::warn!(engine = upstream.url(), model = model.id(), reason, "an engine does not answer");
+        }
+        Err(_) => {}
     }
     replica.note(outcome.err().as_ref());
     model.dispatcher.probed(probe, answered);
 }
 
-/// A chat of one token; for engines that cannot chat a completion. One that says that it is busy is alive.
-async fn one_token(replica: &ForeignReplica) -> Result<(), Fault> {
-    let model = &replica.model_there;
-    let chat = json!({"model": model, "messages": [{"role": "user", "content": "."}], "max_tokens": 1});
-    match ask(&replica.upstream, Endpoint::Chat, chat.to_string()).await {
-        Err(Fault::Rejected(..)) => {}
-        Err(Fault::Failed(status)) if status.is_client_error() => {}
-        outcome => return outcome,
-    }
-    let completion = json!({"model": model, "prompt": ".", "max_tokens": 1});
-    ask(&replica.upstream, Endpoint::Completions, completion.to_string()).await
+/// The smallest requests of all kinds: what an engine answers depends on its model. Newer models of OpenAI
+/// take the number of tokens under another name, and no single one.
+fn smallest_request(kind: usize, model: &str) -> Option<(Endpoint, Value)> {
+    let messages = json!([{"role": "user", "content": "."}]);
+    Some(match kind {
+        0 => (Endpoint::Chat, json!({"model": model, "messages": messages, "max_tokens": 1})),
+        1 => (Endpoint::Completions, json!({"model": model, "prompt": ".", "max_tokens": 1})),
+        2 => (Endpoint::Chat, json!({"model": model, "messages": messages, "max_completion_tokens": 16})),
+        3 => (Endpoint::Embeddings, json!({"model": model, "input": "."})),
+        4 => (Endpoint::Rerank, json!({"model": model, "query": ".", "documents": ["."]})),
+        5 => (Endpoint::Score, json!({"model": model, "text_1": ".", "text_2": "."})),
+        6 => (Endpoint::Classify, json!({"model": model, "input": "."})),
+        _ => return None,
+    })
 }
 
+/// The endpoint where an engine has answered its probe.
+pub(super) fn answered_endpoint(replica: &ForeignReplica) -> Endpoint {
+    let kind = replica.probe.load(Ordering::Relaxed);
+    smallest_request(kind, "").map_or(Endpoint::Chat, |(endpoint, _)| endpoint)
+}
+
+/// The smallest request of the kind that the engine has answered before, or of each kind until it answers
+/// one.
+async fn one_token(replica: &ForeignReplica) -> Result<(), Fault> {
+    let known = replica.probe.load(Ordering::Relaxed);
+    let mut first_fault = None;
+    for kind in [known].into_iter().chain((0..).filter(|kind| *kind != known)) {
+        let Some((endpoint, body)) = smallest_request(kind, &replica.model_there) else { break };
+        match ask(&replica.upstream, endpoint, body.to_string()).await {
+            Err(fault) if fault.is_of_the_kind() => {
+                first_fault.get_or_insert(fault);
+            }
+            Err(fault) => return Err(first_fault.unwrap_or(fault)),
+            Ok(()) => {
+                replica.probe.store(kind, Ordering::Relaxed);
+                replica.upstream.keep_base();
+                return Ok(());
+            }
+        }
+    }
+    replica.upstream.try_next_base();
+    Err(first_fault.unwrap_or(Fault::Nonsense("it answers no kind of request")))
+}
+
+/// An engine that says that it has too much to do is alive.
 async fn ask(upstream: &Upstream, endpoint: Endpoint, body: String) -> Result<(), Fault> {
     let asking = async {
-        match upstream.post(endpoint.path(), &Forwarding::OWN, Bytes::from(body), PROBE_TIMEOUT).await {
-            Ok(answer) => read_all(answer.into_body(), MAX_BYTES).await.map(drop),
+        match post(upstream, endpoint, &Forwarding::OWN, Bytes::from(body)).await {
+            Ok(answer) => {
+                let answer = read_all(answer.into_body(), MAX_BYTES).await?;
+                error_in(&answer).map_or(Ok(()), Err)
+            }
             Err(Fault::Busy(http::StatusCode::TOO_MANY_REQUESTS)) => Ok(()),
             Err(fault) => Err(fault),
         }
     };
-    tokio::time::timeout(PROBE_TIMEOUT, asking).await.unwrap_or(Err(Fault::Silent))
+    within(PROBE_TIMEOUT, asking).await.unwrap_or(Err(Fault::Silent))
 }

@@ -26,29 +26,71 @@ const TEMPLATE_TOKENS: u64 = 64;
 /// Output tokens of a request that does not bound them, for the limits of its key until its end.
 const ASSUMED_MAX_TOKENS: u64 = 1_024;
 
-/// Which of the two endpoints of generation.
+/// Which endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// `/chat/completions`.
     Chat,
     /// `/completions`.
     Completions,
+    /// `/embeddings`.
+    Embeddings,
+    /// `/rerank`.
+    Rerank,
+    /// `/score`.
+    Score,
+    /// `/classify`.
+    Classify,
+    /// `/tokenize`.
+    Tokenize,
+    /// `/detokenize`.
+    Detokenize,
 }
 
 impl Endpoint {
-    /// Below the engine's base address.
-    pub fn path(self) -> &'static str {
+    fn path(self) -> &'static str {
         match self {
             Self::Chat => "/chat/completions",
             Self::Completions => "/completions",
+            Self::Embeddings => "/embeddings",
+            Self::Rerank => "/rerank",
+            Self::Score => "/score",
+            Self::Classify => "/classify",
+            Self::Tokenize => "/tokenize",
+            Self::Detokenize => "/detokenize",
         }
     }
 
-    /// The member that holds the prompt.
-    pub fn prompt(self) -> &'static str {
+    /// Where an engine with this base address may have it, the likeliest place first: endpoints that OpenAI
+    /// does not have stand under
+    /// `/v1`, beside it, or in both places.
+    pub fn urls(self, base: &str) -> Vec<String> {
+        let beside = base.strip_suffix("/v1").unwrap_or(base);
+        let bases = match self {
+            Self::Chat | Self::Completions | Self::Embeddings => [base, base],
+            Self::Rerank | Self::Score => [base, beside],
+            Self::Classify | Self::Tokenize | Self::Detokenize => [beside, base],
+        };
+        let n = if bases[0] == bases[1] { 1 } else { 2 };
+        bases[..n].iter().map(|base| format!("{base}{}", self.path())).collect()
+    }
+
+    /// Whether its answer is generated.
+    pub fn generates(self) -> bool {
+        matches!(self, Self::Chat | Self::Completions)
+    }
+
+    /// Whether its answer takes a model and not only its vocabulary.
+    pub fn computes(self) -> bool {
+        !matches!(self, Self::Tokenize | Self::Detokenize)
+    }
+
+    /// The member that holds the prompt; where several do, all of the body counts.
+    pub fn prompt(self) -> Option<&'static str> {
         match self {
-            Self::Chat => "messages",
-            Self::Completions => "prompt",
+            Self::Chat => Some("messages"),
+            Self::Completions => Some("prompt"),
+            _ => None,
         }
     }
 }
@@ -68,6 +110,7 @@ pub(super) struct ForeignRequest {
     pub user: Option<String>,
     /// Prompt tokens, by its bytes.
     pub n_prompt_tokens: u64,
+    n_prompt_bytes: u64,
     /// The members of the body but for `model`, each with a comma before it.
     members: String,
     /// The text of the prompt's JSON, in `members`.
@@ -92,9 +135,9 @@ impl ForeignRequest {
     /// # Errors
     /// 400 for what is no JSON object, a member that is read here and stands twice, or has a type that it cannot have.
     pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Self, ApiError> {
-        let mut read = Reading::default();
+        let mut read = Reading { generates: endpoint.generates(), ..Reading::default() };
         let mut members = String::with_capacity(body.len() + 64);
-        let mut prompt = 0..0;
+        let (mut prompt, mut text) = (0..0, None);
         Node::body(body)?.members(MAX_MEMBERS, |key, value| {
             if read.member(key, &value)? {
                 return Ok(());
@@ -103,24 +146,43 @@ impl ForeignRequest {
             let _ = write!(members, ",{name}:");
             let start = members.len();
             members.push_str(value.text());
-            if key == endpoint.prompt() {
+            if endpoint == Endpoint::Tokenize && matches!(key, "prompt" | "content") {
+                text = if text.is_none() {
+                    Some((key == "prompt", start..members.len()))
+                } else {
+                    Some((false, 0..0))
+                };
+            }
+            if endpoint.prompt() == Some(key) {
                 value.put(&mut read.prompt, ())?;
                 prompt = start..members.len();
             }
             Ok(())
         })?;
+        if let Some((true, text)) = text {
+            // llama.cpp reads the text under another name, and takes one without it for empty.
+            let text = members[text].to_owned();
+            let _ = write!(members, ",\"content\":{text}");
+        }
         let is_streaming = read.stream.unwrap_or(false);
         if is_streaming {
             let options = read.stream_options.as_deref().unwrap_or_default();
             let _ = write!(members, ",\"stream_options\":{{\"include_usage\":true{options}}}");
         }
+        let n_prompt_bytes = match (endpoint.prompt(), endpoint.computes()) {
+            (Some(_), _) => prompt.len(),
+            (None, true) => members.len(),
+            (None, false) => 0,
+        };
+        let otherwise = if endpoint.generates() { ASSUMED_MAX_TOKENS } else { 0 };
         Ok(Self {
             is_streaming,
             wants_usage: read.wants_usage.unwrap_or(false),
             n: read.n.map_or(1, |n| n as u64),
-            max_tokens: read.max_tokens.map_or(ASSUMED_MAX_TOKENS, |n| n as u64),
+            max_tokens: read.max_tokens.map_or(otherwise, |n| n as u64),
             user: read.user,
-            n_prompt_tokens: prompt.len().div_ceil(BYTES_PER_TOKEN) as u64,
+            n_prompt_tokens: n_prompt_bytes.div_ceil(BYTES_PER_TOKEN) as u64,
+            n_prompt_bytes: n_prompt_bytes as u64,
             members,
             prompt,
         })
@@ -128,7 +190,10 @@ impl ForeignRequest {
 
     /// The most tokens that its prompt is taken to have: what a key's limits are charged with, of which the rest is given back.
     pub fn most_prompt_tokens(&self) -> u64 {
-        (self.prompt.len() as u64).div_ceil(MIN_BYTES_PER_TOKEN) + TEMPLATE_TOKENS
+        match self.n_prompt_bytes {
+            0 => 0,
+            n_bytes => n_bytes.div_ceil(MIN_BYTES_PER_TOKEN) + TEMPLATE_TOKENS,
+        }
     }
 
     /// The body for an engine that calls the model so.
@@ -155,6 +220,8 @@ impl ForeignRequest {
 /// The members that are read.
 #[derive(Debug, Default)]
 struct Reading {
+    /// Whether members that say how to generate are read.
+    generates: bool,
     model: Option<()>,
     prompt: Option<()>,
     stream: Option<bool>,
@@ -171,6 +238,10 @@ impl Reading {
     fn member(&mut self, key: &str, value: &Node<'_, '_>) -> Result<bool, ApiError> {
         match key {
             "model" => value.put(&mut self.model, ())?,
+            "user" if !value.is_null() => {
+                value.put(&mut self.user, value.string(MAX_USER_BYTES)?.into_owned())?;
+            }
+            _ if !self.generates => {}
             "stream" if value.is_null() => value.put(&mut self.stream, false)?,
             "stream" => value.put(&mut self.stream, value.boolean()?)?,
             "stream_options" => self.options(value)?,
@@ -180,12 +251,9 @@ impl Reading {
                 // The engine decides which of the two counts: the larger one is charged.
                 self.max_tokens = self.max_tokens.max(Some(asked));
             }
-            "user" if !value.is_null() => {
-                value.put(&mut self.user, value.string(MAX_USER_BYTES)?.into_owned())?;
-            }
             _ => {}
         }
-        Ok(matches!(key, "model" | "stream_options"))
+        Ok(key == "model" || self.generates && key == "stream_options")
     }
 
     fn options(&mut self, value: &Node<'_, '_>) -> Result<(), ApiError> {
@@ -246,6 +314,22 @@ mod tests {
         ] {
             assert_eq!(read(body).expect_err(told), told, "{body}");
         }
+    }
+
+    #[test]
+    fn other_endpoints_are_passed_on_whole() {
+        let body =
+            r#"{"model":"m","query":"q","documents":["a","b"],"stream":true,"top_n":1,"max_tokens":9}"#;
+        let request = ForeignRequest::read(Endpoint::Rerank, body.as_bytes()).expect("valid");
+        assert_eq!(request.body_for("m"), body);
+        assert!(!request.is_streaming && request.max_tokens == 0 && request.n_prompt_tokens > 4);
+        let request = ForeignRequest::read(Endpoint::Tokenize, br#"{"prompt":"text"}"#).expect("valid");
+        assert_eq!(
+            (request.body_for("m"), request.most_prompt_tokens()),
+            (r#"{"model":"m","prompt":"text","content":"text"}"#.into(), 0)
+        );
+        assert_eq!(Endpoint::Tokenize.urls("http://h/v1"), ["http://h/tokenize", "http://h/v1/tokenize"]);
+        assert_eq!(Endpoint::Rerank.urls("http://h/x"), ["http://h/x/rerank"]);
     }
 
     #[test]

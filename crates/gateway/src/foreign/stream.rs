@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::events::{EventSplitter, Seen, see};
 use super::running::Running;
 use super::setting::Setting;
+use crate::awake::{AwakeSleep, within};
 use crate::connection::HALF_CLOSED_PING_INTERVAL;
 use crate::generation::{ByteSender, Closed, byte_queue};
 use crate::openai::ApiError;
@@ -119,7 +120,8 @@ async fn pump(stream: &mut Stream, pacing: &mut Pacing, sender: &ByteSender) -> 
         }
     }
     let context = Arc::clone(&stream.running.context);
-    let (mut last_sent, mut last_heard) = (Instant::now(), Instant::now());
+    let mut last_sent = Instant::now();
+    let mut silence = AwakeSleep::new(stream.timeout);
     let (mut ping_interval, mut half_closed) = (pacing.ping_interval, false);
     loop {
         while let Some(event) = stream.splitter.next() {
@@ -134,9 +136,7 @@ async fn pump(stream: &mut Stream, pacing: &mut Pacing, sender: &ByteSender) -> 
             frame = stream.body.frame() => Some(frame),
             () = sender.closed() => return Err(Broken::Unread),
             () = tokio::time::sleep_until(last_sent + ping_interval), if !stream.splitter.is_inside_event() => None,
-            () = tokio::time::sleep_until(last_heard + stream.timeout) => {
-                return Err(Broken::Failed("it said nothing for too long"));
-            }
+            () = &mut silence => return Err(Broken::Failed("it said nothing for too long")),
             () = context.input_ended(), if !half_closed => {
                 half_closed = true;
                 ping_interval = ping_interval.min(HALF_CLOSED_PING_INTERVAL);
@@ -149,18 +149,27 @@ async fn pump(stream: &mut Stream, pacing: &mut Pacing, sender: &ByteSender) -> 
             last_sent = Instant::now();
             continue;
         };
-        last_heard = Instant::now();
+        silence.restart();
         match frame {
             Some(Ok(frame)) => {
                 let data = frame.into_data().unwrap_or_default();
                 let pushed = stream.splitter.push(&data);
                 pushed.map_err(|_| Broken::Failed("an event of its stream is too large"))?;
             }
-            // Some engines end without saying that they have.
-            None if stream.running.all_ended() && !stream.splitter.is_inside_event() => {
-                return send(Bytes::from_static(b"data: [DONE]\n\n"), pacing, sender).await;
+            None => {
+                if let Some(event) = stream.splitter.last() {
+                    let seen = see(&event);
+                    if pass(stream, event, seen, pacing, sender).await? {
+                        return Ok(());
+                    }
+                }
+                // Some engines end without saying that they have.
+                if stream.running.all_ended() {
+                    return send(Bytes::from_static(b"data: [DONE]\n\n"), pacing, sender).await;
+                }
+                return Err(Broken::Failed("its stream broke off"));
             }
-            Some(Err(_)) | None => return Err(Broken::Failed("its stream broke off")),
+            Some(Err(_)) => return Err(Broken::Failed("its stream broke off")),
         }
     }
 }
@@ -192,6 +201,6 @@ async fn finish(body: &mut Incoming) {
 }
 
 async fn send(bytes: Bytes, pacing: &Pacing, sender: &ByteSender) -> Result<(), Broken> {
-    let sent = tokio::time::timeout(pacing.slow_reader_timeout, sender.send(bytes)).await;
+    let sent = within(pacing.slow_reader_timeout, sender.send(bytes)).await;
     Ok(sent.map_err(|_| Broken::Unread)??)
 }

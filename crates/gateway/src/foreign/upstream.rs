@@ -1,6 +1,7 @@
 //! The connections to one foreign engine, and what a request to it can come to. Does not know what is asked.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,10 +11,14 @@ use hyper::body::Incoming;
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::ServerName;
 use throng_core::routing::Region;
 
+use super::fault::Fault;
+use super::reason::is_of_request;
+use super::trouble::Trouble;
+use crate::awake::{AwakeTimer, within};
 use crate::regions::Forwarding;
 use crate::trust::trusting_nobody;
 
@@ -33,74 +38,28 @@ pub(crate) struct Upstream {
     pub name: String,
     /// Its region.
     pub region: Option<Region>,
-    base: Arc<str>,
+    /// As its operator wrote it.
+    url: Arc<str>,
+    /// What may stand before `/chat/completions`, the likeliest first.
+    bases: Vec<Arc<str>>,
+    base_idx: AtomicUsize,
+    /// The engine has answered under the base of that index.
+    is_base_known: AtomicBool,
     authorization: Option<HeaderValue>,
     /// The longest that it may say nothing.
     pub timeout: Duration,
+    /// What is wrong with it, for operators.
+    pub trouble: Trouble,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// Why an attempt came to nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// There is no connection to it.
-    Unreachable(String),
-    /// The connection broke after the request was sent.
-    Broken(String),
-    /// It said nothing for too long.
-    Silent,
-    /// It refuses: too many requests, or not now.
-    Busy(StatusCode),
-    /// It failed, or it does not accept what this gateway shows it.
-    Failed(StatusCode),
-    /// It says that the request is wrong: status and body are the client's.
-    Rejected(StatusCode, Bytes),
-    /// Its answer is not what it should be.
-    Nonsense(&'static str),
-    /// It is a gateway, which does not take what another gateway forwarded to this one.
-    Loop,
-    /// It is a gateway, and has nothing in the regions that the request is bound to.
-    OutOfRegion,
-}
-
-impl Fault {
-    /// A word for metrics.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Unreachable(_) => "upstream_unreachable",
-            Self::Broken(_) => "upstream_broken",
-            Self::Silent => "upstream_timeout",
-            Self::Busy(_) => "upstream_busy",
-            Self::Failed(_) => "upstream_error",
-            Self::Rejected(..) => "upstream_rejected",
-            Self::Nonsense(_) => "upstream_nonsense",
-            Self::Loop => "too_many_hops",
-            Self::OutOfRegion => "region_not_permitted",
-        }
-    }
-
-    /// Whether it says something about the engine; else only about this request there.
-    pub fn is_of_the_engine(&self) -> bool {
-        !matches!(self, Self::Loop | Self::OutOfRegion)
-    }
-
-    /// What an engine means by 403 or 508, which it also may say for reasons of its own.
-    fn of_gateway(status: StatusCode, body: &[u8]) -> Self {
-        let told: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        match told["error"]["code"].as_str() {
-            Some("too_many_hops") => Self::Loop,
-            Some("region_not_permitted") => Self::OutOfRegion,
-            _ => Self::Failed(status),
-        }
-    }
-}
-
 impl Upstream {
-    /// An engine that is reached at `base`. Its certificate must be for `server_name`, or for the host of `base` without.
+    /// An engine that is reached at `url`. Its certificate must be for `server_name`, or for the host of
+    /// `url` without.
     pub fn new(
         name: String,
         region: Option<Region>,
-        base: Arc<str>,
+        url: &str,
         authorization: Option<HeaderValue>,
         timeout: Duration,
         (tls, server_name): (Option<rustls::ClientConfig>, Option<ServerName<'static>>),
@@ -118,32 +77,68 @@ impl Upstream {
         }
         let connector = connector.enable_http1().enable_http2().wrap_connector(http);
         let client = Client::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
+            .timer(AwakeTimer)
+            .pool_timer(AwakeTimer)
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
             .build(connector);
-        Self { name, region, base, authorization, timeout, client }
+        let (bases, base_idx, is_base_known) = (bases_of(url), AtomicUsize::new(0), AtomicBool::new(false));
+        let (url, trouble) = (Arc::from(url), Trouble::default());
+        Self { name, region, url, bases, base_idx, is_base_known, authorization, timeout, trouble, client }
     }
 
     /// Where it is, for operators.
     pub fn url(&self) -> &str {
-        &self.base
+        &self.url
     }
 
-    /// Sends a body and waits for the head of a good answer. Dropping the future or the answer's body ends the request there.
+    /// Notes what is wrong with it, for operators.
+    pub(super) fn complain(&self, fault: &Fault) {
+        let reason = fault.told();
+        if self.trouble.is_due(fault.name()) {
+            tracing::warn!(engine = self.url(), reason, "an engine does not answer as it should");
+        }
+        self.trouble.begin(reason);
+    }
+
+    /// What stands before `/chat/completions`.
+    pub(super) fn base(&self) -> &str {
+        let idx = self.base_idx.load(Ordering::Acquire);
+        self.bases.get(idx).map_or(&self.url, |base| base)
+    }
+
+    /// How many bases are still possible.
+    pub(super) fn n_bases(&self) -> usize {
+        if self.is_base_known.load(Ordering::Acquire) { 1 } else { self.bases.len() }
+    }
+
+    /// The engine answers under the present base.
+    pub(super) fn keep_base(&self) {
+        self.is_base_known.store(true, Ordering::Release);
+    }
+
+    /// Nothing answers under the present base: the next one is tried.
+    pub(super) fn try_next_base(&self) {
+        if self.n_bases() > 1 {
+            let next = (self.base_idx.load(Ordering::Acquire) + 1) % self.bases.len();
+            self.base_idx.store(next, Ordering::Release);
+        }
+    }
+
+    /// Sends a body to `url` and waits for the head of a good answer. Dropping the future or the answer's
+    /// body ends the request there.
     ///
     /// # Errors
     /// What came instead.
     pub(super) async fn post(
         &self,
-        path: &str,
+        url: String,
         forwarding: &Forwarding,
         body: Bytes,
         timeout: Duration,
     ) -> Result<Response<Incoming>, Fault> {
-        let request = Request::post(format!("{}{path}", self.base))
-            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let request =
+            Request::post(url).header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         self.send(forwarding.add_to(request), body, timeout).await
     }
 
@@ -152,12 +147,12 @@ impl Upstream {
     /// # Errors
     /// As [`Self::post`].
     pub(super) async fn get(&self, path: &str, max_bytes: usize, timeout: Duration) -> Result<Bytes, Fault> {
-        let request = Request::get(format!("{}{path}", self.base));
+        let request = Request::get(format!("{}{path}", self.base()));
         let read = async {
             let answer = self.send(request, Bytes::new(), timeout).await?;
             read_all(answer.into_body(), max_bytes).await
         };
-        tokio::time::timeout(timeout, read).await.unwrap_or(Err(Fault::Silent))
+        within(timeout, read).await.unwrap_or(Err(Fault::Silent))
     }
 
     async fn send(
@@ -170,29 +165,45 @@ impl Upstream {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let request = request.body(Full::new(body)).map_err(|error| Fault::Broken(error.to_string()))?;
-        let sending = tokio::time::timeout(timeout, self.client.request(request));
+        let sending = within(timeout, self.client.request(request));
         let answer = sending.await.map_err(|_| Fault::Silent)?.map_err(|error| broken(&error))?;
         let status = answer.status();
         match status {
             StatusCode::OK => Ok(answer),
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Err(Fault::Busy(status)),
-            StatusCode::BAD_REQUEST
-            | StatusCode::CONFLICT
-            | StatusCode::PAYLOAD_TOO_LARGE
-            | StatusCode::UNPROCESSABLE_ENTITY => {
-                Err(Fault::Rejected(status, read_error(answer, timeout).await?))
+            _ => {
+                let body = read_error(answer, timeout).await;
+                // A status alone says enough.
+                let body = if is_of_request(status) { body? } else { body.unwrap_or_default() };
+                Err(Fault::of_status(status, body))
             }
-            StatusCode::FORBIDDEN | StatusCode::LOOP_DETECTED => {
-                Err(Fault::of_gateway(status, &read_error(answer, timeout).await?))
-            }
-            _ => Err(Fault::Failed(status)),
         }
+    }
+}
+
+/// What may stand before `/chat/completions`: people write the address of a server, of its API or of one of
+/// its endpoints.
+fn bases_of(url: &str) -> Vec<Arc<str>> {
+    const ENDPOINTS: [&str; 5] =
+        ["/chat/completions", "/completions", "/models", "/embeddings", "/responses"];
+    let url = url.trim_end_matches('/');
+    let url = ENDPOINTS.iter().find_map(|endpoint| url.strip_suffix(endpoint)).unwrap_or(url);
+    let path =
+        url.split_once("://").map_or(url, |(_, rest)| rest).split_once('/').map_or("", |(_, path)| path);
+    let is_versioned = path.rsplit('/').next().is_some_and(|last| {
+        last.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    });
+    let (own, with_version) = (Arc::from(url), Arc::from(format!("{url}/v1")));
+    match path {
+        _ if is_versioned => vec![own],
+        "" => vec![with_version, own],
+        _ => vec![own, with_version],
     }
 }
 
 /// What an answer says is wrong.
 async fn read_error(answer: Response<Incoming>, timeout: Duration) -> Result<Bytes, Fault> {
-    let read = tokio::time::timeout(timeout, read_all(answer.into_body(), MAX_ERROR_BYTES));
+    let read = within(timeout, read_all(answer.into_body(), MAX_ERROR_BYTES));
     read.await.unwrap_or(Err(Fault::Silent))
 }
 
@@ -239,8 +250,8 @@ mod tests {
         name: Option<&str>,
     ) -> Upstream {
         let name = name.map(|name| ServerName::try_from(name.to_owned()).expect("a name"));
-        let base = format!("{scheme}://{address}").into();
-        Upstream::new("engine".to_owned(), None, base, None, TIMEOUT, (tls, name))
+        let url = format!("{scheme}://{address}/v1");
+        Upstream::new("engine".to_owned(), None, &url, None, TIMEOUT, (tls, name))
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {
@@ -260,6 +271,23 @@ mod tests {
         }
         let _ = stream.write_all(answer.as_bytes()).await;
         let _ = stream.shutdown().await;
+    }
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (url, bases) in [
+            ("http://host:8000", &["http://host:8000/v1", "http://host:8000"][..]),
+            ("http://host:8000/", &["http://host:8000/v1", "http://host:8000"]),
+            ("http://host/v1", &["http://host/v1"]),
+            ("http://host/v1/", &["http://host/v1"]),
+            ("http://host/v1/chat/completions", &["http://host/v1"]),
+            ("https://host/openai", &["https://host/openai", "https://host/openai/v1"]),
+            ("https://host/api/v3", &["https://host/api/v3"]),
+            ("https://host/v1beta/openai", &["https://host/v1beta/openai", "https://host/v1beta/openai/v1"]),
+            ("https://host/models", &["https://host/v1", "https://host"]),
+        ] {
+            assert_eq!(bases_of(url).iter().map(|base| &**base).collect::<Vec<_>>(), bases, "{url}");
+        }
     }
 
     #[tokio::test]

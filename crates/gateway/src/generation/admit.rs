@@ -57,6 +57,7 @@ pub(crate) async fn admit(
     let charge = charge(route, &requests, context, limits).await?;
     let meter = ledger.map(|ledger| count(route, &requests, context, ledger)).transpose()?.flatten();
     let mut charge = charge.with_meter(meter);
+    let is_last_resort = !context.is_replaceable();
     let mut prompts = Vec::with_capacity(requests.len());
     for request in requests {
         let (n, n_tokens) = (request.n_continuations(), request.prompt.len());
@@ -66,7 +67,7 @@ pub(crate) async fn admit(
             let (pinned, bound) = (pinned.clone(), bound.clone());
             let machine = machine(&route);
             async move {
-                let start = |request| route.generate(request, pinned.as_deref(), bound);
+                let start = |request| route.generate(request, pinned.as_deref(), bound, is_last_resort);
                 gate.start(request, urgency, machine, start).await
             }
             .boxed()

@@ -17,12 +17,16 @@ use tokio::time::Instant;
 use super::byte_queue::{ByteSender, Closed, QUEUE_BYTES, byte_queue};
 use super::output::Output;
 use super::session::Session;
+use crate::awake::within;
 use crate::connection::{HALF_CLOSED_PING_INTERVAL, RequestContext};
 use crate::memory::MemoryBudget;
 use crate::openai::ApiError;
 use crate::phase::Phase;
 use crate::replica::ReplicaErrorKind;
-use crate::served_model::ModelEntry;
+use crate::router::Route;
+
+/// A silent stream looks this often whether it waits for a worker, and says so.
+const WAITING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the events of a stream say.
 pub(crate) trait StreamFormat: Send + 'static {
@@ -61,6 +65,10 @@ impl Events {
         self.0.extend_from_slice(b": ping\n\n");
     }
 
+    fn push_waiting(&mut self) {
+        self.0.extend_from_slice(b": waiting for a worker\n\n");
+    }
+
     fn take(&mut self) -> Bytes {
         self.0.split().freeze()
     }
@@ -71,8 +79,8 @@ impl Events {
 pub(crate) struct StreamSetting {
     /// The request.
     pub context: Arc<RequestContext>,
-    /// The model, for its counters.
-    pub model: Arc<ModelEntry>,
+    /// The model, for its counters, and who computes it.
+    pub route: Route,
     /// How far the server is on its way to its end.
     pub phase: watch::Receiver<Phase>,
     /// A silent stream says something this often.
@@ -113,7 +121,7 @@ async fn run(session: Session, format: impl StreamFormat, mut setting: StreamSet
     let pumped = AssertUnwindSafe(pump(session, format, &mut setting, &sender)).catch_unwind().await;
     let internal = |_| Err(Broken::Told(ApiError::internal_error(setting.context.id_text())));
     if let Err(Broken::Told(error)) = pumped.unwrap_or_else(internal) {
-        setting.model.metrics.stream_error();
+        setting.route.model.metrics.stream_error();
         setting.context.close_connection();
         let mut events = Events::default();
         events.push_bytes(&error.to_json());
@@ -131,6 +139,7 @@ async fn pump(
 ) -> Result<(), Broken> {
     let mut events = Events::default();
     let mut last_sent = Instant::now();
+    let mut last_look = last_sent;
     let (mut ping_interval, mut half_closed) = (setting.ping_interval, false);
     loop {
         while format.more(&mut events) {
@@ -141,12 +150,19 @@ async fn pump(
         if !events.0.is_empty() {
             send(&mut events, setting, sender).await?;
             last_sent = Instant::now();
+            last_look = last_sent;
         }
+        let next_look = (last_look + WAITING_INTERVAL).min(last_sent + ping_interval);
         let output = tokio::select! {
             output = session.next() => output,
             () = sender.closed() => return Err(Broken::Unread),
-            () = tokio::time::sleep_until(last_sent + ping_interval) => {
-                events.push_ping();
+            () = tokio::time::sleep_until(next_look) => {
+                last_look = Instant::now();
+                if last_sent + ping_interval <= last_look {
+                    events.push_ping();
+                } else if setting.route.is_away() {
+                    events.push_waiting();
+                }
                 continue;
             }
             // Only what is sent can tell whether such a client still reads.
@@ -177,6 +193,6 @@ async fn pump(
 }
 
 async fn send(events: &mut Events, setting: &StreamSetting, sender: &ByteSender) -> Result<(), Broken> {
-    let sent = tokio::time::timeout(setting.slow_reader_timeout, sender.send(events.take())).await;
+    let sent = within(setting.slow_reader_timeout, sender.send(events.take())).await;
     Ok(sent.map_err(|_| Broken::Unread)??)
 }

@@ -29,7 +29,7 @@ pub(crate) async fn vector_aside(
     let mut charge = Charge::default().with_meter(meter);
     let request = requests.pop()?;
     let (n_tokens, sampling) = (request.prompt.len(), Arc::clone(&request.sampling));
-    let generation = route.generate(request, None, bound).boxed().await.ok()?;
+    let generation = route.generate(request, None, bound, false).boxed().await.ok()?;
     charge.begin(n_tokens as u64);
     let prompt = BegunPrompt { generation, cache_use: None, n: 1, n_tokens, sampling };
     let blamed = BlamedParams { prompt: "messages", constraint: None };

@@ -2,6 +2,7 @@
 //! own, so that an engine in this process ([`LocalReplica`]) and one in another process look the same. Does not know
 //! HTTP or text.
 
+mod asking;
 mod error;
 mod event;
 mod load;
@@ -24,6 +25,7 @@ use throng_core::timeline::request_trace::RequestTrace;
 
 use crate::dispatch::Seat;
 
+pub(crate) use asking::Wish;
 pub(crate) use error::{ReplicaError, ReplicaErrorKind};
 pub use event::TokenReport;
 pub(crate) use event::{ReplicaEvent, Timing};
@@ -33,7 +35,7 @@ pub(crate) use remote::{Connection, ConnectionGuard, Endpoint, Identity, Link, L
 pub use remote::{InvalidAddress, WorkerAddress};
 pub(crate) use replicas::Replicas;
 pub(crate) use request::{Continuations, ReplicaRequest, RequestedAdapter, ResumedContinuation};
-pub(crate) use resumable::{Resumable, Wish};
+pub(crate) use resumable::Resumable;
 pub(crate) use wire_form::{
     received_error, received_event, received_health, received_load, sent_error, sent_event, sent_status,
 };

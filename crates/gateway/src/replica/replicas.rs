@@ -2,6 +2,7 @@
 //! among those that answer. Does not know what requests ask for.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use throng_core::block_pool::CacheCursor;
 use throng_core::health::HealthConfig;
@@ -21,6 +22,7 @@ struct Inner {
     dispatcher: Arc<Dispatcher>,
     /// Whether their failures and times are judged: those of this process know themselves how they are.
     are_judged: bool,
+    patience: Duration,
     members: RwLock<Arc<[Member]>>,
 }
 
@@ -53,7 +55,7 @@ impl Replicas {
 
     fn new(routing: &RoutingConfig, health: HealthConfig, are_judged: bool) -> Self {
         let (dispatcher, members) = (Dispatcher::new(routing, health), RwLock::default());
-        Self(Arc::new(Inner { dispatcher, are_judged, members }))
+        Self(Arc::new(Inner { dispatcher, are_judged, patience: routing.replica_patience(), members }))
     }
 
     fn members(&self) -> Arc<[Member]> {
@@ -115,6 +117,31 @@ impl Replicas {
         }?;
         let member = untried.into_iter().find(|member| member.id == placement.replica())?;
         Some((placement.judged(self.0.are_judged), member.replica.clone()))
+    }
+
+    /// Where a request goes next that waits for a replica: only one that answers and is known to be fit for
+    /// requests.
+    pub fn place_ready(&self, wanted: &Wanted<'_>) -> Option<(Placement, Arc<dyn Replica>)> {
+        let members = self.members();
+        let dispatcher = &self.0.dispatcher;
+        let mut ready = dispatcher.ready();
+        let is_there = |id: &ReplicaId| {
+            members.iter().any(|member| member.id == *id && member.replica.status() == Status::Ready)
+        };
+        ready.retain(is_there);
+        let placement = dispatcher.place_among(wanted, &ready)?;
+        let member = members.iter().find(|member| member.id == placement.replica())?;
+        Some((placement.judged(self.0.are_judged), member.replica.clone()))
+    }
+
+    /// How long a request that has begun waits for a replica to come back; those of this process do not.
+    pub fn patience(&self) -> Option<Duration> {
+        self.0.are_judged.then_some(self.0.patience)
+    }
+
+    /// Whether none of them answers.
+    pub fn are_away(&self) -> bool {
+        self.members().iter().all(|member| member.replica.status() != Status::Ready)
     }
 
     /// One that would be asked next if nothing were known of the request.

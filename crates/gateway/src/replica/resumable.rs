@@ -9,17 +9,16 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, Stream, StreamExt};
-use throng_core::block_hash::{BlockHash, BlockKey};
 use throng_core::request::TokenId;
-use throng_core::routing::ReplicaId;
 use tokio::time::Instant;
 
+use super::asking::{Asked, Wish, ask, has_ended, note_failure};
 use super::tried::Tried;
 use super::{
-    Continuations, Generation, ReplicaError, ReplicaErrorKind, ReplicaEvent, ReplicaRequest, Replicas,
-    ResumedContinuation, Timing, TraceSource,
+    Continuations, Generation, ReplicaError, ReplicaEvent, ReplicaRequest, Replicas, ResumedContinuation,
+    Timing, TraceSource,
 };
-use crate::dispatch::{Bound, Placement, Wanted};
+use crate::dispatch::Placement;
 
 /// Most replicas that may end under one request, each after a token of it: these are not counted above, since processes end for
 /// reasons of their own, and a stream may live longer than many of them.
@@ -44,36 +43,6 @@ pub(crate) struct Resumable {
     submitted: Instant,
 }
 
-/// What decides where a request goes, beside the state of the replicas.
-#[derive(Debug, Default)]
-pub(crate) struct Wish {
-    /// The name of the only replica that may run it.
-    pub pinned: Option<Box<str>>,
-    /// What a residency rule binds it to.
-    pub bound: Option<Arc<Bound>>,
-    /// The names of the full blocks of its prompt, if a choice depends on them.
-    blocks: Vec<BlockKey>,
-}
-
-impl Wish {
-    /// Of a request that may be pinned to a replica, and bound to regions by a residency rule.
-    pub fn of(
-        request: &ReplicaRequest,
-        replicas: &Replicas,
-        pinned: Option<&str>,
-        bound: Option<Arc<Bound>>,
-    ) -> Self {
-        // Adapters have other numbers in other processes, and with them their blocks other names.
-        let blocks = if replicas.need_blocks() && request.adapter.is_none() {
-            let root = BlockHash::root(&request.tenant, request.cache_salt.as_deref(), None);
-            BlockHash::keys_of(root, &request.prompt)
-        } else {
-            Vec::new()
-        };
-        Self { pinned: pinned.map(Box::from), bound, blocks }
-    }
-}
-
 enum State {
     Running(Box<dyn Generation>, Placement),
     /// Another replica is asked to go on after a failure.
@@ -82,12 +51,6 @@ enum State {
         failure: ReplicaError,
     },
     Ended,
-}
-
-/// What came of asking replicas one after the other, and which were asked.
-struct Asked {
-    result: Result<(Box<dyn Generation>, Placement), ReplicaError>,
-    tried: Tried,
 }
 
 /// What has been passed on of one continuation.
@@ -113,7 +76,7 @@ impl Resumable {
         let (arrived, wish) = (Instant::now(), Arc::new(wish));
         replicas.dispatcher().request();
         let Asked { result, tried } =
-            ask(replicas.clone(), request.clone(), wish.clone(), Tried::default()).await;
+            ask(replicas.clone(), request.clone(), wish.clone(), (Tried::default(), None)).await;
         let (generation, placement) = result?;
         let progress = |index| Progress {
             index,
@@ -175,7 +138,11 @@ impl Resumable {
             return None;
         }
         let tried = std::mem::take(&mut self.tried);
-        let asking = ask(self.replicas.clone(), self.rest(), self.wish.clone(), tried).boxed();
+        // A request that is pinned to a replica ends with it, and one that has a model to fall back to goes
+        // there.
+        let may_wait = has_ended && self.wish.pinned.is_none() && (n_output > 0 || self.wish.is_last_resort);
+        let patience = self.replicas.patience().filter(|_| may_wait);
+        let asking = ask(self.replicas.clone(), self.rest(), self.wish.clone(), (tried, patience)).boxed();
         self.state = State::Moving { asking, failure };
         Some(())
     }
@@ -217,66 +184,6 @@ impl Resumable {
     fn live(&mut self, index: u32) -> Option<&mut Progress> {
         let continuation = self.continuations.get_mut(index as usize)?;
         (!continuation.has_ended).then_some(continuation)
-    }
-}
-
-/// Asks replicas that were not asked yet, or that took the place of one that has ended, until one takes the request in or has a reason that
-/// holds for all.
-async fn ask(replicas: Replicas, request: ReplicaRequest, wish: Arc<Wish>, mut tried: Tried) -> Asked {
-    let mut first_refusal: Option<ReplicaError> = None;
-    let place = |tried: &[ReplicaId]| replicas.place(&wanted(&request, &wish, tried));
-    while tried.may_ask()
-        && let Some((placement, replica)) = place(&tried.all()).or_else(|| place(&tried.refusing()))
-    {
-        let id = placement.replica();
-        tried.ask(id);
-        match replica.generate(request.clone()).await {
-            Ok(generation) => return Asked { result: Ok((generation, placement)), tried },
-            Err(refusal) if refusal.retryable => {
-                let kind = refusal.kind;
-                first_refusal.get_or_insert(refusal);
-                note_failure(placement, kind);
-                if has_ended(kind) {
-                    tried.end(id);
-                }
-                // Whoever has ended gets nothing more; what others refuse or fail at must not double the load of the rest.
-                if !has_ended(kind) && !replicas.dispatcher().may_retry() {
-                    break;
-                }
-            }
-            Err(refusal) => return Asked { result: Err(refusal), tried },
-        }
-    }
-    if let Some(bound) = &wish.bound {
-        bound.refused("no replica in a permitted region has taken the request in");
-    }
-    let result = Err(first_refusal.unwrap_or_else(|| ReplicaError {
-        kind: ReplicaErrorKind::Unhealthy,
-        retryable: false,
-        message: "no replica is left to ask".into(),
-    }));
-    Asked { result, tried }
-}
-
-fn wanted<'a>(request: &ReplicaRequest, wish: &'a Wish, tried: &'a [ReplicaId]) -> Wanted<'a> {
-    let so_far: usize = match &request.continuations {
-        Continuations::New { .. } => 0,
-        Continuations::Resumed(resumed) => resumed.iter().map(|resumed| resumed.output.len()).sum(),
-    };
-    let n_tokens = u32::try_from(request.prompt.len() + so_far).unwrap_or(u32::MAX);
-    let (pinned, bound) = (wish.pinned.as_deref(), wish.bound.as_deref());
-    Wanted { n_tokens, blocks: &wish.blocks, pinned, bound, tried }
-}
-
-/// Whether a replica with this failure runs nothing any more.
-fn has_ended(kind: ReplicaErrorKind) -> bool {
-    matches!(kind, ReplicaErrorKind::Unhealthy | ReplicaErrorKind::Stopped | ReplicaErrorKind::Draining)
-}
-
-/// A failure is the replica's unless it has no room, or says itself that it ends.
-fn note_failure(placement: Placement, kind: ReplicaErrorKind) {
-    if matches!(kind, ReplicaErrorKind::Failed | ReplicaErrorKind::Unhealthy) {
-        placement.failed();
     }
 }
 

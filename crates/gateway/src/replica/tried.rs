@@ -33,6 +33,23 @@ impl Tried {
         self.known.iter().chain(self.ended.last()).copied().collect()
     }
 
+    /// Those that run it, refused it or failed at it.
+    pub fn known(&self) -> &[ReplicaId] {
+        &self.known
+    }
+
+    /// This one had no room for it, and may have some later.
+    pub fn release(&mut self, id: ReplicaId) {
+        self.known.retain(|known| *known != id);
+        self.n = self.n.saturating_sub(1);
+    }
+
+    /// This one was not there to be asked.
+    pub fn miss(&mut self, id: ReplicaId) {
+        self.end(id);
+        self.n = self.n.saturating_sub(1);
+    }
+
     /// It is submitted to this one.
     pub fn ask(&mut self, id: ReplicaId) {
         self.n += 1;

@@ -11,7 +11,7 @@ use throng_core::routing::Region;
 use throng_core::time::Nanos;
 
 use crate::app::App;
-use crate::foreign::{ForeignModel, ForeignReplica};
+use crate::foreign::{ForeignModel, ForeignReplica, Upstream};
 use crate::replica::Link;
 
 #[derive(Serialize)]
@@ -48,7 +48,31 @@ pub(super) async fn workers(State(app): State<Arc<App>>) -> Response {
     let engines = models.iter().flat_map(|model| {
         model.replicas().into_iter().map(|replica| engine(model, &replica)).collect::<Vec<_>>()
     });
-    Json(Workers { workers: links.iter().map(worker).chain(engines).collect() }).into_response()
+    let idle = app.foreign.idle();
+    let idle = idle.iter().map(|upstream| idle_engine(upstream));
+    Json(Workers { workers: links.iter().map(worker).chain(engines).chain(idle).collect() }).into_response()
+}
+
+/// An engine that serves nothing: it has not told its models, or cannot serve them.
+fn idle_engine(upstream: &Upstream) -> Worker {
+    let trouble = upstream.trouble.present();
+    let (reason, since) = trouble.unzip();
+    Worker {
+        name: upstream.name.clone(),
+        url: upstream.url().to_owned(),
+        state: if reason.is_some() { "down" } else { Health::Starting.name() },
+        reason: reason.or_else(|| Some("it has not told its models yet".to_owned())),
+        seconds: since.map(|since| since.elapsed().as_secs()),
+        models: Vec::new(),
+        fingerprint: String::new(),
+        running: 0,
+        waiting: 0,
+        used_blocks: 0,
+        total_blocks: 0,
+        known_blocks: 0,
+        region: upstream.region.as_ref().map(Region::to_string),
+        round_trip_ms: None,
+    }
 }
 
 fn worker(link: &Arc<Link>) -> Worker {
@@ -75,12 +99,14 @@ fn worker(link: &Arc<Link>) -> Worker {
 fn engine(model: &ForeignModel, replica: &ForeignReplica) -> Worker {
     let (region, round_trip_ms) = shown(model.dispatcher.whereabouts(replica.id));
     let (state, cause) = model.dispatcher.state(replica.id);
-    let reason = [cause.map(|cause| cause.name().to_owned()), replica.last_fault()];
+    let last_fault = replica.last_fault();
+    let is_down = state == Health::Starting && last_fault.is_some();
+    let reason = [cause.map(|cause| cause.name().to_owned()), last_fault];
     let reason = reason.into_iter().flatten().reduce(|cause, fault| format!("{cause}: {fault}"));
     Worker {
         name: replica.upstream.name.clone(),
         url: replica.upstream.url().to_owned(),
-        state: state.name(),
+        state: if is_down { "down" } else { state.name() },
         reason: reason.filter(|_| state != Health::Ready),
         seconds: None,
         models: model.names.clone(),

@@ -19,6 +19,7 @@ pub(super) use self::alias::is_usable;
 pub(super) use self::golden::watch as watch_golden;
 use self::headers::{SERVER_TIMING, header_value, timing, with_cache_use};
 use self::job::{Job, is_quick_chat, is_quick_completion, prepare_chat_job, prepare_completion_job};
+use super::by_engine::foreign_setting;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
@@ -85,6 +86,7 @@ async fn answer_as(
     endpoint: Endpoint,
     target: Target,
 ) -> Result<Response, ApiError> {
+    body.context.set_replaceable(matches!(target, Target::Replaceable(_)));
     body.bring_model(&app, target.model()).await?;
     if let Some(model) = app.foreign.asked_for(target.model(), body.bytes()) {
         let (body, context) = body.into_parts();
@@ -92,7 +94,7 @@ async fn answer_as(
     }
     match endpoint {
         Endpoint::Chat => answer_chat(app, body, target).await,
-        Endpoint::Completions => answer_completion(app, body, target).await,
+        _ => answer_completion(app, body, target).await,
     }
 }
 
@@ -144,15 +146,6 @@ async fn answer_completion(app: Arc<App>, body: JsonBody, target: Target) -> Res
     }
     let Begun { asked, echo, running, .. } = begun;
     running.answer(&app, move |answer, out| text_completion(&asked, &echo, answer, out)).await
-}
-
-/// What answers of foreign engines need, if new requests are welcome.
-fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {
-    if app.is_draining() {
-        return Err(ApiError::shutting_down(retry_after_s()));
-    }
-    let App { config, turns, limits, ledger, memory, phase, .. } = app;
-    Ok(foreign::Setting { config, turns, limits, ledger: ledger.as_ref(), memory, phase })
 }
 
 /// A request that runs, and how its answer is to be shown.
@@ -210,7 +203,7 @@ impl Running {
         self.session.keep(self.memory);
         let setting = StreamSetting {
             context: self.context,
-            model: self.route.model.clone(),
+            route: self.route,
             phase: app.phase.subscribe(),
             ping_interval: Duration::from_secs(app.config.api.ping_interval_s.max(1)),
             slow_reader_timeout: Duration::from_secs(app.config.server.slow_reader_timeout_s),

@@ -14,12 +14,13 @@ use throng_core::request::TenantId;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::config::{GatewayConfig, PARSE_FACTOR};
-use crate::connection::{HeldBody, RequestContext};
+use crate::connection::{HALF_SENT_GRACE, HeldBody, RequestContext};
 use crate::foreign::named_model;
 use crate::idempotency::Repeatable;
 use crate::memory::{MemoryBudget, Part, Reservation};
 use crate::on_demand::Serving;
 use crate::openai::{ApiError, IgnoredParameters, ReadOptions};
+use crate::phase::Phase;
 
 /// The body of a request that is said to be JSON.
 #[derive(Debug)]
@@ -129,11 +130,20 @@ impl FromRequestParts<Arc<App>> for JsonBody {
             check_type(&parts.headers)?;
         }
         let timeout = Duration::from_secs(app.config.server.body_timeout_s);
-        let body = context.read_body(app.config.api.max_body_bytes, timeout, &app.memory).await?;
+        let body =
+            context.read_body(app.config.api.max_body_bytes, timeout, &app.memory, ending(app)).await?;
         let options = read_options(&app.config);
         let repeatable = Repeatable::of(app, &context, &parts.headers, parts.uri.path(), &body.bytes)?;
         Ok(Self { body, options, context, repeatable })
     }
+}
+
+/// Completes when a request that is still being sent can no longer be answered otherwise than that the server
+/// ends.
+async fn ending(app: &App) {
+    let mut phase = app.phase.subscribe();
+    let _ = phase.wait_for(|phase| *phase >= Phase::Draining).await;
+    tokio::time::sleep(HALF_SENT_GRACE).await;
 }
 
 fn read_options(config: &GatewayConfig) -> ReadOptions {

@@ -3,6 +3,7 @@
 
 mod adapters;
 mod admin;
+mod by_engine;
 mod explain;
 mod fleet;
 mod generate;

@@ -1,5 +1,6 @@
 //! Embeddings, reranking, scores and classes: from a body to an answer. Does not know how vectors are computed.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,9 +9,11 @@ use axum::extract::State;
 use axum::response::Response;
 use http::header;
 
+use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::connection::RequestContext;
+use crate::foreign::Endpoint;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
 use crate::memory::Part;
 use crate::openai::pooling::{
@@ -59,7 +62,7 @@ enum Form {
 
 /// `POST /v1/embeddings`.
 pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer(app, body, |reading, body| {
+    answer(app, body, Endpoint::Embeddings, |reading, body| {
         let (request, _memory) = body.read(EmbeddingRequest::parse)?;
         let EmbeddingRequest { options, input, encoding_format, dimensions, prompt_name, ignored } = request;
         let dimensions = dimensions.map(|n| n as usize);
@@ -71,7 +74,7 @@ pub(super) async fn embeddings(State(app): AppState, body: JsonBody) -> Result<R
 
 /// `POST /v1/classify`.
 pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer(app, body, |reading, body| {
+    answer(app, body, Endpoint::Classify, |reading, body| {
         let (ClassifyRequest { options, input, ignored }, _memory) = body.read(ClassifyRequest::parse)?;
         reading.job((&options, ignored), (texts(&input), "input"), Form::Classes)
     })
@@ -80,7 +83,7 @@ pub(super) async fn classify(State(app): AppState, body: JsonBody) -> Result<Res
 
 /// `POST /score`.
 pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer(app, body, |reading, body| {
+    answer(app, body, Endpoint::Score, |reading, body| {
         let (request, _memory) = body.read(PairsRequest::parse_score)?;
         let form = Form::Scores { n_first: request.first.len() };
         reading.pairs(request, "text_2", form)
@@ -90,7 +93,7 @@ pub(super) async fn score(State(app): AppState, body: JsonBody) -> Result<Respon
 
 /// `POST /v1/rerank`.
 pub(super) async fn rerank(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer(app, body, |reading, body| {
+    answer(app, body, Endpoint::Rerank, |reading, body| {
         let (request, _memory) = body.read(PairsRequest::parse_rerank)?;
         let top_n = request.top_n.filter(|&n| n > 0).map_or(usize::MAX, |n| n as usize);
         let documents = request.return_documents.unwrap_or(true).then(|| request.second.clone());
@@ -198,9 +201,14 @@ impl Form {
 async fn answer(
     app: Arc<App>,
     body: JsonBody,
+    endpoint: Endpoint,
     read: impl FnOnce(&Reading<'_>, JsonBody) -> Result<Job, ApiError> + Send + 'static,
 ) -> Result<Response, ApiError> {
     body.bring_model(&app, None).await?;
+    let body = match answer_by_engine(&app, body, endpoint).await {
+        ControlFlow::Break(answered) => return answered,
+        ControlFlow::Continue(body) => body,
+    };
     let (context, state) = (body.context.clone(), app.clone());
     let job = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         let context = body.context.clone();

@@ -1,5 +1,6 @@
 //! Text to tokens and back, without a model's arithmetic. Does not know engines.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use axum::Extension;
@@ -8,9 +9,11 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header;
 
+use super::by_engine::answer_by_engine;
 use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::app::App;
 use crate::connection::RequestContext;
+use crate::foreign::Endpoint;
 use crate::generation::{
     Abandoned, FrameWriter, Frames, encode_conversation, encode_text, on_blocking_thread, tokenizer_of,
 };
@@ -20,7 +23,7 @@ use crate::openai::{ApiError, DetokenizeRequest, IgnoredParameters, TokenizeInpu
 
 /// `POST /tokenize`.
 pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer(app, body, |app, body, abandoned| {
+    answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
         let (caller, (mut request, mut memory)) =
             (body.context.key_holder(), body.read(TokenizeRequest::parse)?);
         let route = caller.find_or_only(&app.router, request.model.as_deref())?;
@@ -52,7 +55,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
 
 /// `POST /detokenize`.
 pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<Response, ApiError> {
-    answer(app, body, |app, body, _| {
+    answer(app, body, Endpoint::Detokenize, |app, body, _| {
         let (caller, (request, mut memory)) =
             (body.context.key_holder(), body.read(DetokenizeRequest::parse)?);
         let route = caller.find_or_only(&app.router, request.model.as_deref())?;
@@ -94,11 +97,16 @@ pub(super) async fn info(
 async fn answer(
     app: Arc<App>,
     body: JsonBody,
+    endpoint: Endpoint,
     work: impl FnOnce(&App, JsonBody, &Abandoned) -> Result<(Frames, IgnoredParameters), ApiError>
     + Send
     + 'static,
 ) -> Result<Response, ApiError> {
     body.bring_model(&app, None).await?;
+    let body = match answer_by_engine(&app, body, endpoint).await {
+        ControlFlow::Break(answered) => return answered,
+        ControlFlow::Continue(body) => body,
+    };
     let (context, state) = (body.context.clone(), app.clone());
     let (frames, ignored) = on_blocking_thread(&app.turns, &context, body.n_bytes(), move |abandoned| {
         work(&state, body, abandoned)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -20,6 +20,7 @@ use super::outflow::StreamExecutor;
 use super::respond::Responder;
 use super::socket::{self, ClientSocket, ClientStream};
 use super::tls::TLS_BYTES;
+use crate::awake::AwakeTimer;
 use crate::connection::{ConnectionState, InFlight, Socket, client_gone};
 use crate::memory::{Part, Reservation};
 use crate::phase::Phase;
@@ -121,7 +122,7 @@ fn http1_settings() -> http1::Builder {
 fn http2_settings(streams: StreamExecutor, max_streams: u32) -> http2::Builder<StreamExecutor> {
     let mut builder = http2::Builder::new(streams);
     builder
-        .timer(TokioTimer::new())
+        .timer(AwakeTimer)
         .max_concurrent_streams(max_streams)
         .max_header_list_size(CONNECTION_BUFFER_BYTES as u32)
         .initial_stream_window_size(H2_WINDOW_BYTES)
@@ -176,7 +177,14 @@ async fn drive<C: GracefulConnection<Error = hyper::Error>>(
             }
             () = state.end_requested() => break,
             () = state.close_requested(), if !closing => {}
-            () = ending.told_to_close(), if !closing && !ending.is_late => {}
+            () = ending.told_to_close(), if !closing && !ending.is_late && state.ending().is_none() => {
+                state.set_ending();
+                // A request of which a part has come is answered, whether the rest comes or not; its answer
+                // closes the connection.
+                if state.is_reading_head() && state.n_in_flight() == 0 {
+                    continue;
+                }
+            }
         }
         closing = true;
         connection.as_mut().graceful_shutdown();

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::h2_flood::{FloodGauge, goaway};
 use super::socket::ClientStream;
-use crate::connection::ConnectionState;
+use crate::connection::{ConnectionState, HALF_SENT_GRACE};
 
 /// How often a held-back end of input is looked at again.
 const HALF_CLOSE_RECHECK: Duration = Duration::from_millis(100);
@@ -107,6 +107,7 @@ impl ClientIo {
         self.note_started();
         if self.state.n_in_flight() == 0 && !self.is_h2() {
             self.head_since.get_or_insert(now);
+            self.state.set_reading_head(true);
         }
         if b"PRI".starts_with(&self.first_bytes[..self.n_first_bytes])
             && self.flood.is_flooded_by(bytes, self.state.n_frames_given(), now)
@@ -129,6 +130,7 @@ impl ClientIo {
         if n_started != self.n_started_seen {
             self.n_started_seen = n_started;
             self.head_since = None;
+            self.state.set_reading_head(false);
             self.was_busy = true;
         }
     }
@@ -144,7 +146,10 @@ impl ClientIo {
             self.idle_since = Instant::now();
         }
         Some(match self.head_since {
-            Some(since) => since + self.timeouts.header,
+            Some(since) => {
+                let end = self.state.ending().map(|ending| ending + HALF_SENT_GRACE);
+                (since + self.timeouts.header).min(end.unwrap_or(since + self.timeouts.header))
+            }
             None if self.n_started_seen == 0 => self.idle_since + self.timeouts.header,
             None => self.idle_since + self.timeouts.idle,
         })

@@ -15,6 +15,7 @@ use super::http1_chunks::{BrokenAt, ChunkScan};
 use super::http1_head::{BodyFraming, HeadScan, Violation};
 use crate::connection::ConnectionState;
 use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
 
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// What hyper reads in place of a refused request.
@@ -207,7 +208,10 @@ impl<T: AsyncRead + Unpin> Http1Gate<T> {
         let mut buf = ReadBuf::new(&mut scratch);
         match ready!(Pin::new(&mut self.inner).poll_read(cx, &mut buf)) {
             Err(error) if error.kind() == io::ErrorKind::TimedOut && !self.held.is_empty() => {
-                self.refuse(ApiError::request_timeout());
+                self.refuse(match self.state.ending() {
+                    Some(_) => ApiError::shutting_down(retry_after_s()),
+                    None => ApiError::request_timeout(),
+                });
                 return Poll::Ready(Ok(true));
             }
             result => result?,

@@ -186,8 +186,11 @@ async function ask(message, asked, signal, onText) {
     if (data === "[DONE]") { ended = true; break; }
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Error(chunk.error.message);
-    const choice = chunk.choices[0];
-    const { content, reasoning } = choice?.delta ?? {};
+    const choice = chunk.choices?.[0];
+    const delta = choice?.delta ?? {};
+    const content = delta.content;
+    // Engines of other makers use one of two names.
+    const reasoning = delta.reasoning || delta.reasoning_content;
     if (content || reasoning) {
       clock.first ??= performance.now();
       message.stats.first = clock.first - clock.start;

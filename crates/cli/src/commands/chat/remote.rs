@@ -10,6 +10,7 @@ use ureq::http::Response;
 
 use super::answer::{Answer, ContextFull};
 use crate::args::SamplingArgs;
+use crate::process::output;
 
 /// A server that does not accept a connection within this time is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -85,7 +86,8 @@ impl Server {
         }
         let response = request.header("content-type", "application/json").send(body.to_string());
         let stream = accepted(response.with_context(|| format!("cannot reach {}", self.base))?)?;
-        read_stream(BufReader::new(stream), sampling.max_tokens as usize, &mut on_text)
+        let stream = BufReader::new(stream);
+        read_stream(stream, sampling.max_tokens as usize, &mut on_text, &mut output::aside)
     }
 }
 
@@ -155,11 +157,17 @@ fn read_stream(
     mut stream: impl BufRead,
     max_tokens: usize,
     on_text: &mut impl FnMut(&str) -> bool,
+    on_reasoning: &mut impl FnMut(&str),
 ) -> Result<Answer> {
-    let (mut n_pieces, mut n_tokens, mut ended_by_length) = (0, None, false);
+    let (mut n_pieces, mut n_tokens, mut ended_by_length, mut has_ended) = (0, None, false, false);
+    let mut is_thinking = false;
     loop {
         let mut line = String::new();
         if (&mut stream).take(MAX_EVENT_BYTES).read_line(&mut line).context("the answer broke off")? == 0 {
+            // Some servers end without saying that they have.
+            if has_ended {
+                break;
+            }
             bail!("the answer broke off");
         }
         let Some(event) = line.trim_end().strip_prefix("data:").map(str::trim) else { continue };
@@ -173,8 +181,19 @@ fn read_stream(
         n_tokens = event["usage"]["completion_tokens"].as_u64().map(|n| n as usize).or(n_tokens);
         let choice = &event["choices"][0];
         ended_by_length |= choice["finish_reason"] == "length";
-        let text = choice["delta"]["content"].as_str().unwrap_or_default();
-        n_pieces += usize::from(!text.is_empty());
+        has_ended |= choice["finish_reason"].is_string();
+        let delta = &choice["delta"];
+        let text = delta["content"].as_str().unwrap_or_default();
+        // Reasoning has one of two names, or both.
+        let reasoning = [&delta["reasoning"], &delta["reasoning_content"]];
+        let reasoning = reasoning.into_iter().filter_map(Value::as_str).find(|text| !text.is_empty());
+        n_pieces += usize::from(!text.is_empty() || reasoning.is_some());
+        if let Some(reasoning) = reasoning {
+            is_thinking = true;
+            on_reasoning(reasoning);
+        } else if !text.is_empty() && std::mem::take(&mut is_thinking) {
+            on_reasoning("\n");
+        }
         if !text.is_empty() && !on_text(text) {
             return Ok(Answer { n_tokens: n_pieces, context_is_full: false });
         }
@@ -189,10 +208,11 @@ mod tests {
 
     fn read(stream: &str) -> (String, Result<Answer>) {
         let mut text = String::new();
-        let answer = read_stream(stream.as_bytes(), 8, &mut |piece: &str| {
+        let mut on_text = |piece: &str| {
             text.push_str(piece);
             true
-        });
+        };
+        let answer = read_stream(stream.as_bytes(), 8, &mut on_text, &mut |_| {});
         (text, answer)
     }
 
@@ -208,6 +228,11 @@ mod tests {
             (text.as_str(), answer.expect("whole")),
             ("ab", Answer { n_tokens: 3, context_is_full: true })
         );
+        for name in ["reasoning", "reasoning_content"] {
+            let thought = format!("data: {{\"choices\": [{{\"delta\": {{\"{name}\": \"hm\"}}}}]}}\n");
+            let (text, answer) = read(&[&thought, &piece("a"), end].concat());
+            assert_eq!((text.as_str(), answer.expect("whole").n_tokens), ("a", 2), "{name}");
+        }
         let (_, answer) = read(&piece("a"));
         assert!(answer.expect_err("broken").to_string().contains("broke off"));
         let (_, answer) =

@@ -3,6 +3,7 @@
 
 mod body;
 mod constraint;
+mod fleet;
 mod idempotency;
 mod regions;
 mod residency;

@@ -10,7 +10,7 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use throng_core::routing::Region;
@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::WorkerAddress;
 use super::request_body::RequestBody;
+use crate::awake::{AwakeTimer, within};
 
 /// For the way to the worker and the handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -94,7 +95,7 @@ impl Endpoint {
     pub async fn connect(&self) -> Result<(Connection, ConnectionGuard), String> {
         let connecting = self.connect_now();
         let late = |_| "no connection in time".to_owned();
-        tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)?
+        within(CONNECT_TIMEOUT, connecting).await.map_err(late)?
     }
 
     async fn connect_now(&self) -> Result<(Connection, ConnectionGuard), String> {
@@ -120,7 +121,7 @@ impl Endpoint {
     {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
-            .timer(TokioTimer::new())
+            .timer(AwakeTimer)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true)
@@ -182,7 +183,7 @@ impl Connection {
     /// As [`Self::send`], and what the worker said otherwise.
     pub async fn get(&self, path: &str) -> Result<Incoming, String> {
         let asked = self.send(Request::get("/"), path, RequestBody::empty());
-        let answer = tokio::time::timeout(ANSWER_TIMEOUT, asked).await.map_err(|_| "no answer in time")??;
+        let answer = within(ANSWER_TIMEOUT, asked).await.map_err(|_| "no answer in time")??;
         match answer.status() {
             StatusCode::OK => Ok(answer.into_body()),
             StatusCode::UNAUTHORIZED => Err("the token is wrong or missing".to_owned()),
@@ -212,7 +213,7 @@ impl Connection {
     /// As [`Self::bytes`], and when it is not what it should be.
     pub async fn document<T: DeserializeOwned>(&self, path: &str, max_bytes: usize) -> Result<T, String> {
         let bytes = self.bytes(path, max_bytes);
-        let bytes = tokio::time::timeout(ANSWER_TIMEOUT, bytes).await.map_err(|_| "no answer in time")??;
+        let bytes = within(ANSWER_TIMEOUT, bytes).await.map_err(|_| "no answer in time")??;
         serde_json::from_slice(&bytes).map_err(|error| format!("{path} cannot be read: {error}"))
     }
 }

@@ -171,6 +171,11 @@ impl Link {
         self.known().was_tried
     }
 
+    /// Whether it has said which model it serves.
+    pub fn was_described(&self) -> bool {
+        !self.known().names.is_empty()
+    }
+
     /// Notes that it is no longer listed.
     pub fn set_leaving(&self) {
         self.is_leaving.store(true, Ordering::Release);

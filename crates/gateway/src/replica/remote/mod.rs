@@ -26,6 +26,7 @@ use super::{
     Generation, Load, Replica, ReplicaError, ReplicaErrorKind, ReplicaRequest, Status, received_error,
     sent_request,
 };
+use crate::awake::within;
 use crate::body_lines::BodyLines;
 use crate::dispatch::Seat;
 
@@ -61,7 +62,7 @@ impl Replica for RemoteReplica {
         };
         let counted = self.link.begin(request.n_continuations() as usize);
         async move {
-            let accepted = tokio::time::timeout(ACCEPT_TIMEOUT, submit(connection, request, counted)).await;
+            let accepted = within(ACCEPT_TIMEOUT, submit(connection, request, counted)).await;
             accepted.unwrap_or_else(|_| Err(lost("the worker did not take the request in")))
         }
         .boxed()

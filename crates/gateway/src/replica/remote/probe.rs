@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::link::Link;
 use super::submit;
+use crate::awake::within;
 use crate::dispatch::Seat;
 use crate::replica::{Continuations, ReplicaErrorKind, ReplicaEvent, ReplicaRequest};
 
@@ -28,7 +29,7 @@ impl Link {
 
 async fn probe_once(link: Arc<Link>, connection: Connection, seat: Seat, probe: Probe) {
     let (began, n_steps) = (Instant::now(), link.n_steps());
-    let answer = tokio::time::timeout(TIMEOUT, one_token(&link, connection)).await;
+    let answer = within(TIMEOUT, one_token(&link, connection)).await;
     // A worker with much to do may not come to it, but goes on with its steps.
     let has_answered = answer.unwrap_or_else(|_| link.n_steps() > n_steps);
     if !has_answered {

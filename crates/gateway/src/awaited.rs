@@ -1,0 +1,76 @@
+//! Workers and engines of a fleet that have not said which models they serve, and what clients are told who
+//! ask for one of these. Does not know why they have not: that is for operators.
+
+use std::sync::Arc;
+
+use crate::foreign::ForeignModels;
+use crate::openai::ApiError;
+use crate::replica::Links;
+use crate::retry_after::retry_after_s;
+
+/// Those that have not said it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    /// Workers and engines that have not answered, nor failed to.
+    n_untried: usize,
+    /// Workers that cannot be reached or used.
+    n_workers: usize,
+    /// Engines that cannot be reached or used.
+    n_engines: usize,
+}
+
+/// The workers and engines that are watched for it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FleetMembers {
+    /// Workers.
+    pub workers: Arc<Links>,
+    /// Engines.
+    pub foreign: Arc<ForeignModels>,
+}
+
+impl FleetMembers {
+    /// Those that have not said which models they serve, if there are any.
+    pub fn awaited(&self) -> Option<Awaited> {
+        let awaited = self.all_awaited();
+        (awaited.n() > 0).then_some(awaited)
+    }
+
+    fn all_awaited(&self) -> Awaited {
+        let links = self.workers.now();
+        let (tried, untried): (Vec<_>, Vec<_>) =
+            links.iter().filter(|link| !link.was_described()).partition(|link| link.was_tried());
+        let idle = self.foreign.idle();
+        let n_engines = idle.iter().filter(|engine| engine.trouble.present().is_some()).count();
+        let n_untried = untried.len() + idle.len() - n_engines;
+        Awaited { n_untried, n_workers: tried.len(), n_engines }
+    }
+
+    /// What any request is answered with while no model is known.
+    pub fn refusal(&self) -> ApiError {
+        self.all_awaited().refusal(None)
+    }
+}
+
+impl Awaited {
+    fn n(&self) -> usize {
+        self.n_untried + self.n_workers + self.n_engines
+    }
+
+    /// What a request is answered with for a model that none of the others serves. A worker is waited for; an
+    /// engine that fails is a fault.
+    pub fn refusal(&self, model: Option<&str>) -> ApiError {
+        let has_failed = self.n_untried + self.n_workers == 0 && self.n_engines > 0;
+        let mut parts = Vec::new();
+        for (n, one, many) in [
+            (self.n_untried, "is being asked", "are being asked"),
+            (self.n_workers, "worker cannot be used", "workers cannot be used"),
+            (self.n_engines, "engine cannot be used", "engines cannot be used"),
+        ] {
+            if n > 0 {
+                parts.push(format!("{n} {}", if n == 1 { one } else { many }));
+            }
+        }
+        let what = if parts.is_empty() { "none has been found".to_owned() } else { parts.join(", ") };
+        ApiError::no_replica_known(model, &what, has_failed, retry_after_s())
+    }
+}

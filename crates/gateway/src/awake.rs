@@ -1,0 +1,148 @@
+//! Limits of time that count only time in which this process ran. A process that was stopped, moved to
+//! another machine or throttled finds its timers expired and its sockets full at once: whoever would be
+//! judged by such a timer has first the time to be read. Does not know who is judged.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant as StdInstant};
+
+use tokio::time::{Instant, Sleep};
+
+/// A limit is waited for in so many parts, of which a pause lengthens one …
+const N_PARTS: u32 = 8;
+/// … and which are at most so long …
+const MAX_PART: Duration = Duration::from_secs(1);
+/// … and at least so long.
+const MIN_PART: Duration = Duration::from_millis(10);
+/// A timer that fires later than this says that the process did not run: its part begins anew.
+const MAX_LATENESS: Duration = Duration::from_millis(100);
+/// Most parts of one limit that begin anew: a machine whose timers are always late judges in the end.
+const MAX_FORGIVEN: u32 = 16;
+
+/// Completes after a duration in which the process ran.
+#[derive(Debug)]
+pub(crate) struct AwakeSleep {
+    part: Duration,
+    n_parts: u32,
+    n_left: u32,
+    n_forgiven: u32,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// The limit has passed before there was a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Late;
+
+impl AwakeSleep {
+    /// Completes after `limit`.
+    pub fn new(limit: Duration) -> Self {
+        let part = (limit / N_PARTS).clamp(MIN_PART, MAX_PART).min(limit);
+        let n_parts = limit.as_nanos().div_ceil(part.as_nanos().max(1));
+        let n_parts = u32::try_from(n_parts).unwrap_or(u32::MAX).max(1);
+        Self { part, n_parts, n_left: n_parts, n_forgiven: 0, timer: Box::pin(tokio::time::sleep(part)) }
+    }
+
+    /// Begins anew, at no cost: after the part that runs, the whole limit passes.
+    pub fn restart(&mut self) {
+        (self.n_left, self.n_forgiven) = (self.n_parts.saturating_add(1), 0);
+    }
+}
+
+impl Future for AwakeSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        while this.n_left > 0 {
+            ready!(this.timer.as_mut().poll(cx));
+            let now = Instant::now();
+            let is_late = now.saturating_duration_since(this.timer.deadline()) > MAX_LATENESS;
+            if is_late && this.n_forgiven < MAX_FORGIVEN {
+                this.n_forgiven += 1;
+            } else {
+                this.n_left -= 1;
+            }
+            if this.n_left > 0 {
+                this.timer.as_mut().reset(now + this.part);
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+/// The result of `work`, if it comes within `limit` of time in which the process ran.
+///
+/// # Errors
+/// [`Late`] where it does not.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Result<T, Late> {
+    // Most work is done at once and needs no timer.
+    let (mut work, mut timer) = (pin!(work), None::<AwakeSleep>);
+    poll_fn(|cx| match work.as_mut().poll(cx) {
+        Poll::Ready(result) => Poll::Ready(Ok(result)),
+        Poll::Pending => {
+            let timer = timer.get_or_insert_with(|| AwakeSleep::new(limit));
+            Pin::new(timer).poll(cx).map(|()| Err(Late))
+        }
+    })
+    .await
+}
+
+/// hyper's timers, which judge connections by pings: hyper looks at them before it reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AwakeTimer;
+
+impl hyper::rt::Sleep for AwakeSleep {}
+
+impl hyper::rt::Timer for AwakeTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        Box::pin(AwakeSleep::new(duration))
+    }
+
+    fn sleep_until(&self, deadline: StdInstant) -> Pin<Box<dyn hyper::rt::Sleep>> {
+        self.sleep(deadline.saturating_duration_since(self.now()))
+    }
+
+    fn now(&self) -> StdInstant {
+        Instant::now().into_std()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_is_as_long_as_it_says() {
+        for limit in [0, 3, 25, 1_500, 10_000, 120_500].map(Duration::from_millis) {
+            let began = Instant::now();
+            AwakeSleep::new(limit).await;
+            let took = began.elapsed();
+            assert!(took >= limit && took <= limit + MAX_PART, "{took:?} for {limit:?}");
+        }
+        assert_eq!(within(Duration::from_secs(1), std::future::ready(7)).await, Ok(7));
+        assert_eq!(within(Duration::from_secs(1), std::future::pending::<()>()).await, Err(Late));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_in_which_the_process_did_not_run_does_not_count() {
+        let limit = Duration::from_millis(1_500);
+        for before in [0, 1_000, 1_450] {
+            let mut sleep = pin!(AwakeSleep::new(limit));
+            let is_over = |sleep: Pin<&mut AwakeSleep>| {
+                sleep.poll(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+            };
+            for _ in 0..before / 10 {
+                assert!(!is_over(sleep.as_mut()));
+                tokio::time::advance(Duration::from_millis(10)).await;
+            }
+            // As after SIGCONT: all timers have expired, and nothing was read.
+            tokio::time::advance(Duration::from_secs(60)).await;
+            assert!(!is_over(sleep.as_mut()), "after {before} ms and a pause");
+            let resumed = Instant::now();
+            sleep.await;
+            assert!(resumed.elapsed() >= Duration::from_millis(150), "after {before} ms");
+            assert!(resumed.elapsed() <= limit + MIN_PART * N_PARTS);
+        }
+    }
+}

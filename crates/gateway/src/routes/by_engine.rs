@@ -1,0 +1,39 @@
+//! Requests for models of foreign engines, on whichever endpoint they come. Does not know what they ask.
+
+use std::ops::ControlFlow;
+
+use axum::response::Response;
+
+use super::json_body::JsonBody;
+use crate::app::App;
+use crate::foreign::{self, Endpoint, named_model};
+use crate::openai::ApiError;
+use crate::retry_after::retry_after_s;
+
+/// What answers of foreign engines need, if new requests are welcome.
+pub(super) fn foreign_setting(app: &App) -> Result<foreign::Setting<'_>, ApiError> {
+    if app.is_draining() {
+        return Err(ApiError::shutting_down(retry_after_s()));
+    }
+    let App { config, turns, limits, ledger, memory, phase, .. } = app;
+    Ok(foreign::Setting { config, turns, limits, ledger: ledger.as_ref(), memory, phase })
+}
+
+/// The answer of the engine whose model the request names, or whose model is the only one; else the request.
+pub(super) async fn answer_by_engine(
+    app: &App,
+    body: JsonBody,
+    endpoint: Endpoint,
+) -> ControlFlow<Result<Response, ApiError>, JsonBody> {
+    let mut model = app.foreign.asked_for(None, body.bytes());
+    if model.is_none() && app.router.routes().is_empty() && named_model(body.bytes()).is_none() {
+        model = app.foreign.only();
+    }
+    let Some(model) = model else { return ControlFlow::Continue(body) };
+    let (body, context) = body.into_parts();
+    let setting = match foreign_setting(app) {
+        Ok(setting) => setting,
+        Err(error) => return ControlFlow::Break(Err(error)),
+    };
+    ControlFlow::Break(foreign::answer(&setting, model, endpoint, body, context).await)
+}
