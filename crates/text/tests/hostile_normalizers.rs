@@ -94,3 +94,20 @@ fn normalizers_of_real_models_are_accepted() {
         assert!(tokenizer.encode(&text, OPTIONS).is_ok());
     }
 }
+
+#[test]
+fn a_map_of_characters_that_points_out_of_itself_is_refused_with_the_file() {
+    use base64::Engine;
+    let map = |n_units: u32| {
+        let units = vec![0_u8; 4 * n_units as usize];
+        let bytes = [&(4 * n_units).to_le_bytes()[..], &units, b"x\0"].concat();
+        let charsmap = base64::prelude::BASE64_STANDARD.encode(bytes);
+        json!({"type": "Precompiled", "precompiled_charsmap": charsmap})
+    };
+    for n_units in [0, 1, 100] {
+        let error = tokenizer(&map(n_units), &Value::Null).map(|_| ()).unwrap_err();
+        assert!(error.contains("points out of itself"), "{error}");
+    }
+    let sound = tokenizer(&map(256), &Value::Null).unwrap();
+    assert!(sound.encode("ab \u{e9}\u{10ffff}", OPTIONS).is_ok());
+}

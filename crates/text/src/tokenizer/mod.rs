@@ -3,6 +3,7 @@
 
 mod added_tokens;
 mod byte_pairs;
+mod charsmap;
 mod encode;
 mod gguf;
 mod gguf_encoder;

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use tokenizers::normalizers::replace::Replace;
 use tokenizers::pipeline::{Normalizer, PipelineNormalizer, normalize_all};
 
+use super::charsmap;
 use crate::error::TokenizerError;
 
 /// Limit of normalized bytes: a factor of the text's bytes, and a constant for short texts.
@@ -40,9 +41,13 @@ pub(super) fn check(normalizers: &[PipelineNormalizer]) -> Result<(), TokenizerE
         return Err(TokenizerError::Malformed(reason));
     }
     for normalizer in normalizers {
-        if let PipelineNormalizer::Precompiled(precompiled) = normalizer
-            && longest_mapping(precompiled.charsmap().unwrap_or_default()) > MAX_MAPPED_BYTES
-        {
+        let PipelineNormalizer::Precompiled(precompiled) = normalizer else { continue };
+        let charsmap = precompiled.charsmap().unwrap_or_default();
+        if !charsmap::is_sound(charsmap) {
+            let reason = "its normalizer's map of characters points out of itself".to_owned();
+            return Err(TokenizerError::Malformed(reason));
+        }
+        if longest_mapping(charsmap) > MAX_MAPPED_BYTES {
             let reason = format!("its normalizer maps a character to more than {MAX_MAPPED_BYTES} bytes");
             return Err(TokenizerError::Malformed(reason));
         }
