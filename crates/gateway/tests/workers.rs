@@ -51,6 +51,29 @@ async fn a_worker_answers_whom_it_knows_and_refuses_what_it_does_not() {
     ] {
         assert_eq!(worker.ask(GENERATE, &fields, Some(format!("{body}\n"))).await.0, 400, "{body}");
     }
+    // What no gateway sends: each of these made a thread of the worker panic, or would take all memory.
+    let infinite = f32::INFINITY.to_bits();
+    let not_a_number = f32::NAN.to_bits();
+    let form = json!({"kind": "regex", "of": "a+"});
+    for (key, value) in [
+        (
+            "sampling",
+            json!({"beams": {"width": u32::MAX, "length_penalty": 0, "early_stopping": "when_full"}}),
+        ),
+        ("sampling", json!({"beams": {"width": 0, "length_penalty": 0, "early_stopping": "when_full"}})),
+        ("sampling", json!({"temperature": not_a_number})),
+        ("sampling", json!({"top_p": infinite})),
+        ("sampling", json!({"logit_bias": [[1, not_a_number]]})),
+        ("sampling", json!({"repetition_penalty": 0})),
+        ("constraint", json!({"form": form, "reasoning": {}})),
+        ("constraint", json!({"form": form, "reasoning": {"open": [1], "close": [], "is_open": true}})),
+        ("constraint", json!({"reasoning": {"budget": 0}})),
+    ] {
+        let mut body = request.clone();
+        body[key] = value;
+        let (status, answer) = worker.ask(GENERATE, &[token, version], Some(format!("{body}\n"))).await;
+        assert_eq!(status, 400, "{body}: {}", String::from_utf8_lossy(&answer));
+    }
     let refused = json!({"prompt": [VOCABULARY], "n": 1}).to_string();
     let (_, body) = worker.ask(GENERATE, &[token, version], Some(format!("{refused}\n"))).await;
     let text = String::from_utf8(body).expect("text");

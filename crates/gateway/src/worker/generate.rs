@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::State;
 use http::{HeaderMap, Version};
 use throng_text::grammar::GrammarError;
-use throng_wire::{Constraint, Generate, VERSION_HEADER, Versions};
+use throng_wire::{Constraint, Generate, Sampling, VERSION_HEADER, Versions};
 
 use super::WorkerState;
 use super::generation_body::{GenerationBody, failed};
@@ -95,7 +95,45 @@ fn read(line: &[u8]) -> Result<Generate, ApiError> {
     if request.n > MAX_CONTINUATIONS || !is_ascending || resumed.max() >= Some(MAX_CONTINUATIONS) {
         return Err(ApiError::malformed_request("The continuations are too many or not in order"));
     }
+    check_sampling(&request.sampling)?;
+    if !is_closed(request.constraint.as_ref()) {
+        return Err(ApiError::malformed_request(
+            "Reasoning without an end has nothing after it to constrain",
+        ));
+    }
     Ok(request)
+}
+
+/// Refuses numbers that no gateway sends: sampling sorts and divides by them, and makes room for as many
+/// beams.
+fn check_sampling(sampling: &Sampling) -> Result<(), ApiError> {
+    let Sampling {
+        temperature,
+        top_p,
+        min_p,
+        repetition_penalty,
+        presence_penalty,
+        frequency_penalty,
+        logit_bias,
+        beams,
+        ..
+    } = sampling;
+    let numbers = [temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty];
+    let are_numbers = numbers.into_iter().all(|number| f32::from(*number).is_finite())
+        && logit_bias.iter().all(|(_, bias)| !f32::from(*bias).is_nan());
+    let is_search = beams.is_none_or(|beams| {
+        (1..=MAX_CONTINUATIONS).contains(&beams.width) && f64::from(beams.length_penalty).is_finite()
+    });
+    if are_numbers && is_search && f32::from(*repetition_penalty) > 0.0 {
+        return Ok(());
+    }
+    Err(ApiError::malformed_request("The sampling parameters are out of range"))
+}
+
+/// Whether the reasoning before a constrained answer has an end by which the answer is found.
+fn is_closed(constraint: Option<&Constraint>) -> bool {
+    let reasoning = constraint.and_then(|constraint| constraint.reasoning.as_ref());
+    reasoning.is_none_or(|reasoning| !reasoning.close.is_empty())
 }
 
 async fn on_blocking_thread<T: Send + 'static>(
