@@ -76,7 +76,7 @@ impl Gateway {
     /// # Errors
     /// As [`Self::new`], but for the models' names.
     pub fn loading(config: GatewayConfig, process: ProcessFacts) -> Result<(Self, Loading), GatewayError> {
-        let host = config.server.host.as_str();
+        let host = config.server.host_name();
         let is_local = config.server.uds.is_some()
             || host.eq_ignore_ascii_case("localhost")
             || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
@@ -263,7 +263,11 @@ impl Loading {
 fn served(app: Arc<App>) -> (Served, Served) {
     let of = |audience| {
         let (metrics, router) = (app.metrics.http.clone(), routes::router(app.clone(), audience));
-        Served { metrics, router }
+        let tidy = match audience {
+            Audience::Clients => routes::tidied,
+            Audience::Operator => std::convert::identity,
+        };
+        Served { metrics, router, tidy }
     };
     (of(Audience::Clients), of(Audience::Operator))
 }
@@ -330,10 +334,10 @@ mod tests {
             config.access.allow_unauthenticated = allowed;
             Gateway::new(config, Vec::new(), ProcessFacts::default()).map(drop)
         };
-        for host in ["127.0.0.1", "localhost", "::1", "127.8.9.1"] {
+        for host in ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.9.1"] {
             assert!(with(host, &[], false).is_ok(), "{host}");
         }
-        for host in ["0.0.0.0", "::", "192.168.1.5", "example.org", ""] {
+        for host in ["0.0.0.0", "::", "[::]", "[", "[127.0.0.1", "192.168.1.5", "example.org", ""] {
             assert!(matches!(with(host, &[], false), Err(GatewayError::Unauthenticated { .. })), "{host}");
             assert!(with(host, &["key"], false).is_ok(), "{host}");
             assert!(with(host, &[], true).is_ok(), "{host}");

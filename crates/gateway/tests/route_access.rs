@@ -132,13 +132,42 @@ async fn routes(server: &Server) -> Vec<(String, String)> {
     paths.into_iter().flat_map(of_path).collect()
 }
 
-async fn ask(client: &mut Client, method: &str, path: &str, credential: Option<&str>) -> Reply {
-    let path = if path.starts_with("/v1/models") {
-        path.replace("{id}", "paper")
-    } else {
-        path.replace("{id}", "none")
-    };
-    let body = match path.as_str() {
+/// The path of a request for a route.
+fn path_of(route: &str) -> String {
+    let id = if route.starts_with("/v1/models") { "paper" } else { "none" };
+    route.replace("{id}", id)
+}
+
+/// The path in other ways in which clients write it, with whether a client's route is found by it.
+fn other_paths(route: &str, routes: &[(String, String)]) -> Vec<(String, bool)> {
+    let path = path_of(route);
+    let is_of_operator = OPERATOR.contains(&route) || route.starts_with("/admin/") || OPEN.contains(&route);
+    let is_v1 = path.starts_with("/v1/");
+    let is_key_route = !is_of_operator && !SHARED.contains(&route);
+    let mut others = vec![(format!("/{path}"), true), (format!("{path}//"), true)];
+    match path.strip_prefix("/v1") {
+        Some(rest) => others.extend([(rest.to_owned(), true), (format!("/v1{path}"), true)]),
+        None => others.push((format!("/v1{path}"), is_key_route)),
+    }
+    others.push((format!("/v1/v1{path}"), is_key_route && !is_v1));
+    others.retain(|(other, _)| !routes.iter().any(|(known, _)| known == other) && path != "/");
+    // Ids may have slashes in them.
+    let has_id = route.ends_with("{id}") || route.starts_with("/v1/models/");
+    others.retain(|(other, _)| !(has_id && other.ends_with("//")));
+    others.into_iter().map(|(other, is_found)| (other, is_found && !is_of_operator)).collect()
+}
+
+async fn ask(client: &mut Client, method: &str, route: &str, credential: Option<&str>) -> Reply {
+    ask_at(client, method, (route, &path_of(route)), credential).await
+}
+
+async fn ask_at(
+    client: &mut Client,
+    method: &str,
+    (route, path): (&str, &str),
+    credential: Option<&str>,
+) -> Reply {
+    let body = match route {
         "/v1/chat/completions" => harness::chat(json!({"max_tokens": 1})).to_string(),
         "/v1/completions" => harness::completion(json!({"max_tokens": 1})).to_string(),
         "/tokenize" => json!({"prompt": "a"}).to_string(),
@@ -205,11 +234,8 @@ async fn check(place: &Place, name: &str, address: SocketAddr, has: (bool, bool)
         }
         let reply = ask(&mut client, method, path, credential.1.as_deref()).await;
         let case = format!("{method} {path} of {name} with the key {:?}, {has:?}", credential.0);
-        let code = reply.header("content-type").filter(|kind| *kind == "application/json").and_then(|_| {
-            let code = reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned();
-            (!code.is_empty()).then_some(code)
-        });
-        let code = code.as_deref().unwrap_or_default();
+        let code = code_of(&reply);
+        let code = code.as_str();
         match refusal(name, path, credential.2, has) {
             Some((401, "invalid_api_key")) if matches!(credential.0, "expired" | "revoked") => {
                 assert_eq!((reply.status, code), (401, "api_key_revoked"), "{case}");
@@ -229,8 +255,32 @@ async fn check(place: &Place, name: &str, address: SocketAddr, has: (bool, bool)
             client = Client::connect(address).await;
         }
         n_checked += 1;
+        for (other, is_found) in other_paths(path, &routes) {
+            let found = ask_at(&mut client, method, (path, &other), credential.1.as_deref()).await;
+            if is_found && name == "clients" {
+                let answers = [&reply, &found].map(|reply| (reply.status, code_of(reply)));
+                assert_eq!(answers[0], answers[1], "{case} at {other}");
+            } else {
+                assert_eq!(
+                    (found.status, code_of(&found).as_str()),
+                    (404, "unknown_url"),
+                    "{case} at {other}"
+                );
+            }
+            if found.header("connection") == Some("close") {
+                client = Client::connect(address).await;
+            }
+        }
     }
     n_checked
+}
+
+/// The code of an error; empty for anything else.
+fn code_of(reply: &Reply) -> String {
+    match reply.header("content-type") {
+        Some("application/json") => reply.json()["error"]["code"].as_str().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    }
 }
 
 #[tokio::test]

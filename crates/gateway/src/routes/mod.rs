@@ -4,6 +4,7 @@
 mod adapters;
 mod admin;
 mod by_engine;
+mod client_paths;
 mod explain;
 mod fleet;
 mod generate;
@@ -27,6 +28,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use http::Method;
 
+pub(crate) use self::client_paths::tidied;
 use crate::app::App;
 use crate::auth::Tenant;
 use crate::connection::RequestContext;

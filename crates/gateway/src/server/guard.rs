@@ -52,7 +52,7 @@ impl Guard {
             behind_proxy: !matches!(listener, Listener::Tcp(_)),
             allowed_origins: access.allowed_origins.clone(),
             allowed_hosts: access.allowed_hosts.clone(),
-            own_name: config.server.host.clone(),
+            own_name: config.server.host_name().to_owned(),
             needs_key: access.needs_key(),
             max_body_bytes: config.api.max_body_bytes,
         }

@@ -1,12 +1,14 @@
 //! A listening socket, of a network or of this machine's file system. Does not know what comes in.
 
 use std::io;
+use std::net::Ipv6Addr;
 
 use socket2::SockRef;
 use tokio::net::TcpListener;
 #[cfg(unix)]
 use tokio::net::UnixListener;
 
+use crate::config::ServerConfig;
 use crate::connection::Socket;
 
 /// Connections that wait in the kernel, which may allow fewer (`net.core.somaxconn`).
@@ -20,6 +22,14 @@ pub enum Listener {
     /// Of this machine's file system; who may connect is told by the permissions of its file.
     #[cfg(unix)]
     Unix(UnixListener),
+}
+
+impl ServerConfig {
+    /// The host, without the brackets in which URLs write an IPv6 address.
+    pub fn host_name(&self) -> &str {
+        let inner = self.host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        inner.filter(|host| host.parse::<Ipv6Addr>().is_ok()).unwrap_or(&self.host)
+    }
 }
 
 impl From<TcpListener> for Listener {

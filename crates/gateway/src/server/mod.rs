@@ -72,6 +72,8 @@ pub(crate) struct Served {
     ///
     /// [`RequestContext`]: crate::connection::RequestContext
     pub router: axum::Router,
+    /// Gives a request for a route that is written in another way the path that the route has.
+    pub tidy: fn(http::Uri) -> http::Uri,
     /// Counts HTTP exchanges.
     pub metrics: HttpMetrics,
 }

@@ -102,7 +102,7 @@ impl Responder {
     async fn route(&self, mut parts: Parts, context: &Arc<RequestContext>, source: Source) -> Response<Body> {
         let root = &self.service.config.server.root_path;
         match root_path::strip(std::mem::take(&mut parts.uri), root) {
-            Rooted::Route(uri) => parts.uri = uri,
+            Rooted::Route(uri) => parts.uri = (self.service.served.borrow().tidy)(uri),
             Rooted::Redirect(to) => return Redirect::permanent(&to).into_response(),
         }
         let mut request = Request::from_parts(parts, Body::empty());

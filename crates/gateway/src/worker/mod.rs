@@ -129,7 +129,11 @@ impl Worker {
         }
         let metrics = HttpMetrics::register(&mut Registry::default());
         let memory = state.memory.clone();
-        let served = watch::Sender::new(Served { metrics, router: routes::router(state) });
+        let served = watch::Sender::new(Served {
+            metrics,
+            router: routes::router(state),
+            tidy: std::convert::identity,
+        });
         let served = served.subscribe();
         let observation = Arc::default();
         let service = Service { served, config, phase, memory, tls, max_streams: MAX_STREAMS, observation };

@@ -49,7 +49,7 @@ pub async fn listen(server: &ServerConfig) -> Result<(Listener, Listening)> {
             file = uds.clone().filter(|_| handover::is_successor());
             adopt(passed)?
         }
-        (None, None) => bind(&server.host, server.port).await?.into(),
+        (None, None) => bind(server.host_name(), server.port).await?.into(),
         (None, Some(path)) => {
             file = Some(path.clone());
             bind_path(path)?
