@@ -12,14 +12,14 @@ use std::time::Duration;
 use throng_core::limits::shared::{Ask, Told};
 use throng_core::limits::{BudgetRefusal, LimitKind, LimitRefusal, Reservation, Scope, Status};
 use throng_core::time::{Nanos, Timestamp};
-use throng_store::{MAX_KEYS, Outcome};
+use throng_store::{Cost, MAX_KEYS, Outcome};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::auth::Tenant;
 use crate::ledger::Meter;
 use crate::metrics::SharingStats;
-use crate::openai::ApiError;
+use crate::openai::{ApiError, SpentBudget};
 use crate::retry_after::retry_after_s;
 
 use self::books::{Books, Denied};
@@ -240,6 +240,25 @@ pub(crate) fn limit_error(refusal: &LimitRefusal) -> ApiError {
             ApiError::overloaded("Too many API keys with limits are in use.", retry_after_s())
         }
     }
+}
+
+/// What a client is told of a refusal because of a budget, whose scopes are those of [`budget_scopes`].
+pub(crate) fn budget_error(refusal: BudgetRefusal, resets: &str) -> ApiError {
+    let amount = |amount: u128| match refusal.is_money {
+        true => format!("${}", Cost(amount)),
+        false => format!("{amount} tokens"),
+    };
+    ApiError::insufficient_quota(&SpentBudget {
+        owner: ["this API key", "this API key's project", "this API key's organisation"]
+            .get(refusal.scope)
+            .copied()
+            .unwrap_or("this API key"),
+        limit: &format!("{} a {}", amount(refusal.limit), if refusal.is_daily { "day" } else { "month" }),
+        used: &amount(refusal.spent),
+        reserved: &amount(refusal.reserved),
+        needed: &amount(refusal.needed),
+        resets,
+    })
 }
 
 /// The name in metrics of a refusal because of a budget.

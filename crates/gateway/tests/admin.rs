@@ -89,6 +89,11 @@ async fn keys_are_made_limited_listed_and_revoked() {
     assert_eq!(limited.json(), json!({"limits": {"tokens_per_day": 20}}));
     let refused = place.ask(&secret, json!({"max_tokens": 30})).await;
     assert_eq!((refused.error().0, refused.error().3.as_str()), (429, "insufficient_quota"));
+    let said = refused.json()["error"]["message"].as_str().expect("a message").to_owned();
+    let begin =
+        "The budget of this API key's project does not allow this request: 20 tokens a day, of which ";
+    assert!(said.starts_with(begin) && said.contains(" tokens are used and 0 tokens reserved"), "{said}");
+    assert!(said.contains("may use up to ") && said.ends_with(" at 00:00 UTC."), "{said}");
     let organisations = place.operate("GET", "/admin/organisations", None).await.json();
     assert_eq!(organisations["data"][0]["name"], "acme");
     assert_eq!(organisations["data"][0]["projects"][0]["limits"], json!({"tokens_per_day": 20}));

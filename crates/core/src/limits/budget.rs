@@ -59,13 +59,23 @@ pub struct BudgetScope {
     pub budgets: Budgets,
 }
 
-/// A budget that a request would exceed.
+/// A budget that a request would exceed. Amounts are tokens, or money in its owner's smallest unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BudgetRefusal {
+    /// The index of the scope among those of the request.
+    pub scope: usize,
     /// Whether it is the day's or the month's.
     pub is_daily: bool,
     /// Whether it is one of money or of tokens.
     pub is_money: bool,
+    /// How much it allows.
+    pub limit: u128,
+    /// How much of it was spent.
+    pub spent: u128,
+    /// How much running requests may spend of it.
+    pub reserved: u128,
+    /// How much the request may spend.
+    pub needed: u128,
 }
 
 /// What a request may spend at most. It is to be given back to [`Accounts::settle`].
@@ -112,11 +122,13 @@ impl Accounts {
         now: Periods,
     ) -> Result<BudgetReservation, BudgetRefusal> {
         self.advance(now);
-        for scope in scopes {
+        for (idx, scope) in scopes.iter().enumerate() {
             let account = self.accounts.get(&scope.name).copied().unwrap_or_default();
-            let running = account.reserved.and(most);
-            account.day.check(&scope.budgets.day, running, true)?;
-            account.month.check(&scope.budgets.month, running, false)?;
+            let Budgets { day, month } = &scope.budgets;
+            for (spent, budget, is_daily) in [(&account.day, day, true), (&account.month, month, false)] {
+                let refused = spent.check(budget, account.reserved, most);
+                refused.map_err(|refusal| BudgetRefusal { scope: idx, is_daily, ..refusal })?;
+            }
         }
         let names: Vec<Arc<str>> = scopes.iter().map(|scope| scope.name.clone()).collect();
         for name in &names {
@@ -203,15 +215,22 @@ impl Spent {
         self.written = self.written.and(spent);
     }
 
-    fn check(&self, budget: &Budget, running: Spending, is_daily: bool) -> Result<(), BudgetRefusal> {
-        let total = self.total().and(running);
-        if budget.tokens.is_some_and(|most| total.tokens > most) {
-            return Err(BudgetRefusal { is_daily, is_money: false });
+    /// Refuses what could exceed a budget; who calls it knows which scope and period it is.
+    fn check(&self, budget: &Budget, reserved: Spending, most: Spending) -> Result<(), BudgetRefusal> {
+        let spent = self.total();
+        let total = spent.and(reserved).and(most);
+        let refusal = |is_money: bool, limit: u128| {
+            let of = |spending: Spending| if is_money { spending.cost } else { spending.tokens.into() };
+            let (spent, reserved, needed) = (of(spent), of(reserved), of(most));
+            BudgetRefusal { scope: 0, is_daily: false, is_money, limit, spent, reserved, needed }
+        };
+        if let Some(limit) = budget.tokens.filter(|limit| total.tokens > *limit) {
+            return Err(refusal(false, limit.into()));
         }
-        if budget.cost.is_some_and(|most| total.cost > most) {
-            return Err(BudgetRefusal { is_daily, is_money: true });
+        match budget.cost.filter(|limit| total.cost > *limit) {
+            Some(limit) => Err(refusal(true, limit)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -247,7 +266,16 @@ mod tests {
         let scopes = [scope("key", Some(100), None), scope("project", None, Some(1500))];
         let first = accounts.reserve(&scopes, tokens(60), NOW).expect("within");
         let refused = accounts.reserve(&scopes, tokens(41), NOW).expect_err("the key's day");
-        assert_eq!(refused, BudgetRefusal { is_daily: true, is_money: false });
+        let expected = BudgetRefusal {
+            scope: 0,
+            is_daily: true,
+            is_money: false,
+            limit: 100,
+            spent: 0,
+            reserved: 60,
+            needed: 41,
+        };
+        assert_eq!(refused, expected);
         let second = accounts.reserve(&scopes, tokens(40), NOW).expect("exactly within");
         accounts.settle(first, tokens(10), NOW);
         accounts.settle(second, tokens(40), NOW);
@@ -270,7 +298,16 @@ mod tests {
         accounts.settle(all, tokens(95), next);
         let refused =
             accounts.reserve(&[scopes[1].clone()], tokens(1), next).expect_err("the project's month");
-        assert_eq!(refused, BudgetRefusal { is_daily: false, is_money: true });
+        let expected = BudgetRefusal {
+            scope: 0,
+            is_daily: false,
+            is_money: true,
+            limit: 1500,
+            spent: 1500,
+            reserved: 0,
+            needed: 10,
+        };
+        assert_eq!(refused, expected);
         // Yesterday's entries that are written today do not count for today.
         accounts.wrote(&["key", "project"], tokens(40), NOW);
         assert!(accounts.reserve(&scopes[..1], tokens(6), next).is_err());

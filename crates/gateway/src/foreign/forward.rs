@@ -19,8 +19,8 @@ use super::stream::{Stream, respond};
 use super::usage::{Usage, UsageCount};
 use crate::connection::{HeldBody, RequestContext};
 use crate::generation::on_blocking_thread;
-use crate::ledger::Counted;
-use crate::limits::{Charge, budget_name, budget_scopes, limit_error, refusal_name};
+use crate::ledger::{Counted, Ledger};
+use crate::limits::{Charge, budget_error, budget_name, budget_scopes, limit_error, refusal_name};
 use crate::openai::ApiError;
 use crate::phase::Phase;
 use crate::regions::{Forwarding, check_regions};
@@ -114,11 +114,13 @@ async fn charge(
         prompt_tokens: request.most_prompt_tokens(),
         generated_tokens,
     };
-    let meter = setting.ledger.map(|ledger| ledger.begin(&counted)).transpose();
-    let meter = meter.map_err(|refusal| {
-        model.metrics.rejected(budget_name(refusal));
-        ApiError::insufficient_quota()
-    })?;
+    let begin = |ledger: &Arc<Ledger>| {
+        ledger.begin(&counted).map_err(|refusal| {
+            model.metrics.rejected(budget_name(refusal));
+            budget_error(refusal, &ledger.reset_date(refusal.is_daily))
+        })
+    };
+    let meter = setting.ledger.map(begin).transpose()?;
     Ok(charge.with_meter(meter.flatten()))
 }
 

@@ -10,7 +10,9 @@ use super::prepare::Prepared;
 use super::session::{BegunPrompt, Session};
 use crate::connection::RequestContext;
 use crate::ledger::{Counted, Ledger, Meter};
-use crate::limits::{Charge, RateLimits, budget_name, budget_scopes, limit_error, refusal_name};
+use crate::limits::{
+    Charge, RateLimits, budget_error, budget_name, budget_scopes, limit_error, refusal_name,
+};
 use crate::moderation::Moderation;
 use crate::openai::ApiError;
 use crate::overload::{Urgency, within};
@@ -46,6 +48,8 @@ pub(crate) async fn admit(
     };
     let blamed = BlamedParams { prompt: prompt_param, constraint: constraint_param };
     let metrics = &route.model.metrics;
+    // What cannot be understood is refused wherever the model is computed.
+    context.destination.n_hops()?;
     if route.model.is_remote() {
         check_hops(&context.destination)?;
     }
@@ -139,7 +143,7 @@ pub(crate) fn count(
     };
     ledger.begin(&counted).map_err(|refusal| {
         route.model.metrics.rejected(budget_name(refusal));
-        ApiError::insufficient_quota()
+        budget_error(refusal, &ledger.reset_date(refusal.is_daily))
     })
 }
 

@@ -130,6 +130,11 @@ impl Ledger {
         Ok(Some(Meter::new(self.clone(), entry, reservation)))
     }
 
+    /// The date on which the present day's or month's budgets begin anew.
+    pub(crate) fn reset_date(&self, is_daily: bool) -> String {
+        periods::reset_date(now_unix_s(), is_daily)
+    }
+
     fn journal(&self) -> Option<&Journal> {
         self.opened.get().map(|opened| &*opened.journal)
     }

@@ -15,6 +15,18 @@ pub fn first_of_month(day: u64) -> u64 {
     day - year_and_month(day).1
 }
 
+/// The date on which the day or the month of a second ends and its budgets begin anew, as `2026-12-01`.
+pub fn reset_date(unix_s: u64, is_daily: bool) -> String {
+    let today = unix_s / DAY_S;
+    // The first day of the next month is at most 31 days away.
+    let next = if is_daily { today + 1 } else { first_of_month(first_of_month(today) + 31) };
+    let (month, of_month) = year_and_month(next);
+    // Months are counted from March.
+    let (year, month) = (month / 12, month % 12);
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    format!("{year:04}-{month:02}-{:02}", of_month + 1)
+}
+
 /// The number of the month, and the days since its beginning. The algorithm is `civil_from_days` of Howard Hinnant's
 /// "chrono-Compatible Low-Level Date Algorithms", in which years begin with March.
 fn year_and_month(day: u64) -> (u64, u64) {
@@ -30,6 +42,20 @@ fn year_and_month(day: u64) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn budgets_begin_anew_at_the_next_midnight_and_in_the_next_month() {
+        for (day, tomorrow, next_month) in [
+            (0, "1970-01-02", "1970-02-01"),
+            (11_015, "2000-02-29", "2000-03-01"),
+            (20_785, "2026-11-29", "2026-12-01"),
+            (20_818, "2027-01-01", "2027-01-01"),
+            (47_540, "2100-03-01", "2100-03-01"),
+        ] {
+            let dates = [true, false].map(|is_daily| reset_date(day * DAY_S + DAY_S - 1, is_daily));
+            assert_eq!(dates, [tomorrow, next_month], "{day}");
+        }
+    }
 
     #[test]
     fn months_begin_where_calendars_say() {
