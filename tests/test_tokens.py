@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -194,6 +195,53 @@ def test_users_see_their_project_only(server, issuer):
     assert ask(server, alone)[0] == ask(server, team)[0] == 200
     until(lambda: explain(team) == 1 and explain(alone) == 1)
     assert (explain(mate), explain(other)) == (1, 0)
+
+
+def test_a_user_is_not_the_project_of_that_name(start, issuer, binary, tmp_path):
+    database = str(tmp_path / "keys.db")
+    made = [binary, "keys", "create", "--organisation", "default", "--project", "ada", "--database", database]
+    key = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+
+    def explained(credential):
+        headers = {"authorization": f"Bearer {credential}"}
+        return len(httpx.get(server.url + "/explain", headers=headers).json()["data"])
+
+    def repeated(credential):
+        """Whether the answer is one that was kept for somebody else."""
+        headers = {"authorization": f"Bearer {credential}", "idempotency-key": "one"}
+        body = {"model": "throng-starter", "prompt": "Hi", "max_tokens": 2, "user": "mallory"}
+        answer = httpx.post(server.url + "/v1/completions", json=body, headers=headers, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return "idempotent-replayed" in answer.headers
+
+    arguments = ["--jwt-issuer", issuer.url, "--jwt-audience", AUDIENCE, "--database", database]
+    arguments += ["--admin-key", "operator", "--ledger-journal", tmp_path / "journal"]
+    with start(*arguments) as server:
+        kid = issuer.published[-1]
+        alone, of_project = issuer.token(kid), issuer.token(kid, project="ada")
+        other = issuer.token(kid, sub="eve", project="grace")
+        grace = issuer.token(kid, sub="grace")
+        until(lambda: ask(server, key)[0] == 200 and ask(server, alone)[0] == 200)
+        before = explained(key)
+        assert not repeated(key)
+        until(lambda: explained(key) == before + 1)
+        mine = explained(alone)
+        assert not repeated(alone), "a user who is called as a project is"
+        until(lambda: explained(alone) == mine + 1)
+        assert explained(key) == before + 1
+        assert repeated(of_project), "a project of that name in the token is that of the database"
+        assert not repeated(other) and not repeated(grace), "nor is one that only tokens know"
+        assert repeated(other) and repeated(grace)
+
+        def users():
+            question = {"start_time": int(time.time()) - 3600, "group_by": "user_id"}
+            headers = {"authorization": "Bearer operator"}
+            page = httpx.get(server.url + "/v1/organization/usage/completions", params=question, headers=headers).json()
+            return {row.get("user_id") for bucket in page["data"] for row in bucket["results"]}
+
+        # The body names another user, which counts for keys only.
+        until(lambda: {"ada", "eve", "grace", "mallory"} <= users())
+        assert users() <= {"ada", "eve", "grace", "mallory", "", None}
 
 
 def test_keys_are_rotated_and_kept_while_the_issuer_is_away(server, issuer):

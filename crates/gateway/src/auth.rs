@@ -102,7 +102,7 @@ impl ApiKeys {
                 Some(table) => tokens.verify(token, &table.scopes),
                 None => tokens.verify(token, &KnownScopes::default()),
             };
-            return key.map(|key| Tenant::of(Arc::new(key)));
+            return key.map(Tenant::of_token);
         }
         let digest = digest.ok_or_else(ApiError::invalid_api_key)?;
         match (self.find(&digest), &self.stored) {

@@ -158,6 +158,34 @@ async fn tenants_have_keys_of_their_own() {
 }
 
 #[tokio::test]
+async fn a_kept_answer_is_only_for_keys_that_permit_its_model() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = format!("sqlite:{}", folder.path().join("throng.db").display());
+    let mut place = start(&url, folder.path(), Duration::ZERO).await;
+    let body = completion(json!({"max_tokens": 8, "ignore_eos": true}));
+    let first = place.ask(0, "name", &body).await;
+    let restricted = |models: &[&str]| NewKey {
+        organisation: "o".into(),
+        project: "p".into(),
+        models: Some(models.iter().map(|&name| name.to_owned()).collect()),
+        ..NewKey::default()
+    };
+    for (models, status) in [(&["other"][..], 403), (&[], 403), (&["org/paper", "other"], 200)] {
+        place.key = place.store.create_key(restricted(models)).await.expect("made");
+        place.refresh().await;
+        for i in [0, 1] {
+            let again = place.ask(i, "name", &body).await;
+            assert_eq!(again.status, status, "{models:?}: {}", again.text());
+            let is_kept = again.header("idempotent-replayed") == Some("true");
+            assert_eq!((is_kept, again.text() == first.text()), (status == 200, status == 200), "{models:?}");
+            if status == 403 {
+                assert_eq!(again.error().3, "permission_denied");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn whoever_sends_it_again_waits_and_an_answer_is_made_though_its_client_has_gone() {
     let folder = tempfile::tempdir().expect("a folder");
     let url = format!("sqlite:{}", folder.path().join("throng.db").display());

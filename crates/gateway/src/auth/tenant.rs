@@ -11,10 +11,14 @@ use crate::router::{Route, Router};
 /// Who asks. It travels with the request.
 #[derive(Debug, Clone)]
 pub(crate) struct Tenant {
-    /// The unit of fairness: a stored key's project, a configured key, or everyone without keys.
+    /// The unit of fairness: a stored key's project, a configured key, a token's user without project, or
+    /// everyone without keys. Its first letters name the kind (`proj_`, `key-`, `user_`), so that equal names
+    /// of different kinds share nothing.
     pub id: TenantId,
     /// The stored key with its organisation, project and limits; configured keys and anonymous clients have none.
     pub key: Option<Arc<ApiKey>>,
+    /// The user that a token names. What the request's body says of its user does not count then.
+    pub user: Option<Arc<str>>,
     /// Whether it came with the operator's key.
     pub is_operator: bool,
 }
@@ -27,7 +31,7 @@ impl Tenant {
 
     /// A tenant that may do everything.
     pub fn without_key(id: TenantId) -> Self {
-        Self { id, key: None, is_operator: false }
+        Self { id, key: None, user: None, is_operator: false }
     }
 
     /// Who has the operator's key.
@@ -37,7 +41,14 @@ impl Tenant {
 
     /// The tenant of a stored key.
     pub fn of(key: Arc<ApiKey>) -> Self {
-        Self { id: TenantId(Arc::from(key.project_id.as_str())), key: Some(key), is_operator: false }
+        let id = TenantId(Arc::from(key.project_id.as_str()));
+        Self { id, key: Some(key), user: None, is_operator: false }
+    }
+
+    /// The tenant of a token, which stands for a key that is named as the token's user.
+    pub fn of_token(key: ApiKey) -> Self {
+        let user = Some(Arc::from(key.name.as_str()));
+        Self { user, ..Self::of(Arc::new(key)) }
     }
 
     /// The model named `name`, or the only one when no name is given.
@@ -66,6 +77,11 @@ impl Tenant {
     pub fn permits_name_of(&self, name: &str, served: &[String]) -> bool {
         self.names(name)
             || served.iter().any(|known| known == name) && served.iter().any(|one| self.names(one))
+    }
+
+    /// Whether the key is restricted to some models.
+    pub fn is_restricted(&self) -> bool {
+        self.key.as_deref().is_some_and(|key| key.models.is_some())
     }
 
     /// Whether the key is not restricted to models, or has this name in its list.

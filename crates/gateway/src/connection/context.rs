@@ -151,8 +151,9 @@ impl RequestContext {
         self.tenant.get().cloned().unwrap_or_else(Tenant::anonymous)
     }
 
-    /// Says who asks; the first word counts.
+    /// Says who asks; the first word counts. The user that a token names is the request's.
     pub fn set_tenant(&self, tenant: Tenant) {
+        self.set_user(tenant.user.as_deref());
         let _ = self.tenant.set(tenant);
     }
 

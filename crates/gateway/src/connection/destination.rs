@@ -28,10 +28,13 @@ impl Destination {
     /// Reads the headers.
     pub fn of(headers: &HeaderMap) -> Self {
         let field = |name| headers.get(name).cloned();
+        // Of several values none counts: a gateway sends one.
+        let hops = headers.get_all(HOPS_HEADER).iter().count() > 1;
+        let hops = if hops { Some(HeaderValue::from_static("several")) } else { field(HOPS_HEADER) };
         Self {
             replica: field(REPLICA_HEADER),
             session: field(SESSION_HEADER),
-            hops: field(HOPS_HEADER),
+            hops,
             regions: field(REGIONS_HEADER),
         }
     }
@@ -52,7 +55,8 @@ impl Destination {
     /// 400 for a header that is no small number.
     pub fn n_hops(&self) -> Result<u8, ApiError> {
         let Some(value) = &self.hops else { return Ok(0) };
-        let number = value.to_str().ok().and_then(|text| text.parse().ok());
+        let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = digits.and_then(|text| text.parse().ok());
         number.ok_or_else(|| {
             let message = format!("The header '{HOPS_HEADER}' must be a number from 0 to 255.");
             ApiError::invalid_value(HOPS_HEADER, message)
@@ -106,6 +110,13 @@ mod tests {
         {
             assert_eq!(of(HOPS_HEADER, value).n_hops().ok(), n, "{value:?}");
         }
+        for value in ["+1", "1, 1", "0x1", "1.0", "garbage"] {
+            assert!(of(HOPS_HEADER, value).n_hops().is_err(), "{value:?}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append(HOPS_HEADER, HeaderValue::from_static("0"));
+        twice.append(HOPS_HEADER, HeaderValue::from_static("9"));
+        assert!(Destination::of(&twice).n_hops().is_err());
         let many = ["a"; MAX_REGIONS + 1].join(",");
         for (value, names) in [
             ("eu", Some(&["eu"][..])),

@@ -16,15 +16,16 @@ const MAX_MODELS: usize = 256;
 /// The claims of a token.
 pub type Claims = Map<String, Value>;
 
-/// The key that the token stands for. A project that the database knows has its id and its limits. A token without a project has one of its
-/// own, so that users whom nobody has put together share nothing.
+/// The key that the token stands for. A project that the database knows has its id and its limits. A token
+/// without a project has one of its own without a name, so that users whom nobody has put together share
+/// nothing, neither with one another nor with a project that is called as they are.
 ///
 /// # Errors
 /// The claim that is absent or not what it must be.
 pub fn key_of(claims: &Claims, names: &ClaimNames, known: &KnownScopes) -> Result<ApiKey, String> {
     let user = name(claims, &names.user)?.ok_or_else(|| names.user.clone())?;
     let organisation = name(claims, &names.organisation)?.unwrap_or_else(|| "default".to_owned());
-    let project = name(claims, &names.project)?.unwrap_or_else(|| user.clone());
+    let project = name(claims, &names.project)?;
     let limits = match claims.get(&names.limits) {
         None | Some(Value::Null) => Limits::default(),
         Some(Value::Object(fields)) => {
@@ -33,10 +34,14 @@ pub fn key_of(claims: &Claims, names: &ClaimNames, known: &KnownScopes) -> Resul
         }
         Some(_) => return Err(names.limits.clone()),
     };
-    let of_project = known.project(&organisation, &project);
+    let of_project = project.as_ref().and_then(|project| known.project(&organisation, project));
     let of_organisation = known.organisation(&organisation);
-    let project_id =
-        of_project.map_or_else(|| id("proj", &[&organisation, &project]), |key| key.project_id.clone());
+    let project_id = match (of_project, &project) {
+        (Some(key), _) => key.project_id.clone(),
+        (None, Some(project)) => id("proj", &[&organisation, project]),
+        // A user may be called as a project is.
+        (None, None) => id("user", &[&organisation, &user]),
+    };
     Ok(ApiKey {
         id: id("token", &[&project_id, &user]),
         prefix: String::new(),
@@ -44,7 +49,7 @@ pub fn key_of(claims: &Claims, names: &ClaimNames, known: &KnownScopes) -> Resul
         organisation_id: of_organisation
             .map_or_else(|| id("org", &[&organisation]), |key| key.organisation_id.clone()),
         organisation,
-        project,
+        project: project.unwrap_or_default(),
         project_id,
         digest: [0; 32],
         created_unix_s: 0,
