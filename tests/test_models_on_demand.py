@@ -19,8 +19,9 @@ KV = 16 << 20
 def settings(tmp_path):
     """A configuration with models "one" and "two", which are the starter under other names, and "broken"."""
 
-    def written(**on_demand):
-        lines = [f"[model]\nkv_cache_memory_bytes = {KV}", "[gateway.on_demand]"]
+    def written(base=BASE, **on_demand):
+        model = f'model = "{base}"' if base else ""
+        lines = [f"[model]\n{model}\nkv_cache_memory_bytes = {KV}", "[gateway.on_demand]"]
         lines += [f"{key} = {value!r}".replace("'", '"') for key, value in on_demand.items()]
         broken = tmp_path / "broken.gguf"
         broken.write_bytes(b"GGUF" + bytes(100))
@@ -49,8 +50,14 @@ def operate(server, action, model):
     return requests.post(f"{server.url}/v1/models/{action}", json={"model": model}, timeout=120)
 
 
+def states(server):
+    """The models that are listed, with the state of those that come and go."""
+    return {model["id"]: model.get("state") for model in httpx.get(f"{server.url}/v1/models").json()["data"]}
+
+
 def served(server):
-    return {model["id"] for model in httpx.get(f"{server.url}/v1/models").json()["data"]}
+    """Those that are in memory."""
+    return {model for model, state in states(server).items() if state in (None, "loaded")}
 
 
 def weights(server):
@@ -65,6 +72,22 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_all_models_are_listed_from_the_start_and_no_starter_is_loaded_for_them(start, settings):
+    with start("--config", settings(base=None)) as server:
+        absent = {"one": "unloaded", "two": "unloaded", "broken": "unloaded"}
+        # The operator named no model, so that none is loaded before it is asked for.
+        assert states(server) == absent and weights(server) == 0
+        card = httpx.get(f"{server.url}/v1/models/two").json()
+        assert (card["id"], card["state"]) == ("two", "unloaded")
+        assert httpx.get(f"{server.url}/health").status_code == 200
+        assert text(ask(server, "one"))
+        assert states(server) == {**absent, "one": "loaded"}
+        unknown = ask(server, "nobody")
+        assert unknown.status_code == 404
+        message = unknown.json()["error"]["message"]
+        assert all(f"'{name}'" in message for name in absent), message
 
 
 def test_a_request_waits_for_its_model(start, settings):

@@ -5,12 +5,13 @@ pub(super) mod database;
 pub(super) mod issuer;
 pub(super) mod limits;
 pub(super) mod listen;
+mod offers;
 mod on_demand;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use throng_engine::EngineHandle;
 use throng_gateway::{
     Gateway, HeldBytes, LabelActivation, Loading, OnDemandModels, PoolingModel, PoolingOutput, ProcessFacts,
@@ -92,8 +93,9 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let is_successor = handover::is_successor();
     let getting_ready = async {
         tracing::info!("listening on {place} while the model is loaded");
-        let engine = get_ready((model, engine, adapters), on_demand, shows_tokenizer, &loading, out).await?;
-        out.push(&format!("Serving on {address} (chat in a browser, or use it as an OpenAI API at /v1)"));
+        let (engine, offers) =
+            get_ready((model, engine, adapters), on_demand, shows_tokenizer, &loading, out).await?;
+        out.push(&format!("Serving on {address} ({offers})"));
         systemd::ready(&format!("serving on {address}"));
         handover::ready();
         anyhow::Ok(engine)
@@ -111,7 +113,9 @@ async fn serve(settings: Settings, signals: Signals, out: &LineQueue) -> Result<
     let served = serving.await;
     limits::finish(limits).await;
     database::finish(ledger).await;
-    engine.shutdown();
+    if let Some(engine) = engine {
+        engine.shutdown();
+    }
     served.map_err(Into::into)
 }
 
@@ -124,14 +128,26 @@ pub(super) fn address(place: &str, is_encrypted: bool) -> String {
     }
 }
 
-/// Loads the model and its adapters and gives them to the gateway.
+/// Loads the model and its adapters and gives them to the gateway. Returns the engine, and what people are
+/// told of what is served. With models on demand alone nothing is loaded.
 async fn get_ready(
     (model, engine, section): (ModelSection, EngineSection, AdapterSection),
     on_demand: Option<Arc<OnDemandModels>>,
     shows_tokenizer: bool,
     loading: &Loading,
     out: &LineQueue,
-) -> Result<EngineHandle> {
+) -> Result<(Option<EngineHandle>, &'static str)> {
+    if let (None, Some(_)) = (&model.model, &on_demand) {
+        if let Some(adapter) = section.modules.first() {
+            bail!(
+                "the adapter {} needs the model that it was trained over: name one (model.model)",
+                adapter.name
+            );
+        }
+        tracing::info!("no model is loaded before it is asked for: only those of [[on_demand]] are served");
+        loading.finish_with(Vec::new(), on_demand)?;
+        return Ok((None, offers::TEXT));
+    }
     let reporting = loading.clone();
     let report = move |done, total| reporting.report(done, total);
     let running = load(model.clone(), engine, report).await?;
@@ -154,9 +170,10 @@ async fn get_ready(
     })
     .await??;
     let mut served = served_model(running, &model);
+    let offers = offers::of(served.pooling.as_ref());
     (served.tokenizer_config, served.adapters) = (tokenizer_config.map(Into::into), Some(adapters));
     loading.finish_with(vec![served], on_demand)?;
-    Ok(engine)
+    Ok((Some(engine), offers))
 }
 
 /// What the metrics report about this process.

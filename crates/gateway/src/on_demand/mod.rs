@@ -94,15 +94,15 @@ impl OnDemandModels {
         &self.names
     }
 
-    /// The same with the state of each, as the operator is told it.
+    /// The state of the model of this name; `None` for other names.
+    pub(crate) fn state(&self, name: &str) -> Option<&'static str> {
+        Some(state_name(self.residency().standing(self.number_of(name)?)))
+    }
+
+    /// The same with the state of each, as clients and the operator are told it.
     pub(crate) fn states(&self) -> Vec<(&str, &'static str)> {
         let residency = self.residency();
-        let state = |number| match residency.standing(number) {
-            Standing::Absent => "unloaded",
-            Standing::Loading => "loading",
-            Standing::Loaded => "loaded",
-            Standing::Leaving => "unloading",
-        };
+        let state = |number| state_name(residency.standing(number));
         self.names.iter().enumerate().map(|(number, name)| (name.as_str(), state(number))).collect()
     }
 
@@ -128,7 +128,8 @@ impl OnDemandModels {
     /// # Errors
     /// 404 for a name that is none of these; 503 where it does not come.
     pub(crate) async fn load(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
-        let number = self.number_of(name).ok_or_else(|| ApiError::model_not_found(name))?;
+        let number =
+            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names))?;
         self.come(place, number, OPERATORS_WAIT).await
     }
 
@@ -137,7 +138,8 @@ impl OnDemandModels {
     /// # Errors
     /// 404 for a name that is none of these; 400 for one that is being loaded.
     pub(crate) async fn unload(self: &Arc<Self>, place: &Place, name: &str) -> Result<(), ApiError> {
-        let number = self.number_of(name).ok_or_else(|| ApiError::model_not_found(name))?;
+        let number =
+            self.number_of(name).ok_or_else(|| ApiError::model_not_found(name).with_models(&self.names))?;
         if self.residency().leave(number) {
             // In a task of its own: unloading continues when the connection that asked for it is closed.
             let (this, place) = (self.clone(), place.clone());
@@ -238,6 +240,15 @@ impl OnDemandModels {
 
     fn residency(&self) -> MutexGuard<'_, Residency> {
         self.residency.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn state_name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Absent => "unloaded",
+        Standing::Loading => "loading",
+        Standing::Loaded => "loaded",
+        Standing::Leaving => "unloading",
     }
 }
 

@@ -36,6 +36,10 @@ pub(super) async fn list(
     let cards = cards.chain(permitted.map(|(model, name)| foreign_card(&app, model, name)));
     let aliases = app.config.routing.aliases.iter().filter(|alias| caller.permits_name_of(&alias.name, &[]));
     let cards = cards.chain(aliases.map(|alias| alias_card(&app, alias)));
+    let states = app.on_demand.iter().flat_map(|models| models.states());
+    let is_listed = |name: &str| app.router.find(name).is_ok();
+    let absent = states.filter(|(name, _)| !is_listed(name) && caller.permits_name_of(name, &[]));
+    let cards = cards.chain(absent.map(|(name, state)| on_demand_card(&app, name, state)));
     Json(ModelList::new(cards.collect())).into_response()
 }
 
@@ -49,9 +53,13 @@ pub(super) async fn card(
     if let Some(model) = app.foreign.find(&id) {
         let is_permitted = caller.permits_name_of(&id, &model.names);
         let card = || Json(foreign_card(&app, &model, &id)).into_response();
-        return is_permitted.then(card).ok_or_else(ApiError::permission_denied);
+        return is_permitted.then(card).ok_or_else(|| app.not_permitted(&caller, &id));
     }
-    let route = caller.find_or_only(&app.router, Some(&id))?;
+    let state = app.on_demand.as_ref().and_then(|models| models.state(&id));
+    if let Some(state) = state.filter(|_| caller.permits_name_of(&id, &[]) && app.router.find(&id).is_err()) {
+        return Ok(Json(on_demand_card(&app, &id, state)).into_response());
+    }
+    let route = app.find_model(&caller, Some(&id))?;
     let adapters = route.model.adapters.list();
     if let Some((name, path)) = adapters.iter().find(|(name, _)| *name == id) {
         return Ok(Json(adapter_card(&app, &route, name, path)).into_response());
@@ -64,6 +72,12 @@ fn card_of<'a>(app: &App, route: &'a Route, name: &'a str) -> ModelCard<'a> {
     let parent = (name != served.id()).then(|| served.id());
     ModelCard::new(name, &served.root, parent, app.started_unix_s, Some(served.max_model_len))
         .with_notice(served.notice.as_deref())
+        .with_state(app.on_demand.as_ref().and_then(|models| models.state(served.id())))
+}
+
+/// A model that is not in memory. What it is made of is known when it has been loaded.
+fn on_demand_card<'a>(app: &App, name: &'a str, state: &'static str) -> ModelCard<'a> {
+    ModelCard::new(name, name, None, app.started_unix_s, None).with_state(Some(state))
 }
 
 /// An alias stands for its first target, as far as is told.

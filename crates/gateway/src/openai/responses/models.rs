@@ -23,6 +23,8 @@ pub struct ModelCard<'a> {
     permission: [ModelPermission; 1],
     #[serde(skip_serializing_if = "Option::is_none")]
     notice: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -83,7 +85,14 @@ impl<'a> ModelCard<'a> {
             max_model_len,
             permission: [permission],
             notice: None,
+            state: None,
         }
+    }
+
+    /// The same card of a model that is loaded on demand: whether it is in memory.
+    pub fn with_state(mut self, state: Option<&'static str>) -> Self {
+        self.state = state;
+        self
     }
 
     /// The same card with what people should be told about the model once.
