@@ -260,3 +260,47 @@ def test_keys_are_required_when_set(start):
         with pytest.raises(openai.AuthenticationError):
             server.client(api_key="wrong").models.list()
         assert list(server.client(api_key="secret-one").models.list())
+
+
+def test_keys_that_are_meant_for_other_servers_change_nothing(client):
+    settings = dict(model=MODEL, temperature=0, max_tokens=16)
+    plain = client.chat.completions.create(**settings, messages=HELLO).choices[0].message.content
+    text = {"type": "text", "text": "Hello!", "cache_control": {"type": "ephemeral"}}
+    body = {"provider": {"order": ["x"]}, "prediction": {"type": "content", "content": "x"}, "verbosity": "low"}
+    raw = client.chat.completions.with_raw_response.create(
+        **settings, messages=[{"role": "user", "content": [text], "opts": {"visible": True}}], extra_body=body
+    )
+    assert raw.parse().choices[0].message.content == plain
+    names = raw.headers["x-throng-ignored"].split(", ")
+    content = "messages[].content[].cache_control"
+    assert set(names) == {content, "messages[].opts", "provider", "prediction", "verbosity"}
+    thought = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}, "Hi."]}
+    history = [*HELLO, thought, {"role": "user", "content": "And you?"}]
+    assert client.chat.completions.create(**settings, messages=history).choices[0].finish_reason
+
+
+def test_a_message_with_a_prefix_is_continued(client):
+    settings = dict(model=MODEL, temperature=0, max_tokens=16)
+    last = {"role": "assistant", "content": "Once upon"}
+    asked = {"continue_final_message": True, "add_generation_prompt": False}
+    expected = client.chat.completions.create(**settings, messages=[*HELLO, last], extra_body=asked)
+    for key in ("prefix", "partial"):
+        answer = client.chat.completions.create(**settings, messages=[*HELLO, {**last, key: True}])
+        assert answer.choices[0].message.content == expected.choices[0].message.content
+        assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
+
+
+def test_base_addresses_with_a_version_too_many_or_too_few_work(server):
+    for base in ("", "/", "/v1", "/v1/", "/v1/v1"):
+        client = openai.OpenAI(base_url=server.url + base, api_key="none", max_retries=0, timeout=120)
+        assert MODEL in [model.id for model in client.models.list()], base
+        assert client.models.retrieve(MODEL).id == MODEL
+        answer = client.chat.completions.create(model=MODEL, messages=HELLO, max_tokens=2)
+        assert answer.usage.completion_tokens == 2, base
+        chunks = list(client.completions.create(model=MODEL, prompt="Hi", max_tokens=2, stream=True))
+        assert chunks[-1].choices[0].finish_reason, base
+
+
+def test_an_unknown_model_names_those_that_there_are(client):
+    with pytest.raises(openai.NotFoundError, match="Models to use: 'throng-starter'"):
+        client.chat.completions.create(model="gpt-4o", messages=HELLO)

@@ -24,6 +24,7 @@ use crate::metrics::{
 use crate::moderation::Moderation;
 use crate::observation::RecentRequests;
 use crate::on_demand::{OnDemandModels, Serving};
+use crate::openai::IgnoredLog;
 use crate::phase::Phase;
 use crate::replica::{Link, Links, Replica, Replicas, Status};
 use crate::response_cache::{DiskTier, ResponseCache, SemanticCache};
@@ -156,6 +157,8 @@ pub(crate) struct App {
     pub ending: Arc<Notify>,
     /// Models that come and go while the server runs.
     pub on_demand: Option<Arc<OnDemandModels>>,
+    /// Names in the log what of requests had no effect.
+    pub ignored: IgnoredLog,
     /// Names that stand for models.
     pub aliases: Aliases,
     /// The served models and who computes them.
@@ -247,6 +250,7 @@ impl App {
             recent,
             ending,
             on_demand,
+            ignored: IgnoredLog::default(),
             phase,
             loading,
             started_unix_s: now_unix_s(),

@@ -27,6 +27,7 @@ mod limits;
 mod loading;
 mod memory;
 mod metrics;
+mod model_names;
 mod moderation;
 mod observation;
 mod on_demand;

@@ -79,10 +79,127 @@ fn strict_servers_refuse_unknown_parameters() {
         "metadata":null,"b\r\nd":2}"#;
     let request = ChatRequest::parse(body, &ReadOptions::default()).expect("unknown keys are ignored");
     let header = request.generation.ignored.header_value();
-    assert_eq!(header.as_deref(), Some("colour, b??d, messages[].id"));
+    assert_eq!(header.as_deref(), Some("messages[].id, colour, b??d"));
     let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
     let error = ChatRequest::parse(body, &strict).expect_err("unknown keys are refused");
     assert_eq!((error.param(), error.code()), (Some("colour"), "unknown_parameter"));
+}
+
+#[test]
+fn unknown_keys_inside_of_objects_are_ignored_and_named_and_strict_servers_refuse_them() {
+    let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
+    let (body, places) = bad_input::nested_objects();
+    ChatRequest::parse(body.as_bytes(), &strict).expect("known keys only");
+    for (path, place) in places {
+        for (key, written) in
+            [("mood", "mood"), ("Type", "Type"), ("include_usag", "include_usag"), ("x y", "x?y")]
+        {
+            let pattern = path.replace("[0]", "[]").replace("[1]", "[]").replace("[2]", "[]");
+            for (value, header) in [("null", None), ("{\"a\":[1]}", Some(format!("{pattern}.{written}")))] {
+                let changed = bad_input::with_member(&body, place, &format!("\"{key}\":{value}"));
+                let request = ChatRequest::parse(changed.as_bytes(), &ReadOptions::default());
+                let request = request.unwrap_or_else(|error| panic!("{path}.{key}: {error}"));
+                assert_eq!(request.generation.ignored.header_value(), header, "{path}.{key}");
+                let error = ChatRequest::parse(changed.as_bytes(), &strict).expect_err("an unknown key");
+                let param = format!("{path}.{key}");
+                assert_eq!((error.param(), error.code()), (Some(param.as_str()), "unknown_parameter"));
+            }
+        }
+    }
+}
+
+#[test]
+fn strict_servers_know_only_what_is_documented() {
+    let strict = ReadOptions { strict_parameters: true, ..ReadOptions::default() };
+    let user = r#"{"role":"user","content":"a"}"#;
+    let tools = r#"[{"type":"function","function":{"name":"f"}}]"#;
+    let body = |messages: &str, more: &str| format!(r#"{{"model":"m","messages":[{messages}]{more}}}"#);
+    let assistant = |member: &str| format!(r#"{{"role":"assistant",{member}}}"#);
+    let with_tools = |choice: &str| format!(r#","tools":{tools},"tool_choice":{choice}"#);
+    for (body, param) in [
+        (body(&assistant(r#""content":"a","prefix":true"#), ""), "messages[0].prefix"),
+        (body(&assistant(r#""content":"a","images":[]"#), ""), "messages[0].images"),
+        (
+            body(&assistant(r#""content":[{"type":"thinking","thinking":"t"}]"#), ""),
+            "messages[0].content[0].type",
+        ),
+        (body(&assistant(r#""content":["a"]"#), ""), "messages[0].content[0]"),
+        (body(user, r#","verbosity":"low""#), "verbosity"),
+        (body(user, r#","prediction":{"type":"content"}"#), "prediction"),
+        (body(user, &with_tools(r#""any""#)), "tool_choice"),
+        (body(user, &with_tools(r#"{"type":"auto"}"#)), "tool_choice.type"),
+        (body(user, &with_tools(r#"{"type":"function","name":"f"}"#)), "tool_choice.name"),
+        (body(user, r#","tools":[{"type":"function","name":"f"}]"#), "tools[0].name"),
+    ] {
+        ChatRequest::parse(body.as_bytes(), &ReadOptions::default()).expect(&body);
+        let error = ChatRequest::parse(body.as_bytes(), &strict).expect_err(&body);
+        assert_eq!(error.param(), Some(param), "{body}: {error}");
+    }
+}
+
+#[test]
+fn hints_without_effect_are_named() {
+    let body = br#"{"model":"m","messages":[{"role":"user","content":"a"}],"verbosity":"low",
+        "prediction":{"type":"content","content":"x"},"thinking":{"type":"enabled"},"top_a":null}"#;
+    let request = ChatRequest::parse(body, &ReadOptions::default()).expect("hints");
+    let header = request.generation.ignored.header_value();
+    assert_eq!(header.as_deref(), Some("verbosity, prediction, thinking"));
+    let medium = br#"{"model":"m","messages":[{"role":"user","content":"a"}],"verbosity":"medium"}"#;
+    let request = ChatRequest::parse(medium, &ReadOptions::default()).expect("the usual one");
+    assert_eq!(request.generation.ignored.header_value(), None);
+}
+
+#[test]
+fn templates_get_tools_without_the_keys_that_are_ignored() {
+    let body = br#"{"model":"m","messages":[{"role":"user","content":"a"}],"tools":[
+        {"cache_control":{"type":"ephemeral"},"type":"function","function":
+            {"description":"d","name":"f","parameters":{"type":"object","x-mine":1},"examples":[1],"strict":null}},
+        {"type":"function","name":"g","description":null,"parameters":{"type":"object"},"custom":1},
+        {"name":"h","input_schema":{"type":"object"},"cache_control":{}}],
+        "tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[
+            {"type":"function","function":{"name":"h"}},{"type":"function","function":{"name":"f"}}]}}}"#;
+    let request = ChatRequest::parse(body, &ReadOptions::default()).expect("tools");
+    let tools: Vec<String> = request.conversation.tools.iter().map(ToString::to_string).collect();
+    let expected = [
+        r#"{"type":"function","function":{"description":"d","name":"f","parameters":{"type":"object","x-mine":1},"strict":null}}"#,
+        r#"{"type":"function","function":{"name":"h","parameters":{"type":"object"}}}"#,
+    ];
+    assert_eq!(tools, expected, "only the allowed ones");
+    let header = request.generation.ignored.header_value();
+    assert_eq!(header.as_deref(), Some("tools[].cache_control, tools[].function.examples, tools[].custom"));
+    assert!(request.calls_tools && !request.must_call);
+}
+
+#[test]
+fn reasoning_in_parts_is_the_messages_reasoning() {
+    let read = |message: &str| {
+        let body = format!(r#"{{"model":"m","messages":[{message},{{"role":"user","content":"a"}}]}}"#);
+        let request = ChatRequest::parse(body.as_bytes(), &ReadOptions::default()).expect(message);
+        let message = &request.conversation.messages[0];
+        (message.reasoning.clone(), message.content.clone())
+    };
+    let said = |reasoning: &str, content: &str| (Some(reasoning.to_owned()), Some(content.to_owned()));
+    for (message, expected) in [
+        (
+            r#"{"role":"assistant","content":[{"type":"thinking","thinking":"t"},{"type":"text","text":"x"}]}"#,
+            said("t", "x"),
+        ),
+        (
+            r#"{"role":"assistant","content":[{"type":"thinking","thinking":[{"type":"text","text":"t"}]},
+                {"type":"reasoning","summary":[{"type":"summary_text","text":"u"}]},{"type":"refusal","refusal":"no"}]}"#,
+            said("t\nu", "no"),
+        ),
+        (
+            r#"{"role":"assistant","reasoning_content":"r","content":[{"type":"thinking","thinking":"t"},"x"]}"#,
+            said("r", "x"),
+        ),
+        (
+            r#"{"role":"assistant","content":[{"type":"redacted_thinking","data":"abc"},{"type":"text","text":"x"}]}"#,
+            (None, Some("x".to_owned())),
+        ),
+    ] {
+        assert_eq!(read(message), expected, "{message}");
+    }
 }
 
 #[test]

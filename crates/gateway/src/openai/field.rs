@@ -3,12 +3,13 @@
 //! Does not know which parameters an endpoint has.
 
 use super::error::ApiError;
-use super::json::{JsonType, MAX_MEMBERS, Node};
+use super::ignored::IgnoredParameters;
+use super::json::{JsonType, MAX_MEMBERS, Node, Reading};
 
 /// What a server's operator decides about reading requests.
 #[derive(Debug, Clone)]
 pub struct ReadOptions {
-    /// Unknown parameters are an error instead of being ignored.
+    /// Unknown parameters, also inside of objects, are an error instead of being ignored.
     pub strict_parameters: bool,
     /// Most stop strings of a request.
     pub max_stop_strings: usize,
@@ -52,6 +53,8 @@ pub enum Kind<T> {
     Custom(Shape, Read<T>),
     /// Checked and then without effect.
     Ignored(Shape),
+    /// As `Ignored`, where a strict server refuses it as unsupported, except for values that ask for nothing.
+    Hint(Shape, fn(&Node<'_, '_>) -> bool),
     /// Refused as unsupported, except for values that ask for nothing.
     Refused(Shape, fn(&Node<'_, '_>) -> bool),
 }
@@ -156,7 +159,8 @@ impl<T> Kind<T> {
             Self::Integer(min, max, _) => Shape::Integer(*min, *max),
             Self::Number(range, _) => Shape::Number(*range),
             Self::Text(max_bytes, _) => Shape::Text(*max_bytes),
-            Self::Custom(shape, _) | Self::Ignored(shape) | Self::Refused(shape, _) => *shape,
+            Self::Custom(shape, _) | Self::Ignored(shape) => *shape,
+            Self::Hint(shape, _) | Self::Refused(shape, _) => *shape,
         }
     }
 }
@@ -170,14 +174,20 @@ impl<T> Field<T> {
             Kind::Number(range, slot) => *slot(target) = Some(range.read_f32(node)?),
             Kind::Text(max_bytes, slot) => *slot(target) = Some(node.string(*max_bytes)?.into_owned()),
             Kind::Custom(_, read) => read(target, node, options)?,
-            Kind::Ignored(shape) => shape.check(node)?,
-            Kind::Refused(shape, asks_for_nothing) => {
+            Kind::Ignored(shape) => {
+                node.ignore();
                 shape.check(node)?;
-                if !asks_for_nothing(node) {
-                    return Err(ApiError::unsupported_parameter(
-                        node.path(),
-                        "This server does not support it.",
-                    ));
+            }
+            Kind::Hint(shape, asks_for_nothing) | Kind::Refused(shape, asks_for_nothing) => {
+                shape.check(node)?;
+                let is_hint = matches!(self.kind, Kind::Hint(..)) && !node.is_strict();
+                match asks_for_nothing(node) {
+                    true => {}
+                    false if is_hint => node.ignore(),
+                    false => {
+                        let reason = "This server does not support it.";
+                        return Err(ApiError::unsupported_parameter(node.path(), reason));
+                    }
                 }
             }
         }
@@ -225,49 +235,6 @@ impl Shape {
     }
 }
 
-/// Parameters of a request that have no effect, known or not, as the response header `x-throng-ignored` names them. Bounded.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IgnoredParameters {
-    names: Vec<String>,
-    n_more: usize,
-}
-
-impl IgnoredParameters {
-    const MAX_NAMES: usize = 16;
-    const MAX_NAME_BYTES: usize = 64;
-
-    /// Remembers a name once.
-    pub fn add(&mut self, name: &str) {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']');
-        let name: String =
-            name.chars().take(Self::MAX_NAME_BYTES).map(|c| if is_plain(c) { c } else { '?' }).collect();
-        if self.names.contains(&name) {
-            return;
-        }
-        if self.names.len() < Self::MAX_NAMES { self.names.push(name) } else { self.n_more += 1 }
-    }
-
-    /// Remembers what `other` does.
-    pub fn extend(&mut self, other: &Self) {
-        other.names.iter().for_each(|name| self.add(name));
-        self.n_more += other.n_more;
-    }
-
-    /// The names: ASCII letters, digits and `_-.[]`, anything else as `?`; at most 16 of at most 64 bytes.
-    pub fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    /// The value of the header: ASCII, at most some 1,100 bytes; `None` when nothing was ignored.
-    pub fn header_value(&self) -> Option<String> {
-        if self.names.is_empty() {
-            return None;
-        }
-        let list = self.names.join(", ");
-        Some(if self.n_more == 0 { list } else { format!("{list}, +{} more", self.n_more) })
-    }
-}
-
 /// Keys that would direct a request elsewhere or carry secrets: never ignored, always refused.
 const FORBIDDEN: &[&str] = &[
     "api_base",
@@ -301,9 +268,6 @@ pub trait Part {
     /// The index of the parameter of this name.
     fn position(&self, name: &str) -> Option<usize>;
 
-    /// Whether the parameter at `idx` has no effect.
-    fn is_ignored(&self, idx: usize) -> bool;
-
     /// Reads a value that is not null into the parameter at `idx`.
     fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError>;
 }
@@ -313,46 +277,35 @@ impl<T> Part for Bound<'_, T> {
         self.fields.iter().position(|field| field.name == name)
     }
 
-    fn is_ignored(&self, idx: usize) -> bool {
-        matches!(self.fields[idx].kind, Kind::Ignored(_))
-    }
-
     fn read(&mut self, idx: usize, node: &Node<'_, '_>, options: &ReadOptions) -> Result<(), ApiError> {
         self.fields[idx].read(self.target, node, options)
     }
 }
 
-/// Reads the members of a request's body into the parts of the request.
+/// Reads a request's body into the parts of the request; what of it has no effect.
 ///
 /// # Errors
-/// `duplicate_key`, `unknown_parameter`, and what reading a parameter gives.
+/// What [`Node::body`] gives, `duplicate_key`, `unknown_parameter`, and what reading a parameter gives.
 pub fn read_body(
-    body: &Node<'_, '_>,
+    body: &[u8],
     parts: &mut [&mut dyn Part],
     options: &ReadOptions,
 ) -> Result<IgnoredParameters, ApiError> {
+    let reading = Reading::new(options.strict_parameters);
     let mut seen = Vec::new();
-    let mut ignored = IgnoredParameters::default();
-    body.members(MAX_MEMBERS, |key, value| {
+    Node::body_of(body, &reading)?.members(MAX_MEMBERS, |key, value| {
         let found = parts.iter().enumerate().find_map(|(part, p)| Some((part, p.position(key)?)));
         let Some((part, idx)) = found else {
-            if FORBIDDEN.contains(&key) || options.strict_parameters {
+            if FORBIDDEN.contains(&key) {
                 return Err(ApiError::unknown_parameter(value.path()));
             }
-            ignored.add(key);
-            return Ok(());
+            return value.ignore_unknown();
         };
         if seen.contains(&(part, idx)) {
             return Err(ApiError::duplicate_key(value.path()));
         }
         seen.push((part, idx));
-        if value.is_null() {
-            return Ok(());
-        }
-        if parts[part].is_ignored(idx) {
-            ignored.add(key);
-        }
-        parts[part].read(idx, &value, options)
+        if value.is_null() { Ok(()) } else { parts[part].read(idx, &value, options) }
     })?;
-    Ok(ignored)
+    Ok(reading.into_ignored())
 }

@@ -3,6 +3,7 @@
 
 pub mod error;
 pub mod field;
+mod ignored;
 pub mod json;
 pub mod openapi;
 mod requests;
@@ -22,9 +23,11 @@ pub use chat::ChatRequest;
 pub use completion::{CompletionRequest, Prompt};
 pub use conversation::Conversation;
 pub(crate) use error::ErrorCode;
-pub use error::{ApiError, ConstraintParam, ErrorType};
-pub use field::{IgnoredParameters, ReadOptions};
+pub use error::{ApiError, ConstraintParam, ErrorType, SpentBudget};
+pub use field::ReadOptions;
 pub use generation_request::{GenerationRequest, StreamOptions, TruncationSide};
+pub(crate) use ignored::IgnoredLog;
+pub use ignored::IgnoredParameters;
 pub use requests::OutputConstraint;
 pub use sampling::{ModelFacts, ModelLimits, check_prompt, drop_invalid};
 pub use tokenize::{DetokenizeRequest, TokenizeInput, TokenizeRequest};

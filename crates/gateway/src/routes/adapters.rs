@@ -14,7 +14,7 @@ pub(super) async fn load(State(app): AppState, body: JsonBody) -> Result<Respons
         let caller = body.context.key_holder();
         let (request, _memory) = body.read(LoadAdapterRequest::parse)?;
         let LoadAdapterRequest { name, path, in_place, model, ignored } = request;
-        let route = caller.find_or_only(&app.router, model.as_deref())?;
+        let route = app.find_model(&caller, model.as_deref())?;
         let has_adapter = |route: &crate::router::Route| route.model.adapters.has(&name);
         let elsewhere = app.router.routes().iter().any(|other| {
             let is_other = other.model.served.id() != route.model.served.id();
@@ -57,5 +57,5 @@ async fn answer(
     let (context, state) = (body.context.clone(), app.clone());
     let (text, ignored) =
         on_blocking_thread(&app.turns, &context, body.n_bytes(), move |_| work(&state, body)).await?;
-    Ok(with_ignored(text, &ignored))
+    Ok(with_ignored(&app, text, &ignored))
 }

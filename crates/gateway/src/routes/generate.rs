@@ -24,7 +24,7 @@ use super::json_body::{AppState, JsonBody, with_ignored};
 use crate::answer::{Asked, ChatFormat, CompletionFormat, EchoedPrompt, chat_completion, text_completion};
 use crate::app::App;
 use crate::connection::RequestContext;
-use crate::foreign::{self, Endpoint};
+use crate::foreign::{self, Endpoint, named_model};
 use crate::generation::{
     Answer, AnswerBound, FrameWriter, Frames, Session, StreamFormat, StreamSetting, admit, collect,
     read_and_prepare, stream,
@@ -69,6 +69,7 @@ pub(super) async fn completions(State(app): AppState, body: JsonBody) -> Result<
 
 /// Answers a request; one with an `Idempotency-Key` is generated once, however often it comes.
 async fn answer_once(app: Arc<App>, mut body: JsonBody, endpoint: Endpoint) -> Result<Response, ApiError> {
+    check_permission(&app, &body)?;
     match body.take_repeatable() {
         // On the heap: held in several places of the same future, it would make every request's twice as large.
         Some(request) => {
@@ -77,6 +78,16 @@ async fn answer_once(app: Arc<App>, mut body: JsonBody, endpoint: Endpoint) -> R
         }
         None => alias::answer(app, body, endpoint).await,
     }
+}
+
+/// Refuses a model that the key does not permit before answers that were kept are looked at, and before
+/// copies are made of the request.
+fn check_permission(app: &App, body: &JsonBody) -> Result<(), ApiError> {
+    let caller = body.context.key_holder();
+    if !caller.is_restricted() {
+        return Ok(());
+    }
+    app.check_permission(&caller, named_model(body.bytes()).as_deref(), body.is_repeatable())
 }
 
 /// Answers a request by one model.
@@ -211,7 +222,7 @@ impl Running {
         };
         let cache_use = self.session.cache_use();
         let timing = [(SERVER_TIMING, header_value(setting.context.stages.server_timing()))];
-        let response = with_ignored((timing, stream(self.session, format, setting)), &self.ignored);
+        let response = with_ignored(app, (timing, stream(self.session, format, setting)), &self.ignored);
         with_cache_use(response, cache_use)
     }
 
@@ -228,14 +239,14 @@ impl Running {
         let timing = timing(&answer, &context);
         let n_bytes = answer.json_bytes;
         let frames = app.writing.write(&context, n_bytes, move |out| write(&answer, out)).await?;
-        Ok(with_cache_use(with_ignored((timing, JSON, Body::new(frames)), &ignored), cache_use))
+        Ok(with_cache_use(with_ignored(app, (timing, JSON, Body::new(frames)), &ignored), cache_use))
     }
 }
 
 /// The model, if the key permits it and new requests are welcome.
 fn welcome(app: &App, context: &RequestContext, model: &str) -> Result<Route, ApiError> {
     let caller = context.key_holder();
-    let route = caller.find_or_only(&app.router, Some(model))?;
+    let route = app.find_model(&caller, Some(model))?;
     if app.is_draining() {
         return Err(ApiError::shutting_down(retry_after_s()));
     }

@@ -46,6 +46,11 @@ impl JsonBody {
         &self.body.bytes
     }
 
+    /// Whether it may be sent again under a key, and its answer is kept.
+    pub fn is_repeatable(&self) -> bool {
+        self.repeatable.is_some()
+    }
+
     /// Under which key it may be sent again.
     pub fn take_repeatable(&mut self) -> Option<Repeatable> {
         self.repeatable.take()
@@ -194,10 +199,11 @@ fn is_utf8_or_other(parameter: &[u8]) -> bool {
     value.eq_ignore_ascii_case(b"utf-8") || value.eq_ignore_ascii_case(b"utf8")
 }
 
-/// Names in a header what was not understood.
-pub(super) fn with_ignored(response: impl IntoResponse, ignored: &IgnoredParameters) -> Response {
+/// Names in a header, and now and then in the log, what had no effect.
+pub(super) fn with_ignored(app: &App, response: impl IntoResponse, ignored: &IgnoredParameters) -> Response {
     let mut response = response.into_response();
     if let Some(value) = ignored.header_value().and_then(|names| HeaderValue::try_from(names).ok()) {
+        app.ignored.note(ignored);
         response.headers_mut().insert("x-throng-ignored", value);
     }
     response

@@ -43,7 +43,7 @@ pub(super) async fn moderations(State(app): AppState, body: JsonBody) -> Result<
         model: request.model.as_deref().unwrap_or("throng-rules"),
         results: found.iter().map(|found| result(app.moderation.categories(), found)).collect(),
     };
-    Ok(with_ignored(axum::Json(response).into_response(), &request.ignored))
+    Ok(with_ignored(&app, axum::Json(response).into_response(), &request.ignored))
 }
 
 /// Of all categories that there are rules for, and those of the classifier that were found.

@@ -17,7 +17,8 @@ use crate::foreign::Endpoint;
 use crate::generation::{Abandoned, FrameWriter, Frames, Prepared, admit, check_room, on_blocking_thread};
 use crate::memory::Part;
 use crate::openai::pooling::{
-    ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions,
+    ClassifyRequest, EmbeddingRequest, EncodingFormat, PairsRequest, PoolingOptions, empty_text,
+    is_empty_text,
 };
 use crate::openai::pooling_response::{
     Classification, Embedding, PooledList, PooledUsage, Reranked, RerankedDocument, Score,
@@ -119,7 +120,13 @@ impl Reading<'_> {
         let PairsRequest { options, first, second, ignored, .. } = request;
         let route = self.route(&options)?;
         let inputs = match &pooling_of(&route)?.output {
-            PoolingOutput::Embedding => texts(&first).into_iter().chain(texts(&second)).collect(),
+            PoolingOutput::Embedding => {
+                // Each text has a vector of its own, as in embeddings.
+                if first.iter().chain(&second).any(is_empty_text) {
+                    return Err(empty_text(param));
+                }
+                texts(&first).into_iter().chain(texts(&second)).collect()
+            }
             PoolingOutput::Labels { .. } => {
                 let first_of = |i: usize| &first[i.min(first.len() - 1)];
                 let pairs = second.iter().enumerate();
@@ -131,7 +138,7 @@ impl Reading<'_> {
 
     fn route(&self, options: &PoolingOptions) -> Result<Route, ApiError> {
         let caller = self.context.key_holder();
-        let route = caller.find_or_only(&self.app.router, options.model.as_deref())?;
+        let route = self.app.find_model(&caller, options.model.as_deref())?;
         if self.app.is_draining() {
             return Err(ApiError::shutting_down(retry_after_s()));
         }
@@ -236,7 +243,7 @@ async fn answer(
     };
     let frames = app.writing.write(&context, n_bytes, writing).await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
-    Ok(with_ignored((fields, Body::new(frames)), &ignored))
+    Ok(with_ignored(&app, (fields, Body::new(frames)), &ignored))
 }
 
 fn write(

@@ -26,7 +26,7 @@ pub(super) async fn tokenize(State(app): AppState, body: JsonBody) -> Result<Res
     answer(app, body, Endpoint::Tokenize, |app, body, abandoned| {
         let (caller, (mut request, mut memory)) =
             (body.context.key_holder(), body.read(TokenizeRequest::parse)?);
-        let route = caller.find_or_only(&app.router, request.model.as_deref())?;
+        let route = app.find_model(&caller, request.model.as_deref())?;
         let model = &*route.model;
         request.ignore_unread_variables(|name| model.template_reads(name));
         let tokens = match &mut request.input {
@@ -58,7 +58,7 @@ pub(super) async fn detokenize(State(app): AppState, body: JsonBody) -> Result<R
     answer(app, body, Endpoint::Detokenize, |app, body, _| {
         let (caller, (request, mut memory)) =
             (body.context.key_holder(), body.read(DetokenizeRequest::parse)?);
-        let route = caller.find_or_only(&app.router, request.model.as_deref())?;
+        let route = app.find_model(&caller, request.model.as_deref())?;
         let model = &*route.model;
         request.check(model.limits().vocabulary_size)?;
         let tokenizer = tokenizer_of(model, "tokens")?;
@@ -88,7 +88,7 @@ pub(super) async fn info(
         return Err(ApiError::unknown_url("GET", "/tokenizer_info"));
     }
     let caller = context.key_holder();
-    let route = caller.find_or_only(&app.router, None)?;
+    let route = app.find_model(&caller, None)?;
     let config = route.model.served.tokenizer_config.as_deref();
     let config = config.ok_or_else(|| ApiError::unsupported_by_model("model", "It has no tokenizer."))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], config.to_owned()).into_response())
@@ -113,5 +113,5 @@ async fn answer(
     })
     .await?;
     let fields = [(header::CONTENT_TYPE, "application/json")];
-    Ok(with_ignored((fields, Body::new(frames)), &ignored))
+    Ok(with_ignored(&app, (fields, Body::new(frames)), &ignored))
 }

@@ -60,10 +60,10 @@ fn add_json(t: &mut Table) {
         "\u{feff}".to_owned() + &good,
         with(r#""x":NaN"#),
         with(r#""temperature":Infinity"#),
-        with(r#""temperature":1e400"#),
     ] {
         t.refused(2, Chat, body, "", "invalid_json");
     }
+    t.chat(2, r#""temperature":1e400"#, "temperature", "invalid_json");
     add_scanned(t);
     for body in ["[]", "1", "\"x\"", "null", "true"] {
         t.refused(0, Chat, body, "", "invalid_type");
@@ -101,21 +101,23 @@ fn add_scanned(t: &mut Table) {
     t.refused(0, Chat, "[".repeat(100_000), "", "json_too_deep");
     t.chat_ok(0, &format!(r#""x":{}"#, nested("[", "]", 63)));
     for lone in ["\\ud800", "\\udfff", "\\ud800\\ud800", "\\ud800x", "\\udc00\\ud800", "\\uD83D\\n"] {
-        t.chat(0, &format!(r#""x":"{lone}""#), "", "invalid_unicode");
+        t.chat(0, &format!(r#""x":"{lone}""#), "x", "invalid_unicode");
         t.chat(0, &format!(r#""x{lone}":1"#), "", "invalid_unicode");
-        t.chat(0, &format!(r#""stop":["{lone}"]"#), "", "invalid_unicode");
-        t.messages(0, &format!(r#"[{{"role":"user","content":"{lone}"}}]"#), "", "invalid_unicode");
-        t.refused(0, Tokenize, format!(r#"{{"prompt":"{lone}"}}"#), "", "invalid_unicode");
+        t.chat(0, &format!(r#""stop":["{lone}"]"#), "stop[0]", "invalid_unicode");
+        let message = format!(r#"[{{"role":"user","content":"{lone}"}}]"#);
+        t.messages(0, &message, "messages[0].content", "invalid_unicode");
+        t.refused(0, Tokenize, format!(r#"{{"prompt":"{lone}"}}"#), "prompt", "invalid_unicode");
     }
     for n in [65, 1000, 100_000] {
         let long = "1".repeat(n);
         for number in [long.clone(), format!("-{long}"), format!("0.{long}"), format!("1e-{long}")] {
-            t.chat(0, &format!(r#""seed":{number}"#), "", "number_too_long");
-            t.chat(0, &format!(r#""x":[{number}]"#), "", "number_too_long");
+            t.chat(0, &format!(r#""seed":{number}"#), "seed", "number_too_long");
+            t.chat(0, &format!(r#""x":[{number}]"#), "x[0]", "number_too_long");
         }
     }
     let long = format!("[1,{}]", "1".repeat(65));
-    t.refused(0, Completion, format!(r#"{{"model":"{MODEL}","prompt":{long}}}"#), "", "number_too_long");
+    let body = format!(r#"{{"model":"{MODEL}","prompt":{long}}}"#);
+    t.refused(0, Completion, body, "prompt[1]", "number_too_long");
 }
 
 fn add_model(t: &mut Table) {
@@ -254,8 +256,8 @@ fn add_replies(t: &mut Table, call: &str, reply: &str) {
     t.messages_ok(0, r#"[{"role":"function","name":"f","content":"x"}]"#);
 }
 
-/// Objects with a fixed set of keys: an unknown key is refused with its path, and so is a duplicate one.
-fn add_keys(t: &mut Table) {
+/// A body with every object that has keys of its own, and each of them: its path and its beginning.
+pub(super) fn nested() -> (String, Vec<(&'static str, &'static str)>) {
     let call = r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}"#;
     let reply = r#"{"role":"tool","tool_call_id":"a","content":"1"}"#;
     let messages = format!(r#"[{{"role":"user","content":[{{"type":"text","text":"x"}}]}},{call},{reply}]"#);
@@ -266,7 +268,7 @@ fn add_keys(t: &mut Table) {
         r#"{{"model":"{MODEL}","messages":{messages},"tools":{tools},"tool_choice":{choice},
             "response_format":{format},"stream_options":{{"include_usage":true}},"stream":true}}"#
     );
-    for (path, place) in [
+    let places = vec![
         ("messages[0]", r#"{"role":"user""#),
         ("messages[0].content[0]", r#"{"type":"text""#),
         ("messages[1]", r#"{"role":"assistant""#),
@@ -280,12 +282,23 @@ fn add_keys(t: &mut Table) {
         ("response_format", r#"{"type":"json_schema""#),
         ("response_format.json_schema", r#"{"name":"x""#),
         ("stream_options", r#"{"include_usage""#),
-    ] {
-        for key in ["mood", "Type", "include_usag", "x.y"] {
-            let at = body.rfind(place).expect("the place is there");
-            let changed = format!(r#"{}"{key}":null,{}"#, &body[..=at], &body[at + 1..]);
-            t.refused(0, Chat, changed, &format!("{path}.{key}"), "unknown_parameter");
-        }
+    ];
+    (body, places)
+}
+
+/// The same body with another member at the beginning of the object that begins so.
+pub(super) fn with_member(body: &str, place: &str, member: &str) -> String {
+    let at = body.rfind(place).expect("the place is there");
+    format!("{}{member},{}", &body[..=at], &body[at + 1..])
+}
+
+/// Objects with keys of their own: a duplicate key is refused with its path. Unknown ones are ignored, see
+/// `clients.rs`.
+fn add_keys(t: &mut Table) {
+    let call = r#"{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"f"}}]}"#;
+    let reply = r#"{"role":"tool","tool_call_id":"a","content":"1"}"#;
+    let (body, places) = nested();
+    for (path, place) in places {
         let at = body.rfind(place).expect("the place is there");
         let end = at + body[at..].find(':').expect("a member");
         let key = &body[at + 1..end];
@@ -310,8 +323,59 @@ fn add_keys(t: &mut Table) {
         r#"[{"role":"assistant","content":"a","refusal":null,"annotations":[],"audio":null,"function_call":null,
             "reasoning":"t","reasoning_content":"t","name":"n","id":"1"},{"role":"user","content":"b"}]"#,
     );
+    add_marks(t);
     let two = r#"[{"role":"assistant","content":"a","reasoning":"t","reasoning_content":"u"}]"#;
     t.messages(0, two, "messages[0].reasoning_content", "duplicate_key");
+}
+
+/// Keys of messages and parts that are not OpenAI's.
+fn add_marks(t: &mut Table) {
+    let user = r#"{"role":"user","content":"a"}"#;
+    for key in ["prefix", "partial"] {
+        let last = |role: &str| format!(r#"[{user},{{"role":"{role}","content":"b","{key}":true}}]"#);
+        t.messages_ok(0, &last("assistant"));
+        t.messages_ok(0, &last("user").replace("true", "false"));
+        t.messages(0, &last("user"), &format!("messages[1].{key}"), "invalid_value");
+        t.messages(0, &last("assistant").replace("true", "1"), &format!("messages[1].{key}"), "invalid_type");
+        // History, of which a part was continued once.
+        t.messages_ok(0, &format!(r#"[{user},{{"role":"assistant","content":"b","{key}":true}},{user}]"#));
+        for more in [r#""add_generation_prompt":true"#, r#""continue_final_message":false"#] {
+            let body = saying(&last("assistant"));
+            let body = format!("{},{more}}}", &body[..body.len() - 1]);
+            t.refused(0, Chat, body, &format!("messages[1].{key}"), "mutually_exclusive");
+        }
+    }
+    for (key, nothing) in [("images", "[]"), ("videos", "null"), ("files", "[]"), ("attachments", "{}")] {
+        let message = |value: &str| format!(r#"[{{"role":"user","content":"a","{key}":{value}}}]"#);
+        t.messages_ok(0, &message(nothing));
+        t.messages(0, &message(r#"["x"]"#), &format!("messages[0].{key}"), "unsupported_parameter");
+    }
+    let parts = |role: &str, parts: &str| format!(r#"[{{"role":"{role}","content":[{parts}]}},{user}]"#);
+    for thought in [
+        r#"{"type":"thinking","thinking":"t","signature":"s"}"#,
+        r#"{"type":"thinking","thinking":[{"type":"text","text":"t"}],"closed":true}"#,
+        r#"{"type":"reasoning","reasoning":"t"}"#,
+        r#"{"type":"reasoning","summary":[{"type":"summary_text","text":"t"}],"encrypted_content":"x"}"#,
+        r#"{"type":"redacted_thinking","data":"x"}"#,
+    ] {
+        t.messages_ok(0, &parts("assistant", &format!(r#"{thought},{{"type":"text","text":"b"}}"#)));
+        t.messages_ok(0, &parts("assistant", thought));
+        let at = "messages[0].content[0]";
+        t.messages(0, &parts("user", thought), at, "unsupported_parameter");
+    }
+    t.messages_ok(0, &parts("user", r#""a","b""#));
+    t.messages_ok(
+        0,
+        &parts("user", r#"{"type":"text","text":"a","image_url":null,"citations":[1],"index":0}"#),
+    );
+    let both = r#"{"type":"text","text":"a","image_url":{"url":"https://example.com/a.png"}}"#;
+    t.messages(0, &parts("user", both), "messages[0].content[0].image_url", "unknown_parameter");
+    t.messages(
+        0,
+        &parts("user", r#"{"type":"tool_result"}"#),
+        "messages[0].content[0].type",
+        "invalid_value",
+    );
 }
 
 fn add_beams(t: &mut Table) {
@@ -544,7 +608,6 @@ fn add_unsupported(t: &mut Table) {
         ("functions", r#"[{"name":"f"}]"#),
         ("function_call", r#"{"name":"f"}"#),
         ("modalities", r#"["text","audio"]"#),
-        ("prediction", r#"{"type":"content","content":"x"}"#),
         ("web_search_options", "{}"),
         ("echo", "true"),
     ] {
@@ -629,6 +692,47 @@ fn add_tools(t: &mut Table) {
     t.chat(0, &chosen(r#"{"type":"function","function":{}}"#), "tool_choice.function.name", missing);
     t.chat(0, &chosen(r#"{"type":"wizard"}"#), "tool_choice.type", "invalid_value");
     t.chat_ok(0, &chosen(r#"{"type":"function","function":{"name":"f"}}"#));
+    add_choices(t, &chosen);
     let deep = format!(r#"{{"name":"f","parameters":{{"a":{}1{}}}}}"#, "[".repeat(1000), "]".repeat(1000));
     t.chat(67, &tools(&tool(&deep)), "tools[0].function.parameters", "schema_too_complex");
+}
+
+/// Choices as clients send them that were made for other servers.
+fn add_choices(t: &mut Table, chosen: &dyn Fn(&str) -> String) {
+    for word in ["auto", "none", "required", "any"] {
+        t.chat_ok(0, &chosen(&format!(r#"{{"type":"{word}"}}"#)));
+    }
+    t.chat_ok(0, &chosen(r#""any""#));
+    t.chat_ok(0, &chosen(r#"{"type":"function","name":"f"}"#));
+    let allowed =
+        |members: &str| chosen(&format!(r#"{{"type":"allowed_tools","allowed_tools":{{{members}}}}}"#));
+    let function = r#"{"type":"function","function":{"name":"f"}}"#;
+    for mode in ["auto", "required"] {
+        t.chat_ok(0, &allowed(&format!(r#""mode":"{mode}","tools":[{function}]"#)));
+    }
+    t.chat_ok(
+        0,
+        &chosen(r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"f"}]}"#),
+    );
+    let (missing, at) = ("missing_required_parameter", "tool_choice.allowed_tools");
+    t.chat(0, &allowed(&format!(r#""tools":[{function}]"#)), &format!("{at}.mode"), missing);
+    t.chat(0, &allowed(r#""mode":"auto""#), &format!("{at}.tools"), missing);
+    t.chat(0, &allowed(r#""mode":"none","tools":[]"#), &format!("{at}.mode"), "invalid_value");
+    t.chat(0, &allowed(r#""mode":"auto","tools":[]"#), &format!("{at}.tools"), "empty_array");
+    let other = function.replace(r#""f""#, r#""g""#);
+    let name = format!("{at}.tools[1].function.name");
+    t.chat(0, &allowed(&format!(r#""mode":"auto","tools":[{function},{other}]"#)), &name, "invalid_value");
+    let custom = r#"{"type":"custom","custom":{"name":"f"}}"#;
+    let at = format!("{at}.tools[0].type");
+    t.chat(0, &allowed(&format!(r#""mode":"auto","tools":[{custom}]"#)), &at, "invalid_value");
+    let flat = r#""tools":[{"type":"function","name":"f","parameters":{}},{"name":"g","input_schema":{"type":"object"}}]"#;
+    t.chat_ok(0, flat);
+    let twice = r#""tools":[{"type":"function","name":"f"},{"name":"f","input_schema":{}}]"#;
+    t.chat(0, twice, "tools[1].name", "duplicate_name");
+    let both = r#""tools":[{"name":"f","parameters":{},"input_schema":{}}]"#;
+    t.chat(0, both, "tools[0].input_schema", "duplicate_key");
+    let hosted = r#""tools":[{"type":"web_search","name":"f"}]"#;
+    t.chat(0, hosted, "tools[0].type", "invalid_value");
+    let wrong = r#""tools":[{"type":"function","name":"f","parameters":[]}]"#;
+    t.chat(0, wrong, "tools[0].parameters", "invalid_function_parameters");
 }

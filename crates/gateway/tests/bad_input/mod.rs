@@ -82,6 +82,16 @@ impl Case {
     }
 }
 
+/// A body with every object of a chat that has keys of its own, and each of them: its path and its beginning.
+pub fn nested_objects() -> (String, Vec<(&'static str, &'static str)>) {
+    chat::nested()
+}
+
+/// A body with another member at the beginning of the object that begins so.
+pub fn with_member(body: &str, place: &str, member: &str) -> String {
+    chat::with_member(body, place, member)
+}
+
 /// All cases.
 pub fn cases() -> Vec<Case> {
     let mut table = Table::default();

@@ -32,7 +32,8 @@ impl ApiError {
         Self::bad_request("json_too_deep", message)
     }
 
-    /// A `\u` escape that is half of a surrogate pair, so that the string is no Unicode text.
+    /// A `\u` escape that is half of a surrogate pair, so that the string is no Unicode text. `param` is to
+    /// name it.
     pub fn invalid_unicode(line: usize, column: usize) -> Self {
         let message =
             format!("The request body has a lone surrogate in a \\u escape at line {line} column {column}.");

@@ -2,9 +2,11 @@
 //! where an error becomes a status. Does not know what went wrong inside: constructors take plain facts.
 
 mod body;
+mod budget;
 mod constraint;
 mod fleet;
 mod idempotency;
+mod models;
 mod regions;
 mod residency;
 mod service;
@@ -15,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
+pub use budget::SpentBudget;
 pub use constraint::ConstraintParam;
 
 /// Longest piece of client input that a message repeats, in bytes after escaping.

@@ -5,23 +5,8 @@ use http::StatusCode;
 
 use super::{ApiError, ErrorType, echo};
 
-/// The model and what fits into it.
+/// What fits into the model.
 impl ApiError {
-    /// No model of this name is served. A name that climbs directories is told apart, as it never can be one.
-    pub fn model_not_found(name: &str) -> Self {
-        if name.split(['/', '\\']).any(|part| part == "..") {
-            return Self::invalid_value("model", format!("'{}' is not a model name.", echo(name)));
-        }
-        let message = format!("The model '{}' does not exist.", echo(name));
-        Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("model")
-    }
-
-    /// There is no adapter of this name to unload.
-    pub fn adapter_not_found(name: &str) -> Self {
-        let message = format!("The lora adapter '{}' cannot be found.", echo(name));
-        Self::client(StatusCode::NOT_FOUND, "model_not_found", message).with_param("lora_name")
-    }
-
     /// An adapter is broken or does not fit the model; `reason` says what of it.
     pub fn invalid_adapter(param: &str, reason: &str) -> Self {
         let message = format!("The adapter cannot be loaded: {reason}.");
@@ -174,12 +159,6 @@ impl ApiError {
     pub fn no_ledger() -> Self {
         let message = "This server has no ledger: it runs without a database.";
         Self::client(StatusCode::NOT_FOUND, "unsupported_by_server", message)
-    }
-
-    /// A quota is spent; waiting does not help.
-    pub fn insufficient_quota() -> Self {
-        let message = "A budget of this API key, its project or its organisation does not allow this request: it is spent, or the rest of it is less than the request may use.".to_owned();
-        Self::new(StatusCode::TOO_MANY_REQUESTS, ErrorType::InsufficientQuota, "insufficient_quota", message)
     }
 }
 

@@ -2,10 +2,13 @@
 //! what is asked for. Does not know which parameters there are.
 
 mod budget;
+mod place;
+mod reading;
 pub mod scan;
 mod walk;
 
 pub use budget::{MAX_TREE_VALUES, TreeBudget};
+pub use reading::Reading;
 
 use std::borrow::Cow;
 
@@ -29,6 +32,7 @@ pub const MAX_TREE_BYTES: usize = 1 << 20;
 pub struct Node<'a, 'p> {
     raw: &'a RawValue,
     path: Path<'p>,
+    reading: Option<&'p Reading>,
 }
 
 /// Where a value stands, as a chain back to the body; written out only for an error.
@@ -68,7 +72,21 @@ impl<'a> Node<'a, 'static> {
     /// # Errors
     /// `invalid_utf8`, `invalid_json`, or `invalid_type` when it holds something else.
     pub fn body(body: &'a [u8]) -> Result<Self, ApiError> {
-        let node = Self { raw: scan::check(body)?, path: Path { parent: None, step: Step::Body } };
+        Self::of(body, None)
+    }
+}
+
+impl<'a, 'p> Node<'a, 'p> {
+    /// As [`Self::body`], read as `reading` says.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn body_of(body: &'a [u8], reading: &'p Reading) -> Result<Self, ApiError> {
+        Self::of(body, Some(reading))
+    }
+
+    fn of(body: &'a [u8], reading: Option<&'p Reading>) -> Result<Self, ApiError> {
+        let node = Self { raw: scan::check(body)?, path: Path { parent: None, step: Step::Body }, reading };
         match node.json_type() {
             JsonType::Object => Ok(node),
             _ => Err(ApiError::not_an_object(node.found())),
@@ -97,14 +115,15 @@ impl<'a> Node<'a, '_> {
     /// The path, like `messages[2].content`; long or odd keys are shortened and escaped.
     pub fn path(&self) -> String {
         let mut out = String::new();
-        self.path.write(&mut out);
+        self.path.write(&mut out, &|idx| format!("[{idx}]"));
         out
     }
 
     /// The path of a member of this object.
     pub fn path_of(&self, key: &str) -> String {
         let mut out = String::new();
-        Path { parent: Some(&self.path), step: Step::Key(key) }.write(&mut out);
+        let path = Path { parent: Some(&self.path), step: Step::Key(key) };
+        path.write(&mut out, &|idx| format!("[{idx}]"));
         out
     }
 
@@ -188,7 +207,8 @@ impl<'a> Node<'a, '_> {
             if idx >= max {
                 return Err(ApiError::array_above_max_length(self.path(), max));
             }
-            each(idx, Node { raw, path: Path { parent: Some(&self.path), step: Step::Index(idx) } })
+            let path = Path { parent: Some(&self.path), step: Step::Index(idx) };
+            each(idx, Node { raw, path, reading: self.reading })
         };
         let visitor = Walk { each_element: &mut each, each_member: &mut |_, _| Ok(()), error: &mut error };
         let outcome = serde_json::Deserializer::from_str(self.raw.get()).deserialize_seq(visitor);
@@ -214,14 +234,16 @@ impl<'a> Node<'a, '_> {
             if n_members > max {
                 return Err(self.too_many_members(max));
             }
-            each(key, Node { raw, path: Path { parent: Some(&self.path), step: Step::Key(key) } })
+            let path = Path { parent: Some(&self.path), step: Step::Key(key) };
+            each(key, Node { raw, path, reading: self.reading })
         };
         let visitor = Walk { each_element: &mut |_, _| Ok(()), each_member: &mut each, error: &mut error };
         let outcome = serde_json::Deserializer::from_str(self.raw.get()).deserialize_map(visitor);
         finish(outcome, error)
     }
 
-    /// Calls `each` with every member of an object that has only `known` keys, at most 64, and each at most once.
+    /// Calls `each` with the members of an object that have one of the `known` keys, at most 64, each at most
+    /// once. Other keys are ignored, or refused where the reading is strict.
     ///
     /// # Errors
     /// `invalid_type` where it is no object, `unknown_parameter`, `duplicate_key`, or what `each` gives.
@@ -232,14 +254,26 @@ impl<'a> Node<'a, '_> {
     ) -> Result<(), ApiError> {
         let mut seen = 0_u64;
         self.members(usize::MAX, |key, value| {
-            let idx = known.iter().position(|name| *name == key);
-            let bit = 1 << idx.ok_or_else(|| ApiError::unknown_parameter(value.path()))?;
-            if seen & bit != 0 {
+            let Some(idx) = known.iter().position(|name| *name == key) else { return value.ignore_unknown() };
+            if seen & (1 << idx) != 0 {
                 return Err(ApiError::duplicate_key(value.path()));
             }
-            seen |= bit;
+            seen |= 1 << idx;
             each(key, value)
         })
+    }
+
+    /// As [`Self::known_members`], for an object in which any other key would change the answer: it is
+    /// refused.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn only_members(
+        &self,
+        known: &[&str],
+        each: impl FnMut(&str, Node<'a, '_>) -> Result<(), ApiError>,
+    ) -> Result<(), ApiError> {
+        Node { reading: None, ..*self }.known_members(known, each)
     }
 
     /// The index of a token in a vocabulary whose size is not known here.
@@ -316,9 +350,10 @@ impl<'a> Node<'a, '_> {
 }
 
 impl Path<'_> {
-    fn write(&self, out: &mut String) {
+    /// Writes the path; `index` says how the place in an array is written.
+    fn write(&self, out: &mut String, index: &dyn Fn(usize) -> String) {
         if let Some(parent) = self.parent {
-            parent.write(out);
+            parent.write(out, index);
         }
         match self.step {
             Step::Body => {}
@@ -328,7 +363,7 @@ impl Path<'_> {
                 }
                 out.push_str(&echo(key));
             }
-            Step::Index(idx) => out.push_str(&format!("[{idx}]")),
+            Step::Index(idx) => out.push_str(&index(idx)),
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use serde_json::value::RawValue;
 
+use super::place::path_at;
 use crate::openai::error::ApiError;
 
 /// Deepest nesting of arrays and objects in a body.
@@ -131,14 +132,14 @@ impl<'a> Scanner<'a> {
         let n_chars = rest.iter().take(MAX_NUMBER_CHARS + 1).take_while(is_part).count();
         if n_chars > MAX_NUMBER_CHARS {
             let (line, column) = self.place(start);
-            return Err(ApiError::number_too_long(MAX_NUMBER_CHARS, line, column));
+            return Err(self.blame(ApiError::number_too_long(MAX_NUMBER_CHARS, line, column), start));
         }
         self.at = start + n_chars;
         let digits = std::str::from_utf8(&rest[..n_chars]).unwrap_or_default();
         match digits.parse::<f64>() {
             Ok(value) if !value.is_finite() => {
                 let (line, column) = self.place(start);
-                Err(ApiError::invalid_json("number out of range", line, column))
+                Err(self.blame(ApiError::invalid_json("number out of range", line, column), start))
             }
             _ => Ok(()),
         }
@@ -146,7 +147,13 @@ impl<'a> Scanner<'a> {
 
     fn lone_surrogate(&self, offset: usize) -> ApiError {
         let (line, column) = self.place(offset);
-        ApiError::invalid_unicode(line, column)
+        self.blame(ApiError::invalid_unicode(line, column), offset)
+    }
+
+    /// The error with the path of the value in which it was found.
+    fn blame(&self, error: ApiError, offset: usize) -> ApiError {
+        let path = path_at(self.text, offset);
+        if path.is_empty() { error } else { error.with_param(path) }
     }
 
     /// Line and column of a byte, both counted from 1.
@@ -164,10 +171,15 @@ mod tests {
 
     #[track_caller]
     fn refused(body: &[u8], code: &str, part: &str) {
+        refused_at(None, body, code, part);
+    }
+
+    #[track_caller]
+    fn refused_at(param: Option<&str>, body: &[u8], code: &str, part: &str) {
         let error = check(body).expect_err("must be refused");
         assert_eq!(error.code(), code, "{error}");
         assert!(error.message().contains(part), "{error}");
-        assert_eq!(error.param(), None);
+        assert_eq!(error.param(), param);
     }
 
     #[test]
@@ -180,11 +192,16 @@ mod tests {
         refused(b"\xef\xbb\xbf{}", "invalid_json", "byte order mark");
         refused(b"{\"x\":\"\xff\"}", "invalid_utf8", "byte 6");
         refused(br#"{"x":NaN}"#, "invalid_json", "column");
-        refused(b"{\"x\":\n1e400}", "invalid_json", "number out of range at line 2 column 1");
-        refused(format!("{{\"x\":{}}}", "1".repeat(65)).as_bytes(), "number_too_long", "column 6");
-        refused(br#"{"x":"\ud800"}"#, "invalid_unicode", "lone surrogate");
-        refused(br#"{"x":"\ud800\u0041"}"#, "invalid_unicode", "lone surrogate");
-        refused(br#"{"x":"\udc00"}"#, "invalid_unicode", "line 1 column 7");
+        refused_at(Some("x"), b"{\"x\":\n1e400}", "invalid_json", "number out of range at line 2 column 1");
+        refused_at(
+            Some("x"),
+            format!("{{\"x\":{}}}", "1".repeat(65)).as_bytes(),
+            "number_too_long",
+            "column 6",
+        );
+        refused_at(Some("x"), br#"{"x":"\ud800"}"#, "invalid_unicode", "lone surrogate");
+        refused_at(Some("x"), br#"{"x":"\ud800\u0041"}"#, "invalid_unicode", "lone surrogate");
+        refused_at(Some("x"), br#"{"x":"\udc00"}"#, "invalid_unicode", "line 1 column 7");
     }
 
     /// A body in which the arrays under `key` make `depth` levels.

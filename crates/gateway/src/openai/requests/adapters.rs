@@ -3,8 +3,8 @@
 use super::generation_values::model_name;
 use crate::openai::error::ApiError;
 use crate::openai::field::Kind::{Boolean, Custom, Ignored, Text};
-use crate::openai::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
-use crate::openai::json::Node;
+use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::openai::ignored::IgnoredParameters;
 
 /// The longest path that is read.
 const MAX_PATH_BYTES: usize = 4096;
@@ -114,6 +114,6 @@ fn read(
     options: &ReadOptions,
 ) -> Result<(AdapterOptions, IgnoredParameters), ApiError> {
     let mut own = AdapterOptions::default();
-    let ignored = read_body(&Node::body(body)?, &mut [&mut Bound { fields, target: &mut own }], options)?;
+    let ignored = read_body(body, &mut [&mut Bound { fields, target: &mut own }], options)?;
     Ok((own, ignored))
 }

@@ -3,15 +3,14 @@
 use throng_core::request::SamplingParams;
 
 use super::conversation::{CONVERSATION_FIELDS, Conversation};
-use super::generation_fields::{GENERATION_FIELDS, UNSUPPORTED};
+use super::generation_fields::{GENERATION_FIELDS, IGNORED, UNSUPPORTED};
 use super::generation_request::GenerationRequest;
 use super::generation_values::{is_empty, is_false};
-use super::message::MAX_NAME_BYTES;
 use super::sampling::{EncodeWord, ModelFacts};
+use super::tool_choice::{CallMode, TOOL_CHOICES, ToolChoice, read_tool_choice};
 use crate::openai::error::ApiError;
-use crate::openai::field::Kind::{Boolean, Custom, Integer, Refused};
+use crate::openai::field::Kind::{Boolean, Custom, Hint, Integer, Refused};
 use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
-use crate::openai::json::{JsonType, Node};
 
 /// A checked request for a chat completion.
 #[derive(Debug, Clone)]
@@ -42,16 +41,6 @@ pub struct ChatOptions {
     tool_choice: Option<ToolChoice>,
     parallel_tool_calls: Option<bool>,
     include_reasoning: Option<bool>,
-    /// The function that `tool_choice` names.
-    chosen_function: Option<String>,
-}
-
-/// Whether the model may, must or must not call tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ToolChoice {
-    None,
-    Auto,
-    Required,
 }
 
 /// The parameters that only chat completions have.
@@ -74,10 +63,10 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
     field(
         "tool_choice",
         Custom(Shape::AnyOf(&[Shape::Choice(TOOL_CHOICES), Shape::Object]), |o, node, _| {
-            (o.tool_choice, o.chosen_function) = read_tool_choice(node)?;
+            o.tool_choice = Some(read_tool_choice(node)?);
             Ok(())
         }),
-        "Whether the model may, must or must not call tools: auto, required, none, or a function to call.",
+        "Whether the model may, must or must not call tools: auto, required, none, a function to call, or allowed_tools.",
     ),
     field(
         "parallel_tool_calls",
@@ -103,17 +92,15 @@ pub const CHAT_FIELDS: &[Field<ChatOptions>] = &[
         "Only [\"text\"] is accepted.",
     ),
     field("audio", Refused(Shape::Object, is_empty), UNSUPPORTED),
-    field("prediction", Refused(Shape::Object, is_empty), UNSUPPORTED),
+    field("prediction", Hint(Shape::Object, is_empty), IGNORED),
     field("web_search_options", Refused(Shape::Object, |_| false), UNSUPPORTED),
     field(
         "verbosity",
-        Refused(Shape::Choice(&["low", "medium", "high"]), |node| node.text() == r#""medium""#),
-        "Only 'medium' is accepted.",
+        Hint(Shape::Choice(&["low", "medium", "high"]), |node| node.text() == r#""medium""#),
+        IGNORED,
     ),
     field("echo", Refused(Shape::Boolean, is_false), UNSUPPORTED),
 ];
-
-const TOOL_CHOICES: &[&str] = &["none", "auto", "required"];
 
 impl ChatRequest {
     /// Reads and checks a body.
@@ -125,7 +112,7 @@ impl ChatRequest {
         let mut conversation = Conversation::default();
         let mut own = ChatOptions::default();
         let ignored = read_body(
-            &Node::body(body)?,
+            body,
             &mut [
                 &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
                 &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },
@@ -141,13 +128,18 @@ impl ChatRequest {
         generation.check_together(max_tokens_param, false)?;
         conversation.check_together()?;
         generation.logprobs = own.n_alternatives()?;
-        own.check_tools(&conversation)?;
+        let choice = own.tool_choice.take();
+        if let Some(choice) = &choice {
+            choice.check(&conversation)?;
+            choice.keep_allowed(&mut conversation);
+        }
+        let mode = choice.as_ref().map(|choice| choice.mode);
         generation.ignored.extend(&std::mem::take(&mut conversation.ignored));
         Ok(Self {
-            calls_tools: !conversation.tools.is_empty() && own.tool_choice != Some(ToolChoice::None),
+            calls_tools: !conversation.tools.is_empty() && mode != Some(CallMode::Never),
             only_first_call: own.parallel_tool_calls == Some(false),
-            must_call: own.tool_choice == Some(ToolChoice::Required),
-            chosen_function: own.chosen_function,
+            must_call: mode == Some(CallMode::Required),
+            chosen_function: choice.and_then(|choice| choice.function),
             shows_reasoning: own.include_reasoning.unwrap_or(true),
             generation,
             conversation,
@@ -208,49 +200,4 @@ impl ChatOptions {
             }
         }
     }
-
-    fn check_tools(&self, conversation: &Conversation) -> Result<(), ApiError> {
-        let needs_tool = self.tool_choice == Some(ToolChoice::Required);
-        let is_missing =
-            if needs_tool { conversation.tools.is_empty() } else { !conversation.has_tools_parameter };
-        if self.tool_choice.is_some() && is_missing {
-            let reason = "'tool_choice' is only allowed when 'tools' are given.";
-            return Err(ApiError::invalid_value("tool_choice", reason));
-        }
-        let is_offered = |name: &str| conversation.tools.iter().any(|tool| tool["function"]["name"] == name);
-        if self.chosen_function.as_deref().is_some_and(|name| !is_offered(name)) {
-            let reason = "'tool_choice' names a function that is not among the 'tools'.";
-            return Err(ApiError::invalid_value("tool_choice.function.name", reason));
-        }
-        Ok(())
-    }
-}
-
-fn read_tool_choice(node: &Node<'_, '_>) -> Result<(Option<ToolChoice>, Option<String>), ApiError> {
-    if node.json_type() != JsonType::Object {
-        let choices = [ToolChoice::None, ToolChoice::Auto, ToolChoice::Required];
-        return Ok((Some(choices[node.one_of(TOOL_CHOICES)?]), None));
-    }
-    let (mut kind, mut function) = (None, None);
-    node.known_members(&["type", "function"], |key, value| {
-        match key {
-            _ if value.is_null() => {}
-            "type" => kind = Some(value.one_of(&["function"])?),
-            _ => {
-                let mut name = None;
-                value.known_members(&["name"], |_, value| {
-                    if !value.is_null() {
-                        name = Some(value.string(MAX_NAME_BYTES)?.into_owned());
-                    }
-                    Ok(())
-                })?;
-                let missing = || ApiError::missing_required_parameter(value.path_of("name"));
-                function = Some(name.ok_or_else(missing)?);
-            }
-        }
-        Ok(())
-    })?;
-    let missing = |key: &str| ApiError::missing_required_parameter(node.path_of(key));
-    kind.ok_or_else(|| missing("type"))?;
-    Ok((Some(ToolChoice::Required), Some(function.ok_or_else(|| missing("function"))?)))
 }

@@ -92,7 +92,7 @@ impl CompletionRequest {
         let mut generation = GenerationRequest { logprobs_param: "logprobs", ..Default::default() };
         let mut own = CompletionOptions::default();
         let ignored = read_body(
-            &Node::body(body)?,
+            body,
             &mut [
                 &mut Bound { fields: COMPLETION_FIELDS, target: &mut own },
                 &mut Bound { fields: GENERATION_FIELDS, target: &mut generation },

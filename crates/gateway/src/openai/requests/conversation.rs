@@ -4,11 +4,12 @@ use serde_json::{Map, Value};
 
 use super::generation_fields::UNSUPPORTED;
 use super::generation_values::is_empty;
-use super::message::{MAX_MESSAGES, Message, Role, read_messages};
+use super::message::{MAX_MESSAGES, Message, Messages, Role, read_messages};
 use super::tools::{MAX_TOOLS, read_tools};
 use crate::openai::error::ApiError;
 use crate::openai::field::Kind::{Boolean, Custom, Refused};
-use crate::openai::field::{Field, IgnoredParameters, Shape, field};
+use crate::openai::field::{Field, Shape, field};
+use crate::openai::ignored::IgnoredParameters;
 use crate::openai::json::{MAX_MEMBERS, Node, TreeBudget};
 
 /// Most documents of a request.
@@ -59,7 +60,9 @@ pub struct Conversation {
     pub reasoning_effort: Option<&'static str>,
     /// The client's own variables for the template, none of them reserved.
     pub chat_template_kwargs: Map<String, Value>,
-    /// Keys of messages and variables of the template that change nothing.
+    /// The parameter of the last message that leaves it open.
+    open_message: Option<String>,
+    /// Variables of the template that change nothing.
     pub ignored: IgnoredParameters,
     /// What the trees of all parameters may still take.
     pub(super) budget: TreeBudget,
@@ -70,7 +73,8 @@ pub const CONVERSATION_FIELDS: &[Field<Conversation>] = &[
     field(
         "messages",
         Custom(Shape::Array(MAX_MESSAGES, &Shape::Object), |c, node, _| {
-            c.messages = read_messages(node, &mut c.ignored, &mut c.budget)?;
+            let Messages { messages, open } = read_messages(node, &mut c.budget)?;
+            (c.messages, c.open_message) = (messages, open);
             Ok(())
         }),
         "The conversation: role (system, developer, user, assistant, tool) and content (text or text parts).",
@@ -149,8 +153,19 @@ impl Conversation {
         self.add_special_tokens.unwrap_or(false)
     }
 
-    /// Checks what one parameter alone cannot tell.
-    pub(super) fn check_together(&self) -> Result<(), ApiError> {
+    /// Checks what one parameter alone cannot tell. A last message that says so itself is left open.
+    pub(super) fn check_together(&mut self) -> Result<(), ApiError> {
+        if let Some(open) = &self.open_message {
+            for (said, other) in [
+                (self.continue_final_message == Some(false), "continue_final_message"),
+                (self.add_generation_prompt == Some(true), "add_generation_prompt"),
+            ] {
+                if said {
+                    return Err(ApiError::mutually_exclusive(open.clone(), other));
+                }
+            }
+            self.continue_final_message = Some(true);
+        }
         if self.continues_final_message() && self.adds_generation_prompt() {
             return Err(ApiError::mutually_exclusive("continue_final_message", "add_generation_prompt"));
         }

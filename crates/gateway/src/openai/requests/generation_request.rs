@@ -6,7 +6,8 @@ use throng_core::request::{EarlyStopping, Priority, SamplingParams, TokenId};
 use throng_text::grammar::ConstraintSpec;
 
 use crate::openai::error::{ApiError, ConstraintParam};
-use crate::openai::field::{IgnoredParameters, ReadOptions};
+use crate::openai::field::ReadOptions;
+use crate::openai::ignored::IgnoredParameters;
 
 /// What a request asks of its outputs' form.
 #[derive(Debug, Clone, PartialEq)]

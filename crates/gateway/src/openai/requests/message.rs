@@ -3,24 +3,24 @@
 
 mod content;
 mod image;
+mod reasoning_part;
 mod tool_calls;
 
 use serde_json::{Map, Value};
 
-use content::read_content;
+use content::{Content, read_content};
 pub(super) use tool_calls::MAX_NAME_BYTES;
 pub use tool_calls::ToolCall;
 use tool_calls::read_tool_calls;
 
 use crate::openai::error::ApiError;
-use crate::openai::field::IgnoredParameters;
 use crate::openai::json::{Node, TreeBudget};
 
 /// Most messages of a conversation.
 pub const MAX_MESSAGES: usize = 10_000;
 
 /// Keys of a message. Those from `annotations` on mean nothing here: other servers' answers have them, and clients send
-/// them back.
+/// them back. Strict servers accept these too.
 const KEYS: &[&str] = &[
     "role",
     "content",
@@ -40,6 +40,11 @@ const KEYS: &[&str] = &[
     "reasoning_details",
     "thinking_blocks",
 ];
+
+/// Further keys that would change the answer: the first two leave the last message open, as DeepSeek's,
+/// Mistral's and Moonshot's servers call it; the others hold what is no text. Strict servers do not know
+/// them.
+const MORE_KEYS: [&str; 6] = ["prefix", "partial", "images", "videos", "files", "attachments"];
 
 /// Who speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,32 +91,47 @@ pub struct Message {
     pub reasoning: Option<String>,
 }
 
+/// The messages of a conversation.
+#[derive(Debug)]
+pub struct Messages {
+    /// At least one.
+    pub messages: Vec<Message>,
+    /// The parameter that leaves the last one open, if it has one.
+    pub open: Option<String>,
+}
+
 /// Reads `messages`; what they are as trees is taken from `budget`.
 ///
 /// # Errors
 /// A 400 that names the path.
-pub fn read_messages(
-    node: &Node<'_, '_>,
-    ignored: &mut IgnoredParameters,
-    budget: &mut TreeBudget,
-) -> Result<Vec<Message>, ApiError> {
-    let mut messages = Vec::new();
+pub fn read_messages(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<Messages, ApiError> {
+    let mut messages: Vec<Message> = Vec::new();
+    let (mut open, mut n_open) = (None, 0);
     node.elements(MAX_MESSAGES, |_, element| {
-        messages.push(read_message(&element, ignored, budget)?);
+        let (message, mark) = read_message(&element, budget)?;
+        messages.push(message);
+        n_open += usize::from(mark.is_some());
+        open = mark;
         Ok(())
     })?;
-    if messages.is_empty() {
-        return Err(ApiError::empty_array(node.path()));
+    let last = messages.last().ok_or_else(|| ApiError::empty_array(node.path()))?;
+    if let Some(mark) = open.as_ref().filter(|_| last.role != Role::Assistant) {
+        let reason = "Only a last message of the assistant can be continued.";
+        return Err(ApiError::invalid_value(mark.clone(), reason));
+    }
+    if n_open > usize::from(open.is_some()) {
+        // Messages that were continued once and are history now.
+        node.ignore_as("messages[].prefix");
     }
     check_replies(&messages, node)?;
-    Ok(messages)
+    Ok(Messages { messages, open })
 }
 
 /// The members of a message as they come.
 #[derive(Default)]
 struct Parts {
     role: Option<Role>,
-    content: Option<String>,
+    content: Option<Content>,
     name: Option<String>,
     tool_calls: Vec<ToolCall>,
     tool_call_id: Option<String>,
@@ -119,14 +139,13 @@ struct Parts {
     refusal: Option<String>,
 }
 
-fn read_message(
-    node: &Node<'_, '_>,
-    ignored: &mut IgnoredParameters,
-    budget: &mut TreeBudget,
-) -> Result<Message, ApiError> {
+/// Reads a message, and which of its parameters leaves it open.
+fn read_message(node: &Node<'_, '_>, budget: &mut TreeBudget) -> Result<(Message, Option<String>), ApiError> {
     let mut parts = Parts::default();
+    let mut open = None;
     budget.take(1, node)?;
-    node.known_members(KEYS, |key, value| {
+    let keys = if node.is_strict() { KEYS.to_vec() } else { [KEYS, &MORE_KEYS].concat() };
+    node.known_members(&keys, |key, value| {
         if key == "role" {
             parts.role = Some(Role::ALL[value.one_of(&Role::NAMES)?]);
         } else if value.is_null() {
@@ -137,7 +156,7 @@ fn read_message(
         let text = || value.string(usize::MAX).map(|text| Some(text.into_owned()));
         match key {
             "role" => {}
-            "content" => parts.content = Some(read_content(&value, ignored)?),
+            "content" => parts.content = Some(read_content(&value)?),
             "name" => parts.name = label()?,
             "tool_calls" => parts.tool_calls = read_tool_calls(&value, budget)?,
             "tool_call_id" => parts.tool_call_id = label()?,
@@ -154,11 +173,26 @@ fn read_message(
                 let reason = "This server does not support it.";
                 return Err(ApiError::unsupported_parameter(value.path(), reason));
             }
-            _ => ignored.add(&format!("messages[].{key}")),
+            "prefix" | "partial" => {
+                if value.boolean()? {
+                    open = Some(value.path());
+                }
+            }
+            "images" | "videos" | "files" | "attachments" => refuse_media(&value)?,
+            _ => value.ignore(),
         }
         Ok(())
     })?;
-    parts.into_message(node)
+    Ok((parts.into_message(node)?, open))
+}
+
+/// Refuses what is no text, and would be lost.
+fn refuse_media(node: &Node<'_, '_>) -> Result<(), ApiError> {
+    let is_nothing = node.is_empty_container() || matches!(node.text(), "false" | "\"\"");
+    if is_nothing {
+        return Ok(());
+    }
+    Err(ApiError::unsupported_parameter(node.path(), "This model takes only text."))
 }
 
 impl Parts {
@@ -181,6 +215,13 @@ impl Parts {
         if role == Role::Function && name.is_none() {
             return Err(missing("name"));
         }
+        let (content, thought) = content.map(|content| (content.text, content.reasoning)).unzip();
+        if let Some(thought) = thought.as_ref().and_then(Option::as_ref).filter(|_| role != Role::Assistant) {
+            let reason = "Only messages of the assistant have reasoning.";
+            return Err(ApiError::unsupported_parameter(thought.path.clone(), reason));
+        }
+        let reasoning =
+            reasoning.or(thought.flatten().map(|thought| thought.text).filter(|text| !text.is_empty()));
         let content = content.or(refusal);
         if content.is_none() && tool_calls.is_empty() {
             return Err(missing("content"));

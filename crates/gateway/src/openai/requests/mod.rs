@@ -14,6 +14,7 @@ pub mod sampling;
 pub mod several_answers;
 mod structured_output;
 pub mod tokenize;
+mod tool_choice;
 pub mod tools;
 
 pub use generation_request::OutputConstraint;

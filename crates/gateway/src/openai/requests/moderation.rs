@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::generation_values::model_name;
 use crate::openai::error::ApiError;
 use crate::openai::field::Kind::Custom;
-use crate::openai::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
+use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::openai::ignored::IgnoredParameters;
 use crate::openai::json::{JsonType, Node};
 
 /// Most texts of a request.
@@ -61,7 +62,7 @@ impl ModerationRequest {
     pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
         let mut request = Self::default();
         let mut bound = Bound { fields: MODERATION_FIELDS, target: &mut request };
-        let ignored = read_body(&Node::body(body)?, &mut [&mut bound], options)?;
+        let ignored = read_body(body, &mut [&mut bound], options)?;
         if request.inputs.is_empty() {
             return Err(ApiError::missing_required_parameter("input"));
         }

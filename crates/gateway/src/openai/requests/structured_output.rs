@@ -20,13 +20,15 @@ pub(super) fn read_response_format(
     _: &ReadOptions,
 ) -> Result<(), ApiError> {
     const FORMATS: &[&str] = &["text", "json_object", "json_schema", "structural_tag"];
-    const KEYS: &[&str] = &["type", "json_schema", "structures", "triggers", "format"];
+    const KEYS: &[&str] = &["type", "json_schema", "structures", "triggers", "format", "schema"];
     let mut format = None;
     node.known_members(KEYS, |key, value| {
         match key {
             _ if value.is_null() => {}
             "type" => format = Some(value.one_of(FORMATS)?),
             "json_schema" => check_named_schema(&value)?,
+            // A form of the output, as other servers write it: it would be lost.
+            "schema" => return Err(ApiError::unknown_parameter(value.path())),
             _ => {}
         }
         Ok(())
@@ -88,7 +90,7 @@ pub(super) fn read_structured_outputs(
     if node.json_type() == JsonType::Object {
         node.check_complexity(MAX_SCHEMA_VALUES)?;
     }
-    node.known_members(KEYS, |key, value| {
+    node.only_members(KEYS, |key, value| {
         let spec = match key {
             _ if value.is_null() => return Ok(()),
             "json" => schema(&value)?,
@@ -215,7 +217,7 @@ mod tests {
         let body = format!("{{{members}}}");
         let mut request = GenerationRequest::default();
         let part = &mut Bound { fields: GENERATION_FIELDS, target: &mut request };
-        read_body(&Node::body(body.as_bytes())?, &mut [part], &ReadOptions::default())?;
+        read_body(body.as_bytes(), &mut [part], &ReadOptions::default())?;
         Ok(request.constraint().map(|constraint| (constraint.param.clone(), constraint.spec.clone())))
     }
 

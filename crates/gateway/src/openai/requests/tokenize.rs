@@ -9,8 +9,8 @@ use super::conversation::{CONVERSATION_FIELDS, Conversation};
 use super::generation_values::{TOKENS, model_name};
 use crate::openai::error::ApiError;
 use crate::openai::field::Kind::{Boolean, Custom};
-use crate::openai::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
-use crate::openai::json::Node;
+use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::openai::ignored::IgnoredParameters;
 
 const ABOUT_MODEL: &str = "The model whose tokenizer to use.";
 
@@ -83,7 +83,7 @@ impl TokenizeRequest {
         let mut own = TokenizeOptions::default();
         let mut conversation = Conversation::default();
         let mut ignored = read_body(
-            &Node::body(body)?,
+            body,
             &mut [
                 &mut Bound { fields: TOKENIZE_FIELDS, target: &mut own },
                 &mut Bound { fields: CONVERSATION_FIELDS, target: &mut conversation },
@@ -160,7 +160,7 @@ impl DetokenizeRequest {
     pub fn parse(body: &[u8], options: &ReadOptions) -> Result<Self, ApiError> {
         let mut own = DetokenizeOptions::default();
         let mut bound = Bound { fields: DETOKENIZE_FIELDS, target: &mut own };
-        let ignored = read_body(&Node::body(body)?, &mut [&mut bound], options)?;
+        let ignored = read_body(body, &mut [&mut bound], options)?;
         let tokens = own.tokens.ok_or_else(|| ApiError::missing_required_parameter("tokens"))?;
         Ok(Self { model: own.model, tokens, ignored })
     }

@@ -5,7 +5,8 @@ use super::completion::{Prompt, read_prompts};
 use super::generation_values::{TOKENS, model_name};
 use crate::openai::error::ApiError;
 use crate::openai::field::Kind::{Boolean, Custom, Integer, Text};
-use crate::openai::field::{Bound, Field, IgnoredParameters, ReadOptions, Shape, field, read_body};
+use crate::openai::field::{Bound, Field, ReadOptions, Shape, field, read_body};
+use crate::openai::ignored::IgnoredParameters;
 use crate::openai::json::{JsonType, Node};
 
 /// Most texts of one request, as in OpenAI's API.
@@ -95,7 +96,7 @@ pub const EMBEDDING_FIELDS: &[Field<EmbeddingRequest>] = &[
     field(
         "input",
         Custom(INPUT_SHAPE, |r, node, _| {
-            r.input = read_prompts(node, MAX_INPUTS)?;
+            r.input = read_inputs(node)?;
             Ok(())
         }),
         "Text, token ids, or a list of either.",
@@ -260,7 +261,7 @@ pub struct ClassifyRequest {
 pub const CLASSIFY_FIELDS: &[Field<ClassifyRequest>] = &[field(
     "input",
     Custom(INPUT_SHAPE, |r, node, _| {
-        r.input = read_prompts(node, MAX_INPUTS)?;
+        r.input = read_inputs(node)?;
         Ok(())
     }),
     "Text, token ids, or a list of either.",
@@ -290,10 +291,31 @@ fn read<T>(
     own: &mut T,
 ) -> Result<IgnoredParameters, ApiError> {
     read_body(
-        &Node::body(body)?,
+        body,
         &mut [&mut Bound { fields, target: own }, &mut Bound { fields: POOLING_FIELDS, target: shared }],
         options,
     )
+}
+
+/// Texts and token ids, none of them empty: whether a vector of nothing exists would depend on the model.
+fn read_inputs(node: &Node<'_, '_>) -> Result<Vec<Prompt>, ApiError> {
+    let inputs = read_prompts(node, MAX_INPUTS)?;
+    let is_list = node.json_type() == JsonType::Array;
+    match inputs.iter().position(is_empty_text) {
+        Some(idx) if is_list => Err(empty_text(format!("{}[{idx}]", node.path()))),
+        Some(_) => Err(empty_text(node.path())),
+        None => Ok(inputs),
+    }
+}
+
+/// Whether it is a text without characters.
+pub fn is_empty_text(prompt: &Prompt) -> bool {
+    matches!(prompt, Prompt::Text(text) if text.is_empty())
+}
+
+/// The refusal of an empty text.
+pub fn empty_text(param: impl Into<String>) -> ApiError {
+    ApiError::invalid_value(param, "The text must not be empty.")
 }
 
 /// Texts, or objects with a text.
