@@ -1,10 +1,14 @@
 """`throng chat`: in a pipe, on a terminal, and with a running server."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import signal
+import struct
 import subprocess
+import termios
 import time
 
 LIMIT_S = 120
@@ -36,8 +40,8 @@ def test_a_pipe_gets_no_colours(binary):
 
 def test_a_full_context_says_what_to_do(binary):
     answer = chat(binary, "--max-model-len", "64", stdin="one two three " * 100 + "\nHello!\n")
-    assert answer.returncode == 0, answer.stderr
-    assert "context is full: /new starts over" in answer.stderr
+    assert answer.returncode == 1, "a message had no answer"
+    assert "context is full: /new starts over" in answer.stderr and "a message had no answer" in answer.stderr
     assert answer.stdout.strip(), "the chat goes on"
 
 
@@ -51,7 +55,7 @@ def test_a_server_answers_as_the_model_itself_would(binary, start):
         long = chat(binary, "--url", server.url, stdin="one two three " * 20_000 + "\n")
         assert "context is full: /new starts over" in long.stderr
         unknown = chat(binary, "--url", server.url, "no-such-model", stdin="Hello!\n")
-        assert "no-such-model" in unknown.stderr
+        assert "no-such-model" in unknown.stderr and unknown.returncode == 1
     gone = chat(binary, "--url", server.url, stdin="Hello!\n")
     assert gone.returncode == 1
     assert f"cannot reach {server.url}/v1" in gone.stderr
@@ -74,8 +78,10 @@ def test_flags_of_loading_make_no_sense_with_a_server(binary):
 class Terminal:
     """A program on a terminal of its own."""
 
-    def __init__(self, command, **variables):
+    def __init__(self, command, columns=0, **variables):
         self.master, slave = pty.openpty()
+        if columns:
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm", **variables}
         self.process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
@@ -125,5 +131,86 @@ def test_no_color_is_obeyed(binary, tmp_path):
     terminal.read_until("Chatting with throng-starter")
     assert "\x1b[2m" not in terminal.shown
     terminal.read_until(PROMPT)
+    terminal.write("/exit\r")
+    assert terminal.end() == 0
+
+
+def stops_only_the_answer(terminal):
+    terminal.read_until(PROMPT)
+    terminal.write("Tell me about the sea.\r")
+    terminal.read_until("sea.[^>]*[a-z]{3}")
+    time.sleep(0.5)
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_until(r"\[stopped\]|" + STATISTICS)
+    terminal.write("Hello!\r")
+    terminal.read_until(STATISTICS, len(re.findall(STATISTICS, terminal.shown)) + 1)
+    # At an empty line the first one says how to leave.
+    terminal.read_until(PROMPT, 3)
+    terminal.write("\x03")
+    terminal.read_until("Ctrl-D or /exit leaves")
+    assert terminal.process.poll() is None
+    terminal.write("\x03")
+    assert terminal.end() == 130
+
+
+def test_ctrl_c_stops_the_answer_only(binary, tmp_path):
+    stops_only_the_answer(Terminal([binary, "chat", "--max-tokens", "200"], XDG_STATE_HOME=str(tmp_path), NO_COLOR="1"))
+
+
+def test_ctrl_c_stops_the_answer_of_a_server_only(binary, start, tmp_path):
+    with start() as server:
+        command = [binary, "chat", "--url", server.url, "--max-tokens", "200"]
+        stops_only_the_answer(Terminal(command, XDG_STATE_HOME=str(tmp_path), NO_COLOR="1"))
+
+
+def test_ctrl_c_stops_an_answer_that_has_not_begun(binary, tmp_path):
+    """A server that accepts the request and says nothing."""
+    import http.server
+    import threading
+
+    class Silent(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+        def do_GET(self):
+            body = b'{"data": [{"id": "silent"}]}'
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self):
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.end_headers()
+            self.wfile.flush()
+            self.server.asked.set()
+            self.server.over.wait(LIMIT_S)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+    server.daemon_threads = True
+    server.asked, server.over = threading.Event(), threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    terminal = Terminal([binary, "chat", "--url", url], XDG_STATE_HOME=str(tmp_path), NO_COLOR="1")
+    terminal.read_until(PROMPT)
+    terminal.write("Hello!\r")
+    assert server.asked.wait(LIMIT_S)
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.read_until(r"\[stopped before the answer began\]")
+    terminal.read_until(PROMPT, 2)
+    terminal.write("/exit\r")
+    server.over.set()
+    assert terminal.end() == 0
+    server.shutdown()
+    server.server_close()
+
+
+def test_lines_are_broken_between_words(binary, tmp_path):
+    terminal = Terminal([binary, "chat"], columns=40, XDG_STATE_HOME=str(tmp_path), NO_COLOR="1")
+    terminal.read_until(PROMPT)
+    said = terminal.shown.replace("\r", "").split("> ")[0]
+    assert all(len(line) <= 40 for line in said.split("\n")), said
+    assert "a small model trained from scratch" in " ".join(said.split())
     terminal.write("/exit\r")
     assert terminal.end() == 0

@@ -48,6 +48,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def answer(self, with_body):
         shelf = self.server.shelf
+        with shelf.lock:
+            shelf.asked.append((self.path, dict(self.headers)))
+        if target := shelf.redirects.get(self.path):
+            self.send_response(302)
+            self.send_header("location", target)
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
         content = shelf.files.get(self.path)
         if content is None:
             self.send_response(404)
@@ -91,6 +99,7 @@ class Shelf:
 
     def __init__(self, files, knows_ranges=True, tls=None):
         self.files, self.knows_ranges = files, knows_ranges
+        self.asked, self.redirects = [], {}
         self.ranges, self.breaks_after, self.lock = [], None, threading.Lock()
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.shelf = self
@@ -226,3 +235,37 @@ def test_https_is_checked(binary, tmp_path):
         assert path.read_bytes() == STARTER.read_bytes()
         refused = run(binary, "pull", shelf.url + "/m.gguf", cache=tmp_path / "other")
         assert refused.returncode == 1 and "cannot get" in refused.stderr, refused.stderr
+
+
+def test_redirects_stay_with_the_server(binary, tmp_path):
+    with Shelf({"/m.gguf": STARTER.read_bytes()}) as shelf, Shelf({"/m.gguf": STARTER.read_bytes()}) as other:
+        shelf.redirects = {
+            "/latest.gguf": "/m.gguf",
+            "/elsewhere.gguf": other.url + "/m.gguf",
+            "/metadata.gguf": "http://169.254.169.254/latest/meta-data",
+            "/round.gguf": "/round.gguf",
+        }
+        assert pull(binary, shelf.url + "/latest.gguf", cache=tmp_path).read_bytes() == STARTER.read_bytes()
+        for name, words in (
+            ("elsewhere", f"redirects to {other.url}"),
+            ("metadata", "redirects to http://169.254.169.254"),
+            ("round", "redirects more than 5 times"),
+        ):
+            refused = run(binary, "pull", f"{shelf.url}/{name}.gguf", cache=tmp_path / "other")
+            assert refused.returncode == 1 and words in refused.stderr, refused.stderr
+        assert other.asked == []
+
+
+def test_what_is_sent_to_a_bucket_is_sent_to_no_other_host(binary, tmp_path):
+    with Shelf({}) as bucket, Shelf({"/m.gguf": STARTER.read_bytes()}) as other:
+        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_SESSION_TOKEN": "secret-token"}
+        environment = {"AWS_ENDPOINT": bucket.url, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", **keys}
+
+        class Everything(dict):
+            def get(self, path, default=None):
+                return other.url + path
+
+        bucket.redirects = Everything()
+        refused = run(binary, "pull", "s3://models/x", cache=tmp_path, environment=environment)
+        assert refused.returncode == 1 and f"redirects to {other.url}" in refused.stderr, refused.stderr
+        assert bucket.asked and other.asked == []

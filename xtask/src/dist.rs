@@ -22,6 +22,13 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "fish/vendor_completions.d/throng.fish"),
 ];
 
+/// The services of systemd; the package starts the first one.
+const SERVICES: [&str; 3] = ["throng.service", "throng-gateway.service", "throng-worker.service"];
+
+/// Settings that an upgrade leaves as the operator has them, and their files in the folder `packaging`.
+const CONFIGURATION: [(&str, &str); 2] =
+    [("etc/throng/throng.toml", "throng.toml"), ("etc/throng/credentials/README", "credentials.txt")];
+
 /// Builds the binary with the profile `dist`, or takes the one of `--binary PATH`, and writes the packages into
 /// `target/packages` or the folder of `--out`.
 pub fn run(arguments: &[&str]) -> Result<()> {
@@ -71,10 +78,20 @@ fn of_archive(binary: &Path, shared: &[Entry], seconds: u64) -> Result<Tree> {
     for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
         tree.add(Entry::file(name, std::fs::read(workspace().join(name))?));
     }
-    tree.add(Entry::file("lib/systemd/system/throng.service", packaging("throng.service")?));
-    tree.add(Entry::file("etc/throng/throng.toml", packaging("throng.toml")?));
+    add_service_files(&mut tree, "lib/systemd/system")?;
     shared.iter().for_each(|entry| tree.add(entry.clone()));
     Ok(tree)
+}
+
+/// The units of the services into `units`, and what they read below `etc/throng`.
+fn add_service_files(tree: &mut Tree, units: &str) -> Result<()> {
+    for service in SERVICES {
+        tree.add(Entry::file(&format!("{units}/{service}"), packaging(service)?));
+    }
+    for (path, name) in CONFIGURATION {
+        tree.add(Entry::file(path, packaging(name)?));
+    }
+    Ok(())
 }
 
 /// What the binary says about itself: manual pages and completions, below `share`.

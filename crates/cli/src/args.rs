@@ -7,6 +7,7 @@ mod foreign;
 mod help;
 mod inspect;
 mod keys;
+mod local;
 mod model_length;
 mod network;
 mod observability;
@@ -40,13 +41,13 @@ pub use keys::{
     AuditArgs, DatabaseArgs, KeysArgs, KeysCommand, Permit, PermitArgs, StoreArgs, StoreCommand, UsageArgs,
     UsageBy,
 };
+pub use local::{CacheArgs, ConfigArgs, ConfigCommand, HandoverArgs, ModelsArgs, ModelsCommand};
 pub use model_length::ModelLength;
 pub use network::NetworkArgs;
 pub use observability::{ExplainArgs, ObservabilityArgs};
 pub use recommended::{GenerationConfigSource, RecommendedSampling};
 pub use terminal::{ChatArgs, GenerateArgs, SamplingArgs};
-pub use values::LogFormat;
-pub use values::{Variables, check_variables};
+pub use values::{LogFormat, Variables, bytes_of, check_variables};
 pub use words::is_path;
 
 /// Serve large language models to many users from the hardware you have.
@@ -120,6 +121,8 @@ pub enum Command {
     Inspect(InspectArgs),
     /// Bring a model into the cache and print where it is
     Pull(PullArgs),
+    /// List the models of the cache with their sizes, or remove some
+    Models(ModelsArgs),
     /// Measure prefill and decode by number of users, without HTTP
     Bench(BenchArgs),
     /// Make, list, revoke and restrict the API keys of a database
@@ -128,6 +131,11 @@ pub enum Command {
     Usage(UsageArgs),
     /// Copy or check the database, or print its audit
     Store(StoreArgs),
+    /// Check a configuration file
+    Config(ConfigArgs),
+    /// Exchange a server's process for a new one, with new settings or a new binary, without an interruption
+    #[command(visible_alias = "reload")]
+    Handover(HandoverArgs),
     /// Ask a server where the time of a request went
     Explain(ExplainArgs),
     /// Print the completions of a shell
@@ -150,8 +158,8 @@ pub struct ModelArgs {
     /// gs://, az://, https://) of a folder or .gguf file; the built-in starter model when absent
     #[arg(value_parser = model_place)]
     pub model: Option<String>,
-    /// The model, as vLLM's flag
-    #[arg(long = "model", hide = true, conflicts_with = "model", value_name = "MODEL", value_parser = model_place)]
+    /// The model, as vLLM's and llama.cpp's flags
+    #[arg(long = "model", short = 'm', alias = "hf-repo", hide = true, conflicts_with = "model", value_name = "MODEL", value_parser = model_place)]
     pub model_flag: Option<String>,
     /// The branch, tag or commit of a hub id
     #[arg(long, hide_short_help = true, value_name = "REVISION")]
@@ -163,10 +171,11 @@ pub struct ModelArgs {
     #[arg(long, hide_short_help = true, value_name = "PATH")]
     pub tokenizer: Option<PathBuf>,
     /// Maximum tokens of one conversation (32768, 32k), or auto: as many as the model and the KV cache allow
-    #[arg(long, visible_alias = "context-length", value_name = "TOKENS", value_parser = parse_model_length)]
+    #[arg(long, short_alias = 'c', visible_alias = "context-length", alias = "ctx-size", value_name = "TOKENS",
+        value_parser = parse_model_length)]
     pub max_model_len: Option<ModelLength>,
     /// Worker threads
-    #[arg(long, value_name = "N", value_parser = within(bounds::THREADS))]
+    #[arg(long, short_alias = 't', value_name = "N", value_parser = within(bounds::THREADS))]
     pub threads: Option<usize>,
     /// Quantize a model in F32, F16 or BF16 while it is loaded
     #[arg(long, value_enum, ignore_case = true, value_name = "TYPE")]
@@ -184,20 +193,20 @@ pub struct ModelArgs {
     #[arg(long, hide_short_help = true, value_name = "TOKENS", value_parser = within(bounds::STEP_TOKENS))]
     pub max_num_batched_tokens: Option<u32>,
     /// Maximum sequences in one step
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
+    #[arg(long, alias = "parallel", hide_short_help = true, value_name = "N", value_parser = within(bounds::STEP_ROWS))]
     pub max_num_seqs: Option<u32>,
     /// Speculative decoding in vLLM's form: {"method":"ngram","num_speculative_tokens":16,"prompt_lookup_min":3}; no result
     /// depends on it
     #[arg(long, hide_short_help = true, value_name = "JSON", value_parser = speculation::parse)]
     pub speculative_config: Option<SpeculationSection>,
     /// A smaller model with the same vocabulary, or an EAGLE-3 head, that guesses the next tokens: a folder, a .gguf file or a hub id
-    #[arg(long, value_name = "MODEL", value_parser = model_place)]
+    #[arg(long, alias = "model-draft", value_name = "MODEL", value_parser = model_place)]
     pub draft_model: Option<String>,
     /// Compute no guesses of the next tokens (prompt lookup is on when absent)
     #[arg(long, hide_short_help = true, conflicts_with_all = ["speculative_config", "draft_model"])]
     pub no_speculation: bool,
     /// A file whose chat template is used instead of the model's own
-    #[arg(long, hide_short_help = true, value_name = "FILE")]
+    #[arg(long, alias = "chat-template-file", hide_short_help = true, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
     /// Refuse a config.json with a key that nothing reads, or with the model_type of no known family
     #[arg(long, hide_short_help = true)]
@@ -230,7 +239,8 @@ pub struct ServeArgs {
     #[arg(long, short, env = "THRONG_PORT")]
     pub port: Option<u16>,
     /// Names to serve the model under, instead of its own; stands after the model
-    #[arg(long, num_args = 1.., value_name = "NAME", value_parser = bounds::model_name)]
+    #[arg(long, short_alias = 'a', alias = "alias", num_args = 1.., value_name = "NAME",
+        value_parser = bounds::model_name)]
     pub served_model_name: Vec<String>,
     /// API keys, separated by commas; each request must have one of them
     #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_delimiter = ',', value_name = "KEY")]
@@ -304,7 +314,7 @@ pub struct ServeArgs {
     /// Adapters over the model.
     #[command(flatten)]
     pub adapters: AdapterArgs,
-    /// vLLM's flags that Throng has no setting for.
+    /// vLLM's and llama.cpp's flags that Throng has no setting for.
     #[command(flatten)]
     pub foreign: ForeignArgs,
 }

@@ -3,8 +3,11 @@
 
 mod adapters;
 mod checks;
+mod credentials;
+mod document;
 pub mod fleet;
 mod on_demand;
+mod tips;
 
 pub use adapters::AdapterSection;
 pub use fleet::WorkerSection;
@@ -12,6 +15,7 @@ pub use on_demand::OnDemandSection;
 
 use std::path::{Path, PathBuf};
 
+use self::document::Document;
 use serde::Deserialize;
 use throng_core::scheduler::{SchedulerConfig, SchedulingPolicy};
 use throng_gateway::{
@@ -139,13 +143,14 @@ impl Settings {
     /// defaults.
     ///
     /// # Errors
-    /// When the file cannot be read, has an unknown key or a number out of its range, or a flag asks for a feature that
-    /// Throng lacks.
+    /// When the file cannot be read, a flag asks for a feature that Throng lacks, or with all unknown keys and numbers out
+    /// of their ranges.
     pub fn of(arguments: &ServeArgs) -> Result<Self, UsageError> {
         for notice in arguments.foreign.notices()? {
             tracing::warn!("{notice}");
         }
-        let file = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let document = arguments.config.as_deref().map(read_file).transpose()?.unwrap_or_default();
+        let Document { settings: file, faults, lines } = document;
         let mut model = file.model;
         model.overlay(&arguments.model);
         if !arguments.served_model_name.is_empty() {
@@ -167,9 +172,13 @@ impl Settings {
         let mut adapters = file.adapters;
         adapters.overlay(&arguments.adapters);
         let (worker, replicas, on_demand) = (file.worker, file.replica, file.on_demand);
-        let settings = Self { model, engine, gateway, adapters, worker, replicas, on_demand };
-        checks::check(&settings)?;
-        Ok(settings)
+        let mut settings = Self { model, engine, gateway, adapters, worker, replicas, on_demand };
+        credentials::add(&mut settings)?;
+        let faults = Document { settings: (), faults, lines }.with(checks::check(&settings).0);
+        match document::told(arguments.config.as_deref(), &faults) {
+            Some(told) => Err(UsageError(told)),
+            None => Ok(settings),
+        }
     }
 }
 
@@ -352,9 +361,8 @@ fn overlay_tls(tls: &mut Option<TlsConfig>, flags: &NetworkArgs) {
     });
 }
 
-fn read_file(path: &Path) -> Result<ConfigFile, UsageError> {
-    let place = path.display();
-    toml::from_str(&text_file::read(path)?).map_err(|error| UsageError(format!("{place}: {error}")))
+fn read_file(path: &Path) -> Result<Document<ConfigFile>, UsageError> {
+    Ok(document::read(&text_file::read(path)?))
 }
 
 #[cfg(test)]

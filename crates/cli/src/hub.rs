@@ -14,14 +14,14 @@ pub(crate) use files::{COMPANIONS, INDEX_FILE, SINGLE_FILE, Wanted, choose, is_p
 
 use std::path::{Path, PathBuf};
 
-/// A model on the hub: `org/name`, with `@revision` and `:file.gguf` where given.
+/// A model on the hub: `org/name`, with `@revision` and `:file.gguf` or `:FORMAT` where given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HubId {
     /// `org/name`.
     pub repository: String,
     /// A branch, tag or commit; `main` unless given.
     pub revision: String,
-    /// One GGUF file of the repository, where given.
+    /// One GGUF file of the repository, by its name or its format (`Q4_K_M`), where given.
     pub file: Option<String>,
 }
 
@@ -45,7 +45,8 @@ pub struct HubSettings {
 #[allow(missing_docs, reason = "the message says what each field is")]
 pub enum HubError {
     #[error(
-        "{model:?} is neither a file or folder here nor a hub id (org/name, org/name:file.gguf, org/name@revision)"
+        "{model:?} is neither a file or folder here nor a hub id (org/name, org/name:Q4_K_M, org/name:file.gguf, \
+         org/name@revision)"
     )]
     NotAModel { model: String },
     #[error(
@@ -71,7 +72,7 @@ pub enum HubError {
          terms on its page and set HF_TOKEN to an access token"
     )]
     Forbidden { repository: String, endpoint: String },
-    #[error("{repository} has several GGUF files; choose one as {repository}:FILE\n  {}", files.join("\n  "))]
+    #[error("{repository} has several GGUF files; choose one as {repository}:FILE or by its format, as {repository}:Q4_K_M\n  {}", files.join("\n  "))]
     ChooseFile { repository: String, files: Vec<String> },
     #[error("{repository} has no file {file}{}", listed(files))]
     NoSuchFile { repository: String, file: String, files: Vec<String> },
@@ -93,9 +94,30 @@ fn listed(files: &[String]) -> String {
     if files.is_empty() { String::new() } else { format!("; its GGUF files are\n  {}", files.join("\n  ")) }
 }
 
+/// What may stand before a hub id.
+const HUB_NAMES: [&str; 2] = ["hf.co/", "huggingface.co/"];
+
+/// The hub id of a page of the hub: of a model, a revision or a file, as a browser shows them.
+pub fn id_of_page(url: &str) -> Option<String> {
+    let page = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"))?;
+    let path = HUB_NAMES.iter().find_map(|name| page.strip_prefix(name))?;
+    let parts: Vec<&str> = path.split(['?', '#']).next()?.trim_end_matches('/').split('/').collect();
+    let id = match parts.as_slice() {
+        [organization, name] => format!("{organization}/{name}"),
+        [organization, name, "tree", revision] => format!("{organization}/{name}@{revision}"),
+        [organization, name, "blob" | "resolve", revision, file @ ..] => {
+            format!("{organization}/{name}@{revision}:{}", file.join("/"))
+        }
+        _ => return None,
+    };
+    HubId::parse(&id).map(|_| id)
+}
+
 impl HubId {
-    /// Parses `org/name[@revision][:file.gguf]`; `None` when `text` does not have that form.
+    /// Parses `org/name[@revision][:file.gguf]` or `org/name[@revision][:FORMAT]`, also behind the hub's name (`hf.co/`);
+    /// `None` when `text` does not have that form.
     pub fn parse(text: &str) -> Option<Self> {
+        let text = HUB_NAMES.iter().find_map(|name| text.strip_prefix(name)).unwrap_or(text);
         let (text, file) = match text.split_once(':') {
             Some((text, file)) => (text, Some(file)),
             None => (text, None),
@@ -187,6 +209,7 @@ mod tests {
         let id = HubId::parse("org/na.me-7B@refs/pr/3:q4/model.gguf").unwrap();
         assert_eq!((id.repository.as_str(), id.revision.as_str()), ("org/na.me-7B", "refs/pr/3"));
         assert_eq!(id.file.as_deref(), Some("q4/model.gguf"));
+        assert_eq!(HubId::parse("hf.co/org/name:Q4_K_M"), HubId::parse("org/name:Q4_K_M"));
         for bad in [
             "name",
             "/name",
@@ -201,6 +224,21 @@ mod tests {
             "a/b@../c",
         ] {
             assert_eq!(HubId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn pages_of_the_hub_are_ids() {
+        for (url, id) in [
+            ("https://huggingface.co/org/name", Some("org/name")),
+            ("https://huggingface.co/org/name/tree/v1/", Some("org/name@v1")),
+            ("https://hf.co/org/name/blob/main/q4/a.gguf?x=1", Some("org/name@main:q4/a.gguf")),
+            ("https://huggingface.co/org/name/resolve/main/a.gguf", Some("org/name@main:a.gguf")),
+            ("https://huggingface.co/datasets/org/name", None),
+            ("https://example.org/org/name", None),
+            ("https://huggingface.co/org/../name", None),
+        ] {
+            assert_eq!(id_of_page(url).as_deref(), id, "{url}");
         }
     }
 

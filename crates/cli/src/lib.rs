@@ -14,6 +14,7 @@ pub mod process;
 pub mod running;
 pub mod source;
 pub mod speculation;
+pub mod spelling;
 pub mod step_shares;
 pub mod text_file;
 pub mod usage_error;

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use throng_cli::args::{Command, CommandLine, LogFormat};
 use throng_cli::commands::{
-    bench, chat, explain, fleet, gateway, generate, inspect, keys, pull, serve, shell, store, usage, worker,
+    bench, chat, config, explain, fleet, gateway, generate, handover, inspect, keys, models, pull, serve,
+    shell, store, usage, worker,
 };
 use throng_cli::process::line_queue::LineFormat;
 use throng_cli::process::logging;
@@ -64,9 +65,12 @@ fn run(line: CommandLine) -> Result<()> {
             Some(Command::Generate(arguments)) => generate::run(&arguments).await,
             Some(Command::Inspect(arguments)) => inspect::run(&arguments),
             Some(Command::Pull(arguments)) => pull::run(&arguments),
+            Some(Command::Models(arguments)) => models::run(&arguments),
             Some(Command::Bench(arguments)) => bench::run(&arguments).await,
             Some(Command::Keys(arguments)) => keys::run(&arguments).await,
             Some(Command::Usage(arguments)) => usage::run(&arguments).await,
+            Some(Command::Config(arguments)) => config::run(&arguments),
+            Some(Command::Handover(arguments)) => handover::run(&arguments),
             Some(Command::Explain(arguments)) => explain::run(&arguments),
             Some(Command::Store(arguments)) => store::run(&arguments).await,
             Some(Command::Completions { shell: of }) => shell::completions(of),

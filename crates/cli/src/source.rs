@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::hub::{HubId, HubSettings, locate};
+use crate::hub::{HubId, HubSettings, id_of_page, locate};
 use crate::objects;
+use crate::process::credentials;
 
 /// A built-in model.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,6 +85,8 @@ impl ModelSource {
     /// When there is no such path, or the hub cannot be reached.
     pub fn find(place: &HubPlace<'_>) -> Result<Self> {
         let given = place.model.unwrap_or(BUILT_IN[0].name);
+        let of_page = id_of_page(given);
+        let given = of_page.as_deref().unwrap_or(given);
         let named = place.with_revision(given)?;
         if let Some(model) = BUILT_IN.iter().find(|model| model.name == given) {
             return Ok(Self::BuiltIn(model));
@@ -91,6 +94,9 @@ impl ModelSource {
         let mut settings = HubSettings::from_env(|name| std::env::var(name).ok());
         if let Some(folder) = place.folder {
             settings.cache = folder.to_owned();
+        }
+        if settings.token.is_none() {
+            settings.token = credentials::text("hf-token")?;
         }
         let path = if objects::is_url(given) {
             objects::locate(given, &settings)?

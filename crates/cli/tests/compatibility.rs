@@ -1,4 +1,4 @@
-//! The table of vLLM's flags and of request parameters, `docs/compatibility.toml`: each flag goes through the real binary,
+//! The table of vLLM's and llama.cpp's flags and of request parameters, `docs/compatibility.toml`: each flag goes through the real binary,
 //! each parameter through the server's parser, and nothing is ignored without a notice. `docs/compatibility.md` is
 //! written from the table: `UPDATE_EXPECT=1 cargo test -p throng-cli --test compatibility` writes it.
 
@@ -25,7 +25,13 @@ struct Table {
 #[serde(deny_unknown_fields)]
 struct Flag {
     name: String,
+    /// The program that has the flag; vLLM when absent.
+    #[serde(default)]
+    of: Option<String>,
     example: Vec<String>,
+    /// Its other names.
+    #[serde(default)]
+    also: Vec<String>,
     outcome: Outcome,
     #[serde(default)]
     note: String,
@@ -64,10 +70,10 @@ fn table() -> Table {
 }
 
 /// What the real binary does with a flag. A configuration file that does not exist ends it after the flags were judged.
-fn outcome_of(flag: &Flag) -> (Outcome, String) {
+fn outcome_of(flag: &Flag, name: &str) -> (Outcome, String) {
     const END: &str = "cannot read /nowhere/throng.toml";
-    let mut arguments = vec!["serve", "--config", "/nowhere/throng.toml"];
-    arguments.extend(flag.example.iter().map(String::as_str));
+    let mut arguments = vec!["serve", "--config", "/nowhere/throng.toml", name];
+    arguments.extend(flag.example[1..].iter().map(String::as_str));
     let output = throng(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
@@ -88,8 +94,10 @@ fn each_flag_is_accepted_ignored_with_a_notice_or_refused_by_name() {
     assert!(flags.len() >= 90);
     for flag in &flags {
         assert_eq!(flag.example[0], flag.name);
-        let (found, told) = outcome_of(flag);
-        assert_eq!(found, flag.outcome, "{flag:?}: {told}");
+        for name in flag.also.iter().chain([&flag.name]) {
+            let (found, told) = outcome_of(flag, name);
+            assert_eq!(found, flag.outcome, "{name} of {flag:?}: {told}");
+        }
     }
 }
 
@@ -187,15 +195,21 @@ fn the_document_is_written_from_the_table() {
     let table = table();
     let mut page = String::from(
         "# Compatibility\n\n\
-         Which of vLLM's flags and of the request parameters of OpenAI, vLLM, llama.cpp and SGLang Throng accepts. Nothing is\n\
-         ignored silently: a flag is ignored with a warning in the log, a parameter is named in the header\n\
-         `x-throng-ignored`, and what is refused is refused by name, with a reason.\n\n\
+         Which flags of vLLM and llama.cpp and which request parameters of OpenAI, vLLM, llama.cpp and SGLang Throng accepts.\n\
+         A flag is ignored with a warning in the log, a parameter is named in the header `x-throng-ignored`, and what is refused\n\
+         is refused by name, with a reason. What needs something that is not configured does nothing without it: `Idempotency-Key`\n\
+         without a database, `user` without limits or a ledger.\n\n\
          This page is written from `docs/compatibility.toml`, from which the tests are made as well\n\
-         (`crates/cli/tests/compatibility.rs`).\n\n\
-         ## Flags of `vllm serve`\n\n| flag | outcome | |\n| --- | --- | --- |\n",
+         (`crates/cli/tests/compatibility.rs`).\n",
     );
-    for Flag { name, outcome, note, .. } in &table.flag {
-        writeln!(page, "| `{name}` | {} | {} |", shown(*outcome), escaped(note)).unwrap();
+    for (title, program) in [("vllm serve", None), ("llama-server", Some("llama.cpp"))] {
+        write!(page, "\n## Flags of `{title}`\n\n| flag | outcome | |\n| --- | --- | --- |\n").unwrap();
+        for Flag { name, also, outcome, note, .. } in
+            table.flag.iter().filter(|flag| flag.of.as_deref() == program)
+        {
+            let names: Vec<String> = [name].into_iter().chain(also).map(|name| format!("`{name}`")).collect();
+            writeln!(page, "| {} | {} | {} |", names.join(", "), shown(*outcome), escaped(note)).unwrap();
+        }
     }
     page += "\n## Parameters of requests\n\n| parameter | chat | completion | |\n| --- | --- | --- | --- |\n";
     for Parameter { name, route, outcome, note, .. } in &table.parameter {

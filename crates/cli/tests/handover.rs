@@ -149,6 +149,67 @@ fn a_server_is_exchanged_under_load() {
     restart_under_load(&["serve", "--threads", "1", "--kv-cache-memory", "48MiB", "--config", path], &config);
 }
 
+/// Runs `throng handover` for a process; its status and what it says.
+fn hand_over(pid: u32, command: &str) -> (Option<i32>, String) {
+    let output = throng(&[command, "--pid", &pid.to_string()]).output().expect("the binary runs");
+    let told = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(told).expect("text"))
+}
+
+#[test]
+fn the_command_hands_over_and_says_how_it_ended() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = folder.path().join("server.toml");
+    std::fs::write(&config, "").expect("written");
+    let path = config.to_str().expect("a path");
+    let mut server =
+        Exchanged::start(&["serve", "--threads", "1", "--kv-cache-memory", "48MiB", "--config", path]);
+    let port = server.first.port;
+    let expected = ask(port);
+    // The new process cannot start.
+    std::fs::write(&config, "nonsense").expect("written");
+    let (status, told) = hand_over(server.pid, "handover");
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains(&format!("process {} goes on", server.pid)), "{told}");
+    std::fs::write(&config, "").expect("written");
+    assert_eq!(ask(port), expected);
+    for command in ["handover", "reload"] {
+        let (status, told) = hand_over(server.pid, command);
+        assert_eq!(status, Some(0), "{told}");
+        assert!(told.ends_with(&format!("goes on in the place of process {}\n", server.pid)), "{told}");
+        let new = told.strip_prefix("process ").and_then(|rest| rest.split(' ').next()).expect("a number");
+        until_ended(std::mem::replace(&mut server.pid, new.parse().expect("a number")));
+        assert_eq!(ask(port), expected);
+    }
+    let log = line_with(&mut server.log, "goes on with the sockets");
+    assert!(log.contains("process"), "{log}");
+}
+
+#[test]
+fn no_other_process_gets_the_signal() {
+    let mut other = Command::new("sleep").arg("600").spawn().expect("it runs");
+    let (status, told) = hand_over(other.id(), "handover");
+    assert_eq!(status, Some(1), "{told}");
+    assert!(told.contains("is no server of Throng's that can hand over"), "{told}");
+    assert!(other.try_wait().expect("its state").is_none(), "it was ended");
+    other.kill().expect("ended");
+    other.wait().expect("ended");
+    // A command that would be ended by the signal.
+    let mut chat = throng(&["chat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let (status, told) = hand_over(chat.id(), "handover");
+    assert_eq!(status, Some(1), "{told}");
+    assert!(chat.try_wait().expect("its state").is_none(), "it was ended");
+    chat.kill().expect("ended");
+    chat.wait().expect("ended");
+    let (status, told) = hand_over(i32::MAX as u32 - 1, "handover");
+    assert!(status == Some(1) && told.contains("there is no process"), "{told}");
+}
+
 #[test]
 fn a_gateway_is_exchanged_under_load() {
     let folder = tempfile::tempdir().expect("a folder");

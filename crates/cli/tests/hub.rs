@@ -296,3 +296,48 @@ fn without_a_network_the_cache_is_used_or_the_error_explains() {
     assert!(matches!(error, HubError::NoSuchFile { .. } | HubError::NotCached { .. }), "{error}");
     assert!(hub.asked().is_empty(), "offline asks nobody");
 }
+
+#[test]
+fn a_format_names_the_file_and_the_cache_is_listed_and_cleared() {
+    let hub = Hub::start(&[
+        ("mmproj-Q4_K_M.gguf", b"not needed"),
+        ("n-Q4_K_M.gguf", b"four"),
+        ("n-Q8_0-00001-of-00002.gguf", b"eight"),
+        ("n-Q8_0-00002-of-00002.gguf", b"more"),
+    ]);
+    let home = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_throng"));
+        command.args(arguments).env("HF_ENDPOINT", &hub.address).env("HF_HOME", home.path());
+        let output = command.env_remove("HF_HUB_CACHE").env_remove("HF_HUB_OFFLINE").output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    for model in ["org/name:Q4_K_M", "org/name:q4_k_m", "hf.co/org/name:Q4_K_M"] {
+        let (status, out, told) = run(&["pull", model]);
+        assert_eq!(status, Some(0), "{model}: {told}");
+        assert!(out.trim().ends_with("/n-Q4_K_M.gguf"), "{model}: {out}");
+        assert_eq!(fs::read(out.trim()).unwrap(), b"four");
+    }
+    let (_, out, _) = run(&["pull", "org/name@v2:Q8_0"]);
+    let first = Path::new(out.trim());
+    assert_eq!(fs::read(first).unwrap(), b"eight");
+    assert_eq!(fs::read(first.with_file_name("n-Q8_0-00002-of-00002.gguf")).unwrap(), b"more");
+    let (status, _, told) = run(&["pull", "org/name"]);
+    assert!(status == Some(1) && told.contains("as org/name:Q4_K_M"), "{told}");
+    let (status, _, told) = run(&["pull", "org/name:Q5_0"]);
+    assert!(status == Some(1) && told.contains("n-Q4_K_M.gguf") && !told.contains("mmproj"), "{told}");
+
+    let (_, out, _) = run(&["models", "--json"]);
+    assert!(out.contains("\"name\":\"org/name\"") && out.contains("\"partial\":false"), "{out}");
+    let (_, out, _) = run(&["models", "ls"]);
+    let row = out.lines().find(|line| line.contains("org/name")).unwrap();
+    assert!(row.contains(" B ") && row.contains("models--org--name"), "{out}");
+    let (status, _, told) = run(&["models", "remove", "org/name", "org/other"]);
+    assert!(status == Some(1) && told.contains("org/other is not in the cache"), "{told}");
+    let (_, out, _) = run(&["models"]);
+    assert!(out.contains("org/name"), "nothing is removed beside an error: {out}");
+    let (status, out, _) = run(&["models", "remove", "org/name"]);
+    assert!(status == Some(0) && out.starts_with("removed org/name ("), "{out}");
+    assert!(!home.path().join("hub/models--org--name").exists());
+}

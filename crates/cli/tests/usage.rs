@@ -78,6 +78,16 @@ fn words_that_could_be_taken_for_another_model() {
         (&["serve", "-tp=2"], "--tensor-parallel-size is not supported (only 1 is accepted)"),
         (&["serve", "-pp", "x"], "--pipeline-parallel-size is not supported (only 1 is accepted)"),
         (&["run"], "\"run\" is neither a command (serve, worker,"),
+        (&["run", "llama3"], "tip: To chat: throng chat MODEL"),
+        (&["serv", "org/name"], "tip: Did you mean serve?"),
+        (&["list"], "tip: throng models lists"),
+        (&["ps"], "tip: throng fleet status"),
+        (&["pul", "org/name"], "tip: Did you mean pull?"),
+        (&["rm", "org/name"], "tip: throng models remove NAME"),
+        (
+            &["serve", "-ngl", "99", "--hf-file", "x.gguf"],
+            "--hf-file is not supported: the file stands after",
+        ),
     ] {
         let told = refused(arguments, |_| {});
         assert!(told.contains(words), "{arguments:?}: {told}");
@@ -152,6 +162,63 @@ fn the_file_has_the_same_ranges_as_the_flags() {
     }
     let told = refused(&["serve", "--config", "/nowhere/throng.toml"], |_| {});
     assert!(told.contains("cannot read /nowhere/throng.toml"), "{told}");
+}
+
+#[test]
+fn every_mistake_of_a_file_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("throng.toml");
+    let path = path.to_str().unwrap();
+    let text = "[model]\nmax_model_len = 4096\nkv_cache_memory_bytes = \"1 elephant\"\n[gateway.server]\nprot = 1\n\
+                max_request_memory_bytes = \"200MiB\"\nheader_timeout_s = 0\n[engine]\nstep_timeout_s = 0\n";
+    std::fs::write(path, text).unwrap();
+    for command in [&["serve", "--config"][..], &["gateway", "--config"], &["config", "check"]] {
+        let told = refused(&[command, &[path]].concat(), |_| {});
+        for words in [
+            "throng.toml: 5 mistakes\n",
+            "line 2: model.max_model_len = 4096: unknown field `max_model_len`",
+            "The flag --max-model-len is max_model_len_tokens in [model] in the file",
+            "line 3: model.kv_cache_memory_bytes: invalid type: string",
+            "use KiB, MiB, GiB or TiB",
+            "line 5: gateway.server.prot = 1: unknown field `prot`",
+            "Did you mean port?",
+            "line 7: gateway.server.header_timeout_s = 0: must be a number from 1 to 28800",
+            "line 9: engine.step_timeout_s = 0: must be a number from 1 to 86400",
+        ] {
+            assert!(told.contains(words), "{words}: {told}");
+        }
+    }
+    // What is not TOML is told too, beside settings on other lines.
+    std::fs::write(path, "[engine]\nstep_timeout_s = \nstep_timeout = 1\n[gateway.server]\nport = 1 2\n")
+        .unwrap();
+    let told = refused(&["config", "check", path], |_| {});
+    for words in [
+        "line 2: ",
+        "line 3: engine.step_timeout = 1: unknown field",
+        "Did you mean step_timeout_s?",
+        "line 5: ",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
+
+#[test]
+fn a_file_without_mistakes_is_checked_with_what_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("throng.toml");
+    let path = path.to_str().unwrap();
+    let text = "[model]\nkv_cache_memory_bytes = \"64MiB\"\n[gateway.response_cache]\nmax_memory_bytes = \"1.5MiB\"\n";
+    std::fs::write(path, text).unwrap();
+    let output = throng(&["config", "check", path]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{path}: no mistakes\n"));
+    let absent = "[model]\nmodel = \"/nowhere/m.gguf\"\n[gateway.tls]\ncertificate = \"/nowhere/c\"\nkey = \"/nowhere/k\"\n";
+    std::fs::write(path, absent).unwrap();
+    let told = refused(&["config", "check", path], |_| {});
+    assert!(told.contains("model.model = \"/nowhere/m.gguf\": No such file"), "{told}");
+    assert!(told.contains("/nowhere/c"), "{told}");
+    std::fs::write(path, "[gateway.server]\nhost = \"0.0.0.0\"\n").unwrap();
+    let told = refused(&["config", "check", path], |_| {});
+    assert!(told.contains("--allow-unauthenticated"), "{told}");
 }
 
 #[test]

@@ -6,11 +6,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::tree::{Entry, Tree};
-use super::{binary, compressed, packaging};
+use super::{CONFIGURATION, add_service_files, binary, compressed, packaging};
 use crate::shell::workspace;
-
-/// Settings that an upgrade leaves as the operator has them.
-const CONFIGURATION: &str = "etc/throng/throng.toml";
 
 /// Scripts that dpkg runs.
 const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
@@ -35,14 +32,14 @@ pub fn package(version: &str, binary: &Path, shared: &[Entry], seconds: u64) -> 
     };
     let mut data = Tree::new(seconds);
     data.add(Entry::program("usr/bin/throng", program));
-    data.add(Entry::file("usr/lib/systemd/system/throng.service", packaging("throng.service")?));
-    data.add(Entry::file(CONFIGURATION, packaging("throng.toml")?));
+    add_service_files(&mut data, "usr/lib/systemd/system")?;
     data.add(Entry::file("usr/share/doc/throng/copyright", std::fs::read(workspace().join("LICENSE"))?));
     shared.iter().for_each(|entry| data.add(Entry { path: format!("usr/{}", entry.path), ..entry.clone() }));
+    let conffiles: String = CONFIGURATION.iter().map(|(path, _)| format!("/{path}\n")).collect();
     let mut control = Tree::new(seconds);
     let text = control_file(version, architecture()?, data.n_bytes(), &needs);
     control.add(Entry::file("control", text.into_bytes()));
-    control.add(Entry::file("conffiles", format!("/{CONFIGURATION}\n").into_bytes()));
+    control.add(Entry::file("conffiles", conffiles.into_bytes()));
     for script in SCRIPTS {
         control.add(Entry::program(script, packaging(script)?));
     }

@@ -181,8 +181,14 @@ pub enum FleetCommand {
         /// The gateway
         #[arg(long, default_value = "http://127.0.0.1:8000", value_name = "URL")]
         url: String,
-        /// An API key of the gateway's configuration
-        #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_name = "KEY")]
+        /// The operator's key of the gateway, where it has keys; clients' keys are refused
+        #[arg(
+            long = "admin-key",
+            visible_alias = "api-key",
+            env = "THRONG_ADMIN_KEY",
+            hide_env_values = true,
+            value_name = "KEY"
+        )]
         api_key: Option<String>,
         /// Show them once
         #[arg(long)]

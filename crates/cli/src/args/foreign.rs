@@ -1,16 +1,25 @@
-//! vLLM's flags that Throng has no setting for: each is accepted because Throng works that way anyway, ignored with a
+//! vLLM's and llama.cpp's flags that Throng has no setting for: each is accepted because Throng works that way anyway, ignored with a
 //! notice, or refused with a reason. Does not know which flags there are: they are rows of a table.
 
 mod flag;
 mod flags;
+mod llama_cpp;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::usage_error::UsageError;
 use flag::{ForeignFlag, Outcome, Values};
 use flags::FOREIGN_FLAGS;
+use llama_cpp::LLAMA_CPP_FLAGS;
 
-/// The flags of vLLM that a command line has.
+pub use llama_cpp::{OPTIONAL_VALUES, SHORT};
+
+/// All flags of the tables.
+fn all() -> impl Iterator<Item = &'static ForeignFlag> {
+    FOREIGN_FLAGS.iter().chain(LLAMA_CPP_FLAGS)
+}
+
+/// The flags of vLLM and llama.cpp that a command line has.
 #[derive(Debug, Clone, Default)]
 pub struct ForeignArgs {
     given: Vec<Given>,
@@ -60,10 +69,15 @@ impl Given {
 
 impl Args for ForeignArgs {
     fn augment_args(command: Command) -> Command {
-        FOREIGN_FLAGS.iter().fold(command, |command, flag| {
-            let arg = Arg::new(flag.name).long(flag.name).hide(true);
+        all().fold(command, |command, flag| {
+            let arg = Arg::new(flag.name).long(flag.name).aliases(flag.also).hide(true);
             let arg = match flag.values {
                 Values::Switch | Values::OneWay => arg.action(ArgAction::SetTrue),
+                Values::Maybe => arg
+                    .action(ArgAction::Append)
+                    .num_args(0..=1)
+                    .require_equals(true)
+                    .default_missing_value("on"),
                 Values::One => arg.action(ArgAction::Append).num_args(1),
                 Values::Some => arg.action(ArgAction::Append).num_args(1..),
             };
@@ -82,8 +96,8 @@ impl Args for ForeignArgs {
 impl FromArgMatches for ForeignArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut given = Vec::new();
-        for flag in FOREIGN_FLAGS {
-            if matches!(flag.values, Values::One | Values::Some) {
+        for flag in all() {
+            if matches!(flag.values, Values::One | Values::Some | Values::Maybe) {
                 let values: Vec<String> =
                     matches.get_many(flag.name).into_iter().flatten().cloned().collect();
                 given.extend((!values.is_empty()).then_some(Given { flag, is_opposite: false, values }));

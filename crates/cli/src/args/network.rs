@@ -52,10 +52,22 @@ pub struct NetworkArgs {
     #[arg(long, hide_short_help = true, value_name = "PATH", conflicts_with_all = ["host", "port"])]
     pub uds: Option<PathBuf>,
     /// Encrypt connections with this certificate (PEM, followed by its chain); read again when it changes
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_keyfile")]
+    #[arg(
+        long,
+        alias = "ssl-cert-file",
+        hide_short_help = true,
+        value_name = "FILE",
+        requires = "ssl_keyfile"
+    )]
     pub ssl_certfile: Option<PathBuf>,
     /// The certificate's private key (PEM, not encrypted)
-    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]
+    #[arg(
+        long,
+        alias = "ssl-key-file",
+        hide_short_help = true,
+        value_name = "FILE",
+        requires = "ssl_certfile"
+    )]
     pub ssl_keyfile: Option<PathBuf>,
     /// Ask clients for certificates that come from these (PEM)
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "ssl_certfile")]

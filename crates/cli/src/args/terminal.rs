@@ -30,7 +30,7 @@ pub struct ChatArgs {
     #[arg(long, env = "THRONG_API_KEY", hide_env_values = true, value_name = "KEY")]
     pub api_key: Option<String>,
     /// The system prompt
-    #[arg(long)]
+    #[arg(long, alias = "system-prompt")]
     pub system: Option<String>,
     /// How tokens are chosen.
     #[command(flatten)]
@@ -55,10 +55,10 @@ pub struct GenerateArgs {
 #[derive(Debug, Clone, Args)]
 pub struct SamplingArgs {
     /// Maximum tokens of an answer
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = within(bounds::ANSWER_TOKENS))]
+    #[arg(long, alias = "n-predict", default_value_t = 512, value_name = "N", value_parser = within(bounds::ANSWER_TOKENS))]
     pub max_tokens: u32,
     /// Temperature; 0 always takes the most likely token; the model's own default when absent
-    #[arg(long, value_name = "T", value_parser = within(bounds::TEMPERATURE))]
+    #[arg(long, alias = "temp", value_name = "T", value_parser = within(bounds::TEMPERATURE))]
     pub temperature: Option<f32>,
     /// Keep the most likely tokens that together reach this probability
     #[arg(long, value_name = "P", value_parser = bounds::probability)]

@@ -1,6 +1,8 @@
 //! Values of flags and their parsers: numbers of bytes, lists, models, ISAs, the format of the log, variables of chat templates. Does
 //! not know which flag a value belongs to.
 
+use std::path::Path;
+
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 use throng_kernels::Isa;
@@ -19,6 +21,14 @@ pub enum LogFormat {
 
 /// A number of bytes: `1073741824`, `1GiB`, `1.5G`, `512M`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let n_bytes = bytes_of(text)?;
+    let is_allowed = bounds::KV_CACHE_BYTES.contains(&n_bytes);
+    if is_allowed { Ok(n_bytes) } else { Err("must be from 1 byte to 1024 TiB".to_owned()) }
+}
+
+/// A number of bytes as [`parse_bytes`] reads it, of any size.
+pub fn bytes_of(text: &str) -> Result<u64, String> {
+    let text = text.trim();
     let number_end = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
     let number: f64 = number.trim().parse().map_err(|_| format!("{text}: not a number of bytes"))?;
@@ -30,12 +40,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "t" => 40,
         _ => return Err(format!("{unit}: use KiB, MiB, GiB or TiB")),
     };
-    let bytes = number * (1u64 << shift) as f64;
-    let range = bounds::KV_CACHE_BYTES;
-    if !(*range.start() as f64..=*range.end() as f64).contains(&bytes) {
-        return Err("must be from 1 byte to 1024 TiB".to_owned());
-    }
-    Ok(bytes as u64)
+    let n_bytes = number * (1u64 << shift) as f64;
+    // Beyond 2^53 bytes a float is not exact, and no machine has them.
+    let is_number = (0.0..=(1u64 << 53) as f64).contains(&n_bytes);
+    if is_number { Ok(n_bytes as u64) } else { Err(format!("{text}: not a number of bytes")) }
 }
 
 /// The value of a flag that takes several words.
@@ -52,9 +60,26 @@ pub fn parse_words(text: &str) -> Result<Words, String> {
 
 /// A positional argument: a model. The name of a command is an error, since commands come before their flags.
 pub fn model_place(text: &str) -> Result<String, String> {
-    const COMMANDS: [&str; 9] =
-        ["serve", "chat", "generate", "inspect", "pull", "bench", "machine", "completions", "man"];
-    if COMMANDS.contains(&text) {
+    const COMMANDS: [&str; 17] = [
+        "serve",
+        "worker",
+        "gateway",
+        "fleet",
+        "chat",
+        "generate",
+        "inspect",
+        "pull",
+        "models",
+        "bench",
+        "machine",
+        "keys",
+        "usage",
+        "store",
+        "config",
+        "completions",
+        "man",
+    ];
+    if COMMANDS.contains(&text) && !Path::new(text).exists() {
         return Err(format!(
             "this is a command and stands before all flags; for a file or folder write ./{text}"
         ));

@@ -1,4 +1,4 @@
-//! Looks at the words of the command line before they are parsed: vLLM's flags of two letters, and words that the parser
+//! Looks at the words of the command line before they are parsed: short flags of vLLM and llama.cpp, and words that the parser
 //! would take for something else. Does not know what flags mean.
 
 use std::ffi::{OsStr, OsString};
@@ -6,23 +6,63 @@ use std::path::Path;
 
 use crate::hub::HubId;
 use crate::source::BUILT_IN;
+use crate::spelling::nearest;
+
+use super::foreign::{OPTIONAL_VALUES, SHORT};
 
 /// vLLM's flags of two letters. The parser would read `-pp 1` as `-p p`, a port.
 const TWO_LETTERS: [(&str, &str); 3] =
     [("-tp", "--tensor-parallel-size"), ("-pp", "--pipeline-parallel-size"), ("-dp", "--data-parallel-size")];
 
-/// Replaces flags of two letters by the long ones.
+/// Words that other programs have for a command, and what does the same here.
+const OTHER_WORDS: [(&[&str], &str); 14] = [
+    (&["run"], "To chat: throng chat MODEL. To serve: throng serve MODEL"),
+    (&["start", "up", "server", "launch", "api", "llama-server"], "To serve: throng serve MODEL"),
+    (&["list", "ls"], "throng models lists the models on this machine"),
+    (&["ps", "status", "top"], "throng fleet status shows the workers and models of a running gateway"),
+    (&["rm", "remove", "delete", "uninstall"], "throng models remove NAME removes a model from the cache"),
+    (&["get", "fetch", "download", "install"], "throng pull MODEL brings a model into the cache"),
+    (&["show", "info", "describe"], "throng inspect MODEL prints what a model consists of"),
+    (&["complete", "completion", "prompt", "llama-cli"], "throng generate MODEL continues one prompt"),
+    (&["benchmark", "perf", "llama-bench"], "throng bench MODEL measures a model"),
+    (&["stop", "kill", "quit"], "A server ends by Ctrl-C, SIGTERM or systemctl stop throng"),
+    (&["restart"], "throng reload --pid PID exchanges a server's process without an interruption"),
+    (
+        &["create", "quantize", "convert"],
+        "A model is a file or folder; --quantize TYPE quantizes while it is loaded",
+    ),
+    (&["login", "signin", "auth"], "Set HF_TOKEN for private and gated models; throng keys makes API keys"),
+    (&["version"], "throng --version prints the version"),
+];
+
+/// Replaces short flags of other servers by long ones, and joins a flag with its value where that may be absent.
 pub fn spell_out(words: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
-    let spelled = |word: OsString| {
-        let Some(text) = word.to_str() else { return word };
-        let (flag, value) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
-        match (TWO_LETTERS.iter().find(|(short, _)| *short == flag), value) {
-            (None, _) => word,
-            (Some((_, long)), None) => OsString::from(long),
-            (Some((_, long)), Some(value)) => OsString::from(format!("{long}={value}")),
+    let mut spelled: Vec<OsString> = Vec::new();
+    for word in words {
+        let value = word.to_str().filter(|word| takes(spelled.last(), word)).map(str::to_owned);
+        match (value, spelled.last_mut()) {
+            (Some(value), Some(flag)) => flag.push(format!("={value}")),
+            _ => spelled.push(long_form(word)),
         }
-    };
-    words.into_iter().map(spelled).collect()
+    }
+    spelled
+}
+
+/// Whether a word is the value of the flag before it that may have one.
+fn takes(flag: Option<&OsString>, word: &str) -> bool {
+    let flag = flag.and_then(|flag| flag.to_str());
+    OPTIONAL_VALUES.iter().any(|(name, values)| flag == Some(name) && values.contains(&word))
+}
+
+fn long_form(word: OsString) -> OsString {
+    let Some(text) = word.to_str() else { return word };
+    let (flag, value) = text.split_once('=').map_or((text, None), |(flag, value)| (flag, Some(value)));
+    let known = TWO_LETTERS.iter().chain(&SHORT).find(|(short, _)| *short == flag);
+    match (known, value) {
+        (None, _) => word,
+        (Some((_, long)), None) => OsString::from(long),
+        (Some((_, long)), Some(value)) => OsString::from(format!("{long}={value}")),
+    }
 }
 
 /// Checks the words after the program's name. `commands` are the names of the commands.
@@ -36,11 +76,7 @@ pub fn check(words: &[OsString], commands: &[String]) -> Result<(), String> {
         && !commands.iter().any(|command| command == first)
         && !may_be_model(OsStr::new(first))
     {
-        return Err(format!(
-            "{first:?} is neither a command ({}) nor a model: a file or folder here, or a hub id (org/name), which \
-             is downloaded when it is first used: throng serve org/name",
-            commands.join(", ")
-        ));
+        return Err(unknown(first, commands));
     }
     let is_key_flag = |word: &OsString| word == "--api-key";
     let after_key = words.windows(3).filter(|three| is_key_flag(&three[0])).map(|three| &three[2]);
@@ -56,6 +92,21 @@ pub fn check(words: &[OsString], commands: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The error about a first word that is neither a command nor a model.
+fn unknown(word: &str, commands: &[String]) -> String {
+    let lower = word.to_lowercase();
+    let other = OTHER_WORDS.iter().find(|(words, _)| words.contains(&lower.as_str())).map(|(_, tip)| *tip);
+    let close =
+        || nearest(word, commands.iter().map(String::as_str)).map(|name| format!("Did you mean {name}?"));
+    let tip = other.map(|tip| format!("{tip}.")).or_else(close);
+    let tip = tip.map(|tip| format!("\n\n  tip: {tip}")).unwrap_or_default();
+    format!(
+        "{word:?} is neither a command ({}) nor a model: a file or folder here, or a hub id (org/name), which is \
+         downloaded when it is first used: throng serve org/name{tip}",
+        commands.join(", ")
+    )
 }
 
 /// Whether a word has the form of a path or hub id, or names something that exists. An empty one is a model that was
@@ -88,6 +139,27 @@ mod tests {
         let spelled = spell_out(words("serve m -tp 2 -pp=1 -p 80 -dp"));
         let long = "serve m --tensor-parallel-size 2 --pipeline-parallel-size=1 -p 80 --data-parallel-size";
         assert_eq!(spelled, words(long));
+        let spelled =
+            spell_out(words("serve -hf org/name:Q4_K_M -ngl 99 -fa on -c 4096 -fa x.gguf --flash-attn"));
+        let long = "serve --hf-repo org/name:Q4_K_M --n-gpu-layers 99 --flash-attn=on -c 4096 --flash-attn x.gguf \
+                    --flash-attn";
+        assert_eq!(spelled, words(long));
+    }
+
+    #[test]
+    fn words_of_other_programs_have_tips() {
+        let commands = ["serve", "chat", "pull"].map(str::to_owned);
+        for (word, tip) in [
+            ("serv", "Did you mean serve?"),
+            ("run", "throng chat MODEL"),
+            ("list", "throng models"),
+            ("ps", "throng fleet status"),
+            ("puul", "Did you mean pull?"),
+        ] {
+            let told = check(&words(word), &commands).expect_err(word);
+            assert!(told.contains(tip), "{word}: {told}");
+        }
+        assert!(!unknown("xyzzy", &commands).contains("tip:"));
     }
 
     #[test]

@@ -2,22 +2,23 @@
 
 mod answer;
 mod answering;
+mod interrupt;
 mod lines;
 pub(super) mod remote;
 
 use std::io::IsTerminal;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::args::ChatArgs;
 use crate::process::output;
+use crate::process::wrapping::{Wrapper, terminal_width};
 
 use answer::{Answer, ContextFull};
 use answering::{Answering, message};
+use interrupt::{INTERRUPTED, Interrupt};
 use lines::{Line, Lines};
 
 const HELP: &str = "Commands: /new starts over, /undo takes the last exchange back, /help, /exit. Ctrl-C stops an \
@@ -26,13 +27,14 @@ const HELP: &str = "Commands: /new starts over, /undo takes the last exchange ba
 /// What to do when nothing more fits.
 const FULL: &str = "The model's context is full: /new starts over, /undo takes the last exchange back.";
 
-/// The status of a process that Ctrl-C ended.
-const INTERRUPTED: i32 = 130;
+/// What the first Ctrl-C at an empty line says; the second one in a row leaves.
+const HOW_TO_LEAVE: &str = "Ctrl-D or /exit leaves, and so does Ctrl-C again.";
 
 /// Runs the command.
 ///
 /// # Errors
-/// When the model cannot be loaded or has no chat template, or the server cannot be reached.
+/// When the model cannot be loaded or has no chat template, or the server cannot be reached; in a pipe also when a message
+/// had no answer.
 pub async fn run(arguments: &ChatArgs) -> Result<()> {
     let answering = Answering::start(arguments)?;
     let is_terminal = std::io::stdin().is_terminal();
@@ -45,25 +47,33 @@ pub async fn run(arguments: &ChatArgs) -> Result<()> {
         output::note(style.faint(&format!("Chatting with {}. {HELP}\n", answering.name())));
         lines = Lines::of_terminal(style.prompt())?;
     }
-    let mut chat = Chat { arguments, answering: &answering, messages: Vec::new(), is_terminal, style };
+    let mut chat =
+        Chat { arguments, answering: &answering, messages: Vec::new(), is_terminal, style, n_unanswered: 0 };
     chat.start_over();
-    let stop = stop_on_interrupt();
+    let interrupt = Interrupt::listen(is_terminal);
+    let mut was_interrupted = false;
     loop {
         let line = match lines.next()? {
             Line::Text(line) => line,
-            Line::End => return Ok(()),
-            Line::Interrupted => std::process::exit(INTERRUPTED),
+            Line::End => return chat.end(),
+            Line::Interrupted if was_interrupted => std::process::exit(INTERRUPTED),
+            Line::Interrupted => {
+                was_interrupted = true;
+                output::note(HOW_TO_LEAVE);
+                continue;
+            }
         };
+        was_interrupted = false;
         match line.trim() {
             "" => {}
-            "/exit" | "/quit" => return Ok(()),
+            "/exit" | "/quit" => return chat.end(),
             "/help" => output::note(HELP),
             "/new" => chat.start_over(),
             "/undo" => chat.undo(),
             command if is_command(command) => {
                 output::note(format_args!("{command} is no command. {HELP}"));
             }
-            text => chat.answer(text, &stop).await?,
+            text => chat.answer(text, &interrupt).await?,
         }
     }
 }
@@ -79,6 +89,8 @@ struct Chat<'a> {
     messages: Vec<Value>,
     is_terminal: bool,
     style: Style,
+    /// Messages that had no answer.
+    n_unanswered: usize,
 }
 
 impl Chat<'_> {
@@ -92,42 +104,68 @@ impl Chat<'_> {
         self.messages.truncate(self.messages.len().saturating_sub(2).max(n_system));
     }
 
-    /// Answers one message. If there is no answer, prints why and removes the message; the conversation goes on.
-    async fn answer(&mut self, text: &str, stop: &AtomicBool) -> Result<()> {
+    /// Ends the chat. A program that wrote messages into a pipe learns from the status that one had no answer.
+    fn end(&self) -> Result<()> {
+        match self.n_unanswered {
+            0 => Ok(()),
+            _ if self.is_terminal => Ok(()),
+            1 => bail!("a message had no answer"),
+            n => bail!("{n} messages had no answer"),
+        }
+    }
+
+    /// Answers one message. If there is no answer, prints why and removes the message; the conversation goes on. What was
+    /// written of an answer until Ctrl-C belongs to the conversation.
+    async fn answer(&mut self, text: &str, interrupt: &Interrupt) -> Result<()> {
         self.messages.push(message("user", text));
-        stop.store(false, Ordering::Relaxed);
         let started = Instant::now();
         let (mut answer, mut first, mut printed) = (String::new(), None, Ok(()));
+        let mut wrapper = Wrapper::new(terminal_width(&std::io::stdout()));
         let print = |piece: &str| {
             first.get_or_insert_with(|| started.elapsed());
             answer.push_str(piece);
-            printed = output::text(piece);
-            printed.is_ok() && !stop.load(Ordering::Relaxed)
+            printed = output::text(&wrapper.push(piece));
+            printed.is_ok()
         };
-        let answered = self.answering.answer(&self.messages, self.arguments, print).await;
-        stop.store(true, Ordering::Relaxed);
+        let answered = self.answering.answer(&self.messages, self.arguments, print);
+        let answered = interrupt.unless_pressed(answered).await;
         printed?;
+        let is_ended = matches!(answered, Some(Ok(_)) | None);
+        if is_ended {
+            output::line(wrapper.finish())?;
+        }
         match answered {
-            Ok(answered) => {
-                output::line("")?;
-                if self.is_terminal {
-                    let first = first.unwrap_or_default();
-                    let rest = (started.elapsed() - first).as_secs_f64().max(1e-9);
-                    let speed = answered.n_tokens.saturating_sub(1) as f64 / rest;
-                    let n = answered.n_tokens;
-                    let statistics = format!("[{n} tokens, {speed:.0} tokens/s, first after {first:.0?}]\n");
-                    output::note(self.style.faint(&statistics));
-                }
+            Some(Ok(answered)) => {
+                self.note_statistics(answered, started.elapsed(), first);
                 self.note_if_full(answered);
                 self.messages.push(message("assistant", &answer));
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 let is_full = error.is::<ContextFull>();
                 output::note(if is_full { FULL.to_owned() } else { format!("{error:#}") });
                 self.messages.pop();
+                self.n_unanswered += 1;
+            }
+            None if answer.is_empty() => {
+                output::note(self.style.faint("[stopped before the answer began]\n"));
+                self.messages.pop();
+            }
+            None => {
+                output::note(self.style.faint("[stopped]\n"));
+                self.messages.push(message("assistant", &answer));
             }
         }
         Ok(())
+    }
+
+    fn note_statistics(&self, answered: Answer, elapsed: Duration, first: Option<Duration>) {
+        if self.is_terminal {
+            let first = first.unwrap_or_default();
+            let rest = (elapsed - first).as_secs_f64().max(1e-9);
+            let (n, speed) = (answered.n_tokens, answered.n_tokens.saturating_sub(1) as f64 / rest);
+            let statistics = format!("[{n} tokens, {speed:.0} tokens/s, first after {first:.0?}]\n");
+            output::note(self.style.faint(&statistics));
+        }
     }
 
     fn note_if_full(&self, answered: Answer) {
@@ -157,18 +195,4 @@ impl Style {
     fn prompt(self) -> String {
         if self.has_colours { "\u{1b}[1;36m>\u{1b}[0m ".to_owned() } else { "> ".to_owned() }
     }
-}
-
-/// Set by Ctrl-C while an answer is generated; at other times Ctrl-C ends the program.
-fn stop_on_interrupt() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(true));
-    let flag = Arc::clone(&stop);
-    tokio::spawn(async move {
-        while tokio::signal::ctrl_c().await.is_ok() {
-            if flag.swap(true, Ordering::Relaxed) {
-                std::process::exit(INTERRUPTED);
-            }
-        }
-    });
-    stop
 }

@@ -2,13 +2,16 @@
 
 pub mod bench;
 pub mod chat;
+pub mod config;
 pub mod explain;
 mod fingerprint;
 pub mod fleet;
 pub mod gateway;
 pub mod generate;
+pub mod handover;
 pub mod inspect;
 pub mod keys;
+pub mod models;
 pub mod pull;
 pub mod serve;
 pub mod shell;

@@ -5,7 +5,6 @@ use throng_model::adapter::AdapterLimits;
 
 use crate::args::{AdapterArgs, LoraModule};
 use crate::bounds;
-use crate::usage_error::UsageError;
 
 /// Adapters over the model.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -34,11 +33,11 @@ impl AdapterSection {
     }
 
     /// Checks names and numbers.
-    pub(super) fn check(&self) -> Result<(), UsageError> {
+    pub(super) fn check(&self) -> Result<(), String> {
         for (i, module) in self.modules.iter().enumerate() {
-            module.check().map_err(|fault| UsageError(format!("adapters.modules: {fault}")))?;
+            module.check().map_err(|fault| format!("adapters.modules: {fault}"))?;
             if self.modules[..i].iter().any(|other| other.name == module.name) {
-                return Err(UsageError(format!("the adapter name {:?} is given twice", module.name)));
+                return Err(format!("the adapter name {:?} is given twice", module.name));
             }
         }
         let numbers = [
@@ -47,11 +46,11 @@ impl AdapterSection {
         ];
         for (name, number, range) in numbers {
             if let Some(fault) = number.and_then(|number| bounds::fault(&number, &range)) {
-                return Err(UsageError(format!("adapters.{name} {fault}")));
+                return Err(format!("adapters.{name} {fault}"));
             }
         }
         match self.max_lora_memory_bytes.and_then(|bytes| bounds::fault(&bytes, &bounds::ADAPTER_BYTES)) {
-            Some(fault) => Err(UsageError(format!("adapters.max_lora_memory_bytes {fault}"))),
+            Some(fault) => Err(format!("adapters.max_lora_memory_bytes {fault}")),
             None => Ok(()),
         }
     }

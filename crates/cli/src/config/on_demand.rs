@@ -7,7 +7,6 @@ use throng_gateway::OnDemandModel;
 
 use super::ModelSection;
 use crate::args::{self, ModelLength};
-use crate::usage_error::UsageError;
 
 /// Most such models.
 const MAX_MODELS: usize = 256;
@@ -70,13 +69,13 @@ fn size_of(path: &Path) -> u64 {
 }
 
 /// Checks the names, and that none is used twice.
-pub(super) fn check(models: &[OnDemandSection]) -> Result<(), UsageError> {
+pub(super) fn check(models: &[OnDemandSection]) -> Result<(), String> {
     if models.len() > MAX_MODELS {
-        return Err(UsageError(format!("on_demand: at most {MAX_MODELS} models")));
+        return Err(format!("on_demand: at most {MAX_MODELS} models"));
     }
     for (idx, model) in models.iter().enumerate() {
         if model.name.is_empty() || models[..idx].iter().any(|other| other.name == model.name) {
-            return Err(UsageError(format!("on_demand.name = {:?}: must be set, and unique", model.name)));
+            return Err(format!("on_demand.name = {:?}: must be set, and unique", model.name));
         }
     }
     Ok(())

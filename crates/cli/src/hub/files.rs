@@ -18,6 +18,9 @@ const TEMPLATES_FOLDER: &str = "additional_chat_templates/";
 pub(crate) const SINGLE_FILE: &str = "model.safetensors";
 pub(crate) const INDEX_FILE: &str = "model.safetensors.index.json";
 
+/// What other programs call a model without a format.
+const LATEST: &str = "latest";
+
 /// What to fetch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -27,19 +30,20 @@ pub(crate) enum Wanted {
     Gguf(Vec<String>),
 }
 
-/// Chooses from the `files` of `repository`: the GGUF file asked for, else safetensors, else the only GGUF file.
+/// Chooses from the `files` of `repository`: the GGUF file asked for by its name or by its format (`Q4_K_M`), else
+/// safetensors, else the only GGUF file.
 pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> Result<Wanted, HubError> {
     let repository = repository.to_owned();
     let has = |name: &str| files.iter().any(|file| file == name);
-    if let Some(file) = file {
-        if !has(file) || !file.ends_with(".gguf") {
-            return Err(HubError::NoSuchFile {
-                repository,
-                file: file.to_owned(),
-                files: first_parts(files),
-            });
+    if let Some(file) = file.filter(|file| *file != LATEST) {
+        if has(file) && file.ends_with(".gguf") {
+            return Ok(Wanted::Gguf(parts(file, files)));
         }
-        return Ok(Wanted::Gguf(parts(file, files)));
+        return match of_format(file, files).as_slice() {
+            [] => Err(HubError::NoSuchFile { repository, file: file.to_owned(), files: first_parts(files) }),
+            [only] => Ok(Wanted::Gguf(parts(only, files))),
+            several => Err(HubError::ChooseFile { repository, files: several.to_vec() }),
+        };
     }
     let weights = [INDEX_FILE, SINGLE_FILE].into_iter().find(|name| has(name));
     if let Some(weights) = weights {
@@ -55,6 +59,30 @@ pub(crate) fn choose(repository: &str, file: Option<&str>, files: &[String]) -> 
     }
 }
 
+/// The GGUF files (of a split one the first part) whose names have a format, as in `model-Q4_K_M.gguf`: those that end with
+/// it, else those that have it elsewhere, as in `Q4_K_M/model.gguf`.
+fn of_format(format: &str, files: &[String]) -> Vec<String> {
+    let format = format.to_ascii_lowercase();
+    let is_end = |c: char| "-_./".contains(c);
+    let stem = |file: &str| {
+        let stem = split_name(file).map_or(file.trim_end_matches(".gguf"), |(stem, _, _)| stem);
+        stem.to_ascii_lowercase()
+    };
+    let ends = |file: &&String| {
+        stem(file).strip_suffix(&format).is_some_and(|rest| rest.is_empty() || rest.ends_with(is_end))
+    };
+    let has = |file: &&String| {
+        let stem = stem(file);
+        stem.match_indices(&format).any(|(at, _)| {
+            let rest = &stem[at + format.len()..];
+            stem[..at].chars().next_back().is_none_or(is_end) && rest.chars().next().is_none_or(is_end)
+        })
+    };
+    let ggufs = first_parts(files);
+    let ending: Vec<String> = ggufs.iter().filter(ends).cloned().collect();
+    if ending.is_empty() && !format.is_empty() { ggufs.iter().filter(has).cloned().collect() } else { ending }
+}
+
 fn is_named_template(file: &str) -> bool {
     file.strip_prefix(TEMPLATES_FOLDER).is_some_and(|name| !name.contains('/') && name.ends_with(".jinja"))
 }
@@ -68,7 +96,12 @@ pub(crate) fn is_plain_path(path: &str) -> bool {
 /// The GGUF files that are models, sorted; of a split model only the first part.
 fn first_parts(files: &[String]) -> Vec<String> {
     let is_first = |file: &String| split_name(file).is_none_or(|(_, number, _)| number == "00001");
-    let mut ggufs: Vec<_> = files.iter().filter(|f| f.ends_with(".gguf") && is_first(f)).cloned().collect();
+    let is_model = |file: &String| {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        // Image encoders and statistics for quantizing lie beside the models.
+        name.ends_with(".gguf") && !name.starts_with("mmproj") && !name.contains("imatrix")
+    };
+    let mut ggufs: Vec<_> = files.iter().filter(|f| is_model(f) && is_first(f)).cloned().collect();
     ggufs.sort_unstable();
     ggufs
 }
@@ -145,6 +178,45 @@ mod tests {
             assert!(matches!(choose("o/n", Some(missing), &files), Err(HubError::NoSuchFile { .. })));
         }
         assert_eq!(choose("o/n", None, &files[1..]).unwrap(), parts);
+    }
+
+    #[test]
+    fn a_format_names_a_file() {
+        let files = owned(&[
+            "mmproj-model-Q4_K_M.gguf",
+            "imatrix.gguf",
+            "m-Q4_K_M.gguf",
+            "m-Q4_K_S.gguf",
+            "m-UD-Q8_0.gguf",
+            "m.IQ4_XS.gguf",
+            "BF16/m-BF16-00001-of-00002.gguf",
+            "BF16/m-BF16-00002-of-00002.gguf",
+            "Q2_K/weights.gguf",
+        ]);
+        for (format, expected) in [
+            ("Q4_K_M", vec!["m-Q4_K_M.gguf"]),
+            ("q4_k_s", vec!["m-Q4_K_S.gguf"]),
+            ("Q8_0", vec!["m-UD-Q8_0.gguf"]),
+            ("UD-Q8_0", vec!["m-UD-Q8_0.gguf"]),
+            ("IQ4_XS", vec!["m.IQ4_XS.gguf"]),
+            ("BF16", vec!["BF16/m-BF16-00001-of-00002.gguf", "BF16/m-BF16-00002-of-00002.gguf"]),
+            ("Q2_K", vec!["Q2_K/weights.gguf"]),
+        ] {
+            assert_eq!(
+                choose("o/n", Some(format), &files).unwrap(),
+                Wanted::Gguf(owned(&expected)),
+                "{format}"
+            );
+        }
+        for format in ["Q4_K", "K_M", "4_K_M", "Q9"] {
+            let refused = choose("o/n", Some(format), &files);
+            assert!(matches!(refused, Err(HubError::NoSuchFile { .. })), "{format}: {refused:?}");
+        }
+        let two = owned(&["a-Q4_0.gguf", "b-Q4_0.gguf"]);
+        assert!(matches!(choose("o/n", Some("Q4_0"), &two), Err(HubError::ChooseFile { .. })));
+        assert!(matches!(choose("o/n", Some("latest"), &two), Err(HubError::ChooseFile { .. })));
+        let one = owned(&["a-Q4_0.gguf", "mmproj-a.gguf"]);
+        assert_eq!(choose("o/n", None, &one).unwrap(), Wanted::Gguf(owned(&["a-Q4_0.gguf"])));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 #[cfg(feature = "object-store")]
 mod download;
 #[cfg(feature = "object-store")]
+mod redirects;
+#[cfg(feature = "object-store")]
 mod snapshot;
 #[cfg(feature = "object-store")]
 mod store;
@@ -14,6 +16,13 @@ use std::path::PathBuf;
 
 use crate::hub::{HubError, HubSettings};
 
+/// The folder of the model cache for models from URLs.
+pub const FOLDER: &str = "throng-objects";
+/// The file in a model's folder that says its URL.
+pub const URL_FILE: &str = "url";
+/// For a request and its answer; a part of a file is one.
+#[cfg(feature = "object-store")]
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(300);
 const SCHEMES: [&str; 5] = ["s3", "gs", "az", "https", "http"];
 
 /// Why a model could not be fetched from its URL.

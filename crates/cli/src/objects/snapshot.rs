@@ -10,15 +10,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::download::{download, small};
 use super::store::{Place, Version};
 use super::sums::{self, SUMS_FILE};
-use super::{ModelUrl, ObjectsError};
+use super::{FOLDER, ModelUrl, ObjectsError, URL_FILE};
 use crate::hub::{HubError, HubSettings, INDEX_FILE, Wanted, choose};
 
 /// Of an index of shards, and of a list of digests.
 const MAX_SMALL_BYTES: u64 = 64 << 20;
 /// Most files of a model.
 const MAX_FILES: usize = 2_000;
-/// The folder of the model cache for models from URLs.
-const FOLDER: &str = "throng-objects";
 
 /// Brings what is missing of the newest version; the folder or first .gguf file.
 pub(super) async fn fetch(url: &ModelUrl, settings: &HubSettings) -> Result<PathBuf, ObjectsError> {
@@ -41,6 +39,7 @@ pub(super) async fn fetch(url: &ModelUrl, settings: &HubSettings) -> Result<Path
     fs::create_dir_all(&folder).map_err(io)?;
     // Two processes that start together bring each file once.
     let lock = File::create(home.join("lock")).map_err(io)?;
+    fs::write(home.join(URL_FILE), format!("{}\n", url.url)).map_err(io)?;
     let waiting = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock));
     let _lock = waiting.await.map_err(std::io::Error::other).and_then(|locked| locked).map_err(io)?;
     for (name, version) in &files {

@@ -4,9 +4,16 @@
 use std::collections::BTreeMap;
 
 use futures_util::{StreamExt, TryStreamExt};
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::client::ClientConfigKey;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore, ObjectStoreExt, parse_url_opts};
+use object_store::{Error, ObjectStore, ObjectStoreExt, ObjectStoreScheme};
+use reqwest::Url;
 
+use super::redirects::BoundedRedirects;
 use super::sums::SUMS_FILE;
 use super::{ModelUrl, ObjectsError};
 use crate::hub::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
@@ -15,8 +22,6 @@ use crate::hub::{COMPANIONS, INDEX_FILE, SINGLE_FILE, is_plain_path};
 const MAX_OBJECTS: usize = 10_000;
 /// Questions to a web server at a time.
 const PROBES_AT_A_TIME: usize = 4;
-/// For a request and its answer; a part of a file is one.
-const TIMEOUT: &str = "300 seconds";
 
 /// A place with objects.
 #[derive(Debug)]
@@ -46,32 +51,68 @@ impl From<&object_store::ObjectMeta> for Version {
     }
 }
 
+/// A builder with settings of the environment and with a client that bounds redirects.
+macro_rules! configured {
+    ($builder:ty, $url:expr, $options:expr) => {{
+        let builder =
+            <$builder>::new().with_url($url).with_http_connector(BoundedRedirects { is_signed: true });
+        let add = |builder: $builder, (key, value): (String, String)| match key.parse() {
+            Ok(key) => builder.with_config(key, value),
+            Err(_) => builder,
+        };
+        Box::new($options.into_iter().fold(builder, add).build()?)
+    }};
+}
+
+/// The store of a URL, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`) where the URL names a bucket.
+fn open(scheme: &ObjectStoreScheme, url: &Url) -> Result<Box<dyn ObjectStore>, Error> {
+    let is_web = url.scheme().starts_with("http");
+    let options = if is_web { Vec::new() } else { variables() };
+    Ok(match scheme {
+        ObjectStoreScheme::AmazonS3 => configured!(AmazonS3Builder, url.as_str(), options),
+        ObjectStoreScheme::GoogleCloudStorage => {
+            configured!(GoogleCloudStorageBuilder, url.as_str(), options)
+        }
+        ObjectStoreScheme::MicrosoftAzure => configured!(MicrosoftAzureBuilder, url.as_str(), options),
+        ObjectStoreScheme::Http => Box::new(
+            HttpBuilder::new()
+                .with_url(url.origin().ascii_serialization())
+                .with_config(ClientConfigKey::AllowHttp, (url.scheme() == "http").to_string())
+                .with_http_connector(BoundedRedirects { is_signed: false })
+                .build()?,
+        ),
+        other => {
+            let source = format!("{other:?} is no store of models").into();
+            return Err(Error::Generic { store: "URL", source });
+        }
+    })
+}
+
+/// The variables that say how buckets are reached.
+fn variables() -> Vec<(String, String)> {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?.to_ascii_lowercase();
+        let is_meant = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
+        Some((name, value.into_string().ok()?)).filter(|_| is_meant)
+    });
+    variables.collect()
+}
+
 impl Place {
     /// The place that a URL names, reached as the environment says (`AWS_*`, `GOOGLE_*`, `AZURE_*`).
     pub fn of(url: &ModelUrl) -> Result<Self, ObjectsError> {
-        let scheme = url.url.split_once("://").map_or("", |(scheme, _)| scheme);
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            let name = name.into_string().ok()?.to_ascii_lowercase();
-            let is_meant = ["aws_", "google_", "azure_"].iter().any(|prefix| name.starts_with(prefix));
-            Some((name, value.into_string().ok()?)).filter(|_| is_meant)
-        });
-        let mut options = vec![("timeout".to_owned(), TIMEOUT.to_owned())];
-        if scheme == "http" {
-            options.push(("allow_http".to_owned(), "true".to_owned()));
-        }
-        if !scheme.starts_with("http") {
-            options.extend(variables);
-        }
-        let fault = |error: &dyn std::fmt::Display| ObjectsError::Download {
-            url: url.url.clone(),
-            file: "anything".to_owned(),
-            reason: error.to_string(),
-        };
-        let parsed = url
+        let parsed: Url = url
             .url
             .parse()
             .map_err(|_| ObjectsError::Url { url: url.url.clone(), reason: "it cannot be read as a URL" })?;
-        let (store, path) = parse_url_opts(&parsed, options).map_err(|error| fault(&error))?;
+        let opened = ObjectStoreScheme::parse(&parsed)
+            .map_err(Error::from)
+            .and_then(|(scheme, path)| Ok((open(&scheme, &parsed)?, path)));
+        let (store, path) = opened.map_err(|error| ObjectsError::Download {
+            url: url.url.clone(),
+            file: "anything".to_owned(),
+            reason: error.to_string(),
+        })?;
         let is_file = url.url.ends_with(".gguf");
         let (folder, file) = match path.as_ref().rsplit_once('/') {
             _ if !is_file => (path, None),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 #[cfg(unix)]
-pub use of_unix::{Sockets, is_successor, ready, start_successor};
+pub use of_unix::{Sockets, VARIABLE, is_successor, ready, start_successor};
 
 #[cfg(not(unix))]
 pub use elsewhere::{Sockets, is_successor, ready, start_successor};
@@ -52,8 +52,8 @@ mod of_unix {
 
     use super::STARTUP_LIMIT;
 
-    /// Where a new process says that it is ready.
-    const VARIABLE: &str = "THRONG_HANDOVER_SOCKET";
+    /// The variable with the socket where a new process says that it is ready.
+    pub const VARIABLE: &str = "THRONG_HANDOVER_SOCKET";
     const READY: &[u8] = b"ready";
     /// The first descriptor that systemd passes.
     const FIRST_FD: i32 = 3;

@@ -13,6 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::process::line_queue::{LineFormat, LineQueue};
 use crate::process::output;
+use crate::process::wrapping::{terminal_width, wrapped};
 use crate::usage_error::UsageError;
 
 /// The environment variable with the filter, in the syntax of tracing's `EnvFilter`.
@@ -57,6 +58,7 @@ pub fn n_dropped() -> u64 {
 
 /// Logs why the process ends, one line for each line of `text`, and waits a moment for the log to be written.
 pub fn last_words(text: &str) {
+    let text = &wrapped(text, terminal_width(&io::stderr()));
     match QUEUE.get() {
         Some(queue) => text.lines().for_each(|line| queue.push_message("ERROR", line)),
         None => output::note(text),

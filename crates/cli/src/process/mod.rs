@@ -3,6 +3,7 @@
 
 pub mod caches;
 pub mod core_dumps;
+pub mod credentials;
 pub mod descriptors;
 pub mod handover;
 pub mod line_queue;
@@ -11,3 +12,4 @@ pub mod memory;
 pub mod output;
 pub mod signals;
 pub mod systemd;
+pub mod wrapping;

@@ -4,6 +4,8 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+use crate::process::wrapping::{terminal_width, wrapped};
+
 /// A result could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to standard output: {0}")]
@@ -34,9 +36,10 @@ pub fn text(piece: &str) -> Result<(), OutputError> {
     Ok(out.flush()?)
 }
 
-/// Prints a message and a line break to standard error; a failed write is ignored.
+/// Prints a message and a line break to standard error, wrapped at words on a terminal; a failed write is ignored.
 pub fn note(remark: impl Display) {
-    let _ = io::stderr().write_all(format!("{remark}\n").as_bytes());
+    let shown = wrapped(&format!("{remark}\n"), terminal_width(&io::stderr()));
+    let _ = io::stderr().write_all(shown.as_bytes());
 }
 
 /// Prints a prompt for input, without a line break.

@@ -1,6 +1,6 @@
-//! What a flag of vLLM does that Throng has no setting for. Does not know which flags there are and how they are parsed.
+//! What a flag of vLLM or llama.cpp does that Throng has no setting for. Does not know which flags there are and how they are parsed.
 
-/// A flag of vLLM.
+/// A flag of vLLM or llama.cpp.
 #[derive(Debug)]
 pub struct ForeignFlag {
     /// Its name without dashes in front.
@@ -13,6 +13,8 @@ pub struct ForeignFlag {
     pub why: &'static str,
     /// Values that ask for what Throng does anyway.
     pub harmless: &'static [&'static str],
+    /// Its other names.
+    pub also: &'static [&'static str],
 }
 
 /// What follows a flag.
@@ -24,6 +26,8 @@ pub enum Values {
     OneWay,
     /// One value.
     One,
+    /// One value after `=`, or nothing.
+    Maybe,
     /// One or more values.
     Some,
 }
@@ -41,23 +45,28 @@ pub enum Outcome {
 
 /// A flag that asks for what Throng does anyway.
 pub const fn always(name: &'static str, values: Values, why: &'static str) -> ForeignFlag {
-    ForeignFlag { name, values, outcome: Outcome::Always, why, harmless: &[] }
+    ForeignFlag { name, values, outcome: Outcome::Always, why, harmless: &[], also: &[] }
 }
 
 /// A flag that changes nothing that a client could see.
 pub const fn ignored(name: &'static str, values: Values, why: &'static str) -> ForeignFlag {
-    ForeignFlag { name, values, outcome: Outcome::Ignored, why, harmless: &[] }
+    ForeignFlag { name, values, outcome: Outcome::Ignored, why, harmless: &[], also: &[] }
 }
 
 /// A flag that asks for what Throng does not do.
 pub const fn refused(name: &'static str, values: Values, why: &'static str) -> ForeignFlag {
-    ForeignFlag { name, values, outcome: Outcome::Refused, why, harmless: &[] }
+    ForeignFlag { name, values, outcome: Outcome::Refused, why, harmless: &[], also: &[] }
 }
 
 impl ForeignFlag {
     /// The same, but for values that ask for what Throng does anyway.
     pub const fn but(self, harmless: &'static [&'static str]) -> Self {
         Self { harmless, ..self }
+    }
+
+    /// The same, with other names.
+    pub const fn also(self, also: &'static [&'static str]) -> Self {
+        Self { also, ..self }
     }
 
     /// The flag that asks for the opposite.

@@ -6,13 +6,14 @@ use super::flag::{ForeignFlag, always, ignored, refused};
 
 const NO_GPU: &str = "Throng computes on the processor";
 const ONE_PROCESS: &str = "one process on one machine computes the model";
+const OWN_TASK: &str = "the model's files say whether it generates, embeds, ranks or classifies";
 const TEXT_ONLY: &str = "Throng serves text models only";
 const NO_CODE: &str = "Throng runs no code from outside its binary";
 const LOAD: &str = "safetensors and GGUF files are mapped and read in parallel";
 const LOG: &str = "the variable THRONG_LOG selects what is logged";
 const NO_TEXT: &str = "texts of prompts and answers are never logged";
 const CHAT_API: &str = "set it in the request";
-const HYBRID: &str = "no family with Mamba layers is supported";
+const HYBRID: &str = "the state of Mamba layers has one type and belongs to a sequence";
 
 /// vLLM's flags.
 pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
@@ -65,9 +66,9 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("h11-max-incomplete-event-size", One, "docs/api.md lists the limits of a request's head"),
     ignored("h11-max-header-count", One, "docs/api.md lists the limits of a request's head"),
     // the model
-    refused("runner", One, "Throng generates text").but(&["auto", "generate"]),
-    refused("convert", One, "Throng generates text").but(&["auto", "none"]),
-    refused("task", One, "Throng generates text").but(&["auto", "generate"]),
+    ignored("runner", One, OWN_TASK).but(&["auto", "generate"]),
+    refused("convert", One, OWN_TASK).but(&["auto", "none"]),
+    ignored("task", One, OWN_TASK).but(&["auto", "generate"]),
     ignored("tokenizer-mode", One, "there is one tokenizer for all models").but(&["auto", "hf"]),
     refused("tokenizer-revision", One, "--tokenizer names a folder or a tokenizer.json on this machine"),
     ignored("trust-remote-code", Switch, NO_CODE),
@@ -100,7 +101,7 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     refused("enable-prompt-embeds", Switch, "prompts are texts or token ids"),
     refused("config-format", One, "config.json in Hugging Face's form and GGUF are read")
         .but(&["auto", "hf"]),
-    refused("pooler-config", One, "Throng generates text"),
+    refused("pooler-config", One, "pooling is as the model's files say"),
     refused("enable-sleep-mode", Switch, "pages of the KV cache take memory only when they are used"),
     refused("model-impl", One, NO_CODE).but(&["auto", "vllm"]),
     refused("logits-processors", Some, NO_CODE),
@@ -155,11 +156,7 @@ pub const FOREIGN_FLAGS: &[ForeignFlag] = &[
     ignored("prefix-caching-hash-algo", One, "blocks are known by SHA-256").but(&["sha256"]),
     refused("cpu-offload-gb", One, "all weights are in the machine's memory").but(&["0"]),
     ignored("calculate-kv-scales", Switch, "q8_0 has a scale for each 32 elements"),
-    refused(
-        "kv-sharing-fast-prefill",
-        Switch,
-        "no family that shares keys and values between layers is supported",
-    ),
+    refused("kv-sharing-fast-prefill", Switch, "a prompt is computed by all layers"),
     refused("mamba-cache-dtype", One, HYBRID).but(&["auto"]),
     refused("mamba-ssm-cache-dtype", One, HYBRID).but(&["auto"]),
     refused("mamba-block-size", One, HYBRID),

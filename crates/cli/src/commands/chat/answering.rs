@@ -1,6 +1,8 @@
 //! What answers a chat in the terminal: a model in this process, or a server. Does not know the terminal.
 
-use anyhow::Result;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use throng_core::admission::Refusal;
 use throng_core::request::FinishReason;
@@ -18,7 +20,7 @@ pub enum Answering {
     /// A model in this process.
     Model(Box<RunningModel>),
     /// A server.
-    Server(Server),
+    Server(Arc<Server>),
 }
 
 impl Answering {
@@ -28,11 +30,8 @@ impl Answering {
     /// When the model cannot be loaded or the server cannot be reached.
     pub fn start(arguments: &ChatArgs) -> Result<Self> {
         if let Some(url) = &arguments.url {
-            return Ok(Self::Server(Server::find(
-                url,
-                arguments.api_key.as_deref(),
-                arguments.model.model(),
-            )?));
+            let server = Server::find(url, arguments.api_key.as_deref(), arguments.model.model())?;
+            return Ok(Self::Server(Arc::new(server)));
         }
         let section = ModelSection::of(&arguments.model);
         let running = running::start(&section, &EngineSection::of(&arguments.model))?;
@@ -69,7 +68,7 @@ impl Answering {
         on_text: impl FnMut(&str) -> bool,
     ) -> Result<Answer> {
         let running = match self {
-            Self::Server(server) => return server.answer(messages, &arguments.sampling, on_text),
+            Self::Server(server) => return of_server(server, messages, arguments, on_text).await,
             Self::Model(running) => running,
         };
         let prompt = running.chat_prompt(messages)?;
@@ -88,6 +87,30 @@ impl Answering {
             context_is_full: is_full && answered.reason == FinishReason::Length,
         })
     }
+}
+
+/// Text that a server has sent and that is not printed yet, in pieces.
+const MAX_PIECES: usize = 64;
+
+/// Asks a server on a thread of its own, so that the wait can be given up. The request ends with the next piece then.
+async fn of_server(
+    server: &Arc<Server>,
+    messages: &[Value],
+    arguments: &ChatArgs,
+    mut on_text: impl FnMut(&str) -> bool,
+) -> Result<Answer> {
+    let (tell, mut pieces) = tokio::sync::mpsc::channel::<String>(MAX_PIECES);
+    let (server, messages, sampling) = (server.clone(), messages.to_vec(), arguments.sampling.clone());
+    let asking = tokio::task::spawn_blocking(move || {
+        server.answer(&messages, &sampling, |piece| tell.blocking_send(piece.to_owned()).is_ok())
+    });
+    while let Some(piece) = pieces.recv().await {
+        if !on_text(&piece) {
+            break;
+        }
+    }
+    drop(pieces);
+    asking.await.context("asking the server panicked")?
 }
 
 /// A message of the conversation.

@@ -1,0 +1,74 @@
+//! `throng config check`: reads a configuration file as a server would, and looks at the files that it names. Starts nothing.
+
+use std::path::Path;
+
+use anyhow::Result;
+use throng_gateway::Gateway;
+
+use super::serve::process_facts;
+use crate::args::{ConfigArgs, ConfigCommand, ServeArgs, is_path};
+use crate::config::{ModelSection, Settings};
+use crate::objects;
+use crate::process::output;
+use crate::source::BUILT_IN;
+use crate::usage_error::UsageError;
+
+/// Runs the command.
+///
+/// # Errors
+/// A [`UsageError`] with every mistake.
+pub fn run(arguments: &ConfigArgs) -> Result<()> {
+    let ConfigCommand::Check { file } = &arguments.command;
+    let settings = Settings::of(&ServeArgs { config: Some(file.clone()), ..ServeArgs::default() })?;
+    let mut faults = absent_files(&settings);
+    let mut gateway = settings.gateway;
+    // It would be made.
+    gateway.response_cache.directory = None;
+    if let Err(fault) = Gateway::loading(gateway, process_facts("none".to_owned())) {
+        faults.push(fault.to_string());
+    }
+    let place = file.display();
+    match faults.as_slice() {
+        [] => Ok(output::line(format!("{place}: no mistakes"))?),
+        [fault] => Err(UsageError(format!("{place}: {fault}")).into()),
+        faults => {
+            let lines = faults.join("\n  ");
+            Err(UsageError(format!("{place}: {} mistakes\n  {lines}", faults.len())).into())
+        }
+    }
+}
+
+/// The files that settings name and that are not there.
+fn absent_files(settings: &Settings) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut look = |setting: &str, path: Option<&Path>| {
+        if let Some(path) = path
+            && let Err(error) = std::fs::metadata(path)
+        {
+            faults.push(format!("{setting} = {path:?}: {error}"));
+        }
+    };
+    let ModelSection { model, tokenizer, chat_template, .. } = &settings.model;
+    look("model.model", model.as_deref().and_then(local));
+    look("model.tokenizer", tokenizer.as_deref());
+    look("model.chat_template", chat_template.as_deref());
+    look("engine.speculation.model", settings.engine.speculation.model.as_deref().and_then(local));
+    for module in &settings.adapters.modules {
+        look("adapters.modules", Some(Path::new(&module.path)));
+    }
+    for model in &settings.on_demand {
+        look("on_demand.model", local(&model.model));
+    }
+    for replica in &settings.replicas {
+        look("replica.ca", replica.ca.as_deref());
+        look("replica.certificate", replica.certificate.as_deref());
+        look("replica.key", replica.key.as_deref());
+    }
+    faults
+}
+
+/// The path of a model that is not fetched.
+fn local(model: &str) -> Option<&Path> {
+    let is_built_in = BUILT_IN.iter().any(|built_in| built_in.name == model);
+    (is_path(model) && !is_built_in && !objects::is_url(model)).then(|| Path::new(model))
+}
